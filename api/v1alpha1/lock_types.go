@@ -1,0 +1,205 @@
+package v1alpha1
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Scope says whose requests contend for a key.
+//
+// +kubebuilder:validation:Enum=Global;Function
+type Scope string
+
+const (
+	// ScopeGlobal makes every request for a key in the namespace contend.
+	ScopeGlobal Scope = "Global"
+	// ScopeFunction makes only requests for a key of the same function contend.
+	ScopeFunction Scope = "Function"
+)
+
+// MaxTTL is the longest ttl that a Lock may ask for, as the rule of spec.ttl
+// states it. An operator may be configured with a lower maximum, never with a
+// higher one.
+const MaxTTL = 24 * time.Hour
+
+// Lock is a distributed lock in a namespace. It is held for as long as it exists
+// and has not expired. Its name follows from its key: creating it is acquiring
+// the lock, and only one create can succeed. Deleting it is releasing it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=locks,singular=lock,shortName=lk,categories=forrst
+// +kubebuilder:printcolumn:name="Key",type=string,JSONPath=`.spec.key`
+// +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=`.spec.scope`
+// +kubebuilder:printcolumn:name="Function",type=string,JSONPath=`.spec.function`,priority=1
+// +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.spec.owner`
+// +kubebuilder:printcolumn:name="Holder",type=string,JSONPath=`.spec.holder`,priority=1
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expireTime`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`,priority=1
+// +kubebuilder:selectablefield:JSONPath=`.spec.key`
+// +kubebuilder:selectablefield:JSONPath=`.spec.owner`
+// +kubebuilder:selectablefield:JSONPath=`.spec.scope`
+// +kubebuilder:selectablefield:JSONPath=`.spec.holder`
+type Lock struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata. The name is not free: it is
+	// derived from key, scope and function. Leave it out and set generateName to
+	// any text to have it filled in, or read it from the message that refuses a
+	// wrong one.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// spec says what is locked, by whom and until when. Required.
+	// +required
+	Spec LockSpec `json:"spec"`
+}
+
+// LockSpec is the whole state of a Lock. A manifest sets key, scope, function,
+// owner, ttl or expireTime, and reason; the service stamps the rest.
+//
+// +kubebuilder:validation:XValidation:rule="self.scope == 'Function' ? has(self.function) && self.function != '' : !has(self.function) || self.function == ''",message="function must be set when scope is Function and must be empty when scope is Global"
+// +kubebuilder:validation:XValidation:rule="has(self.owner) && has(self.holder) && has(self.acquireTime) && has(self.renewTime) && has(self.expireTime)",message="owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed"
+// +kubebuilder:validation:XValidation:rule="!has(self.renewTime) || !has(self.expireTime) || self.expireTime > self.renewTime",message="expireTime must be later than renewTime"
+// +kubebuilder:validation:XValidation:rule="!has(self.owner) || !has(oldSelf.owner) || self.owner == oldSelf.owner || self.acquireTime != oldSelf.acquireTime",message="owner changes only with a new grant; release the lock or wait until it expires"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.acquireTime) || self.acquireTime != oldSelf.acquireTime || !has(oldSelf.fencingToken) || has(self.fencingToken) && self.fencingToken == oldSelf.fencingToken",message="fencingToken never changes while a grant lasts; leave it as it is"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.acquireTime) || self.acquireTime == oldSelf.acquireTime || !has(self.fencingToken)",message="a new grant must not carry a fencingToken: its token is the resourceVersion of the write"
+type LockSpec struct {
+	// key names what is locked, for example "billing:report". Required; 1 to 512
+	// bytes of UTF-8 after NFC normalisation, without control characters. Keys are
+	// case-sensitive. Two locks contend if their full keys are equal: the key for
+	// scope Global, "function:key" for scope Function. May not change.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="bytes(self).size() <= 512",message="key must be at most 512 bytes of UTF-8"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('\\\\p{Cc}')",message="key must not contain control characters"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="key is immutable; create another Lock for another key"
+	Key string `json:"key"`
+
+	// scope says who contends for the key: Global, everyone in the namespace, or
+	// Function, only requests for the same function. Unset means Global. May not
+	// change.
+	// +optional
+	// +kubebuilder:default=Global
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="scope is immutable; create another Lock for another scope"
+	Scope Scope `json:"scope,omitempty"`
+
+	// function is the name of the function that the key belongs to, exactly as it
+	// is called, for example "payments.charge". Required when scope is Function,
+	// otherwise unset or empty; at most 512 bytes of UTF-8 after NFC
+	// normalisation, without control characters. May not change.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="bytes(self).size() <= 512",message="function must be at most 512 bytes of UTF-8"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('\\\\p{Cc}')",message="function must not contain control characters"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="function is immutable; create another Lock for another function"
+	Function string `json:"function,omitempty"`
+
+	// owner is the token that proves this acquisition: whoever knows it may renew
+	// and release the lock through the façade. Any text of 1 to 512 bytes. Unset
+	// means a new UUID v4. It changes only when the lock is granted anew after it
+	// expired or was released.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="bytes(self).size() <= 512",message="owner must be at most 512 bytes of UTF-8"
+	Owner string `json:"owner,omitempty"`
+
+	// ttl is how long the lock lives after it was acquired or last renewed, as a
+	// duration with units, for example "30s", "5m" or "1h30m". More than zero and at
+	// most "24h"; the operator may be configured with a lower maximum. Unset means
+	// the operator's default (5 minutes unless configured otherwise), or, if
+	// expireTime is set instead, that the lock ends at that time. The holder may
+	// change it, which renews the lock.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) > duration('0s') && duration(self) <= duration('24h')",message="ttl must be a duration with units of more than 0s and at most 24h, such as 30s, 5m or 1h30m"
+	TTL *metav1.Duration `json:"ttl,omitempty"`
+
+	// holder is the authenticated user or service account that acquired the lock,
+	// for example "system:serviceaccount:payments:worker". Stamped when the lock is
+	// acquired; may not be set or changed.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Holder string `json:"holder,omitempty"`
+
+	// holderRef names the object on whose behalf the lock is held, for example the
+	// Pod that does the work. It lies in the namespace of the lock and tells people
+	// and programs where to look. Unset means that no object is named.
+	// +optional
+	HolderRef *HolderReference `json:"holderRef,omitempty"`
+
+	// reason tells people why the lock is held, for example "monthly close". At
+	// most 1024 characters. Unset means that none was given.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Reason string `json:"reason,omitempty"`
+
+	// acquireTime is when the lock was acquired, with microseconds. Stamped; may
+	// not be set or changed. It differs between two grants of one object.
+	// +optional
+	AcquireTime *Timestamp `json:"acquireTime,omitempty"`
+
+	// renewTime is when the lock was acquired or last renewed, with microseconds.
+	// Stamped; may not be set or changed.
+	// +optional
+	RenewTime *Timestamp `json:"renewTime,omitempty"`
+
+	// expireTime is when the lock ends unless it is renewed, as an RFC 3339 time.
+	// Stamped as renewTime plus ttl. A manifest may set it instead of ttl to hold
+	// the lock until a fixed time in the future, such as the end of a freeze.
+	// +optional
+	ExpireTime *Timestamp `json:"expireTime,omitempty"`
+
+	// fencingToken is the number of this grant if the object was written again
+	// since then. While it is unset, the number is metadata.resourceVersion.
+	// Numbers of later grants are always larger. Stamped; may not be set or changed.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	FencingToken *int64 `json:"fencingToken,omitempty"`
+}
+
+// HolderReference names an object in the namespace of a Lock.
+type HolderReference struct {
+	// apiVersion of the object, for example "v1" or "batch/v1". Required.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion"`
+
+	// kind of the object, for example "Pod". Required.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+
+	// name of the object. Required.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// uid of the object: an object created later under the same name is another
+	// one. Required.
+	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	UID types.UID `json:"uid"`
+}
+
+// LockList is a list of Locks.
+//
+// +kubebuilder:object:root=true
+type LockList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty,omitzero"`
+
+	// items are the locks.
+	Items []Lock `json:"items"`
+}
