@@ -14,6 +14,9 @@ import (
 // UTF-8 after NFC normalisation.
 const MaxKeyBytes = 512
 
+// MaxOwnerBytes is the longest owner token, in bytes of UTF-8.
+const MaxOwnerBytes = 512
+
 // fullKeyPrefix begins every full key (Forrst, atomic lock, "Lock Key Format").
 const fullKeyPrefix = "lock:"
 
@@ -57,6 +60,20 @@ func ValidateKey(key string) error { return validateKeyPart(key) }
 // ValidateFunction reports what is wrong with a function name. The rules are
 // those of a key.
 func ValidateFunction(function string) error { return validateKeyPart(function) }
+
+// ValidateOwner reports what is wrong with an owner token: it must have 1 to
+// [MaxOwnerBytes] bytes of UTF-8. The error does not repeat the token.
+func ValidateOwner(owner string) error {
+	switch {
+	case owner == "":
+		return errors.New("must not be empty")
+	case !utf8.ValidString(owner):
+		return errors.New("must be valid UTF-8")
+	case len(owner) > MaxOwnerBytes:
+		return fmt.Errorf("must be at most %d bytes, not %d", MaxOwnerBytes, len(owner))
+	}
+	return nil
+}
 
 func validateKeyPart(text string) error {
 	switch {

@@ -1,0 +1,87 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+const (
+	// reapers is how many deletes may be under way at once. Each waits for one
+	// etcd commit, and etcd commits concurrent writes together.
+	reapers = 16
+	// reapTimeout bounds one delete.
+	reapTimeout = 10 * time.Second
+	// maxReapBackoff is how long a delete that failed waits at most. The default of
+	// controller-runtime, 16 minutes, would outlast most outages.
+	maxReapBackoff = 5 * time.Second
+)
+
+// ExpiryReconciler deletes locks that have expired. Nobody waits for it: whoever
+// wants an expired lock takes it over.
+type ExpiryReconciler struct {
+	// Client reads from the cache and writes to the API server.
+	Client client.Client
+	// ClockSkewAllowance is how long after its expireTime a lock is left alone.
+	ClockSkewAllowance time.Duration
+	// Clock tells the time that expiry is judged by.
+	Clock clock.PassiveClock
+}
+
+// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;delete
+
+// Reconcile deletes the lock if it has expired and otherwise comes back when it
+// will have. What the cache says is enough to decide: the preconditions of the
+// delete fail if the lock was renewed or taken over since.
+func (r *ExpiryReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	var lock v1alpha1.Lock
+	if err := r.Client.Get(ctx, request.NamespacedName, &lock); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !lock.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	if wait := rules.UntilReclaimable(&lock, r.Clock.Now(), r.ClockSkewAllowance); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	return ctrl.Result{}, r.reap(ctx, &lock)
+}
+
+func (r *ExpiryReconciler) reap(ctx context.Context, lock *v1alpha1.Lock) error {
+	err := r.Client.Delete(ctx, lock, client.Preconditions{UID: &lock.UID, ResourceVersion: &lock.ResourceVersion})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		// Somebody moved first. If the lock still exists, its change wakes us.
+		return nil
+	case err != nil:
+		return fmt.Errorf("delete the expired lock: %w", err)
+	}
+	logf.FromContext(ctx).V(1).Info("Deleted an expired Lock", "lock", klog.KObj(lock), "holder", lock.Spec.Holder)
+	return nil
+}
+
+// SetupWithManager has the manager run the reconciler while it is the leader.
+func (r *ExpiryReconciler) SetupWithManager(manager ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(manager).
+		Named("lock-expiry").
+		For(&v1alpha1.Lock{}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: reapers,
+			ReconciliationTimeout:   reapTimeout,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, maxReapBackoff),
+		}).
+		Complete(r)
+}

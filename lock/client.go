@@ -1,0 +1,56 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/rest"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Objects are the requests that the [Engine] makes in one namespace.
+type Objects interface {
+	Create(ctx context.Context, lock *v1alpha1.Lock, options metav1.CreateOptions) (*v1alpha1.Lock, error)
+	Update(ctx context.Context, lock *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error)
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+	Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error)
+}
+
+// Client makes requests for Locks to the API server. It needs no discovery and
+// keeps no cache, so that every call is exactly one request. Safe for concurrent
+// use.
+type Client struct {
+	rest  rest.Interface
+	codec runtime.ParameterCodec
+}
+
+// NewClient returns a client with the identity and address of config. The limits
+// on the rate of requests in config are not applied: a lock that waits in its own
+// client is a lock that is late, and the API server has priority and fairness.
+func NewClient(config *rest.Config, httpClient *http.Client) (*Client, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register the Lock type: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.APIPath = "/apis"
+	config.GroupVersion = &v1alpha1.GroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.QPS = -1
+	restClient, err := rest.RESTClientForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", v1alpha1.GroupVersion, err)
+	}
+	return &Client{rest: restClient, codec: runtime.NewParameterCodec(scheme)}, nil
+}
+
+// Locks returns the requests in a namespace.
+func (c *Client) Locks(namespace string) Objects {
+	return gentype.NewClient("locks", c.rest, c.codec, namespace, func() *v1alpha1.Lock { return &v1alpha1.Lock{} })
+}

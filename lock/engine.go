@@ -1,0 +1,102 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// DefaultOperationTimeout is how long one acquire or release may take, read-backs
+// of unanswered writes included.
+const DefaultOperationTimeout = 5 * time.Second
+
+// Options configures an [Engine].
+type Options struct {
+	// Objects returns the requests in a namespace, usually [Client.Locks]. Required.
+	Objects func(namespace string) Objects
+	// Limits bounds what is granted. Required.
+	Limits rules.Limits
+	// ClockSkewAllowance is how long after its expireTime a lock is left alone, so
+	// that a clock that is ahead takes nothing away. Zero means not at all.
+	ClockSkewAllowance time.Duration
+	// OperationTimeout bounds one operation. Zero means [DefaultOperationTimeout].
+	OperationTimeout time.Duration
+	// Clock tells the time that grants are stamped with and expiry is judged by.
+	// Nil means the real clock.
+	Clock clock.WithTicker
+	// Logger gets what goes wrong where no caller is left to tell. Zero discards.
+	Logger logr.Logger
+}
+
+// Engine acquires and releases locks. An uncontended acquire is one write and no
+// read; so is a release through the engine that acquired. Safe for concurrent use.
+//
+// An engine must be started: [Engine.Start] owns the goroutines that finish what
+// callers no longer wait for.
+type Engine struct {
+	objects   func(namespace string) Objects
+	limits    rules.Limits
+	allowance time.Duration
+	timeout   time.Duration
+	clock     clock.WithTicker
+
+	grants  *grants
+	orphans *orphans
+	// calls counts the acquisitions under way, whose callers may have gone.
+	calls sync.WaitGroup
+}
+
+// NewEngine returns an engine that is not yet started.
+func NewEngine(options Options) (*Engine, error) {
+	switch {
+	case options.Objects == nil:
+		return nil, errors.New("lock engine: Objects is required")
+	case options.Limits.DefaultTTL <= 0 || options.Limits.DefaultTTL > options.Limits.MaxTTL:
+		return nil, errors.New("lock engine: the default ttl must be more than zero and at most the maximum")
+	case options.ClockSkewAllowance < 0:
+		return nil, errors.New("lock engine: the clock skew allowance must not be negative")
+	}
+	if options.OperationTimeout <= 0 {
+		options.OperationTimeout = DefaultOperationTimeout
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	engine := &Engine{
+		objects:   options.Objects,
+		limits:    options.Limits,
+		allowance: options.ClockSkewAllowance,
+		timeout:   options.OperationTimeout,
+		clock:     options.Clock,
+		grants:    newGrants(),
+	}
+	engine.orphans = newOrphans(engine.endGrant, options.Clock, options.Logger)
+	return engine, nil
+}
+
+// Start runs until ctx ends, then waits for the operations under way. It
+// implements controller-runtime's manager.Runnable.
+func (e *Engine) Start(ctx context.Context) error {
+	e.orphans.run(ctx)
+	e.calls.Wait()
+	return nil
+}
+
+// NeedLeaderElection is false: every replica serves its own callers.
+func (e *Engine) NeedLeaderElection() bool { return false }
+
+// NewOwner returns a new owner token, a random UUID v4.
+func NewOwner() string { return string(uuid.NewUUID()) }
+
+// detached returns a context that outlives the caller's and is bounded by the
+// operation timeout: a write that was sent is followed to its end.
+func (e *Engine) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), e.timeout)
+}

@@ -1,0 +1,64 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Reasons why a transition is not allowed; match them with [errors.Is].
+var (
+	// ErrHeld means that somebody holds the lock. The error is a [*HeldError].
+	ErrHeld = errors.New("lock is held")
+	// ErrNotHeld means that nobody holds the lock: it was never acquired, was
+	// released or has expired.
+	ErrNotHeld = errors.New("lock is not held")
+	// ErrOwnerMismatch means that the lock is held under another owner token.
+	ErrOwnerMismatch = errors.New("lock is held by another owner")
+	// ErrNotHolder means that the caller is not the identity that acquired the lock.
+	ErrNotHolder = errors.New("caller is not the holder of the lock")
+	// ErrInvalid means that the request breaks a rule of the Lock type. The error is
+	// an [*InvalidError].
+	ErrInvalid = errors.New("invalid lock request")
+	// ErrExpired means that the lock was held under the caller's owner token and
+	// has ended by its ttl. It matches [ErrNotHeld] too.
+	ErrExpired = fmt.Errorf("lock has expired: %w", ErrNotHeld)
+)
+
+// HeldError says who holds a lock and until when. It never holds the owner token.
+type HeldError struct {
+	Key v1alpha1.FullKey
+	// Holder is the authenticated identity that acquired the lock. Empty if it
+	// changed hands so often that none was seen; ExpireTime is then zero.
+	Holder string
+	// ExpireTime is when the lock ends unless it is renewed.
+	ExpireTime time.Time
+}
+
+// Error implements error.
+func (e *HeldError) Error() string {
+	if e.Holder == "" {
+		return fmt.Sprintf("%s is held", e.Key)
+	}
+	return fmt.Sprintf("%s is held by %q until %s", e.Key, e.Holder, e.ExpireTime.UTC().Format(time.RFC3339Nano))
+}
+
+// Is makes a HeldError match [ErrHeld].
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// InvalidError lists every field that breaks a rule, with its path and the bound.
+type InvalidError struct {
+	Problems field.ErrorList
+}
+
+// Error implements error.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("%s: %s", ErrInvalid, e.Problems.ToAggregate())
+}
+
+// Is makes an InvalidError match [ErrInvalid].
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }

@@ -1,0 +1,42 @@
+package rules
+
+import (
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Expired reports whether the holder may no longer rely on the lock: from
+// expireTime on it is not held, cannot be renewed and cannot be released.
+func Expired(lock *v1alpha1.Lock, now time.Time) bool {
+	return UntilReclaimable(lock, now, 0) <= 0
+}
+
+// UntilReclaimable returns how long after now others may end the lock; zero or less
+// if they may. They wait for the clock skew allowance beyond expireTime, because
+// the clock that stamped the lock may be behind theirs. A lock without expireTime
+// was never stamped, was therefore never granted, and may be ended at once.
+func UntilReclaimable(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) time.Duration {
+	if lock.Spec.ExpireTime == nil {
+		return 0
+	}
+	return lock.Spec.ExpireTime.Add(allowance).Sub(now)
+}
+
+// Reclaim reports whether others may delete the lock or take it over. The error is
+// a [*HeldError]. A lock that is being deleted already is left to that.
+func Reclaim(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) error {
+	if !lock.DeletionTimestamp.IsZero() || UntilReclaimable(lock, now, allowance) > 0 {
+		return held(lock)
+	}
+	return nil
+}
+
+// held returns the refusal that names the present holder.
+func held(lock *v1alpha1.Lock) error {
+	refusal := &HeldError{Key: lock.Spec.FullKey(), Holder: lock.Spec.Holder}
+	if lock.Spec.ExpireTime != nil {
+		refusal.ExpireTime = lock.Spec.ExpireTime.Time
+	}
+	return refusal
+}

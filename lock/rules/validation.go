@@ -1,0 +1,39 @@
+package rules
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+func validateIdentity(scope v1alpha1.Scope, function, key string) field.ErrorList {
+	var problems field.ErrorList
+	spec := field.NewPath("spec")
+	if err := v1alpha1.ValidateKey(key); err != nil {
+		problems = append(problems, field.Invalid(spec.Child("key"), key, err.Error()))
+	}
+	switch scope {
+	case v1alpha1.ScopeFunction:
+		if err := v1alpha1.ValidateFunction(function); err != nil {
+			problems = append(problems, field.Invalid(spec.Child("function"), function, err.Error()))
+		}
+	case v1alpha1.ScopeGlobal, "":
+		if function != "" {
+			problems = append(problems, field.Invalid(spec.Child("function"), function, "must be empty when scope is Global"))
+		}
+	default:
+		problems = append(problems, field.NotSupported(spec.Child("scope"), scope, []v1alpha1.Scope{v1alpha1.ScopeGlobal, v1alpha1.ScopeFunction}))
+	}
+	return problems
+}
+
+func (l Limits) validateTTL(ttl time.Duration) field.ErrorList {
+	if ttl > 0 && ttl <= l.MaxTTL {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("spec", "ttl"), ttl.String(),
+		fmt.Sprintf("must be more than 0s and at most %s", l.MaxTTL))}
+}

@@ -1,0 +1,69 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// isAnswered reports whether it is known that the write that failed with err did
+// not happen. A timeout, a broken connection and an internal error of the API
+// server leave that open: etcd may have committed before the answer was lost.
+func isAnswered(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Code < 500
+	}
+	return neverSent(err)
+}
+
+// neverSent reports whether there was no connection to send a request on.
+func neverSent(err error) bool {
+	var operation *net.OpError
+	return errors.As(err, &operation) && operation.Op == "dial"
+}
+
+// get returns what stands under the name in etcd, or nil if nothing does.
+func get(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
+	current, err := objects.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return current, nil
+}
+
+// readBack is get after an unanswered write: nothing may be reported before it is
+// known what happened, so it tries until the API server answers or ctx ends.
+func (e *Engine) readBack(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
+	backoff := wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
+	for {
+		current, err := get(ctx, objects, name)
+		if err == nil || isAnswered(err) && !neverSent(err) {
+			return current, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-e.clock.After(backoff.Step()):
+		}
+	}
+}
+
+// requestError tells the caller of an operation what a failed request means.
+func requestError(operation string, err error) error {
+	if !isAnswered(err) || neverSent(err) || apierrors.IsTooManyRequests(err) {
+		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s: %w", operation, err)
+}

@@ -1,0 +1,107 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// LockPath is where the webhook server serves [LockAdmission].
+const LockPath = "/mutate-forrst-dev-v1alpha1-lock"
+
+// LockAdmission admits the creation and change of Locks. Safe for concurrent use.
+type LockAdmission struct {
+	// Cache answers whether a name may be taken, without a request.
+	Cache client.Reader
+	// Live reads and deletes what stands in etcd.
+	Live client.Client
+	// Limits bounds what is granted.
+	Limits rules.Limits
+	// ClockSkewAllowance is how long after its expireTime a lock is left alone.
+	ClockSkewAllowance time.Duration
+	// Clock tells the time that grants are stamped with.
+	Clock clock.PassiveClock
+}
+
+// +kubebuilder:webhook:path=/mutate-forrst-dev-v1alpha1-lock,mutating=true,failurePolicy=fail,sideEffects=NoneOnDryRun,timeoutSeconds=5,groups=forrst.dev,resources=locks,verbs=create;update,versions=v1alpha1,name=lock.forrst.dev,admissionReviewVersions=v1,serviceName=lock-operator-webhook,serviceNamespace=forrst-system
+
+// SetupWithManager registers the admission with the manager's webhook server.
+func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {
+	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a})
+}
+
+// Handle implements [admission.Handler].
+func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) admission.Response {
+	var submitted v1alpha1.Lock
+	if err := json.Unmarshal(request.Object.Raw, &submitted); err != nil {
+		return refuseUndecodable(request, err)
+	}
+	if submitted.Namespace == "" {
+		submitted.Namespace = request.Namespace
+	}
+
+	var admitted *v1alpha1.Lock
+	var err error
+	switch request.Operation {
+	case admissionv1.Create:
+		admitted, err = a.admitCreate(ctx, &submitted, request)
+	case admissionv1.Update:
+		admitted, err = a.admitUpdate(&submitted, request)
+	default:
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("operation %s is not registered for locks", request.Operation))
+	}
+	if err != nil {
+		logf.FromContext(ctx).V(1).Info("Refused a change to a Lock", "operation", request.Operation,
+			"namespace", request.Namespace, "lock", submitted.Name, "user", request.UserInfo.Username)
+		return refuse(request, &submitted, err)
+	}
+	return patch(&submitted, admitted)
+}
+
+func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
+	candidate := submitted.DeepCopy()
+	if candidate.Spec.Owner == "" {
+		candidate.Spec.Owner = lock.NewOwner()
+	}
+	admitted, err := rules.AdmitCreate(candidate, request.UserInfo.Username, a.Limits, a.Clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	dryRun := request.DryRun != nil && *request.DryRun
+	return admitted, a.makeWay(ctx, client.ObjectKeyFromObject(admitted), dryRun)
+}
+
+func (a *LockAdmission) admitUpdate(submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
+	var old v1alpha1.Lock
+	if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {
+		return nil, fmt.Errorf("decode the stored lock: %w", err)
+	}
+	return rules.AdmitUpdate(&old, submitted, request.UserInfo.Username, a.Limits, a.Clock.Now(), a.ClockSkewAllowance)
+}
+
+// patch changes only what was stamped, so that the rest keeps the very text of
+// the manifest and GitOps tools see no difference that they did not make.
+func patch(submitted, admitted *v1alpha1.Lock) admission.Response {
+	before, err := json.Marshal(submitted)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	after, err := json.Marshal(admitted)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	return admission.PatchResponseFromRaw(before, after)
+}

@@ -1,0 +1,89 @@
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+var (
+	lockKind     = v1alpha1.GroupVersion.WithKind("Lock").GroupKind()
+	lockResource = v1alpha1.Resource("locks")
+)
+
+// refuse tells the user what was wrong, where, and what to do.
+func refuse(request admission.Request, lock *v1alpha1.Lock, err error) admission.Response {
+	var invalid *rules.InvalidError
+	var held *rules.HeldError
+	switch {
+	case errors.As(err, &invalid):
+		return denied(apierrors.NewInvalid(lockKind, lock.Name, invalid.Problems))
+	case errors.As(err, &held) && request.Operation == admissionv1.Create:
+		// The reason that etcd gives for a taken name, so that clients need to
+		// know one only.
+		status := apierrors.NewAlreadyExists(lockResource, held.Key.ObjectName())
+		status.ErrStatus.Message = held.Error() + "; create it again when it is released or has expired"
+		return denied(status)
+	case errors.As(err, &held):
+		return denied(apierrors.NewConflict(lockResource, lock.Name, fmt.Errorf("%w; wait until it is released or has expired", err)))
+	case errors.Is(err, rules.ErrNotHolder):
+		return denied(apierrors.NewForbidden(lockResource, lock.Name,
+			errors.New("only the identity that acquired a lock may change its spec; wait until it is released or has expired")))
+	default:
+		return denied(apierrors.NewInternalError(err))
+	}
+}
+
+// refuseUndecodable refuses what is not a Lock, naming the fields whose text may be
+// at fault: the schema is checked only after admission.
+func refuseUndecodable(request admission.Request, err error) admission.Response {
+	var probe struct {
+		Spec struct {
+			TTL        any `json:"ttl"`
+			ExpireTime any `json:"expireTime"`
+		} `json:"spec"`
+	}
+	var problems field.ErrorList
+	spec := field.NewPath("spec")
+	if json.Unmarshal(request.Object.Raw, &probe) == nil {
+		if text, ok := probe.Spec.TTL.(string); probe.Spec.TTL != nil && (!ok || !isDuration(text)) {
+			problems = append(problems, field.Invalid(spec.Child("ttl"), probe.Spec.TTL,
+				fmt.Sprintf("must be a duration with units of more than 0s and at most %s, such as 30s, 5m or 1h30m", v1alpha1.MaxTTL)))
+		}
+		if text, ok := probe.Spec.ExpireTime.(string); probe.Spec.ExpireTime != nil && (!ok || !isTime(text)) {
+			problems = append(problems, field.Invalid(spec.Child("expireTime"), probe.Spec.ExpireTime,
+				"must be an RFC 3339 time such as 2026-12-24T00:00:00Z"))
+		}
+	}
+	if len(problems) == 0 {
+		problems = append(problems, field.Invalid(spec, field.OmitValueType{}, err.Error()))
+	}
+	return denied(apierrors.NewInvalid(lockKind, request.Name, problems))
+}
+
+func isDuration(text string) bool {
+	_, err := time.ParseDuration(text)
+	return err == nil
+}
+
+func isTime(text string) bool {
+	var timestamp v1alpha1.Timestamp
+	quoted, err := json.Marshal(text)
+	return err == nil && timestamp.UnmarshalJSON(quoted) == nil
+}
+
+func denied(err *apierrors.StatusError) admission.Response {
+	status := err.Status()
+	status.Status = metav1.StatusFailure
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &status}}
+}
