@@ -50,6 +50,8 @@ func NewClient(config *rest.Config, httpClient *http.Client) (*Client, error) {
 	return &Client{rest: restClient, codec: runtime.NewParameterCodec(scheme)}, nil
 }
 
+// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;create;update;delete
+
 // Locks returns the requests in a namespace.
 func (c *Client) Locks(namespace string) Objects {
 	return gentype.NewClient("locks", c.rest, c.codec, namespace, func() *v1alpha1.Lock { return &v1alpha1.Lock{} })

@@ -24,10 +24,11 @@ const LockPath = "/mutate-forrst-dev-v1alpha1-lock"
 
 // LockAdmission admits the creation and change of Locks. Safe for concurrent use.
 type LockAdmission struct {
-	// Cache answers whether a name may be taken, without a request.
-	Cache client.Reader
-	// Live reads and deletes what stands in etcd.
-	Live client.Client
+	// Client reads from the cache, where it costs no request, and writes to the API
+	// server.
+	Client client.Client
+	// LiveReader reads what stands in etcd.
+	LiveReader client.Reader
 	// Limits bounds what is granted.
 	Limits rules.Limits
 	// ClockSkewAllowance is how long after its expireTime a lock is left alone.
@@ -36,7 +37,10 @@ type LockAdmission struct {
 	Clock clock.PassiveClock
 }
 
+// +kubebuilder:webhookconfiguration:mutating=true,name=lock-operator
 // +kubebuilder:webhook:path=/mutate-forrst-dev-v1alpha1-lock,mutating=true,failurePolicy=fail,sideEffects=NoneOnDryRun,timeoutSeconds=5,groups=forrst.dev,resources=locks,verbs=create;update,versions=v1alpha1,name=lock.forrst.dev,admissionReviewVersions=v1,serviceName=lock-operator-webhook,serviceNamespace=forrst-system
+
+// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;delete
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {

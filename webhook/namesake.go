@@ -19,10 +19,10 @@ import (
 // neither refuse a free lock nor let a held one be taken.
 func (a *LockAdmission) makeWay(ctx context.Context, name client.ObjectKey, dryRun bool) error {
 	var namesake v1alpha1.Lock
-	if err := a.Cache.Get(ctx, name, &namesake); err != nil {
+	if err := a.Client.Get(ctx, name, &namesake); err != nil {
 		return ignoreNotFound("look up the lock", err)
 	}
-	if err := a.Live.Get(ctx, name, &namesake); err != nil {
+	if err := a.LiveReader.Get(ctx, name, &namesake); err != nil {
 		return ignoreNotFound("read the lock", err)
 	}
 	if err := rules.Reclaim(&namesake, a.Clock.Now(), a.ClockSkewAllowance); err != nil {
@@ -31,7 +31,7 @@ func (a *LockAdmission) makeWay(ctx context.Context, name client.ObjectKey, dryR
 	if dryRun {
 		return nil
 	}
-	err := a.Live.Delete(ctx, &namesake, client.Preconditions{UID: &namesake.UID, ResourceVersion: &namesake.ResourceVersion})
+	err := a.Client.Delete(ctx, &namesake, client.Preconditions{UID: &namesake.UID, ResourceVersion: &namesake.ResourceVersion})
 	if apierrors.IsConflict(err) {
 		// Somebody moved first; etcd will find the name taken or free.
 		return nil

@@ -1,0 +1,41 @@
+// Command lock-operator runs the controllers, the admission webhook and the
+// façade of the lock service, or those of them that it is told to.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+)
+
+func main() {
+	var settings options
+	var logging zap.Options
+	settings.bindFlags(flag.CommandLine)
+	logging.BindFlags(flag.CommandLine)
+	flag.Parse()
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
+
+	if err := run(settings); err != nil {
+		fmt.Fprintln(os.Stderr, "lock-operator:", err)
+		os.Exit(1)
+	}
+}
+
+func run(settings options) error {
+	if err := settings.validate(flag.Args()); err != nil {
+		return err
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	manager, err := newManager(config, settings)
+	if err != nil {
+		return err
+	}
+	return manager.Start(ctrl.SetupSignalHandler())
+}

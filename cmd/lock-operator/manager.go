@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/webhook"
+)
+
+// cacheCheckTimeout bounds one readiness check of the cache.
+const cacheCheckTimeout = time.Second
+
+var scheme = runtime.NewScheme()
+
+func init() {
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+}
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=forrst-system,resources=leases,verbs=get;create;update
+// +kubebuilder:rbac:groups=events.k8s.io,namespace=forrst-system,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
+	// The API server's priority and fairness limits us; a client-side limit would
+	// make locks wait in their own queue.
+	config.QPS = -1
+	webhookHost, webhookPort, err := hostPort(settings.webhookAddr)
+	if err != nil {
+		return nil, err
+	}
+	manager, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme,
+		Metrics: metricsserver.Options{
+			BindAddress:    settings.metricsAddr,
+			SecureServing:  true,
+			FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+		HealthProbeBindAddress:        settings.probeAddr,
+		LeaderElection:                settings.leaderElect && settings.runs(controllerComponent),
+		LeaderElectionID:              "lock-operator.forrst.dev",
+		LeaderElectionNamespace:       settings.leaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
+			Host: webhookHost, Port: webhookPort, CertDir: settings.webhookCertDir,
+		}),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create the manager: %w", err)
+	}
+
+	add := map[string]func(ctrl.Manager, options) error{
+		controllerComponent: addControllers,
+		webhookComponent:    addWebhook,
+		facadeComponent:     addFacade,
+	}
+	for component, add := range add {
+		if !settings.runs(component) {
+			continue
+		}
+		if err := add(manager, settings); err != nil {
+			return nil, fmt.Errorf("set up the %s: %w", component, err)
+		}
+	}
+	return manager, errors.Join(
+		manager.AddHealthzCheck("ping", healthz.Ping),
+		manager.AddReadyzCheck("cache", cacheCheck(manager.GetCache())),
+	)
+}
+
+func addControllers(manager ctrl.Manager, settings options) error {
+	return (&controllers.ExpiryReconciler{
+		Client:             manager.GetClient(),
+		ClockSkewAllowance: settings.clockSkewAllowance,
+		Clock:              clock.RealClock{},
+	}).SetupWithManager(manager)
+}
+
+func addWebhook(manager ctrl.Manager, settings options) error {
+	// Without an informer from the start, the first admission would wait for one.
+	if _, err := manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false)); err != nil {
+		return err
+	}
+	(&webhook.LockAdmission{
+		Client:             manager.GetClient(),
+		LiveReader:         manager.GetAPIReader(),
+		Limits:             settings.limits,
+		ClockSkewAllowance: settings.clockSkewAllowance,
+		Clock:              clock.RealClock{},
+	}).SetupWithManager(manager)
+	return manager.AddReadyzCheck("webhook", manager.GetWebhookServer().StartedChecker())
+}
+
+func addFacade(manager ctrl.Manager, settings options) error {
+	objects, err := lock.NewClient(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	engine, err := lock.NewEngine(lock.Options{
+		Objects:            objects.Locks,
+		Limits:             settings.limits,
+		ClockSkewAllowance: settings.clockSkewAllowance,
+		Logger:             manager.GetLogger().WithName("lock-engine"),
+	})
+	if err != nil {
+		return err
+	}
+	if err := manager.Add(engine); err != nil {
+		return err
+	}
+	return nil
+}
+
+// cacheCheck fails until the cache has caught up with the API server once.
+func cacheCheck(informers cache.Cache) healthz.Checker {
+	return func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), cacheCheckTimeout)
+		defer cancel()
+		if !informers.WaitForCacheSync(ctx) {
+			return errors.New("the cache has not caught up with the API server yet")
+		}
+		return nil
+	}
+}

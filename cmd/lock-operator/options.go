@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+const (
+	controllerComponent = "controller"
+	webhookComponent    = "webhook"
+	facadeComponent     = "facade"
+)
+
+var allComponents = []string{controllerComponent, webhookComponent, facadeComponent}
+
+// options are the flags of the command.
+type options struct {
+	components  string
+	metricsAddr string
+	probeAddr   string
+
+	leaderElect             bool
+	leaderElectionNamespace string
+
+	facadeAddr      string
+	facadeNamespace string
+
+	webhookAddr    string
+	webhookCertDir string
+
+	limits             rules.Limits
+	clockSkewAllowance time.Duration
+}
+
+func (o *options) bindFlags(flags *flag.FlagSet) {
+	limits := rules.DefaultLimits()
+	flags.StringVar(&o.components, "components", strings.Join(allComponents, ","), "What to run, separated by commas.")
+	flags.StringVar(&o.metricsAddr, "metrics-bind-address", "0", "Where to serve metrics over HTTPS to callers who may get /metrics; 0 for nowhere.")
+	flags.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Where to serve /healthz and /readyz; 0 for nowhere.")
+	flags.BoolVar(&o.leaderElect, "leader-elect", true, "Run the controllers on one replica at a time.")
+	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease; that of the pod if empty.")
+	flags.StringVar(&o.facadeAddr, "facade-bind-address", "127.0.0.1:8080", "Where the façade listens. It does not authenticate its callers and listens on loopback only.")
+	flags.StringVar(&o.facadeNamespace, "facade-namespace", "default", "The namespace of the locks that the façade takes.")
+	flags.StringVar(&o.webhookAddr, "webhook-bind-address", ":9443", "Where the admission webhook listens.")
+	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "The folder with tls.crt and tls.key of the admission webhook.")
+	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
+	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
+	flags.DurationVar(&o.clockSkewAllowance, "clock-skew-allowance", time.Second, "How long after its expiry a lock is left alone, for clocks that differ.")
+}
+
+func (o *options) validate(arguments []string) error {
+	if len(arguments) > 0 {
+		return fmt.Errorf("unexpected argument %q: this command takes flags only", arguments[0])
+	}
+	for _, component := range strings.Split(o.components, ",") {
+		if !slices.Contains(allComponents, component) {
+			return fmt.Errorf("--components: %q is none of %s", component, strings.Join(allComponents, ", "))
+		}
+	}
+	switch {
+	case o.limits.MaxTTL <= 0 || o.limits.MaxTTL > v1alpha1.MaxTTL:
+		return fmt.Errorf("--max-ttl: must be more than 0s and at most %s", v1alpha1.MaxTTL)
+	case o.limits.DefaultTTL <= 0 || o.limits.DefaultTTL > o.limits.MaxTTL:
+		return fmt.Errorf("--default-ttl: must be more than 0s and at most --max-ttl, %s", o.limits.MaxTTL)
+	case o.clockSkewAllowance < 0:
+		return errors.New("--clock-skew-allowance: must not be negative")
+	case o.runs(facadeComponent) && !isLoopback(o.facadeAddr):
+		return fmt.Errorf("--facade-bind-address: %q is not a loopback address; the façade does not authenticate its callers and must not be reached from elsewhere", o.facadeAddr)
+	}
+	if _, _, err := hostPort(o.webhookAddr); err != nil {
+		return fmt.Errorf("--webhook-bind-address: %w", err)
+	}
+	return nil
+}
+
+func (o *options) runs(component string) bool {
+	return slices.Contains(strings.Split(o.components, ","), component)
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func hostPort(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not host:port: %w", address, err)
+	}
+	port, err = strconv.Atoi(text)
+	if err != nil || port < 1 || port > 65535 {
+		return "", 0, fmt.Errorf("%q has no port between 1 and 65535", address)
+	}
+	return host, port, nil
+}
