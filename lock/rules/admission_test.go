@@ -1,0 +1,197 @@
+package rules
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// manifest is what somebody writes by hand.
+func manifest(changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
+	lock := &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "billing--report"},
+		Spec:       v1alpha1.LockSpec{Key: "billing:report", Scope: v1alpha1.ScopeGlobal, Owner: "token-a", TTL: &metav1.Duration{Duration: 30 * time.Second}},
+	}
+	for _, change := range changes {
+		change(lock)
+	}
+	return lock
+}
+
+func TestAdmitCreate(t *testing.T) {
+	absolute := at(86400)
+	cases := map[string]struct {
+		submitted  *v1alpha1.Lock
+		wantName   string
+		wantExpire *v1alpha1.Timestamp
+		wantTTL    *metav1.Duration
+	}{
+		"a ttl is counted from now": {
+			submitted: manifest(), wantName: "billing--report", wantExpire: at(30), wantTTL: &metav1.Duration{Duration: 30 * time.Second}},
+		"no ttl means the default": {
+			submitted: manifest(func(l *v1alpha1.Lock) { l.Spec.TTL = nil }), wantName: "billing--report", wantExpire: at(300), wantTTL: &metav1.Duration{Duration: 5 * time.Minute}},
+		"an absolute time stays as it is": {
+			submitted: manifest(func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, absolute }), wantName: "billing--report", wantExpire: absolute},
+		"a missing name is filled in": {
+			submitted: manifest(func(l *v1alpha1.Lock) { l.Name, l.GenerateName = "", "any-" }), wantName: "billing--report", wantExpire: at(30), wantTTL: &metav1.Duration{Duration: 30 * time.Second}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := AdmitCreate(test.submitted, "alice", DefaultLimits(), noon)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := test.submitted.DeepCopy()
+			want.Name = test.wantName
+			want.Spec.Holder, want.Spec.AcquireTime, want.Spec.RenewTime = "alice", at(0), at(0)
+			want.Spec.ExpireTime, want.Spec.TTL = test.wantExpire, test.wantTTL
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAdmitCreateRefuses(t *testing.T) {
+	token := int64(1)
+	cases := map[string]struct {
+		change func(*v1alpha1.Lock)
+		want   []string
+	}{
+		"another name":           {func(l *v1alpha1.Lock) { l.Name = "report" }, []string{"metadata.name", `must be "billing--report"`}},
+		"a foreign holder":       {func(l *v1alpha1.Lock) { l.Spec.Holder = "root" }, []string{"spec.holder"}},
+		"an acquireTime":         {func(l *v1alpha1.Lock) { l.Spec.AcquireTime = at(-60) }, []string{"spec.acquireTime"}},
+		"a renewTime":            {func(l *v1alpha1.Lock) { l.Spec.RenewTime = at(60) }, []string{"spec.renewTime"}},
+		"a fencing token":        {func(l *v1alpha1.Lock) { l.Spec.FencingToken = &token }, []string{"spec.fencingToken"}},
+		"ttl and expireTime":     {func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(60) }, []string{"spec.expireTime", "one of the two"}},
+		"a ttl of zero":          {func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = 0 }, []string{"spec.ttl", "at most 24h"}},
+		"a ttl over the maximum": {func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = 25 * time.Hour }, []string{"spec.ttl", "at most 24h"}},
+		"an expireTime in the past": {func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, at(0) },
+			[]string{"spec.expireTime", "in the future"}},
+		"an expireTime in a far century": {func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, at(1e9) },
+			[]string{"spec.expireTime", "at most 366 days"}},
+		"several faults, each reported": {func(l *v1alpha1.Lock) { l.Spec.Key, l.Spec.Owner, l.Spec.Holder = "", "", "root" },
+			[]string{"spec.key", "spec.owner", "spec.holder"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := AdmitCreate(manifest(test.change), "alice", DefaultLimits(), noon)
+			if !errors.Is(err, ErrInvalid) {
+				t.Fatalf("got %v, want ErrInvalid", err)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAdmitUpdate(t *testing.T) {
+	minute := metav1.Duration{Duration: time.Minute}
+	recorded := int64(41)
+	cases := map[string]struct {
+		user    string
+		now     float64
+		change  func(*v1alpha1.Lock)
+		want    func(*v1alpha1.Lock)
+		wantErr error
+	}{
+		"a label leaves the grant alone and records its token": {
+			user: "stranger", now: 10,
+			change: func(l *v1alpha1.Lock) { l.Labels["team"] = "finance" },
+			want:   func(l *v1alpha1.Lock) { l.Labels["team"], l.Spec.FencingToken = "finance", &recorded },
+		},
+		"another ttl renews from now": {
+			user: "alice", now: 10,
+			change: func(l *v1alpha1.Lock) { l.Spec.TTL = &minute },
+			want: func(l *v1alpha1.Lock) {
+				l.Spec.TTL, l.Spec.RenewTime, l.Spec.ExpireTime, l.Spec.FencingToken = &minute, at(10), at(70), &recorded
+			},
+		},
+		"an absolute expireTime in place of the ttl": {
+			user: "alice", now: 10,
+			change: func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, at(1000) },
+			want: func(l *v1alpha1.Lock) {
+				l.Spec.TTL, l.Spec.RenewTime, l.Spec.ExpireTime, l.Spec.FencingToken = nil, at(10), at(1000), &recorded
+			},
+		},
+		"a reason does not renew": {
+			user: "alice", now: 10,
+			change: func(l *v1alpha1.Lock) { l.Spec.Reason = "quarterly close" },
+			want:   func(l *v1alpha1.Lock) { l.Spec.Reason, l.Spec.FencingToken = "quarterly close", &recorded },
+		},
+		"a manifest that leaves the stamps out keeps them": {
+			user: "alice", now: 10,
+			change: func(l *v1alpha1.Lock) { l.Spec = manifest().Spec },
+			want:   func(l *v1alpha1.Lock) { l.Spec.FencingToken = &recorded },
+		},
+		"an expired lock is taken over": {
+			user: "bob", now: 31,
+			change: func(l *v1alpha1.Lock) { l.Spec.Owner, l.Spec.TTL = "token-b", &minute },
+			want: func(l *v1alpha1.Lock) {
+				l.Spec.Owner, l.Spec.Holder, l.Spec.TTL = "token-b", "bob", &minute
+				l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = at(31), at(31), at(91)
+			},
+		},
+		"a take-over sets its own ttl even if the owner stays": {
+			user: "bob", now: 31,
+			change: func(l *v1alpha1.Lock) { l.Spec.TTL = &minute },
+			want: func(l *v1alpha1.Lock) {
+				l.Spec.Holder, l.Spec.TTL = "bob", &minute
+				l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = at(31), at(31), at(91)
+			},
+		},
+		"a live lock keeps its owner":           {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, wantErr: ErrHeld},
+		"so it does within the clock skew":      {user: "bob", now: 30.5, change: func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, wantErr: ErrHeld},
+		"only the holder changes the ttl":       {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &minute }, wantErr: ErrNotHolder},
+		"only the holder changes the reason":    {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Reason = "x" }, wantErr: ErrNotHolder},
+		"nobody sets the holder":                {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, wantErr: ErrInvalid},
+		"nobody back-dates":                     {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.RenewTime = at(5) }, wantErr: ErrInvalid},
+		"nobody sets the token":                 {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.FencingToken = &recorded }, wantErr: ErrInvalid},
+		"nobody sets expireTime beside a ttl":   {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(1000) }, wantErr: ErrInvalid},
+		"a ttl over the maximum":                {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
+		"a take-over with a ttl over the bound": {user: "bob", now: 31, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			submitted := stored()
+			test.change(submitted)
+			got, err := AdmitUpdate(stored(), submitted, test.user, DefaultLimits(), at(test.now).Time, time.Second)
+			if test.wantErr != nil {
+				if !errors.Is(err, test.wantErr) {
+					t.Errorf("got %v, want %v", err, test.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := stored()
+			test.want(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAdmitUpdateOfALapsedFreeze shows that an absolute time that has passed is not
+// silently replaced by the default ttl.
+func TestAdmitUpdateOfALapsedFreeze(t *testing.T) {
+	freeze := stored()
+	freeze.Spec.TTL = nil
+	submitted := freeze.DeepCopy()
+	submitted.Spec.Owner = "token-b"
+	_, err := AdmitUpdate(freeze, submitted, "bob", DefaultLimits(), noon.Add(time.Hour), time.Second)
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "in the future") {
+		t.Errorf("got %v, want a refusal of the time in the past", err)
+	}
+}
