@@ -1,0 +1,197 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+var (
+	// errLostAnswer is a broken connection: the write may have happened.
+	errLostAnswer = errors.New("EOF")
+	// errRefused is a connection that was never made: nothing was sent.
+	errRefused = &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+)
+
+// etcd keeps the locks of one namespace and has the conditions of the API server.
+// Before and after each request a fault can be injected.
+type etcd struct {
+	mu       sync.Mutex
+	revision int
+	objects  map[string]*v1alpha1.Lock
+	requests []string
+
+	faults faults
+}
+
+// faults are injected around each request. A nil hook injects nothing.
+type faults struct {
+	// before is called ahead of a request; an error keeps it from happening.
+	before func(verb string) error
+	// after is called behind a request that happened; an error replaces its answer.
+	after func(verb string) error
+}
+
+func newEtcd() *etcd { return &etcd{objects: map[string]*v1alpha1.Lock{}} }
+
+// inject replaces the faults.
+func (e *etcd) inject(faults faults) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.faults = faults
+}
+
+func (e *etcd) locks(string) lock.Objects { return e }
+
+// do runs one request under the mutex.
+func (e *etcd) do(ctx context.Context, verb string, request func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.requests = append(e.requests, verb)
+	faults := e.faults
+	e.mu.Unlock()
+	if faults.before != nil {
+		if err := faults.before(verb); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	err := request()
+	e.mu.Unlock()
+	if err != nil || faults.after == nil {
+		return err
+	}
+	return faults.after(verb)
+}
+
+func (e *etcd) store(object *v1alpha1.Lock) *v1alpha1.Lock {
+	e.revision++
+	object = object.DeepCopy()
+	object.ResourceVersion = strconv.Itoa(e.revision)
+	e.objects[object.Name] = object
+	return object.DeepCopy()
+}
+
+func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.CreateOptions) (stored *v1alpha1.Lock, err error) {
+	err = e.do(ctx, "create", func() error {
+		if e.objects[object.Name] != nil {
+			return apierrors.NewAlreadyExists(v1alpha1.Resource("locks"), object.Name)
+		}
+		object = object.DeepCopy()
+		object.UID = types.UID("uid-" + strconv.Itoa(e.revision+1))
+		stored = e.store(object)
+		return nil
+	})
+	return stored, err
+}
+
+func (e *etcd) Update(ctx context.Context, object *v1alpha1.Lock, _ metav1.UpdateOptions) (stored *v1alpha1.Lock, err error) {
+	err = e.do(ctx, "update", func() error {
+		switch current := e.objects[object.Name]; {
+		case current == nil:
+			return apierrors.NewNotFound(v1alpha1.Resource("locks"), object.Name)
+		case object.ResourceVersion == "" || current.ResourceVersion != object.ResourceVersion:
+			return apierrors.NewConflict(v1alpha1.Resource("locks"), object.Name, errors.New("changed"))
+		}
+		stored = e.store(object)
+		return nil
+	})
+	return stored, err
+}
+
+func (e *etcd) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	return e.do(ctx, "delete", func() error {
+		current := e.objects[name]
+		if current == nil {
+			return apierrors.NewNotFound(v1alpha1.Resource("locks"), name)
+		}
+		conditions := options.Preconditions
+		if conditions == nil || conditions.UID == nil || conditions.ResourceVersion == nil ||
+			*conditions.UID != current.UID || *conditions.ResourceVersion != current.ResourceVersion {
+			return apierrors.NewConflict(v1alpha1.Resource("locks"), name, errors.New("precondition failed"))
+		}
+		delete(e.objects, name)
+		return nil
+	})
+}
+
+func (e *etcd) Get(ctx context.Context, name string, _ metav1.GetOptions) (found *v1alpha1.Lock, err error) {
+	err = e.do(ctx, "get", func() error {
+		current := e.objects[name]
+		if current == nil {
+			return apierrors.NewNotFound(v1alpha1.Resource("locks"), name)
+		}
+		found = current.DeepCopy()
+		return nil
+	})
+	return found, err
+}
+
+// touch changes the object without changing the grant, as a label edit does.
+func (e *etcd) touch(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	object := e.objects[name].DeepCopy()
+	token, err := object.FencingToken()
+	if err != nil {
+		panic(err)
+	}
+	object.Spec.FencingToken = &token
+	e.store(object)
+}
+
+// owner returns who holds what stands under the name, or "".
+func (e *etcd) owner(name string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.objects[name] == nil {
+		return ""
+	}
+	return e.objects[name].Spec.Owner
+}
+
+// made returns and forgets the requests made so far.
+func (e *etcd) made() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	made := e.requests
+	e.requests = nil
+	return made
+}
+
+// once returns a hook that fails the first request of a verb.
+func once(verb string, err error) func(string) error {
+	var mu sync.Mutex
+	return func(got string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if got != verb || err == nil {
+			return nil
+		}
+		failure := err
+		err = nil
+		return failure
+	}
+}
+
+// pass lets time pass in a synctest bubble, where no test waits for it.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // steps the clock of the bubble
+}
+
+// always returns a hook that fails every request.
+func always(err error) func(string) error {
+	return func(string) error { return err }
+}
