@@ -60,7 +60,7 @@ type Lock struct {
 // LockSpec is the whole state of a Lock. A manifest sets key, scope, function,
 // owner, ttl or expireTime, and reason; the service stamps the rest.
 //
-// +kubebuilder:validation:XValidation:rule="self.scope == 'Function' ? has(self.function) && self.function != ” : !has(self.function) || self.function == ”",message="function must be set when scope is Function and must be empty when scope is Global"
+// +kubebuilder:validation:XValidation:rule="(self.scope == 'Function') == (has(self.function) && self.function.size() > 0)",message="function must be set when scope is Function and must be empty when scope is Global"
 // +kubebuilder:validation:XValidation:rule="has(self.owner) && has(self.holder) && has(self.acquireTime) && has(self.renewTime) && has(self.expireTime)",message="owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed"
 // +kubebuilder:validation:XValidation:rule="!has(self.renewTime) || !has(self.expireTime) || self.expireTime > self.renewTime",message="expireTime must be later than renewTime"
 // +kubebuilder:validation:XValidation:rule="!has(self.owner) || !has(oldSelf.owner) || self.owner == oldSelf.owner || self.acquireTime != oldSelf.acquireTime",message="owner changes only with a new grant; release the lock or wait until it expires"

@@ -1,0 +1,210 @@
+package schema_test
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+var _ = Describe("Creating a Lock", func() {
+	DescribeTable("is refused",
+		func(ctx context.Context, change func(spec map[string]any), message string) {
+			err := kubernetes.Create(ctx, raw(stamped("refused"), change))
+			Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		},
+		Entry("without a key", set("key", nil), "spec.key: Required value"),
+		Entry("with an empty key", set("key", ""), "spec.key"),
+		Entry("with a key of 513 bytes", set("key", strings.Repeat("k", 513)), "spec.key: Too long"),
+		Entry("with a key of 171 characters of three bytes", set("key", strings.Repeat("日", 171)), "key must be at most 512 bytes of UTF-8"),
+		Entry("with a line feed in the key", set("key", "a\nb"), "key must not contain control characters"),
+		Entry("with a control character beyond ASCII", set("key", "a\u0085"), "key must not contain control characters"),
+		Entry("with a scope that does not exist", set("scope", "Galaxy"), `spec.scope: Unsupported value: "Galaxy"`),
+		Entry("with scope Function and no function", set("scope", "Function"), "function must be set when scope is Function"),
+		Entry("with a function and scope Global", set("function", "f"), "must be empty when scope is Global"),
+		Entry("with a ttl of zero", set("ttl", "0s"), "ttl must be a duration with units of more than 0s and at most 24h"),
+		Entry("with a negative ttl", set("ttl", "-5s"), "ttl must be a duration with units of more than 0s and at most 24h"),
+		Entry("with a ttl over 24 hours", set("ttl", "24h1ms"), "ttl must be a duration with units of more than 0s and at most 24h"),
+		Entry("with a ttl of nonsense", set("ttl", "soon"), "ttl must be a duration with units of more than 0s and at most 24h"),
+		Entry("with a ttl that overflows", set("ttl", "99999999999999999999h"), "spec.ttl"),
+		Entry("with a ttl that is a number", set("ttl", int64(30)), "spec.ttl"),
+		Entry("with an empty owner", set("owner", ""), "spec.owner"),
+		Entry("with a reason of 1025 characters", set("reason", strings.Repeat("r", 1025)), "spec.reason: Too long"),
+		Entry("with a time that is none", set("expireTime", "tomorrow"), "spec.expireTime"),
+		Entry("with a time without zone", set("expireTime", "2099-12-24T00:00:00"), "spec.expireTime"),
+		Entry("with an expiry before the renewal", set("expireTime", "2020-01-01T00:00:00Z"), "expireTime must be later than renewTime"),
+		Entry("unstamped", set("holder", nil), "are not stamped"),
+		Entry("with a fencing token of zero", set("fencingToken", int64(0)), "spec.fencingToken"),
+		Entry("with an incomplete holderRef", set("holderRef", map[string]any{"kind": "Pod"}), "spec.holderRef.uid: Required value"),
+	)
+
+	DescribeTable("succeeds",
+		func(ctx context.Context, key string, change func(spec map[string]any)) {
+			lock := raw(stamped(key), change)
+			Expect(kubernetes.Create(ctx, lock)).To(Succeed())
+			DeferCleanup(kubernetes.Delete, lock)
+			var typed v1alpha1.Lock
+			Expect(kubernetes.Get(ctx, client.ObjectKeyFromObject(lock), &typed)).To(Succeed())
+			Expect(typed.Spec.Scope).NotTo(BeEmpty())
+		},
+		Entry("with a key of one byte", "a", unchanged),
+		Entry("with a key of 512 bytes", strings.Repeat("k", 512), unchanged),
+		Entry("with a ttl of 24 hours", "ttl-max", set("ttl", "24h")),
+		Entry("with a compound ttl", "ttl-compound", set("ttl", "1h30m0.5s")),
+		Entry("with a time without fraction", "no-fraction", set("expireTime", "2099-12-24T00:00:00Z")),
+		Entry("with a time in another zone", "zone", set("expireTime", "2099-12-24T00:00:00.5+01:00")),
+		Entry("without a scope, which means Global", "no-scope", set("scope", nil)),
+		Entry("with an owner of any text", "owner", set("owner", "job-17 \u00fc \t")),
+	)
+
+	// One object that the operator could not decode would blind its cache to all.
+	DescribeTable("stores no time that the operator cannot read",
+		func(ctx context.Context, text string) {
+			lock := raw(stamped("odd-time"), set("expireTime", text))
+			if err := kubernetes.Create(ctx, lock); err != nil {
+				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
+				return
+			}
+			DeferCleanup(kubernetes.Delete, lock)
+			Expect(kubernetes.List(ctx, &v1alpha1.LockList{})).To(Succeed())
+		},
+		Entry(nil, "2099-12-24T00:00:60Z"), Entry(nil, "2099-12-24t00:00:00z"), Entry(nil, "2099-12-24 00:00:00Z"),
+		Entry(nil, "2099-12-24T00:00:00.000-0700"), Entry(nil, "2099-12-24T00:00:00,5Z"), Entry(nil, "2099-12-24T24:00:00Z"),
+		Entry(nil, "2099-12-24"), Entry(nil, "2099-12-24T00:00Z"), Entry(nil, "2099-02-30T00:00:00Z"),
+		Entry(nil, "20991224T000000Z"), Entry(nil, "99999-12-24T00:00:00Z"), Entry(nil, "2099-12-24T00:00:00+25:00"),
+	)
+
+	DescribeTable("stores no ttl that the operator cannot read",
+		func(ctx context.Context, text string) {
+			lock := raw(stamped("odd-ttl"), set("ttl", text))
+			if err := kubernetes.Create(ctx, lock); err != nil {
+				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
+				return
+			}
+			DeferCleanup(kubernetes.Delete, lock)
+			Expect(kubernetes.List(ctx, &v1alpha1.LockList{})).To(Succeed())
+		},
+		Entry(nil, "1d"), Entry(nil, "1"), Entry(nil, "1.5.5s"), Entry(nil, "PT5M"), Entry(nil, "5 m"), Entry(nil, "+5m"),
+		Entry(nil, "1\u00b5s"), Entry(nil, "0.00000000000000000000000000000000000001h"), Entry(nil, ".5h"), Entry(nil, "5m\n"),
+	)
+})
+
+var _ = Describe("Changing a Lock", func() {
+	var lock *v1alpha1.Lock
+
+	BeforeEach(func(ctx context.Context) {
+		lock = stamped("changed")
+		lock.Spec.Scope, lock.Spec.Function = v1alpha1.ScopeFunction, "f"
+		Expect(kubernetes.Create(ctx, lock)).To(Succeed())
+		DeferCleanup(kubernetes.Delete, lock)
+	})
+
+	regrant := func(spec map[string]any) { spec["acquireTime"] = "2099-01-01T00:00:00.000000Z" }
+
+	DescribeTable("is refused",
+		func(ctx context.Context, change func(spec map[string]any), message string) {
+			err := kubernetes.Update(ctx, raw(lock, change))
+			Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		},
+		Entry("of key", set("key", "other"), "key is immutable; create another Lock for another key"),
+		Entry("of scope", func(spec map[string]any) { spec["scope"] = "Global"; delete(spec, "function") }, "scope is immutable"),
+		Entry("of function", set("function", "g"), "function is immutable"),
+		Entry("of owner within a grant", set("owner", "token-b"), "owner changes only with a new grant"),
+		Entry("that removes the stamps", set("acquireTime", nil), "are not stamped"),
+		Entry("of ttl beyond the bound", set("ttl", "25h"), "at most 24h"),
+		Entry("that grants anew with an old token", func(spec map[string]any) { regrant(spec); spec["fencingToken"] = int64(7) },
+			"a new grant must not carry a fencingToken"),
+	)
+
+	It("keeps the fencing token of a grant once it is recorded", func(ctx context.Context) {
+		recorded := raw(lock, set("fencingToken", int64(7)))
+		Expect(kubernetes.Update(ctx, recorded)).To(Succeed())
+		for _, change := range []func(map[string]any){set("fencingToken", int64(6)), set("fencingToken", int64(8)), set("fencingToken", nil)} {
+			changed := recorded.DeepCopy()
+			change(changed.Object["spec"].(map[string]any))
+			Expect(kubernetes.Update(ctx, changed)).To(MatchError(ContainSubstring("fencingToken never changes while a grant lasts")))
+		}
+	})
+
+	It("allows a new grant to another owner", func(ctx context.Context) {
+		next := raw(lock, func(spec map[string]any) { regrant(spec); spec["owner"] = "token-b" })
+		next.Object["spec"].(map[string]any)["renewTime"] = "2099-01-01T00:00:00.000000Z"
+		next.Object["spec"].(map[string]any)["expireTime"] = "2099-01-01T00:00:01.000000Z"
+		Expect(kubernetes.Update(ctx, next)).To(Succeed())
+	})
+})
+
+var _ = Describe("Looking at Locks", func() {
+	It("selects by key, owner, scope and holder", func(ctx context.Context) {
+		lock := stamped("selected:one")
+		Expect(kubernetes.Create(ctx, lock)).To(Succeed())
+		DeferCleanup(kubernetes.Delete, lock)
+		for field, value := range map[string]string{"spec.key": "selected:one", "spec.owner": "token-a", "spec.scope": "Global", "spec.holder": "alice"} {
+			var found, other v1alpha1.LockList
+			Expect(kubernetes.List(ctx, &found, client.InNamespace("default"), client.MatchingFields{field: value})).To(Succeed())
+			Expect(found.Items).To(HaveLen(1), field)
+			Expect(kubernetes.List(ctx, &other, client.MatchingFields{field: "another"})).To(Succeed())
+			Expect(other.Items).To(BeEmpty(), field)
+		}
+	})
+
+	It("has a fencing token that grows over deletion and recreation", func(ctx context.Context) {
+		var last int64
+		for range 3 {
+			lock := stamped("fenced")
+			Expect(kubernetes.Create(ctx, lock)).To(Succeed())
+			token, err := lock.FencingToken()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(token).To(BeNumerically(">", last))
+			last = token
+			Expect(kubernetes.Delete(ctx, lock)).To(Succeed())
+		}
+	})
+
+	It("explains ttl with unit, bounds, what unset means and whether it may change", func(ctx context.Context) {
+		_, kubectl, err := environment.User("reader", "system:masters")
+		Expect(err).NotTo(HaveOccurred())
+		var text string
+		// The aggregated OpenAPI document follows the CRD with a delay.
+		Eventually(func(ctx context.Context) error {
+			text, err = kubectl.Run(ctx, "", "explain", "lock.spec.ttl")
+			return err
+		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())
+		for _, word := range []string{"30s", "24h", "Unset means", "default", "may", "change"} {
+			Expect(text).To(ContainSubstring(word))
+		}
+	})
+})
+
+// raw returns the lock as a client without our types would write it.
+func raw(lock *v1alpha1.Lock, change func(spec map[string]any)) *unstructured.Unstructured {
+	GinkgoHelper()
+	object := &unstructured.Unstructured{}
+	Expect(environment.Scheme.Convert(lock, object, nil)).To(Succeed())
+	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Lock"))
+	object.SetCreationTimestamp(metav1.Time{})
+	change(object.Object["spec"].(map[string]any))
+	return object
+}
+
+func unchanged(map[string]any) {}
+
+func set(field string, value any) func(map[string]any) {
+	return func(spec map[string]any) {
+		if value == nil {
+			delete(spec, field)
+			return
+		}
+		spec[field] = value
+	}
+}

@@ -1,0 +1,49 @@
+// Package schema_test shows what the schema of the Lock enforces by itself, with no
+// webhook installed.
+package schema_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+func TestSchema(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Schema of the Lock")
+}
+
+var (
+	environment *testenv.Environment
+	kubernetes  client.Client
+)
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	var err error
+	environment, err = testenv.Start(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(environment.Stop)
+	kubernetes, err = client.New(environment.Config, client.Options{Scheme: environment.Scheme})
+	Expect(err).NotTo(HaveOccurred())
+})
+
+// stamped is a lock as the service writes it.
+func stamped(key string) *v1alpha1.Lock {
+	now := v1alpha1.NewTimestamp(time.Now())
+	expire := v1alpha1.NewTimestamp(now.Add(time.Minute))
+	return &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.FullKeyOf(key).ObjectName()},
+		Spec: v1alpha1.LockSpec{
+			Key: key, Scope: v1alpha1.ScopeGlobal, Owner: "token-a", Holder: "alice", TTL: &metav1.Duration{Duration: time.Minute},
+			AcquireTime: &now, RenewTime: &now, ExpireTime: &expire,
+		},
+	}
+}

@@ -1,0 +1,190 @@
+package testenv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// OperatorUser is the identity that config/ gives the operator.
+const OperatorUser = "system:serviceaccount:forrst-system:lock-operator"
+
+// TestersGroup may do everything with Locks that RBAC can allow.
+const TestersGroup = "testers"
+
+// Environment is a running control plane. Its zero value is of no use; see [Start].
+type Environment struct {
+	// Config is the identity of an administrator.
+	Config *rest.Config
+	// Scheme knows the built-in types and the Lock.
+	Scheme *runtime.Scheme
+
+	envtest *envtest.Environment
+	dir     string
+	root    string
+}
+
+// Start starts etcd and an API server from KUBEBUILDER_ASSETS, or else from
+// bin/k8s, and installs config/crd and config/rbac. The caller stops it.
+func Start(ctx context.Context) (*Environment, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	dir, err := os.MkdirTemp("", "lock-operator-test-")
+	if err != nil {
+		return nil, err
+	}
+	environment := &Environment{Scheme: scheme, dir: dir, root: root, envtest: &envtest.Environment{
+		Scheme:                scheme,
+		BinaryAssetsDirectory: Assets(root),
+		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}}
+	environment.Config, err = environment.envtest.Start()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the control plane (make control-plane builds it): %w", err), environment.Stop())
+	}
+	if err := environment.prepare(ctx); err != nil {
+		return nil, errors.Join(err, environment.Stop())
+	}
+	return environment, nil
+}
+
+// Stop ends every process of the environment.
+func (e *Environment) Stop() error {
+	return errors.Join(e.envtest.Stop(), os.RemoveAll(e.dir))
+}
+
+func (e *Environment) prepare(ctx context.Context) error {
+	rbac, err := e.Kustomize(ctx, "rbac")
+	if err != nil {
+		return err
+	}
+	testers := fmt.Sprintf(`
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: testers}
+rules:
+- apiGroups: [forrst.dev]
+  resources: [locks]
+  verbs: [get, list, watch, create, update, patch, delete, deletecollection]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: testers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: testers}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: %s}]
+`, TestersGroup)
+	admin, err := e.Kubectl(e.envtest.KubeConfig)
+	if err != nil {
+		return err
+	}
+	_, err = admin.Run(ctx, string(rbac)+testers, "apply", "-f", "-")
+	return err
+}
+
+// User returns the configuration of a client that authenticates as the user.
+func (e *Environment) User(name string, groups ...string) (*rest.Config, *Kubectl, error) {
+	user, err := e.envtest.AddUser(envtest.User{Name: name, Groups: groups}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	kubeconfig, err := user.KubeConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	kubectl, err := e.Kubectl(kubeconfig)
+	return user.Config(), kubectl, err
+}
+
+// Kustomize renders a folder of config/.
+func (e *Environment) Kustomize(ctx context.Context, folder string) ([]byte, error) {
+	//nolint:gosec // the arguments are folders of this repository
+	command := exec.CommandContext(ctx, filepath.Join(Assets(e.root), "kubectl"), "kustomize", filepath.Join(e.root, "config", folder))
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	output, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("kubectl kustomize config/%s: %w: %s", folder, err, stderr.String())
+	}
+	return output, nil
+}
+
+// InstallWebhook points the webhook configuration of config/webhook at a server on
+// this machine. It returns where that server has to listen and its certificate.
+func (e *Environment) InstallWebhook(ctx context.Context) (host string, port int, certDir string, err error) {
+	rendered, err := e.Kustomize(ctx, "webhook")
+	if err != nil {
+		return "", 0, "", err
+	}
+	options := envtest.WebhookInstallOptions{}
+	for _, document := range bytes.Split(rendered, []byte("\n---\n")) {
+		var configuration admissionregistrationv1.MutatingWebhookConfiguration
+		if err := yaml.Unmarshal(document, &configuration); err != nil {
+			return "", 0, "", err
+		}
+		if configuration.Kind == "MutatingWebhookConfiguration" {
+			options.MutatingWebhooks = append(options.MutatingWebhooks, &configuration)
+		}
+	}
+	if err := options.Install(e.Config); err != nil {
+		return "", 0, "", err
+	}
+	e.envtest.WebhookInstallOptions = options
+	return options.LocalServingHost, options.LocalServingPort, options.LocalServingCertDir, nil
+}
+
+// RemoveWebhook leaves the API server without the webhook configuration.
+func (e *Environment) RemoveWebhook(ctx context.Context) error {
+	admin, err := client.New(e.Config, client.Options{Scheme: e.Scheme})
+	if err != nil {
+		return err
+	}
+	return client.IgnoreNotFound(admin.DeleteAllOf(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}))
+}
+
+// Assets is where the binaries of the control plane are.
+func Assets(root string) string {
+	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
+		return assets
+	}
+	return filepath.Join(root, "bin", "k8s")
+}
+
+// moduleRoot is the nearest folder with a go.mod, from here upwards.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("no go.mod above the working directory")
+		}
+		dir = parent
+	}
+}
