@@ -1,0 +1,69 @@
+package controllers_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+func TestControllers(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Controllers")
+}
+
+var (
+	environment *testenv.Environment
+	admin       client.Client
+)
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	var err error
+	environment, err = testenv.Start(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() error { return environment.Stop() })
+	admin, err = client.New(environment.Config, client.Options{Scheme: environment.Scheme})
+	Expect(err).NotTo(HaveOccurred())
+})
+
+// startReaper runs an expiry controller until the returned function is called.
+func startReaper(allowance time.Duration, options ...func(*ctrl.Options)) (stop func()) {
+	GinkgoHelper()
+	manager, err := environment.NewManager(options...)
+	Expect(err).NotTo(HaveOccurred())
+	Expect((&controllers.ExpiryReconciler{
+		Client:             manager.GetClient(),
+		ClockSkewAllowance: allowance,
+		Clock:              clock.RealClock{},
+	}).SetupWithManager(manager)).To(Succeed())
+	end := testenv.StartManager(manager)
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			Expect(end()).To(Succeed())
+		}
+	}
+	DeferCleanup(stop)
+	return stop
+}
+
+// held stores a lock with the given ttl, as the façade does.
+func held(ctx context.Context, key string, ttl time.Duration) *v1alpha1.Lock {
+	GinkgoHelper()
+	lock, err := rules.Grant("default", rules.Acquisition{Key: key, Owner: "token-a", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), time.Now())
+	Expect(err).NotTo(HaveOccurred())
+	Expect(admin.Create(ctx, lock)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) error { return client.IgnoreNotFound(admin.Delete(ctx, lock)) })
+	return lock
+}

@@ -1,0 +1,54 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// stopTimeout bounds how long a manager may take to stop.
+const stopTimeout = 30 * time.Second
+
+// NewManager returns a manager with the identity and the rights that config/ gives
+// the operator.
+func (e *Environment) NewManager(changes ...func(*ctrl.Options)) (ctrl.Manager, error) {
+	operator, _, err := e.User(OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
+	if err != nil {
+		return nil, err
+	}
+	operator = rest.CopyConfig(operator)
+	operator.QPS = -1
+	skipNameValidation := true // suites start the same controller more than once in a process
+	options := ctrl.Options{
+		Scheme:                 e.Scheme,
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Controller:             config.Controller{SkipNameValidation: &skipNameValidation},
+	}
+	for _, change := range changes {
+		change(&options)
+	}
+	return ctrl.NewManager(operator, options)
+}
+
+// StartManager runs the manager until the returned function is called, which waits
+// for it to end.
+func StartManager(manager ctrl.Manager) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(ctx) }()
+	return func() error {
+		cancel()
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(stopTimeout):
+			return fmt.Errorf("the manager did not stop within %s", stopTimeout)
+		}
+	}
+}

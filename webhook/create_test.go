@@ -1,0 +1,198 @@
+package webhook_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+var _ = Describe("Creating a Lock", func() {
+	It("stamps holder and times", func(ctx context.Context) {
+		before := time.Now().Add(-time.Microsecond)
+		lock := created(ctx, alice, manifest("stamped"))
+		Expect(lock.Spec.Holder).To(Equal("alice"))
+		Expect(lock.Spec.Scope).To(Equal(v1alpha1.ScopeGlobal))
+		Expect(lock.Spec.AcquireTime.Time).To(BeTemporally(">=", before))
+		Expect(lock.Spec.AcquireTime.Time).To(BeTemporally("<=", time.Now()))
+		Expect(lock.Spec.RenewTime.Time).To(BeTemporally("==", lock.Spec.AcquireTime.Time))
+		Expect(lock.Spec.ExpireTime.Time).To(BeTemporally("==", lock.Spec.AcquireTime.Add(time.Hour)))
+		Expect(lock.Spec.FencingToken).To(BeNil())
+	})
+
+	It("fills in an owner and the default ttl", func(ctx context.Context) {
+		lock := created(ctx, alice, manifest("defaults", func(l *v1alpha1.Lock) { l.Spec.Owner, l.Spec.TTL = "", nil }))
+		Expect(lock.Spec.Owner).To(MatchRegexp(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`))
+		Expect(lock.Spec.TTL.Duration).To(Equal(5 * time.Minute))
+	})
+
+	It("keeps the very text of a manifest", func(ctx context.Context) {
+		_, err := aliceKubectl.Run(ctx, lockYAML("text", "ttl: 60m\n  function: \"\""), "create", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(deleteLock, "text")
+		stored := &unstructured.Unstructured{}
+		stored.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Lock"))
+		Expect(alice.Get(ctx, client.ObjectKey{Namespace: "default", Name: "text"}, stored)).To(Succeed())
+		Expect(stored.Object["spec"]).To(HaveKeyWithValue("ttl", "60m"))
+		Expect(stored.Object["spec"]).To(HaveKeyWithValue("function", ""))
+	})
+
+	It("takes an absolute expireTime, however it is written", func(ctx context.Context) {
+		day := time.Now().Add(48 * time.Hour).UTC().Format("2006-01-02")
+		_, err := aliceKubectl.Run(ctx, lockYAML("freeze", "expireTime: "+day+"T00:00:00Z"), "create", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(deleteLock, "freeze")
+		output, err := aliceKubectl.Run(ctx, "", "get", "lock", "freeze", "-o", "jsonpath={.spec.expireTime} {.spec.ttl}")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(output).To(Equal(day + "T00:00:00Z "))
+	})
+
+	It("refuses a name that does not follow from the key and says which does", func(ctx context.Context) {
+		err := alice.Create(ctx, manifest("billing:report", func(l *v1alpha1.Lock) { l.Name = "report" }))
+		Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
+		Expect(err).To(MatchError(And(ContainSubstring("metadata.name"), ContainSubstring(`must be "billing--report"`))))
+	})
+
+	It("gives an object with only generateName its name", func(ctx context.Context) {
+		lock := created(ctx, alice, manifest("Generated Name", func(l *v1alpha1.Lock) { l.Name, l.GenerateName = "", "any-" }))
+		Expect(lock.Name).To(Equal(v1alpha1.FullKeyOf("Generated Name").ObjectName()))
+	})
+
+	DescribeTable("refuses a ttl out of bounds with its path and the bound",
+		func(ctx context.Context, ttl string) {
+			_, err := aliceKubectl.Run(ctx, lockYAML("bounds", "ttl: "+ttl), "create", "-f", "-")
+			Expect(err).To(MatchError(And(ContainSubstring("spec.ttl"), ContainSubstring("24h"))))
+		},
+		Entry("zero", "0s"), Entry("negative", "-5s"), Entry("over the maximum", "24h1s"), Entry("nonsense", "soon"),
+		Entry("a number", "30"), Entry("without unit", `"30"`), Entry("overflowing", "99999999999999999999h"),
+	)
+
+	It("refuses an expireTime that is none", func(ctx context.Context) {
+		_, err := aliceKubectl.Run(ctx, lockYAML("bounds", "expireTime: tomorrow"), "create", "-f", "-")
+		Expect(err).To(MatchError(And(ContainSubstring("spec.expireTime"), ContainSubstring("RFC 3339"))))
+	})
+
+	It("refuses wrong types without an internal error", func(ctx context.Context) {
+		_, err := aliceKubectl.Run(ctx, lockYAML("types", "reason: [a]"), "create", "-f", "-")
+		Expect(err).To(MatchError(And(ContainSubstring("invalid"), ContainSubstring("spec"), ContainSubstring("reason"))))
+	})
+
+	It("refuses stamps that the service has to make", func(ctx context.Context) {
+		err := alice.Create(ctx, manifest("forged", func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }))
+		Expect(err).To(MatchError(ContainSubstring("spec.holder: Forbidden: is stamped by the service")))
+	})
+
+	It("refuses a held key and says by whom and until when", func(ctx context.Context) {
+		held := created(ctx, alice, manifest("held"))
+		until := held.Spec.ExpireTime.UTC().Format(time.RFC3339Nano)
+		// The cache of the webhook follows with a delay; etcd refuses until then, too.
+		Eventually(func(ctx context.Context) error {
+			_, err := bobKubectl.Run(ctx, lockYAML("held", "owner: token-b"), "create", "-f", "-")
+			return err
+		}).WithContext(ctx).Should(MatchError(And(ContainSubstring("AlreadyExists"), ContainSubstring(`is held by "alice" until `+until))))
+		_, err := bobKubectl.Run(ctx, lockYAML("held", "owner: token-b"), "apply", "-f", "-")
+		Expect(err).To(MatchError(ContainSubstring(`is held by "alice" until ` + until)))
+		Expect(apierrors.IsAlreadyExists(bob.Create(ctx, manifest("held")))).To(BeTrue())
+		after := held.DeepCopy()
+		Expect(alice.Get(ctx, client.ObjectKeyFromObject(held), after)).To(Succeed())
+		Expect(after.ResourceVersion).To(Equal(held.ResourceVersion), "the holder's record was touched")
+	})
+
+	It("makes way where the lock has expired", func(ctx context.Context) {
+		old := expired(ctx, "expired")
+		lock := manifest("expired", func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" })
+		Eventually(func(ctx context.Context) error { return bob.Create(ctx, lock.DeepCopy()) }).WithContext(ctx).Should(Succeed())
+		DeferCleanup(deleteLock, "expired")
+		Expect(bob.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
+		Expect(lock.UID).NotTo(Equal(old.UID))
+		Expect(lock.Spec.Holder).To(Equal("bob"))
+		before, err := old.FencingToken()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(lock.FencingToken()).To(BeNumerically(">", before))
+	})
+
+	It("has no effect in a dry run", func(ctx context.Context) {
+		old := expired(ctx, "dry-run")
+		Consistently(func(g Gomega, ctx context.Context) {
+			err := bob.Create(ctx, manifest("dry-run"), client.DryRunAll)
+			g.Expect(apierrors.IsAlreadyExists(err)).To(BeTrue(), "got %v", err)
+			g.Expect(bob.Get(ctx, client.ObjectKeyFromObject(old), old)).To(Succeed())
+		}).WithContext(ctx).Should(Succeed())
+
+		Expect(bob.Create(ctx, manifest("dry-run-free"), client.DryRunAll)).To(Succeed())
+		err := bob.Get(ctx, client.ObjectKey{Namespace: "default", Name: "dry-run-free"}, old)
+		Expect(apierrors.IsNotFound(err)).To(BeTrue())
+	})
+
+	It("lets exactly one of many racers win", func(ctx context.Context) {
+		for round := range 5 {
+			key := fmt.Sprintf("race:%d", round)
+			var winners atomic.Int32
+			var racers sync.WaitGroup
+			for racer := range 20 {
+				racers.Go(func() {
+					defer GinkgoRecover()
+					as := []client.Client{alice, bob}[racer%2]
+					err := as.Create(ctx, manifest(key))
+					if err == nil {
+						winners.Add(1)
+						return
+					}
+					Expect(apierrors.IsAlreadyExists(err)).To(BeTrue(), "got %v", err)
+				})
+			}
+			racers.Wait()
+			Expect(winners.Load()).To(BeEquivalentTo(1))
+			deleteLock(ctx, v1alpha1.FullKeyOf(key).ObjectName())
+		}
+	})
+})
+
+var _ = Describe("Applying manifests", func() {
+	It("changes nothing the second time", func(ctx context.Context) {
+		samples := "../config/samples"
+		output, err := aliceKubectl.Run(ctx, "", "apply", "-k", samples)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Count(output, "created")).To(Equal(2), output)
+		DeferCleanup(func(ctx context.Context) {
+			_, err := aliceKubectl.Run(ctx, "", "delete", "-k", samples)
+			Expect(err).NotTo(HaveOccurred())
+		})
+		versions := func() string {
+			output, err := aliceKubectl.Run(ctx, "", "get", "locks", "-o", "jsonpath={range .items[*]}{.metadata.name}={.metadata.resourceVersion} {end}")
+			Expect(err).NotTo(HaveOccurred())
+			return output
+		}
+		before := versions()
+		output, err = aliceKubectl.Run(ctx, "", "apply", "-k", samples)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Count(output, "unchanged")).To(Equal(2), output)
+		_, err = aliceKubectl.Run(ctx, "", "apply", "--server-side", "--force-conflicts", "-k", samples)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = aliceKubectl.Run(ctx, "", "diff", "-k", samples)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(before).NotTo(BeEmpty())
+	})
+})
+
+func lockYAML(key, rest string) string {
+	return fmt.Sprintf("apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata:\n  name: %s\n  namespace: default\nspec:\n  key: %q\n  %s\n",
+		v1alpha1.FullKeyOf(key).ObjectName(), key, rest)
+}
+
+func deleteLock(ctx context.Context, name string) {
+	GinkgoHelper()
+	lock := &v1alpha1.Lock{}
+	lock.Namespace, lock.Name = "default", name
+	Expect(client.IgnoreNotFound(operator.Delete(ctx, lock))).To(Succeed())
+}

@@ -1,0 +1,94 @@
+package webhook_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+var _ = Describe("Changing a Lock", func() {
+	It("records the token before a label moves the resourceVersion", func(ctx context.Context) {
+		lock := created(ctx, alice, manifest("labelled"))
+		granted, err := lock.FencingToken()
+		Expect(err).NotTo(HaveOccurred())
+		for range 3 {
+			_, err := bobKubectl.Run(ctx, "", "label", "lock", "labelled", "--overwrite", "at="+time.Now().Format("150405.000000"))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(alice.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
+			Expect(lock.FencingToken()).To(Equal(granted))
+		}
+		Expect(lock.Spec.FencingToken).To(HaveValue(Equal(granted)))
+	})
+
+	It("renews when the holder changes ttl", func(ctx context.Context) {
+		lock := created(ctx, alice, manifest("renewed"))
+		before := lock.DeepCopy()
+		ttl(2 * time.Hour)(lock)
+		Expect(alice.Update(ctx, lock)).To(Succeed())
+		Expect(lock.Spec.AcquireTime.Time).To(BeTemporally("==", before.Spec.AcquireTime.Time))
+		Expect(lock.Spec.RenewTime.Time).To(BeTemporally(">", before.Spec.RenewTime.Time))
+		Expect(lock.Spec.ExpireTime.Time).To(BeTemporally("==", lock.Spec.RenewTime.Add(2*time.Hour)))
+	})
+
+	DescribeTable("refuses",
+		func(ctx context.Context, as func() client.Client, change func(*v1alpha1.Lock), is func(error) bool, message string) {
+			lock := created(ctx, alice, manifest("guarded"))
+			change(lock)
+			err := as().Update(ctx, lock)
+			Expect(is(err)).To(BeTrue(), "got %v", err)
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		},
+		Entry("a stranger's ttl", asBob, ttl(2*time.Hour), apierrors.IsForbidden, "only the identity that acquired a lock may change its spec"),
+		Entry("a stranger's owner", asBob, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, apierrors.IsConflict, `is held by "alice" until`),
+		Entry("a new owner by the holder", asAlice, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, apierrors.IsConflict, `is held by "alice" until`),
+		Entry("a foreign holder", asBob, func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, apierrors.IsInvalid, "spec.holder"),
+		Entry("back-dating", asAlice, func(l *v1alpha1.Lock) { *l.Spec.RenewTime = v1alpha1.NewTimestamp(time.Now().Add(-time.Hour)) }, apierrors.IsInvalid, "spec.renewTime"),
+		Entry("another token", asAlice, func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1)) }, apierrors.IsInvalid, "spec.fencingToken"),
+		Entry("another key", asAlice, func(l *v1alpha1.Lock) { l.Spec.Key = "other" }, apierrors.IsInvalid, "key is immutable"),
+		Entry("another scope", asAlice, func(l *v1alpha1.Lock) { l.Spec.Scope, l.Spec.Function = v1alpha1.ScopeFunction, "f" }, apierrors.IsInvalid, "scope is immutable"),
+		Entry("a ttl over the maximum", asAlice, ttl(25*time.Hour), apierrors.IsInvalid, "at most 24h"),
+	)
+
+	It("gives an expired lock to whoever changes its owner", func(ctx context.Context) {
+		lock := expired(ctx, "taken-over")
+		before, err := lock.FencingToken()
+		Expect(err).NotTo(HaveOccurred())
+		lock.Spec.Owner, lock.Spec.TTL = "token-b", &metav1.Duration{Duration: time.Hour}
+		Expect(bob.Update(ctx, lock)).To(Succeed())
+		Expect(lock.Spec.Holder).To(Equal("bob"))
+		Expect(lock.Spec.FencingToken).To(BeNil())
+		Expect(lock.FencingToken()).To(BeNumerically(">", before))
+		Expect(lock.Spec.ExpireTime.Time).To(BeTemporally(">", time.Now()))
+	})
+})
+
+var _ = Describe("The operator", func() {
+	It("is not asked by the webhook", func(ctx context.Context) {
+		err := operator.Create(ctx, manifest("operator"))
+		Expect(err).To(MatchError(ContainSubstring("are not stamped")), "the webhook would have stamped it")
+	})
+})
+
+// The webhook of the other specs goes away meanwhile, so this runs alone.
+var _ = Describe("With the webhook away", Serial, func() {
+	It("direct writes fail closed, and the schema still guards identity", func(ctx context.Context) {
+		lock := created(ctx, alice, manifest("away"))
+		Expect(stopWebhook()).To(Succeed())
+		DeferCleanup(startWebhook)
+
+		Expect(alice.Create(ctx, manifest("closed"))).To(MatchError(ContainSubstring("failed calling webhook")))
+		lock.Spec.Key = "other"
+		Expect(operator.Update(ctx, lock)).To(MatchError(ContainSubstring("key is immutable")))
+		Expect(operator.Delete(ctx, lock)).To(Succeed())
+	})
+})
+
+func asAlice() client.Client { return alice }
+func asBob() client.Client   { return bob }
