@@ -96,22 +96,22 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 	}
 }
 
-// endGrant ends exactly one grant on behalf of a caller that has gone. A grant
-// that is no longer there, or has been replaced by another, is done.
-func (e *Engine) endGrant(ctx context.Context, orphan grant) error {
+// endGrant ends exactly one grant on behalf of a caller that has gone, and reports
+// whether it was there. One that another has replaced is not.
+func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err error) {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	objects := e.objects(orphan.name.Namespace)
-	err := e.end(ctx, "release of an abandoned grant", objects, orphan.name.Name, "", func(current *v1alpha1.Lock) error {
+	err = e.end(ctx, "release of an abandoned grant", objects, orphan.name.Name, "", func(current *v1alpha1.Lock) error {
 		if current == nil || !orphan.matches(current) {
 			return ErrNotHeld
 		}
 		return nil
 	})
 	if errors.Is(err, ErrNotHeld) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 // deleteExactly deletes the object only if it is still the one, and in the very
