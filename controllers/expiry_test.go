@@ -2,6 +2,7 @@ package controllers_test
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -24,7 +25,7 @@ var _ = Describe("An expired Lock", func() {
 	}
 
 	It("is deleted, and not before it has expired", func(ctx context.Context) {
-		startReaper(0)
+		startReaper(ctx, 0)
 		lock, live := held(ctx, "expires", time.Second), held(ctx, "lives", time.Hour)
 		Eventually(gone(lock)).WithContext(ctx).WithPolling(5 * time.Millisecond).WithTimeout(10 * time.Second).Should(BeTrue())
 		Expect(time.Now()).To(BeTemporally(">=", lock.Spec.ExpireTime.Time))
@@ -32,14 +33,14 @@ var _ = Describe("An expired Lock", func() {
 	})
 
 	It("is left alone for the clock skew allowance", func(ctx context.Context) {
-		startReaper(time.Second)
+		startReaper(ctx, time.Second)
 		lock := held(ctx, "skewed", 500*time.Millisecond)
 		Eventually(gone(lock)).WithContext(ctx).WithPolling(5 * time.Millisecond).WithTimeout(10 * time.Second).Should(BeTrue())
 		Expect(time.Now()).To(BeTemporally(">=", lock.Spec.ExpireTime.Add(time.Second)))
 	})
 
 	It("that was renewed lives until its new expiry", func(ctx context.Context) {
-		startReaper(0)
+		startReaper(ctx, 0)
 		lock := held(ctx, "renewed", time.Second)
 		expire := v1alpha1.NewTimestamp(lock.Spec.ExpireTime.Add(2 * time.Second))
 		lock.Spec.ExpireTime = &expire
@@ -49,10 +50,10 @@ var _ = Describe("An expired Lock", func() {
 	})
 
 	It("is deleted after a restart, though it expired meanwhile", func(ctx context.Context) {
-		stop := startReaper(0)
+		stop := startReaper(ctx, 0)
 		stop()
 		lock := held(ctx, "restart", time.Millisecond)
-		startReaper(0)
+		startReaper(ctx, 0)
 		Eventually(gone(lock)).WithContext(ctx).WithTimeout(10 * time.Second).Should(BeTrue())
 	})
 
@@ -63,8 +64,8 @@ var _ = Describe("An expired Lock", func() {
 			options.LeaderElectionReleaseOnCancel = true
 			options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &lease, &renew, &retry
 		}
-		stopFirst := startReaper(0, elect)
-		startReaper(0, elect)
+		stopFirst := startReaper(ctx, 0, elect)
+		startReaper(ctx, 0, elect)
 		lock := held(ctx, "first-leader", 100*time.Millisecond)
 		Eventually(gone(lock)).WithContext(ctx).WithTimeout(20 * time.Second).Should(BeTrue())
 		stopFirst()
@@ -109,6 +110,10 @@ type staleClient struct {
 }
 
 func (c staleClient) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	c.stale.DeepCopyInto(object.(*v1alpha1.Lock))
+	lock, ok := object.(*v1alpha1.Lock)
+	if !ok {
+		return fmt.Errorf("unexpected read of a %T", object)
+	}
+	c.stale.DeepCopyInto(lock)
 	return nil
 }

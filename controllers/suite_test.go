@@ -37,7 +37,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 })
 
 // startReaper runs an expiry controller until the returned function is called.
-func startReaper(allowance time.Duration, options ...func(*ctrl.Options)) (stop func()) {
+func startReaper(ctx context.Context, allowance time.Duration, options ...func(*ctrl.Options)) (stop func()) {
 	GinkgoHelper()
 	manager, err := environment.NewManager(options...)
 	Expect(err).NotTo(HaveOccurred())
@@ -46,7 +46,7 @@ func startReaper(allowance time.Duration, options ...func(*ctrl.Options)) (stop 
 		ClockSkewAllowance: allowance,
 		Clock:              clock.RealClock{},
 	}).SetupWithManager(manager)).To(Succeed())
-	end := testenv.StartManager(manager)
+	end := testenv.StartManager(ctx, manager)
 	stopped := false
 	stop = func() {
 		if !stopped {

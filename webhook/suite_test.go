@@ -78,7 +78,7 @@ func startWebhook(ctx context.Context) {
 		Limits:     rules.DefaultLimits(),
 		Clock:      clock.RealClock{},
 	}).SetupWithManager(manager)
-	stopWebhook = testenv.StartManager(manager)
+	stopWebhook = testenv.StartManager(ctx, manager)
 	Eventually(func() error {
 		if !manager.GetCache().WaitForCacheSync(ctx) {
 			return errors.New("cache")

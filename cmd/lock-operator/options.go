@@ -61,7 +61,7 @@ func (o *options) validate(arguments []string) error {
 	if len(arguments) > 0 {
 		return fmt.Errorf("unexpected argument %q: this command takes flags only", arguments[0])
 	}
-	for _, component := range strings.Split(o.components, ",") {
+	for component := range strings.SplitSeq(o.components, ",") {
 		if !slices.Contains(allComponents, component) {
 			return fmt.Errorf("--components: %q is none of %s", component, strings.Join(allComponents, ", "))
 		}

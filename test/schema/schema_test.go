@@ -131,15 +131,15 @@ var _ = Describe("Changing a Lock", func() {
 		Expect(kubernetes.Update(ctx, recorded)).To(Succeed())
 		for _, change := range []func(map[string]any){set("fencingToken", int64(6)), set("fencingToken", int64(8)), set("fencingToken", nil)} {
 			changed := recorded.DeepCopy()
-			change(changed.Object["spec"].(map[string]any))
+			change(specOf(changed))
 			Expect(kubernetes.Update(ctx, changed)).To(MatchError(ContainSubstring("fencingToken never changes while a grant lasts")))
 		}
 	})
 
 	It("allows a new grant to another owner", func(ctx context.Context) {
 		next := raw(lock, func(spec map[string]any) { regrant(spec); spec["owner"] = "token-b" })
-		next.Object["spec"].(map[string]any)["renewTime"] = "2099-01-01T00:00:00.000000Z"
-		next.Object["spec"].(map[string]any)["expireTime"] = "2099-01-01T00:00:01.000000Z"
+		specOf(next)["renewTime"] = "2099-01-01T00:00:00.000000Z"
+		specOf(next)["expireTime"] = "2099-01-01T00:00:01.000000Z"
 		Expect(kubernetes.Update(ctx, next)).To(Succeed())
 	})
 })
@@ -193,8 +193,15 @@ func raw(lock *v1alpha1.Lock, change func(spec map[string]any)) *unstructured.Un
 	Expect(environment.Scheme.Convert(lock, object, nil)).To(Succeed())
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Lock"))
 	object.SetCreationTimestamp(metav1.Time{})
-	change(object.Object["spec"].(map[string]any))
+	change(specOf(object))
 	return object
+}
+
+func specOf(object *unstructured.Unstructured) map[string]any {
+	GinkgoHelper()
+	spec, ok := object.Object["spec"].(map[string]any)
+	Expect(ok).To(BeTrue(), "the object has no spec")
+	return spec
 }
 
 func unchanged(map[string]any) {}

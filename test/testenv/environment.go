@@ -119,7 +119,6 @@ func (e *Environment) User(name string, groups ...string) (*rest.Config, *Kubect
 
 // Kustomize renders a folder of config/.
 func (e *Environment) Kustomize(ctx context.Context, folder string) ([]byte, error) {
-	//nolint:gosec // the arguments are folders of this repository
 	command := exec.CommandContext(ctx, filepath.Join(Assets(e.root), "kubectl"), "kustomize", filepath.Join(e.root, "config", folder))
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
@@ -138,7 +137,7 @@ func (e *Environment) InstallWebhook(ctx context.Context) (host string, port int
 		return "", 0, "", err
 	}
 	options := envtest.WebhookInstallOptions{}
-	for _, document := range bytes.Split(rendered, []byte("\n---\n")) {
+	for document := range bytes.SplitSeq(rendered, []byte("\n---\n")) {
 		var configuration admissionregistrationv1.MutatingWebhookConfiguration
 		if err := yaml.Unmarshal(document, &configuration); err != nil {
 			return "", 0, "", err

@@ -37,7 +37,7 @@ func NewKubectl(assets, kubeconfig string) *Kubectl {
 // Run runs kubectl and returns what it printed. The error holds what it said on
 // standard error.
 func (k *Kubectl) Run(ctx context.Context, stdin string, arguments ...string) (string, error) {
-	command := exec.CommandContext(ctx, k.binary, append([]string{"--kubeconfig", k.kubeconfig}, arguments...)...) //nolint:gosec // tests choose the arguments
+	command := exec.CommandContext(ctx, k.binary, append([]string{"--kubeconfig", k.kubeconfig}, arguments...)...)
 	command.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr

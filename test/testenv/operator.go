@@ -37,9 +37,9 @@ func (e *Environment) NewManager(changes ...func(*ctrl.Options)) (ctrl.Manager, 
 }
 
 // StartManager runs the manager until the returned function is called, which waits
-// for it to end.
-func StartManager(manager ctrl.Manager) (stop func() error) {
-	ctx, cancel := context.WithCancel(context.Background())
+// for it to end. It outlives ctx, which suites end with each node.
+func StartManager(ctx context.Context, manager ctrl.Manager) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- manager.Start(ctx) }()
 	return func() error {
