@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
@@ -39,14 +40,20 @@ type ExpiryReconciler struct {
 	ClockSkewAllowance time.Duration
 	// Clock tells the time that expiry is judged by.
 	Clock clock.PassiveClock
+	// Leadership says whether this replica deletes.
+	Leadership *Leadership
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;delete
 
 // Reconcile deletes the lock if it has expired and otherwise comes back when it
-// will have. What the cache says is enough to decide: the preconditions of the
+// will have. A replica that does not lead does nothing: when it comes to lead, it
+// looks at all of them. What the cache says is enough to decide: the preconditions of the
 // delete fail if the lock was renewed or taken over since.
 func (r *ExpiryReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if !r.Leadership.IsLeader() {
+		return ctrl.Result{}, nil
+	}
 	var lock v1alpha1.Lock
 	if err := r.Client.Get(ctx, request.NamespacedName, &lock); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -73,15 +80,41 @@ func (r *ExpiryReconciler) reap(ctx context.Context, lock *v1alpha1.Lock) error 
 	return nil
 }
 
-// SetupWithManager has the manager run the reconciler while it is the leader.
+// SetupWithManager has the manager run the reconciler.
 func (r *ExpiryReconciler) SetupWithManager(manager ctrl.Manager) error {
+	everyReplica := false
 	return ctrl.NewControllerManagedBy(manager).
 		Named("lock-expiry").
 		For(&v1alpha1.Lock{}).
+		WatchesRawSource(source.Func(r.enqueueAllWhenLeading)).
 		WithOptions(controller.Options{
+			NeedLeaderElection:      &everyReplica,
 			MaxConcurrentReconciles: reapers,
 			ReconciliationTimeout:   reapTimeout,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, maxReapBackoff),
 		}).
 		Complete(r)
+}
+
+// enqueueAllWhenLeading makes up for the events that passed while another replica
+// led. It ends with ctx, which is the controller's.
+func (r *ExpiryReconciler) enqueueAllWhenLeading(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-r.Leadership.Gained():
+			}
+			var locks v1alpha1.LockList
+			if err := r.Client.List(ctx, &locks, client.UnsafeDisableDeepCopy); err != nil {
+				logf.FromContext(ctx).Error(err, "Could not list the Locks after gaining the leadership")
+				continue
+			}
+			for index := range locks.Items {
+				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&locks.Items[index])})
+			}
+		}
+	}()
+	return nil
 }

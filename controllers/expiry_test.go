@@ -25,7 +25,7 @@ var _ = Describe("An expired Lock", func() {
 	}
 
 	It("is deleted, and not before it has expired", func(ctx context.Context) {
-		startReaper(ctx, 0)
+		startReaper(ctx, 0, nil)
 		lock, live := held(ctx, "expires", time.Second), held(ctx, "lives", time.Hour)
 		Eventually(gone(lock)).WithContext(ctx).WithPolling(5 * time.Millisecond).WithTimeout(10 * time.Second).Should(BeTrue())
 		Expect(time.Now()).To(BeTemporally(">=", lock.Spec.ExpireTime.Time))
@@ -33,14 +33,14 @@ var _ = Describe("An expired Lock", func() {
 	})
 
 	It("is left alone for the clock skew allowance", func(ctx context.Context) {
-		startReaper(ctx, time.Second)
+		startReaper(ctx, time.Second, nil)
 		lock := held(ctx, "skewed", 500*time.Millisecond)
 		Eventually(gone(lock)).WithContext(ctx).WithPolling(5 * time.Millisecond).WithTimeout(10 * time.Second).Should(BeTrue())
 		Expect(time.Now()).To(BeTemporally(">=", lock.Spec.ExpireTime.Add(time.Second)))
 	})
 
 	It("that was renewed lives until its new expiry", func(ctx context.Context) {
-		startReaper(ctx, 0)
+		startReaper(ctx, 0, nil)
 		lock := held(ctx, "renewed", time.Second)
 		expire := v1alpha1.NewTimestamp(lock.Spec.ExpireTime.Add(2 * time.Second))
 		lock.Spec.ExpireTime = &expire
@@ -50,25 +50,27 @@ var _ = Describe("An expired Lock", func() {
 	})
 
 	It("is deleted after a restart, though it expired meanwhile", func(ctx context.Context) {
-		stop := startReaper(ctx, 0)
+		stop := startReaper(ctx, 0, nil)
 		stop()
 		lock := held(ctx, "restart", time.Millisecond)
-		startReaper(ctx, 0)
+		startReaper(ctx, 0, nil)
 		Eventually(gone(lock)).WithContext(ctx).WithTimeout(10 * time.Second).Should(BeTrue())
 	})
 
 	It("is deleted by whoever leads", func(ctx context.Context) {
-		elect := func(options *ctrl.Options) {
-			lease, renew, retry := 3*time.Second, 2*time.Second, 200*time.Millisecond
-			options.LeaderElection, options.LeaderElectionID, options.LeaderElectionNamespace = true, "test", "forrst-system"
-			options.LeaderElectionReleaseOnCancel = true
-			options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &lease, &renew, &retry
-		}
-		stopFirst := startReaper(ctx, 0, elect)
-		startReaper(ctx, 0, elect)
+		first, second := candidate(), candidate()
+		stopFirst := startReaper(ctx, 0, first)
+		Eventually(first.IsLeader).WithTimeout(20 * time.Second).Should(BeTrue())
+		startReaper(ctx, 0, second)
 		lock := held(ctx, "first-leader", 100*time.Millisecond)
 		Eventually(gone(lock)).WithContext(ctx).WithTimeout(20 * time.Second).Should(BeTrue())
+		Expect(second.IsLeader()).To(BeFalse())
+
+		// It passes the second replica by as an event, which must look again.
+		early := held(ctx, "second-leader-early", 2*time.Second)
 		stopFirst()
+		Eventually(second.IsLeader).WithTimeout(20 * time.Second).Should(BeTrue())
+		Eventually(gone(early)).WithContext(ctx).WithTimeout(20 * time.Second).Should(BeTrue())
 		lock = held(ctx, "second-leader", 100*time.Millisecond)
 		Eventually(gone(lock)).WithContext(ctx).WithTimeout(20 * time.Second).Should(BeTrue())
 	})
@@ -78,7 +80,7 @@ var _ = Describe("An expired Lock", func() {
 		stale := held(ctx, key, time.Second)
 		meanwhile(ctx, stale.DeepCopy())
 		later := clocktesting.NewFakePassiveClock(stale.Spec.ExpireTime.Add(time.Second))
-		reconciler := &controllers.ExpiryReconciler{Client: staleClient{Client: admin, stale: stale}, Clock: later}
+		reconciler := &controllers.ExpiryReconciler{Client: staleClient{Client: admin, stale: stale}, Clock: later, Leadership: controllers.AlwaysLeading()}
 		result, err := reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(stale)})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result).To(Equal(ctrl.Result{}))
@@ -98,7 +100,7 @@ var _ = Describe("An expired Lock", func() {
 		stale := held(ctx, "gone", time.Second)
 		Expect(admin.Delete(ctx, stale)).To(Succeed())
 		later := clocktesting.NewFakePassiveClock(stale.Spec.ExpireTime.Add(time.Second))
-		reconciler := &controllers.ExpiryReconciler{Client: staleClient{Client: admin, stale: stale}, Clock: later}
+		reconciler := &controllers.ExpiryReconciler{Client: staleClient{Client: admin, stale: stale}, Clock: later, Leadership: controllers.AlwaysLeading()}
 		Expect(reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(stale)})).To(Equal(ctrl.Result{}))
 	})
 })

@@ -8,7 +8,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -36,15 +35,21 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 })
 
-// startReaper runs an expiry controller until the returned function is called.
-func startReaper(ctx context.Context, allowance time.Duration, options ...func(*ctrl.Options)) (stop func()) {
+// startReaper runs an expiry controller until the returned function is called. Nil
+// leadership means that it needs no election.
+func startReaper(ctx context.Context, allowance time.Duration, leadership *controllers.Leadership) (stop func()) {
 	GinkgoHelper()
-	manager, err := environment.NewManager(options...)
+	manager, err := environment.NewManager()
 	Expect(err).NotTo(HaveOccurred())
+	if leadership == nil {
+		leadership = controllers.AlwaysLeading()
+	}
+	Expect(manager.Add(leadership)).To(Succeed())
 	Expect((&controllers.ExpiryReconciler{
 		Client:             manager.GetClient(),
 		ClockSkewAllowance: allowance,
 		Clock:              clock.RealClock{},
+		Leadership:         leadership,
 	}).SetupWithManager(manager)).To(Succeed())
 	end := testenv.StartManager(ctx, manager)
 	stopped := false
@@ -56,6 +61,19 @@ func startReaper(ctx context.Context, allowance time.Duration, options ...func(*
 	}
 	DeferCleanup(stop)
 	return stop
+}
+
+// candidate takes part in an election with short times.
+func candidate() *controllers.Leadership {
+	GinkgoHelper()
+	operator, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts")
+	Expect(err).NotTo(HaveOccurred())
+	leadership, err := controllers.NewLeadership(operator, controllers.LeadershipOptions{
+		Namespace: "forrst-system", Name: "lock-operator.forrst.dev",
+		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return leadership
 }
 
 // held stores a lock with the given ttl, as the façade does.

@@ -36,7 +36,6 @@ func init() {
 }
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=forrst-system,resources=leases,verbs=get;create;update
-// +kubebuilder:rbac:groups=events.k8s.io,namespace=forrst-system,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
@@ -55,12 +54,8 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 			SecureServing:  true,
 			FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},
-		HealthProbeBindAddress:        settings.probeAddr,
-		LeaderElection:                settings.leaderElect && settings.runs(controllerComponent),
-		LeaderElectionID:              "lock-operator.forrst.dev",
-		LeaderElectionNamespace:       settings.leaderElectionNamespace,
-		LeaderElectionReleaseOnCancel: true,
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		HealthProbeBindAddress: settings.probeAddr,
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
 			Host: webhookHost, Port: webhookPort, CertDir: settings.webhookCertDir,
 		}),
@@ -89,10 +84,25 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 }
 
 func addControllers(manager ctrl.Manager, settings options) error {
+	leadership := controllers.AlwaysLeading()
+	if settings.leaderElect {
+		var err error
+		leadership, err = controllers.NewLeadership(manager.GetConfig(), controllers.LeadershipOptions{
+			Namespace: settings.leaderElectionNamespace,
+			Name:      "lock-operator.forrst.dev",
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := manager.Add(leadership); err != nil {
+		return err
+	}
 	return (&controllers.ExpiryReconciler{
 		Client:             manager.GetClient(),
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              clock.RealClock{},
+		Leadership:         leadership,
 	}).SetupWithManager(manager)
 }
 

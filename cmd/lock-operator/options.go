@@ -47,7 +47,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.metricsAddr, "metrics-bind-address", "0", "Where to serve metrics over HTTPS to callers who may get /metrics; 0 for nowhere.")
 	flags.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Where to serve /healthz and /readyz; 0 for nowhere.")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "Run the controllers on one replica at a time.")
-	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease; that of the pod if empty.")
+	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "forrst-system", "The namespace of the leader's Lease.")
 	flags.StringVar(&o.facadeAddr, "facade-bind-address", "127.0.0.1:8080", "Where the façade listens. It does not authenticate its callers and listens on loopback only.")
 	flags.StringVar(&o.facadeNamespace, "facade-namespace", "default", "The namespace of the locks that the façade takes.")
 	flags.StringVar(&o.webhookAddr, "webhook-bind-address", ":9443", "Where the admission webhook listens.")

@@ -42,7 +42,7 @@ type Environment struct {
 // Start starts etcd and an API server from KUBEBUILDER_ASSETS, or else from
 // bin/k8s, and installs config/crd and config/rbac. The caller stops it.
 func Start(ctx context.Context) (*Environment, error) {
-	root, err := moduleRoot()
+	root, err := ModuleRoot()
 	if err != nil {
 		return nil, err
 	}
@@ -170,8 +170,8 @@ func Assets(root string) string {
 	return filepath.Join(root, "bin", "k8s")
 }
 
-// moduleRoot is the nearest folder with a go.mod, from here upwards.
-func moduleRoot() (string, error) {
+// ModuleRoot is the nearest folder with a go.mod, from here upwards.
+func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err

@@ -1,0 +1,79 @@
+package e2e_test
+
+import (
+	"context"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// requests are the API server's own counts: requests for locks by verb, and calls of
+// our webhook.
+func requests(ctx context.Context) map[string]float64 {
+	GinkgoHelper()
+	clientset, err := kubernetes.NewForConfig(rest.CopyConfig(shared.config()))
+	Expect(err).NotTo(HaveOccurred())
+	text, err := clientset.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(text)))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(families).To(HaveKey("apiserver_request_total"))
+
+	counts := map[string]float64{}
+	for _, metric := range families["apiserver_request_total"].GetMetric() {
+		if label(metric, "resource") == "locks" && label(metric, "verb") != "WATCH" {
+			counts[label(metric, "verb")] += metric.GetCounter().GetValue()
+		}
+	}
+	for _, metric := range families["apiserver_admission_webhook_request_total"].GetMetric() {
+		if label(metric, "name") == "lock.forrst.dev" {
+			counts["webhook"] += metric.GetCounter().GetValue()
+		}
+	}
+	return counts
+}
+
+func label(metric *dto.Metric, name string) string {
+	for _, pair := range metric.GetLabel() {
+		if pair.GetName() == name {
+			return pair.GetValue()
+		}
+	}
+	return ""
+}
+
+var _ = Describe("The budget of API requests", func() {
+	It("is two writes, no read and no webhook call for an acquire and a release", func(ctx context.Context) {
+		const cycles = 10
+		before := requests(ctx)
+		for range cycles {
+			Expect(shared.acquire(ctx, "budget", "job-17", 60)).To(beAcquired())
+			Expect(shared.call(ctx, "release", map[string]any{"key": "lock:budget", "owner": "job-17"}).Status).To(Equal(200))
+			Expect(shared.post(ctx, acquireBody("budget", "job-17", 60, true))).To(beAcquired())
+		}
+		after := requests(ctx)
+		spent := map[string]float64{}
+		for name, count := range after {
+			if count != before[name] {
+				spent[name] = count - before[name]
+			}
+		}
+		Expect(spent).To(Equal(map[string]float64{"POST": 2 * cycles, "DELETE": 2 * cycles}))
+	})
+
+	It("counts the webhook where it is called", func(ctx context.Context) {
+		before := requests(ctx)["webhook"]
+		_, err := shared.kubectl.Run(ctx, "apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata: {name: counted}\nspec: {key: counted}\n", "create", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(requests(ctx)["webhook"]).To(Equal(before + 1))
+		_, err = shared.kubectl.Run(ctx, "", "delete", "lock", "counted")
+		Expect(err).NotTo(HaveOccurred())
+	})
+})

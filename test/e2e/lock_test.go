@@ -1,0 +1,235 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+var _ = Describe("A lock taken over HTTP", func() {
+	It("is seen by kubectl, excludes others, and is released once", func(ctx context.Context) {
+		acquired := shared.acquire(ctx, "billing:report", "", 300)
+		Expect(acquired).To(failWith(400, "INVALID_ARGUMENTS"), "an empty owner is refused")
+
+		acquired = shared.acquire(ctx, "billing:report", "job-17", 300)
+		Expect(acquired).To(beAcquired())
+		Expect(acquired.Extensions[0].Data).To(And(HaveLen(5), HaveKeyWithValue("key", "billing:report"),
+			HaveKeyWithValue("owner", "job-17"), HaveKeyWithValue("scope", "global"), HaveKey("expires_at")))
+
+		table, err := shared.kubectl.Run(ctx, "", "get", "locks", "billing--report")
+		Expect(err).NotTo(HaveOccurred())
+		lines := strings.Split(strings.TrimSpace(table), "\n")
+		Expect(strings.Fields(lines[0])).To(Equal([]string{"NAME", "KEY", "SCOPE", "OWNER", "EXPIRES", "AGE"}))
+		Expect(strings.Fields(lines[1])[:4]).To(Equal([]string{"billing--report", "billing:report", "Global", "job-17"}))
+		wide, err := shared.kubectl.Run(ctx, "", "get", "lk", "billing--report", "-o", "wide")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(wide).To(And(ContainSubstring("HOLDER"), ContainSubstring("system:anonymous")))
+
+		Expect(shared.acquire(ctx, "billing:report", "job-18", 300)).To(failWith(423, "LOCK_ACQUISITION_FAILED"))
+
+		key := map[string]any{"key": "lock:billing:report"}
+		Expect(shared.call(ctx, "status", key).Result).To(And(HaveLen(6), HaveKeyWithValue("locked", true),
+			HaveKeyWithValue("owner", "job-17"), HaveKeyWithValue("ttl_remaining", BeNumerically("~", 300, 5))))
+
+		release := map[string]any{"key": "lock:billing:report", "owner": "job-18"}
+		Expect(shared.call(ctx, "release", release)).To(failWith(403, "LOCK_OWNERSHIP_MISMATCH"))
+		release["owner"] = "job-17"
+		Expect(shared.call(ctx, "release", release)).To(And(HaveField("Status", 200),
+			HaveField("Result", Equal(map[string]any{"released": true, "key": "lock:billing:report"}))))
+		Expect(shared.call(ctx, "release", release)).To(failWith(404, "LOCK_NOT_FOUND"))
+		Expect(shared.call(ctx, "status", key).Result).To(Equal(map[string]any{"key": "lock:billing:report", "locked": false}))
+	})
+
+	It("can be released by force", func(ctx context.Context) {
+		Expect(shared.acquire(ctx, "forced", "job-17", 300)).To(beAcquired())
+		key := map[string]any{"key": "forrst_lock:forced"}
+		Expect(shared.call(ctx, "force-release", key).Result).To(Equal(map[string]any{"released": true, "key": "forrst_lock:forced", "forced": true}))
+		Expect(shared.call(ctx, "force-release", key)).To(failWith(404, "LOCK_NOT_FOUND"))
+	})
+
+	It("excludes a manifest of the same key and is excluded by one", func(ctx context.Context) {
+		Expect(shared.acquire(ctx, "billing:monthly-close", "job-17", 300)).To(beAcquired())
+		samples := filepath.Join(root, "config", "samples")
+		_, err := shared.kubectl.Run(ctx, "", "apply", "-f", filepath.Join(samples, "lock.yaml"))
+		Expect(err).To(MatchError(ContainSubstring(`is held by "system:anonymous" until`)))
+		Expect(shared.call(ctx, "release", map[string]any{"key": "billing:monthly-close", "owner": "job-17"}).Status).To(Equal(200))
+
+		output, err := shared.kubectl.Run(ctx, "", "apply", "-k", samples)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Count(output, "created")).To(Equal(2), output)
+		DeferCleanup(func(ctx context.Context) {
+			_, err := shared.kubectl.Run(ctx, "", "delete", "-k", samples)
+			Expect(err).NotTo(HaveOccurred())
+		})
+		Expect(shared.acquire(ctx, "billing:monthly-close", "job-17", 300)).To(failWith(423, "LOCK_ACQUISITION_FAILED"))
+		output, err = shared.kubectl.Run(ctx, "", "apply", "-k", samples)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Count(output, "unchanged")).To(Equal(2), output)
+	})
+
+	It("is what the README promises", func(ctx context.Context) {
+		readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+		Expect(err).NotTo(HaveOccurred())
+		bodies := regexp.MustCompile(`(?s)-d '(\{.*?\n\})'`).FindAllStringSubmatch(string(readme), -1)
+		Expect(bodies).To(HaveLen(2), "the README shows an acquire and a release")
+
+		acquired := shared.post(ctx, bodies[0][1])
+		Expect(acquired).To(beAcquired())
+		Expect(shared.post(ctx, bodies[0][1])).To(failWith(423, "LOCK_ACQUISITION_FAILED"))
+		owner, ok := acquired.Extensions[0].Data["owner"].(string)
+		Expect(ok).To(BeTrue())
+		Expect(bodies[1][1]).To(ContainSubstring("550e8400-e29b-41d4-a716-446655440000"))
+		release := strings.ReplaceAll(bodies[1][1], "550e8400-e29b-41d4-a716-446655440000", owner)
+		Expect(shared.post(ctx, release)).To(And(HaveField("Status", 200), HaveField("Result", HaveKeyWithValue("released", true))))
+
+		manifest := regexp.MustCompile("(?s)```yaml\n(apiVersion.*?)```").FindSubmatch(readme)
+		Expect(manifest).NotTo(BeNil())
+		_, err = shared.kubectl.Run(ctx, string(manifest[1]), "apply", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = shared.kubectl.Run(ctx, string(manifest[1]), "delete", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+	})
+})
+
+var _ = Describe("One key wanted by many at once", func() {
+	const rounds, racers = 50, 100
+
+	It(fmt.Sprintf("has exactly one holder in each of %d rounds of %d creates", rounds, racers), func(ctx context.Context) {
+		for round := range rounds {
+			key := fmt.Sprintf("race:%d", round)
+			name := v1alpha1.FullKeyOf(key).ObjectName()
+			var winners sync.Map
+			var won atomic.Int32
+			start := make(chan struct{})
+			var running sync.WaitGroup
+			for racer := range racers {
+				owner := fmt.Sprintf("racer-%d", racer)
+				running.Go(func() {
+					defer GinkgoRecover()
+					<-start
+					if acquireAsRacer(ctx, key, owner, racer%2 == 0) {
+						won.Add(1)
+						winners.Store(owner, true)
+					}
+				})
+			}
+			close(start)
+			running.Wait()
+			Expect(won.Load()).To(BeEquivalentTo(1), "round %d", round)
+			var lock v1alpha1.Lock
+			Expect(admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &lock)).To(Succeed())
+			_, holds := winners.Load(lock.Spec.Owner)
+			Expect(holds).To(BeTrue(), "%s holds the lock and was told that it does not", lock.Spec.Owner)
+			Expect(admin.Delete(ctx, &lock)).To(Succeed())
+		}
+	})
+})
+
+// acquireAsRacer tries once, through the façade or directly, and fails the spec on
+// any other refusal than that somebody else holds the lock.
+func acquireAsRacer(ctx context.Context, key, owner string, overHTTP bool) bool {
+	if overHTTP {
+		got := shared.post(ctx, acquireBody(key, owner, 60, false))
+		Expect(got).To(Or(beAcquired(), failWith(423, "LOCK_ACQUISITION_FAILED")))
+		return got.Status == 200
+	}
+	err := admin.Create(ctx, &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.FullKeyOf(key).ObjectName()},
+		Spec:       v1alpha1.LockSpec{Key: key, Owner: owner, TTL: &metav1.Duration{Duration: time.Minute}},
+	})
+	Expect(err == nil || apierrors.IsAlreadyExists(err)).To(BeTrue(), "got %v", err)
+	return err == nil
+}
+
+var _ = Describe("An expired lock", func() {
+	const samples, others = 50, 1000
+
+	It(fmt.Sprintf("is gone within 100 ms (median of %d) beside %d live ones", samples, others), func(ctx context.Context) {
+		inParallel(others, func(index int) {
+			Expect(shared.acquire(ctx, fmt.Sprintf("live:%d", index), "job-17", 3600)).To(beAcquired())
+		})
+		DeferCleanup(func(ctx context.Context) {
+			Expect(admin.DeleteAllOf(ctx, &v1alpha1.Lock{}, client.InNamespace("default"))).To(Succeed())
+		})
+		deleted := watchDeletions(ctx)
+		expires := make([]time.Time, samples)
+		inParallel(samples, func(index int) {
+			acquired := shared.acquire(ctx, fmt.Sprintf("short:%d", index), "job-17", 2)
+			Expect(acquired).To(beAcquired())
+			var lock v1alpha1.Lock
+			name := v1alpha1.FullKeyOf(fmt.Sprintf("short:%d", index)).ObjectName()
+			Expect(admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &lock)).To(Succeed())
+			expires[index] = lock.Spec.ExpireTime.Time
+		})
+		var late []time.Duration
+		for range samples {
+			var deletion deletion
+			Eventually(deleted).WithTimeout(10 * time.Second).Should(Receive(&deletion))
+			var index int
+			_, err := fmt.Sscanf(deletion.key, "short:%d", &index)
+			Expect(err).NotTo(HaveOccurred(), "a live lock was deleted: %s", deletion.key)
+			late = append(late, deletion.at.Sub(expires[index]))
+		}
+		slices.Sort(late)
+		AddReportEntry("time from expiry to deletion", fmt.Sprintf("min %s, median %s, max %s", late[0], late[samples/2], late[samples-1]))
+		Expect(late[0]).To(BeNumerically(">=", 0), "deleted before it expired")
+		Expect(late[samples/2]).To(BeNumerically("<=", 100*time.Millisecond))
+	})
+})
+
+type deletion struct {
+	key string
+	at  time.Time
+}
+
+// watchDeletions reports each deleted lock and when the API server said so.
+func watchDeletions(ctx context.Context) <-chan deletion {
+	GinkgoHelper()
+	watcher, err := client.NewWithWatch(shared.config(), client.Options{Scheme: admin.Scheme()})
+	Expect(err).NotTo(HaveOccurred())
+	var present v1alpha1.LockList
+	Expect(admin.List(ctx, &present, client.InNamespace("default"))).To(Succeed())
+	events, err := watcher.Watch(ctx, &v1alpha1.LockList{}, &client.ListOptions{Namespace: "default", Raw: &metav1.ListOptions{ResourceVersion: present.ResourceVersion}})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(events.Stop)
+	deletions := make(chan deletion, 2000)
+	go func() {
+		for event := range events.ResultChan() {
+			if lock, ok := event.Object.(*v1alpha1.Lock); ok && event.Type == "DELETED" {
+				deletions <- deletion{key: lock.Spec.Key, at: time.Now()}
+			}
+		}
+	}()
+	return deletions
+}
+
+// inParallel calls do for each index, sixteen at a time.
+func inParallel(count int, do func(index int)) {
+	GinkgoHelper()
+	var next atomic.Int32
+	var workers sync.WaitGroup
+	for range 16 {
+		workers.Go(func() {
+			defer GinkgoRecover()
+			for index := int(next.Add(1)) - 1; index < count; index = int(next.Add(1)) - 1 {
+				do(index)
+			}
+		})
+	}
+	workers.Wait()
+}

@@ -1,0 +1,118 @@
+// Package e2e_test starts what "make run" starts and drives it as its users do: with
+// plain HTTP and the real kubectl.
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+const (
+	startTimeout = 60 * time.Second
+	stopTimeout  = 30 * time.Second
+)
+
+func TestEndToEnd(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "End to end")
+}
+
+var (
+	root string
+	// devcluster and operatorBinary are built by the suite.
+	devcluster, operatorBinary string
+	// shared is the cluster of all specs that do not break it.
+	shared *cluster
+	admin  client.Client
+)
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	var err error
+	root, err = testenv.ModuleRoot()
+	Expect(err).NotTo(HaveOccurred())
+	devcluster, err = gexec.Build("forrst.dev/lock-operator/hack/devcluster")
+	Expect(err).NotTo(HaveOccurred())
+	operatorBinary, err = gexec.Build("forrst.dev/lock-operator/cmd/lock-operator")
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(gexec.CleanupBuildArtifacts)
+
+	shared = startCluster()
+	DeferCleanup(func() {
+		shared.session.Terminate()
+		Eventually(shared.session).WithTimeout(stopTimeout).Should(gexec.Exit(0))
+	})
+	admin = shared.client()
+})
+
+// cluster is a development cluster in a folder of its own.
+type cluster struct {
+	session    *gexec.Session
+	dir        string
+	kubeconfig string
+	facade     string
+	kubectl    *testenv.Kubectl
+}
+
+// launch starts the development cluster with the flags that "make run" uses, but
+// for its folder and port.
+func launch(dir, facade string) *gexec.Session {
+	GinkgoHelper()
+	command := exec.Command(devcluster, "run", //nolint:noctx // ended by signals, which is what is tested
+		"--dir", dir, "--facade-addr", facade, "--operator", operatorBinary,
+		"--config", filepath.Join(root, "config"), "--binaries", testenv.Assets(root))
+	session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
+	Expect(err).NotTo(HaveOccurred())
+	return session
+}
+
+// startCluster launches a cluster and waits until it says that it is ready.
+func startCluster() *cluster {
+	GinkgoHelper()
+	dir := filepath.Join(GinkgoT().TempDir(), "dev")
+	started := &cluster{dir: dir, session: launch(dir, "127.0.0.1:0")}
+	DeferCleanup(func() { started.session.Kill() })
+	var announced struct{ Facade, Kubeconfig string }
+	Eventually(func(g Gomega) {
+		g.Expect(started.session.ExitCode()).To(Equal(-1), "the cluster ended")
+		content, err := os.ReadFile(filepath.Join(dir, "cluster.json"))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(json.Unmarshal(content, &announced)).To(Succeed())
+	}).WithTimeout(startTimeout).WithPolling(50 * time.Millisecond).Should(Succeed())
+	started.facade, started.kubeconfig = announced.Facade, announced.Kubeconfig
+	started.kubectl = testenv.NewKubectl(testenv.Assets(root), announced.Kubeconfig)
+	return started
+}
+
+// config is an administrator's.
+func (c *cluster) config() *rest.Config {
+	GinkgoHelper()
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	Expect(err).NotTo(HaveOccurred())
+	config.QPS = -1
+	return config
+}
+
+func (c *cluster) client() client.Client {
+	GinkgoHelper()
+	scheme := runtime.NewScheme()
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	made, err := client.New(c.config(), client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	return made
+}
