@@ -75,6 +75,14 @@ var _ = Describe("An expired Lock", func() {
 		Eventually(gone(lock)).WithContext(ctx).WithTimeout(20 * time.Second).Should(BeTrue())
 	})
 
+	It("is left to the replica that leads", func(ctx context.Context) {
+		lock := held(ctx, "follower", time.Second)
+		later := clocktesting.NewFakePassiveClock(lock.Spec.ExpireTime.Add(time.Second))
+		reconciler := &controllers.ExpiryReconciler{Client: admin, Clock: later, Leadership: candidate()}
+		Expect(reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(lock)})).To(Equal(ctrl.Result{}))
+		Expect(gone(lock)(ctx)).To(BeFalse())
+	})
+
 	// A cache that is behind shows the lock as it was: expired. In etcd it is not.
 	DescribeTable("in a stale cache only", func(ctx context.Context, key string, meanwhile func(context.Context, *v1alpha1.Lock)) {
 		stale := held(ctx, key, time.Second)

@@ -184,23 +184,33 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 }
 
 func TestReleaseIsFinishedOnceTheServerIsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
+	lostDelete := func(verb string) error {
+		if verb == "delete" {
+			return errLostAnswer
 		}
-		etcd.inject(faults{before: always(errRefused)})
-		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		etcd.inject(faults{})
-		pass(10 * time.Second)
-		synctest.Wait()
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("still held by %q", owner)
-		}
-	})
+		return errRefused
+	}
+	for name, outage := range map[string]func(string) error{"nothing was sent": always(errRefused), "the delete was lost": lostDelete} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
+					t.Fatal(err)
+				}
+				etcd.inject(faults{before: outage})
+				if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v, want ErrUnavailable", err)
+				}
+				etcd.inject(faults{})
+				pass(10 * time.Second)
+				synctest.Wait()
+				if owner := etcd.owner("billing--report"); owner != "" {
+					t.Errorf("still held by %q", owner)
+				}
+			})
+		})
+	}
 }
 
 // TestCancelledCallerHoldsNothing cancels while the create is under way.

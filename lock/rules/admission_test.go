@@ -195,3 +195,19 @@ func TestAdmitUpdateOfALapsedFreeze(t *testing.T) {
 		t.Errorf("got %v, want a refusal of the time in the past", err)
 	}
 }
+
+// TestAdmitUpdateDropsTheTokenOfTheFormerGrant shows that a take-over does not pass
+// the number of the former holder on to the next one.
+func TestAdmitUpdateDropsTheTokenOfTheFormerGrant(t *testing.T) {
+	old := stored()
+	old.Spec.FencingToken = new(int64(40))
+	submitted := old.DeepCopy()
+	submitted.Spec.Owner = "token-b"
+	got, err := AdmitUpdate(old, submitted, "bob", DefaultLimits(), noon.Add(time.Minute), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Spec.FencingToken != nil {
+		t.Errorf("the new grant carries the token %d", *got.Spec.FencingToken)
+	}
+}

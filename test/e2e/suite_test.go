@@ -71,11 +71,11 @@ type cluster struct {
 
 // launch starts the development cluster with the flags that "make run" uses, but
 // for its folder and port.
-func launch(dir, facade string) *gexec.Session {
+func launch(dir, facade string, flags ...string) *gexec.Session {
 	GinkgoHelper()
-	command := exec.Command(devcluster, "run", //nolint:noctx // ended by signals, which is what is tested
-		"--dir", dir, "--facade-addr", facade, "--operator", operatorBinary,
-		"--config", filepath.Join(root, "config"), "--binaries", testenv.Assets(root))
+	arguments := append([]string{"run", "--dir", dir, "--facade-addr", facade, "--operator", operatorBinary,
+		"--config", filepath.Join(root, "config"), "--binaries", testenv.Assets(root)}, flags...)
+	command := exec.Command(devcluster, arguments...) //nolint:noctx // ended by signals, which is what is tested
 	session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
 	return session
