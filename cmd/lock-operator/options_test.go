@@ -1,0 +1,81 @@
+package main
+
+import (
+	"flag"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func parse(arguments ...string) (options, error) {
+	var settings options
+	flags := flag.NewFlagSet("lock-operator", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	settings.bindFlags(flags)
+	if err := flags.Parse(arguments); err != nil {
+		return settings, err
+	}
+	return settings, settings.validate(flags.Args())
+}
+
+func TestOptions(t *testing.T) {
+	cases := map[string]struct {
+		arguments []string
+		want      string
+	}{
+		"the defaults":                       {},
+		"one component":                      {arguments: []string{"--components=controller"}},
+		"a lower maximum":                    {arguments: []string{"--max-ttl=10m", "--default-ttl=10m"}},
+		"a component that does not exist":    {arguments: []string{"--components=controller,janitor"}, want: `--components: "janitor" is none of`},
+		"no component":                       {arguments: []string{"--components="}, want: "--components"},
+		"an argument":                        {arguments: []string{"run"}, want: `unexpected argument "run"`},
+		"a maximum over the schema's":        {arguments: []string{"--max-ttl=25h"}, want: "--max-ttl"},
+		"a maximum of zero":                  {arguments: []string{"--max-ttl=0s"}, want: "--max-ttl"},
+		"a default over the maximum":         {arguments: []string{"--max-ttl=1m"}, want: "--default-ttl"},
+		"a negative allowance":               {arguments: []string{"--clock-skew-allowance=-1s"}, want: "--clock-skew-allowance"},
+		"a façade on all interfaces":         {arguments: []string{"--facade-bind-address=:8080"}, want: "--facade-bind-address"},
+		"a façade on a foreign address":      {arguments: []string{"--facade-bind-address=10.0.0.1:8080"}, want: "loopback"},
+		"a façade on IPv6 loopback":          {arguments: []string{"--facade-bind-address=[::1]:8080"}},
+		"that address without the façade":    {arguments: []string{"--components=webhook", "--facade-bind-address=10.0.0.1:8080"}},
+		"a webhook address without a port":   {arguments: []string{"--webhook-bind-address=127.0.0.1"}, want: "--webhook-bind-address"},
+		"a webhook address with a bad port":  {arguments: []string{"--webhook-bind-address=127.0.0.1:99999"}, want: "--webhook-bind-address"},
+		"a flag that does not exist":         {arguments: []string{"--colour"}, want: "colour"},
+		"a duration that is none is refused": {arguments: []string{"--default-ttl=soon"}, want: "default-ttl"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(test.arguments...)
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("refused: %v", err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestDeploymentUsesFlagsThatExist(t *testing.T) {
+	content, err := os.ReadFile("../../config/manager/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deployment appsv1.Deployment
+	if err := yaml.UnmarshalStrict(content, &deployment); err != nil {
+		t.Fatal(err)
+	}
+	settings, err := parse(deployment.Spec.Template.Spec.Containers[0].Args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if settings.runs(facadeComponent) {
+		t.Error("the Deployment runs a façade that nobody can reach")
+	}
+}
