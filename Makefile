@@ -1,0 +1,147 @@
+# What "make help" shows are the lines with two hashes. Everything needs only Go
+# and what go.mod, hack/controlplane/go.mod and hack/tools/go.mod pin.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+# The folder with etcd, kube-apiserver, kube-controller-manager and kubectl.
+ASSETS = $(or $(KUBEBUILDER_ASSETS),bin/k8s)
+
+# The race detector needs cgo, which Go turns off where there is no C compiler.
+RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+TEST_TIMEOUT ?= 15m
+TESTFLAGS ?=
+
+# Tests run in the folders of their packages, so they need an absolute path.
+GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
+
+# Every module, and every tree that "generate" writes to.
+MODULES := . hack/controlplane hack/tools
+GENERATED := api config
+
+##@ Help
+
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^##= / { printf "  %s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+##@ Development cluster
+
+.PHONY: run
+run: control-plane build ## Run a cluster with the operator and its façade until Ctrl-C.
+# With exec there is no shell between make and the cluster, so that a SIGTERM that
+# make passes on arrives.
+	@exec bin/devcluster run
+
+.PHONY: dev-up
+dev-up: control-plane build ## Do the same in the background.
+	@exec bin/devcluster up
+
+.PHONY: dev-down
+dev-down: bin/devcluster ## Stop the cluster, however it was started.
+	@exec bin/devcluster down
+
+.PHONY: control-plane
+control-plane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl (minutes the first time).
+	@go build -C hack/controlplane -o "$(CURDIR)/bin/build-control-plane" .
+	@exec bin/build-control-plane
+
+##@ Build
+
+.PHONY: build
+build: ## Build the operator and the development cluster.
+	go build -o bin/ ./cmd/... ./hack/devcluster
+
+.PHONY: generate
+generate: ## Generate deep copies, CRDs, roles and webhook configurations from the markers.
+	go tool controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	go tool controller-gen crd rbac:roleName=lock-operator webhook paths=./... \
+	  output:crd:dir=config/crd/bases output:rbac:dir=config/rbac output:webhook:dir=config/webhook
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## Format the code and sort its imports.
+	bin/golangci-lint fmt
+
+.PHONY: clean
+clean: ## Stop the cluster and delete what was built; Go's build cache stays.
+	@if [ -x bin/devcluster ]; then bin/devcluster down; fi
+	rm -rf bin .dev
+
+##@ Test
+
+.PHONY: test
+test: control-plane ## Run all tests, with the race detector.
+	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
+	$(GO_TEST) $$(go list ./... | grep -v /test/e2e)
+# Alone, because it measures times.
+	$(GO_TEST) -count=1 ./test/e2e/...
+	go test -C hack/controlplane ./...
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no control plane.
+	go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./api/... ./lock/... ./facade/... ./cmd/... ./hack/...
+
+.PHONY: test-e2e
+test-e2e: control-plane ## Run the end-to-end tests only.
+	$(GO_TEST) -count=1 ./test/e2e/...
+
+.PHONY: bench
+bench: ## Say which benchmarks are to come.
+	@echo "There are no benchmarks yet. To come, each against a stated limit:"
+	@echo "  acquire and release through the façade: latency, and API requests per lock"
+	@echo "  hand-off to a waiting caller: latency, with few and with many waiting"
+	@echo "  expiry: delay after the end of the ttl, with 1,000 live locks"
+
+##@ Check
+
+.PHONY: verify
+verify: verify-generated verify-modules ## Fail if generated files or go.mod files are out of date.
+
+.PHONY: verify-generated
+verify-generated:
+# A comparison with what was there before, unlike one with the last commit, also
+# works among changes that are not committed yet.
+	@changed=; before="$$(mktemp -d)" && trap 'rm -rf "$$before"' EXIT && \
+	cp -R $(GENERATED) "$$before" && \
+	$(MAKE) --no-print-directory generate && \
+	for tree in $(GENERATED); do \
+	  git --no-pager diff --no-index --exit-code "$$before/$$tree" "$$tree" || changed="$$changed $$tree"; \
+	done && \
+	if [ -n "$$changed" ]; then \
+	  echo "verify: generated files were out of date in:$$changed; they are up to date now, commit them" >&2; exit 1; \
+	fi
+
+.PHONY: verify-modules
+verify-modules:
+	@outdated=; for module in $(MODULES); do \
+	  go mod tidy -C "$$module" -diff || outdated="$$outdated $$module"; \
+	done; \
+	if [ -n "$$outdated" ]; then \
+	  echo "verify: run \"go mod tidy\" in:$$outdated" >&2; exit 1; \
+	fi
+
+.PHONY: vet
+vet: ## Run go vet.
+	go vet ./...
+	go vet -C hack/controlplane ./...
+
+.PHONY: lint
+lint: bin/golangci-lint ## Run golangci-lint.
+	bin/golangci-lint run
+	cd hack/controlplane && ../../bin/golangci-lint run
+
+##@ Variables
+##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)
+##= KUBEBUILDER_ASSETS  folder of a ready-made control plane (bin/k8s, built when necessary)
+##= TESTFLAGS           more flags for go test, as in TESTFLAGS=-run=Expiry
+
+bin/devcluster:
+	go build -o $@ ./hack/devcluster
+
+bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum
+	@echo "Building golangci-lint (minutes the first time)"
+	@go build -C hack/tools -o "$(CURDIR)/$@" github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const (
+	etcdPackage      = "go.etcd.io/etcd/server/v3"
+	kubernetesModule = "k8s.io/kubernetes"
+	versionPackage   = "k8s.io/component-base/version"
+)
+
+// packages are the commands to build; go.mod lists the same ones as tools, which
+// is what pins them.
+var packages = []string{
+	etcdPackage,
+	kubernetesModule + "/cmd/kube-apiserver",
+	kubernetesModule + "/cmd/kube-controller-manager",
+	kubernetesModule + "/cmd/kubectl",
+}
+
+// binaries are the files a complete build leaves behind.
+var binaries = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"}
+
+// build compiles the packages below the workshop folder, shows how far it is, and
+// returns the folder that holds the finished binaries.
+func build(ctx context.Context, module, workshop string) (string, error) {
+	workshop, err := filepath.Abs(workshop)
+	if err != nil {
+		return "", err
+	}
+	finished := filepath.Join(workshop, "finished")
+	scratch := filepath.Join(workshop, "scratch")
+	for _, folder := range []string{finished, scratch} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return "", err
+		}
+	}
+
+	progress := startProgress()
+	defer progress.stop()
+	command := goCommand{module: module, scratch: scratch, progress: progress}
+
+	// Go's own count of what it has compiled says little without the total.
+	dependencies, err := command.run(ctx, append([]string{"list", "-deps"}, packages...)...)
+	if err != nil {
+		return "", err
+	}
+	version, err := command.run(ctx, "list", "-m", "-f", "{{.Version}}", kubernetesModule)
+	if err != nil {
+		return "", err
+	}
+
+	progress.compiling(len(strings.Fields(dependencies)))
+	args := []string{"build", "-v", "-trimpath", "-ldflags", linkerFlags(strings.TrimSpace(version)), "-o", finished}
+	if _, err := command.run(ctx, append(args, packages...)...); err != nil {
+		return "", err
+	}
+	// The command of etcd's server module is called after its folder.
+	return finished, os.Rename(filepath.Join(finished, "server"), filepath.Join(finished, "etcd"))
+}
+
+// linkerFlags drop the symbol tables, which halves the binaries, and set the
+// version that the API server reports: clients judge by it what the server can do.
+func linkerFlags(version string) string {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s",
+		versionPackage, version, major, minor)
+}
+
+// A goCommand runs the go command in a module.
+type goCommand struct {
+	module string
+	// scratch takes the go command's temporary files: it leaves them behind when it
+	// is interrupted.
+	scratch  string
+	progress *progress
+}
+
+// run returns what the go command writes on standard output. What it writes on
+// standard error drives the progress.
+func (c goCommand) run(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = c.module
+	// Without cgo the build needs no C compiler. A workspace around the clone must
+	// not change the pinned versions.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOTMPDIR="+c.scratch)
+	// The go command does not stop its compilers when it is stopped, so they are
+	// stopped with it, as one process group.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+
+	var output strings.Builder
+	cmd.Stdout = &output
+	cmd.Stderr = c.progress
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("go %s in %s: %w\n%s", args[0], c.module, err, c.progress.complaints())
+	}
+	return output.String(), nil
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	module := flag.String("module", "hack/controlplane", "folder of the module that pins the versions")
+	out := flag.String("out", "bin/k8s", "folder to hold the binaries; it is replaced as a whole")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := provide(ctx, *module, *out, os.Getenv("KUBEBUILDER_ASSETS"))
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("interrupted; what was compiled is kept in Go's build cache")
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "control-plane: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// provide makes sure that the binaries are in the out folder, unless assets names
+// a folder that already holds some.
+func provide(ctx context.Context, module, out, assets string) error {
+	if assets != "" {
+		if info, err := os.Stat(assets); err != nil || !info.IsDir() {
+			return fmt.Errorf("KUBEBUILDER_ASSETS names %s, which is not a folder; correct or unset it", assets)
+		}
+		fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS); nothing is built\n", assets)
+		return nil
+	}
+
+	key, err := recipeKey(module)
+	if err != nil {
+		return err
+	}
+	if isComplete(out, key) {
+		return nil
+	}
+
+	unlock, err := lockBeside(ctx, out)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// Another build may have finished while this one waited for its turn.
+	if isComplete(out, key) {
+		return nil
+	}
+
+	started := time.Now()
+	workshop := beside(out, "building")
+	if err := os.RemoveAll(workshop); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(workshop) }()
+
+	finished, err := build(ctx, module, workshop)
+	if err != nil {
+		return err
+	}
+	if err := writeStamp(finished, key); err != nil {
+		return err
+	}
+	if err := replaceFolder(out, finished); err != nil {
+		return err
+	}
+	fmt.Printf("control-plane: %s holds the binaries, built in %s\n", out, time.Since(started).Round(time.Second))
+	return nil
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+const (
+	// stopTimeout is more than the grace of all components together.
+	stopTimeout = 30 * time.Second
+	// killTimeout is for what the kernel has to do after a SIGKILL.
+	killTimeout = 5 * time.Second
+
+	stopInBackground = `"make dev-down"`
+)
+
+// errEnded says that a cluster that was waited for is not there any more.
+var errEnded = errors.New("the development cluster ended before it was ready")
+
+// up returns when a cluster is up and ready, whoever started it.
+func up(opts options, out io.Writer) error {
+	ctx, _ := stopSignals()
+	dir := stateDir(opts.dir)
+
+	claim, err := dir.claim()
+	if running, ok := errors.AsType[*runningError](err); ok {
+		fmt.Fprintf(out, "A development cluster runs already (process %d)\n", running.pid)
+		return awaitOther(ctx, dir, running.pid, out)
+	}
+	if err != nil {
+		return err
+	}
+	// The claim made sure that the folder is free and ours; the process in the
+	// background makes its own.
+	_ = claim.Close()
+
+	fmt.Fprintf(out, "Starting a development cluster in the background; it writes to %s\n", displayPath(dir.backgroundLog()))
+	return startInBackground(ctx, opts, out)
+}
+
+// startInBackground returns when the cluster that it starts is ready. If it fails
+// or the context ends, nothing is left of the cluster.
+func startInBackground(ctx context.Context, opts options, out io.Writer) error {
+	dir := stateDir(opts.dir)
+	executable, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(dir.backgroundLog(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+
+	cmd := exec.Command(executable, append([]string{"run"}, opts.flags...)...) //nolint:noctx // it outlives this command
+	cmd.Stdout = log
+	cmd.Stderr = log
+	// A session of its own outlives the terminal.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait()
+	}()
+
+	a, err := awaitAnnouncement(ctx, dir, cmd.Process.Pid, func() (bool, error) {
+		select {
+		case <-exited:
+			return true, nil
+		default:
+			return false, nil
+		}
+	})
+	if err != nil {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-exited
+		if errors.Is(err, errStopped) {
+			return errors.New("interrupted before the cluster was ready; nothing is left of it")
+		}
+		if errors.Is(err, errEnded) {
+			return fmt.Errorf("%w; it wrote to %s:\n%s", err, dir.backgroundLog(), tail(dir.backgroundLog(), backgroundTail))
+		}
+		return err
+	}
+	a.print(out, stopInBackground)
+	return nil
+}
+
+// awaitOther returns when a cluster that somebody else started is ready.
+func awaitOther(ctx context.Context, dir stateDir, pid int, out io.Writer) error {
+	a, err := awaitAnnouncement(ctx, dir, pid, func() (bool, error) {
+		_, running, err := dir.holder()
+		return !running, err
+	})
+	if err != nil {
+		return err
+	}
+	a.print(out, stopInBackground)
+	return nil
+}
+
+// awaitAnnouncement returns what the process announces, or errEnded. It waits for as
+// long as the process is there: the start has its own time limits.
+func awaitAnnouncement(ctx context.Context, dir stateDir, pid int, gone func() (bool, error)) (announcement, error) {
+	ticker := time.NewTicker(probeInterval)
+	defer ticker.Stop()
+	for {
+		ended, err := gone()
+		if err != nil {
+			return announcement{}, err
+		}
+		if ended {
+			return announcement{}, errEnded
+		}
+		a, announced, err := readAnnouncement(dir, pid)
+		if err != nil || announced {
+			return a, err
+		}
+		select {
+		case <-ctx.Done():
+			return announcement{}, context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}
+
+// down ends the cluster, whoever started it, and returns when it is gone.
+func down(opts options, out io.Writer) error {
+	dir := stateDir(opts.dir)
+	pid, running, err := dir.holder()
+	if err != nil {
+		return err
+	}
+	if !running {
+		fmt.Fprintf(out, "No development cluster is up in %s\n", displayPath(opts.dir))
+		return nil
+	}
+	fmt.Fprintf(out, "Stopping the development cluster (process %d)\n", pid)
+	for _, attempt := range []struct {
+		signal  syscall.Signal
+		timeout time.Duration
+	}{
+		{syscall.SIGTERM, stopTimeout},
+		{syscall.SIGKILL, killTimeout},
+	} {
+		gone, err := endHolder(dir, attempt.signal, attempt.timeout)
+		if gone || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("processes of the cluster are still there: whatever has %s open", dir.lock())
+}
+
+// endHolder signals the process that holds the folder and reports whether, within
+// the timeout, it and its children let go of it.
+func endHolder(dir stateDir, signal syscall.Signal, timeout time.Duration) (gone bool, err error) {
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	ticker := time.NewTicker(probeInterval)
+	defer ticker.Stop()
+
+	target := 0
+	for {
+		pid, running, err := dir.holder()
+		if err != nil {
+			return false, err
+		}
+		// A new cluster in the same folder is not the one to end.
+		if !running || target != 0 && pid != target {
+			return true, nil
+		}
+		if target == 0 && signalHolder(dir, pid, signal) {
+			target = pid
+		}
+		select {
+		case <-deadline.C:
+			return false, nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// signalHolder signals the process if it holds the folder.
+func signalHolder(dir stateDir, pid int, signal syscall.Signal) bool {
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = process.Release() }()
+	// The handle stays with this process. If it still holds the folder now, its
+	// number had not passed to another process when the handle was made.
+	if again, running, err := dir.holder(); err != nil || !running || again != pid {
+		return false
+	}
+	return process.Signal(signal) == nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// acquireCall takes a lock that stays until it is released or its ttl ends: the
+// extension locks around a function, and ping is the cheapest one there is.
+const acquireCall = `{
+    "protocol": {"name": "forrst", "version": "0.1.0"},
+    "id": "1",
+    "call": {"function": "urn:cline:forrst:fn:ping", "version": "1.0.0"},
+    "extensions": [{
+      "urn": "urn:cline:forrst:ext:atomic-lock",
+      "options": {
+        "key": "billing:report",
+        "scope": "global",
+        "ttl": {"value": 5, "unit": "minute"},
+        "auto_release": false
+      }
+    }]
+  }`
+
+// print tells a person what to do with the cluster, and how to stop it.
+func (a announcement) print(out io.Writer, stopWith string) {
+	kubectl := shellWord(displayPath(a.Kubectl)) + " --kubeconfig " + shellWord(displayPath(a.Kubeconfig))
+	fmt.Fprintf(out, `
+The development cluster is ready.
+
+  kubeconfig  %s
+  façade      %s
+  logs        %s
+
+Take a lock:
+
+  curl -sS %s/forrst -H 'Content-Type: application/json' -d '%s'
+
+See it:
+
+  %s get locks
+
+Stop it with %s.
+`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, acquireCall, kubectl, stopWith)
+}
+
+// displayPath shortens a path below the working folder.
+func displayPath(path string) string {
+	working, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	relative, err := filepath.Rel(working, path)
+	if err != nil || !filepath.IsLocal(relative) {
+		return path
+	}
+	return relative
+}
+
+// shellWord quotes a path, where necessary, so that a shell takes it as one word.
+func shellWord(path string) string {
+	if !strings.ContainsAny(path, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

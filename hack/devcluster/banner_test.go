@@ -1,0 +1,55 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestBannerSaysHowToReachTheCluster(t *testing.T) {
+	working, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var banner strings.Builder
+	announcement{
+		Facade:     "http://127.0.0.1:8080",
+		Kubeconfig: filepath.Join(working, ".dev", "kubeconfig"),
+		Kubectl:    "/other place/kubectl",
+		Logs:       filepath.Join(working, ".dev", "logs"),
+	}.print(&banner, "Ctrl-C")
+
+	for _, want := range []string{
+		"kubeconfig  .dev/kubeconfig",
+		"http://127.0.0.1:8080/forrst",
+		"'/other place/kubectl' --kubeconfig .dev/kubeconfig get locks",
+		"Stop it with Ctrl-C.",
+	} {
+		if !strings.Contains(banner.String(), want) {
+			t.Errorf("the banner lacks %q:\n%s", want, &banner)
+		}
+	}
+}
+
+func TestAcquireCallIsJSONInSingleQuotes(t *testing.T) {
+	if !json.Valid([]byte(acquireCall)) {
+		t.Error("it is not JSON")
+	}
+	if strings.Contains(acquireCall, "'") {
+		t.Error("a single quote would end the shell's word")
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for path, want := range map[string]string{
+		"bin/k8s/kubectl": "bin/k8s/kubectl",
+		"/my clone/k":     "'/my clone/k'",
+		"/it's/k":         `'/it'\''s/k'`,
+	} {
+		if got := shellWord(path); got != want {
+			t.Errorf("shellWord(%q) = %s, want %s", path, got, want)
+		}
+	}
+}

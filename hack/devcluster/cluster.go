@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// A cluster is one development cluster while it starts and runs.
+type cluster struct {
+	options     options
+	dir         stateDir
+	facade      string
+	out         io.Writer
+	supervisor  *supervisor
+	ports       *ports
+	credentials *credentials
+}
+
+// newCluster lays out the state folder for a new cluster.
+func newCluster(ctx context.Context, opts options, facade string, out io.Writer) (*cluster, error) {
+	dir := stateDir(opts.dir)
+	if err := dir.reset(); err != nil {
+		return nil, err
+	}
+	credentials, err := issueCredentials()
+	if err != nil {
+		return nil, err
+	}
+	if err := credentials.write(dir); err != nil {
+		return nil, fmt.Errorf("storing the credentials: %w", err)
+	}
+	ports, err := reservePorts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{options: opts, dir: dir, facade: facade, out: out, ports: ports, credentials: credentials}
+	for user, path := range map[string]string{
+		administrator:     dir.kubeconfig(),
+		controllerManager: dir.componentKubeconfig(controllerManager),
+		operator:          dir.componentKubeconfig(operator),
+	} {
+		if err := writeKubeconfig(path, c.apiServerURL(), credentials.cluster, credentials.pairs[user]); err != nil {
+			ports.release()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// keep starts the cluster, announces it and returns when the context ends or the
+// start fails.
+func (c *cluster) keep(ctx context.Context) error {
+	started := time.Now()
+	fmt.Fprintf(c.out, "Starting a development cluster; logs are in %s\n", displayPath(c.dir.logs()))
+	if err := c.start(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "Ready after %.1fs\n", time.Since(started).Seconds())
+
+	a := announcement{
+		PID:        os.Getpid(),
+		Facade:     "http://" + c.facade,
+		Kubeconfig: c.dir.kubeconfig(),
+		Kubectl:    filepath.Join(c.options.binaries, kubectlName),
+		Logs:       c.dir.logs(),
+	}
+	if err := a.save(c.dir); err != nil {
+		return err
+	}
+	a.print(c.out, "Ctrl-C")
+
+	<-ctx.Done()
+	return nil
+}
+
+// start starts everything in order and returns when a lock can be taken.
+func (c *cluster) start(ctx context.Context) error {
+	kubectl := filepath.Join(c.options.binaries, kubectlName)
+	objects, err := renderManifests(ctx, kubectl, c.options.config)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if err := directWebhooks(object, c.ports.webhook.address(), c.credentials.cluster.pem); err != nil {
+			return err
+		}
+	}
+
+	if err := c.step(etcdName, func() error { return c.startEtcd(ctx) }); err != nil {
+		return err
+	}
+	if err := c.step(apiServerName, func() error { return c.startAPIServer(ctx) }); err != nil {
+		return err
+	}
+	// It is left to itself for now because nothing up to the operator needs it.
+	if err := c.startControllerManager(); err != nil {
+		return err
+	}
+	admin, err := newAdminClient(c.dir.kubeconfig())
+	if err != nil {
+		return err
+	}
+	if err := c.step("manifests", func() error { return install(ctx, admin, objects) }); err != nil {
+		return err
+	}
+	if err := c.step(operatorName, func() error { return c.startOperator(ctx) }); err != nil {
+		return err
+	}
+	return c.step(controllerManagerName, func() error { return waitForControllerManager(ctx, admin) })
+}
+
+// step tells how long each part of the start takes.
+func (c *cluster) step(name string, do func() error) error {
+	started := time.Now()
+	if err := do(); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "  %-24s ready after %.1fs\n", name, time.Since(started).Seconds())
+	return nil
+}

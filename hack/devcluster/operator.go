@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+)
+
+// startOperator starts the operator and waits until its façade and its webhook
+// serve.
+func (c *cluster) startOperator(ctx context.Context) error {
+	c.ports.webhook.release()
+	c.ports.operatorHealth.release()
+	err := c.supervisor.start(operatorName, c.options.operator,
+		"--components=controller,webhook,facade",
+		"--kubeconfig="+c.dir.componentKubeconfig(operator),
+		"--facade-bind-address="+c.facade,
+		"--webhook-bind-address="+c.ports.webhook.address(),
+		"--webhook-cert-dir="+filepath.Join(c.dir.pki(), webhookFolder),
+		"--health-probe-bind-address="+c.ports.operatorHealth.address(),
+		"--metrics-bind-address=0",
+		"--leader-election-namespace="+operatorNamespace,
+		// There is one clock.
+		"--clock-skew-allowance=0s",
+	)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Timeout: probeTimeout}
+	if err := waitForOK(ctx, client, operatorName, "http://"+c.ports.operatorHealth.address()+"/readyz"); err != nil {
+		return err
+	}
+	return waitForOK(ctx, client, "the façade", "http://"+c.facade+"/readyz")
+}

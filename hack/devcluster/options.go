@@ -1,0 +1,69 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+var commands = []string{"run", "up", "down"}
+
+// options are what the command line and the environment ask for. All paths are
+// absolute.
+type options struct {
+	command string
+	// flags are the arguments after the command, as they were given.
+	flags []string
+	// dir is the state folder.
+	dir string
+	// config is the folder with the kustomize overlay "dev".
+	config string
+	// binaries is the folder of the control plane's binaries.
+	binaries string
+	// operator is the operator's binary.
+	operator string
+	// facade is the address that the façade listens on.
+	facade string
+}
+
+func parseOptions(args []string, getenv func(string) string) (options, error) {
+	if len(args) == 0 || !slices.Contains(commands, args[0]) {
+		return options{}, fmt.Errorf("usage: devcluster %s [flags]; -h after a command lists the flags", strings.Join(commands, "|"))
+	}
+	opts := options{command: args[0], flags: args[1:]}
+	fromEnv := func(name, otherwise string) string {
+		if value := getenv(name); value != "" {
+			return value
+		}
+		return otherwise
+	}
+
+	flags := flag.NewFlagSet("devcluster "+opts.command, flag.ExitOnError)
+	flags.StringVar(&opts.dir, "dir", ".dev",
+		"state `folder`: kubeconfig, logs, certificates, data")
+	flags.StringVar(&opts.config, "config", "config",
+		"`folder` of the manifests; its overlay dev is installed")
+	flags.StringVar(&opts.operator, "operator", filepath.Join("bin", "lock-operator"),
+		"`path` of the operator binary")
+	flags.StringVar(&opts.binaries, "binaries", fromEnv("KUBEBUILDER_ASSETS", filepath.Join("bin", "k8s")),
+		"`folder` of the control plane's binaries; KUBEBUILDER_ASSETS sets the default")
+	flags.StringVar(&opts.facade, "facade-addr", fromEnv("FACADE_ADDR", "127.0.0.1:8080"),
+		"loopback `address` of the façade, with port 0 for any free port; FACADE_ADDR sets the default")
+	if err := flags.Parse(opts.flags); err != nil {
+		return options{}, err
+	}
+	if flags.NArg() > 0 {
+		return options{}, fmt.Errorf("unexpected argument %q: devcluster %s takes flags only", flags.Arg(0), opts.command)
+	}
+
+	for _, path := range []*string{&opts.dir, &opts.config, &opts.operator, &opts.binaries} {
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return options{}, err
+		}
+		*path = absolute
+	}
+	return opts, nil
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestOptionsComeFromFlagsThenEnvironmentThenDefaults(t *testing.T) {
+	working, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment := map[string]string{"FACADE_ADDR": "127.0.0.1:1", "KUBEBUILDER_ASSETS": "/assets"}
+
+	for name, test := range map[string]struct {
+		args         []string
+		environment  map[string]string
+		wantFacade   string
+		wantBinaries string
+	}{
+		"defaults": {
+			args:         []string{"run"},
+			wantFacade:   "127.0.0.1:8080",
+			wantBinaries: filepath.Join(working, "bin", "k8s"),
+		},
+		"the environment replaces defaults": {
+			args:         []string{"run"},
+			environment:  environment,
+			wantFacade:   "127.0.0.1:1",
+			wantBinaries: "/assets",
+		},
+		"flags replace the environment": {
+			args:         []string{"up", "--facade-addr=127.0.0.1:2", "--binaries=other"},
+			environment:  environment,
+			wantFacade:   "127.0.0.1:2",
+			wantBinaries: filepath.Join(working, "other"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts, err := parseOptions(test.args, func(name string) string { return test.environment[name] })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if opts.command != test.args[0] {
+				t.Errorf("command = %q, want %q", opts.command, test.args[0])
+			}
+			if opts.facade != test.wantFacade {
+				t.Errorf("façade = %q, want %q", opts.facade, test.wantFacade)
+			}
+			if opts.binaries != test.wantBinaries {
+				t.Errorf("binaries = %q, want %q", opts.binaries, test.wantBinaries)
+			}
+		})
+	}
+}
+
+func TestMisuseIsExplained(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no command":      {nil, "usage: devcluster run|up|down"},
+		"unknown command": {[]string{"start"}, "usage: devcluster run|up|down"},
+		"an argument":     {[]string{"down", "now"}, `unexpected argument "now"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseOptions(test.args, func(string) string { return "" })
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error = %v, want one with %q", err, test.want)
+			}
+		})
+	}
+}

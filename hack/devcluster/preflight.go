@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	etcdName              = "etcd"
+	apiServerName         = "kube-apiserver"
+	controllerManagerName = "kube-controller-manager"
+	kubectlName           = "kubectl"
+	operatorName          = "lock-operator"
+)
+
+// preflight refuses what would fail later with a less helpful message. It returns
+// the address for the façade, with a port that is free at this moment.
+func preflight(ctx context.Context, opts options) (facade string, err error) {
+	if err := requireBinaries(opts); err != nil {
+		return "", err
+	}
+	return freeFacadeAddress(ctx, opts.facade)
+}
+
+func requireBinaries(opts options) error {
+	var missing []string
+	for _, name := range []string{etcdName, apiServerName, controllerManagerName, kubectlName} {
+		if !isExecutable(filepath.Join(opts.binaries, name)) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("no binary %s in %s; \"make control-plane\" builds what is missing into bin/k8s, and "+
+			"KUBEBUILDER_ASSETS chooses another folder, which must hold all of them",
+			strings.Join(missing, ", "), opts.binaries)
+	}
+	if !isExecutable(opts.operator) {
+		return fmt.Errorf("no operator binary at %s; \"make build\" builds it", opts.operator)
+	}
+	return nil
+}
+
+func isExecutable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}
+
+// freeFacadeAddress checks that the façade can listen on the address, and chooses
+// a port where it says 0.
+func freeFacadeAddress(ctx context.Context, address string) (string, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("façade address: %w; give host and port, as in FACADE_ADDR=127.0.0.1:8080", err)
+	}
+	// Whoever reaches the façade here may take and release every lock.
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return "", fmt.Errorf("façade address %q: the development cluster asks nobody for credentials, so its façade "+
+			"listens on loopback only; give one like FACADE_ADDR=127.0.0.1:8080", address)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("the façade cannot start: %w; end what listens there, or choose another port "+
+			"with FACADE_ADDR=127.0.0.1:PORT", err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String(), nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	// probeInterval is short because a person waits for the sum of the waits.
+	probeInterval = 50 * time.Millisecond
+	// probeTimeout bounds one request.
+	probeTimeout = 2 * time.Second
+	// readyTimeout bounds the wait for one component. It is far more than a component
+	// needs: a component that gives up ends by itself, which is noticed at once.
+	readyTimeout = time.Minute
+)
+
+// newHTTPClient returns a client that trusts the authority and presents the
+// credentials.
+func newHTTPClient(authority *authority, user keyPair) (*http.Client, error) {
+	certificate, err := tls.X509KeyPair(user.certificate, user.key)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(authority.certificate)
+	return &http.Client{
+		Timeout: probeTimeout,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{
+			RootCAs:      roots,
+			Certificates: []tls.Certificate{certificate},
+			MinVersion:   tls.VersionTLS12,
+		}},
+	}, nil
+}
+
+// waitForOK returns once a GET of the URL is answered with 200.
+func waitForOK(ctx context.Context, client *http.Client, what, url string) error {
+	return waitFor(ctx, what, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode == http.StatusOK {
+			return nil
+		}
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 512))
+		return fmt.Errorf("GET %s: %s: %s", url, response.Status, strings.TrimSpace(string(body)))
+	})
+}
+
+// waitFor calls the check until it succeeds, time is up or the context ends; then
+// it returns the context's cause.
+func waitFor(ctx context.Context, what string, check func(context.Context) error) error {
+	deadline := time.NewTimer(readyTimeout)
+	defer deadline.Stop()
+	ticker := time.NewTicker(probeInterval)
+	defer ticker.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-deadline.C:
+			return fmt.Errorf("%s is not ready after %s: %w", what, readyTimeout, err)
+		case <-ticker.C:
+		}
+	}
+}
