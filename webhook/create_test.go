@@ -161,11 +161,11 @@ var _ = Describe("Creating a Lock", func() {
 var _ = Describe("Applying manifests", func() {
 	It("changes nothing the second time", func(ctx context.Context) {
 		samples := "../config/samples"
-		output, err := aliceKubectl.Run(ctx, "", "apply", "-k", samples)
+		output, err := aliceKubectl.Run(ctx, "", "apply", "-f", samples)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Count(output, "created")).To(Equal(2), output)
 		DeferCleanup(func(ctx context.Context) {
-			_, err := aliceKubectl.Run(ctx, "", "delete", "-k", samples)
+			_, err := aliceKubectl.Run(ctx, "", "delete", "-f", samples)
 			Expect(err).NotTo(HaveOccurred())
 		})
 		versions := func() string {
@@ -174,12 +174,12 @@ var _ = Describe("Applying manifests", func() {
 			return output
 		}
 		before := versions()
-		output, err = aliceKubectl.Run(ctx, "", "apply", "-k", samples)
+		output, err = aliceKubectl.Run(ctx, "", "apply", "-f", samples)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Count(output, "unchanged")).To(Equal(2), output)
-		_, err = aliceKubectl.Run(ctx, "", "apply", "--server-side", "--force-conflicts", "-k", samples)
+		_, err = aliceKubectl.Run(ctx, "", "apply", "--server-side", "--force-conflicts", "-f", samples)
 		Expect(err).NotTo(HaveOccurred())
-		_, err = aliceKubectl.Run(ctx, "", "diff", "-k", samples)
+		_, err = aliceKubectl.Run(ctx, "", "diff", "-f", samples)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(before).NotTo(BeEmpty())
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
@@ -18,6 +19,8 @@ func main() {
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
+	// client-go logs through klog.
+	klog.SetLogger(ctrl.Log)
 
 	if err := run(settings); err != nil {
 		fmt.Fprintln(os.Stderr, "lock-operator:", err)

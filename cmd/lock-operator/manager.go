@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/webhook"
 )
@@ -135,10 +137,21 @@ func addFacade(manager ctrl.Manager, settings options) error {
 	if err != nil {
 		return err
 	}
-	if err := manager.Add(engine); err != nil {
+	handler, err := facade.New(facade.Config{
+		Locks:     engine,
+		Namespace: settings.facadeNamespace,
+		Limits:    settings.limits,
+		Logger:    manager.GetLogger().WithName("facade"),
+	})
+	if err != nil {
 		return err
 	}
-	return nil
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", settings.facadeAddr)
+	if err != nil {
+		return err
+	}
+	server := &facade.Server{Listener: listener, Handler: handler, Logger: manager.GetLogger().WithName("facade")}
+	return errors.Join(manager.Add(engine), manager.Add(server))
 }
 
 // cacheCheck fails until the cache has caught up with the API server once.

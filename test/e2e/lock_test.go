@@ -69,15 +69,15 @@ var _ = Describe("A lock taken over HTTP", func() {
 		Expect(err).To(MatchError(ContainSubstring(`is held by "system:anonymous" until`)))
 		Expect(shared.call(ctx, "release", map[string]any{"key": "billing:monthly-close", "owner": "job-17"}).Status).To(Equal(200))
 
-		output, err := shared.kubectl.Run(ctx, "", "apply", "-k", samples)
+		output, err := shared.kubectl.Run(ctx, "", "apply", "-f", samples)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Count(output, "created")).To(Equal(2), output)
 		DeferCleanup(func(ctx context.Context) {
-			_, err := shared.kubectl.Run(ctx, "", "delete", "-k", samples)
+			_, err := shared.kubectl.Run(ctx, "", "delete", "-f", samples)
 			Expect(err).NotTo(HaveOccurred())
 		})
 		Expect(shared.acquire(ctx, "billing:monthly-close", "job-17", 300)).To(failWith(423, "LOCK_ACQUISITION_FAILED"))
-		output, err = shared.kubectl.Run(ctx, "", "apply", "-k", samples)
+		output, err = shared.kubectl.Run(ctx, "", "apply", "-f", samples)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Count(output, "unchanged")).To(Equal(2), output)
 	})

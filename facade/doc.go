@@ -1,0 +1,13 @@
+// Package facade is the HTTP door to locks: it speaks the Forrst protocol at
+// POST /forrst and answers the probes /healthz and /readyz.
+//
+// One call goes through these steps, in the order of section 1.6 of the protocol:
+// the HTTP request is checked and read (http.go), the envelope is decoded (package
+// forrst), the function is looked up (functions.go), its extensions and arguments are
+// checked, and only when nothing can be refused any more do the extensions begin
+// their work around the function (call.go). So a lock is never taken for a function
+// that does not run.
+//
+// Locks are in the hands of [Locks]. This package translates, and decides nothing
+// about who holds what.
+package facade

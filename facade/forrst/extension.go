@@ -1,0 +1,55 @@
+package forrst
+
+import "strings"
+
+// Names of extensions, as [ExtensionName] returns them.
+const (
+	AtomicLock  = "atomic-lock"
+	DryRun      = "dry-run"
+	Idempotency = "idempotency"
+	Replay      = "replay"
+	Simulation  = "simulation"
+)
+
+// The two dialects in which the standard extensions are named (section 8.2).
+const (
+	shortDialect  = "urn:forrst:ext:"
+	vendorDialect = "urn:cline:forrst:ext:"
+)
+
+// shortAtomicLock is how the page of the atomic lock extension names it.
+const shortAtomicLock = "urn:forrst:ext:atomicLock"
+
+// standardExtensions are the extensions that the protocol defines (sections 8 and
+// 10), except for the withdrawn batch.
+var standardExtensions = map[string]bool{
+	"async": true, AtomicLock: true, "caching": true, "cancellation": true, "deadline": true,
+	"deprecation": true, DryRun: true, Idempotency: true, "locale": true, "maintenance": true,
+	"priority": true, "query": true, "quota": true, "rate-limit": true, "redact": true,
+	Replay: true, "retry": true, Simulation: true, "stream": true, "tracing": true, "webhook": true,
+}
+
+// ExtensionName returns the name of the standard extension that urn denotes in either
+// dialect, or "" if it denotes none. URNs are compared exactly.
+func ExtensionName(urn string) string {
+	if urn == shortAtomicLock {
+		return AtomicLock
+	}
+	name, ok := strings.CutPrefix(urn, vendorDialect)
+	if !ok {
+		name, ok = strings.CutPrefix(urn, shortDialect)
+	}
+	if !ok || !standardExtensions[name] {
+		return ""
+	}
+	return name
+}
+
+// ExtensionURNs returns every URN of the named standard extension, the one to prefer first.
+func ExtensionURNs(name string) []string {
+	urns := []string{vendorDialect + name, shortDialect + name}
+	if name == AtomicLock {
+		urns = append(urns, shortAtomicLock)
+	}
+	return urns
+}

@@ -1,0 +1,168 @@
+package forrst_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
+
+func TestParseVersion(t *testing.T) {
+	for _, text := range []string{"0.0.0", "1.2.3", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-0a.b-c", "1.0.0+001", "1.0.0-x.7.z.92+21AF26D3", "99999999999999999999.0.0"} {
+		if version, ok := forrst.ParseVersion(text); !ok || version.String() != text {
+			t.Errorf("%q is read as %q, %t", text, version, ok)
+		}
+	}
+	for _, text := range []string{"", "1", "1.0", "v1.0.0", "1.0.0.0", "01.0.0", "1.00.0", "1.0.0-", "1.0.0-01", "1.0.0-a..b", "1.0.0+", "1.0.0+a_b", " 1.0.0", "1.0.0\n", "１.0.0", "latest"} {
+		if version, ok := forrst.ParseVersion(text); ok {
+			t.Errorf("%q is read as %q", text, version)
+		}
+	}
+}
+
+func TestParseFunctionVersion(t *testing.T) {
+	if version, ok := forrst.ParseFunctionVersion("2"); !ok || version.String() != "2.0.0" {
+		t.Errorf("2 is read as %q, %t", version, ok)
+	}
+	for _, text := range []string{"02", "-2", "2.1", "stable"} {
+		if version, ok := forrst.ParseFunctionVersion(text); ok {
+			t.Errorf("%q is read as %q", text, version)
+		}
+	}
+}
+
+func TestVersionsAreOrdered(t *testing.T) {
+	// The example of Semantic Versioning, section 11, with longer numbers.
+	ordered := []string{
+		"0.9.9", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta", "1.0.0-beta.2", "1.0.0-beta.11",
+		"1.0.0-rc.1", "1.0.0", "1.0.9", "1.0.10", "1.9.0", "1.10.0", "2.0.0", "10.0.0", "18446744073709551617.0.0",
+	}
+	var versions []forrst.Version
+	for _, text := range ordered {
+		version, _ := forrst.ParseVersion(text)
+		versions = append(versions, version)
+	}
+	for i, v := range versions {
+		for j, w := range versions {
+			if got, want := v.Compare(w), slices.Compare([]int{i}, []int{j}); got != want {
+				t.Errorf("%s compares to %s as %d, want %d", v, w, got, want)
+			}
+		}
+	}
+}
+
+func TestExtensionName(t *testing.T) {
+	cases := map[string]string{
+		"urn:forrst:ext:atomicLock":        "atomic-lock",
+		"urn:forrst:ext:atomic-lock":       "atomic-lock",
+		"urn:cline:forrst:ext:atomic-lock": "atomic-lock",
+		"urn:cline:forrst:ext:atomicLock":  "",
+		"urn:forrst:ext:dry-run":           "dry-run",
+		"urn:cline:forrst:ext:rate-limit":  "rate-limit",
+		"urn:forrst:ext:batch":             "",
+		"urn:acme:forrst:ext:atomic-lock":  "",
+		"URN:forrst:ext:atomic-lock":       "",
+		"urn:forrst:ext:":                  "",
+		"":                                 "",
+	}
+	for urn, want := range cases {
+		if got := forrst.ExtensionName(urn); got != want {
+			t.Errorf("%q is %q, want %q", urn, got, want)
+		}
+	}
+	for _, urn := range forrst.ExtensionURNs(forrst.AtomicLock) {
+		if cases[urn] != forrst.AtomicLock {
+			t.Errorf("unexpected URN %q", urn)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	cases := map[int]forrst.Errors{
+		200: nil,
+		400: {{Code: "ACME_OWN_CODE"}},
+		404: {{Code: forrst.FunctionNotFound}},
+		423: {{Code: forrst.LockTimeout}},
+		499: {{Code: forrst.Cancelled}},
+		500: {{Code: forrst.InternalError}},
+		504: {{Code: forrst.DeadlineExceeded}},
+	}
+	for want, problems := range cases {
+		if got := (&forrst.Response{Errors: problems}).Status(); got != want {
+			t.Errorf("%v has status %d, want %d", problems, got, want)
+		}
+	}
+	several := forrst.Errors{{Code: forrst.InternalError}, {Code: forrst.InternalError}}
+	if got := (&forrst.Response{Errors: several}).Status(); got != 400 {
+		t.Errorf("several errors have status %d, want 400", got)
+	}
+}
+
+func TestResponseEncoding(t *testing.T) {
+	cases := map[string]struct {
+		response *forrst.Response
+		want     string
+	}{
+		"a result": {
+			&forrst.Response{ID: new("<ü>"), Result: json.RawMessage(`{"n": 1.00e2}`)},
+			`{"protocol":{"name":"","version":""},"id":"<ü>","result":{"n":1.00e2}}`,
+		},
+		"a null result":   {forrst.NewResponse("a"), `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a","result":null}`},
+		"an unknown id":   {forrst.NewResponse(""), `{"protocol":{"name":"forrst","version":"0.1.0"},"id":null,"result":null}`},
+		"a root pointer":  {&forrst.Response{Errors: forrst.Errors{forrst.Error{Code: "X", Message: "m"}.At("")}}, `{"protocol":{"name":"","version":""},"id":null,"result":null,"errors":[{"code":"X","message":"m","source":{"pointer":""}}]}`},
+		"a zero position": {&forrst.Response{Errors: forrst.Errors{{Code: "X", Message: "m", Source: &forrst.Source{Position: new(0)}}}}, `{"protocol":{"name":"","version":""},"id":null,"result":null,"errors":[{"code":"X","message":"m","source":{"position":0}}]}`},
+	}
+	for name, test := range cases {
+		got := string(forrst.MustEncode(test.response))
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		var decoded forrst.Response
+		if err := json.Unmarshal([]byte(got), &decoded); err != nil || string(forrst.MustEncode(decoded)) != got {
+			t.Errorf("%s does not survive decoding: %v", name, err)
+		}
+	}
+}
+
+func TestPointer(t *testing.T) {
+	if got := forrst.Pointer("/call", "arguments", "a/b~c", ""); got != "/call/arguments/a~1b~0c/" {
+		t.Errorf("got %q", got)
+	}
+	if got := forrst.Pointer(""); got != "" {
+		t.Errorf("the whole document is %q", got)
+	}
+}
+
+func TestFormatTimestamp(t *testing.T) {
+	cases := map[string]string{
+		"2026-02-03T04:05:06Z":           "2026-02-03T04:05:06Z",
+		"2026-02-03T04:05:06.5+02:00":    "2026-02-03T02:05:06.500000Z",
+		"2026-02-03T04:05:06.123456789Z": "2026-02-03T04:05:06.123456Z",
+		"2026-02-03T04:05:06.0000009Z":   "2026-02-03T04:05:06Z",
+	}
+	for text, want := range cases {
+		moment, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := forrst.FormatTimestamp(moment); got != want {
+			t.Errorf("%s is written as %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestErrorsReadWell(t *testing.T) {
+	problems := forrst.Errors{
+		forrst.Error{Code: forrst.InvalidArguments, Message: "key is required"}.At("/call/arguments/key"),
+		{Code: forrst.InternalError, Message: "Internal error"},
+	}
+	want := "INVALID_ARGUMENTS at /call/arguments/key: key is required; INTERNAL_ERROR: Internal error"
+	if got := problems.Error(); got != want || !strings.Contains(got, "; ") {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,149 @@
+package facade
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/lock"
+)
+
+// systemVersion is the version of every system function (section 6.2).
+const systemVersion = "1.0.0"
+
+// lockArguments are the arguments of the functions that manage held locks.
+type lockArguments struct {
+	// sent is the full key as the caller spells it, which results repeat.
+	sent  string
+	key   v1alpha1.FullKey
+	owner string
+}
+
+type released struct {
+	Released bool   `json:"released"`
+	Key      string `json:"key"`
+	Forced   bool   `json:"forced,omitempty"`
+}
+
+type freeLock struct {
+	Key    string `json:"key"`
+	Locked bool   `json:"locked"`
+}
+
+type heldLock struct {
+	Key          string `json:"key"`
+	Locked       bool   `json:"locked"`
+	Owner        string `json:"owner"`
+	AcquiredAt   string `json:"acquired_at"`
+	ExpiresAt    string `json:"expires_at"`
+	TTLRemaining int64  `json:"ttl_remaining"`
+}
+
+// lockFunctions returns the functions of section 12.8. They exclude the lock
+// extension: a lock around the release of a lock helps nobody.
+func (h *Handler) lockFunctions() []Function {
+	excluded := []string{forrst.AtomicLock}
+	return []Function{
+		{Names: lockFunctionNames("release", "release"), Version: systemVersion, Excluded: excluded, Prepare: h.prepareRelease},
+		{Names: lockFunctionNames("force-release", "forceRelease"), Version: systemVersion, Excluded: excluded, Prepare: h.prepareForceRelease},
+		{Names: lockFunctionNames("status", "status"), Version: systemVersion, Excluded: excluded, Prepare: h.prepareStatus},
+	}
+}
+
+func lockFunctionNames(name, oldest string) []string {
+	return []string{
+		"urn:cline:forrst:ext:atomic-lock:fn:" + name,
+		"urn:cline:forrst:fn:atomic-lock:" + name,
+		"forrst.locks." + oldest,
+	}
+}
+
+func (h *Handler) prepareRelease(request *forrst.Request) (Invocation, forrst.Errors) {
+	arguments, problems := readLockArguments(request, true)
+	return func(ctx context.Context) (any, error) {
+		if err := h.config.Locks.Release(ctx, h.config.Namespace, arguments.key, arguments.owner); err != nil {
+			return nil, releaseProblem(err, arguments.sent)
+		}
+		return released{Released: true, Key: arguments.sent}, nil
+	}, problems
+}
+
+func (h *Handler) prepareForceRelease(request *forrst.Request) (Invocation, forrst.Errors) {
+	arguments, problems := readLockArguments(request, false)
+	return func(ctx context.Context) (any, error) {
+		if err := h.config.Locks.ForceRelease(ctx, h.config.Namespace, arguments.key); err != nil {
+			return nil, releaseProblem(err, arguments.sent)
+		}
+		return released{Released: true, Key: arguments.sent, Forced: true}, nil
+	}, problems
+}
+
+func (h *Handler) prepareStatus(request *forrst.Request) (Invocation, forrst.Errors) {
+	arguments, problems := readLockArguments(request, false)
+	return func(ctx context.Context) (any, error) {
+		current, err := h.config.Locks.Get(ctx, h.config.Namespace, arguments.key)
+		switch {
+		case errors.Is(err, lock.ErrNotHeld):
+			return freeLock{Key: arguments.sent}, nil
+		case err != nil:
+			return nil, err
+		}
+		return statusOf(current, arguments.sent, h.config.Clock.Now()), nil
+	}, problems
+}
+
+func readLockArguments(request *forrst.Request, withOwner bool) (lockArguments, forrst.Errors) {
+	var problems forrst.Errors
+	fields, _ := forrst.ReadObject(request.Call.Arguments, "/call/arguments", forrst.InvalidArguments, &problems)
+	var arguments lockArguments
+	arguments.sent, _ = fields.RequiredText("key")
+	arguments.key = parseFullKey(arguments.sent)
+	if withOwner {
+		arguments.owner, _ = fields.RequiredText("owner")
+	}
+	return arguments, problems
+}
+
+// parseFullKey reads a full key with either prefix or none (section 12.3). Only one
+// prefix is taken off: a key may itself begin with "lock:".
+func parseFullKey(sent string) v1alpha1.FullKey {
+	bare, hasPrefix := strings.CutPrefix(sent, "forrst_lock:")
+	if !hasPrefix {
+		bare = strings.TrimPrefix(sent, "lock:")
+	}
+	return v1alpha1.FullKeyOf(bare)
+}
+
+func statusOf(current *v1alpha1.Lock, sent string, now time.Time) heldLock {
+	expires := current.Spec.ExpireTime.Time
+	remaining := max(expires.Sub(now), 0)
+	if ttl := current.Spec.TTL; ttl != nil {
+		// The clock of whoever stamped the lock may be ahead of this one.
+		remaining = min(remaining, ttl.Duration)
+	}
+	return heldLock{
+		Key:          sent,
+		Locked:       true,
+		Owner:        current.Spec.Owner,
+		AcquiredAt:   forrst.FormatTimestamp(current.Spec.AcquireTime.Time),
+		ExpiresAt:    forrst.FormatTimestamp(expires),
+		TTLRemaining: int64(remaining / time.Second),
+	}
+}
+
+// releaseProblem never tells who holds the lock.
+func releaseProblem(err error, sent string) error {
+	problem := forrst.Error{Code: forrst.LockNotFound, Message: "Lock does not exist"}
+	switch {
+	case errors.Is(err, lock.ErrNotHeld):
+	case errors.Is(err, lock.ErrOwnerMismatch):
+		problem.Code, problem.Message = forrst.LockOwnershipMismatch, "Lock is owned by a different process"
+	default:
+		return err
+	}
+	problem = problem.With(map[string]string{"key": sent})
+	return &problem
+}

@@ -1,0 +1,35 @@
+package facade
+
+import (
+	"context"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
+
+type pong struct {
+	Status    string `json:"status"`
+	Timestamp string `json:"timestamp"`
+}
+
+// ping answers at once (section 9.1). With the lock extension it is also how clients
+// hold a lock without a function of their own.
+func (h *Handler) ping() Function {
+	return Function{
+		Names:   systemNames("diagnostics", "ping"),
+		Version: systemVersion,
+		Prepare: func(*forrst.Request) (Invocation, forrst.Errors) {
+			return func(context.Context) (any, error) {
+				return pong{Status: "healthy", Timestamp: forrst.FormatTimestamp(h.config.Clock.Now())}, nil
+			}, nil
+		},
+	}
+}
+
+// systemNames returns the spellings of a system function (section 9).
+func systemNames(extension, name string) []string {
+	return []string{
+		"urn:cline:forrst:fn:" + name,
+		"urn:cline:forrst:ext:" + extension + ":fn:" + name,
+		"forrst." + name,
+	}
+}

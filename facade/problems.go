@@ -1,0 +1,47 @@
+package facade
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/lock"
+)
+
+// retryAfter is when a caller should try again after UNAVAILABLE.
+var retryAfter = forrst.NewDuration(time.Second)
+
+// Errors that say nothing about their cause, which is the log's business.
+var (
+	internalError    = forrst.Error{Code: forrst.InternalError, Message: "Internal error"}
+	cancelled        = forrst.Error{Code: forrst.Cancelled, Message: "The client went away"}
+	deadlineExceeded = forrst.Error{Code: forrst.DeadlineExceeded, Message: "The call took too long"}
+
+	unavailableError = forrst.Error{Code: forrst.Unavailable, Message: "The lock service is temporarily unavailable"}.
+				With(map[string]any{"retry_after": retryAfter})
+)
+
+func isUnavailable(problem forrst.Error) bool { return problem.Code == forrst.Unavailable }
+
+// problems turns what ended a call into what its caller is told.
+func (c *call) problems(ctx context.Context, err error) forrst.Errors {
+	var several forrst.Errors
+	var one *forrst.Error
+	switch {
+	case errors.As(err, &several) && len(several) > 0:
+		return several
+	case errors.As(err, &one):
+		return forrst.Errors{*one}
+	// The end of the call's own context explains every other error.
+	case errors.Is(ctx.Err(), context.Canceled):
+		return forrst.Errors{cancelled}
+	case ctx.Err() != nil:
+		return forrst.Errors{deadlineExceeded}
+	case errors.Is(err, lock.ErrUnavailable):
+		c.config.Logger.Error(err, "Locks are unavailable", "function", c.request.Call.Function)
+		return forrst.Errors{unavailableError}
+	}
+	c.config.Logger.Error(err, "Call failed unexpectedly", "function", c.request.Call.Function)
+	return forrst.Errors{internalError}
+}
