@@ -19,7 +19,8 @@ func parse(arguments ...string) (options, error) {
 	if err := flags.Parse(arguments); err != nil {
 		return settings, err
 	}
-	return settings, settings.validate(flags.Args())
+	err := settings.validate(flags.Args())
+	return settings, err
 }
 
 func TestOptions(t *testing.T) {

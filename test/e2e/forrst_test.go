@@ -54,7 +54,8 @@ func (c *cluster) tryPost(ctx context.Context, body string) (answer, error) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	got := answer{Status: response.StatusCode}
-	return got, json.NewDecoder(response.Body).Decode(&got)
+	err = json.NewDecoder(response.Body).Decode(&got)
+	return got, err
 }
 
 // acquire takes a global lock and leaves it held.

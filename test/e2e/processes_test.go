@@ -26,7 +26,7 @@ func processes(words ...string) []int {
 			continue
 		}
 		// A process that has ended meanwhile has no command line.
-		line, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		matches := len(line) > 0
 		for _, word := range words {
 			matches = matches && bytes.Contains(line, []byte(word))

@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -42,7 +41,7 @@ var (
 	admin  client.Client
 )
 
-var _ = BeforeSuite(func(ctx context.Context) {
+var _ = BeforeSuite(func() {
 	var err error
 	root, err = testenv.ModuleRoot()
 	Expect(err).NotTo(HaveOccurred())
@@ -87,7 +86,10 @@ func startCluster() *cluster {
 	dir := filepath.Join(GinkgoT().TempDir(), "dev")
 	started := &cluster{dir: dir, session: launch(dir, "127.0.0.1:0")}
 	DeferCleanup(func() { started.session.Kill() })
-	var announced struct{ Facade, Kubeconfig string }
+	var announced struct {
+		Facade     string `json:"facade"`
+		Kubeconfig string `json:"kubeconfig"`
+	}
 	Eventually(func(g Gomega) {
 		g.Expect(started.session.ExitCode()).To(Equal(-1), "the cluster ended")
 		content, err := os.ReadFile(filepath.Join(dir, "cluster.json"))
