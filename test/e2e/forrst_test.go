@@ -18,14 +18,13 @@ const (
 
 // answer is what the façade answered.
 type answer struct {
-	Status     int
-	ID         *string `json:"id"`
-	Result     any     `json:"result"`
-	Errors     []failure
+	Status     int       `json:"-"`
+	Result     any       `json:"result"`
+	Errors     []failure `json:"errors"`
 	Extensions []struct {
 		URN  string         `json:"urn"`
 		Data map[string]any `json:"data"`
-	}
+	} `json:"extensions"`
 }
 
 type failure struct {
