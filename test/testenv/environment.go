@@ -59,6 +59,12 @@ func Start(ctx context.Context) (*Environment, error) {
 		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
 	}}
+	// A folder of its own keeps the certificates when the API server is restarted.
+	certificates := filepath.Join(dir, "pki")
+	if err := os.Mkdir(certificates, 0o700); err != nil {
+		return nil, err
+	}
+	environment.envtest.ControlPlane.APIServer = &envtest.APIServer{CertDir: certificates}
 	environment.Config, err = environment.envtest.Start()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the control plane (make control-plane builds it): %w", err), environment.Stop())
@@ -73,6 +79,12 @@ func Start(ctx context.Context) (*Environment, error) {
 func (e *Environment) Stop() error {
 	return errors.Join(e.envtest.Stop(), os.RemoveAll(e.dir))
 }
+
+// StopAPIServer takes the API server away, etcd stays.
+func (e *Environment) StopAPIServer() error { return e.envtest.ControlPlane.APIServer.Stop() }
+
+// StartAPIServer brings it back at the same address.
+func (e *Environment) StartAPIServer() error { return e.envtest.ControlPlane.APIServer.Start() }
 
 func (e *Environment) prepare(ctx context.Context) error {
 	rbac, err := e.Kustomize(ctx, "rbac")
