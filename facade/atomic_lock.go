@@ -97,9 +97,12 @@ func (c *call) acquireProblem(err error, position int, options lockOptions) erro
 func (c *call) release(ctx context.Context, key v1alpha1.FullKey, owner string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.ReleaseTimeout)
 	defer cancel()
+	err := c.config.Locks.Release(ctx, c.config.Namespace, key, owner)
+	if err == nil {
+		return
+	}
 	log := c.config.Logger.WithValues("namespace", c.config.Namespace, "lock", string(key), "function", c.request.Call.Function)
-	switch err := c.config.Locks.Release(ctx, c.config.Namespace, key, owner); {
-	case err == nil:
+	switch {
 	case errors.Is(err, lock.ErrNotHeld), errors.Is(err, lock.ErrOwnerMismatch):
 		log.Info("Lock ended before the function that ran inside it", "reason", err.Error())
 	default:

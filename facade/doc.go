@@ -1,7 +1,7 @@
 // Package facade is the HTTP door to locks: it speaks the Forrst protocol at
 // POST /forrst and answers the probes /healthz and /readyz.
 //
-// One call goes through these steps, in the order of section 1.6 of the protocol:
+// One call goes through these steps, in the order of section 1.6 of docs/forrst.md:
 // the HTTP request is checked and read (http.go), the envelope is decoded (package
 // forrst), the function is looked up (functions.go), its extensions and arguments are
 // checked, and only when nothing can be refused any more do the extensions begin

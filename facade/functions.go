@@ -79,9 +79,9 @@ func (r *registry) resolve(call *forrst.Call) (*Function, error) {
 			With(map[string]string{"function": call.Function})
 		return nil, &problem
 	}
-	wanted, _ := forrst.ParseFunctionVersion(call.Version)
+	wanted, _ := forrst.FunctionVersion(call.Version)
 	for _, candidate := range slices.Backward(versions) {
-		if candidate.version == wanted || call.Version == "" && candidate.version.IsStable() {
+		if candidate.version.String() == wanted || call.Version == "" && candidate.version.IsStable() {
 			return candidate.Function, nil
 		}
 	}

@@ -71,8 +71,8 @@ func receive(r *http.Request) ([]byte, *refusal) {
 	return body.Bytes(), nil
 }
 
-// isJSON accepts any parameters, also malformed ones, and no header at all (reading
-// 19 of section 13).
+// isJSON accepts any parameters, also malformed ones, and no header at all (section
+// 4.1).
 func isJSON(contentType string) bool {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	return contentType == "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")

@@ -150,9 +150,32 @@ func addFacade(manager ctrl.Manager, settings options) error {
 	if err != nil {
 		return err
 	}
-	server := &facade.Server{Listener: listener, Handler: handler, Logger: manager.GetLogger().WithName("facade")}
-	return errors.Join(manager.Add(engine), manager.Add(server))
+	return manager.Add(&facadeWithEngine{
+		server: &facade.Server{Listener: listener, Handler: handler, Logger: manager.GetLogger().WithName("facade")},
+		engine: engine,
+	})
 }
+
+// facadeWithEngine stops the façade before the engine, which the calls that are
+// still running need.
+type facadeWithEngine struct {
+	server *facade.Server
+	engine *lock.Engine
+}
+
+// Start implements manager.Runnable.
+func (f *facadeWithEngine) Start(ctx context.Context) error {
+	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopEngine()
+	ended := make(chan error, 1)
+	go func() { ended <- f.engine.Start(engineCtx) }()
+	err := f.server.Start(ctx)
+	stopEngine()
+	return errors.Join(err, <-ended)
+}
+
+// NeedLeaderElection is false: every replica serves its own callers.
+func (f *facadeWithEngine) NeedLeaderElection() bool { return false }
 
 // cacheCheck fails until the cache has caught up with the API server once.
 func cacheCheck(informers cache.Cache) healthz.Checker {

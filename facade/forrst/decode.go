@@ -77,7 +77,7 @@ func readCall(envelope *Fields, problems *Errors) Call {
 	var call Call
 	call.Function, _ = fields.RequiredText("function")
 	if version, ok := fields.Text("version"); ok {
-		if _, ok := ParseFunctionVersion(version); !ok {
+		if _, ok := FunctionVersion(version); !ok {
 			fields.Fail("version", "must be a semantic version such as 1.0.0")
 		}
 		call.Version = version

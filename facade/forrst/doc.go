@@ -13,6 +13,5 @@
 // parties that read different keys would guard different locks. Members that are not
 // read, such as those of context, are passed over.
 //
-// "Section" in comments refers to the sections of the Forrst pages as they are
-// numbered in docs/forrst.md.
+// A section in a comment is one of the project's Forrst reference, docs/forrst.md.
 package forrst

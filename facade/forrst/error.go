@@ -11,7 +11,8 @@ const MaxErrors = 100
 
 // Error is one problem with a call (section 5.1). It has no other members.
 type Error struct {
-	Code    Code   `json:"code"`
+	Code Code `json:"code"`
+	// Message is for people. Programs go by Code and Details.
 	Message string `json:"message"`
 	// Source says where in the request the problem is. Nil if nowhere in particular.
 	Source *Source `json:"source,omitempty"`

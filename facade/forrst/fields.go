@@ -44,11 +44,7 @@ func ReadObject(raw json.RawMessage, pointer string, code Code, errors *Errors) 
 func (s *scanner) members() ([]member, error) {
 	members := make([]member, 0, 6)
 	err := s.object(func(quoted, value []byte) {
-		name := quoted[1 : len(quoted)-1]
-		if text, _ := decodeText(quoted); len(text) != len(name) {
-			name = []byte(text)
-		}
-		members = append(members, member{name, value})
+		members = append(members, member{unquote(quoted), value})
 	})
 	return members, err
 }

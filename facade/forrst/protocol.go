@@ -58,7 +58,7 @@ func protocolObject(fields *Fields) (Protocol, bool) {
 	if !hasVersion {
 		return Protocol{}, false
 	}
-	_, isVersion := ParseVersion(version)
+	isVersion := semver.MatchString(version)
 	if !isVersion {
 		fields.Fail("version", "must be a semantic version such as 0.1.0")
 	}

@@ -25,12 +25,14 @@ func TestParseVersion(t *testing.T) {
 	}
 }
 
-func TestParseFunctionVersion(t *testing.T) {
-	if version, ok := forrst.ParseFunctionVersion("2"); !ok || version.String() != "2.0.0" {
-		t.Errorf("2 is read as %q, %t", version, ok)
+func TestFunctionVersion(t *testing.T) {
+	for text, want := range map[string]string{"2": "2.0.0", "0": "0.0.0", "1.2.3-rc.1+b": "1.2.3-rc.1+b"} {
+		if version, ok := forrst.FunctionVersion(text); !ok || version != want {
+			t.Errorf("%s is read as %q, %t", text, version, ok)
+		}
 	}
 	for _, text := range []string{"02", "-2", "2.1", "stable"} {
-		if version, ok := forrst.ParseFunctionVersion(text); ok {
+		if version, ok := forrst.FunctionVersion(text); ok {
 			t.Errorf("%q is read as %q", text, version)
 		}
 	}

@@ -18,7 +18,7 @@ type Request struct {
 type Call struct {
 	// Function is the name of the function, in any of its spellings. Not empty.
 	Function string `json:"function"`
-	// Version is as sent, which [ParseFunctionVersion] reads. Empty means the highest
+	// Version is as sent, which [FunctionVersion] reads. Empty means the highest
 	// stable version.
 	Version string `json:"version,omitempty"`
 	// Arguments is an object. Nil means an empty one.

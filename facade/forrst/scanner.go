@@ -69,35 +69,38 @@ func (s *scanner) value() error {
 // object reads an object and, if visit is not nil, passes it each member: the name
 // with its quotes and the value.
 func (s *scanner) object(visit func(name, value []byte)) error {
-	return s.elements('}', func() error {
-		if s.peek() != '"' {
-			return s.unexpected("the name of a member")
-		}
-		start := s.next
-		if err := s.text(); err != nil {
+	if err := s.open(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		more, err := s.more('}', first)
+		if !more {
 			return err
 		}
-		name := s.data[start:s.next]
-		s.space()
-		if s.peek() != ':' {
-			return s.unexpected("a colon")
+		name, err := s.name()
+		if err != nil {
+			return err
 		}
-		s.next++
-		s.space()
-		start = s.next
+		start := s.next
 		if err := s.value(); err != nil {
 			return err
 		}
 		if visit != nil {
 			visit(name, s.data[start:s.next])
 		}
-		return nil
-	})
+	}
 }
 
 // array reads an array and, if visit is not nil, passes it each element.
 func (s *scanner) array(visit func(element []byte)) error {
-	return s.elements(']', func() error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		more, err := s.more(']', first)
+		if !more {
+			return err
+		}
 		start := s.next
 		if err := s.value(); err != nil {
 			return err
@@ -105,34 +108,56 @@ func (s *scanner) array(visit func(element []byte)) error {
 		if visit != nil {
 			visit(s.data[start:s.next])
 		}
-		return nil
-	})
+	}
 }
 
-// elements reads what is between an opening bracket, where the scanner is, and end.
-func (s *scanner) elements(end byte, element func() error) error {
+// open reads an opening bracket.
+func (s *scanner) open() error {
 	if s.depth == MaxDepth {
 		return s.fail(fmt.Sprintf("nested more than %d levels deep", MaxDepth))
 	}
 	s.depth++
 	s.next++
+	return nil
+}
+
+// more reads what is between two elements. It reports false, having read the closing
+// bracket, if there are no more.
+func (s *scanner) more(closing byte, first bool) (bool, error) {
 	s.space()
-	for first := true; s.peek() != end; first = false {
-		if !first {
-			if s.peek() != ',' {
-				return s.unexpected(fmt.Sprintf("a comma or %q", end))
-			}
-			s.next++
-			s.space()
-		}
-		if err := element(); err != nil {
-			return err
-		}
-		s.space()
+	if s.peek() == closing {
+		s.next++
+		s.depth--
+		return false, nil
+	}
+	if first {
+		return true, nil
+	}
+	if s.peek() != ',' {
+		return false, s.unexpected(fmt.Sprintf("a comma or %q", closing))
 	}
 	s.next++
-	s.depth--
-	return nil
+	s.space()
+	return true, nil
+}
+
+// name reads the name of a member and the colon behind it.
+func (s *scanner) name() ([]byte, error) {
+	if s.peek() != '"' {
+		return nil, s.unexpected("the name of a member")
+	}
+	start := s.next
+	if err := s.text(); err != nil {
+		return nil, err
+	}
+	name := s.data[start:s.next]
+	s.space()
+	if s.peek() != ':' {
+		return nil, s.unexpected("a colon")
+	}
+	s.next++
+	s.space()
+	return name, nil
 }
 
 func (s *scanner) literal(word string) error {

@@ -79,14 +79,23 @@ func (s *scanner) codeUnit() (rune, error) {
 	return rune(unit), err
 }
 
-// decodeText returns the text of a string, given with its quotes.
+// unquote returns the text of a string that was scanned, given with its quotes. It
+// copies only what has escape sequences.
+func unquote(quoted []byte) []byte {
+	content := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(content, '\\') < 0 {
+		return content
+	}
+	var text string
+	// It cannot fail: the scanner has seen nothing but valid escape sequences.
+	_ = json.Unmarshal(quoted, &text)
+	return []byte(text)
+}
+
+// decodeText returns the text of a value, if that is a string.
 func decodeText(raw json.RawMessage) (text string, ok bool) {
-	if len(raw) < 2 || raw[0] != '"' {
+	if len(raw) == 0 || raw[0] != '"' {
 		return "", false
 	}
-	content := raw[1 : len(raw)-1]
-	if bytes.IndexByte(content, '\\') < 0 {
-		return string(content), true
-	}
-	return text, json.Unmarshal(raw, &text) == nil
+	return string(unquote(raw)), true
 }

@@ -30,13 +30,13 @@ func ParseVersion(text string) (Version, bool) {
 	return Version{text: text, core: [3]string(parts[1:4]), prerelease: parts[4]}, true
 }
 
-// ParseFunctionVersion is [ParseVersion] for the version of a function in a call,
-// where a number alone is accepted from old clients: "1" means "1.0.0".
-func ParseFunctionVersion(text string) (Version, bool) {
+// FunctionVersion returns the version that text in a call asks for, in full: old
+// clients write "1" for "1.0.0". It reports false if text is no version.
+func FunctionVersion(text string) (string, bool) {
 	if integer.MatchString(text) {
 		text += ".0.0"
 	}
-	return ParseVersion(text)
+	return text, semver.MatchString(text)
 }
 
 // String returns the version in full.

@@ -1,0 +1,142 @@
+package facade_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/facade"
+)
+
+// serving is a server on a real listener.
+type serving struct {
+	url    string
+	stop   context.CancelFunc
+	ended  chan error
+	client *http.Client
+}
+
+func serve(t *testing.T, handler http.Handler, drain time.Duration) *serving {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &facade.Server{Listener: listener, Handler: handler, DrainTimeout: drain}
+	if server.NeedLeaderElection() {
+		t.Error("every replica must serve")
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(stop)
+	s := &serving{url: "http://" + listener.Addr().String(), stop: stop, ended: make(chan error, 1), client: &http.Client{}}
+	t.Cleanup(s.client.CloseIdleConnections)
+	go func() { s.ended <- server.Start(ctx) }()
+	return s
+}
+
+// post returns the status of the answer, or 0 if there was none.
+func (s *serving) post(ctx context.Context, body string) int {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+facade.Path, strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := s.client.Do(request)
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	return response.StatusCode
+}
+
+func TestServerFinishesRunningCallsBeforeItStops(t *testing.T) {
+	running, finish := make(chan struct{}), make(chan struct{})
+	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
+		close(running)
+		<-finish
+		return nil, ctx.Err()
+	}))
+	s := serve(t, f.Handler, time.Minute)
+	answered := make(chan int, 1)
+	go func() { answered <- s.post(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	<-running
+	s.stop()
+	select {
+	case err := <-s.ended:
+		t.Fatalf("stopped while a call was running: %v", err)
+	default:
+	}
+	close(finish)
+	if status := <-answered; status != 200 {
+		t.Errorf("the running call got status %d", status)
+	}
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	f.wantHeld()
+	if status := s.post(t.Context(), envelope(ping, "", "")); status != 0 {
+		t.Errorf("a call after the stop got status %d", status)
+	}
+}
+
+func TestServerCancelsCallsThatOutlastTheDrainAndReleasesTheirLocks(t *testing.T) {
+	running := make(chan struct{})
+	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
+		close(running)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	s := serve(t, f.Handler, time.Millisecond)
+	answered := make(chan int, 1)
+	go func() { answered <- s.post(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	<-running
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	if status := <-answered; status != 499 {
+		t.Errorf("the call got status %d", status)
+	}
+	f.wantHeld()
+}
+
+func TestServerReleasesTheLockOfAClientThatDisconnects(t *testing.T) {
+	running, released := make(chan struct{}), make(chan struct{})
+	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
+		close(running)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	f.locks.releaseHook = func(ctx context.Context) error {
+		close(released)
+		return ctx.Err()
+	}
+	s := serve(t, f.Handler, time.Minute)
+	ctx, disconnect := context.WithCancel(t.Context())
+	go s.post(ctx, envelope("f", "", locked(`{"key":"k",`+ttl+`}`)))
+	<-running
+	disconnect()
+	<-released
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	f.wantHeld()
+}
+
+func TestServerReportsABrokenListener(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	server := &facade.Server{Listener: listener, Handler: http.NotFoundHandler()}
+	if err := server.Start(t.Context()); err == nil {
+		t.Error("no error")
+	}
+}
