@@ -2,17 +2,20 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// maxLostRaces is how often a fail-fast acquire tries again after somebody else
-// was quicker. Each loss means that the lock was held at that moment.
+// maxLostRaces is how often an acquire tries again after somebody else was
+// quicker. Each loss means that the lock was held at that moment.
 const maxLostRaces = 10
 
 // Acquire takes a lock in the namespace and does not wait for its holder. It
@@ -30,9 +33,12 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request rules.Ac
 	if request.Owner == "" {
 		request.Owner = NewOwner()
 	}
-	granted, err := rules.Grant(namespace, request, e.limits, e.clock.Now())
-	if err != nil {
+	// What cannot be granted is refused before anything is sent.
+	if _, err := rules.Grant(namespace, request, e.limits, e.clock.Now()); err != nil {
 		return nil, err
+	}
+	if !e.begin() {
+		return nil, fmt.Errorf("acquire %s: the engine has stopped: %w", request.FullKey(), ErrUnavailable)
 	}
 
 	type outcome struct {
@@ -41,10 +47,11 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request rules.Ac
 	}
 	// Unbuffered, so that a grant is either handed to the caller or ended, never both.
 	handover := make(chan outcome)
-	e.calls.Go(func() {
+	go func() {
+		defer e.calls.Done()
 		operation, cancel := e.detached(ctx)
 		defer cancel()
-		attempt := acquisition{engine: e, objects: e.objects(namespace), request: request, granted: granted}
+		attempt := acquisition{engine: e, objects: e.objects(namespace), namespace: namespace, request: request}
 		lock, err := attempt.run(operation)
 		select {
 		case handover <- outcome{lock, err}:
@@ -53,7 +60,7 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request rules.Ac
 				e.orphans.add(grantOf(lock))
 			}
 		}
-	})
+	}()
 	select {
 	case result := <-handover:
 		if result.err == nil {
@@ -68,38 +75,39 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request rules.Ac
 // acquisition is one attempt to acquire: writes that are judged on what is known
 // to stand under the name, each conditional on just that.
 type acquisition struct {
-	engine  *Engine
-	objects Objects
-	request rules.Acquisition
-	// granted is what to create while the name is free. It stays the same over all
-	// tries, so that an earlier try that went through unnoticed is recognised.
-	granted *v1alpha1.Lock
+	engine    *Engine
+	objects   Objects
+	namespace string
+	request   rules.Acquisition
 	// unanswered are the grants of writes that may have happened.
 	unanswered []grant
 }
 
 func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	var current *v1alpha1.Lock
-	for range maxLostRaces {
+	backoff := newBackoff()
+	for lost := 0; lost < maxLostRaces; {
 		next, err := a.next(current)
 		if err != nil {
+			a.abandon()
 			return nil, err
 		}
-		lock, err := a.write(ctx, next)
+		stored, err := a.write(ctx, next)
 		switch {
 		case err == nil:
-			return lock, nil
+			return a.granted(stored)
 		case isLostRace(err):
+			lost++
 			current, err = get(ctx, a.objects, next.Name)
 		case !isAnswered(err):
-			a.unanswered = append(a.unanswered, grantOf(next))
-			current, err = a.engine.readBack(ctx, a.objects, next.Name)
+			a.remember(next)
+			current, err = a.settle(ctx, next.Name, &backoff, err)
 		}
 		if err != nil {
 			return nil, a.fail(err)
 		}
 		if a.isOurs(current) {
-			return current, nil
+			return a.granted(current)
 		}
 	}
 	a.abandon()
@@ -109,13 +117,13 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 // next returns the object to write, given what stands under the name.
 func (a *acquisition) next(current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	if current == nil {
-		return a.granted, nil
+		return rules.Grant(a.namespace, a.request, a.engine.limits, a.engine.stamp())
 	}
-	next, err := rules.TakeOver(current, a.request, a.engine.limits, a.engine.clock.Now(), a.engine.allowance)
-	if err != nil {
-		a.abandon()
+	// A stamp may be ahead of the clock, which must not make the lock expire earlier.
+	if err := rules.Reclaim(current, a.engine.clock.Now(), a.engine.allowance); err != nil {
+		return nil, err
 	}
-	return next, err
+	return rules.TakeOver(current, a.request, a.engine.limits, a.engine.stamp(), a.engine.allowance)
 }
 
 func (a *acquisition) write(ctx context.Context, next *v1alpha1.Lock) (*v1alpha1.Lock, error) {
@@ -130,14 +138,37 @@ func (a *acquisition) write(ctx context.Context, next *v1alpha1.Lock) (*v1alpha1
 	return lock, err
 }
 
+// settle finds out what became of a write that failed with unanswered. If it did not
+// happen, it waits a moment, since the API server is in trouble.
+func (a *acquisition) settle(ctx context.Context, name string, backoff *wait.Backoff, unanswered error) (*v1alpha1.Lock, error) {
+	current, err := a.engine.readBack(ctx, a.objects, name)
+	if err != nil || a.isOurs(current) {
+		return current, err
+	}
+	if !a.engine.pause(ctx, backoff) {
+		return nil, unanswered
+	}
+	return current, nil
+}
+
+// granted returns the lock unless it took so long to acquire that it has expired.
+func (a *acquisition) granted(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+	if !rules.Expired(lock, a.engine.clock.Now()) {
+		return lock, nil
+	}
+	a.engine.orphans.add(grantOf(lock))
+	return nil, fmt.Errorf("acquire %s in namespace %s: the answer took longer than the ttl: %w", a.request.FullKey(), a.namespace, ErrUnavailable)
+}
+
+func (a *acquisition) remember(next *v1alpha1.Lock) {
+	unanswered := grantOf(next)
+	unanswered.isUnanswered = true
+	a.unanswered = append(a.unanswered, unanswered)
+}
+
 // isOurs reports whether current is the result of a write that went unanswered.
 func (a *acquisition) isOurs(current *v1alpha1.Lock) bool {
-	for _, unanswered := range a.unanswered {
-		if current != nil && unanswered.matches(current) {
-			return true
-		}
-	}
-	return false
+	return current != nil && slices.ContainsFunc(a.unanswered, func(sent grant) bool { return sent.matches(current) })
 }
 
 // abandon has writes that may still arrive cleaned up: the caller is about to be
@@ -150,10 +181,13 @@ func (a *acquisition) abandon() {
 
 func (a *acquisition) fail(err error) error {
 	a.abandon()
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%w: namespace %q does not exist", ErrInvalid, a.granted.Namespace)
+	operation := fmt.Sprintf("acquire %s in namespace %s", a.request.FullKey(), a.namespace)
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsNotFound(err) {
+		if details := status.ErrStatus.Details; details != nil && details.Kind == "namespaces" {
+			return fmt.Errorf("%s: %w: the namespace does not exist", operation, ErrInvalid)
+		}
 	}
-	return requestError(fmt.Sprintf("acquire %s in namespace %s", a.request.FullKey(), a.granted.Namespace), err)
+	return requestError(operation, err)
 }
 
 // isLostRace reports whether a conditional write failed because the object is no

@@ -47,8 +47,18 @@ func NewClient(config *rest.Config, httpClient *http.Client) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", v1alpha1.GroupVersion, err)
 	}
-	return &Client{rest: restClient, codec: runtime.NewParameterCodec(scheme)}, nil
+	return &Client{rest: once{restClient}, codec: runtime.NewParameterCodec(scheme)}, nil
 }
+
+// once keeps client-go from repeating requests by itself. A write that is repeated
+// after an answer such as 503 with Retry-After meets its own earlier success, and
+// the engine would take that for somebody else's.
+type once struct{ rest.Interface }
+
+func (o once) Post() *rest.Request   { return o.Interface.Post().MaxRetries(0) }
+func (o once) Put() *rest.Request    { return o.Interface.Put().MaxRetries(0) }
+func (o once) Delete() *rest.Request { return o.Interface.Delete().MaxRetries(0) }
+func (o once) Get() *rest.Request    { return o.Interface.Get().MaxRetries(0) }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;create;update;delete
 

@@ -17,6 +17,10 @@ import (
 // of unanswered writes included.
 const DefaultOperationTimeout = 5 * time.Second
 
+// maxStampDrift is how far stamps may run ahead of the clock before they follow it
+// again, which they must where the clock was stepped back.
+const maxStampDrift = time.Millisecond
+
 // Options configures an [Engine].
 type Options struct {
 	// Objects returns the requests in a namespace, usually [Client.Locks]. Required.
@@ -49,6 +53,10 @@ type Engine struct {
 
 	grants  *grants
 	orphans *orphans
+
+	mu        sync.Mutex
+	stopped   bool
+	lastStamp time.Time
 	// calls counts the acquisitions under way, whose callers may have gone.
 	calls sync.WaitGroup
 }
@@ -81,12 +89,45 @@ func NewEngine(options Options) (*Engine, error) {
 	return engine, nil
 }
 
-// Start runs until ctx ends, then waits for the operations under way. It
-// implements controller-runtime's manager.Runnable.
+// Start runs until ctx ends. From then on nothing is acquired any more; Start
+// returns when the acquisitions under way are over and what they left behind was
+// tried to be ended once. It implements controller-runtime's manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {
-	e.orphans.run(ctx)
+	var worker sync.WaitGroup
+	worker.Go(func() { e.orphans.run(context.WithoutCancel(ctx)) })
+	<-ctx.Done()
+	e.mu.Lock()
+	e.stopped = true
+	e.mu.Unlock()
 	e.calls.Wait()
+	e.orphans.queue.ShutDown()
+	worker.Wait()
 	return nil
+}
+
+// stamp reads the clock for a grant. No two grants of an engine have the same time,
+// since owner and time together are how the engine knows its own grants, and
+// callers may share an owner token.
+func (e *Engine) stamp() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.clock.Now().Truncate(time.Microsecond)
+	if earliest := e.lastStamp.Add(time.Microsecond); now.Before(earliest) && earliest.Sub(now) < maxStampDrift {
+		now = earliest
+	}
+	e.lastStamp = now
+	return now
+}
+
+// begin counts an acquisition in unless the engine has stopped.
+func (e *Engine) begin() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopped {
+		return false
+	}
+	e.calls.Add(1)
+	return true
 }
 
 // NeedLeaderElection is false: every replica serves its own callers.

@@ -11,13 +11,15 @@ import (
 
 // grant identifies one grant of one object and what is needed to end it.
 type grant struct {
-	name        types.NamespacedName
-	owner       string
-	acquireTime time.Time
-	expireTime  time.Time
-	// uid and resourceVersion are empty for a grant that was never answered.
+	name            types.NamespacedName
+	owner           string
+	acquireTime     time.Time
+	expireTime      time.Time
 	uid             types.UID
 	resourceVersion string
+	// isUnanswered says that it is not known whether the write happened; uid and
+	// resourceVersion are then those of what it was to replace, if anything.
+	isUnanswered bool
 }
 
 func grantOf(lock *v1alpha1.Lock) grant {

@@ -22,45 +22,51 @@ type orphans struct {
 	end   func(context.Context, grant) (found bool, err error)
 	clock clock.PassiveClock
 	log   logr.Logger
+	// misses counts how often the API server answered that a grant is not there. Only
+	// run uses it.
+	misses map[grant]int
 }
 
 func newOrphans(end func(context.Context, grant) (bool, error), clock clock.WithTicker, log logr.Logger) *orphans {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[grant](50*time.Millisecond, 5*time.Second)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(backoff,
 		workqueue.TypedRateLimitingQueueConfig[grant]{Clock: clock})
-	return &orphans{queue: queue, end: end, clock: clock, log: log}
+	return &orphans{queue: queue, end: end, clock: clock, log: log, misses: map[grant]int{}}
 }
 
 func (o *orphans) add(orphan grant) { o.queue.Add(orphan) }
 
-// run works until ctx ends. What is still queued then ends by its ttl.
+// run works until the queue is shut down and empty.
 func (o *orphans) run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, o.queue.ShutDown)
-	defer stop()
 	for {
 		orphan, shutdown := o.queue.Get()
 		if shutdown {
 			return
 		}
-		o.process(ctx, orphan)
+		if o.process(ctx, orphan) {
+			o.queue.Forget(orphan)
+			delete(o.misses, orphan)
+		} else {
+			o.queue.AddRateLimited(orphan)
+		}
 		o.queue.Done(orphan)
 	}
 }
 
-func (o *orphans) process(ctx context.Context, orphan grant) {
+// process reports whether there is nothing left to do about the grant.
+func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 	if !orphan.expireTime.After(o.clock.Now()) {
-		o.queue.Forget(orphan)
-		return
+		return true
 	}
 	found, err := o.end(ctx, orphan)
-	switch {
-	case err != nil:
+	if err != nil {
 		o.log.V(1).Info("Could not end an abandoned grant, will try again",
 			"namespace", orphan.name.Namespace, "lock", orphan.name.Name, "reason", err.Error())
-		o.queue.AddRateLimited(orphan)
-	case !found && orphan.uid == "" && o.queue.NumRequeues(orphan) < lateWriteChecks:
-		o.queue.AddRateLimited(orphan)
-	default:
-		o.queue.Forget(orphan)
+		return false
 	}
+	if found || !orphan.isUnanswered {
+		return true
+	}
+	o.misses[orphan]++
+	return o.misses[orphan] >= lateWriteChecks
 }

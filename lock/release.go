@@ -68,6 +68,7 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 // which a permitted delete was sent and not answered, or empty: if that object is
 // gone, the delete is taken to have happened.
 func (e *Engine) end(ctx context.Context, operation string, objects Objects, name string, unanswered types.UID, allowed func(*v1alpha1.Lock) error) error {
+	backoff := newBackoff()
 	for {
 		read := get
 		if unanswered != "" {
@@ -91,6 +92,9 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		case !isAnswered(err):
 			unanswered = current.UID
 		default:
+			return requestError(operation, err)
+		}
+		if !e.pause(ctx, &backoff) {
 			return requestError(operation, err)
 		}
 	}

@@ -46,24 +46,40 @@ func get(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, err
 // readBack is get after an unanswered write: nothing may be reported before it is
 // known what happened, so it tries until the API server answers or ctx ends.
 func (e *Engine) readBack(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
-	backoff := wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
+	backoff := newBackoff()
 	for {
 		current, err := get(ctx, objects, name)
 		if err == nil || isAnswered(err) && !neverSent(err) {
 			return current, err
 		}
-		select {
-		case <-ctx.Done():
+		if !e.pause(ctx, &backoff) {
 			return nil, err
-		case <-e.clock.After(backoff.Step()):
 		}
+	}
+}
+
+// newBackoff spaces requests to an API server in trouble.
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
+}
+
+// pause waits for the next step and reports false if ctx ended first.
+func (e *Engine) pause(ctx context.Context, backoff *wait.Backoff) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-e.clock.After(backoff.Step()):
+		return true
 	}
 }
 
 // requestError tells the caller of an operation what a failed request means.
 func requestError(operation string, err error) error {
-	if !isAnswered(err) || neverSent(err) || apierrors.IsTooManyRequests(err) {
+	switch {
+	case !isAnswered(err), neverSent(err), apierrors.IsTooManyRequests(err):
 		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
+	case apierrors.IsInvalid(err):
+		return fmt.Errorf("%s: %w: %w", operation, ErrInvalid, err)
 	}
 	return fmt.Errorf("%s: %w", operation, err)
 }
