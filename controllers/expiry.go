@@ -97,24 +97,33 @@ func (r *ExpiryReconciler) SetupWithManager(manager ctrl.Manager) error {
 }
 
 // enqueueAllWhenLeading makes up for the events that passed while another replica
-// led. It ends with ctx, which is the controller's.
+// led. What it starts ends with ctx, which is the controller's.
 func (r *ExpiryReconciler) enqueueAllWhenLeading(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	gained := r.Leadership.Gained()
 	go func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-r.Leadership.Gained():
+			case <-gained:
 			}
-			var locks v1alpha1.LockList
-			if err := r.Client.List(ctx, &locks, client.UnsafeDisableDeepCopy); err != nil {
-				logf.FromContext(ctx).Error(err, "Could not list the Locks after gaining the leadership")
-				continue
-			}
-			for index := range locks.Items {
-				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&locks.Items[index])})
+			// The cache answers as soon as it has caught up, so that an error is the end of
+			// ctx or of the cache.
+			if err := r.enqueueAll(ctx, queue); err != nil && ctx.Err() == nil {
+				logf.FromContext(ctx).Error(err, "Could not list the Locks after gaining the leadership; those that expired before stay until they change")
 			}
 		}
 	}()
+	return nil
+}
+
+func (r *ExpiryReconciler) enqueueAll(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	var locks v1alpha1.LockList
+	if err := r.Client.List(ctx, &locks, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for index := range locks.Items {
+		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&locks.Items[index])})
+	}
 	return nil
 }

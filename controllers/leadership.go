@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -21,9 +21,10 @@ import (
 // write must be safe with two leaders, as everything here is.
 type Leadership struct {
 	elector *leaderelection.LeaderElector
-	leading atomic.Bool
-	// gained has a value whenever leadership was gained and nobody has looked yet.
-	gained chan struct{}
+
+	mu          sync.Mutex
+	leading     bool
+	subscribers []chan struct{}
 }
 
 // LeadershipOptions configures an election.
@@ -50,7 +51,7 @@ func NewLeadership(config *rest.Config, options LeadershipOptions) (*Leadership,
 	if err != nil {
 		return nil, fmt.Errorf("prepare the Lease %s/%s: %w", options.Namespace, options.Name, err)
 	}
-	leadership := &Leadership{gained: make(chan struct{}, 1)}
+	leadership := &Leadership{}
 	leadership.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:            lease,
 		Name:            options.Name,
@@ -59,8 +60,8 @@ func NewLeadership(config *rest.Config, options LeadershipOptions) (*Leadership,
 		RetryPeriod:     options.RetryPeriod,
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { leadership.gain() },
-			OnStoppedLeading: func() { leadership.leading.Store(false) },
+			OnStartedLeading: leadership.gain,
+			OnStoppedLeading: leadership.lose,
 		},
 	})
 	if err != nil {
@@ -70,17 +71,27 @@ func NewLeadership(config *rest.Config, options LeadershipOptions) (*Leadership,
 }
 
 // AlwaysLeading is the leadership of a replica that needs no election.
-func AlwaysLeading() *Leadership {
-	leadership := &Leadership{gained: make(chan struct{}, 1)}
-	leadership.gain()
-	return leadership
-}
+func AlwaysLeading() *Leadership { return &Leadership{leading: true} }
 
 // IsLeader reports whether this replica leads, as far as it knows.
-func (l *Leadership) IsLeader() bool { return l.leading.Load() }
+func (l *Leadership) IsLeader() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leading
+}
 
-// Gained has a value after leadership was gained.
-func (l *Leadership) Gained() <-chan struct{} { return l.gained }
+// Gained returns a channel that has a value after each time that leadership was
+// gained, and now if this replica leads already.
+func (l *Leadership) Gained() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gained := make(chan struct{}, 1)
+	if l.leading {
+		gained <- struct{}{}
+	}
+	l.subscribers = append(l.subscribers, gained)
+	return gained
+}
 
 // Start takes part in the election until ctx ends, again after each loss. It
 // implements controller-runtime's manager.Runnable.
@@ -97,10 +108,24 @@ func (l *Leadership) Start(ctx context.Context) error {
 // NeedLeaderElection is false: every replica takes part.
 func (l *Leadership) NeedLeaderElection() bool { return false }
 
-func (l *Leadership) gain() {
-	l.leading.Store(true)
-	select {
-	case l.gained <- struct{}{}:
-	default:
+// gain is called on a goroutine of its own and may come after the loss that ends ctx.
+func (l *Leadership) gain(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return
 	}
+	l.leading = true
+	for _, gained := range l.subscribers {
+		select {
+		case gained <- struct{}{}:
+		default: // It has not looked since the last time.
+		}
+	}
+}
+
+func (l *Leadership) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leading = false
 }

@@ -35,10 +35,7 @@ func refuse(request admission.Request, lock *v1alpha1.Lock, err error) admission
 		status.ErrStatus.Message = held.Error() + "; create it again when it is released or has expired"
 		return denied(status)
 	case errors.As(err, &held):
-		return denied(apierrors.NewConflict(lockResource, lock.Name, fmt.Errorf("%w; wait until it is released or has expired", err)))
-	case errors.Is(err, rules.ErrNotHolder):
-		return denied(apierrors.NewForbidden(lockResource, lock.Name,
-			errors.New("only the identity that acquired a lock may change its spec; wait until it is released or has expired")))
+		return denied(apierrors.NewConflict(lockResource, lock.Name, fmt.Errorf("%w; only that identity may change it until it is released or has expired", err)))
 	default:
 		return denied(apierrors.NewInternalError(err))
 	}
@@ -58,7 +55,7 @@ func refuseUndecodable(request admission.Request, err error) admission.Response 
 	if json.Unmarshal(request.Object.Raw, &probe) == nil {
 		if text, ok := probe.Spec.TTL.(string); probe.Spec.TTL != nil && (!ok || !isDuration(text)) {
 			problems = append(problems, field.Invalid(spec.Child("ttl"), probe.Spec.TTL,
-				fmt.Sprintf("must be a duration with units of more than 0s and at most %s, such as 30s, 5m or 1h30m", v1alpha1.MaxTTL)))
+				fmt.Sprintf("must be a duration with units of at least 1ms and at most %s, such as 30s, 5m or 1h30m", v1alpha1.MaxTTL)))
 		}
 		if text, ok := probe.Spec.ExpireTime.(string); probe.Spec.ExpireTime != nil && (!ok || !isTime(text)) {
 			problems = append(problems, field.Invalid(spec.Child("expireTime"), probe.Spec.ExpireTime,

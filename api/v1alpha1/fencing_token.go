@@ -13,10 +13,15 @@ import (
 // smaller ones is safe from holders whose lock has ended. Restoring etcd from a
 // backup without a revision bump moves numbers back.
 //
-// The object must have been read from, or returned by, the API server.
+// The object must have been read from, or returned by, the API server. There is no
+// token to be had from one that is being deleted and was not written before, since
+// the API server marks an object as deleted by a write of its own.
 func (l *Lock) FencingToken() (int64, error) {
 	if l.Spec.FencingToken != nil {
 		return *l.Spec.FencingToken, nil
+	}
+	if !l.DeletionTimestamp.IsZero() {
+		return 0, fmt.Errorf("lock %q has no fencing token any more: it is being deleted", l.Name)
 	}
 	token, err := strconv.ParseInt(l.ResourceVersion, 10, 64)
 	if err != nil || token <= 0 {

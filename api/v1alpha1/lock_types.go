@@ -68,9 +68,9 @@ type Lock struct {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.acquireTime) || self.acquireTime == oldSelf.acquireTime || !has(self.fencingToken)",message="a new grant must not carry a fencingToken: its token is the resourceVersion of the write"
 type LockSpec struct {
 	// key names what is locked, for example "billing:report". Required; 1 to 512
-	// bytes of UTF-8 after NFC normalisation, without control characters. Keys are
-	// case-sensitive. Two locks contend if their full keys are equal: the key for
-	// scope Global, "function:key" for scope Function. May not change.
+	// bytes of UTF-8, without control characters. Keys are case-sensitive. Two locks
+	// contend if their full keys are equal after NFC normalisation: the key for scope
+	// Global, "function:key" for scope Function. May not change.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -89,8 +89,8 @@ type LockSpec struct {
 
 	// function is the name of the function that the key belongs to, exactly as it
 	// is called, for example "payments.charge". Required when scope is Function,
-	// otherwise unset or empty; at most 512 bytes of UTF-8 after NFC
-	// normalisation, without control characters. May not change.
+	// otherwise unset or empty; at most 512 bytes of UTF-8, without control
+	// characters. May not change.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="bytes(self).size() <= 512",message="function must be at most 512 bytes of UTF-8"
@@ -99,9 +99,10 @@ type LockSpec struct {
 	Function string `json:"function,omitempty"`
 
 	// owner is the token that proves this acquisition: whoever knows it may renew
-	// and release the lock through the façade. Any text of 1 to 512 bytes. Unset
-	// means a new UUID v4. It changes only when the lock is granted anew after it
-	// expired or was released.
+	// and release the lock through the façade. Any text of 1 to 512 bytes; whoever
+	// applies manifests sets one that nobody else uses, since applying the owner of a
+	// held lock again changes nothing. Unset means a new UUID v4. It changes only when
+	// the lock is granted anew after it expired or was released.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -109,7 +110,7 @@ type LockSpec struct {
 	Owner string `json:"owner,omitempty"`
 
 	// ttl is how long the lock lives after it was acquired or last renewed, as a
-	// duration with units, for example "30s", "5m" or "1h30m". More than zero and at
+	// duration with units, for example "30s", "5m" or "1h30m". At least "1ms" and at
 	// most "24h"; the operator may be configured with a lower maximum. Unset means
 	// the operator's default (5 minutes unless configured otherwise), or, if
 	// expireTime is set instead, that the lock ends at that time. The holder may
@@ -117,7 +118,7 @@ type LockSpec struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) > duration('0s') && duration(self) <= duration('24h')",message="ttl must be a duration with units of more than 0s and at most 24h, such as 30s, 5m or 1h30m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('1ms') && duration(self) <= duration('24h')",message="ttl must be a duration with units of at least 1ms and at most 24h, such as 30s, 5m or 1h30m"
 	TTL *metav1.Duration `json:"ttl,omitempty"`
 
 	// holder is the authenticated user or service account that acquired the lock,
@@ -152,7 +153,8 @@ type LockSpec struct {
 
 	// expireTime is when the lock ends unless it is renewed, as an RFC 3339 time.
 	// Stamped as renewTime plus ttl. A manifest may set it instead of ttl to hold
-	// the lock until a fixed time in the future, such as the end of a freeze.
+	// the lock until a fixed time, such as the end of a freeze, at most 366 days
+	// ahead; the maximum of ttl does not bound it. The holder may then change it.
 	// +optional
 	ExpireTime *Timestamp `json:"expireTime,omitempty"`
 
@@ -164,7 +166,10 @@ type LockSpec struct {
 	FencingToken *int64 `json:"fencingToken,omitempty"`
 }
 
-// HolderReference names an object in the namespace of a Lock.
+// HolderReference names an object in the namespace of a Lock. Its fields belong
+// together: whoever sets one sets all.
+//
+// +structType=atomic
 type HolderReference struct {
 	// apiVersion of the object, for example "v1" or "batch/v1". Required.
 	// +required

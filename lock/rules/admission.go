@@ -2,8 +2,10 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -15,7 +17,13 @@ import (
 // hold a lock for ever.
 const maxExpireAhead = 366 * 24 * time.Hour
 
-var specEquality = conversion.EqualitiesOrDie(func(a, b v1alpha1.Timestamp) bool { return a.Equal(&b) })
+var equality = func() conversion.Equalities {
+	equality := apiequality.Semantic.Copy()
+	if err := equality.AddFunc(func(a, b v1alpha1.Timestamp) bool { return a.Equal(&b) }); err != nil {
+		panic(err)
+	}
+	return equality
+}()
 
 // AdmitCreate judges a Lock that somebody other than the operator creates and
 // returns it with everything stamped that a manifest leaves out. Its owner must
@@ -28,6 +36,7 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 		problems = append(problems, nameAfterKey(next)...)
 	}
 	problems = append(problems, foreignStamps(&next.Spec, &v1alpha1.LockSpec{})...)
+	problems = append(problems, foreignMetadata(next, &v1alpha1.Lock{}, true)...)
 	problems = append(problems, admitGrant(&next.Spec, user, limits, now)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
@@ -37,39 +46,73 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 
 // AdmitUpdate judges a change to a Lock by somebody other than the operator and
 // returns the object to store. What the change leaves out of the stamped fields
-// stays. A change of ttl, or of an absolute expireTime, renews the lock; a
-// change of an expired lock is a take-over; a change of metadata alone leaves the
-// grant as it is. That key, scope and function stay is a rule of the schema.
+// stays. That key, scope and function stay is a rule of the schema.
 //
-// The error is an [*InvalidError], a [*HeldError] or [ErrNotHolder].
+//   - The holder may change spec and metadata. A change of ttl, or of an absolute
+//     expireTime, renews the lock.
+//   - Others may change metadata that has no effect on the lock. They may not claim a
+//     held lock, be it only by applying a manifest that changes nothing else.
+//   - Once the lock has expired, a change of spec, or a manifest that is applied, is
+//     a take-over.
+//
+// The error is an [*InvalidError] or a [*HeldError].
 func AdmitUpdate(old, updated *v1alpha1.Lock, user string, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	next := updated.DeepCopy()
 	keepStamps(&next.Spec, &old.Spec)
 	problems := foreignStamps(&next.Spec, &old.Spec)
+	isHolder := user == old.Spec.Holder
+	problems = append(problems, foreignMetadata(next, old, isHolder)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
 
+	isClaim := !equality.DeepEqual(next.Spec, old.Spec) || isApplied(updated, old)
 	switch {
-	case specEquality.DeepEqual(next.Spec, old.Spec):
-		return next, recordToken(next, old)
-	case next.Spec.Owner != old.Spec.Owner || Expired(old, now):
-		if err := Reclaim(old, now, allowance); err != nil {
-			return nil, err
+	case Expired(old, now) && (isClaim || isUnchanged(updated, old)):
+		return admitTakeOver(next, old, user, limits, now, allowance)
+	case isUnchanged(updated, old):
+		// The API server does not write it, so the resourceVersion stays the token.
+		return next, nil
+	case isClaim && !isHolder, next.Spec.Owner != old.Spec.Owner:
+		return nil, held(old)
+	}
+	if err := recordToken(next, old); err != nil {
+		return nil, err
+	}
+	if problems := admitRenewal(&next.Spec, &old.Spec, limits, now); len(problems) > 0 {
+		return nil, &InvalidError{Problems: problems}
+	}
+	return next, nil
+}
+
+// admitTakeOver makes next a grant to the user. What it has in common with the former
+// holder's lock and would act upon the next one's is dropped.
+func admitTakeOver(next, old *v1alpha1.Lock, user string, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
+	if err := Reclaim(old, now, allowance); err != nil {
+		return nil, err
+	}
+	var problems field.ErrorList
+	if next.Spec.Owner == old.Spec.Owner && user != old.Spec.Holder {
+		// The former holder knows the token and could release the lock with it.
+		problems = append(problems, field.Forbidden(field.NewPath("spec", "owner"),
+			"is the token of the former holder, whose lock has expired; set another one to take the lock over"))
+	}
+	if next.Spec.TTL != nil && next.Spec.ExpireTime.Equal(old.Spec.ExpireTime) {
+		next.Spec.ExpireTime = nil
+	}
+	if user != old.Spec.Holder {
+		if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
+			next.OwnerReferences = nil
 		}
-		if next.Spec.TTL != nil && next.Spec.ExpireTime.Equal(old.Spec.ExpireTime) {
-			next.Spec.ExpireTime = nil
+		if equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
+			next.Spec.HolderRef = nil
 		}
-		problems = admitGrant(&next.Spec, user, limits, now)
-		distinguishGrant(&next.Spec, &old.Spec)
-	case user != old.Spec.Holder:
-		return nil, ErrNotHolder
-	default:
-		problems = admitRenewal(&next.Spec, &old.Spec, limits, now)
-		if err := recordToken(next, old); err != nil {
-			return nil, err
+		if next.Spec.Reason == old.Spec.Reason {
+			next.Spec.Reason = ""
 		}
 	}
+	problems = append(problems, admitGrant(&next.Spec, user, limits, now)...)
+	distinguishGrant(&next.Spec, &old.Spec)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
@@ -167,8 +210,25 @@ func foreignStamps(next, old *v1alpha1.LockSpec) field.ErrorList {
 	if !next.RenewTime.Equal(old.RenewTime) {
 		refuse("renewTime")
 	}
-	if !specEquality.DeepEqual(next.FencingToken, old.FencingToken) {
+	if !equality.DeepEqual(next.FencingToken, old.FencingToken) {
 		refuse("fencingToken")
+	}
+	return problems
+}
+
+// foreignMetadata reports metadata through which a lock would outlive its release,
+// or be deleted by the garbage collector while it is held.
+func foreignMetadata(next, old *v1alpha1.Lock, isHolder bool) field.ErrorList {
+	var problems field.ErrorList
+	metadata := field.NewPath("metadata")
+	isNew := func(finalizer string) bool { return !slices.Contains(old.Finalizers, finalizer) }
+	if slices.ContainsFunc(next.Finalizers, isNew) {
+		problems = append(problems, field.Forbidden(metadata.Child("finalizers"),
+			"would keep the lock in place after its release; remove them"))
+	}
+	if !isHolder && len(next.OwnerReferences) > 0 && !equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
+		problems = append(problems, field.Forbidden(metadata.Child("ownerReferences"),
+			"may be changed by the holder only: the garbage collector deletes a lock whose owners are gone"))
 	}
 	return problems
 }

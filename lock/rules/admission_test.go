@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -64,14 +65,16 @@ func TestAdmitCreateRefuses(t *testing.T) {
 		change func(*v1alpha1.Lock)
 		want   []string
 	}{
-		"another name":           {func(l *v1alpha1.Lock) { l.Name = "report" }, []string{"metadata.name", `must be "billing--report"`}},
-		"a foreign holder":       {func(l *v1alpha1.Lock) { l.Spec.Holder = "root" }, []string{"spec.holder"}},
-		"an acquireTime":         {func(l *v1alpha1.Lock) { l.Spec.AcquireTime = at(-60) }, []string{"spec.acquireTime"}},
-		"a renewTime":            {func(l *v1alpha1.Lock) { l.Spec.RenewTime = at(60) }, []string{"spec.renewTime"}},
-		"a fencing token":        {func(l *v1alpha1.Lock) { l.Spec.FencingToken = &token }, []string{"spec.fencingToken"}},
-		"ttl and expireTime":     {func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(60) }, []string{"spec.expireTime", "one of the two"}},
-		"a ttl of zero":          {func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = 0 }, []string{"spec.ttl", "at most 24h"}},
-		"a ttl over the maximum": {func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = 25 * time.Hour }, []string{"spec.ttl", "at most 24h"}},
+		"another name":              {func(l *v1alpha1.Lock) { l.Name = "report" }, []string{"metadata.name", `must be "billing--report"`}},
+		"a foreign holder":          {func(l *v1alpha1.Lock) { l.Spec.Holder = "root" }, []string{"spec.holder"}},
+		"an acquireTime":            {func(l *v1alpha1.Lock) { l.Spec.AcquireTime = at(-60) }, []string{"spec.acquireTime"}},
+		"a renewTime":               {func(l *v1alpha1.Lock) { l.Spec.RenewTime = at(60) }, []string{"spec.renewTime"}},
+		"a fencing token":           {func(l *v1alpha1.Lock) { l.Spec.FencingToken = &token }, []string{"spec.fencingToken"}},
+		"ttl and expireTime":        {func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(60) }, []string{"spec.expireTime", "one of the two"}},
+		"a ttl of zero":             {func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = 0 }, []string{"spec.ttl", "at most 24h"}},
+		"a ttl below a millisecond": {func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = time.Microsecond }, []string{"spec.ttl", "at least 1ms"}},
+		"a finalizer":               {func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, []string{"metadata.finalizers"}},
+		"a ttl over the maximum":    {func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = 25 * time.Hour }, []string{"spec.ttl", "at most 24h"}},
 		"an expireTime in the past": {func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, at(0) },
 			[]string{"spec.expireTime", "in the future"}},
 		"an expireTime in a far century": {func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, at(1e9) },
@@ -92,6 +95,23 @@ func TestAdmitCreateRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// referenced is a lock that names the object it is held for.
+func referenced() *v1alpha1.Lock {
+	lock := stored()
+	lock.Spec.Reason = "monthly close"
+	lock.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "pod-1"}}
+	lock.Spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "pod-1"}
+	return lock
+}
+
+func applied(lock *v1alpha1.Lock) {
+	metav1.SetMetaDataAnnotation(&lock.ObjectMeta, corev1.LastAppliedConfigAnnotation, "{}")
+}
+
+func serverSideApplied(lock *v1alpha1.Lock) {
+	lock.ManagedFields = append(lock.ManagedFields, metav1.ManagedFieldsEntry{Manager: "argocd", Operation: metav1.ManagedFieldsOperationApply})
 }
 
 func TestAdmitUpdate(t *testing.T) {
@@ -130,41 +150,84 @@ func TestAdmitUpdate(t *testing.T) {
 		},
 		"a manifest that leaves the stamps out keeps them": {
 			user: "alice", now: 10,
-			change: func(l *v1alpha1.Lock) { l.Spec = manifest().Spec },
-			want:   func(l *v1alpha1.Lock) { l.Spec.FencingToken = &recorded },
+			change: func(l *v1alpha1.Lock) {
+				reason, ref := l.Spec.Reason, l.Spec.HolderRef
+				l.Spec = manifest().Spec
+				l.Spec.Reason, l.Spec.HolderRef = reason, ref
+				l.Labels["a"] = "b"
+			},
+			want: func(l *v1alpha1.Lock) { l.Labels["a"], l.Spec.FencingToken = "b", &recorded },
 		},
 		"an expired lock is taken over": {
 			user: "bob", now: 31,
 			change: func(l *v1alpha1.Lock) { l.Spec.Owner, l.Spec.TTL = "token-b", &minute },
 			want: func(l *v1alpha1.Lock) {
+				l.OwnerReferences, l.Spec.HolderRef, l.Spec.Reason = nil, nil, ""
 				l.Spec.Owner, l.Spec.Holder, l.Spec.TTL = "token-b", "bob", &minute
 				l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = at(31), at(31), at(91)
 			},
 		},
-		"a take-over sets its own ttl even if the owner stays": {
-			user: "bob", now: 31,
+		"the former holder takes it over with the same owner": {
+			user: "alice", now: 31,
 			change: func(l *v1alpha1.Lock) { l.Spec.TTL = &minute },
 			want: func(l *v1alpha1.Lock) {
-				l.Spec.Holder, l.Spec.TTL = "bob", &minute
-				l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = at(31), at(31), at(91)
+				l.Spec.TTL, l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = &minute, at(31), at(31), at(91)
 			},
 		},
+		"an expired lock that is applied as it is, is acquired anew": {
+			user: "alice", now: 31,
+			change: func(*v1alpha1.Lock) {},
+			want: func(l *v1alpha1.Lock) {
+				l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = at(31), at(31), at(61)
+			},
+		},
+		"a label on an expired lock is no take-over": {
+			user: "bob", now: 31,
+			change: func(l *v1alpha1.Lock) { l.Labels["team"] = "finance" },
+			want:   func(l *v1alpha1.Lock) { l.Labels["team"], l.Spec.FencingToken = "finance", &recorded },
+		},
+		"a change that changes nothing is left alone": {
+			user: "bob", now: 10,
+			change: func(*v1alpha1.Lock) {},
+			want:   func(*v1alpha1.Lock) {},
+		},
+		"a take-over drops what would act for the former holder": {
+			user: "bob", now: 31,
+			change: func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" },
+			want: func(l *v1alpha1.Lock) {
+				l.OwnerReferences, l.Spec.HolderRef, l.Spec.Reason = nil, nil, ""
+				l.Spec.Owner, l.Spec.Holder = "token-b", "bob"
+				l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = at(31), at(31), at(61)
+			},
+		},
+		"the holder may name an owner of the object": {
+			user: "alice", now: 10,
+			change: func(l *v1alpha1.Lock) { l.OwnerReferences[0].Name = "worker-1" },
+			want:   func(l *v1alpha1.Lock) { l.OwnerReferences[0].Name, l.Spec.FencingToken = "worker-1", &recorded },
+		},
+		"others may not":                        {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.OwnerReferences[0].Name = "worker-1" }, wantErr: ErrInvalid},
+		"nobody adds a finalizer":               {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, wantErr: ErrInvalid},
+		"the token of the former holder":        {user: "bob", now: 31, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &minute }, wantErr: ErrInvalid},
+		"a manifest applied by somebody else":   {user: "bob", now: 10, change: applied, wantErr: ErrHeld},
+		"one applied on the server's side":      {user: "bob", now: 10, change: serverSideApplied, wantErr: ErrHeld},
+		"one applied within the clock skew":     {user: "alice", now: 30.5, change: applied, wantErr: ErrHeld},
 		"a live lock keeps its owner":           {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, wantErr: ErrHeld},
 		"so it does within the clock skew":      {user: "bob", now: 30.5, change: func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, wantErr: ErrHeld},
-		"only the holder changes the ttl":       {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &minute }, wantErr: ErrNotHolder},
-		"only the holder changes the reason":    {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Reason = "x" }, wantErr: ErrNotHolder},
+		"only the holder changes the ttl":       {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &minute }, wantErr: ErrHeld},
+		"only the holder changes the reason":    {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Reason = "x" }, wantErr: ErrHeld},
 		"nobody sets the holder":                {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, wantErr: ErrInvalid},
 		"nobody back-dates":                     {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.RenewTime = at(5) }, wantErr: ErrInvalid},
 		"nobody sets the token":                 {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.FencingToken = &recorded }, wantErr: ErrInvalid},
 		"nobody sets expireTime beside a ttl":   {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(1000) }, wantErr: ErrInvalid},
+		"an expireTime in the past":             {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, at(5) }, wantErr: ErrInvalid},
 		"a ttl over the maximum":                {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
 		"a take-over with a ttl over the bound": {user: "bob", now: 31, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			submitted := stored()
+			submitted := referenced()
 			test.change(submitted)
-			got, err := AdmitUpdate(stored(), submitted, test.user, DefaultLimits(), at(test.now).Time, time.Second)
+			got, err := AdmitUpdate(referenced(), submitted, test.user, DefaultLimits(), at(test.now).Time, time.Second)
 			if test.wantErr != nil {
 				if !errors.Is(err, test.wantErr) {
 					t.Errorf("got %v, want %v", err, test.wantErr)
@@ -174,7 +237,7 @@ func TestAdmitUpdate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := stored()
+			want := referenced()
 			test.want(want)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -209,5 +272,35 @@ func TestAdmitUpdateDropsTheTokenOfTheFormerGrant(t *testing.T) {
 	}
 	if got.Spec.FencingToken != nil {
 		t.Errorf("the new grant carries the token %d", *got.Spec.FencingToken)
+	}
+}
+
+// TestAdmitUpdateDistinguishesGrantsOfOneMoment has the clock stand where the former
+// grant was made.
+func TestAdmitUpdateDistinguishesGrantsOfOneMoment(t *testing.T) {
+	old := stored()
+	old.Spec.AcquireTime = at(60)
+	submitted := old.DeepCopy()
+	submitted.Spec.Owner = "token-b"
+	got, err := AdmitUpdate(old, submitted, "bob", DefaultLimits(), noon.Add(time.Minute), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Spec.AcquireTime.Equal(old.Spec.AcquireTime) {
+		t.Error("two grants have the same acquireTime")
+	}
+}
+
+func TestAdmitUpdateOfALockThatIsBeingDeleted(t *testing.T) {
+	old := stored()
+	old.DeletionTimestamp = &metav1.Time{Time: noon}
+	submitted := old.DeepCopy()
+	submitted.Labels["team"] = "finance"
+	got, err := AdmitUpdate(old, submitted, "garbage-collector", DefaultLimits(), noon, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Spec.FencingToken != nil {
+		t.Errorf("the token %d is recorded although the delete has moved the resourceVersion", *got.Spec.FencingToken)
 	}
 }

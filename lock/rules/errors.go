@@ -19,8 +19,6 @@ var (
 	ErrNotHeld = errors.New("lock is not held")
 	// ErrOwnerMismatch means that the lock is held under another owner token.
 	ErrOwnerMismatch = errors.New("lock is held by another owner")
-	// ErrNotHolder means that the caller is not the identity that acquired the lock.
-	ErrNotHolder = errors.New("caller is not the holder of the lock")
 	// ErrInvalid means that the request breaks a rule of the Lock type. The error is
 	// an [*InvalidError].
 	ErrInvalid = errors.New("invalid lock request")

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"time"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -24,7 +25,9 @@ func Grant(namespace string, request Acquisition, limits Limits, now time.Time) 
 }
 
 // TakeOver returns the object whose conditional update replaces an expired
-// holder. The object keeps its identity and metadata. The error is a
+// holder. The object keeps its identity and loses all other metadata: owner
+// references and the labels of a GitOps tool belong to the former holder, and would
+// have the lock of the next one deleted. The error is a
 // [*HeldError] or an [*InvalidError].
 func TakeOver(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	if err := Reclaim(current, now, allowance); err != nil {
@@ -34,8 +37,8 @@ func TakeOver(current *v1alpha1.Lock, request Acquisition, limits Limits, now ti
 	if err != nil {
 		return nil, err
 	}
-	next := current.DeepCopy()
-	next.Spec = granted.Spec
+	next := granted
+	next.Name, next.UID, next.ResourceVersion = current.Name, current.UID, current.ResourceVersion
 	// Key, scope and function are immutable, but the same full key may have been
 	// spelt in other parts or in another normal form.
 	next.Spec.Key, next.Spec.Scope, next.Spec.Function = current.Spec.Key, current.Spec.Scope, current.Spec.Function
@@ -94,6 +97,10 @@ func stampRenewal(spec *v1alpha1.LockSpec, now time.Time) {
 // grant moves the resourceVersion. It is exact because the write goes through
 // only if the resourceVersion of current is still in force.
 func recordToken(next, current *v1alpha1.Lock) error {
+	if !current.DeletionTimestamp.IsZero() && current.Spec.FencingToken == nil {
+		// The delete has moved the resourceVersion already, unseen by admission.
+		return nil
+	}
 	token, err := current.FencingToken()
 	if err != nil {
 		return err
@@ -126,6 +133,12 @@ func (a *Acquisition) validate(limits Limits) field.ErrorList {
 	}
 	if a.TTL != 0 {
 		problems = append(problems, limits.validateTTL(a.TTL)...)
+	}
+	if a.Holder == "" {
+		problems = append(problems, field.Required(spec.Child("holder"), "a lock is held by somebody"))
+	}
+	if utf8.RuneCountInString(a.Reason) > maxReasonLength {
+		problems = append(problems, field.TooLong(spec.Child("reason"), field.OmitValueType{}, maxReasonLength))
 	}
 	return problems
 }

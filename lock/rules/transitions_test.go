@@ -72,9 +72,11 @@ func TestGrantRefuses(t *testing.T) {
 		"an empty key":                     {func(a *Acquisition) { a.Key = "" }, "spec.key"},
 		"a key of 513 bytes":               {func(a *Acquisition) { a.Key = strings.Repeat("k", 513) }, "at most 512 bytes"},
 		"a control character":              {func(a *Acquisition) { a.Key = "a\tb" }, "control characters"},
+		"no holder":                        {func(a *Acquisition) { a.Holder = "" }, "spec.holder"},
+		"a reason of 1025 characters":      {func(a *Acquisition) { a.Reason = strings.Repeat("ü", 1025) }, "spec.reason"},
 		"no owner":                         {func(a *Acquisition) { a.Owner = "" }, "spec.owner"},
-		"a negative ttl":                   {func(a *Acquisition) { a.TTL = -1 }, "more than 0s and at most 24h"},
-		"a ttl over the maximum":           {func(a *Acquisition) { a.TTL = 24*time.Hour + 1 }, "more than 0s and at most 24h"},
+		"a negative ttl":                   {func(a *Acquisition) { a.TTL = -1 }, "at least 1ms and at most 24h"},
+		"a ttl over the maximum":           {func(a *Acquisition) { a.TTL = 24*time.Hour + 1 }, "at least 1ms and at most 24h"},
 		"a function for scope Global":      {func(a *Acquisition) { a.Function = "f" }, "spec.function"},
 		"no function for scope Function":   {func(a *Acquisition) { a.Scope = v1alpha1.ScopeFunction }, "spec.function"},
 		"a scope that does not exist":      {func(a *Acquisition) { a.Scope = "Galaxy" }, "spec.scope"},
@@ -102,11 +104,13 @@ func TestTakeOver(t *testing.T) {
 	current := stored()
 	token := int64(40)
 	current.Spec.FencingToken = &token
+	current.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "pod-1"}}
 	got, err := TakeOver(current, byBob(), DefaultLimits(), noon.Add(31*time.Second), time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := stored()
+	want.Labels = nil
 	want.Spec.Owner, want.Spec.Holder, want.Spec.Reason = "token-b", "bob", "monthly close"
 	want.Spec.TTL = &metav1.Duration{Duration: time.Minute}
 	want.Spec.AcquireTime, want.Spec.RenewTime, want.Spec.ExpireTime = at(31), at(31), at(91)
@@ -198,5 +202,20 @@ func TestForceRelease(t *testing.T) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 		})
+	}
+}
+
+// TestTakeOverKeepsTheSpelling shows that the immutable fields stay as they are where
+// another request spells the same full key in other parts.
+func TestTakeOverKeepsTheSpelling(t *testing.T) {
+	current := stored()
+	request := byBob()
+	request.Scope, request.Function, request.Key = v1alpha1.ScopeFunction, "billing", "report"
+	got, err := TakeOver(current, request, DefaultLimits(), noon.Add(time.Minute), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Spec.Key != "billing:report" || got.Spec.Scope != v1alpha1.ScopeGlobal || got.Spec.Function != "" {
+		t.Errorf("key, scope and function became %q, %q and %q", got.Spec.Key, got.Spec.Scope, got.Spec.Function)
 	}
 }

@@ -9,6 +9,13 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
+const (
+	// minTTL is the smallest unit that the schema of spec.ttl knows.
+	minTTL = time.Millisecond
+	// maxReasonLength is the bound of spec.reason in the schema.
+	maxReasonLength = 1024
+)
+
 func validateIdentity(scope v1alpha1.Scope, function, key string) field.ErrorList {
 	var problems field.ErrorList
 	spec := field.NewPath("spec")
@@ -31,9 +38,9 @@ func validateIdentity(scope v1alpha1.Scope, function, key string) field.ErrorLis
 }
 
 func (l Limits) validateTTL(ttl time.Duration) field.ErrorList {
-	if ttl > 0 && ttl <= l.MaxTTL {
+	if ttl >= minTTL && ttl <= l.MaxTTL {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("spec", "ttl"), ttl.String(),
-		fmt.Sprintf("must be more than 0s and at most %s", l.MaxTTL))}
+		fmt.Sprintf("must be at least %s and at most %s", minTTL, l.MaxTTL))}
 }
