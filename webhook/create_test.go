@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 var _ = Describe("Creating a Lock", func() {
@@ -177,17 +178,72 @@ var _ = Describe("Applying manifests", func() {
 		output, err = aliceKubectl.Run(ctx, "", "apply", "-f", samples)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Count(output, "unchanged")).To(Equal(2), output)
-		_, err = aliceKubectl.Run(ctx, "", "apply", "--server-side", "--force-conflicts", "-f", samples)
-		Expect(err).NotTo(HaveOccurred())
 		_, err = aliceKubectl.Run(ctx, "", "diff", "-f", samples)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(before).NotTo(BeEmpty())
+		Expect(strings.Fields(before)).To(HaveLen(2))
+		Expect(versions()).To(Equal(before))
+	})
+
+	It("changes nothing the second time on the server's side", func(ctx context.Context) {
+		apply := []string{"apply", "--server-side", "-f", "-"}
+		freshly := lockYAML("server-side", "owner: gitops\n  ttl: 60m")
+		_, err := aliceKubectl.Run(ctx, freshly, apply...)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(deleteLock, "server-side")
+		version := func() string {
+			output, err := aliceKubectl.Run(ctx, "", "get", "lock", "server-side", "-o", "jsonpath={.metadata.resourceVersion}")
+			Expect(err).NotTo(HaveOccurred())
+			return output
+		}
+		before := version()
+		_, err = aliceKubectl.Run(ctx, freshly, apply...)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = aliceKubectl.Run(ctx, freshly, "diff", "--server-side", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(version()).To(Equal(before))
+	})
+
+	// Without an owner of its own, a manifest says nothing that is not so already.
+	DescribeTable("of a lock that somebody else holds is refused, though it changes nothing",
+		func(ctx context.Context, key string, arguments ...string) {
+			held := created(ctx, alice, manifest(key))
+			until := held.Spec.ExpireTime.UTC().Format(time.RFC3339Nano)
+			_, err := bobKubectl.Run(ctx, lockYAML(key, ""), arguments...)
+			Expect(err).To(MatchError(ContainSubstring(`is held by "alice" until ` + until)))
+		},
+		Entry("on the client's side", "claimed:client", "apply", "-f", "-"),
+		Entry("on the server's side", "claimed:server", "apply", "--server-side", "--force-conflicts", "-f", "-"),
+	)
+
+	It("acquires an expired lock anew", func(ctx context.Context) {
+		yaml := lockYAML("reapplied", "owner: gitops\n  ttl: 300ms")
+		apply := []string{"apply", "--server-side", "-f", "-"}
+		_, err := aliceKubectl.Run(ctx, yaml, apply...)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(deleteLock, "reapplied")
+		get := func() *v1alpha1.Lock {
+			lock := &v1alpha1.Lock{}
+			Expect(alice.Get(ctx, client.ObjectKey{Namespace: "default", Name: "reapplied"}, lock)).To(Succeed())
+			return lock
+		}
+		first := get()
+		Eventually(func() bool { return rules.Expired(first, time.Now()) }).Should(BeTrue())
+		_, err = aliceKubectl.Run(ctx, yaml, apply...)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(get().Spec.AcquireTime.Time).To(BeTemporally(">", first.Spec.AcquireTime.Time))
+		Expect(get().FencingToken()).To(BeNumerically(">", must(first.FencingToken())))
 	})
 })
 
 func lockYAML(key, rest string) string {
 	return fmt.Sprintf("apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata:\n  name: %s\n  namespace: default\nspec:\n  key: %q\n  %s\n",
 		v1alpha1.FullKeyOf(key).ObjectName(), key, rest)
+}
+
+func must(token int64, err error) int64 {
+	GinkgoHelper()
+	Expect(err).NotTo(HaveOccurred())
+	return token
 }
 
 func deleteLock(ctx context.Context, name string) {

@@ -53,9 +53,6 @@ func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) a
 	if err := json.Unmarshal(request.Object.Raw, &submitted); err != nil {
 		return refuseUndecodable(request, err)
 	}
-	if submitted.Namespace == "" {
-		submitted.Namespace = request.Namespace
-	}
 
 	var admitted *v1alpha1.Lock
 	var err error

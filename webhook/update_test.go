@@ -45,7 +45,7 @@ var _ = Describe("Changing a Lock", func() {
 			Expect(is(err)).To(BeTrue(), "got %v", err)
 			Expect(err).To(MatchError(ContainSubstring(message)))
 		},
-		Entry("a stranger's ttl", asBob, ttl(2*time.Hour), apierrors.IsForbidden, "only the identity that acquired a lock may change its spec"),
+		Entry("a stranger's ttl", asBob, ttl(2*time.Hour), apierrors.IsConflict, `is held by "alice" until`),
 		Entry("a stranger's owner", asBob, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, apierrors.IsConflict, `is held by "alice" until`),
 		Entry("a new owner by the holder", asAlice, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, apierrors.IsConflict, `is held by "alice" until`),
 		Entry("a foreign holder", asBob, func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, apierrors.IsInvalid, "spec.holder"),
@@ -53,6 +53,10 @@ var _ = Describe("Changing a Lock", func() {
 		Entry("another token", asAlice, func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1)) }, apierrors.IsInvalid, "spec.fencingToken"),
 		Entry("another key", asAlice, func(l *v1alpha1.Lock) { l.Spec.Key = "other" }, apierrors.IsInvalid, "key is immutable"),
 		Entry("another scope", asAlice, func(l *v1alpha1.Lock) { l.Spec.Scope, l.Spec.Function = v1alpha1.ScopeFunction, "f" }, apierrors.IsInvalid, "scope is immutable"),
+		Entry("a finalizer", asAlice, func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, apierrors.IsInvalid, "metadata.finalizers"),
+		Entry("a stranger's owner reference", asBob, func(l *v1alpha1.Lock) {
+			l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "gone", UID: "gone"}}
+		}, apierrors.IsInvalid, "metadata.ownerReferences"),
 		Entry("a ttl over the maximum", asAlice, ttl(25*time.Hour), apierrors.IsInvalid, "at most 24h"),
 	)
 
