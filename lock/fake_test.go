@@ -30,6 +30,8 @@ type etcd struct {
 	revision int
 	objects  map[string]*v1alpha1.Lock
 	requests []string
+	// lastSent is the object of the last write that was tried.
+	lastSent *v1alpha1.Lock
 
 	faults faults
 }
@@ -85,6 +87,7 @@ func (e *etcd) store(object *v1alpha1.Lock) *v1alpha1.Lock {
 }
 
 func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.CreateOptions) (stored *v1alpha1.Lock, err error) {
+	e.send(object)
 	err = e.do(ctx, "create", func() error {
 		if e.objects[object.Name] != nil {
 			return apierrors.NewAlreadyExists(v1alpha1.Resource("locks"), object.Name)
@@ -98,6 +101,7 @@ func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.Creat
 }
 
 func (e *etcd) Update(ctx context.Context, object *v1alpha1.Lock, _ metav1.UpdateOptions) (stored *v1alpha1.Lock, err error) {
+	e.send(object)
 	err = e.do(ctx, "update", func() error {
 		switch current := e.objects[object.Name]; {
 		case current == nil:
@@ -150,6 +154,26 @@ func (e *etcd) touch(name string) {
 	}
 	object.Spec.FencingToken = &token
 	e.store(object)
+}
+
+func (e *etcd) send(object *v1alpha1.Lock) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lastSent = object.DeepCopy()
+}
+
+// sent returns the object of the last write that was tried.
+func (e *etcd) sent() *v1alpha1.Lock {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lastSent
+}
+
+// remove deletes the object, as the reaper does.
+func (e *etcd) remove(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.objects, name)
 }
 
 // owner returns who holds what stands under the name, or "".

@@ -8,11 +8,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 func TestAcquireWhoseAnswerIsLost(t *testing.T) {
@@ -255,38 +253,6 @@ func TestReleaseByACancelledCaller(t *testing.T) {
 		}
 		if owner := etcd.owner(name); owner != "" {
 			t.Errorf("still held by %q", owner)
-		}
-	})
-}
-
-// TestLateWriteIsCleanedUp has the API server commit a create only after it has
-// answered again that there is no such lock.
-func TestLateWriteIsCleanedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		late, err := rules.Grant("default", by("a"), rules.DefaultLimits(), time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		etcd.inject(faults{before: func(verb string) error {
-			if verb == "create" {
-				return errLostAnswer
-			}
-			return errRefused
-		}})
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
-			t.Fatalf("got %v, want ErrUnavailable", err)
-		}
-		etcd.inject(faults{})
-		pass(2 * time.Second)
-		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		pass(10 * time.Second)
-		synctest.Wait()
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("the late grant is still held by %q", owner)
 		}
 	})
 }
