@@ -256,3 +256,41 @@ func TestReleaseByACancelledCaller(t *testing.T) {
 		}
 	})
 }
+
+// TestCallersOfOneOwnerDoNotShareAGrant has two callers with the same owner token
+// acquire in the same moment, and loses the answers to both.
+func TestCallersOfOneOwnerDoNotShareAGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		etcd.inject(faults{after: func(verb string) error {
+			if verb == "create" {
+				return errLostAnswer
+			}
+			return nil
+		}, before: once("create", errLostAnswer)})
+		results := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := engine.Acquire(t.Context(), "default", by("shared"))
+				results <- err
+			}()
+		}
+		first, second := <-results, <-results
+		if (first == nil) == (second == nil) {
+			t.Errorf("got %v and %v, want exactly one grant", first, second)
+		}
+	})
+}
+
+func TestObjectThatTheSchemaRefusesIsInvalid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}, name, nil)
+		etcd.inject(faults{before: once("create", invalid)})
+		engine := start(t, etcd)
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("got %v, want ErrInvalid", err)
+		}
+	})
+}
