@@ -55,10 +55,17 @@ func NewClient(config *rest.Config, httpClient *http.Client) (*Client, error) {
 // the engine would take that for somebody else's.
 type once struct{ rest.Interface }
 
-func (o once) Post() *rest.Request   { return o.Interface.Post().MaxRetries(0) }
-func (o once) Put() *rest.Request    { return o.Interface.Put().MaxRetries(0) }
+// Post implements [rest.Interface].
+func (o once) Post() *rest.Request { return o.Interface.Post().MaxRetries(0) }
+
+// Put implements [rest.Interface].
+func (o once) Put() *rest.Request { return o.Interface.Put().MaxRetries(0) }
+
+// Delete implements [rest.Interface].
 func (o once) Delete() *rest.Request { return o.Interface.Delete().MaxRetries(0) }
-func (o once) Get() *rest.Request    { return o.Interface.Get().MaxRetries(0) }
+
+// Get implements [rest.Interface].
+func (o once) Get() *rest.Request { return o.Interface.Get().MaxRetries(0) }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;create;update;delete
 

@@ -51,13 +51,13 @@ var _ = Describe("A create under a name that was taken", func() {
 	})
 
 	It("deletes what has expired", func(ctx context.Context) {
-		response := handler(operator, operator, time.Second).Handle(ctx, createBy("bob", "namesake"))
+		response := handler(operator, operator, time.Second).Handle(ctx, createByBob("namesake"))
 		Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
 		Expect(exists(ctx)).To(BeFalse())
 	})
 
 	It("waits for the clock skew allowance", func(ctx context.Context) {
-		response := handler(operator, operator, 2*time.Second).Handle(ctx, createBy("bob", "namesake"))
+		response := handler(operator, operator, 2*time.Second).Handle(ctx, createByBob("namesake"))
 		Expect(response.Allowed).To(BeFalse())
 		Expect(response.Result.Message).To(ContainSubstring(`is held by "alice" until`))
 		Expect(exists(ctx)).To(BeTrue())
@@ -66,22 +66,22 @@ var _ = Describe("A create under a name that was taken", func() {
 	It("waits for it in an update, too", func(ctx context.Context) {
 		taken := stored.DeepCopy()
 		taken.Spec.Owner = "token-b"
-		response := handler(operator, operator, 2*time.Second).Handle(ctx, updateBy("bob", stored, taken))
+		response := handler(operator, operator, 2*time.Second).Handle(ctx, updateByBob(stored, taken))
 		Expect(response.Allowed).To(BeFalse())
-		response = handler(operator, operator, time.Second).Handle(ctx, updateBy("bob", stored, taken))
+		response = handler(operator, operator, time.Second).Handle(ctx, updateByBob(stored, taken))
 		Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
 	})
 
 	It("does not believe a cache in which it has expired", func(ctx context.Context) {
 		renew(ctx, stored.DeepCopy())
-		response := handler(frozen{stored}, operator, 0).Handle(ctx, createBy("bob", "namesake"))
+		response := handler(frozen{stored}, operator, 0).Handle(ctx, createByBob("namesake"))
 		Expect(response.Allowed).To(BeFalse())
 		Expect(exists(ctx)).To(BeTrue())
 	})
 
 	It("leaves the rest to etcd if it is renewed between read and delete", func(ctx context.Context) {
 		renew(ctx, stored.DeepCopy())
-		response := handler(frozen{stored}, frozen{stored}, 0).Handle(ctx, createBy("bob", "namesake"))
+		response := handler(frozen{stored}, frozen{stored}, 0).Handle(ctx, createByBob("namesake"))
 		Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
 		Expect(exists(ctx)).To(BeTrue(), "a lock that is held was deleted")
 	})
@@ -123,17 +123,17 @@ func (frozen) List(context.Context, client.ObjectList, ...client.ListOption) err
 	return fmt.Errorf("unexpected list")
 }
 
-func createBy(user, key string) admission.Request {
+func createByBob(key string) admission.Request {
 	GinkgoHelper()
-	return request(user, admissionv1.Create, nil, manifest(key))
+	return request(admissionv1.Create, nil, manifest(key))
 }
 
-func updateBy(user string, old, updated *v1alpha1.Lock) admission.Request {
+func updateByBob(old, updated *v1alpha1.Lock) admission.Request {
 	GinkgoHelper()
-	return request(user, admissionv1.Update, old, updated)
+	return request(admissionv1.Update, old, updated)
 }
 
-func request(user string, operation admissionv1.Operation, old, submitted *v1alpha1.Lock) admission.Request {
+func request(operation admissionv1.Operation, old, submitted *v1alpha1.Lock) admission.Request {
 	GinkgoHelper()
 	encode := func(lock *v1alpha1.Lock) runtime.RawExtension {
 		if lock == nil {
@@ -148,7 +148,7 @@ func request(user string, operation admissionv1.Operation, old, submitted *v1alp
 		Name:      submitted.Name,
 		Namespace: submitted.Namespace,
 		Resource:  metav1.GroupVersionResource{Group: "forrst.dev", Version: "v1alpha1", Resource: "locks"},
-		UserInfo:  authenticationv1.UserInfo{Username: user},
+		UserInfo:  authenticationv1.UserInfo{Username: "bob"},
 		Object:    encode(submitted),
 		OldObject: encode(old),
 	}}

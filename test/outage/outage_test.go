@@ -76,7 +76,10 @@ func serve(ctx context.Context, environment *testenv.Environment) *httptest.Serv
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan error, 1)
 	go func() { stopped <- engine.Start(running) }()
-	DeferCleanup(func() { stop(); Expect(<-stopped).To(Succeed()) })
+	DeferCleanup(func() error {
+		stop()
+		return <-stopped
+	})
 
 	handler, err := facade.New(facade.Config{Locks: engine, Namespace: "default", Limits: rules.DefaultLimits()})
 	Expect(err).NotTo(HaveOccurred())
