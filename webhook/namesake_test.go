@@ -51,13 +51,13 @@ var _ = Describe("A create under a name that was taken", func() {
 	})
 
 	It("deletes what has expired", func(ctx context.Context) {
-		response := handler(operator, operator, time.Second).Handle(ctx, createByBob("namesake"))
+		response := handler(operator, operator, time.Second).Handle(ctx, createByBob())
 		Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
 		Expect(exists(ctx)).To(BeFalse())
 	})
 
 	It("waits for the clock skew allowance", func(ctx context.Context) {
-		response := handler(operator, operator, 2*time.Second).Handle(ctx, createByBob("namesake"))
+		response := handler(operator, operator, 2*time.Second).Handle(ctx, createByBob())
 		Expect(response.Allowed).To(BeFalse())
 		Expect(response.Result.Message).To(ContainSubstring(`is held by "alice" until`))
 		Expect(exists(ctx)).To(BeTrue())
@@ -74,14 +74,14 @@ var _ = Describe("A create under a name that was taken", func() {
 
 	It("does not believe a cache in which it has expired", func(ctx context.Context) {
 		renew(ctx, stored.DeepCopy())
-		response := handler(frozen{stored}, operator, 0).Handle(ctx, createByBob("namesake"))
+		response := handler(frozen{stored}, operator, 0).Handle(ctx, createByBob())
 		Expect(response.Allowed).To(BeFalse())
 		Expect(exists(ctx)).To(BeTrue())
 	})
 
 	It("leaves the rest to etcd if it is renewed between read and delete", func(ctx context.Context) {
 		renew(ctx, stored.DeepCopy())
-		response := handler(frozen{stored}, frozen{stored}, 0).Handle(ctx, createByBob("namesake"))
+		response := handler(frozen{stored}, frozen{stored}, 0).Handle(ctx, createByBob())
 		Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
 		Expect(exists(ctx)).To(BeTrue(), "a lock that is held was deleted")
 	})
@@ -123,9 +123,9 @@ func (frozen) List(context.Context, client.ObjectList, ...client.ListOption) err
 	return fmt.Errorf("unexpected list")
 }
 
-func createByBob(key string) admission.Request {
+func createByBob() admission.Request {
 	GinkgoHelper()
-	return request(admissionv1.Create, nil, manifest(key))
+	return request(admissionv1.Create, nil, manifest("namesake"))
 }
 
 func updateByBob(old, updated *v1alpha1.Lock) admission.Request {
