@@ -140,6 +140,32 @@ func TestLateWriteAfterARivalIsCleanedUp(t *testing.T) {
 	})
 }
 
+// TestLateWriteAfterASuccessIsCleanedUp has the first try arrive when the grant of the
+// second one has been released.
+func TestLateWriteAfterASuccessIsCleanedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		var late *v1alpha1.Lock
+		etcd.inject(faults{before: func(string) error {
+			late = etcd.sent()
+			etcd.inject(faults{})
+			return errLostAnswer
+		}})
+		mustAcquire(t, engine, "a", time.Hour)
+		if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settled()
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("the late grant is still held by %q", owner)
+		}
+	})
+}
+
 // TestAbandonedGrantDoesNotEndALaterOne has the owner come back while its abandoned
 // grant is still being looked for.
 func TestAbandonedGrantDoesNotEndALaterOne(t *testing.T) {

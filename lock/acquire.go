@@ -153,6 +153,9 @@ func (a *acquisition) settle(ctx context.Context, name string, backoff *wait.Bac
 
 // granted returns the lock unless it took so long to acquire that it has expired.
 func (a *acquisition) granted(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+	// An earlier try may still arrive when this grant has been released.
+	a.unanswered = slices.DeleteFunc(a.unanswered, func(sent grant) bool { return sent.matches(lock) })
+	a.abandon()
 	if !rules.Expired(lock, a.engine.clock.Now()) {
 		return lock, nil
 	}
