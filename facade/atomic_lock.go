@@ -83,6 +83,10 @@ func (c *call) acquireProblem(err error, position int, options lockOptions) erro
 		problem := forrst.Error{Code: forrst.LockAcquisitionFailed, Message: "Unable to acquire lock"}.
 			With(refusedLockDetails{Key: options.key, Scope: options.scope, FullKey: c.fullKeyAsSent(options)})
 		return &problem
+	case errors.Is(err, lock.ErrExpired):
+		problem := forrst.Error{Code: forrst.InvalidArguments, Message: "ttl must be longer than it takes to acquire the lock, which expired meanwhile"}.
+			At(extensionPointer(position) + "/options/ttl/value")
+		return &problem
 	case errors.Is(err, lock.ErrInvalid):
 		problem := forrst.Error{Code: forrst.InvalidArguments, Message: err.Error()}.
 			At(extensionPointer(position) + "/options")

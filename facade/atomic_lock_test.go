@@ -73,13 +73,16 @@ func TestLockOptionsThatAreRefused(t *testing.T) {
 		element string
 		want    []string
 	}{
-		"no options":           {`{"urn":"urn:forrst:ext:atomicLock"}`, []string{"key", "ttl"}},
-		"options of null":      {locked(`null`), []string{"key", "ttl"}},
-		"empty options":        {locked(`{}`), []string{"key", "ttl"}},
-		"empty options of PHP": {locked(`[]`), []string{"key", "ttl"}},
-		"everything wrong":     {locked(`{"key":1,"ttl":2,"scope":3,"block":4,"owner":5,"auto_release":6}`), []string{"key", "ttl", "scope", "block", "owner", "auto_release"}},
-		"everything empty":     {locked(`{"key":"","ttl":{},"scope":"","block":{},"owner":"","auto_release":""}`), []string{"key", "ttl/value", "scope", "block/value", "owner", "auto_release"}},
-		"both parts of a ttl":  {locked(`{"key":"k","ttl":{"value":"x","unit":"x"}}`), []string{"ttl/value", "ttl/unit"}},
+		"no options":                {`{"urn":"urn:forrst:ext:atomicLock"}`, []string{"key", "ttl"}},
+		"options of null":           {locked(`null`), []string{"key", "ttl"}},
+		"empty options":             {locked(`{}`), []string{"key", "ttl"}},
+		"empty options of PHP":      {locked(`[]`), []string{"key", "ttl"}},
+		"everything wrong":          {locked(`{"key":1,"ttl":2,"scope":3,"block":4,"owner":5,"auto_release":6}`), []string{"key", "ttl", "scope", "block", "owner", "auto_release"}},
+		"everything empty":          {locked(`{"key":"","ttl":{},"scope":"","block":{},"owner":"","auto_release":""}`), []string{"key", "ttl/value", "scope", "block/value", "owner", "auto_release"}},
+		"a negative ttl in no unit": {locked(`{"key":"k","ttl":{"value":-1,"unit":"x"}}`), []string{"ttl/unit", "ttl/value"}},
+		"a ttl of zero in no unit":  {locked(`{"key":"k","ttl":{"value":0,"unit":"x"}}`), []string{"ttl/unit", "ttl/value"}},
+		"a large ttl in no unit":    {locked(`{"key":"k","ttl":{"value":1e99,"unit":"x"}}`), []string{"ttl/unit"}},
+		"both parts of a ttl":       {locked(`{"key":"k","ttl":{"value":"x","unit":"x"}}`), []string{"ttl/value", "ttl/unit"}},
 	}
 	for key, pointer := range map[string]string{
 		`"key":null`: "key", `"key":[]`: "key", `"key":"a","key":"a"`: "key",
@@ -309,6 +312,7 @@ func TestLocksThatCannotBeTaken(t *testing.T) {
 	}{
 		"unavailable": {fmt.Errorf("no route: %w", lock.ErrUnavailable), 503, "UNAVAILABLE"},
 		"invalid":     {fmt.Errorf("%w: spec.key", lock.ErrInvalid), 400, "INVALID_ARGUMENTS /extensions/0/options"},
+		"expired":     {fmt.Errorf("too slow: %w", lock.ErrExpired), 400, "INVALID_ARGUMENTS /extensions/0/options/ttl/value"},
 		"unexpected":  {errBroken, 500, "INTERNAL_ERROR"},
 	}
 	for name, test := range cases {

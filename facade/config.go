@@ -24,8 +24,8 @@ const DefaultReleaseTimeout = 10 * time.Second
 // package lock; anything else is reported to callers as an internal error. It must be
 // safe for concurrent use.
 type Locks interface {
-	// Acquire takes the lock or returns lock.ErrHeld, lock.ErrInvalid or
-	// lock.ErrUnavailable. If ctx ends first, the lock is not held on its behalf.
+	// Acquire takes the lock or returns lock.ErrHeld, lock.ErrInvalid, lock.ErrExpired
+	// or lock.ErrUnavailable. If ctx ends first, the lock is not held on its behalf.
 	Acquire(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error)
 	// Release returns lock.ErrNotHeld, lock.ErrOwnerMismatch or lock.ErrUnavailable.
 	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error

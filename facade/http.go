@@ -79,7 +79,7 @@ func isJSON(contentType string) bool {
 }
 
 func isPlain(contentEncoding string) bool {
-	return contentEncoding == "" || contentEncoding == "identity"
+	return contentEncoding == "" || strings.EqualFold(contentEncoding, "identity")
 }
 
 // send writes a response with the headers of section 4.3.
@@ -105,8 +105,12 @@ func (h *Handler) send(w http.ResponseWriter, response *forrst.Response, status 
 }
 
 // isHeaderSafe reports whether an id may be repeated in a header: printable ASCII
-// only, so that no id starts another header or means something else to its reader.
+// only, so that no id starts another header or means something else to its reader, and
+// no space at either end, which a reader would drop.
 func isHeaderSafe(id string) bool {
+	if strings.TrimSpace(id) != id {
+		return false
+	}
 	for i := range len(id) {
 		if id[i] < ' ' || id[i] > '~' {
 			return false

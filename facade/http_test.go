@@ -71,6 +71,12 @@ func TestContentEncodingIsRefused(t *testing.T) {
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader("\x1f\x8b"))
 	request.Header.Set("Content-Encoding", "gzip")
 	f.wantProblems(f.serve(request), 415, "INVALID_REQUEST")
+
+	request = httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope(ping, "", "")))
+	request.Header.Set("Content-Encoding", "Identity")
+	if got := f.serve(request); got.status != 200 {
+		t.Errorf("identity is no encoding, but the status is %d", got.status)
+	}
 }
 
 func TestBodyThatBreaksOff(t *testing.T) {
@@ -119,6 +125,8 @@ func TestIDsInHeaders(t *testing.T) {
 		`a b-1~!`:                   "a b-1~!",
 		`a\r\nSet-Cookie: x`:        "",
 		`tab\t`:                     "",
+		` a`:                        "",
+		`a `:                        "",
 		`\u0000`:                    "",
 		`\u007f`:                    "",
 		`ü`:                         "",

@@ -240,8 +240,8 @@ func TestAcquireThatOutlastsItsTTL(t *testing.T) {
 		}})
 		request := by("a")
 		request.TTL = 2 * time.Second
-		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("got %v, want ErrUnavailable", err)
+		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrExpired) {
+			t.Errorf("got %v, want ErrExpired", err)
 		}
 	})
 }

@@ -25,7 +25,8 @@ const maxLostRaces = 10
 // creation was already under way: Acquire returns the error of ctx, and a grant
 // that comes in later is released.
 //
-// The error matches [ErrHeld], [ErrInvalid] or [ErrUnavailable].
+// The error matches [ErrHeld], [ErrInvalid], [ErrUnavailable], or, if the lock expired
+// before Acquire could return it, [ErrExpired].
 func (e *Engine) Acquire(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func (a *acquisition) granted(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 		return lock, nil
 	}
 	a.engine.orphans.add(grantOf(lock))
-	return nil, fmt.Errorf("acquire %s in namespace %s: the answer took longer than the ttl: %w", a.request.FullKey(), a.namespace, ErrUnavailable)
+	return nil, fmt.Errorf("acquire %s in namespace %s: the answer took longer than the ttl: %w", a.request.FullKey(), a.namespace, ErrExpired)
 }
 
 func (a *acquisition) remember(next *v1alpha1.Lock) {

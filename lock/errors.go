@@ -14,7 +14,8 @@ var (
 	// released or has expired.
 	ErrNotHeld = rules.ErrNotHeld
 	// ErrExpired means that the lock was held under the caller's owner token and
-	// has ended by its ttl. It matches [ErrNotHeld] too.
+	// has ended by its ttl, be it before the caller learnt of it. It matches
+	// [ErrNotHeld] too.
 	ErrExpired = rules.ErrExpired
 	// ErrOwnerMismatch means that the lock is held under another owner token.
 	ErrOwnerMismatch = rules.ErrOwnerMismatch

@@ -85,21 +85,24 @@ var decimal = regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?$`)
 func readDuration(fields *Fields, limits DurationLimits) *Duration {
 	value, hasValue := fields.number("value")
 	unit, hasUnit := fields.unit("unit")
-	if !hasValue || !hasUnit {
+	if !hasValue {
 		return nil
 	}
 	magnitude, isNegative := strings.CutPrefix(value, "-")
-	milliseconds, ok := ceil(magnitude, unit.milliseconds())
+	// Sign and zero are wrong whatever the unit would be.
+	milliseconds, ok := ceil(magnitude, max(unit.milliseconds(), 1))
 	length := time.Duration(milliseconds) * time.Millisecond
 	switch {
 	case isNegative:
 		fields.Fail("value", "must not be negative")
 		return nil
+	case length == 0 && ok && !limits.AllowZero:
+		fields.Fail("value", "must be more than zero")
+		return nil
+	case !hasUnit:
+		return nil
 	case !ok || limits.Max > 0 && length > limits.Max:
 		fields.exceeds(limits.Max)
-		return nil
-	case length == 0 && !limits.AllowZero:
-		fields.Fail("value", "must be more than zero")
 		return nil
 	}
 	return &Duration{Value: json.Number(value), Unit: unit, Length: length}

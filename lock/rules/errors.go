@@ -23,7 +23,8 @@ var (
 	// an [*InvalidError].
 	ErrInvalid = errors.New("invalid lock request")
 	// ErrExpired means that the lock was held under the caller's owner token and
-	// has ended by its ttl. It matches [ErrNotHeld] too.
+	// has ended by its ttl, be it before the caller learnt of it. It matches
+	// [ErrNotHeld] too.
 	ErrExpired = fmt.Errorf("lock has expired: %w", ErrNotHeld)
 )
 
