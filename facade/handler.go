@@ -29,7 +29,11 @@ func New(config Config) (*Handler, error) {
 		}
 	}
 
-	h.mux.HandleFunc(Path, h.serveForrst)
+	// A browser must not let any web page take locks where a façade asks for no
+	// credentials. Other clients do not send what this looks at.
+	sameOrigin := http.NewCrossOriginProtection()
+	sameOrigin.SetDenyHandler(http.HandlerFunc(h.serveCrossOrigin))
+	h.mux.Handle(Path, sameOrigin.Handler(http.HandlerFunc(h.serveForrst)))
 	h.mux.HandleFunc("GET /healthz", serveHealthz)
 	h.mux.HandleFunc("GET /readyz", h.serveReadyz)
 	return h, nil

@@ -46,6 +46,13 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	h.send(w, response, refused.status, start)
 }
 
+// serveCrossOrigin refuses what a browser sends on behalf of another site's page.
+func (h *Handler) serveCrossOrigin(w http.ResponseWriter, _ *http.Request) {
+	response := forrst.NewResponse("")
+	response.Errors = forrst.Errors{{Code: forrst.Forbidden, Message: "Pages of other origins must not call this service"}}
+	h.send(w, response, response.Status(), h.config.Clock.Now())
+}
+
 // receive checks method, media type and size in this order and reads the body.
 func receive(r *http.Request) ([]byte, *refusal) {
 	switch {

@@ -79,6 +79,18 @@ func TestContentEncodingIsRefused(t *testing.T) {
 	}
 }
 
+func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
+	f := newFixture(t)
+	for header, value := range map[string]string{"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope(ping, "", locked(`{"key":"k",`+ttl+`}`))))
+		request.Header.Set(header, value)
+		f.wantProblems(f.serve(request), 403, "FORBIDDEN")
+	}
+	if len(f.locks.requests) != 0 {
+		t.Error("a lock was taken")
+	}
+}
+
 func TestBodyThatBreaksOff(t *testing.T) {
 	f := newFixture(t)
 	body := io.MultiReader(strings.NewReader(`{"id"`), errorReader{})

@@ -35,10 +35,18 @@ func refuse(request admission.Request, lock *v1alpha1.Lock, err error) admission
 		status.ErrStatus.Message = held.Error() + "; create it again when it is released or has expired"
 		return denied(status)
 	case errors.As(err, &held):
-		return denied(apierrors.NewConflict(lockResource, lock.Name, fmt.Errorf("%w; only that identity may change it until it is released or has expired", err)))
+		return denied(apierrors.NewConflict(lockResource, lock.Name, errors.New(held.Error()+onConflict(held, request.UserInfo.Username))))
 	default:
 		return denied(apierrors.NewInternalError(err))
 	}
+}
+
+// onConflict says what the user can do about a lock that is held.
+func onConflict(held *rules.HeldError, user string) string {
+	if user == held.Holder {
+		return ": it is yours under another owner token, which stays until the lock is released or has expired"
+	}
+	return "; nobody else may change it until it is released or has expired"
 }
 
 // refuseUndecodable refuses what is not a Lock, naming the fields whose text may be
@@ -63,7 +71,11 @@ func refuseUndecodable(request admission.Request, err error) admission.Response 
 		}
 	}
 	if len(problems) == 0 {
-		problems = append(problems, field.Invalid(spec, field.OmitValueType{}, err.Error()))
+		path, reason := spec, err.Error()
+		if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && mismatch.Field != "" {
+			path, reason = field.NewPath(mismatch.Field), fmt.Sprintf("must be a %s, not a %s", mismatch.Type.Kind(), mismatch.Value)
+		}
+		problems = append(problems, field.Invalid(path, field.OmitValueType{}, reason))
 	}
 	return denied(apierrors.NewInvalid(lockKind, request.Name, problems))
 }

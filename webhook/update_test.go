@@ -47,7 +47,7 @@ var _ = Describe("Changing a Lock", func() {
 		},
 		Entry("a stranger's ttl", asBob, ttl(2*time.Hour), apierrors.IsConflict, `is held by "alice" until`),
 		Entry("a stranger's owner", asBob, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, apierrors.IsConflict, `is held by "alice" until`),
-		Entry("a new owner by the holder", asAlice, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, apierrors.IsConflict, `is held by "alice" until`),
+		Entry("a new owner by the holder", asAlice, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, apierrors.IsConflict, "it is yours under another owner token"),
 		Entry("a foreign holder", asBob, func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, apierrors.IsInvalid, "spec.holder"),
 		Entry("back-dating", asAlice, func(l *v1alpha1.Lock) { *l.Spec.RenewTime = v1alpha1.NewTimestamp(time.Now().Add(-time.Hour)) }, apierrors.IsInvalid, "spec.renewTime"),
 		Entry("another token", asAlice, func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1)) }, apierrors.IsInvalid, "spec.fencingToken"),

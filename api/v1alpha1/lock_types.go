@@ -98,8 +98,8 @@ type LockSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="function is immutable; create another Lock for another function"
 	Function string `json:"function,omitempty"`
 
-	// owner is the token that proves this acquisition: whoever knows it may renew
-	// and release the lock through the façade. Any text of 1 to 512 bytes; whoever
+	// owner is the token that proves this acquisition: whoever knows it may release
+	// the lock through the façade. Any text of 1 to 512 bytes; whoever
 	// applies manifests sets one that nobody else uses, since applying the owner of a
 	// held lock again changes nothing. Unset means a new UUID v4. It changes only when
 	// the lock is granted anew after it expired or was released.

@@ -106,11 +106,19 @@ func TestReplaceFolderLeavesNothingOfTheOldOne(t *testing.T) {
 
 func TestOwnBinariesNeedNoBuild(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "k8s")
+	assets := t.TempDir()
+	err := provide(t.Context(), "/nonexistent", out, assets)
+	if err == nil || !strings.Contains(err.Error(), "has no etcd") {
+		t.Errorf("error = %v, want one that names the first missing binary", err)
+	}
+	for _, name := range binaries {
+		writeFile(t, filepath.Join(assets, name), "")
+	}
 	// Without a module, a build would fail.
-	if err := provide(t.Context(), "/nonexistent", out, t.TempDir()); err != nil {
+	if err := provide(t.Context(), "/nonexistent", out, assets); err != nil {
 		t.Error(err)
 	}
-	err := provide(t.Context(), "/nonexistent", out, "/nonexistent/assets")
+	err = provide(t.Context(), "/nonexistent", out, "/nonexistent/assets")
 	if err == nil || !strings.Contains(err.Error(), "KUBEBUILDER_ASSETS names /nonexistent/assets") {
 		t.Errorf("error = %v, want one that names the folder", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -34,6 +35,11 @@ func provide(ctx context.Context, module, out, assets string) error {
 	if assets != "" {
 		if info, err := os.Stat(assets); err != nil || !info.IsDir() {
 			return fmt.Errorf("KUBEBUILDER_ASSETS names %s, which is not a folder; correct or unset it", assets)
+		}
+		for _, name := range binaries {
+			if _, err := os.Stat(filepath.Join(assets, name)); err != nil {
+				return fmt.Errorf("KUBEBUILDER_ASSETS names %s, which has no %s; correct or unset it", assets, name)
+			}
 		}
 		fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS); nothing is built\n", assets)
 		return nil

@@ -110,7 +110,10 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.step(operatorName, func() error { return c.startOperator(ctx) }); err != nil {
 		return err
 	}
-	return c.step(controllerManagerName, func() error { return waitForControllerManager(ctx, admin) })
+	if err := c.step(controllerManagerName, func() error { return waitForControllerManager(ctx, admin) }); err != nil {
+		return err
+	}
+	return c.step("quick creates", func() error { return waitForQuickCreates(ctx, objects) })
 }
 
 // step tells how long each part of the start takes.

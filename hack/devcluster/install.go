@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,6 +48,49 @@ func install(ctx context.Context, admin client.Client, objects []*unstructured.U
 		}
 	}
 	return nil
+}
+
+// youngDefinition is for how long after it was established the API server makes each
+// create of a custom resource wait two seconds (apiextensions-apiserver, serveResource).
+const youngDefinition = 2 * time.Second
+
+// waitForQuickCreates returns when the first lock will be taken without that wait.
+func waitForQuickCreates(ctx context.Context, objects []*unstructured.Unstructured) error {
+	var last time.Time
+	for _, object := range objects {
+		if at := establishedAt(object); at.After(last) {
+			last = at
+		}
+	}
+	timer := time.NewTimer(time.Until(last.Add(youngDefinition)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// establishedAt returns when a definition was established, or the zero time for any
+// other object.
+func establishedAt(object *unstructured.Unstructured) time.Time {
+	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
+	if err != nil {
+		return time.Time{}
+	}
+	for _, entry := range conditions {
+		condition, ok := entry.(map[string]any)
+		if !ok || condition["type"] != "Established" {
+			continue
+		}
+		text, _ := condition["lastTransitionTime"].(string)
+		at, err := time.Parse(time.RFC3339, text)
+		if err == nil {
+			return at
+		}
+	}
+	return time.Time{}
 }
 
 // established returns nil if the API server serves the resource that the

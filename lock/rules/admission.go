@@ -124,7 +124,7 @@ func nameAfterKey(lock *v1alpha1.Lock) field.ErrorList {
 	want := lock.Spec.FullKey().ObjectName()
 	if lock.Name != "" && lock.Name != want {
 		return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), lock.Name,
-			fmt.Sprintf("must be %q, the name that follows from the key; set it, or leave the name out and set generateName", want))}
+			fmt.Sprintf("must be %q, the name that follows from the key; with kubectl create, generateName does instead", want))}
 	}
 	lock.Name = want
 	return nil

@@ -43,7 +43,7 @@ func (e *HeldError) Error() string {
 	if e.Holder == "" {
 		return fmt.Sprintf("%s is held", e.Key)
 	}
-	return fmt.Sprintf("%s is held by %q until %s", e.Key, e.Holder, e.ExpireTime.UTC().Format(time.RFC3339Nano))
+	return fmt.Sprintf("%s is held by %q until %s", e.Key, e.Holder, v1alpha1.NewTimestamp(e.ExpireTime))
 }
 
 // Is makes a HeldError match [ErrHeld].
