@@ -22,8 +22,8 @@ type call struct {
 	holder string
 }
 
-// answer runs the call in body. It always returns a response: a panic, wherever it
-// comes from, is an internal error.
+// answer runs the call in body. It always returns a response: a panic of the
+// façade or of a function is an internal error.
 func (h *Handler) answer(r *http.Request, body []byte) *forrst.Response {
 	c := call{Handler: h, response: forrst.NewResponse("")}
 	c.serve(r, body)

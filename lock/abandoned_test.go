@@ -27,7 +27,7 @@ func outage(lost string) faults {
 
 // settled lets time pass until nothing is looked for any more.
 func settled() {
-	pass(30 * time.Second)
+	pass(2 * time.Minute)
 	synctest.Wait()
 }
 
@@ -323,6 +323,45 @@ func TestStoppingEngineEndsWhatItsCallersLeft(t *testing.T) {
 		}
 		if _, err := engine.Acquire(t.Context(), "default", by("b")); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("a stopped engine acquires: %v", err)
+		}
+	})
+}
+
+// TestStoppingEngineDoesNotWaitForEachGrant has many grants to end and an API server
+// that hangs.
+func TestStoppingEngineDoesNotWaitForEachGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, err := lock.NewEngine(lock.Options{Objects: etcd.locks, Limits: rules.DefaultLimits()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running, stop := context.WithCancel(t.Context())
+		stopped := make(chan error, 1)
+		go func() { stopped <- engine.Start(running) }()
+		etcd.inject(faults{before: func(string) error {
+			pass(lock.DefaultOperationTimeout)
+			return errLostAnswer
+		}})
+		callers := make(chan error, 50)
+		for range cap(callers) {
+			go func() {
+				_, err := engine.Acquire(t.Context(), "default", by(""))
+				callers <- err
+			}()
+		}
+		for range cap(callers) {
+			if err := <-callers; !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("got %v, want ErrUnavailable", err)
+			}
+		}
+		begin := time.Now()
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > 3*lock.DefaultOperationTimeout {
+			t.Errorf("took %s to stop", took)
 		}
 	})
 }

@@ -160,7 +160,6 @@ func (a *acquisition) granted(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	if !rules.Expired(lock, a.engine.clock.Now()) {
 		return lock, nil
 	}
-	a.engine.orphans.add(grantOf(lock))
 	return nil, fmt.Errorf("acquire %s in namespace %s: the answer took longer than the ttl: %w", a.request.FullKey(), a.namespace, ErrExpired)
 }
 

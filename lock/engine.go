@@ -91,17 +91,32 @@ func NewEngine(options Options) (*Engine, error) {
 
 // Start runs until ctx ends. From then on nothing is acquired any more; Start
 // returns when the acquisitions under way are over and what they left behind was
-// tried to be ended once. It implements controller-runtime's manager.Runnable.
+// tried to be ended once, which together takes two operation timeouts at most. It
+// implements controller-runtime's manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {
-	var worker sync.WaitGroup
-	worker.Go(func() { e.orphans.run(context.WithoutCancel(ctx)) })
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var workers sync.WaitGroup
+	for range orphanWorkers {
+		workers.Go(func() { e.orphans.run(working) })
+	}
 	<-ctx.Done()
 	e.mu.Lock()
 	e.stopped = true
 	e.mu.Unlock()
 	e.calls.Wait()
 	e.orphans.queue.ShutDown()
-	worker.Wait()
+	idle := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-e.clock.After(e.timeout):
+		cancel()
+		<-idle
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -9,10 +10,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// lateWriteChecks is how often, over some six seconds, an unanswered write is looked
-// for before it is taken not to have happened: the API server may be working on
-// it still after its client has given up.
-const lateWriteChecks = 7
+const (
+	// lateWriteWindow is for how long an unanswered write is looked for after the API
+	// server has answered that it did not happen: it may be working on it still after
+	// its client has given up, by default for a minute.
+	lateWriteWindow = time.Minute
+	// orphanWorkers look for grants at a time.
+	orphanWorkers = 4
+)
 
 // orphans ends grants that nobody will release: those that came in after their
 // caller had gone or had been told that the service is unavailable. It tries
@@ -22,21 +27,22 @@ type orphans struct {
 	end   func(context.Context, grant) (found bool, err error)
 	clock clock.PassiveClock
 	log   logr.Logger
-	// misses counts how often the API server answered that a grant is not there. Only
-	// run uses it.
-	misses map[grant]int
+
+	mu sync.Mutex
+	// missed is when the API server first answered that a grant is not there.
+	missed map[grant]time.Time
 }
 
 func newOrphans(end func(context.Context, grant) (bool, error), clock clock.WithTicker, log logr.Logger) *orphans {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[grant](50*time.Millisecond, 5*time.Second)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(backoff,
 		workqueue.TypedRateLimitingQueueConfig[grant]{Clock: clock})
-	return &orphans{queue: queue, end: end, clock: clock, log: log, misses: map[grant]int{}}
+	return &orphans{queue: queue, end: end, clock: clock, log: log, missed: map[grant]time.Time{}}
 }
 
 func (o *orphans) add(orphan grant) { o.queue.Add(orphan) }
 
-// run works until the queue is shut down and empty.
+// run works until the queue is shut down and empty, or ctx ends.
 func (o *orphans) run(ctx context.Context) {
 	for {
 		orphan, shutdown := o.queue.Get()
@@ -44,8 +50,7 @@ func (o *orphans) run(ctx context.Context) {
 			return
 		}
 		if o.process(ctx, orphan) {
-			o.queue.Forget(orphan)
-			delete(o.misses, orphan)
+			o.forget(orphan)
 		} else {
 			o.queue.AddRateLimited(orphan)
 		}
@@ -55,7 +60,7 @@ func (o *orphans) run(ctx context.Context) {
 
 // process reports whether there is nothing left to do about the grant.
 func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
-	if !orphan.expireTime.After(o.clock.Now()) {
+	if ctx.Err() != nil || !orphan.expireTime.After(o.clock.Now()) {
 		return true
 	}
 	found, err := o.end(ctx, orphan)
@@ -64,9 +69,24 @@ func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 			"namespace", orphan.name.Namespace, "lock", orphan.name.Name, "reason", err.Error())
 		return false
 	}
-	if found || !orphan.isUnanswered {
-		return true
+	return found || !orphan.isUnanswered || o.sinceMissed(orphan) >= lateWriteWindow
+}
+
+// sinceMissed returns how long ago the API server first answered that the grant is
+// not there, which is now if it has not before.
+func (o *orphans) sinceMissed(orphan grant) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.clock.Now()
+	if _, ok := o.missed[orphan]; !ok {
+		o.missed[orphan] = now
 	}
-	o.misses[orphan]++
-	return o.misses[orphan] >= lateWriteChecks
+	return now.Sub(o.missed[orphan])
+}
+
+func (o *orphans) forget(orphan grant) {
+	o.queue.Forget(orphan)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.missed, orphan)
 }

@@ -95,7 +95,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return requestError(operation, err)
 		}
 		if !e.pause(ctx, &backoff) {
-			return requestError(operation, err)
+			return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 // endGrant ends exactly one grant on behalf of a caller that has gone, and reports
 // whether it was there. One that another has replaced is not.
 func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err error) {
-	ctx, cancel := e.detached(ctx)
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	objects := e.objects(orphan.name.Namespace)
 	err = e.end(ctx, "release of an abandoned grant", objects, orphan.name.Name, "", func(current *v1alpha1.Lock) error {

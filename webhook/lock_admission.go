@@ -90,7 +90,12 @@ func (a *LockAdmission) admitUpdate(submitted *v1alpha1.Lock, request admission.
 	if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {
 		return nil, fmt.Errorf("decode the stored lock: %w", err)
 	}
-	return rules.AdmitUpdate(&old, submitted, request.UserInfo.Username, a.Limits, a.Clock.Now(), a.ClockSkewAllowance)
+	isUnchanged, err := rules.IsUnchanged(request.OldObject.Raw, request.Object.Raw)
+	if err != nil {
+		return nil, err
+	}
+	change := rules.Change{Old: &old, Updated: submitted, IsUnchanged: isUnchanged, User: request.UserInfo.Username}
+	return rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.ClockSkewAllowance)
 }
 
 // patch changes only what was stamped, so that the rest keeps the very text of

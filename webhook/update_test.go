@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -25,6 +26,37 @@ var _ = Describe("Changing a Lock", func() {
 			Expect(lock.FencingToken()).To(Equal(granted))
 		}
 		Expect(lock.Spec.FencingToken).To(HaveValue(Equal(granted)))
+	})
+
+	It("records the token before the same ttl is written in other words", func(ctx context.Context) {
+		lock := created(ctx, alice, manifest("respelt"))
+		granted, err := lock.FencingToken()
+		Expect(err).NotTo(HaveOccurred())
+		for _, text := range []string{"60m", "3600s"} {
+			_, err := bobKubectl.Run(ctx, "", "patch", "lock", "respelt", "--type=merge", "-p", `{"spec":{"ttl":"`+text+`"}}`)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(alice.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
+			Expect(lock.FencingToken()).To(Equal(granted))
+		}
+	})
+
+	It("refuses an object that was read long ago as a conflict, not as forged", func(ctx context.Context) {
+		lock := created(ctx, alice, manifest("stale"))
+		old := lock.DeepCopy()
+		ttl(2 * time.Hour)(lock)
+		Expect(alice.Update(ctx, lock)).To(Succeed())
+		old.Labels = map[string]string{"a": "b"}
+		err := alice.Update(ctx, old)
+		Expect(apierrors.IsConflict(err)).To(BeTrue(), "got %v", err)
+	})
+
+	It("leaves labels to everybody, however they are managed", func(ctx context.Context) {
+		labelled := strings.Replace(lockYAML("labels", "owner: gitops"), "metadata:\n", "metadata:\n  labels: {team: a}\n", 1)
+		_, err := aliceKubectl.Run(ctx, labelled, "apply", "--server-side", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(deleteLock, "labels")
+		_, err = bobKubectl.Run(ctx, "", "label", "lock", "labels", "--overwrite", "team=b")
+		Expect(err).NotTo(HaveOccurred())
 	})
 
 	It("renews when the holder changes ttl", func(ctx context.Context) {

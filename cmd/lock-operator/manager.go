@@ -30,6 +30,10 @@ import (
 // cacheCheckTimeout bounds one readiness check of the cache.
 const cacheCheckTimeout = time.Second
 
+// gracefulShutdownTimeout has room for the façade's running calls and for what its
+// engine then has to end.
+const gracefulShutdownTimeout = facade.DefaultDrainTimeout + 20*time.Second
+
 var scheme = runtime.NewScheme()
 
 func init() {
@@ -49,6 +53,7 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	stopTimeout := gracefulShutdownTimeout
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme,
 		Metrics: metricsserver.Options{
@@ -56,8 +61,9 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 			SecureServing:  true,
 			FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},
-		HealthProbeBindAddress: settings.probeAddr,
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		HealthProbeBindAddress:  settings.probeAddr,
+		GracefulShutdownTimeout: &stopTimeout,
+		Cache:                   cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
 			Host: webhookHost, Port: webhookPort, CertDir: settings.webhookCertDir,
 		}),

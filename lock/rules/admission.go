@@ -36,7 +36,7 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 		problems = append(problems, nameAfterKey(next)...)
 	}
 	problems = append(problems, foreignStamps(&next.Spec, &v1alpha1.LockSpec{})...)
-	problems = append(problems, foreignMetadata(next, &v1alpha1.Lock{}, true)...)
+	problems = append(problems, newFinalizers(next, &v1alpha1.Lock{})...)
 	problems = append(problems, admitGrant(&next.Spec, user, limits, now)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
@@ -44,9 +44,19 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 	return next, nil
 }
 
-// AdmitUpdate judges a change to a Lock by somebody other than the operator and
-// returns the object to store. What the change leaves out of the stamped fields
-// stays. That key, scope and function stay is a rule of the schema.
+// Change is a change to a Lock by somebody other than the operator.
+type Change struct {
+	// Old is what is stored, Updated what is to be stored.
+	Old, Updated *v1alpha1.Lock
+	// IsUnchanged says that the API server will find nothing to write; see [IsUnchanged].
+	IsUnchanged bool
+	// User is the authenticated identity of whoever makes the change.
+	User string
+}
+
+// AdmitUpdate judges a change and returns the object to store. What the change leaves
+// out of the stamped fields stays. That key, scope and function stay is a rule of the
+// schema.
 //
 //   - The holder may change spec and metadata. A change of ttl, or of an absolute
 //     expireTime, renews the lock.
@@ -55,34 +65,38 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 //   - Once the lock has expired, a change of spec, or a manifest that is applied, is
 //     a take-over.
 //
-// The error is an [*InvalidError] or a [*HeldError].
-func AdmitUpdate(old, updated *v1alpha1.Lock, user string, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
-	next := updated.DeepCopy()
+// The error is an [*InvalidError], a [*HeldError] or [ErrStale].
+func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
+	old, next := change.Old, change.Updated.DeepCopy()
+	if next.ResourceVersion != "" && next.ResourceVersion != old.ResourceVersion {
+		// Before its stamps are compared: they may have been in force when it was read.
+		return nil, ErrStale
+	}
 	keepStamps(&next.Spec, &old.Spec)
-	problems := foreignStamps(&next.Spec, &old.Spec)
-	isHolder := user == old.Spec.Holder
-	problems = append(problems, foreignMetadata(next, old, isHolder)...)
+	problems := append(foreignStamps(&next.Spec, &old.Spec), newFinalizers(next, old)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
 
-	isClaim := !equality.DeepEqual(next.Spec, old.Spec) || isApplied(updated, old)
+	isHolder := change.User == old.Spec.Holder
+	isClaim := !equality.DeepEqual(next.Spec, old.Spec) || isApplied(change.Updated, old)
 	switch {
-	case Expired(old, now) && (isClaim || isUnchanged(updated, old)):
-		return admitTakeOver(next, old, user, limits, now, allowance)
-	case isUnchanged(updated, old):
+	case Expired(old, now) && (isClaim || change.IsUnchanged && isHolder):
+		return admitTakeOver(next, old, change.User, limits, now, allowance)
+	case change.IsUnchanged:
 		// The API server does not write it, so the resourceVersion stays the token.
 		return next, nil
 	case isClaim && !isHolder, next.Spec.Owner != old.Spec.Owner:
 		return nil, held(old)
 	}
-	if err := recordToken(next, old); err != nil {
-		return nil, err
+	problems = admitRenewal(&next.Spec, &old.Spec, limits, now)
+	if !isHolder && change.User != garbageCollector {
+		problems = append(problems, foreignOwners(next, old)...)
 	}
-	if problems := admitRenewal(&next.Spec, &old.Spec, limits, now); len(problems) > 0 {
+	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
-	return next, nil
+	return next, recordToken(next, old)
 }
 
 // admitTakeOver makes next a grant to the user. What it has in common with the former
@@ -100,7 +114,8 @@ func admitTakeOver(next, old *v1alpha1.Lock, user string, limits Limits, now tim
 	if next.Spec.TTL != nil && next.Spec.ExpireTime.Equal(old.Spec.ExpireTime) {
 		next.Spec.ExpireTime = nil
 	}
-	if user != old.Spec.Holder {
+	// One account may hold for many: its pods share it.
+	if user != old.Spec.Holder || next.Spec.Owner != old.Spec.Owner {
 		if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
 			next.OwnerReferences = nil
 		}
@@ -216,21 +231,28 @@ func foreignStamps(next, old *v1alpha1.LockSpec) field.ErrorList {
 	return problems
 }
 
-// foreignMetadata reports metadata through which a lock would outlive its release,
-// or be deleted by the garbage collector while it is held.
-func foreignMetadata(next, old *v1alpha1.Lock, isHolder bool) field.ErrorList {
-	var problems field.ErrorList
-	metadata := field.NewPath("metadata")
+// garbageCollector takes the references to owners that are gone off a lock that has
+// others.
+const garbageCollector = "system:serviceaccount:kube-system:generic-garbage-collector"
+
+// newFinalizers reports what would keep a lock in place after its release.
+func newFinalizers(next, old *v1alpha1.Lock) field.ErrorList {
 	isNew := func(finalizer string) bool { return !slices.Contains(old.Finalizers, finalizer) }
-	if slices.ContainsFunc(next.Finalizers, isNew) {
-		problems = append(problems, field.Forbidden(metadata.Child("finalizers"),
-			"would keep the lock in place after its release; remove them"))
+	if !slices.ContainsFunc(next.Finalizers, isNew) {
+		return nil
 	}
-	if !isHolder && len(next.OwnerReferences) > 0 && !equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
-		problems = append(problems, field.Forbidden(metadata.Child("ownerReferences"),
-			"may be changed by the holder only: the garbage collector deletes a lock whose owners are gone"))
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"),
+		"would keep the lock in place after its release; remove them")}
+}
+
+// foreignOwners reports a change through which the garbage collector would delete a
+// lock that is held.
+func foreignOwners(next, old *v1alpha1.Lock) field.ErrorList {
+	if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
+		return nil
 	}
-	return problems
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"),
+		"may be changed by the holder only: the garbage collector deletes a lock whose owners are gone")}
 }
 
 func validateExpireTime(expire *v1alpha1.Timestamp, now time.Time) field.ErrorList {

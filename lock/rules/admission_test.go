@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -106,12 +107,38 @@ func referenced() *v1alpha1.Lock {
 	return lock
 }
 
+// change is the change from old to updated as the API server presents it.
+func change(t *testing.T, old, updated *v1alpha1.Lock, user string) Change {
+	t.Helper()
+	before, err := json.Marshal(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := json.Marshal(updated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	isUnchanged, err := IsUnchanged(before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Change{Old: old, Updated: updated, IsUnchanged: isUnchanged, User: user}
+}
+
 func applied(lock *v1alpha1.Lock) {
 	metav1.SetMetaDataAnnotation(&lock.ObjectMeta, corev1.LastAppliedConfigAnnotation, "{}")
 }
 
-func serverSideApplied(lock *v1alpha1.Lock) {
-	lock.ManagedFields = append(lock.ManagedFields, metav1.ManagedFieldsEntry{Manager: "argocd", Operation: metav1.ManagedFieldsOperationApply})
+func serverSideApplied(lock *v1alpha1.Lock) { appliedFields(lock, `{"f:spec":{"f:key":{}}}`) }
+
+func serverSideLabelled(lock *v1alpha1.Lock) {
+	appliedFields(lock, `{"f:metadata":{"f:labels":{"f:team":{}}}}`)
+}
+
+func appliedFields(lock *v1alpha1.Lock, fields string) {
+	lock.ManagedFields = append(lock.ManagedFields, metav1.ManagedFieldsEntry{
+		Manager: "argocd", Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(fields),
+	})
 }
 
 func TestAdmitUpdate(t *testing.T) {
@@ -200,6 +227,45 @@ func TestAdmitUpdate(t *testing.T) {
 				l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = at(31), at(31), at(61)
 			},
 		},
+		"one that another of the same account takes over, too": {
+			user: "alice", now: 31,
+			change: func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" },
+			want: func(l *v1alpha1.Lock) {
+				l.OwnerReferences, l.Spec.HolderRef, l.Spec.Reason = nil, nil, ""
+				l.Spec.Owner, l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = "token-b", at(31), at(31), at(61)
+			},
+		},
+		"a take-over brings its own owner references": {
+			user: "bob", now: 31,
+			change: func(l *v1alpha1.Lock) { l.Spec.Owner, l.OwnerReferences[0].UID = "token-b", "pod-2" },
+			want: func(l *v1alpha1.Lock) {
+				l.OwnerReferences[0].UID, l.Spec.HolderRef, l.Spec.Reason = "pod-2", nil, ""
+				l.Spec.Owner, l.Spec.Holder = "token-b", "bob"
+				l.Spec.AcquireTime, l.Spec.RenewTime, l.Spec.ExpireTime = at(31), at(31), at(61)
+			},
+		},
+		"labels that are applied are no claim": {
+			user: "bob", now: 10,
+			change: serverSideLabelled,
+			want:   func(l *v1alpha1.Lock) { serverSideLabelled(l); l.Spec.FencingToken = &recorded },
+		},
+		"nor do they acquire an expired lock": {
+			user: "alice", now: 31,
+			change: serverSideLabelled,
+			want:   func(l *v1alpha1.Lock) { serverSideLabelled(l); l.Spec.FencingToken = &recorded },
+		},
+		"a stranger's write without a change leaves an expired lock alone": {
+			user: "storage-migrator", now: 31,
+			change: func(*v1alpha1.Lock) {},
+			want:   func(*v1alpha1.Lock) {},
+		},
+		"the garbage collector takes references off": {
+			user: garbageCollector, now: 10,
+			change: func(l *v1alpha1.Lock) { l.OwnerReferences = nil },
+			want:   func(l *v1alpha1.Lock) { l.OwnerReferences, l.Spec.FencingToken = nil, &recorded },
+		},
+		"others do not":           {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.OwnerReferences = nil }, wantErr: ErrInvalid},
+		"an object read long ago": {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.ResourceVersion, l.Spec.RenewTime = "40", at(5) }, wantErr: ErrStale},
 		"the holder may name an owner of the object": {
 			user: "alice", now: 10,
 			change: func(l *v1alpha1.Lock) { l.OwnerReferences[0].Name = "worker-1" },
@@ -227,7 +293,7 @@ func TestAdmitUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			submitted := referenced()
 			test.change(submitted)
-			got, err := AdmitUpdate(referenced(), submitted, test.user, DefaultLimits(), at(test.now).Time, time.Second)
+			got, err := AdmitUpdate(change(t, referenced(), submitted, test.user), DefaultLimits(), at(test.now).Time, time.Second)
 			if test.wantErr != nil {
 				if !errors.Is(err, test.wantErr) {
 					t.Errorf("got %v, want %v", err, test.wantErr)
@@ -253,7 +319,7 @@ func TestAdmitUpdateOfALapsedFreeze(t *testing.T) {
 	freeze.Spec.TTL = nil
 	submitted := freeze.DeepCopy()
 	submitted.Spec.Owner = "token-b"
-	_, err := AdmitUpdate(freeze, submitted, "bob", DefaultLimits(), noon.Add(time.Hour), time.Second)
+	_, err := AdmitUpdate(change(t, freeze, submitted, "bob"), DefaultLimits(), noon.Add(time.Hour), time.Second)
 	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "in the future") {
 		t.Errorf("got %v, want a refusal of the time in the past", err)
 	}
@@ -266,7 +332,7 @@ func TestAdmitUpdateDropsTheTokenOfTheFormerGrant(t *testing.T) {
 	old.Spec.FencingToken = new(int64(40))
 	submitted := old.DeepCopy()
 	submitted.Spec.Owner = "token-b"
-	got, err := AdmitUpdate(old, submitted, "bob", DefaultLimits(), noon.Add(time.Minute), time.Second)
+	got, err := AdmitUpdate(change(t, old, submitted, "bob"), DefaultLimits(), noon.Add(time.Minute), time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +348,7 @@ func TestAdmitUpdateDistinguishesGrantsOfOneMoment(t *testing.T) {
 	old.Spec.AcquireTime = at(60)
 	submitted := old.DeepCopy()
 	submitted.Spec.Owner = "token-b"
-	got, err := AdmitUpdate(old, submitted, "bob", DefaultLimits(), noon.Add(time.Minute), 0)
+	got, err := AdmitUpdate(change(t, old, submitted, "bob"), DefaultLimits(), noon.Add(time.Minute), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,11 +362,35 @@ func TestAdmitUpdateOfALockThatIsBeingDeleted(t *testing.T) {
 	old.DeletionTimestamp = &metav1.Time{Time: noon}
 	submitted := old.DeepCopy()
 	submitted.Labels["team"] = "finance"
-	got, err := AdmitUpdate(old, submitted, "garbage-collector", DefaultLimits(), noon, 0)
+	got, err := AdmitUpdate(change(t, old, submitted, "garbage-collector"), DefaultLimits(), noon, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.Spec.FencingToken != nil {
 		t.Errorf("the token %d is recorded although the delete has moved the resourceVersion", *got.Spec.FencingToken)
+	}
+}
+
+func TestIsUnchanged(t *testing.T) {
+	const stored = `{"metadata":{"name":"a","managedFields":[{"manager":"m","time":"2026-11-20T10:00:00Z"}]},"spec":{"ttl":"60m"}}`
+	cases := map[string]struct {
+		updated string
+		want    bool
+	}{
+		"the same":                     {stored, true},
+		"managed at another time":      {strings.Replace(stored, "10:00", "11:00", 1), true},
+		"managed by somebody else":     {strings.Replace(stored, `"m"`, `"n"`, 1), false},
+		"the same ttl in other words":  {strings.Replace(stored, "60m", "1h", 1), false},
+		"an empty reason beside none":  {strings.Replace(stored, `"spec":{`, `"spec":{"reason":"",`, 1), false},
+		"the same in another order":    {`{"spec":{"ttl":"60m"},"metadata":{"managedFields":[{"manager":"m"}],"name":"a"}}`, true},
+		"a number that is spelt alike": {strings.Replace(stored, `"ttl"`, `"fencingToken":9007199254740993,"ttl"`, 1), false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := IsUnchanged([]byte(stored), []byte(test.updated))
+			if err != nil || got != test.want {
+				t.Errorf("got %t, %v, want %t", got, err, test.want)
+			}
+		})
 	}
 }

@@ -1,11 +1,48 @@
 package rules
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
+
+// IsUnchanged reports whether the API server will find nothing to write when it is to
+// replace an object by another, both as JSON: it compares the text of all fields but
+// the times at which they were managed. The same ttl in other words is a change.
+func IsUnchanged(old, updated []byte) (bool, error) {
+	before, err := withoutTimes(old)
+	if err != nil {
+		return false, err
+	}
+	after, err := withoutTimes(updated)
+	if err != nil {
+		return false, err
+	}
+	return reflect.DeepEqual(before, after), nil
+}
+
+func withoutTimes(text []byte) (map[string]any, error) {
+	var object map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&object); err != nil {
+		return nil, fmt.Errorf("decode the lock: %w", err)
+	}
+	metadata, _ := object["metadata"].(map[string]any)
+	entries, _ := metadata["managedFields"].([]any)
+	for _, entry := range entries {
+		if fields, ok := entry.(map[string]any); ok {
+			delete(fields, "time")
+		}
+	}
+	return object, nil
+}
 
 // isApplied reports whether the change is that of a manifest being applied, on the
 // client's side or the server's. Whoever applies the manifest of a lock wants to
@@ -15,32 +52,29 @@ func isApplied(updated, old *v1alpha1.Lock) bool {
 	if manifest != "" && manifest != old.Annotations[corev1.LastAppliedConfigAnnotation] {
 		return true
 	}
-	return !equality.DeepEqual(applies(updated), applies(old))
-}
-
-// isUnchanged reports whether the API server will find nothing to write.
-func isUnchanged(updated, old *v1alpha1.Lock) bool {
-	return equality.DeepEqual(withoutTimes(updated), withoutTimes(old))
-}
-
-// applies returns who manages what by server-side apply.
-func applies(lock *v1alpha1.Lock) []metav1.ManagedFieldsEntry {
-	var entries []metav1.ManagedFieldsEntry
-	for _, entry := range lock.ManagedFields {
-		if entry.Operation == metav1.ManagedFieldsOperationApply {
-			entry.Time = nil
-			entries = append(entries, entry)
+	before := appliedSpecs(old)
+	for manager, spec := range appliedSpecs(updated) {
+		if before[manager] != spec {
+			return true
 		}
 	}
-	return entries
+	return false
 }
 
-// withoutTimes drops when fields were managed, which alone is no change to the API
-// server.
-func withoutTimes(lock *v1alpha1.Lock) *v1alpha1.Lock {
-	lock = lock.DeepCopy()
-	for index := range lock.ManagedFields {
-		lock.ManagedFields[index].Time = nil
+// appliedSpecs returns, for each manager that applied any of them on the server's
+// side, which fields of spec it applied. Labels that are applied are no claim.
+func appliedSpecs(lock *v1alpha1.Lock) map[string]string {
+	specs := map[string]string{}
+	for _, entry := range lock.ManagedFields {
+		if entry.Operation != metav1.ManagedFieldsOperationApply || entry.FieldsV1 == nil {
+			continue
+		}
+		var fields struct {
+			Spec json.RawMessage `json:"f:spec"`
+		}
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil && len(fields.Spec) > 0 {
+			specs[entry.Manager] = string(fields.Spec)
+		}
 	}
-	return lock
+	return specs
 }

@@ -19,6 +19,9 @@ var (
 	ErrNotHeld = errors.New("lock is not held")
 	// ErrOwnerMismatch means that the lock is held under another owner token.
 	ErrOwnerMismatch = errors.New("lock is held by another owner")
+	// ErrStale means that a change was made to an object that has changed since it was
+	// read. Reading it again and repeating the change is what to do.
+	ErrStale = errors.New("the lock has changed since it was read")
 	// ErrInvalid means that the request breaks a rule of the Lock type. The error is
 	// an [*InvalidError].
 	ErrInvalid = errors.New("invalid lock request")
