@@ -99,8 +99,7 @@ func (c *call) acquireProblem(err error, position int, options lockOptions) erro
 // and its failure does not change the response: the function has done its work, and
 // the lock ends with its ttl.
 func (c *call) release(ctx context.Context, key v1alpha1.FullKey, owner string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.ReleaseTimeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	err := c.config.Locks.Release(ctx, c.config.Namespace, key, owner)
 	if err == nil {
 		return

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -17,9 +16,6 @@ import (
 // Kubernetes gives them.
 const Anonymous = "system:anonymous"
 
-// DefaultReleaseTimeout is how long the release at the end of a call may take.
-const DefaultReleaseTimeout = 10 * time.Second
-
 // Locks acquires and releases locks, in practice a lock.Engine. Errors are those of
 // package lock; anything else is reported to callers as an internal error. It must be
 // safe for concurrent use.
@@ -27,7 +23,8 @@ type Locks interface {
 	// Acquire takes the lock or returns lock.ErrHeld, lock.ErrInvalid, lock.ErrExpired
 	// or lock.ErrUnavailable. If ctx ends first, the lock is not held on its behalf.
 	Acquire(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error)
-	// Release returns lock.ErrNotHeld, lock.ErrOwnerMismatch or lock.ErrUnavailable.
+	// Release bounds the time that it takes by itself: at the end of a call ctx has no
+	// end. It returns lock.ErrNotHeld, lock.ErrOwnerMismatch or lock.ErrUnavailable.
 	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error
 	// ForceRelease returns lock.ErrNotHeld or lock.ErrUnavailable.
 	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey) error
@@ -53,9 +50,6 @@ type Config struct {
 	// Ready says why locks cannot be served at the moment, for /readyz. Nil means
 	// that they always can.
 	Ready func(context.Context) error
-	// ReleaseTimeout bounds the release at the end of a call, which goes on when the
-	// caller has gone. Zero means [DefaultReleaseTimeout].
-	ReleaseTimeout time.Duration
 
 	// Service is the name of the service in its capabilities. Empty means
 	// "lock-operator".
@@ -90,9 +84,6 @@ func (c *Config) setDefaults() {
 	}
 	if c.Ready == nil {
 		c.Ready = func(context.Context) error { return nil }
-	}
-	if c.ReleaseTimeout <= 0 {
-		c.ReleaseTimeout = DefaultReleaseTimeout
 	}
 	if c.Service == "" {
 		c.Service = "lock-operator"
