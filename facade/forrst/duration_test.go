@@ -180,11 +180,11 @@ func FuzzDuration(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value, unit string) {
 		if strings.ContainsAny(value, "{}[],:") || !json.Valid([]byte(value)) {
-			t.Skip()
+			return
 		}
 		quoted, err := json.Marshal(unit)
 		if err != nil {
-			t.Skip()
+			return
 		}
 		got, problems := read(`{"value":`+value+`,"unit":`+string(quoted)+`}`, forrst.DurationLimits{})
 		if (got == nil) == (problems == nil) {

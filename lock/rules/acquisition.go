@@ -2,6 +2,10 @@ package rules
 
 import (
 	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
@@ -41,4 +45,43 @@ type Limits struct {
 // minutes unless asked for, 24 hours at most.
 func DefaultLimits() Limits {
 	return Limits{DefaultTTL: 5 * time.Minute, MaxTTL: v1alpha1.MaxTTL}
+}
+
+// validate reports every field of the request that breaks a rule of the Lock type.
+func (a *Acquisition) validate(limits Limits) field.ErrorList {
+	spec := field.NewPath("spec")
+	problems := validateIdentity(a.Scope, a.Function, a.Key)
+	if err := v1alpha1.ValidateOwner(a.Owner); err != nil {
+		problems = append(problems, field.Invalid(spec.Child("owner"), field.OmitValueType{}, err.Error()))
+	}
+	if a.TTL != 0 {
+		problems = append(problems, limits.validateTTL(a.TTL)...)
+	}
+	if a.Holder == "" {
+		problems = append(problems, field.Required(spec.Child("holder"), "a lock is held by somebody"))
+	}
+	if utf8.RuneCountInString(a.Reason) > maxReasonLength {
+		problems = append(problems, field.TooLong(spec.Child("reason"), field.OmitValueType{}, maxReasonLength))
+	}
+	return problems
+}
+
+func (a *Acquisition) spec(limits Limits) v1alpha1.LockSpec {
+	spec := v1alpha1.LockSpec{
+		Key:    v1alpha1.NormalizeKey(a.Key),
+		Scope:  a.Scope,
+		Owner:  a.Owner,
+		TTL:    &metav1.Duration{Duration: a.TTL},
+		Reason: a.Reason,
+	}
+	if spec.Scope == "" {
+		spec.Scope = v1alpha1.ScopeGlobal
+	}
+	if spec.Scope == v1alpha1.ScopeFunction {
+		spec.Function = v1alpha1.NormalizeKey(a.Function)
+	}
+	if a.TTL == 0 {
+		spec.TTL.Duration = limits.DefaultTTL
+	}
+	return spec
 }

@@ -13,10 +13,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// maxExpireAhead bounds an absolute expireTime, so that a mistyped year cannot
-// hold a lock for ever.
-const maxExpireAhead = 366 * 24 * time.Hour
-
 var equality = func() conversion.Equalities {
 	equality := apiequality.Semantic.Copy()
 	if err := equality.AddFunc(func(a, b v1alpha1.Timestamp) bool { return a.Equal(&b) }); err != nil {
@@ -90,7 +86,7 @@ func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 		return nil, held(old)
 	}
 	problems = admitRenewal(&next.Spec, &old.Spec, limits, now)
-	if !isHolder && change.User != garbageCollector {
+	if !isHolder && !slices.Contains(garbageCollectors, change.User) {
 		problems = append(problems, foreignOwners(next, old)...)
 	}
 	if len(problems) > 0 {
@@ -181,85 +177,4 @@ func admitRenewal(next, old *v1alpha1.LockSpec, limits Limits, now time.Time) fi
 		return limits.validateTTL(next.TTL.Duration)
 	}
 	return nil
-}
-
-// keepStamps fills in what a manifest does not repeat.
-func keepStamps(next, old *v1alpha1.LockSpec) {
-	if next.Owner == "" {
-		next.Owner = old.Owner
-	}
-	if next.Holder == "" {
-		next.Holder = old.Holder
-	}
-	if next.AcquireTime == nil {
-		next.AcquireTime = old.AcquireTime.DeepCopy()
-	}
-	if next.RenewTime == nil {
-		next.RenewTime = old.RenewTime.DeepCopy()
-	}
-	if next.ExpireTime == nil {
-		next.ExpireTime = old.ExpireTime.DeepCopy()
-	}
-	if next.TTL == nil && next.ExpireTime.Equal(old.ExpireTime) && old.TTL != nil {
-		ttl := *old.TTL
-		next.TTL = &ttl
-	}
-	if next.FencingToken == nil && old.FencingToken != nil {
-		token := *old.FencingToken
-		next.FencingToken = &token
-	}
-}
-
-// foreignStamps reports the stamped fields that differ from those in force.
-func foreignStamps(next, old *v1alpha1.LockSpec) field.ErrorList {
-	var problems field.ErrorList
-	refuse := func(name string) {
-		problems = append(problems, field.Forbidden(field.NewPath("spec", name), "is stamped by the service; leave it out"))
-	}
-	if next.Holder != old.Holder {
-		refuse("holder")
-	}
-	if !next.AcquireTime.Equal(old.AcquireTime) {
-		refuse("acquireTime")
-	}
-	if !next.RenewTime.Equal(old.RenewTime) {
-		refuse("renewTime")
-	}
-	if !equality.DeepEqual(next.FencingToken, old.FencingToken) {
-		refuse("fencingToken")
-	}
-	return problems
-}
-
-// garbageCollector takes the references to owners that are gone off a lock that has
-// others.
-const garbageCollector = "system:serviceaccount:kube-system:generic-garbage-collector"
-
-// newFinalizers reports what would keep a lock in place after its release.
-func newFinalizers(next, old *v1alpha1.Lock) field.ErrorList {
-	isNew := func(finalizer string) bool { return !slices.Contains(old.Finalizers, finalizer) }
-	if !slices.ContainsFunc(next.Finalizers, isNew) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"),
-		"would keep the lock in place after its release; remove them")}
-}
-
-// foreignOwners reports a change through which the garbage collector would delete a
-// lock that is held.
-func foreignOwners(next, old *v1alpha1.Lock) field.ErrorList {
-	if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"),
-		"may be changed by the holder only: the garbage collector deletes a lock whose owners are gone")}
-}
-
-func validateExpireTime(expire *v1alpha1.Timestamp, now time.Time) field.ErrorList {
-	ahead := expire.Sub(now)
-	if ahead > 0 && ahead <= maxExpireAhead {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec", "expireTime"), expire.String(),
-		fmt.Sprintf("must be in the future and at most %d days ahead", maxExpireAhead/(24*time.Hour)))}
 }

@@ -260,7 +260,12 @@ func TestAdmitUpdate(t *testing.T) {
 			want:   func(*v1alpha1.Lock) {},
 		},
 		"the garbage collector takes references off": {
-			user: garbageCollector, now: 10,
+			user: garbageCollectors[0], now: 10,
+			change: func(l *v1alpha1.Lock) { l.OwnerReferences = nil },
+			want:   func(l *v1alpha1.Lock) { l.OwnerReferences, l.Spec.FencingToken = nil, &recorded },
+		},
+		"the garbage collector takes references off in another's name": {
+			user: garbageCollectors[1], now: 10,
 			change: func(l *v1alpha1.Lock) { l.OwnerReferences = nil },
 			want:   func(l *v1alpha1.Lock) { l.OwnerReferences, l.Spec.FencingToken = nil, &recorded },
 		},

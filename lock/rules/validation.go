@@ -12,6 +12,9 @@ import (
 const (
 	// minTTL is the smallest unit that the schema of spec.ttl knows.
 	minTTL = time.Millisecond
+	// maxExpireAhead bounds an absolute expireTime, so that a mistyped year cannot
+	// hold a lock for ever.
+	maxExpireAhead = 366 * 24 * time.Hour
 	// maxReasonLength is the bound of spec.reason in the schema.
 	maxReasonLength = 1024
 )
@@ -43,4 +46,13 @@ func (l Limits) validateTTL(ttl time.Duration) field.ErrorList {
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("spec", "ttl"), ttl.String(),
 		fmt.Sprintf("must be at least %s and at most %s", minTTL, l.MaxTTL))}
+}
+
+func validateExpireTime(expire *v1alpha1.Timestamp, now time.Time) field.ErrorList {
+	ahead := expire.Sub(now)
+	if ahead > 0 && ahead <= maxExpireAhead {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("spec", "expireTime"), expire.String(),
+		fmt.Sprintf("must be in the future and at most %d days ahead", maxExpireAhead/(24*time.Hour)))}
 }

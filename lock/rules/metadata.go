@@ -1,0 +1,37 @@
+package rules
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// garbageCollectors takes the references to owners that are gone off a lock that has
+// others. It acts as itself, or as the controller manager where controllers have no
+// accounts of their own.
+var garbageCollectors = []string{
+	"system:serviceaccount:kube-system:generic-garbage-collector",
+	"system:kube-controller-manager",
+}
+
+// newFinalizers reports what would keep a lock in place after its release.
+func newFinalizers(next, old *v1alpha1.Lock) field.ErrorList {
+	isNew := func(finalizer string) bool { return !slices.Contains(old.Finalizers, finalizer) }
+	if !slices.ContainsFunc(next.Finalizers, isNew) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"),
+		"would keep the lock in place after its release; remove them")}
+}
+
+// foreignOwners reports a change through which the garbage collector would delete a
+// lock that is held.
+func foreignOwners(next, old *v1alpha1.Lock) field.ErrorList {
+	if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"),
+		"may be changed by the holder only: the garbage collector deletes a lock whose owners are gone")}
+}

@@ -1,0 +1,108 @@
+package rules
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// stampGrant makes spec a grant at the given time. A spec without ttl keeps its
+// absolute expireTime.
+func stampGrant(spec *v1alpha1.LockSpec, holder string, now time.Time) {
+	at := v1alpha1.NewTimestamp(now)
+	spec.Holder = holder
+	spec.AcquireTime = &at
+	spec.RenewTime = at.DeepCopy()
+	spec.FencingToken = nil
+	if spec.TTL != nil {
+		spec.ExpireTime = after(at, spec.TTL.Duration)
+	}
+}
+
+// stampRenewal replaces the remaining time by a whole ttl; it never adds to it.
+func stampRenewal(spec *v1alpha1.LockSpec, now time.Time) {
+	at := v1alpha1.NewTimestamp(now)
+	spec.RenewTime = &at
+	spec.ExpireTime = after(at, spec.TTL.Duration)
+}
+
+// recordToken writes down the token of the grant before a write that is not a
+// grant moves the resourceVersion. It is exact because the write goes through
+// only if the resourceVersion of current is still in force.
+func recordToken(next, current *v1alpha1.Lock) error {
+	if !current.DeletionTimestamp.IsZero() && current.Spec.FencingToken == nil {
+		// The delete has moved the resourceVersion already, unseen by admission.
+		return nil
+	}
+	token, err := current.FencingToken()
+	if err != nil {
+		return err
+	}
+	next.Spec.FencingToken = &token
+	return nil
+}
+
+// distinguishGrant gives next another acquireTime than previous, whatever the
+// clocks say: that they differ is how a grant is told from a renewal.
+func distinguishGrant(next, previous *v1alpha1.LockSpec) {
+	if next.AcquireTime.Equal(previous.AcquireTime) {
+		next.AcquireTime = after(*next.AcquireTime, time.Microsecond)
+		next.RenewTime = next.AcquireTime.DeepCopy()
+	}
+}
+
+// after rounds up to the next microsecond, so that a positive d always moves on.
+func after(t v1alpha1.Timestamp, d time.Duration) *v1alpha1.Timestamp {
+	later := v1alpha1.NewTimestamp(t.Add(d + time.Microsecond - time.Nanosecond))
+	return &later
+}
+
+// keepStamps fills in what a manifest does not repeat.
+func keepStamps(next, old *v1alpha1.LockSpec) {
+	if next.Owner == "" {
+		next.Owner = old.Owner
+	}
+	if next.Holder == "" {
+		next.Holder = old.Holder
+	}
+	if next.AcquireTime == nil {
+		next.AcquireTime = old.AcquireTime.DeepCopy()
+	}
+	if next.RenewTime == nil {
+		next.RenewTime = old.RenewTime.DeepCopy()
+	}
+	if next.ExpireTime == nil {
+		next.ExpireTime = old.ExpireTime.DeepCopy()
+	}
+	if next.TTL == nil && next.ExpireTime.Equal(old.ExpireTime) && old.TTL != nil {
+		ttl := *old.TTL
+		next.TTL = &ttl
+	}
+	if next.FencingToken == nil && old.FencingToken != nil {
+		token := *old.FencingToken
+		next.FencingToken = &token
+	}
+}
+
+// foreignStamps reports the stamped fields that differ from those in force.
+func foreignStamps(next, old *v1alpha1.LockSpec) field.ErrorList {
+	var problems field.ErrorList
+	refuse := func(name string) {
+		problems = append(problems, field.Forbidden(field.NewPath("spec", name), "is stamped by the service; leave it out"))
+	}
+	if next.Holder != old.Holder {
+		refuse("holder")
+	}
+	if !next.AcquireTime.Equal(old.AcquireTime) {
+		refuse("acquireTime")
+	}
+	if !next.RenewTime.Equal(old.RenewTime) {
+		refuse("renewTime")
+	}
+	if !equality.DeepEqual(next.FencingToken, old.FencingToken) {
+		refuse("fencingToken")
+	}
+	return problems
+}
