@@ -33,6 +33,7 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 	}
 	problems = append(problems, foreignStamps(&next.Spec, &v1alpha1.LockSpec{})...)
 	problems = append(problems, newFinalizers(next, &v1alpha1.Lock{})...)
+	problems = append(problems, admitUnrequested(next)...)
 	problems = append(problems, admitGrant(&next.Spec, user, limits, now)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
@@ -58,10 +59,13 @@ type Change struct {
 //     expireTime, renews the lock.
 //   - Others may change metadata that has no effect on the lock. They may not claim a
 //     held lock, be it only by applying a manifest that changes nothing else.
-//   - Once the lock has expired, a change of spec, or a manifest that is applied, is
-//     a take-over.
+//   - Once the lock has expired, a change of spec, a manifest that is applied, or a new
+//     [v1alpha1.AcquisitionAnnotation] is a take-over. Callers may share an owner token,
+//     so that nothing else need differ.
+//   - What a [v1alpha1.RequestAnnotation] asks for is the holder's to ask, while the
+//     lock is held.
 //
-// The error is an [*InvalidError], a [*HeldError] or [ErrStale].
+// The error is an [*InvalidError], a [*HeldError], [ErrStale] or [ErrExpired].
 func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	old, next := change.Old, change.Updated.DeepCopy()
 	if next.ResourceVersion != "" && next.ResourceVersion != old.ResourceVersion {
@@ -69,23 +73,34 @@ func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 		return nil, ErrStale
 	}
 	keepStamps(&next.Spec, &old.Spec)
+	requested := takeRequest(next)
 	problems := append(foreignStamps(&next.Spec, &old.Spec), newFinalizers(next, old)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
 
+	if requested != "" {
+		return admitRequest(requested, next, old, change.User, limits, now)
+	}
+	return admitChange(next, change, limits, now, allowance)
+}
+
+// admitChange judges a change by what it changes.
+func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
+	old := change.Old
 	isHolder := change.User == old.Spec.Holder
-	isClaim := !equality.DeepEqual(next.Spec, old.Spec) || isApplied(change.Updated, old)
+	isClaim := !equality.DeepEqual(next.Spec, old.Spec) || isApplied(change.Updated, old) || isNewAcquisition(next, old)
+	isAcquisitionChanged := next.Annotations[v1alpha1.AcquisitionAnnotation] != old.Annotations[v1alpha1.AcquisitionAnnotation]
 	switch {
 	case Expired(old, now) && (isClaim || change.IsUnchanged && isHolder):
 		return admitTakeOver(next, old, change.User, limits, now, allowance)
 	case change.IsUnchanged:
 		// The API server does not write it, so the resourceVersion stays the token.
 		return next, nil
-	case isClaim && !isHolder, next.Spec.Owner != old.Spec.Owner:
-		return nil, held(old)
+	case (isClaim || isAcquisitionChanged) && !isHolder, next.Spec.Owner != old.Spec.Owner, isNewAcquisition(next, old):
+		return nil, HeldBy(old)
 	}
-	problems = admitRenewal(&next.Spec, &old.Spec, limits, now)
+	problems := admitRenewal(&next.Spec, &old.Spec, limits, now)
 	if !isHolder && !slices.Contains(garbageCollectors, change.User) {
 		problems = append(problems, foreignOwners(next, old)...)
 	}
@@ -107,27 +122,25 @@ func admitTakeOver(next, old *v1alpha1.Lock, user string, limits Limits, now tim
 		problems = append(problems, field.Forbidden(field.NewPath("spec", "owner"),
 			"is the token of the former holder, whose lock has expired; set another one to take the lock over"))
 	}
+	problems = append(problems, admitSuccession(next, old, user, limits, now)...)
+	if len(problems) > 0 {
+		return nil, &InvalidError{Problems: problems}
+	}
+	return next, nil
+}
+
+// admitSuccession makes next a grant to the user, who follows the holder of old.
+func admitSuccession(next, old *v1alpha1.Lock, user string, limits Limits, now time.Time) field.ErrorList {
 	if next.Spec.TTL != nil && next.Spec.ExpireTime.Equal(old.Spec.ExpireTime) {
 		next.Spec.ExpireTime = nil
 	}
 	// One account may hold for many: its pods share it.
 	if user != old.Spec.Holder || next.Spec.Owner != old.Spec.Owner {
-		if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
-			next.OwnerReferences = nil
-		}
-		if equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
-			next.Spec.HolderRef = nil
-		}
-		if next.Spec.Reason == old.Spec.Reason {
-			next.Spec.Reason = ""
-		}
+		dropInheritance(next, old)
 	}
-	problems = append(problems, admitGrant(&next.Spec, user, limits, now)...)
+	problems := admitGrant(&next.Spec, user, limits, now)
 	distinguishGrant(&next.Spec, &old.Spec)
-	if len(problems) > 0 {
-		return nil, &InvalidError{Problems: problems}
-	}
-	return next, nil
+	return problems
 }
 
 // nameAfterKey gives the object the name of its key, or refuses another one.

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -25,6 +26,9 @@ var (
 	// ErrInvalid means that the request breaks a rule of the Lock type. The error is
 	// an [*InvalidError].
 	ErrInvalid = errors.New("invalid lock request")
+	// ErrInvalidKey means that a key or a function is empty, too long or has control
+	// characters. It matches [ErrInvalid] too.
+	ErrInvalidKey = fmt.Errorf("invalid key: %w", ErrInvalid)
 	// ErrExpired means that the lock was held under the caller's owner token and
 	// has ended by its ttl, be it before the caller learnt of it. It matches
 	// [ErrNotHeld] too.
@@ -62,5 +66,12 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s: %s", ErrInvalid, e.Problems.ToAggregate())
 }
 
-// Is makes an InvalidError match [ErrInvalid].
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+// Is makes an InvalidError match [ErrInvalid], and [ErrInvalidKey] if the key is at
+// fault.
+func (e *InvalidError) Is(target error) bool {
+	return target == ErrInvalid || target == ErrInvalidKey && slices.ContainsFunc(e.Problems, isAboutKey)
+}
+
+func isAboutKey(problem *field.Error) bool {
+	return problem.Field == "spec.key" || problem.Field == "spec.function"
+}

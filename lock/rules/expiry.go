@@ -27,13 +27,13 @@ func UntilReclaimable(lock *v1alpha1.Lock, now time.Time, allowance time.Duratio
 // a [*HeldError]. A lock that is being deleted already is left to that.
 func Reclaim(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) error {
 	if !lock.DeletionTimestamp.IsZero() || UntilReclaimable(lock, now, allowance) > 0 {
-		return held(lock)
+		return HeldBy(lock)
 	}
 	return nil
 }
 
-// held returns the refusal that names the present holder.
-func held(lock *v1alpha1.Lock) error {
+// HeldBy returns the refusal that names the present holder.
+func HeldBy(lock *v1alpha1.Lock) *HeldError {
 	refusal := &HeldError{Key: lock.Spec.FullKey(), Holder: lock.Spec.Holder}
 	if lock.Spec.ExpireTime != nil {
 		refusal.ExpireTime = lock.Spec.ExpireTime.Time

@@ -35,3 +35,20 @@ func foreignOwners(next, old *v1alpha1.Lock) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"),
 		"may be changed by the holder only: the garbage collector deletes a lock whose owners are gone")}
 }
+
+// dropInheritance takes off what next has only because old had it and what would act,
+// or speak, for the former holder.
+func dropInheritance(next, old *v1alpha1.Lock) {
+	if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
+		next.OwnerReferences = nil
+	}
+	if equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
+		next.Spec.HolderRef = nil
+	}
+	if next.Spec.Reason == old.Spec.Reason {
+		next.Spec.Reason = ""
+	}
+	if id, ok := old.Annotations[v1alpha1.AcquisitionAnnotation]; ok && next.Annotations[v1alpha1.AcquisitionAnnotation] == id {
+		delete(next.Annotations, v1alpha1.AcquisitionAnnotation)
+	}
+}

@@ -50,6 +50,9 @@ func distinguishGrant(next, previous *v1alpha1.LockSpec) {
 	if next.AcquireTime.Equal(previous.AcquireTime) {
 		next.AcquireTime = after(*next.AcquireTime, time.Microsecond)
 		next.RenewTime = next.AcquireTime.DeepCopy()
+		if next.TTL != nil {
+			next.ExpireTime = after(*next.RenewTime, next.TTL.Duration)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
@@ -31,17 +32,56 @@ func TakeOver(current *v1alpha1.Lock, request Acquisition, limits Limits, now ti
 	if err := Reclaim(current, now, allowance); err != nil {
 		return nil, err
 	}
-	granted, err := Grant(current.Namespace, request, limits, now)
+	return replaceHolder(current, request, limits, now)
+}
+
+// HandOff returns the object whose conditional update gives the lock of an owner who
+// is done with it to the next one. Whether the owner is done is decided before. The
+// object keeps its identity and loses all other metadata, as in [TakeOver]. The error
+// is an [*InvalidError].
+func HandOff(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
+	return replaceHolder(current, request, limits, now)
+}
+
+// replaceHolder grants the lock that exists to somebody else.
+func replaceHolder(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
+	next, err := Grant(current.Namespace, request, limits, now)
 	if err != nil {
 		return nil, err
 	}
-	next := granted
 	next.Name, next.UID, next.ResourceVersion = current.Name, current.UID, current.ResourceVersion
 	// Key, scope and function are immutable, but the same full key may have been
 	// spelt in other parts or in another normal form.
 	next.Spec.Key, next.Spec.Scope, next.Spec.Function = current.Spec.Key, current.Spec.Scope, current.Spec.Function
 	distinguishGrant(&next.Spec, &current.Spec)
 	return next, nil
+}
+
+// withoutTTL is what is missing for a renewal of a lock with an absolute expireTime.
+const withoutTTL = "the lock ends at an absolute expireTime; say for how long to renew it"
+
+// Renew returns the object whose conditional update replaces the remaining time of the
+// lock by a whole ttl; it never adds to it. Zero means the ttl that the lock has. A lock
+// that is not there is nil. The error is [ErrNotHeld], [ErrExpired],
+// [ErrOwnerMismatch] or an [*InvalidError].
+func Renew(current *v1alpha1.Lock, owner string, ttl time.Duration, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
+	if err := Release(current, owner, now); err != nil {
+		return nil, err
+	}
+	next := current.DeepCopy()
+	var problems field.ErrorList
+	switch {
+	case ttl != 0:
+		problems = limits.validateTTL(ttl)
+		next.Spec.TTL = &metav1.Duration{Duration: ttl}
+	case next.Spec.TTL == nil:
+		problems = field.ErrorList{field.Required(field.NewPath("spec", "ttl"), withoutTTL)}
+	}
+	if len(problems) > 0 {
+		return nil, &InvalidError{Problems: problems}
+	}
+	stampRenewal(&next.Spec, now)
+	return next, recordToken(next, current)
 }
 
 // Release reports whether whoever shows the owner token may end the lock. A lock

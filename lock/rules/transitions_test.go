@@ -160,6 +160,163 @@ func TestTakeOverDistinguishesGrantsOfOneMoment(t *testing.T) {
 	}
 }
 
+func TestHandOff(t *testing.T) {
+	current := stored()
+	current.Annotations = map[string]string{"team": "billing"}
+	current.Finalizers = []string{"example.com/audit"}
+	current.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "pod-1"}}
+	current.Spec.FencingToken = new(int64(40))
+	before := current.DeepCopy()
+	got, err := HandOff(current, byBob(), DefaultLimits(), noon.Add(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "billing--report", UID: "uid-1", ResourceVersion: "41"},
+		Spec: v1alpha1.LockSpec{
+			Key: "billing:report", Scope: v1alpha1.ScopeGlobal, Owner: "token-b", Holder: "bob", Reason: "monthly close",
+			TTL: &metav1.Duration{Duration: time.Minute}, AcquireTime: at(10), RenewTime: at(10), ExpireTime: at(70),
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("hand-off (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, current); diff != "" {
+		t.Errorf("the lock of the former owner was changed (-want +got):\n%s", diff)
+	}
+}
+
+// TestHandOffIsANewGrant has the lock handed on in the very moment of its acquisition,
+// to a caller who uses the same owner token.
+func TestHandOffIsANewGrant(t *testing.T) {
+	request := byBob()
+	request.Owner = stored().Spec.Owner
+	got, err := HandOff(stored(), request, DefaultLimits(), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Spec.AcquireTime.After(noon) || !got.Spec.RenewTime.Equal(got.Spec.AcquireTime) {
+		t.Errorf("acquired at %s and renewed at %s, want a moment after noon", got.Spec.AcquireTime, got.Spec.RenewTime)
+	}
+	if lives := got.Spec.ExpireTime.Sub(got.Spec.RenewTime.Time); lives != request.TTL {
+		t.Errorf("lives for %s, want the whole ttl", lives)
+	}
+}
+
+func TestHandOffKeepsTheSpelling(t *testing.T) {
+	current := stored()
+	current.Spec.Key, current.Spec.Scope, current.Spec.Function = "report", v1alpha1.ScopeFunction, "billing"
+	got, err := HandOff(current, byBob(), DefaultLimits(), noon.Add(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Spec.Key != "report" || got.Spec.Scope != v1alpha1.ScopeFunction || got.Spec.Function != "billing" {
+		t.Errorf("key, scope and function became %q, %q and %q", got.Spec.Key, got.Spec.Scope, got.Spec.Function)
+	}
+}
+
+func TestHandOffRefusesAnInvalidRequest(t *testing.T) {
+	request := byBob()
+	request.TTL = -time.Second
+	if _, err := HandOff(stored(), request, DefaultLimits(), noon); !errors.Is(err, ErrInvalid) {
+		t.Errorf("got %v, want ErrInvalid", err)
+	}
+}
+
+func TestRenew(t *testing.T) {
+	cases := map[string]struct {
+		ttl        time.Duration
+		now        float64
+		wantTTL    time.Duration
+		wantExpire float64
+	}{
+		"by the ttl it has":                          {0, 10, 30 * time.Second, 40},
+		"in the moment of its grant, adding nothing": {0, 0, 30 * time.Second, 30},
+		"in its last microsecond":                    {0, 29.999999, 30 * time.Second, 59.999999},
+		"by a longer ttl":                            {time.Hour, 10, time.Hour, 3610},
+		"by a shorter ttl than what remains":         {time.Second, 10, time.Second, 11},
+		"by the shortest ttl":                        {time.Millisecond, 10, time.Millisecond, 10.001},
+		"by the longest ttl":                         {24 * time.Hour, 10, 24 * time.Hour, 10 + 24*3600},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			current := stored()
+			got, err := Renew(current, "token-a", test.ttl, DefaultLimits(), at(test.now).Time)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := stored()
+			want.Spec.TTL = &metav1.Duration{Duration: test.wantTTL}
+			want.Spec.RenewTime, want.Spec.ExpireTime = at(test.now), at(test.wantExpire)
+			want.Spec.FencingToken = new(int64(41))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("renewal (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(stored(), current); diff != "" {
+				t.Errorf("the lock that was renewed was changed in place (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRenewKeepsTheToken(t *testing.T) {
+	current := stored()
+	current.Spec.FencingToken = new(int64(17))
+	got, err := Renew(current, "token-a", 0, DefaultLimits(), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token, err := got.FencingToken(); err != nil || token != 17 {
+		t.Errorf("token %d, error %v; want the token of the grant, 17", token, err)
+	}
+}
+
+func TestRenewRefuses(t *testing.T) {
+	absolute := func() *v1alpha1.Lock {
+		current := stored()
+		current.Spec.TTL = nil
+		return current
+	}
+	unnumbered := stored()
+	unnumbered.ResourceVersion = ""
+	cases := map[string]struct {
+		current  *v1alpha1.Lock
+		owner    string
+		ttl      time.Duration
+		now      float64
+		want     error
+		wantText string
+	}{
+		"nothing":                              {nil, "token-a", 0, 1, ErrNotHeld, ""},
+		"the lock of another owner":            {stored(), "token-b", 0, 1, ErrOwnerMismatch, ""},
+		"the expired lock of another owner":    {stored(), "token-b", 0, 30, ErrNotHeld, ""},
+		"an expired lock, at its expiry":       {stored(), "token-a", 0, 30, ErrExpired, ""},
+		"an expired lock before a bad ttl":     {stored(), "token-a", -1, 30, ErrExpired, ""},
+		"a negative ttl":                       {stored(), "token-a", -time.Second, 1, ErrInvalid, "spec.ttl"},
+		"a ttl under the minimum":              {stored(), "token-a", time.Millisecond - 1, 1, ErrInvalid, "at least 1ms"},
+		"a ttl over the maximum":               {stored(), "token-a", 24*time.Hour + 1, 1, ErrInvalid, "at most 24h"},
+		"an absolute end without a ttl":        {absolute(), "token-a", 0, 1, ErrInvalid, "absolute expireTime"},
+		"an empty owner token":                 {stored(), "", 0, 1, ErrOwnerMismatch, ""},
+		"a lock that was not read from etcd":   {unnumbered, "token-a", 0, 1, nil, "no fencing token"},
+		"an absolute end not, with a ttl":      {absolute(), "token-a", time.Minute, 1, nil, ""},
+		"a bad ttl for the lock of another":    {stored(), "token-b", -1, 1, ErrOwnerMismatch, ""},
+		"a lock that was never stamped at all": {&v1alpha1.Lock{Spec: v1alpha1.LockSpec{Owner: "token-a"}}, "token-a", 0, 1, ErrExpired, ""},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := Renew(test.current, test.owner, test.ttl, DefaultLimits(), at(test.now).Time)
+			switch {
+			case test.want == nil && test.wantText == "":
+				if err != nil || !got.Spec.ExpireTime.Equal(at(test.now+test.ttl.Seconds())) {
+					t.Errorf("got %v, %v; want a renewal", got, err)
+				}
+			case test.want != nil && !errors.Is(err, test.want), err == nil || !strings.Contains(err.Error(), test.wantText):
+				t.Errorf("got %v, want %v with %q", err, test.want, test.wantText)
+			}
+		})
+	}
+}
+
 func TestRelease(t *testing.T) {
 	cases := map[string]struct {
 		current *v1alpha1.Lock

@@ -1,0 +1,22 @@
+package v1alpha1
+
+// RequestAnnotation asks, in an update by the holder, for what the fields alone cannot
+// say: [RequestRenewal] or [RequestHandOff]. It is taken off on admission and never
+// stored, so that "kubectl annotate lock NAME forrst.dev/request=renew" works each time.
+const RequestAnnotation = "forrst.dev/request"
+
+// The values of [RequestAnnotation].
+const (
+	// RequestRenewal replaces the remaining time by a whole ttl.
+	RequestRenewal = "renew"
+	// RequestHandOff grants the lock, which its holder is done with, to the new
+	// spec.owner of the same holder, or to a new [AcquisitionAnnotation] under the same
+	// owner token.
+	RequestHandOff = "hand-off"
+)
+
+// AcquisitionAnnotation identifies one acquisition by a client whose Locks are stamped
+// on admission. By it the client knows its own grant after the answer was lost, when
+// others may be using the same owner token. A new one asks for a grant: it is admitted
+// where a take-over or a hand-off is.
+const AcquisitionAnnotation = "forrst.dev/acquisition"

@@ -1,0 +1,85 @@
+package rules
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+var requestPath = field.NewPath("metadata", "annotations").Key(v1alpha1.RequestAnnotation)
+
+// takeRequest takes off what the update asks for besides its fields.
+func takeRequest(next *v1alpha1.Lock) string {
+	requested, ok := next.Annotations[v1alpha1.RequestAnnotation]
+	if !ok {
+		return ""
+	}
+	delete(next.Annotations, v1alpha1.RequestAnnotation)
+	if len(next.Annotations) == 0 {
+		next.Annotations = nil
+	}
+	if requested == "" {
+		return "nothing"
+	}
+	return requested
+}
+
+// admitRequest judges what the holder asks for by a [v1alpha1.RequestAnnotation]. An
+// expired lock is neither renewed nor handed on.
+func admitRequest(requested string, next, old *v1alpha1.Lock, user string, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
+	isSameOwner := next.Spec.Owner == old.Spec.Owner
+	switch {
+	case requested != v1alpha1.RequestRenewal && requested != v1alpha1.RequestHandOff:
+		return nil, &InvalidError{Problems: field.ErrorList{field.NotSupported(requestPath, requested,
+			[]string{v1alpha1.RequestRenewal, v1alpha1.RequestHandOff})}}
+	case Expired(old, now):
+		return nil, ErrExpired
+	case user != old.Spec.Holder, requested == v1alpha1.RequestRenewal && !isSameOwner:
+		return nil, HeldBy(old)
+	case requested == v1alpha1.RequestRenewal:
+		return admitRequestedRenewal(next, old, limits, now)
+	case isSameOwner && !isNewAcquisition(next, old):
+		return nil, &InvalidError{Problems: field.ErrorList{field.Forbidden(requestPath,
+			fmt.Sprintf("%s: set spec.owner to the token of the next owner", requested))}}
+	}
+	if problems := admitSuccession(next, old, user, limits, now); len(problems) > 0 {
+		return nil, &InvalidError{Problems: problems}
+	}
+	return next, nil
+}
+
+// isNewAcquisition reports whether a client asks for a grant of its own, be it under the
+// owner token of the grant before.
+func isNewAcquisition(next, old *v1alpha1.Lock) bool {
+	id := next.Annotations[v1alpha1.AcquisitionAnnotation]
+	return id != "" && id != old.Annotations[v1alpha1.AcquisitionAnnotation]
+}
+
+func admitRequestedRenewal(next, old *v1alpha1.Lock, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
+	var problems field.ErrorList
+	spec := field.NewPath("spec")
+	switch {
+	case !next.Spec.ExpireTime.Equal(old.Spec.ExpireTime):
+		problems = append(problems, field.Forbidden(spec.Child("expireTime"), "follows from ttl when a lock is renewed; leave it out"))
+	case next.Spec.TTL == nil:
+		problems = append(problems, field.Required(spec.Child("ttl"), withoutTTL))
+	default:
+		problems = limits.validateTTL(next.Spec.TTL.Duration)
+	}
+	if len(problems) > 0 {
+		return nil, &InvalidError{Problems: problems}
+	}
+	stampRenewal(&next.Spec, now)
+	return next, recordToken(next, old)
+}
+
+// admitUnrequested refuses a request where there is nothing yet to ask it of.
+func admitUnrequested(lock *v1alpha1.Lock) field.ErrorList {
+	if _, ok := lock.Annotations[v1alpha1.RequestAnnotation]; !ok {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(requestPath, "asks for a transition of a lock that exists; remove it from a new one")}
+}
