@@ -1,0 +1,154 @@
+package servertime
+
+import (
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// FreshFor is for how long a request that was answered makes a [Clock] fresh.
+	FreshFor = 10 * time.Second
+	// maxStep is by how much the wall clock and the monotonic clock may disagree about
+	// the time since then. Slewing makes it 5 ms at most.
+	maxStep = 50 * time.Millisecond
+)
+
+// timers is embedded under a name that is not exported.
+type timers = clock.WithTicker
+
+// Clock tells the time of the API server whose responses it observes. It implements
+// [clock.WithTicker]; timers and tickers are those of the local clock. Safe for
+// concurrent use.
+//
+// The time may step, by up to a second while responses narrow the offset down, and
+// by any amount at the first response and after the local clock was stepped or the
+// machine suspended. Measure durations and schedule work with [Clock.Local].
+//
+// Before the first response the time is the local one.
+type Clock struct {
+	timers
+	// base is the reading that all others are taken relative to. Where both have a
+	// monotonic part, a step of the wall clock has no effect on the difference.
+	base time.Time
+	// start is base as the wall clock showed it.
+	start time.Time
+	// state is nil until the first response.
+	state atomic.Pointer[state]
+}
+
+type state struct {
+	estimate
+	// sent is when the latest request that was answered was sent.
+	sent time.Time
+}
+
+// New returns a clock that corrects the local one.
+func New(local clock.WithTicker) *Clock {
+	base := local.Now()
+	return &Clock{timers: local, base: base, start: base.Round(0)}
+}
+
+// Local returns the clock that is corrected.
+func (c *Clock) Local() clock.WithTicker { return c.timers }
+
+// Now returns the time of the API server as far as it is known. It has no monotonic
+// part.
+func (c *Clock) Now() time.Time {
+	sinceBase := c.timers.Now().Sub(c.base)
+	if state := c.state.Load(); state != nil {
+		sinceBase += state.correction
+	}
+	return c.start.Add(sinceBase)
+}
+
+// Since returns the time between t, which is a time of this clock, and now.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// Observe takes account of a response. Sent and received are what the local clock,
+// see [Clock.Local], showed not after the request was sent and not before the header
+// of its response was received; date is the time in that header, in whole seconds.
+// A response that took long says little and does no harm.
+func (c *Clock) Observe(sent, received, date time.Time) {
+	if received.Before(sent) {
+		return // The clock was stepped in between.
+	}
+	seen := observation{sent: sent.Sub(c.base), received: received.Sub(c.base), date: date.Sub(c.start)}
+	for {
+		known := c.state.Load()
+		if c.state.CompareAndSwap(known, known.with(seen, sent, received)) {
+			return
+		}
+	}
+}
+
+// IsFresh reports whether a request was answered that was sent within the last
+// [FreshFor]. A local clock that was stepped since then by more than that, or whose
+// machine was suspended, is not fresh. Whoever is about to take a lock from
+// somebody, or to extend one, makes a request first if the clock is not fresh, and
+// judges by the time after its response.
+func (c *Clock) IsFresh() bool {
+	state := c.state.Load()
+	return state != nil && state.isFresh(c.timers.Now())
+}
+
+// MaxAhead returns how far [Clock.Now] may be ahead of the API server's clock, by what
+// is known of that: up to a second after the first response, milliseconds after many.
+// Whoever takes a lock from somebody waits for as long beyond its expiry.
+func (c *Clock) MaxAhead() time.Duration {
+	state := c.state.Load()
+	if state == nil {
+		return 0
+	}
+	return max(0, state.correction-state.aged(c.timers.Now().Sub(c.base)).low)
+}
+
+// MaxAhead returns how far the clock may be ahead of the API server's, as far as it is
+// one that can tell.
+func MaxAhead(c clock.PassiveClock) time.Duration {
+	checked, ok := c.(interface{ MaxAhead() time.Duration })
+	if !ok {
+		return 0
+	}
+	return checked.MaxAhead()
+}
+
+// Timers returns the clock to measure durations by, which is the local one of a
+// [Clock] and c itself otherwise: a correction is not time that has passed.
+func Timers(c clock.WithTicker) clock.WithTicker {
+	if corrected, ok := c.(*Clock); ok {
+		return corrected.Local()
+	}
+	return c
+}
+
+// IsFresh reports whether the clock can be judged by as it is: it is fresh, or it
+// is none that could tell.
+func IsFresh(c clock.PassiveClock) bool {
+	checked, ok := c.(interface{ IsFresh() bool })
+	return !ok || checked.IsFresh()
+}
+
+// with returns the state after one more observation; s may be nil.
+func (s *state) with(seen observation, sent, received time.Time) *state {
+	if s == nil {
+		s = &state{estimate: estimate{offset: seen.offset(), at: seen.received}}
+	}
+	// A slow response does not make the clock older. If it seems to have been received
+	// before the latest request was sent, the clock was stepped back.
+	if sent.Before(s.sent) && !s.sent.After(received) {
+		sent = s.sent
+	}
+	return &state{estimate: s.estimate.with(seen), sent: sent}
+}
+
+// isFresh counts from when the request was sent, since the clock may have been
+// stepped before its response was received.
+func (s *state) isFresh(now time.Time) bool {
+	elapsed := now.Sub(s.sent)
+	// The monotonic clock stands still while the machine is suspended; the wall clock
+	// is set afterwards.
+	byWall := now.Round(0).Sub(s.sent.Round(0))
+	return 0 <= elapsed && elapsed <= FreshFor && (byWall-elapsed).Abs() <= maxStep
+}

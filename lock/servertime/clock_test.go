@@ -1,0 +1,246 @@
+package servertime_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"forrst.dev/lock-operator/lock/servertime"
+)
+
+var (
+	_ clock.WithTicker = (*servertime.Clock)(nil)
+
+	noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+)
+
+// answer has the clock observe a response that took no time from a server whose clock
+// shows now.
+func answer(c *servertime.Clock, now time.Time) {
+	at := c.Local().Now()
+	c.Observe(at, at, now.Truncate(time.Second))
+}
+
+// checkTime checks that the clock is within a second of now.
+func checkTime(t *testing.T, c *servertime.Clock, now time.Time) {
+	t.Helper()
+	if got := c.Now(); got.Sub(now).Abs() > time.Second {
+		t.Errorf("the clock shows %s at %s", got, now)
+	}
+}
+
+func TestNowIsTheLocalTimeBeforeTheFirstResponse(t *testing.T) {
+	local := clocktesting.NewFakeClock(noon)
+	c := servertime.New(local)
+	local.Step(time.Minute)
+	if got := c.Now(); !got.Equal(noon.Add(time.Minute)) {
+		t.Errorf("got %s", got)
+	}
+	if c.IsFresh() {
+		t.Error("a clock that was never compared is fresh")
+	}
+}
+
+func TestNowLeavesALocalTimeThatMayBeRight(t *testing.T) {
+	local := clocktesting.NewFakeClock(noon.Add(123456789))
+	c := servertime.New(local)
+	for range 10 {
+		answer(c, local.Now().Add(20*time.Millisecond))
+		local.Step(1300 * time.Millisecond)
+	}
+	if off := c.Now().Sub(local.Now()); off != 0 {
+		t.Errorf("corrected by %s", off)
+	}
+}
+
+func TestNowCorrectsALocalTimeThatIsWrong(t *testing.T) {
+	for _, offset := range []time.Duration{-time.Hour, -2 * time.Second, 2 * time.Second, time.Hour, 20 * 365 * 24 * time.Hour} {
+		local := clocktesting.NewFakeClock(noon)
+		c := servertime.New(local)
+		answer(c, noon.Add(offset))
+		checkTime(t, c, noon.Add(offset))
+		local.Step(time.Minute)
+		checkTime(t, c, noon.Add(offset+time.Minute))
+		if since := c.Since(noon.Add(offset)); (since - time.Minute).Abs() > time.Second {
+			t.Errorf("a minute has lasted %s", since)
+		}
+	}
+}
+
+func TestStepOfTheLocalClock(t *testing.T) {
+	for _, step := range []time.Duration{-time.Hour, -11 * time.Second, 11 * time.Second, time.Hour} {
+		local := clocktesting.NewFakeClock(noon)
+		c := servertime.New(local)
+		answer(c, noon)
+		if !c.IsFresh() {
+			t.Error("not fresh after a response")
+		}
+		local.Step(step)
+		if c.IsFresh() {
+			t.Errorf("fresh after a step of %s", step)
+		}
+		answer(c, noon)
+		checkTime(t, c, noon)
+		if !c.IsFresh() {
+			t.Errorf("not fresh after a step of %s and a response", step)
+		}
+	}
+}
+
+func TestStepDuringARequest(t *testing.T) {
+	for _, step := range []time.Duration{-time.Hour, time.Hour} {
+		local := clocktesting.NewFakeClock(noon)
+		c := servertime.New(local)
+		answer(c, noon)
+		sent := local.Now()
+		local.Step(step)
+		c.Observe(sent, local.Now(), noon)
+		if got := c.Now(); !got.Equal(local.Now()) {
+			t.Errorf("corrected by %s, though the response may be from before the step", got.Sub(local.Now()))
+		}
+		if c.IsFresh() {
+			t.Errorf("a request during which the clock was stepped by %s makes it fresh", step)
+		}
+		answer(c, noon)
+		checkTime(t, c, noon)
+	}
+}
+
+func TestFreshFor(t *testing.T) {
+	local := clocktesting.NewFakeClock(noon)
+	c := servertime.New(local)
+	answer(c, noon)
+	local.Step(servertime.FreshFor)
+	if !c.IsFresh() {
+		t.Error("not fresh for as long as promised")
+	}
+	local.Step(1)
+	if c.IsFresh() {
+		t.Error("fresh for longer than promised")
+	}
+}
+
+func TestSlowResponseKeepsTheClockFresh(t *testing.T) {
+	local := clocktesting.NewFakeClock(noon)
+	c := servertime.New(local)
+	slow := local.Now()
+	local.Step(servertime.FreshFor)
+	answer(c, local.Now())
+	local.Step(time.Second)
+	c.Observe(slow, local.Now(), noon)
+	if !c.IsFresh() {
+		t.Error("a response to an older request made the clock older")
+	}
+}
+
+func TestSuspendedMachine(t *testing.T) {
+	local := &readings{now: time.Now()}
+	c := servertime.New(local)
+	answer(c, local.now)
+	before := local.now
+	local.now = monotonicBehind(local.now, time.Hour)
+	if got := local.now.Sub(before); got != 0 {
+		t.Fatalf("the monotonic clock went on by %s", got)
+	}
+	if c.IsFresh() {
+		t.Error("fresh after an hour that the monotonic clock has not seen")
+	}
+	answer(c, before.Add(time.Hour))
+	checkTime(t, c, before.Add(time.Hour))
+	if !c.IsFresh() {
+		t.Error("not fresh after a response")
+	}
+}
+
+func TestStepOfTheWallClockHasNoEffect(t *testing.T) {
+	local := &readings{now: time.Now()}
+	c := servertime.New(local)
+	answer(c, local.now)
+	before := c.Now()
+	local.now = monotonicBehind(local.now, -time.Hour)
+	if got := c.Now(); !got.Equal(before) {
+		t.Errorf("the time went from %s to %s", before, got)
+	}
+	if c.IsFresh() {
+		t.Error("a step of the wall clock was not noticed")
+	}
+}
+
+func TestIsFreshOfAnyClock(t *testing.T) {
+	local := clocktesting.NewFakeClock(noon)
+	checked := servertime.New(local)
+	if !servertime.IsFresh(local) || servertime.IsFresh(checked) {
+		t.Error("only a clock that checks itself can be stale")
+	}
+	answer(checked, noon)
+	if !servertime.IsFresh(checked) {
+		t.Error("not fresh after a response")
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	c := servertime.New(clock.RealClock{})
+	var users sync.WaitGroup
+	for range 8 {
+		users.Go(func() {
+			for range 1000 {
+				answer(c, time.Now().Add(-time.Hour))
+				checkTime(t, c, time.Now().Add(-time.Hour))
+				if !c.IsFresh() {
+					t.Error("not fresh after a response")
+				}
+			}
+		})
+	}
+	users.Wait()
+}
+
+func BenchmarkNow(b *testing.B) {
+	c := servertime.New(clock.RealClock{})
+	answer(c, time.Now().Add(-time.Hour))
+	b.Run("corrected", func(b *testing.B) {
+		for b.Loop() {
+			c.Now()
+		}
+	})
+	b.Run("local", func(b *testing.B) {
+		for b.Loop() {
+			c.Local().Now()
+		}
+	})
+	b.Run("is fresh", func(b *testing.B) {
+		for b.Loop() {
+			c.IsFresh()
+		}
+	})
+	b.Run("observe", func(b *testing.B) {
+		for b.Loop() {
+			answer(c, time.Now().Add(-time.Hour))
+		}
+	})
+}
+
+// readings is a clock that shows what it is told.
+type readings struct {
+	clock.RealClock
+	now time.Time
+}
+
+func (r *readings) Now() time.Time { return r.now }
+
+// monotonicBehind returns what a clock shows when its wall clock has moved on and its
+// monotonic clock has not. Package time has no other way to make such a reading.
+func monotonicBehind(reading time.Time, by time.Duration) time.Time {
+	type insides struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	}
+	reading = reading.Add(by)
+	(*insides)(unsafe.Pointer(&reading)).ext -= int64(by) //nolint:gosec // the fields are checked by what the tests make of them
+	return reading
+}
