@@ -18,34 +18,45 @@ import (
 // quicker. Each loss means that the lock was held at that moment.
 const maxLostRaces = 10
 
-// Acquire takes a lock in the namespace and does not wait for its holder. It
-// returns the lock as stored, with everything stamped.
+// Acquire takes a lock in the namespace, waiting for its holder as long as the request
+// says. It returns the lock as stored, with everything stamped.
+//
+// Callers that wait are served first in, first out; those of other engines compete. A
+// caller that does not wait tries with one write, whoever waits: only etcd knows
+// whether the lock is free.
 //
 // If ctx ends first, the lock is not held on behalf of the caller, even if its
 // creation was already under way: Acquire returns the error of ctx, and a grant
-// that comes in later is released.
+// that comes in later is released or goes to the next in the queue.
 //
-// The error matches [ErrHeld], [ErrInvalid], [ErrUnavailable], or, if the lock expired
-// before Acquire could return it, [ErrExpired].
-func (e *Engine) Acquire(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error) {
+// The error matches [ErrHeld], [ErrTimeout], [ErrInvalid], [ErrUnavailable], or, if the
+// lock expired before Acquire could return it, [ErrExpired].
+func (e *Engine) Acquire(ctx context.Context, namespace string, request Request) (*v1alpha1.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if request.Owner == "" {
 		request.Owner = NewOwner()
 	}
+	if e.isAdmitted {
+		request.Holder = stampedLater
+	}
 	// What cannot be granted is refused before anything is sent.
-	if _, err := rules.Grant(namespace, request, e.limits, e.clock.Now()); err != nil {
+	if err := request.validate(namespace, e.limits, e.clock.Now()); err != nil {
 		return nil, err
 	}
 	if !e.begin() {
-		return nil, fmt.Errorf("acquire %s: the engine has stopped: %w", request.FullKey(), ErrUnavailable)
+		return nil, stoppedError(request)
 	}
+	if request.Wait > 0 {
+		defer e.calls.Done()
+		return e.acquireOrWait(ctx, namespace, request)
+	}
+	return e.acquireNow(ctx, namespace, request.Acquisition)
+}
 
-	type outcome struct {
-		lock *v1alpha1.Lock
-		err  error
-	}
+// acquireNow makes one attempt and takes over the count of [Engine.begin].
+func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error) {
 	// Unbuffered, so that a grant is either handed to the caller or ended, never both.
 	handover := make(chan outcome)
 	go func() {
@@ -80,35 +91,38 @@ type acquisition struct {
 	objects   Objects
 	namespace string
 	request   rules.Acquisition
+	// current is what was last seen under the name, or nil.
+	current *v1alpha1.Lock
 	// unanswered are the grants of writes that may have happened.
 	unanswered []grant
 }
 
+// run tries until the lock is acquired or seen to be held by somebody else.
 func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
-	var current *v1alpha1.Lock
 	backoff := newBackoff()
-	for lost := 0; lost < maxLostRaces; {
-		next, err := a.next(current)
+	for range maxLostRaces {
+		next, err := a.next(ctx)
 		if err != nil {
 			a.abandon()
 			return nil, err
 		}
 		stored, err := a.write(ctx, next)
 		switch {
+		case err == nil && a.engine.isMisstamped(stored):
+			a.current, err = nil, a.takeBack(ctx, stored)
 		case err == nil:
 			return a.granted(stored)
 		case isLostRace(err):
-			lost++
-			current, err = get(ctx, a.objects, next.Name)
+			a.current, err = a.judgeAgain(ctx, next.Name)
 		case !isAnswered(err):
 			a.remember(next)
-			current, err = a.settle(ctx, next.Name, &backoff, err)
+			a.current, err = a.settle(ctx, next.Name, &backoff, err)
 		}
 		if err != nil {
 			return nil, a.fail(err)
 		}
-		if a.isOurs(current) {
-			return a.granted(current)
+		if a.isOurs(a.current) {
+			return a.granted(a.current)
 		}
 	}
 	a.abandon()
@@ -116,15 +130,38 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 }
 
 // next returns the object to write, given what stands under the name.
-func (a *acquisition) next(current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
-	if current == nil {
-		return rules.Grant(a.namespace, a.request, a.engine.limits, a.engine.stamp())
+func (a *acquisition) next(ctx context.Context) (*v1alpha1.Lock, error) {
+	next, err := a.transition(ctx)
+	if err == nil {
+		a.engine.prepare(next, "")
+	}
+	return next, err
+}
+
+func (a *acquisition) transition(ctx context.Context) (*v1alpha1.Lock, error) {
+	engine := a.engine
+	if a.current == nil {
+		return rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(engine.clock.Now()))
+	}
+	now, err := engine.checkedNow(ctx, a.objects, a.current.Name)
+	if err != nil {
+		return nil, engine.requestError(a.operation(), err)
 	}
 	// A stamp may be ahead of the clock, which must not make the lock expire earlier.
-	if err := rules.Reclaim(current, a.engine.clock.Now(), a.engine.allowance); err != nil {
+	if err := rules.Reclaim(a.current, now, engine.graceNow()); err != nil {
 		return nil, err
 	}
-	return rules.TakeOver(current, a.request, a.engine.limits, a.engine.stamp(), a.engine.allowance)
+	return rules.TakeOver(a.current, a.request, engine.limits, engine.stamp(now), engine.graceNow())
+}
+
+// judgeAgain reads what has won a race. If it is what was there before, the API server
+// judges otherwise than this engine, and there is no use in repeating it.
+func (a *acquisition) judgeAgain(ctx context.Context, name string) (*v1alpha1.Lock, error) {
+	current, err := get(ctx, a.objects, name)
+	if err == nil && current != nil && a.current != nil && current.ResourceVersion == a.current.ResourceVersion {
+		return nil, rules.HeldBy(current)
+	}
+	return current, err
 }
 
 func (a *acquisition) write(ctx context.Context, next *v1alpha1.Lock) (*v1alpha1.Lock, error) {
@@ -137,6 +174,20 @@ func (a *acquisition) write(ctx context.Context, next *v1alpha1.Lock) (*v1alpha1
 		err = apierrors.NewConflict(v1alpha1.Resource("locks"), next.Name, err)
 	}
 	return lock, err
+}
+
+// takeBack ends a grant that the caller is not to have. If it cannot be told that it
+// ended, it is looked after: its expireTime may be far away.
+func (a *acquisition) takeBack(ctx context.Context, stored *v1alpha1.Lock) error {
+	err := deleteExactly(ctx, a.objects, stored.Name, stored.UID, stored.ResourceVersion)
+	if err == nil || apierrors.IsNotFound(err) {
+		return nil
+	}
+	a.engine.orphans.add(grantOf(stored))
+	if apierrors.IsConflict(err) {
+		return nil // The next try finds what has become of it.
+	}
+	return err
 }
 
 // settle finds out what became of a write that failed with unanswered. If it did not
@@ -160,11 +211,15 @@ func (a *acquisition) granted(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	if !rules.Expired(lock, a.engine.clock.Now()) {
 		return lock, nil
 	}
-	return nil, fmt.Errorf("acquire %s in namespace %s: the answer took longer than the ttl: %w", a.request.FullKey(), a.namespace, ErrExpired)
+	return nil, expiredError(a.operation())
+}
+
+func expiredError(operation string) error {
+	return fmt.Errorf("%s: the answer took longer than the ttl: %w", operation, ErrExpired)
 }
 
 func (a *acquisition) remember(next *v1alpha1.Lock) {
-	unanswered := grantOf(next)
+	unanswered := a.engine.sentGrant(next)
 	unanswered.isUnanswered = true
 	a.unanswered = append(a.unanswered, unanswered)
 }
@@ -182,15 +237,24 @@ func (a *acquisition) abandon() {
 	}
 }
 
+func (a *acquisition) operation() string { return acquireOperation(a.request.FullKey(), a.namespace) }
+
+func acquireOperation(key v1alpha1.FullKey, namespace string) string {
+	return fmt.Sprintf("acquire %s in namespace %s", key, namespace)
+}
+
 func (a *acquisition) fail(err error) error {
 	a.abandon()
-	operation := fmt.Sprintf("acquire %s in namespace %s", a.request.FullKey(), a.namespace)
+	operation := a.operation()
+	if errors.Is(err, ErrHeld) {
+		return err
+	}
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsNotFound(err) {
 		if details := status.ErrStatus.Details; details != nil && details.Kind == "namespaces" {
 			return fmt.Errorf("%s: %w: the namespace does not exist", operation, ErrInvalid)
 		}
 	}
-	return requestError(operation, err)
+	return a.engine.requestError(operation, err)
 }
 
 // isLostRace reports whether a conditional write failed because the object is no

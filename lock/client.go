@@ -3,73 +3,139 @@ package lock
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/gentype"
-	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// Objects are the requests that the [Engine] makes in one namespace.
-type Objects interface {
-	Create(ctx context.Context, lock *v1alpha1.Lock, options metav1.CreateOptions) (*v1alpha1.Lock, error)
-	Update(ctx context.Context, lock *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error)
-	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
-	Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error)
-}
-
-// Client makes requests for Locks to the API server. It needs no discovery and
-// keeps no cache, so that every call is exactly one request. Safe for concurrent
-// use.
+// Client acquires locks in one namespace. Safe for concurrent use.
 type Client struct {
-	rest  rest.Interface
-	codec runtime.ParameterCodec
+	backend   Backend
+	namespace string
+	defaults  settings
 }
 
-// NewClient returns a client with the identity and address of config. The limits
-// on the rate of requests in config are not applied: a lock that waits in its own
-// client is a lock that is late, and the API server has priority and fairness.
-func NewClient(config *rest.Config, httpClient *http.Client) (*Client, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register the Lock type: %w", err)
+// NewClient returns a client for the locks of a namespace. Options set the defaults
+// of its calls.
+func NewClient(backend Backend, namespace string, options ...Option) *Client {
+	defaults := settings{request: Request{Wait: WaitForever}, isRenewed: true}
+	for _, option := range options {
+		option(&defaults)
 	}
-	config = rest.CopyConfig(config)
-	config.APIPath = "/apis"
-	config.GroupVersion = &v1alpha1.GroupVersion
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.QPS = -1
-	restClient, err := rest.RESTClientForConfigAndClient(config, httpClient)
+	return &Client{backend: backend, namespace: namespace, defaults: defaults}
+}
+
+// Namespace returns the namespace that the client acquires locks in.
+func (c *Client) Namespace() string { return c.namespace }
+
+// Acquire takes the lock of the key, waits for its holder if there is one, and keeps
+// it renewed until [Held.Release]. The end of ctx ends the wait, and [Held.Context],
+// but never the lock.
+//
+// If it fails, the lock is not held on behalf of the caller. The error matches
+//
+//   - [ErrDoubleLock] if ctx descends from the context of a Held of this key,
+//   - [ErrTimeout] if [WithWait] was given and somebody held the lock that long; it
+//     comes with a [*HeldError] that says who, and until when,
+//   - [ErrInvalid], and for the key [ErrInvalidKey], if the request cannot be granted,
+//   - [ErrUnavailable] if the service could not be asked,
+//   - [ErrNotHeld] if the lock ended between the grant and the return,
+//   - the error of ctx if that ended first.
+func (c *Client) Acquire(ctx context.Context, key string, options ...Option) (*Held, error) {
+	return c.acquire(ctx, c.settings(key, options))
+}
+
+// TryAcquire is [Client.Acquire] without waiting: if somebody holds the lock, the error
+// matches [ErrHeld] and is, or wraps, a [*HeldError]. Given [WithRetry], it asks
+// again, which is neither fair nor free; to queue for a lock, use Acquire.
+func (c *Client) TryAcquire(ctx context.Context, key string, options ...Option) (*Held, error) {
+	settings := c.settings(key, options)
+	settings.request.Wait = 0
+	return c.acquire(ctx, settings)
+}
+
+// settings returns what a call goes by.
+func (c *Client) settings(key string, options []Option) settings {
+	settings := c.defaults
+	for _, option := range options {
+		option(&settings)
+	}
+	settings.request.Key = key
+	if settings.request.TTL == 0 {
+		settings.request.TTL = DefaultTTL
+	}
+	if settings.clock == nil {
+		settings.clock = clock.RealClock{}
+	}
+	return settings
+}
+
+func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) {
+	key := settings.request.FullKey()
+	if c.isHeldBy(ctx, key) {
+		return nil, fmt.Errorf("%w: %s in namespace %s is held in this context already", ErrDoubleLock, key, c.namespace)
+	}
+	lock, sent, err := c.request(ctx, settings)
 	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", v1alpha1.GroupVersion, err)
+		return nil, err
 	}
-	return &Client{rest: once{restClient}, codec: runtime.NewParameterCodec(scheme)}, nil
+	held, err := c.hold(ctx, settings, lock, sent)
+	if err != nil {
+		// The caller is about to be told that it holds nothing.
+		_ = c.release(ctx, key, lock.Spec.Owner)
+		return nil, fmt.Errorf("acquire %s in namespace %s: %w", key, c.namespace, err)
+	}
+	return held, nil
 }
 
-// once keeps client-go from repeating requests by itself. A write that is repeated
-// after an answer such as 503 with Retry-After meets its own earlier success, and
-// the engine would take that for somebody else's.
-type once struct{ rest.Interface }
+// request asks for the lock, again where the settings say so, and returns it together
+// with the time just before the successful request was sent.
+func (c *Client) request(ctx context.Context, settings settings) (granted *v1alpha1.Lock, sent time.Time, err error) {
+	began := settings.clock.Now()
+	attempt := func(ctx context.Context) error {
+		sent = settings.clock.Now()
+		request := settings.request
+		if request.Wait != WaitForever {
+			request.Wait = max(0, request.Wait-sent.Sub(began))
+		}
+		granted, err = c.backend.Acquire(ctx, c.namespace, request)
+		return err
+	}
+	if settings.retry == nil {
+		return granted, sent, attempt(ctx)
+	}
+	retries := retries{RetryPolicy: settings.retry.withDefaults(), clock: settings.clock, isWaiting: settings.request.Wait > 0}
+	err = retries.run(ctx, attempt)
+	return granted, sent, err
+}
 
-// Post implements [rest.Interface].
-func (o once) Post() *rest.Request { return o.Interface.Post().MaxRetries(0) }
+// hold returns the lock with a deadline that leaves the caller time to work.
+func (c *Client) hold(ctx context.Context, settings settings, lock *v1alpha1.Lock, sent time.Time) (*Held, error) {
+	held, err := newHeld(ctx, c, settings, lock, sent)
+	if err != nil {
+		return nil, err
+	}
+	// The grant may have come long after the request, and how long ago is not known:
+	// the clock that stamped it is another one.
+	if now := settings.clock.Now(); now.Sub(sent) > held.ttl/3 {
+		held.prolong(now, held.ttl) // only until the renewal, and nobody has seen it
+		if err := held.renewWithin(ctx, held.ttl); err != nil {
+			held.end(err)
+			return nil, err
+		}
+	}
+	held.start()
+	return held, nil
+}
 
-// Put implements [rest.Interface].
-func (o once) Put() *rest.Request { return o.Interface.Put().MaxRetries(0) }
+// releaseTimeout bounds a release: the service has given up by then.
+const releaseTimeout = 2 * DefaultOperationTimeout
 
-// Delete implements [rest.Interface].
-func (o once) Delete() *rest.Request { return o.Interface.Delete().MaxRetries(0) }
-
-// Get implements [rest.Interface].
-func (o once) Get() *rest.Request { return o.Interface.Get().MaxRetries(0) }
-
-// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;create;update;delete
-
-// Locks returns the requests in a namespace.
-func (c *Client) Locks(namespace string) Objects {
-	return gentype.NewClient("locks", c.rest, c.codec, namespace, func() *v1alpha1.Lock { return &v1alpha1.Lock{} })
+// release ends the lock even if the caller was cancelled.
+func (c *Client) release(ctx context.Context, key v1alpha1.FullKey, owner string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	return c.backend.Release(ctx, c.namespace, key, owner)
 }

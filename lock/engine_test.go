@@ -33,7 +33,20 @@ func start(t *testing.T, etcd *etcd) *lock.Engine {
 // what ends it and waits until it has ended.
 func startStoppable(t *testing.T, etcd *etcd) (running *lock.Engine, stop func()) {
 	t.Helper()
-	engine, err := lock.NewEngine(lock.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second})
+	return run(t, lock.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second})
+}
+
+// startWith is start with other options.
+func startWith(t *testing.T, options lock.Options) *lock.Engine {
+	t.Helper()
+	engine, stop := run(t, options)
+	t.Cleanup(stop)
+	return engine
+}
+
+func run(t *testing.T, options lock.Options) (running *lock.Engine, stop func()) {
+	t.Helper()
+	engine, err := lock.NewEngine(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +61,8 @@ func startStoppable(t *testing.T, etcd *etcd) (running *lock.Engine, stop func()
 	}
 }
 
-func by(owner string) rules.Acquisition {
-	return rules.Acquisition{Key: "billing:report", Owner: owner, TTL: 30 * time.Second, Holder: "alice"}
+func by(owner string) lock.Request {
+	return lock.Request{Acquisition: rules.Acquisition{Key: "billing:report", Owner: owner, TTL: 30 * time.Second, Holder: "alice"}}
 }
 
 func TestAcquireAndReleaseAreTwoWritesAndNoRead(t *testing.T) {
@@ -159,7 +172,7 @@ func TestReleaseAfterTheObjectWasEdited(t *testing.T) {
 		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
 			t.Fatal(err)
 		}
-		etcd.touch(name)
+		etcd.touch()
 		if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
 			t.Fatal(err)
 		}
@@ -213,13 +226,13 @@ func TestForceRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
-		if err := engine.ForceRelease(t.Context(), "default", key); !errors.Is(err, lock.ErrNotHeld) {
+		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("of nothing: got %v, want ErrNotHeld", err)
 		}
 		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
 			t.Fatal(err)
 		}
-		if err := engine.ForceRelease(t.Context(), "default", key); err != nil {
+		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
 			t.Fatal(err)
 		}
 		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrNotHeld) {
@@ -243,10 +256,18 @@ func TestGrantsForgetWhatHasExpired(t *testing.T) {
 	// A clock that stands still keeps every grant alive; one step lets all expire.
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 	etcd := newEtcd()
-	engine, err := lock.NewEngine(lock.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), Clock: clock})
+	engine, err := lock.NewEngine(lock.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() {
+		// An engine that ends has no goroutine left.
+		cancel()
+		if err := engine.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
 	request := by("a")
 	for index := range 5000 {
 		request.Key = time.Duration(index).String()

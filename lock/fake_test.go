@@ -11,9 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 var (
@@ -34,6 +37,34 @@ type etcd struct {
 	lastSent *v1alpha1.Lock
 
 	faults faults
+	// handlers are told of every change; see AddEventHandler.
+	handlers []cache.ResourceEventHandler
+	isMute   bool
+}
+
+// AddEventHandler implements [lock.Informer]: it tells of changes at once, unless the
+// watch is down.
+func (e *etcd) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.handlers = append(e.handlers, handler)
+	return nil, nil //nolint:nilnil // nobody asks for the registration
+}
+
+// mute takes the watch down or up again. What happened meanwhile is not told.
+func (e *etcd) mute(isMute bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.isMute = isMute
+}
+
+func (e *etcd) tell(event func(cache.ResourceEventHandler)) {
+	if e.isMute {
+		return
+	}
+	for _, handler := range e.handlers {
+		event(handler)
+	}
 }
 
 // faults are injected around each request. A nil hook injects nothing.
@@ -83,7 +114,20 @@ func (e *etcd) store(object *v1alpha1.Lock) *v1alpha1.Lock {
 	object = object.DeepCopy()
 	object.ResourceVersion = strconv.Itoa(e.revision)
 	e.objects[object.Name] = object
+	e.tell(func(handler cache.ResourceEventHandler) { handler.OnUpdate(nil, object.DeepCopy()) })
 	return object.DeepCopy()
+}
+
+func (e *etcd) discard(name string) {
+	object := e.objects[name]
+	if object == nil {
+		return
+	}
+	delete(e.objects, name)
+	e.revision++
+	object = object.DeepCopy()
+	object.ResourceVersion = strconv.Itoa(e.revision)
+	e.tell(func(handler cache.ResourceEventHandler) { handler.OnDelete(object) })
 }
 
 func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.CreateOptions) (stored *v1alpha1.Lock, err error) {
@@ -126,7 +170,7 @@ func (e *etcd) Delete(ctx context.Context, name string, options metav1.DeleteOpt
 			*conditions.UID != current.UID || *conditions.ResourceVersion != current.ResourceVersion {
 			return apierrors.NewConflict(v1alpha1.Resource("locks"), name, errors.New("precondition failed"))
 		}
-		delete(e.objects, name)
+		e.discard(name)
 		return nil
 	})
 }
@@ -143,8 +187,21 @@ func (e *etcd) Get(ctx context.Context, name string, _ metav1.GetOptions) (found
 	return found, err
 }
 
+func (e *etcd) List(ctx context.Context, options metav1.ListOptions) (found *v1alpha1.LockList, err error) {
+	err = e.do(ctx, "list", func() error {
+		found = &v1alpha1.LockList{}
+		for _, object := range e.objects {
+			if options.FieldSelector == "" || options.FieldSelector == "spec.owner="+object.Spec.Owner {
+				found.Items = append(found.Items, *object.DeepCopy())
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
 // touch changes the object without changing the grant, as a label edit does.
-func (e *etcd) touch(name string) {
+func (e *etcd) touch() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	object := e.objects[name].DeepCopy()
@@ -173,7 +230,7 @@ func (e *etcd) sent() *v1alpha1.Lock {
 func (e *etcd) remove(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.objects, name)
+	e.discard(name)
 }
 
 // owner returns who holds what stands under the name, or "".
@@ -184,6 +241,16 @@ func (e *etcd) owner(name string) string {
 		return ""
 	}
 	return e.objects[name].Spec.Owner
+}
+
+// version returns the resourceVersion of what stands under the name, or "".
+func (e *etcd) version(name string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.objects[name] == nil {
+		return ""
+	}
+	return e.objects[name].ResourceVersion
 }
 
 // made returns and forgets the requests made so far.
@@ -218,4 +285,35 @@ func pass(d time.Duration) {
 // always returns a hook that fails every request.
 func always(err error) func(string) error {
 	return func(string) error { return err }
+}
+
+// answering dates its answers.
+type answering struct {
+	lock.Objects
+	local clock.PassiveClock
+	clock *servertime.Clock
+}
+
+// asked returns what is to be called when the answer is there.
+func (a answering) asked() func() {
+	sent := a.local.Now()
+	return func() { a.clock.Observe(sent, a.local.Now(), time.Now().Truncate(time.Second)) }
+}
+
+func (a answering) Create(ctx context.Context, object *v1alpha1.Lock, options metav1.CreateOptions) (*v1alpha1.Lock, error) {
+	answered := a.asked()
+	defer answered()
+	return a.Objects.Create(ctx, object, options)
+}
+
+func (a answering) Update(ctx context.Context, object *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error) {
+	answered := a.asked()
+	defer answered()
+	return a.Objects.Update(ctx, object, options)
+}
+
+func (a answering) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
+	answered := a.asked()
+	defer answered()
+	return a.Objects.Get(ctx, name, options)
 }

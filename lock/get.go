@@ -17,7 +17,7 @@ func (e *Engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey
 	defer cancel()
 	current, err := get(ctx, e.objects(namespace), key.ObjectName())
 	if err != nil {
-		return nil, requestError(fmt.Sprintf("get %s in namespace %s", key, namespace), err)
+		return nil, e.requestError(fmt.Sprintf("get %s in namespace %s", key, namespace), err)
 	}
 	if current == nil || rules.Expired(current, e.clock.Now()) {
 		return nil, ErrNotHeld

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -17,25 +18,59 @@ type grant struct {
 	expireTime      time.Time
 	uid             types.UID
 	resourceVersion string
+	// key, scope and function are as stored, since they are immutable.
+	key      string
+	scope    v1alpha1.Scope
+	function string
+	// acquisition is the id of what admission has stamped or is to stamp, or empty.
+	acquisition string
 	// isUnanswered says that it is not known whether the write happened; uid and
 	// resourceVersion are then those of what it was to replace, if anything.
 	isUnanswered bool
 }
 
 func grantOf(lock *v1alpha1.Lock) grant {
-	return grant{
-		name:            types.NamespacedName{Namespace: lock.Namespace, Name: lock.Name},
-		owner:           lock.Spec.Owner,
-		acquireTime:     lock.Spec.AcquireTime.Time,
-		expireTime:      lock.Spec.ExpireTime.Time,
+	spec := &lock.Spec
+	granted := grant{
+		name:            nameOf(lock),
+		owner:           spec.Owner,
 		uid:             lock.UID,
 		resourceVersion: lock.ResourceVersion,
+		key:             spec.Key,
+		scope:           spec.Scope,
+		function:        spec.Function,
+		acquisition:     lock.Annotations[v1alpha1.AcquisitionAnnotation],
 	}
+	if spec.AcquireTime != nil {
+		granted.acquireTime = spec.AcquireTime.Time
+	}
+	if spec.ExpireTime != nil {
+		granted.expireTime = spec.ExpireTime.Time
+	}
+	return granted
+}
+
+func nameOf(lock *v1alpha1.Lock) types.NamespacedName {
+	return types.NamespacedName{Namespace: lock.Namespace, Name: lock.Name}
 }
 
 // matches reports whether the object still records this grant.
 func (g grant) matches(lock *v1alpha1.Lock) bool {
+	if g.acquisition != "" {
+		return lock.Annotations[v1alpha1.AcquisitionAnnotation] == g.acquisition && lock.Spec.Owner == g.owner
+	}
 	return lock.Spec.Owner == g.owner && lock.Spec.AcquireTime != nil && lock.Spec.AcquireTime.Time.Equal(g.acquireTime)
+}
+
+// object returns what a write that replaces the grant has to know of the lock.
+func (g grant) object() *v1alpha1.Lock {
+	return &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: g.name.Namespace, Name: g.name.Name, UID: g.uid, ResourceVersion: g.resourceVersion},
+		Spec: v1alpha1.LockSpec{
+			Key: g.key, Scope: g.scope, Function: g.function, Owner: g.owner,
+			AcquireTime: new(v1alpha1.NewTimestamp(g.acquireTime)), ExpireTime: new(v1alpha1.NewTimestamp(g.expireTime)),
+		},
+	}
 }
 
 // grants remembers what this engine granted, so that a release needs no read. It
@@ -53,10 +88,15 @@ func newGrants() *grants {
 	return &grants{byName: map[types.NamespacedName]grant{}, sweepAt: minSweep}
 }
 
+// put remembers a grant, or its renewal, unless a later one is known: answers may
+// overtake each other.
 func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 	entry := grantOf(lock)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if known, ok := g.byName[entry.name]; ok && isNewer(known.resourceVersion, entry.resourceVersion) {
+		return
+	}
 	g.byName[entry.name] = entry
 	if len(g.byName) < g.sweepAt {
 		return
@@ -81,4 +121,12 @@ func (g *grants) take(name types.NamespacedName, owner string, now time.Time) (g
 	}
 	delete(g.byName, name)
 	return known, true
+}
+
+// find returns the grant under the name if it has this owner and has not expired.
+func (g *grants) find(name types.NamespacedName, owner string, now time.Time) (grant, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known, ok := g.byName[name]
+	return known, ok && known.owner == owner && known.expireTime.After(now)
 }

@@ -25,19 +25,20 @@ const (
 type orphans struct {
 	queue workqueue.TypedRateLimitingInterface[grant]
 	end   func(context.Context, grant) (found bool, err error)
-	clock clock.PassiveClock
-	log   logr.Logger
+	// clock tells when a grant expires; timers measures, and is never corrected.
+	clock, timers clock.PassiveClock
+	log           logr.Logger
 
 	mu sync.Mutex
 	// missed is when the API server first answered that a grant is not there.
 	missed map[grant]time.Time
 }
 
-func newOrphans(end func(context.Context, grant) (bool, error), clock clock.WithTicker, log logr.Logger) *orphans {
+func newOrphans(end func(context.Context, grant) (bool, error), now clock.PassiveClock, timers clock.WithTicker, log logr.Logger) *orphans {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[grant](50*time.Millisecond, 5*time.Second)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(backoff,
-		workqueue.TypedRateLimitingQueueConfig[grant]{Clock: clock})
-	return &orphans{queue: queue, end: end, clock: clock, log: log, missed: map[grant]time.Time{}}
+		workqueue.TypedRateLimitingQueueConfig[grant]{Clock: timers})
+	return &orphans{queue: queue, end: end, clock: now, timers: timers, log: log, missed: map[grant]time.Time{}}
 }
 
 func (o *orphans) add(orphan grant) { o.queue.Add(orphan) }
@@ -77,7 +78,7 @@ func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 func (o *orphans) sinceMissed(orphan grant) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := o.clock.Now()
+	now := o.timers.Now()
 	if _, ok := o.missed[orphan]; !ok {
 		o.missed[orphan] = now
 	}

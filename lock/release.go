@@ -13,8 +13,9 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Release ends the lock if it is held under the owner token. It is carried out
-// even if ctx ends meanwhile.
+// Release ends the lock if it is held under the owner token. If callers of this
+// engine wait for it, the first of them gets it in the same write. Release is carried
+// out even if ctx ends meanwhile.
 //
 // The error matches [ErrNotHeld], [ErrOwnerMismatch] or [ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
@@ -27,7 +28,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	known, isKnown := e.grants.take(name, owner, e.clock.Now())
 	var unanswered types.UID
 	if isKnown {
-		err := deleteExactly(ctx, objects, name.Name, known.uid, known.resourceVersion)
+		err := e.letGo(ctx, objects, known)
 		switch {
 		case err == nil:
 			return nil
@@ -37,7 +38,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 			unanswered = known.uid
 		case !apierrors.IsConflict(err):
 			e.orphans.add(known)
-			return requestError(operation, err)
+			return e.requestError(operation, err)
 		}
 	}
 	err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
@@ -50,17 +51,26 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	return err
 }
 
-// ForceRelease ends the lock whoever holds it. Whether the caller may is decided
-// before. It is carried out even if ctx ends meanwhile.
+// ForceRelease ends the lock whoever holds it, and logs the reason. Whether the
+// caller may is decided before. It is carried out even if ctx ends meanwhile.
 //
 // The error matches [ErrNotHeld] or [ErrUnavailable].
-func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey) error {
+func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
-	return e.end(ctx, operation, e.objects(namespace), key.ObjectName(), "", func(current *v1alpha1.Lock) error {
-		return rules.ForceRelease(current, e.clock.Now())
+	var holder string
+	err := e.end(ctx, operation, e.objects(namespace), key.ObjectName(), "", func(current *v1alpha1.Lock) error {
+		if err := rules.ForceRelease(current, e.clock.Now()); err != nil {
+			return err
+		}
+		holder = current.Spec.Holder
+		return nil
 	})
+	if err == nil {
+		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", holder, "reason", reason)
+	}
+	return err
 }
 
 // end deletes what stands under the name if allowed permits it, and judges again
@@ -77,7 +87,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		current, err := read(ctx, objects, name)
 		switch {
 		case err != nil:
-			return requestError(operation, err)
+			return e.requestError(operation, err)
 		case unanswered != "" && (current == nil || current.UID != unanswered):
 			return nil
 		}
@@ -92,7 +102,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		case !isAnswered(err):
 			unanswered = current.UID
 		default:
-			return requestError(operation, err)
+			return e.requestError(operation, err)
 		}
 		if !e.pause(ctx, &backoff) {
 			return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)

@@ -74,9 +74,14 @@ func (e *Engine) pause(ctx context.Context, backoff *wait.Backoff) bool {
 }
 
 // requestError tells the caller of an operation what a failed request means.
-func requestError(operation string, err error) error {
+func (e *Engine) requestError(operation string, err error) error {
 	switch {
 	case !isAnswered(err), neverSent(err), apierrors.IsTooManyRequests(err):
+		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
+	case !e.isAdmitted && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
+		// Not the caller's fault: an API server that has just started refuses the
+		// operator until it has read the roles.
+		e.log.Error(err, "The API server refuses what the roles of the operator should allow", "operation", operation)
 		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
 	case apierrors.IsInvalid(err):
 		return fmt.Errorf("%s: %w: %w", operation, ErrInvalid, err)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 func TestAcquireWhoseAnswerIsLost(t *testing.T) {
@@ -141,16 +142,20 @@ func TestThrottledRequestIsUnavailable(t *testing.T) {
 	})
 }
 
-func TestForbiddenRequestIsNotUnavailable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		etcd.inject(faults{before: once("create", apierrors.NewForbidden(schema.GroupResource{Resource: "locks"}, name, errors.New("no right")))})
-		engine := start(t, etcd)
-		_, err := engine.Acquire(t.Context(), "default", by("a"))
-		if err == nil || errors.Is(err, lock.ErrUnavailable) || !apierrors.IsForbidden(err) {
-			t.Errorf("got %v, want the refusal of the API server", err)
-		}
-	})
+// Callers of the operator cannot do anything about its roles; a program with an
+// identity of its own can.
+func TestForbiddenRequest(t *testing.T) {
+	for isAdmitted, wantUnavailable := range map[bool]bool{false: true, true: false} {
+		synctest.Test(t, func(t *testing.T) {
+			etcd := newEtcd()
+			etcd.inject(faults{before: once("create", apierrors.NewForbidden(schema.GroupResource{Resource: "locks"}, name, errors.New("no right")))})
+			engine := startWith(t, lock.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted})
+			_, err := engine.Acquire(t.Context(), "default", by("a"))
+			if errors.Is(err, lock.ErrUnavailable) != wantUnavailable || !apierrors.IsForbidden(err) {
+				t.Errorf("admitted %v: got %v, want the refusal of the API server, unavailable %v", isAdmitted, err, wantUnavailable)
+			}
+		})
+	}
 }
 
 func TestReleaseWhoseAnswerIsLost(t *testing.T) {

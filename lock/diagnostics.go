@@ -1,0 +1,133 @@
+package lock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Info tells about a held lock, for people and monitoring. It is out of date when it
+// arrives: never decide by it whether to write. For that there are [Held] and its
+// fencing token.
+type Info struct {
+	// Key is the [Fingerprint] of the full key, or, with [WithRaw], the full key.
+	Key string
+	// Owner is the [Fingerprint] of the owner token, or, with [WithRaw], the token. Empty
+	// if the backend does not tell it.
+	Owner string
+	// Holder is the authenticated identity that acquired the lock.
+	Holder string
+	// Reason is what the holder says the lock is for. It may be empty.
+	Reason string
+	// FencingToken is the number of the grant; zero if it is not known.
+	FencingToken int64
+	// TTL is how long the lock lives after each renewal.
+	TTL time.Duration
+	// AcquireTime, RenewTime and ExpireTime are on the clock of the service.
+	AcquireTime, RenewTime, ExpireTime time.Time
+}
+
+// Fingerprint returns the first 96 bits of the SHA-256 of a key or owner token in hex.
+// It is the same whenever the text is, so it can stand for it in logs. It does not
+// hide a text that can be guessed.
+func Fingerprint(text string) string {
+	if text == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:12])
+}
+
+// Get tells who holds the lock of the key. The error matches [ErrNotHeld] if nobody
+// does, or [ErrUnavailable].
+func (c *Client) Get(ctx context.Context, key string, options ...Option) (Info, error) {
+	settings := c.settings(key, options)
+	lock, err := c.backend.Get(ctx, c.namespace, settings.request.FullKey())
+	if err != nil {
+		return Info{}, err
+	}
+	return settings.info(lock), nil
+}
+
+// List tells about the held locks of the namespace, ordered by the names of their
+// objects; with [WithOwner] about those of the owner token.
+func (c *Client) List(ctx context.Context, options ...Option) ([]Info, error) {
+	settings := c.settings("", options)
+	locks, err := c.backend.List(ctx, c.namespace, Filter{Owner: settings.request.Owner})
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]Info, 0, len(locks))
+	for index := range locks {
+		infos = append(infos, settings.info(&locks[index]))
+	}
+	return infos, nil
+}
+
+// Owns reports whether the lock of the key is held under the owner token. It is for
+// looking, as [Client.Get] is, not for guarding.
+func (c *Client) Owns(ctx context.Context, key, owner string, options ...Option) (bool, error) {
+	settings := c.settings(key, options)
+	return c.owns(ctx, settings.request.FullKey(), owner)
+}
+
+// Owns asks the service whether the lock is held under the owner token of this Held.
+// It is for looking, not for guarding: [Held.Err] costs no request, and the fencing
+// token guards.
+func (h *Held) Owns(ctx context.Context) (bool, error) {
+	return h.client.owns(ctx, h.key, h.owner)
+}
+
+func (c *Client) owns(ctx context.Context, key v1alpha1.FullKey, owner string) (bool, error) {
+	lock, err := c.backend.Get(ctx, c.namespace, key)
+	if errors.Is(err, ErrNotHeld) {
+		return false, nil
+	}
+	return err == nil && lock.Spec.Owner == owner, err
+}
+
+// ForceRelease ends the lock of the key whoever holds it. The holder may not know
+// yet, and go on until it does. The reason is recorded and must not be blank. The
+// error matches [ErrNotHeld], [ErrInvalid] or [ErrUnavailable].
+func (c *Client) ForceRelease(ctx context.Context, key, reason string, options ...Option) error {
+	if strings.TrimSpace(reason) == "" {
+		return &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("reason"), "say why the lock is taken from its holder")}}
+	}
+	settings := c.settings(key, options)
+	return c.backend.ForceRelease(ctx, c.namespace, settings.request.FullKey(), reason)
+}
+
+// info tells as much of the lock as the settings allow.
+func (s *settings) info(lock *v1alpha1.Lock) Info {
+	info := Info{
+		Key:         string(lock.Spec.FullKey()),
+		Owner:       lock.Spec.Owner,
+		Holder:      lock.Spec.Holder,
+		Reason:      lock.Spec.Reason,
+		TTL:         ttlOf(lock, 0),
+		AcquireTime: timeOf(lock.Spec.AcquireTime),
+		RenewTime:   timeOf(lock.Spec.RenewTime),
+		ExpireTime:  timeOf(lock.Spec.ExpireTime),
+	}
+	if token, err := lock.FencingToken(); err == nil {
+		info.FencingToken = token
+	}
+	if !s.isRaw {
+		info.Key, info.Owner = Fingerprint(info.Key), Fingerprint(info.Owner)
+	}
+	return info
+}
+
+func timeOf(stamp *v1alpha1.Timestamp) time.Time {
+	if stamp == nil {
+		return time.Time{}
+	}
+	return stamp.Time
+}

@@ -1,0 +1,203 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Held is a lock that was acquired. It ends by [Held.Release], or because it expired,
+// was ended by somebody else, or could not be renewed in time; [Held.Done] tells when
+// and [Held.Err] why. That a process learns of the end in time can never be
+// guaranteed: what must not be written by a former holder has to check the
+// [Held.FencingToken].
+//
+// Every Held must be released, or its lock stays for its ttl and, unless it was
+// acquired [WithoutRenewal], for as long as the process lives. Safe for concurrent
+// use.
+type Held struct {
+	client *Client
+	clock  clock.WithTicker
+	key    v1alpha1.FullKey
+	owner  string
+	// isOwnerUnique says that nobody else can have the owner token.
+	isOwnerUnique bool
+	token         int64
+	isRenewed     bool
+	// grant identifies what was granted; it does not change.
+	grant heldGrant
+
+	ctx    context.Context // for the caller
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	// calls is the context of requests on behalf of the lock; it ends with the lock.
+	calls     context.Context
+	stopCalls context.CancelFunc
+	// routines are the goroutines of this lock. Release waits for them.
+	routines sync.WaitGroup
+	// renewing is held by whoever sends a renewal.
+	renewing chan struct{}
+	// wake tells the keeper that the deadline or the next renewal has moved.
+	wake chan struct{}
+	// isSeen says that a watch has told of the grant.
+	isSeen atomic.Bool
+
+	mu       sync.Mutex
+	ttl      time.Duration
+	deadline time.Time
+	renewal  renewals
+	// isRenewingItself says that an automatic renewal is being made, or is to be.
+	isRenewingItself bool
+	err              error
+
+	release releasing
+}
+
+// heldGrant tells a grant from all others of the same key.
+type heldGrant struct {
+	uid             types.UID
+	acquireTime     *v1alpha1.Timestamp
+	resourceVersion string
+}
+
+// newHeld returns the lock that was granted to a request sent at the given time.
+func newHeld(ctx context.Context, client *Client, settings settings, lock *v1alpha1.Lock, sent time.Time) (*Held, error) {
+	token, err := lock.FencingToken()
+	if err != nil {
+		return nil, err
+	}
+	held := &Held{
+		client:        client,
+		clock:         settings.clock,
+		key:           settings.request.FullKey(),
+		owner:         lock.Spec.Owner,
+		isOwnerUnique: settings.request.Owner == "",
+		token:         token,
+		isRenewed:     settings.isRenewed,
+		grant:         heldGrant{uid: lock.UID, acquireTime: lock.Spec.AcquireTime, resourceVersion: lock.ResourceVersion},
+		done:          make(chan struct{}),
+		renewing:      make(chan struct{}, 1),
+		wake:          make(chan struct{}, 1),
+	}
+	held.prolong(sent, ttlOf(lock, settings.request.TTL))
+	held.ctx, held.cancel = context.WithCancelCause(carrying(ctx, held))
+	held.calls, held.stopCalls = context.WithCancel(context.WithoutCancel(ctx))
+	return held, nil
+}
+
+// ttlOf returns the ttl that was granted.
+func ttlOf(lock *v1alpha1.Lock, asked time.Duration) time.Duration {
+	if lock.Spec.TTL == nil {
+		return asked
+	}
+	return lock.Spec.TTL.Duration
+}
+
+// Key returns the full key of the lock.
+func (h *Held) Key() v1alpha1.FullKey { return h.key }
+
+// Owner returns the owner token. Whoever knows it may release the lock.
+func (h *Held) Owner() string { return h.owner }
+
+// String returns the full key, and keeps the owner token out of logs.
+func (h *Held) String() string { return string(h.key) }
+
+// FencingToken returns the number of this grant, which is larger than that of any
+// earlier grant of the key and does not change. Send it along with every write that
+// the lock protects, and have the receiver refuse numbers smaller than the largest it
+// has seen: only that keeps out a holder that was paused while its lock ended.
+func (h *Held) FencingToken() int64 { return h.token }
+
+// Deadline returns when the lock ends unless it is renewed, on the clock of this
+// process. It counts from just before the request was sent, so that the service never
+// ends the lock earlier, unless told to.
+func (h *Held) Deadline() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.deadline
+}
+
+// Done is closed when the lock has ended or may have ended: at the latest when the
+// deadline passes without a renewal having been answered.
+func (h *Held) Done() <-chan struct{} { return h.done }
+
+// Context returns a context for work under the lock. It has the values of the context
+// that the lock was acquired with and ends with it or with the lock, whichever is
+// first; if it is the lock, [context.Cause] returns what [Held.Err] does. Acquiring the
+// same key with it returns [ErrDoubleLock].
+func (h *Held) Context() context.Context { return h.ctx }
+
+// Err returns nil while the lock is held, and then always the same error, which
+// matches
+//
+//   - [ErrReleased] after [Held.Release] was called,
+//   - [ErrExpired] if the ttl ran out,
+//   - [ErrUnavailable] if the lock could not be renewed in time,
+//   - [ErrForceReleased] if somebody else ended the lock,
+//   - [ErrTakenOver] if another holder has it.
+//
+// It reads the clock, so that it is right also in a process that was stopped and has
+// not got round to closing [Held.Done].
+func (h *Held) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checkDeadline(h.clock.Now())
+	return h.err
+}
+
+// hasEnded reports whether Done is closed, at less cost than Err.
+func (h *Held) hasEnded() bool {
+	select {
+	case <-h.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// end ends the hold for the reason given, unless it has ended.
+func (h *Held) end(reason error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endLocked(reason)
+}
+
+func (h *Held) endLocked(reason error) {
+	if h.err != nil {
+		return
+	}
+	h.err = reason
+	close(h.done)
+	h.cancel(reason)
+	h.stopCalls()
+}
+
+// checkDeadline ends the hold if its time is over.
+func (h *Held) checkDeadline(now time.Time) {
+	if h.err != nil || now.Before(h.deadline) {
+		return
+	}
+	switch {
+	case h.renewal.err != nil:
+		h.endLocked(fmt.Errorf("%s could not be renewed in time: %w", h.key, asUnavailable(h.renewal.err)))
+	case h.renewal.isUnderWay:
+		h.endLocked(fmt.Errorf("%s could not be renewed in time: %w", h.key, ErrUnavailable))
+	default:
+		h.endLocked(fmt.Errorf("%s: %w", h.key, ErrExpired))
+	}
+}
+
+// prolong moves the deadline after a request that was sent at the given time. The
+// caller holds the mutex, or is the only one to know the lock.
+func (h *Held) prolong(sent time.Time, ttl time.Duration) {
+	h.ttl = ttl
+	h.deadline = sent.Add(ttl)
+	h.renewal = renewals{next: sent.Add(renewalPause(ttl))}
+}

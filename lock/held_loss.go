@@ -1,0 +1,60 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// lossIn returns what the answer to a renewal or release says about the end of the
+// lock, or nil if it says nothing. Before the deadline nobody but somebody who may
+// force it ends a lock, so that one which is not there was forced.
+func (h *Held) lossIn(answer error, now, deadline time.Time) error {
+	switch {
+	case errors.Is(answer, ErrOwnerMismatch):
+		return fmt.Errorf("%s: %w", h.key, ErrTakenOver)
+	case errors.Is(answer, ErrExpired), errors.Is(answer, ErrNotHeld) && !now.Before(deadline):
+		return fmt.Errorf("%s: %w", h.key, ErrExpired)
+	case errors.Is(answer, ErrNotHeld):
+		return fmt.Errorf("%s: %w", h.key, ErrForceReleased)
+	}
+	return nil
+}
+
+// lossSeen returns what a state of the lock says about its end, or nil if the grant
+// is still in force or the state is older than it: a watch may lag behind.
+func (h *Held) lossSeen(change Change) error {
+	switch {
+	case h.grant.isIn(change.Lock):
+		if change.IsGone {
+			return fmt.Errorf("%s: %w", h.key, ErrForceReleased)
+		}
+		return nil
+	case h.grant.isBefore(change.Lock):
+		return fmt.Errorf("%s: %w", h.key, ErrTakenOver)
+	}
+	return nil
+}
+
+// isIn reports whether the object records this grant.
+func (g heldGrant) isIn(lock *v1alpha1.Lock) bool {
+	return lock.UID == g.uid && lock.Spec.AcquireTime.Equal(g.acquireTime)
+}
+
+// isBefore reports whether the object was written after the grant.
+func (g heldGrant) isBefore(lock *v1alpha1.Lock) bool {
+	order, err := resourceversion.CompareResourceVersion(g.resourceVersion, lock.ResourceVersion)
+	return err == nil && order < 0
+}
+
+// asUnavailable makes sure that the error matches ErrUnavailable.
+func asUnavailable(err error) error {
+	if errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}

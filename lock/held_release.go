@@ -1,0 +1,64 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// releasing is the state of a release.
+type releasing struct {
+	mu sync.Mutex
+	// isSettled says that result is the answer from now on.
+	isSettled bool
+	result    error
+	// isUnanswered says that a release was sent and may have happened.
+	isUnanswered bool
+}
+
+// Release ends the lock and returns when no goroutine of it is left. From its
+// beginning the lock counts as ended. It is carried out even if ctx has ended; ctx
+// only lends its values.
+//
+// Release returns nil if the lock was held until then, also when called again. If the
+// lock was lost before, the error says how, as that of [Held.Err] does. If the service
+// does not answer, the error matches [ErrUnavailable]: the lock may be released
+// already and is at the latest when its ttl is over. Releasing again is safe then.
+func (h *Held) Release(ctx context.Context) error {
+	if h.Err() == nil { // which reads the clock: it may have expired unnoticed
+		h.end(fmt.Errorf("%s: %w", h.key, ErrReleased))
+	}
+	h.release.mu.Lock()
+	defer h.release.mu.Unlock()
+	if !h.release.isSettled {
+		h.release.isSettled, h.release.result = h.sendRelease(ctx)
+	}
+	h.routines.Wait()
+	if h.release.result != nil {
+		return fmt.Errorf("release %s in namespace %s: %w", h.key, h.client.namespace, h.release.result)
+	}
+	return nil
+}
+
+// sendRelease returns the result of the release and whether it is final.
+func (h *Held) sendRelease(ctx context.Context) (isSettled bool, result error) {
+	if loss := h.Err(); !errors.Is(loss, ErrReleased) {
+		// A renewal that went unanswered may have kept the lock. Under an owner token
+		// that others have, it may be their lock by now.
+		if h.isOwnerUnique && errors.Is(loss, ErrUnavailable) {
+			_ = h.client.release(ctx, h.key, h.owner)
+		}
+		return true, loss
+	}
+	err := h.client.release(ctx, h.key, h.owner)
+	loss := h.lossIn(err, h.clock.Now(), h.Deadline())
+	switch {
+	case err == nil, loss != nil && h.release.isUnanswered:
+		return true, nil
+	case loss != nil:
+		return true, loss
+	}
+	h.release.isUnanswered = true
+	return false, err
+}

@@ -1,0 +1,152 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// renewals is the state of renewing since the last success.
+type renewals struct {
+	// next is when the lock is to be renewed automatically.
+	next       time.Time
+	isUnderWay bool
+	failures   int
+	// err is the last failure.
+	err error
+}
+
+// renewalPause returns how long after a success the lock is renewed: early enough for
+// several attempts, and not together with all others of the same moment.
+func renewalPause(ttl time.Duration) time.Duration {
+	return time.Duration(jittered(float64(ttl)/3, 0.1))
+}
+
+// retryPause returns how long after so many failures a renewal is tried again.
+func retryPause(ttl time.Duration, failures int) time.Duration {
+	policy := RetryPolicy{Base: min(100*time.Millisecond, ttl/20), Factor: 2, Jitter: 0.5, Ceiling: ttl / 10}
+	return policy.pause(failures)
+}
+
+// Renew replaces the remaining time of the lock by a whole ttl; it never adds to it.
+// Zero means the ttl that the lock has, another value is its ttl from then on. Locks
+// that are renewed automatically need it only to change the ttl.
+//
+// The error matches what [Held.Err] returns if the lock has ended or is found to have
+// ended, [ErrInvalid] if the service does not allow the ttl, [ErrUnavailable], or the
+// error of ctx. After the last two the renewal may have happened; the deadline is then
+// the earlier of the possible ones.
+func (h *Held) Renew(ctx context.Context, ttl time.Duration) error {
+	if err := h.renew(ctx, ttl); err != nil {
+		return fmt.Errorf("renew %s in namespace %s: %w", h.key, h.client.namespace, err)
+	}
+	return nil
+}
+
+// renewAutomatically makes one attempt. What comes of it shows in the state, unless its
+// time ran out before it was sent, as in a process that was stopped: then it is due still.
+func (h *Held) renewAutomatically() {
+	h.mu.Lock()
+	limit := h.ttl / 3
+	h.mu.Unlock()
+	_ = h.renewWithin(h.calls, limit)
+	h.mu.Lock()
+	h.isRenewingItself = false
+	h.mu.Unlock()
+	h.wakeKeeper()
+}
+
+// renewWithin gives up on an answer early enough for another attempt.
+func (h *Held) renewWithin(ctx context.Context, limit time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := h.renew(limited, 0)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return asUnavailable(err)
+	}
+	return err
+}
+
+func (h *Held) renew(ctx context.Context, ttl time.Duration) error {
+	// One at a time, so that the order of answers is that of the ttls in force.
+	select {
+	case h.renewing <- struct{}{}:
+		defer func() { <-h.renewing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-h.done:
+		return h.Err()
+	}
+	attempt, err := h.beginRenewal(ttl)
+	if err != nil {
+		return err
+	}
+	defer h.wakeKeeper()
+	ctx, cancel := h.untilEnd(ctx)
+	defer cancel()
+	renewed, err := h.client.backend.Renew(ctx, h.client.namespace, h.key, h.owner, ttl)
+	return h.finishRenewal(attempt, renewed, err)
+}
+
+// renewal is one attempt to renew.
+type renewal struct {
+	sent time.Time
+	ttl  time.Duration
+	// deadline is the one that was in force before.
+	deadline time.Time
+}
+
+func (h *Held) beginRenewal(ttl time.Duration) (renewal, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock.Now()
+	h.checkDeadline(now)
+	if h.err != nil {
+		return renewal{}, h.err
+	}
+	attempt := renewal{sent: now, ttl: ttl, deadline: h.deadline}
+	if ttl == 0 {
+		attempt.ttl = h.ttl
+	}
+	// A shorter ttl may be in force before its answer comes, or without it ever coming.
+	if earliest := now.Add(attempt.ttl); earliest.Before(h.deadline) {
+		h.deadline = earliest
+		h.wakeKeeper()
+	}
+	h.renewal.isUnderWay = true
+	return attempt, nil
+}
+
+func (h *Held) finishRenewal(attempt renewal, renewed *v1alpha1.Lock, err error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return h.err
+	}
+	h.renewal.isUnderWay = false
+	now := h.clock.Now()
+	if err == nil && !h.grant.isIn(renewed) {
+		// A later grant under the same owner token, which was not this one's to renew.
+		err = ErrOwnerMismatch
+	}
+	if loss := h.lossIn(err, now, h.deadline); loss != nil {
+		h.endLocked(loss)
+		return loss
+	}
+	switch {
+	case err == nil:
+		h.prolong(attempt.sent, ttlOf(renewed, attempt.ttl))
+		return nil
+	case errors.Is(err, ErrInvalid):
+		h.deadline = attempt.deadline
+	}
+	h.renewal.failures++
+	h.renewal.next = now.Add(retryPause(h.ttl, h.renewal.failures))
+	if !errors.Is(err, context.Canceled) {
+		h.renewal.err = err
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+)
+
+// TestDeadlineCountsFromTheRequest has the answer to a renewal come late.
+func TestDeadlineCountsFromTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newBackend()
+		held := mustHold(t, lock.NewClient(service, "default", lock.WithoutRenewal()))
+		service.set(func(s *backend) { s.after = func(string) error { pass(2 * time.Second); return nil } })
+		sent := time.Now()
+		if err := held.Renew(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := held.Deadline().Sub(sent); got != 30*time.Second {
+			t.Errorf("deadline %s after the request was sent, want 30s", got)
+		}
+		mustRelease(t, held)
+	})
+}
+
+// TestHangingRenewalIsGivenUp shows that one request without an answer does not use up
+// the time there is for others.
+func TestHangingRenewalIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newBackend()
+		held := mustHold(t, lock.NewClient(service, "default"))
+		hasHung := false
+		service.set(func(s *backend) {
+			s.before = func(ctx context.Context, verb string) error {
+				if verb != "renew" || hasHung {
+					return nil
+				}
+				hasHung = true
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		})
+		pass(time.Minute)
+		if err := held.Err(); err != nil {
+			t.Error(err)
+		}
+		mustRelease(t, held)
+	})
+}
+
+// TestRenewalWhileAnotherIsUnderWay shows that the automatic one is then not needed.
+func TestRenewalWhileAnotherIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newBackend()
+		held := mustHold(t, lock.NewClient(service, "default"))
+		pass(8 * time.Second)
+		service.set(func(s *backend) { s.after = func(string) error { pass(4 * time.Second); return nil } })
+		for range 2 {
+			if err := held.Renew(t.Context(), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		service.set(func(s *backend) { s.after = nil })
+		synctest.Wait()
+		renewals := slices.DeleteFunc(service.made(), func(verb string) bool { return verb != "renew" })
+		if len(renewals) != 2 {
+			t.Errorf("%d renewals in 16 seconds, want the two that were asked for", len(renewals))
+		}
+		mustRelease(t, held)
+	})
+}
+
+func TestRenewalThatIsAnsweredAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newBackend()
+		held := mustHold(t, lock.NewClient(service, "default", lock.WithoutRenewal()))
+		service.set(func(s *backend) {
+			s.after = func(verb string) error {
+				if verb == "renew" {
+					pass(time.Second)
+				}
+				return nil
+			}
+		})
+		time.AfterFunc(time.Millisecond, func() { mustRelease(t, held) })
+		if err := held.Renew(t.Context(), 0); !errors.Is(err, lock.ErrReleased) {
+			t.Errorf("got %v, want ErrReleased", err)
+		}
+	})
+}

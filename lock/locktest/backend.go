@@ -1,0 +1,144 @@
+package locktest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// Backend is a [lock.Backend] in memory. Its zero value is of no use; see [New]. Safe
+// for concurrent use.
+type Backend struct {
+	clock  clock.WithTicker
+	limits rules.Limits
+	holder string
+
+	mu sync.Mutex
+	// version is the resourceVersion of the latest write, whichever lock it was to.
+	version       int64
+	entries       map[types.NamespacedName]*entry
+	isUnavailable bool
+}
+
+var _ lock.Backend = (*Backend)(nil)
+
+// New returns a backend in which all locks are free.
+func New(options ...Option) *Backend {
+	backend := &Backend{
+		clock:   clock.RealClock{},
+		limits:  rules.DefaultLimits(),
+		holder:  DefaultHolder,
+		entries: map[types.NamespacedName]*entry{},
+	}
+	for _, option := range options {
+		option(backend)
+	}
+	return backend
+}
+
+// Renew implements [lock.Backend].
+func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var renewed *v1alpha1.Lock
+	err := b.on(namespace, key, "renew", func(e *entry, now time.Time) error {
+		next, err := rules.Renew(e.lock, owner, ttl, b.limits, now)
+		if err != nil {
+			return err
+		}
+		b.store(e, next)
+		renewed = next.DeepCopy()
+		return nil
+	})
+	return renewed, err
+}
+
+// Release implements [lock.Backend]. The first of the callers that wait gets the lock
+// in the same write.
+func (b *Backend) Release(_ context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
+	return b.on(namespace, key, "release", func(e *entry, now time.Time) error {
+		if err := rules.Release(e.lock, owner, now); err != nil {
+			return err
+		}
+		b.release(e, now)
+		return nil
+	})
+}
+
+// ForceRelease implements [lock.Backend]. The reason is not kept.
+func (b *Backend) ForceRelease(_ context.Context, namespace string, key v1alpha1.FullKey, _ string) error {
+	return b.on(namespace, key, "force release", func(e *entry, now time.Time) error {
+		if err := rules.ForceRelease(e.lock, now); err != nil {
+			return err
+		}
+		b.remove(e)
+		b.grantNext(e, now, now)
+		return nil
+	})
+}
+
+// Get implements [lock.Backend].
+func (b *Backend) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var found *v1alpha1.Lock
+	err := b.on(namespace, key, "get", func(e *entry, now time.Time) error {
+		if !e.isHeld(now) {
+			return lock.ErrNotHeld
+		}
+		found = e.lock.DeepCopy()
+		return nil
+	})
+	return found, err
+}
+
+// List implements [lock.Backend].
+func (b *Backend) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isUnavailable {
+		return nil, fmt.Errorf("list locks in namespace %s: %w", namespace, lock.ErrUnavailable)
+	}
+	now := b.clock.Now()
+	var held []v1alpha1.Lock
+	for name, e := range b.entries {
+		if name.Namespace != namespace {
+			continue
+		}
+		b.settle(e, now)
+		if e.isHeld(now) && (filter.Owner == "" || e.lock.Spec.Owner == filter.Owner) {
+			held = append(held, *e.lock.DeepCopy())
+		}
+	}
+	slices.SortFunc(held, func(a, b v1alpha1.Lock) int { return cmp.Compare(a.Name, b.Name) })
+	return held, nil
+}
+
+// on runs a step on what there is of a lock, after what is due by now has happened.
+func (b *Backend) on(namespace string, key v1alpha1.FullKey, operation string, step func(e *entry, now time.Time) error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isUnavailable {
+		return fmt.Errorf("%s %s in namespace %s: %w", operation, key, namespace, lock.ErrUnavailable)
+	}
+	e := b.entry(namespace, key)
+	defer b.tidy(e)
+	now := b.clock.Now()
+	b.settle(e, now)
+	return step(e, now)
+}

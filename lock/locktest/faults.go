@@ -1,0 +1,58 @@
+package locktest
+
+import (
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+// Expire ends a lock as if its ttl had passed, without a step of the clock: the holder
+// can neither renew nor release it any more, and the first of the callers that wait
+// gets it. The error matches [lock.ErrNotHeld], or [lock.ErrUnavailable] during an
+// outage.
+func (b *Backend) Expire(namespace string, key v1alpha1.FullKey) error {
+	return b.on(namespace, key, "expire", func(e *entry, now time.Time) error {
+		if !e.isHeld(now) {
+			return lock.ErrNotHeld
+		}
+		token, err := e.lock.FencingToken()
+		if err != nil {
+			return err
+		}
+		next := e.lock.DeepCopy()
+		next.Spec.FencingToken, next.Spec.ExpireTime = &token, new(v1alpha1.NewTimestamp(now))
+		b.store(e, next)
+		b.settle(e, now)
+		return nil
+	})
+}
+
+// SetUnavailable begins or ends an outage. As long as it lasts, calls are not carried
+// out and return an error that matches [lock.ErrUnavailable]. Callers that wait go on
+// waiting; if their wait ends meanwhile, they get that error, too. Locks expire all the
+// same, and go to whoever waits when the outage is over.
+func (b *Backend) SetUnavailable(isUnavailable bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isUnavailable = isUnavailable
+	now := b.clock.Now()
+	for _, e := range b.entries {
+		b.settle(e, now)
+		e.wakeHead()
+	}
+}
+
+// Waiting returns how many callers wait for a lock. A test waits for them to arrive
+// before it steps the clock or releases the lock:
+//
+//	for backend.Waiting("default", key) < 2 {
+//		runtime.Gosched()
+//	}
+func (b *Backend) Waiting(namespace string, key v1alpha1.FullKey) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entry(namespace, key)
+	defer b.tidy(e)
+	return e.waiters.Len()
+}

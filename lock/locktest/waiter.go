@@ -1,0 +1,81 @@
+package locktest
+
+import (
+	"container/list"
+	"context"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+// waiter is a caller that waits for a lock.
+type waiter struct {
+	entry   *entry
+	element *list.Element
+	request lock.Request
+	// ctx is the caller's: once it has ended, nothing is granted any more.
+	ctx context.Context //nolint:containedctx // the lifetime of the call that this stands for
+	// deadline is when the wait ends; zero means never.
+	deadline time.Time
+	// woken tells the caller to look again.
+	woken chan struct{}
+
+	// isServed says that granted or err is the outcome. The mutex of the backend guards
+	// what follows.
+	isServed bool
+	granted  *v1alpha1.Lock
+	err      error
+}
+
+func (w *waiter) signal() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (w *waiter) isOverdue(now time.Time) bool {
+	return !w.deadline.IsZero() && !now.Before(w.deadline)
+}
+
+// join appends a waiter to the queue.
+func (e *entry) join(ctx context.Context, request lock.Request, began time.Time) *waiter {
+	joined := &waiter{entry: e, request: request, ctx: ctx, woken: make(chan struct{}, 1)}
+	if request.Wait < lock.WaitForever {
+		joined.deadline = began.Add(request.Wait)
+	}
+	joined.element = e.waiters.PushBack(joined)
+	return joined
+}
+
+// heir returns the first of those who still waited at the given time, or nil. Those
+// who did not will find out by themselves.
+func (e *entry) heir(at time.Time) *waiter {
+	for element := e.waiters.Front(); element != nil; element = element.Next() {
+		waiting := waiterOf(element)
+		if waiting.ctx.Err() == nil && (waiting.deadline.IsZero() || !waiting.deadline.Before(at)) {
+			return waiting
+		}
+	}
+	return nil
+}
+
+// head returns the first waiter, or nil.
+func (e *entry) head() *waiter {
+	front := e.waiters.Front()
+	if front == nil {
+		return nil
+	}
+	return waiterOf(front)
+}
+
+func (e *entry) wakeHead() {
+	if head := e.head(); head != nil {
+		head.signal()
+	}
+}
+
+func waiterOf(element *list.Element) *waiter {
+	return element.Value.(*waiter) //nolint:errcheck,forcetypeassert // only waiters are put in
+}

@@ -1,0 +1,52 @@
+package locktest
+
+import (
+	"context"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+// watcher receives the states of one lock. The mutex of the backend guards sending and
+// closing.
+type watcher struct {
+	// changes holds the latest state that was not received yet.
+	changes chan lock.Change
+}
+
+// send replaces a state that was not received yet.
+func (w *watcher) send(change lock.Change) {
+	select {
+	case <-w.changes:
+	default:
+	}
+	w.changes <- change
+}
+
+// Watch implements [lock.Backend]. An expired lock is shown as it is until somebody
+// else takes it.
+func (b *Backend) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	watching := &watcher{changes: make(chan lock.Change, 1)}
+	err := b.on(namespace, key, "watch", func(e *entry, _ time.Time) error {
+		watching.send(lock.Change{Lock: e.lock, IsGone: e.lock == nil})
+		e.watchers[watching] = struct{}{}
+		context.AfterFunc(ctx, func() { b.unwatch(e, watching) })
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return watching.changes, nil
+}
+
+func (b *Backend) unwatch(e *entry, watching *watcher) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(e.watchers, watching)
+	close(watching.changes)
+	b.tidy(e)
+}
