@@ -18,12 +18,15 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
 	// reapers is how many deletes may be under way at once. Each waits for one
 	// etcd commit, and etcd commits concurrent writes together.
 	reapers = 16
+	// justWritten is how long after a grant or a renewal a stale clock is left at that.
+	justWritten = time.Second
 	// reapTimeout bounds one delete.
 	reapTimeout = 10 * time.Second
 	// maxReapBackoff is how long a delete that failed waits at most. The default of
@@ -36,9 +39,12 @@ const (
 type ExpiryReconciler struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
+	// LiveReader reads what stands in etcd. Required if Clock can be stale.
+	LiveReader client.Reader
 	// ClockSkewAllowance is how long after its expireTime a lock is left alone.
 	ClockSkewAllowance time.Duration
-	// Clock tells the time that expiry is judged by.
+	// Clock tells the time that expiry is judged by. Before a stale one, see
+	// [servertime.IsFresh], is relied upon, LiveReader must have freshened it.
 	Clock clock.PassiveClock
 	// Leadership says whether this replica deletes.
 	Leadership *Leadership
@@ -48,8 +54,10 @@ type ExpiryReconciler struct {
 
 // Reconcile deletes the lock if it has expired and otherwise comes back when it
 // will have. A replica that does not lead does nothing: when it comes to lead, it
-// looks at all of them. What the cache says is enough to decide: the preconditions of the
-// delete fail if the lock was renewed or taken over since.
+// looks at all of them. With a fresh clock, what the cache says is enough to decide:
+// the preconditions of the delete fail if the lock was renewed or taken over since. A
+// stale clock needs a live read, which brings the API server's time along, in either
+// direction: one that is behind would come back too late.
 func (r *ExpiryReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if !r.Leadership.IsLeader() {
 		return ctrl.Result{}, nil
@@ -58,13 +66,28 @@ func (r *ExpiryReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	if err := r.Client.Get(ctx, request.NamespacedName, &lock); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if !servertime.IsFresh(r.Clock) {
+		if r.isJustWritten(&lock) {
+			return ctrl.Result{RequeueAfter: justWritten}, nil
+		}
+		if err := r.LiveReader.Get(ctx, request.NamespacedName, &lock); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+	}
 	if !lock.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	if wait := rules.UntilReclaimable(&lock, r.Clock.Now(), r.ClockSkewAllowance); wait > 0 {
+	if wait := rules.UntilReclaimable(&lock, r.Clock.Now(), r.ClockSkewAllowance+servertime.MaxAhead(r.Clock)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	return ctrl.Result{}, r.reap(ctx, &lock)
+}
+
+// isJustWritten reports whether the lock was granted or renewed a moment ago. The answer
+// to that write, if it was this replica's, is about to make the clock fresh; there is
+// no hurry to make a read for it.
+func (r *ExpiryReconciler) isJustWritten(lock *v1alpha1.Lock) bool {
+	return lock.Spec.RenewTime != nil && r.Clock.Since(lock.Spec.RenewTime.Time).Abs() < justWritten
 }
 
 func (r *ExpiryReconciler) reap(ctx context.Context, lock *v1alpha1.Lock) error {

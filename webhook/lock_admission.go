@@ -33,7 +33,8 @@ type LockAdmission struct {
 	Limits rules.Limits
 	// ClockSkewAllowance is how long after its expireTime a lock is left alone.
 	ClockSkewAllowance time.Duration
-	// Clock tells the time that grants are stamped with.
+	// Clock tells the time that grants are stamped with and expiry is judged by. A
+	// stale one, see [servertime.IsFresh], must be freshened by a read of LiveReader.
 	Clock clock.PassiveClock
 }
 
@@ -60,7 +61,7 @@ func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) a
 	case admissionv1.Create:
 		admitted, err = a.admitCreate(ctx, &submitted, request)
 	case admissionv1.Update:
-		admitted, err = a.admitUpdate(&submitted, request)
+		admitted, err = a.admitUpdate(ctx, &submitted, request)
 	default:
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("operation %s is not registered for locks", request.Operation))
 	}
@@ -77,6 +78,9 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if candidate.Spec.Owner == "" {
 		candidate.Spec.Owner = lock.NewOwner()
 	}
+	if err := a.freshenClock(ctx, request.Namespace, candidate.Spec.FullKey().ObjectName()); err != nil {
+		return nil, err
+	}
 	admitted, err := rules.AdmitCreate(candidate, request.UserInfo.Username, a.Limits, a.Clock.Now())
 	if err != nil {
 		return nil, err
@@ -85,7 +89,7 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	return admitted, a.makeWay(ctx, client.ObjectKeyFromObject(admitted), dryRun)
 }
 
-func (a *LockAdmission) admitUpdate(submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
+func (a *LockAdmission) admitUpdate(ctx context.Context, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
 	var old v1alpha1.Lock
 	if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {
 		return nil, fmt.Errorf("decode the stored lock: %w", err)
@@ -94,8 +98,11 @@ func (a *LockAdmission) admitUpdate(submitted *v1alpha1.Lock, request admission.
 	if err != nil {
 		return nil, err
 	}
+	if err := a.freshenClock(ctx, request.Namespace, request.Name); err != nil {
+		return nil, err
+	}
 	change := rules.Change{Old: &old, Updated: submitted, IsUnchanged: isUnchanged, User: request.UserInfo.Username}
-	return rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.ClockSkewAllowance)
+	return rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.grace())
 }
 
 // patch changes only what was stamped, so that the rest keeps the very text of

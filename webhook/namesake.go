@@ -25,7 +25,7 @@ func (a *LockAdmission) makeWay(ctx context.Context, name client.ObjectKey, dryR
 	if err := a.LiveReader.Get(ctx, name, &namesake); err != nil {
 		return ignoreNotFound("read the lock", err)
 	}
-	if err := rules.Reclaim(&namesake, a.Clock.Now(), a.ClockSkewAllowance); err != nil {
+	if err := rules.Reclaim(&namesake, a.Clock.Now(), a.grace()); err != nil {
 		return err
 	}
 	if dryRun {

@@ -36,6 +36,8 @@ func refuse(request admission.Request, lock *v1alpha1.Lock, err error) admission
 		return denied(status)
 	case errors.As(err, &held):
 		return denied(apierrors.NewConflict(lockResource, lock.Name, errors.New(held.Error()+onConflict(held, request.UserInfo.Username))))
+	case errors.Is(err, rules.ErrExpired):
+		return denied(apierrors.NewConflict(lockResource, lock.Name, fmt.Errorf("%w; acquire it again", err)))
 	case errors.Is(err, rules.ErrStale):
 		return denied(apierrors.NewConflict(lockResource, lock.Name, fmt.Errorf("%w; read it again and repeat the change", err)))
 	default:
