@@ -6,7 +6,7 @@ import "net/http"
 // services may add their own in SCREAMING_SNAKE_CASE (section 5.3).
 type Code string
 
-// The standard error codes that a lock service uses (section 5.3).
+// The standard error codes that a lock service uses or meets (section 5.3).
 const (
 	// ParseError means that the body is not JSON.
 	ParseError Code = "PARSE_ERROR"
@@ -50,6 +50,18 @@ const (
 	DependencyError Code = "DEPENDENCY_ERROR"
 	// Cancelled means that the client cancelled the call.
 	Cancelled Code = "CANCELLED"
+	// CancellationTokenUnknown means that no running call has the token.
+	CancellationTokenUnknown Code = "CANCELLATION_TOKEN_UNKNOWN"
+	// CancellationTooLate means that the function of the call was over already.
+	CancellationTooLate Code = "CANCELLATION_TOO_LATE"
+	// IdempotencyConflict means that the key was used with other arguments.
+	IdempotencyConflict Code = "IDEMPOTENCY_CONFLICT"
+	// IdempotencyProcessing means that a call with the same key is still running.
+	IdempotencyProcessing Code = "IDEMPOTENCY_PROCESSING"
+	// ServerMaintenance means that the whole server is being maintained.
+	ServerMaintenance Code = "SERVER_MAINTENANCE"
+	// FunctionMaintenance means that the function is being maintained.
+	FunctionMaintenance Code = "FUNCTION_MAINTENANCE"
 	// LockAcquisitionFailed means that the lock is held, and waiting was not asked for.
 	LockAcquisitionFailed Code = "LOCK_ACQUISITION_FAILED"
 	// LockTimeout means that the lock was held for as long as the caller would wait.
@@ -58,6 +70,21 @@ const (
 	LockNotFound Code = "LOCK_NOT_FOUND"
 	// LockOwnershipMismatch means that the lock is held under another owner token.
 	LockOwnershipMismatch Code = "LOCK_OWNERSHIP_MISMATCH"
+	// LockAlreadyReleased is reserved: this service answers LockNotFound instead.
+	LockAlreadyReleased Code = "LOCK_ALREADY_RELEASED"
+)
+
+// Standard codes of extensions that a lock service only passes on.
+const (
+	AsyncOperationNotFound     Code = "ASYNC_OPERATION_NOT_FOUND"
+	AsyncOperationFailed       Code = "ASYNC_OPERATION_FAILED"
+	AsyncCannotCancel          Code = "ASYNC_CANNOT_CANCEL"
+	ReplayNotFound             Code = "REPLAY_NOT_FOUND"
+	ReplayExpired              Code = "REPLAY_EXPIRED"
+	ReplayAlreadyComplete      Code = "REPLAY_ALREADY_COMPLETE"
+	ReplayCancelled            Code = "REPLAY_CANCELLED"
+	SimulationNotSupported     Code = "SIMULATION_NOT_SUPPORTED"
+	SimulationScenarioNotFound Code = "SIMULATION_SCENARIO_NOT_FOUND"
 )
 
 // statusClientClosedRequest is what servers commonly use for a call whose client
@@ -86,6 +113,21 @@ var statuses = map[Code]int{
 	LockTimeout:           http.StatusLocked,
 	LockNotFound:          http.StatusNotFound,
 	LockOwnershipMismatch: http.StatusForbidden,
+	LockAlreadyReleased:   http.StatusConflict,
+
+	CancellationTokenUnknown:   http.StatusNotFound,
+	CancellationTooLate:        http.StatusConflict,
+	IdempotencyConflict:        http.StatusConflict,
+	IdempotencyProcessing:      http.StatusConflict,
+	ServerMaintenance:          http.StatusServiceUnavailable,
+	FunctionMaintenance:        http.StatusServiceUnavailable,
+	AsyncOperationNotFound:     http.StatusNotFound,
+	AsyncOperationFailed:       http.StatusInternalServerError,
+	ReplayNotFound:             http.StatusNotFound,
+	ReplayExpired:              http.StatusGone,
+	ReplayAlreadyComplete:      http.StatusConflict,
+	ReplayCancelled:            http.StatusGone,
+	SimulationScenarioNotFound: http.StatusNotFound,
 }
 
 // Status returns the HTTP status of a response whose only error has this code. It

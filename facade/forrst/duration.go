@@ -65,6 +65,17 @@ func NewDuration(length time.Duration) Duration {
 	return Duration{Value: json.Number(strconv.FormatInt(value, 10)), Unit: unit, Length: length}
 }
 
+// NewMilliseconds returns length in whole milliseconds, rounded down: what was measured
+// is written so (section 3.1).
+func NewMilliseconds(length time.Duration) Duration {
+	length = length.Truncate(time.Millisecond)
+	return Duration{
+		Value:  json.Number(strconv.FormatInt(length.Milliseconds(), 10)),
+		Unit:   Millisecond,
+		Length: length,
+	}
+}
+
 // maxMilliseconds is the longest time.Duration.
 const maxMilliseconds = math.MaxInt64 / int64(time.Millisecond)
 

@@ -4,11 +4,16 @@ import "strings"
 
 // Names of extensions, as [ExtensionName] returns them.
 const (
-	AtomicLock  = "atomic-lock"
-	DryRun      = "dry-run"
-	Idempotency = "idempotency"
-	Replay      = "replay"
-	Simulation  = "simulation"
+	Async        = "async"
+	AtomicLock   = "atomic-lock"
+	Cancellation = "cancellation"
+	Deadline     = "deadline"
+	DryRun       = "dry-run"
+	Idempotency  = "idempotency"
+	Replay       = "replay"
+	Retry        = "retry"
+	Simulation   = "simulation"
+	Tracing      = "tracing"
 )
 
 // The two dialects in which the standard extensions are named (section 8.2).
@@ -23,10 +28,10 @@ const shortAtomicLock = "urn:forrst:ext:atomicLock"
 // standardExtensions are the extensions that the protocol defines (sections 8 and
 // 10), except for the withdrawn batch.
 var standardExtensions = map[string]bool{
-	"async": true, AtomicLock: true, "caching": true, "cancellation": true, "deadline": true,
+	Async: true, AtomicLock: true, "caching": true, Cancellation: true, Deadline: true,
 	"deprecation": true, DryRun: true, Idempotency: true, "locale": true, "maintenance": true,
 	"priority": true, "query": true, "quota": true, "rate-limit": true, "redact": true,
-	Replay: true, "retry": true, Simulation: true, "stream": true, "tracing": true, "webhook": true,
+	Replay: true, Retry: true, Simulation: true, "stream": true, Tracing: true, "webhook": true,
 }
 
 // ExtensionName returns the name of the standard extension that urn denotes in either

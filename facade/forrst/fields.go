@@ -14,8 +14,11 @@ import (
 type Fields struct {
 	members []member
 	pointer string
-	code    Code
-	errors  *Errors
+	// child is the name of the object below pointer, or "" if pointer leads to it. Their
+	// pointer is seldom needed.
+	child  string
+	code   Code
+	errors *Errors
 }
 
 type member struct {
@@ -50,7 +53,12 @@ func (s *scanner) members() ([]member, error) {
 }
 
 // Pointer returns the pointer to a member of the object.
-func (f *Fields) Pointer(name string) string { return Pointer(f.pointer, name) }
+func (f *Fields) Pointer(name string) string {
+	if f.child != "" {
+		return Pointer(f.pointer, f.child, name)
+	}
+	return Pointer(f.pointer, name)
+}
 
 // Fail adds a problem with the named member. Message goes on from the name, as in
 // "must be a string".
@@ -172,8 +180,17 @@ func (f *Fields) RequiredDuration(name string, limits DurationLimits) *Duration 
 	return f.duration(name, raw, limits)
 }
 
+// AsDuration returns the object itself as a duration, or nil if it is none within
+// limits.
+func (f *Fields) AsDuration(limits DurationLimits) *Duration { return readDuration(f, limits) }
+
 func (f *Fields) duration(name string, raw json.RawMessage, limits DurationLimits) *Duration {
-	fields, ok := ReadObject(raw, f.Pointer(name), f.code, f.errors)
+	parent := f.pointer
+	if f.child != "" {
+		parent = Pointer(f.pointer, f.child)
+	}
+	fields, ok := ReadObject(raw, parent, f.code, f.errors)
+	fields.child = name
 	if !ok {
 		f.Fail(name, `must be an object such as {"value": 30, "unit": "second"}`)
 		return nil

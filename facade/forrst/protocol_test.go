@@ -105,6 +105,44 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+func TestStatusOfEveryCode(t *testing.T) {
+	for status, codes := range map[int]string{
+		400: `PARSE_ERROR INVALID_REQUEST INVALID_PROTOCOL_VERSION INVALID_ARGUMENTS EXTENSION_NOT_SUPPORTED
+			EXTENSION_NOT_APPLICABLE ASYNC_CANNOT_CANCEL SIMULATION_NOT_SUPPORTED`,
+		401: `UNAUTHORIZED`,
+		403: `FORBIDDEN LOCK_OWNERSHIP_MISMATCH`,
+		404: `FUNCTION_NOT_FOUND VERSION_NOT_FOUND NOT_FOUND ASYNC_OPERATION_NOT_FOUND REPLAY_NOT_FOUND
+			CANCELLATION_TOKEN_UNKNOWN LOCK_NOT_FOUND SIMULATION_SCENARIO_NOT_FOUND`,
+		409: `CONFLICT IDEMPOTENCY_CONFLICT IDEMPOTENCY_PROCESSING REPLAY_ALREADY_COMPLETE CANCELLATION_TOO_LATE LOCK_ALREADY_RELEASED`,
+		410: `GONE REPLAY_EXPIRED REPLAY_CANCELLED`,
+		422: `SCHEMA_VALIDATION_FAILED`,
+		423: `LOCK_ACQUISITION_FAILED LOCK_TIMEOUT`,
+		429: `RATE_LIMITED`,
+		499: `CANCELLED`,
+		500: `INTERNAL_ERROR ASYNC_OPERATION_FAILED`,
+		502: `DEPENDENCY_ERROR`,
+		503: `FUNCTION_DISABLED UNAVAILABLE SERVER_MAINTENANCE FUNCTION_MAINTENANCE`,
+		504: `DEADLINE_EXCEEDED`,
+	} {
+		for code := range strings.FieldsSeq(codes) {
+			if got := forrst.Code(code).Status(); got != status {
+				t.Errorf("%s has status %d, want %d", code, got, status)
+			}
+		}
+	}
+}
+
+func TestStability(t *testing.T) {
+	for text, want := range map[string]string{
+		"1.0.0": "stable", "1.0.0+b": "stable", "1.0.0-alpha.1": "alpha", "1.0.0-beta": "beta", "1.0.0-rc.2": "rc", "1.0.0-nightly": "alpha",
+	} {
+		version, _ := forrst.ParseVersion(text)
+		if got := version.Stability(); got != want {
+			t.Errorf("%s is %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestResponseEncoding(t *testing.T) {
 	cases := map[string]struct {
 		response *forrst.Response

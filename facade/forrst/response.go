@@ -29,12 +29,6 @@ type ResponseExtension struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// Meta is about the processing of a call rather than its outcome.
-type Meta struct {
-	// Node names the replica that answered.
-	Node string `json:"node,omitempty"`
-}
-
 // NewResponse returns a response without result or errors to the request with the
 // id. An empty id means that it could not be learnt.
 func NewResponse(id string) *Response {

@@ -45,6 +45,20 @@ func (v Version) String() string { return v.text }
 // IsStable reports whether the version has no prerelease tag.
 func (v Version) IsStable() bool { return v.prerelease == "" }
 
+// Stability returns "stable" without a prerelease tag, "beta" or "rc" if it begins so, and
+// "alpha" for all others.
+func (v Version) Stability() string {
+	if v.IsStable() {
+		return "stable"
+	}
+	for _, stability := range []string{"beta", "rc"} {
+		if strings.HasPrefix(v.prerelease, stability) {
+			return stability
+		}
+	}
+	return "alpha"
+}
+
 // Compare returns -1, 0 or 1 as v precedes, equals or follows w in the order of
 // Semantic Versioning, which ignores build metadata.
 func (v Version) Compare(w Version) int {

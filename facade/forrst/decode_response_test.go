@@ -1,0 +1,114 @@
+package forrst_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
+
+const spoken = `"protocol":{"name":"forrst","version":"0.1.0"}`
+
+func TestDecodeResponse(t *testing.T) {
+	protocol := forrst.Protocol{Name: "forrst", Version: "0.1.0"}
+	id, pointer, position := "a", "/call", 7
+	cases := map[string]struct {
+		body string
+		want forrst.Response
+	}{
+		"a result":                    {`{` + spoken + `,"id":"a","result":{"n":1.0}}`, forrst.Response{Protocol: protocol, ID: &id, Result: json.RawMessage(`{"n":1.0}`)}},
+		"a result of null":            {`{` + spoken + `,"id":"a","result":null}`, forrst.Response{Protocol: protocol, ID: &id}},
+		"what later versions may add": {`{"protocol":{"name":"forrst","version":"0.9.0","x":1},"id":"a","result":1,"meta":{"node":"n"},"more":[]}`, forrst.Response{Protocol: forrst.Protocol{Name: "forrst", Version: "0.9.0"}, ID: &id, Result: json.RawMessage(`1`), Meta: &forrst.Meta{Node: "n", Members: json.RawMessage(`{"node":"n"}`)}}},
+		"meta that is none":           {`{` + spoken + `,"id":"a","result":1,"meta":[7]}`, forrst.Response{Protocol: protocol, ID: &id, Result: json.RawMessage(`1`)}},
+		"errors": {`{` + spoken + `,"id":null,"result":null,"errors":[{"code":"A","message":"m","source":{"pointer":"/call"},"details":{"k":1}},{"code":"B","source":{"position":7},"details":[{}]}]}`,
+			forrst.Response{Protocol: protocol, Errors: forrst.Errors{
+				{Code: "A", Message: "m", Source: &forrst.Source{Pointer: &pointer}, Details: json.RawMessage(`{"k":1}`)},
+				{Code: "B", Source: &forrst.Source{Position: &position}, Details: json.RawMessage(`[{}]`)},
+			}}},
+		"extensions": {`{` + spoken + `,"id":"a","result":1,"extensions":[{"urn":"u","data":{"token":1}},{"urn":"v"},{"urn":"w","data":[]}]}`,
+			forrst.Response{Protocol: protocol, ID: &id, Result: json.RawMessage(`1`), Extensions: []forrst.ResponseExtension{
+				{URN: "u", Data: json.RawMessage(`{"token":1}`)}, {URN: "v"}, {URN: "w", Data: json.RawMessage(`{}`)},
+			}}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := forrst.DecodeResponse([]byte(test.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, *got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoResponse(t *testing.T) {
+	for _, body := range []string{
+		``, `<html>Bad Gateway</html>`, `null`, `[]`, `"x"`, `{}`, `{` + spoken + `,"id":"a","result":1} x`, `{` + spoken,
+		`{"protocol":{"name":"soap","version":"0.1.0"},"id":"a","result":1}`,
+		`{"protocol":{"name":"forrst","version":"1.0.0"},"id":"a","result":1}`,
+		`{"jsonrpc":"2.0","id":"a","result":1}`,
+		`{` + spoken + `,"id":1,"result":1}`,
+		`{` + spoken + `,"id":"a","errors":{}}`,
+		`{` + spoken + `,"id":"a","errors":["x"]}`,
+		`{` + spoken + `,"id":"a","errors":[{}]}`,
+		`{` + spoken + `,"id":"a","errors":[{"code":7}]}`,
+		`{` + spoken + `,"id":"a","errors":[{"code":"A","source":7}]}`,
+		`{` + spoken + `,"id":"a","extensions":[{"data":{}}]}`,
+		`{` + spoken + `,"id":"a","extensions":[{"urn":"u","data":7}]}`,
+		`{` + spoken + `,"id":"a","result":1,"result":2}`,
+	} {
+		if got, err := forrst.DecodeResponse([]byte(body)); !errors.Is(err, forrst.ErrNoResponse) || got != nil {
+			t.Errorf("%s: %v, %v", body, got, err)
+		}
+	}
+}
+
+func TestDecodeResponseReadsWhatIsEncoded(t *testing.T) {
+	sent := forrst.NewResponse("a")
+	sent.Result = json.RawMessage(`{"x":"<&>"}`)
+	sent.Extensions = []forrst.ResponseExtension{{URN: "u", Data: json.RawMessage(`{"token":7}`)}}
+	got, err := forrst.DecodeResponse(forrst.MustEncode(sent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(sent, got); diff != "" {
+		t.Errorf("(-sent +got):\n%s", diff)
+	}
+	if string(got.Extension("u")) != `{"token":7}` || got.Extension("v") != nil {
+		t.Errorf("extensions %v", got.Extensions)
+	}
+}
+
+func TestDurationsAreRead(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		`{"value":30,"unit":"second"}`: 30 * time.Second, `{"value":"1.5"}`: 1500 * time.Millisecond, `{"value":0}`: 0, `{"value":1e3,"unit":"millisecond"}`: time.Second,
+	} {
+		var got forrst.Duration
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Length != want {
+			t.Errorf("%s: %v, %v; want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{`30`, `"30s"`, `{}`, `[]`, `{"value":-1}`, `{"value":1,"unit":"weeks"}`, `{"value":1e99}`} {
+		var got forrst.Duration
+		if err := json.Unmarshal([]byte(text), &got); err == nil {
+			t.Errorf("%s is read as %v", text, got)
+		}
+	}
+}
+
+func FuzzDecodeResponse(f *testing.F) {
+	f.Add([]byte(`{` + spoken + `,"id":"a","result":1,"errors":[{"code":"A","source":{"pointer":""}}],"extensions":[{"urn":"u"}]}`))
+	f.Add([]byte(strings.Repeat(`[`, 600)))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if got, err := forrst.DecodeResponse(body); (got == nil) == (err == nil) {
+			t.Fatalf("%v, %v", got, err)
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package wire
+
+// The functions of the vendor, each in version "1.0.0".
+const (
+	// Acquire takes [AcquireArguments] and returns [Acquired].
+	Acquire = vendorFunction + "acquire"
+	// Renew takes [RenewArguments] and returns [Renewed].
+	Renew = vendorFunction + "renew"
+	// Release takes [KeyArguments] with the owner and returns [Released]. It differs from
+	// the function of the protocol in its errors, which tell apart what has expired.
+	Release = vendorFunction + "release"
+	// ForceRelease takes [KeyArguments] with an optional reason and returns [Released].
+	// It is the function of the protocol.
+	ForceRelease = "urn:cline:forrst:ext:atomic-lock:fn:force-release"
+	// Status takes [KeyArguments] and returns [State], which tells more than the
+	// function of the protocol.
+	Status = vendorFunction + "status"
+	// List takes [ListArguments] and returns [Locks].
+	List = vendorFunction + "list"
+
+	vendorFunction = "urn:k8s:forrst:ext:atomic-lock:fn:"
+)
+
+// FunctionVersion is the version of all functions.
+const FunctionVersion = "1.0.0"
+
+// FencingURN names the response entry that carries a [Fencing].
+const FencingURN = "urn:k8s:forrst:ext:fencing"
+
+// Path is where the protocol is spoken.
+const Path = "/forrst"
+
+// NamespaceHeader names the namespace whose locks a call is about. Without it, that is
+// the namespace of the façade.
+const NamespaceHeader = "Forrst-Namespace"
+
+// The values of scope.
+const (
+	FunctionScope = "function"
+	GlobalScope   = "global"
+)
