@@ -3,11 +3,15 @@ package facade
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
 	"forrst.dev/lock-operator/lock"
 )
+
+const expiredMessage = "ttl must be longer than it takes to acquire the lock, which expired meanwhile"
 
 // grantedLock is the data of the extension when the lock was acquired (section 12.6).
 // It has exactly these members.
@@ -26,17 +30,10 @@ type refusedLock struct {
 	Acquired bool   `json:"acquired"`
 }
 
-// refusedLockDetails are the details of LOCK_ACQUISITION_FAILED (section 12.9).
-type refusedLockDetails struct {
-	Key     string `json:"key"`
-	Scope   string `json:"scope"`
-	FullKey string `json:"full_key"`
-}
-
 // atomicLock is the extension that holds a lock around a function (section 12).
 func (c *call) atomicLock(position int) (wrapper, forrst.Errors) {
 	options, problems := c.readLockOptions(position)
-	if len(problems) > 0 {
+	if len(problems) > 0 || c.isDryRun() {
 		return nil, problems
 	}
 	return func(invoke Invocation) Invocation {
@@ -46,11 +43,24 @@ func (c *call) atomicLock(position int) (wrapper, forrst.Errors) {
 	}, nil
 }
 
+// isDryRun reports whether a routed function is only asked what it would do, which needs
+// no lock (section 12.12).
+func (c *call) isDryRun() bool {
+	position := c.position(forrst.DryRun)
+	if position < 0 || !c.function.Routed {
+		return false
+	}
+	var ignored forrst.Errors
+	fields := c.readOptions(position, &ignored)
+	// Anything that the function might not take for a dry run is not one here.
+	return fields.Bool("enabled", false)
+}
+
 // invokeLocked runs the function inside the lock. The lock is released on every way
 // out, panics included, unless the caller wants to keep it.
 func (c *call) invokeLocked(ctx context.Context, position int, options lockOptions, invoke Invocation) (any, error) {
 	request := c.acquisition(options)
-	granted, err := c.config.Locks.Acquire(ctx, c.config.Namespace, request)
+	granted, err := c.acquire(ctx, request)
 	if err != nil {
 		c.report(position, refusedLock{Key: options.key})
 		return nil, c.acquireProblem(err, position, options)
@@ -58,14 +68,9 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	keep := false
 	defer func() {
 		if !keep {
-			c.release(ctx, request.FullKey(), granted.Spec.Owner)
+			c.endLock(ctx, request.FullKey(), granted.Spec.Owner)
 		}
 	}()
-	if err := ctx.Err(); err != nil {
-		// The caller went away before it could learn the owner token, and the function
-		// is not going to start: nobody could ever use this lock.
-		return nil, err
-	}
 	c.report(position, grantedLock{
 		Key:       options.key,
 		Acquired:  true,
@@ -73,18 +78,23 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 		Scope:     options.scope,
 		ExpiresAt: forrst.FormatTimestamp(granted.Spec.ExpireTime.Time),
 	})
+	c.reportFencing(granted)
 	keep = !options.autoRelease
+	if !keep {
+		c.kept = keptLock{key: request.FullKey(), sent: options.key, granted: granted, ttl: options.ttl.Length}
+	}
 	return invoke(ctx)
 }
 
 func (c *call) acquireProblem(err error, position int, options lockOptions) error {
 	switch {
-	case errors.Is(err, lock.ErrHeld):
-		problem := forrst.Error{Code: forrst.LockAcquisitionFailed, Message: "Unable to acquire lock"}.
-			With(refusedLockDetails{Key: options.key, Scope: options.scope, FullKey: c.fullKeyAsSent(options)})
+	case errors.Is(err, lock.ErrHeld), errors.Is(err, lock.ErrTimeout):
+		problem := heldProblem(wire.HeldDetails{
+			Key: options.key, Scope: options.scope, FullKey: c.fullKeyAsSent(options), Waited: options.block,
+		})
 		return &problem
 	case errors.Is(err, lock.ErrExpired):
-		problem := forrst.Error{Code: forrst.InvalidArguments, Message: "ttl must be longer than it takes to acquire the lock, which expired meanwhile"}.
+		problem := forrst.Error{Code: forrst.InvalidArguments, Message: expiredMessage}.
 			At(extensionPointer(position) + "/options/ttl/value")
 		return &problem
 	case errors.Is(err, lock.ErrInvalid):
@@ -95,20 +105,42 @@ func (c *call) acquireProblem(err error, position int, options lockOptions) erro
 	return err
 }
 
-// release ends the lock of a call that is over. It goes on when the caller has gone,
-// and its failure does not change the response: the function has done its work, and
-// the lock ends with its ttl.
-func (c *call) release(ctx context.Context, key v1alpha1.FullKey, owner string) {
-	ctx = context.WithoutCancel(ctx)
-	err := c.config.Locks.Release(ctx, c.config.Namespace, key, owner)
-	if err == nil {
-		return
+// heldProblem says that the lock was not to be had: at once, or, if the caller gave a
+// time to wait, within that, be it zero.
+func heldProblem(details wire.HeldDetails) forrst.Error {
+	problem := forrst.Error{Code: forrst.LockAcquisitionFailed, Message: "Unable to acquire lock"}
+	if details.Waited != nil {
+		problem.Code = forrst.LockTimeout
+		problem.Message = fmt.Sprintf("Lock acquisition timed out after %s %ss", details.Waited.Value, details.Waited.Unit)
 	}
-	log := c.config.Logger.WithValues("namespace", c.config.Namespace, "lock", string(key), "function", c.request.Call.Function)
-	switch {
-	case errors.Is(err, lock.ErrNotHeld), errors.Is(err, lock.ErrOwnerMismatch):
+	return problem.With(details)
+}
+
+// release ends the lock of a call that is over.
+func (c *call) release(ctx context.Context, key v1alpha1.FullKey, owner string) {
+	// Why it failed is in the log.
+	_ = c.releaseLock(ctx, c.request.Call.Function, key, owner)
+}
+
+// releaseLock ends the lock of a function that is over. It goes on when the caller has
+// gone, and its failure does not change the response, which is why it is logged here: the
+// function has done its work, and the lock ends with its ttl.
+func (h *Handler) releaseLock(ctx context.Context, function string, key v1alpha1.FullKey, owner string) error {
+	ctx = context.WithoutCancel(ctx)
+	err := h.config.Locks.Release(ctx, h.config.Namespace, key, owner)
+	if err == nil {
+		return nil
+	}
+	log := h.config.Logger.WithValues("namespace", h.config.Namespace, "lock", string(key), "function", function)
+	if isLost(err) {
 		log.Info("Lock ended before the function that ran inside it", "reason", err.Error())
-	default:
+	} else {
 		log.Error(err, "Failed to release a lock after its function")
 	}
+	return err
+}
+
+// isLost reports whether an error says that a lock is no longer held by its owner.
+func isLost(err error) bool {
+	return errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrExpired) || errors.Is(err, lock.ErrOwnerMismatch)
 }

@@ -3,22 +3,20 @@ package facade
 import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
-)
-
-// The values of the scope option.
-const (
-	functionScope = "function"
-	globalScope   = "global"
 )
 
 // lockOptions are the options of the atomic lock extension (section 12.2).
 type lockOptions struct {
 	// key is as sent.
 	key string
-	// scope is functionScope or globalScope.
+	// scope is wire.FunctionScope or wire.GlobalScope.
 	scope string
 	ttl   forrst.Duration
+	// block is how long to wait, nil if the caller would not wait at all.
+	block *forrst.Duration
 	// owner is empty if the caller leaves it to the service.
 	owner       string
 	autoRelease bool
@@ -28,16 +26,13 @@ type lockOptions struct {
 // fault. Unknown options are ignored.
 func (c *call) readLockOptions(position int) (lockOptions, forrst.Errors) {
 	var problems forrst.Errors
-	fields, _ := forrst.ReadObject(c.request.Extensions[position].Options,
-		extensionPointer(position)+"/options", forrst.InvalidArguments, &problems)
-	bound := forrst.DurationLimits{Max: c.config.Limits.MaxTTL}
-
+	fields := c.readOptions(position, &problems)
 	options := lockOptions{key: readKey(&fields)}
-	if ttl := fields.RequiredDuration("ttl", bound); ttl != nil {
+	if ttl := fields.RequiredDuration("ttl", c.ttlBound()); ttl != nil {
 		options.ttl = *ttl
 	}
 	options.scope = c.readScope(&fields)
-	refuseBlock(&fields, bound)
+	options.block = fields.Duration("block", c.blockBound())
 	options.owner = readOwner(&fields)
 	options.autoRelease = fields.Bool("auto_release", true)
 	return options, problems
@@ -55,29 +50,28 @@ func readKey(fields *forrst.Fields) string {
 }
 
 func (c *call) readScope(fields *forrst.Fields) string {
-	scope := functionScope
+	scope := wire.FunctionScope
 	if fields.Raw("scope") != nil {
 		scope, _ = fields.Text("scope")
 	}
 	switch scope {
-	case functionScope:
+	case wire.FunctionScope:
 		if err := v1alpha1.ValidateFunction(c.request.Call.Function); err != nil {
 			fields.Fail("scope", `must be "global": the name of the function `+err.Error())
 		}
-	case globalScope, "": // Empty is an error that Text has reported.
+	case wire.GlobalScope, "": // Empty is an error that Text has reported.
 	default:
 		fields.Fail("scope", `must be "function" or "global"`)
 	}
 	return scope
 }
 
-// refuseBlock checks the wait that the caller asks for and refuses it: this server
-// takes a lock at once or not at all.
-func refuseBlock(fields *forrst.Fields, bound forrst.DurationLimits) {
-	bound.AllowZero = true
-	if fields.Duration("block", bound) != nil {
-		fields.Fail("block", "is not supported: the server does not wait for locks")
-	}
+func (h *Handler) ttlBound() forrst.DurationLimits {
+	return forrst.DurationLimits{Max: h.config.Limits.MaxTTL}
+}
+
+func (h *Handler) blockBound() forrst.DurationLimits {
+	return forrst.DurationLimits{Max: h.config.MaxBlock, AllowZero: true}
 }
 
 func readOwner(fields *forrst.Fields) string {
@@ -92,15 +86,18 @@ func readOwner(fields *forrst.Fields) string {
 }
 
 // acquisition is what the options ask for.
-func (c *call) acquisition(options lockOptions) rules.Acquisition {
-	request := rules.Acquisition{
+func (c *call) acquisition(options lockOptions) lock.Request {
+	request := lock.Request{Acquisition: rules.Acquisition{
 		Scope:  v1alpha1.ScopeGlobal,
 		Key:    options.key,
 		Owner:  options.owner,
 		TTL:    options.ttl.Length,
 		Holder: c.holder,
+	}}
+	if options.block != nil {
+		request.Wait = options.block.Length
 	}
-	if options.scope == functionScope {
+	if options.scope == wire.FunctionScope {
 		request.Scope, request.Function = v1alpha1.ScopeFunction, c.request.Call.Function
 	}
 	return request
@@ -108,7 +105,7 @@ func (c *call) acquisition(options lockOptions) rules.Acquisition {
 
 // fullKeyAsSent is the full key to show to the caller, in the caller's own spelling.
 func (c *call) fullKeyAsSent(options lockOptions) string {
-	if options.scope == functionScope {
+	if options.scope == wire.FunctionScope {
 		return "lock:" + c.request.Call.Function + ":" + options.key
 	}
 	return "lock:" + options.key

@@ -23,8 +23,8 @@ const ttl = `"ttl":{"value":30,"unit":"second"}`
 
 func TestLockOptions(t *testing.T) {
 	longKey := strings.Repeat("k", 200)
-	charge := func(key string) rules.Acquisition {
-		return rules.Acquisition{Scope: v1alpha1.ScopeFunction, Function: "payments.charge", Key: key, TTL: 30 * time.Second, Holder: facade.Anonymous}
+	charge := func(key string) lock.Request {
+		return lock.Request{Acquisition: rules.Acquisition{Scope: v1alpha1.ScopeFunction, Function: "payments.charge", Key: key, TTL: 30 * time.Second, Holder: facade.Anonymous}}
 	}
 	global, owned, short, fraction := charge("k"), charge("k"), charge("k"), charge("k")
 	global.Scope, global.Function = v1alpha1.ScopeGlobal, ""
@@ -34,7 +34,7 @@ func TestLockOptions(t *testing.T) {
 
 	cases := map[string]struct {
 		options string
-		want    rules.Acquisition
+		want    lock.Request
 		data    string
 	}{
 		"the defaults":           {`{"key":"k",` + ttl + `}`, charge("k"), `{"key":"k","acquired":true,"owner":"` + generated + `","scope":"function","expires_at":"2024-03-15T10:30:30Z"}`},
@@ -57,7 +57,7 @@ func TestLockOptions(t *testing.T) {
 			if got.status != 200 || string(got.Result) != "7" {
 				t.Fatalf("status %d, %s", got.status, got.body)
 			}
-			if diff := cmp.Diff([]rules.Acquisition{test.want}, f.locks.requests); diff != "" {
+			if diff := cmp.Diff([]lock.Request{test.want}, f.locks.requests); diff != "" {
 				t.Errorf("acquired (-want +got):\n%s", diff)
 			}
 			if data := string(got.Extensions[0].Data); test.data != "" && data != test.data {
@@ -98,7 +98,8 @@ func TestLockOptionsThatAreRefused(t *testing.T) {
 		`"owner":{}`: "owner", `"owner":"` + strings.Repeat("o", 513) + `"`: "owner",
 		`"auto_release":"true"`: "auto_release", `"auto_release":1`: "auto_release", `"auto_release":0`: "auto_release",
 		`"block":5`: "block", `"block":{"value":-1}`: "block/value", `"block":{"value":1,"unit":"x"}`: "block/unit",
-		`"block":{"value":25,"unit":"hour"}`: "block/value", `"block":{"value":5,"unit":"second"}`: "block", `"block":{"value":0}`: "block",
+		`"block":{"value":25,"unit":"hour"}`: "block/value", `"block":{"value":60.001,"unit":"second"}`: "block/value",
+		`"block":"5s"`: "block", `"block":true`: "block", `"block":{"unit":"second"}`: "block/value", `"block":{"value":1,"value":2}`: "block/value",
 	} {
 		cases[option] = struct {
 			element string

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
 )
 
 // call is one call on its way through the façade.
@@ -20,14 +22,38 @@ type call struct {
 	response *forrst.Response
 	// holder is who calls.
 	holder string
+	// admission is the call's place among those that are served.
+	admission admission
+	// start is when the request arrived.
+	start time.Time
+	// decorate is done to the response of a call that could be read, whatever came of it.
+	decorate []func()
+	// settle is told when the function is over. Nil if nobody wants to know.
+	settle func()
+	// undo takes back what the function has done, if its caller cannot learn of it. Nil if
+	// there is nothing to take back.
+	undo func(context.Context)
+	// kept is the lock that ends with the function, zero if there is none or it stays.
+	kept keptLock
+	// keeper keeps it for a function that runs elsewhere. Nil if there is no such.
+	keeper *keeper
+	// fencing is the number of the grant, 0 if no lock was acquired.
+	fencing int64
+	// isBare says that the result alone is the answer.
+	isBare bool
+	// namespaces are those that the caller names, usually none.
+	namespaces []string
 }
 
 // answer runs the call in body. It always returns a response: a panic of the
 // façade or of a function is an internal error.
-func (h *Handler) answer(r *http.Request, body []byte) *forrst.Response {
-	c := call{Handler: h, response: forrst.NewResponse("")}
+func (h *Handler) answer(r *http.Request, body []byte, start time.Time) *call {
+	c := &call{Handler: h, response: forrst.NewResponse(""), start: start}
 	c.serve(r, body)
-	return c.response
+	for _, decorate := range c.decorate {
+		decorate()
+	}
+	return c
 }
 
 func (c *call) serve(r *http.Request, body []byte) {
@@ -40,15 +66,20 @@ func (c *call) serve(r *http.Request, body []byte) {
 	}()
 	var problems forrst.Errors
 	c.request, problems = forrst.DecodeRequest(body)
-	c.response = forrst.NewResponse(c.request.ID)
+	if c.request.ID != "" {
+		c.response.ID = &c.request.ID
+	}
 	if len(problems) > 0 {
 		c.fail(problems)
 		return
 	}
 	c.holder = c.config.Holder(r)
-	result, err := c.run(r.Context())
+	c.namespaces = r.Header.Values(wire.NamespaceHeader)
+	ctx := c.beginTrace(r.Context(), r.Header)
+	c.beginRetry()
+	result, err := c.runAdmitted(ctx, r)
 	if err != nil {
-		c.fail(c.problems(r.Context(), err))
+		c.fail(c.problems(ctx, err))
 		return
 	}
 	c.response.Result = result
@@ -57,7 +88,7 @@ func (c *call) serve(r *http.Request, body []byte) {
 // run does steps 6 to 10 of section 1.6.
 func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 	var err error
-	if c.function, err = c.functions.resolve(&c.request.Call); err != nil {
+	if c.function, err = c.resolve(); err != nil {
 		return nil, err
 	}
 	invoke, problems := c.prepare()
@@ -68,31 +99,69 @@ func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if bare, ok := result.(unenveloped); ok {
+		c.isBare, result = true, bare.result
+	}
+	if raw, ok := result.(json.RawMessage); ok {
+		return raw, nil
+	}
 	return forrst.Encode(result)
 }
 
 // prepare checks extensions and arguments and returns the function with everything
 // that its extensions do around it. Nothing has happened yet when it returns.
 func (c *call) prepare() (Invocation, forrst.Errors) {
-	var problems forrst.Errors
-	var wrappers []wrapper
-	for i := range c.request.Extensions {
-		wrap, found := c.prepareExtension(i)
-		for _, problem := range found {
-			problems.Add(problem)
-		}
-		if wrap != nil {
-			wrappers = append(wrappers, wrap)
-		}
-	}
-	invoke, found := c.function.Prepare(&c.request)
+	problems := c.namespaceProblems()
+	wrappers := c.prepareExtensions(&problems)
+	invoke, found := c.prepareFunction()
 	for _, problem := range found {
 		problems.Add(problem)
+	}
+	if c.position(forrst.Cancellation) >= 0 {
+		invoke = c.settling(invoke)
 	}
 	for _, wrap := range slices.Backward(wrappers) {
 		invoke = wrap(invoke)
 	}
+	if c.function.forgetsRequest {
+		c.forgetBody()
+	}
 	return invoke, problems
+}
+
+// settling tells when the function is over.
+func (c *call) settling(invoke Invocation) Invocation {
+	return func(ctx context.Context) (any, error) {
+		result, err := invoke(ctx)
+		if c.settle != nil {
+			c.settle()
+		}
+		return result, err
+	}
+}
+
+// undoUnanswered takes back what a function has done that returned err but whose caller
+// is told something else.
+func (c *call) undoUnanswered(ctx context.Context, err error) {
+	if err == nil && c.undo != nil {
+		c.undo(ctx)
+	}
+}
+
+// forgetBody lets go of the body of the request: it can be large, and the call may
+// wait for long.
+func (c *call) forgetBody() {
+	c.request.Call.Arguments, c.request.Context = nil, nil
+	for i := range c.request.Extensions {
+		c.request.Extensions[i].Options = nil
+	}
+}
+
+func (c *call) prepareFunction() (Invocation, forrst.Errors) {
+	if c.function.prepare != nil {
+		return c.function.prepare(c)
+	}
+	return c.function.Prepare(&c.request)
 }
 
 // fail makes the response a failure. Extension entries stay: they tell what was done
@@ -100,6 +169,20 @@ func (c *call) prepare() (Invocation, forrst.Errors) {
 func (c *call) fail(problems forrst.Errors) {
 	c.response.Result = nil
 	c.response.Errors = problems
+}
+
+// namespaceProblems refuses a namespace that is not served, rather than to lock a key of
+// the same name elsewhere.
+func (c *call) namespaceProblems() forrst.Errors {
+	for _, namespace := range c.namespaces {
+		if namespace != c.config.Namespace {
+			return forrst.Errors{{
+				Code:    forrst.InvalidArguments,
+				Message: fmt.Sprintf("The %s header must be %q or absent: no other namespace is served here", wire.NamespaceHeader, c.config.Namespace),
+			}}
+		}
+	}
+	return nil
 }
 
 // report adds an extension entry to the response. It repeats the URN of the request,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +31,22 @@ func TestPingUnderAllNames(t *testing.T) {
 	}
 }
 
+// handledURNs are all spellings of the extensions that are offered.
+var handledURNs = []string{
+	"urn:cline:forrst:ext:atomic-lock", "urn:cline:forrst:ext:cancellation", "urn:cline:forrst:ext:deadline",
+	"urn:cline:forrst:ext:retry", "urn:cline:forrst:ext:tracing",
+	"urn:forrst:ext:atomic-lock", "urn:forrst:ext:atomicLock", "urn:forrst:ext:cancellation",
+	"urn:forrst:ext:deadline", "urn:forrst:ext:retry", "urn:forrst:ext:tracing",
+}
+
+func offered(urns []string) []any {
+	var extensions []any
+	for _, urn := range urns {
+		extensions = append(extensions, map[string]any{"urn": urn, "version": "1.0.0"})
+	}
+	return extensions
+}
+
 func TestCapabilitiesUnderAllNames(t *testing.T) {
 	f := newFixture(t, function("payments.charge", result(`{}`)))
 	want := map[string]any{
@@ -38,16 +55,23 @@ func TestCapabilitiesUnderAllNames(t *testing.T) {
 			"urn:cline:forrst:ext:atomic-lock:fn:release", "urn:cline:forrst:fn:atomic-lock:release", "forrst.locks.release",
 			"urn:cline:forrst:ext:atomic-lock:fn:force-release", "urn:cline:forrst:fn:atomic-lock:force-release", "forrst.locks.forceRelease",
 			"urn:cline:forrst:ext:atomic-lock:fn:status", "urn:cline:forrst:fn:atomic-lock:status", "forrst.locks.status",
+			"urn:k8s:forrst:ext:atomic-lock:fn:acquire", "urn:k8s:forrst:ext:atomic-lock:fn:renew", "urn:k8s:forrst:ext:atomic-lock:fn:release",
+			"urn:k8s:forrst:ext:atomic-lock:fn:status", "urn:k8s:forrst:ext:atomic-lock:fn:list",
 			"urn:cline:forrst:fn:ping", "urn:cline:forrst:ext:diagnostics:fn:ping", "forrst.ping",
+			"urn:cline:forrst:fn:health", "urn:cline:forrst:ext:diagnostics:fn:health", "forrst.health",
 			"urn:cline:forrst:fn:capabilities", "urn:cline:forrst:ext:discovery:fn:capabilities", "forrst.capabilities",
+			"urn:cline:forrst:fn:describe", "forrst.describe", "urn:cline:forrst:ext:discovery:fn:describe",
+			"urn:cline:forrst:ext:cancellation:fn:cancel",
 			"payments.charge",
 		},
-		"extensions": []any{
-			map[string]any{"urn": "urn:cline:forrst:ext:atomic-lock", "version": "1.0.0"},
-			map[string]any{"urn": "urn:forrst:ext:atomic-lock", "version": "1.0.0"},
-			map[string]any{"urn": "urn:forrst:ext:atomicLock", "version": "1.0.0"},
+		"extensions": offered(slices.Concat(handledURNs, []string{
+			"urn:cline:forrst:ext:diagnostics", "urn:forrst:ext:diagnostics",
+			"urn:cline:forrst:ext:discovery", "urn:forrst:ext:discovery", "urn:k8s:forrst:ext:fencing",
+		})),
+		"limits": map[string]any{
+			"max_request_bytes": 1048576.0, "maxRequestSize": 1048576.0, "max_depth": 512.0,
+			"max_block": map[string]any{"value": 60.0, "unit": "second"},
 		},
-		"limits": map[string]any{"max_request_bytes": 1048576.0, "maxRequestSize": 1048576.0, "max_depth": 512.0},
 	}
 	for _, name := range []string{"urn:cline:forrst:fn:capabilities", "urn:cline:forrst:ext:discovery:fn:capabilities", "forrst.capabilities"} {
 		var result map[string]any
@@ -178,7 +202,7 @@ func TestExtensionsThatMustNotBeIgnored(t *testing.T) {
 		for _, dialect := range []string{"urn:forrst:ext:", "urn:cline:forrst:ext:"} {
 			got := f.post(envelope(ping, "", `{"urn":"x"},{"urn":"`+dialect+name+`"}`))
 			f.wantProblems(got, 400, "EXTENSION_NOT_SUPPORTED /extensions/1")
-			want := `{"unsupported":["` + dialect + name + `"],"supported":["urn:cline:forrst:ext:atomic-lock","urn:forrst:ext:atomic-lock","urn:forrst:ext:atomicLock"]}`
+			want := `{"unsupported":["` + dialect + name + `"],"supported":["` + strings.Join(handledURNs, `","`) + `"]}`
 			if string(got.Errors[0].Details) != want {
 				t.Errorf("details %s, want %s", got.Errors[0].Details, want)
 			}

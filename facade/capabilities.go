@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
 )
 
 // capabilities tells what the server offers, in the spellings of both pages that
@@ -27,33 +28,44 @@ type capabilityLimits struct {
 	MaxRequestBytes int `json:"max_request_bytes"`
 	MaxRequestSize  int `json:"maxRequestSize"`
 	MaxDepth        int `json:"max_depth"`
+	// MaxBlock is the longest wait for a lock that one call may ask for.
+	MaxBlock forrst.Duration `json:"max_block"`
 }
 
 func (h *Handler) capabilities() Function {
 	return Function{
-		Names:   systemNames("discovery", "capabilities"),
-		Version: systemVersion,
+		Names:       systemNames(discovery, "capabilities"),
+		Version:     systemVersion,
+		Description: describeCapabilities(),
 		Prepare: func(*forrst.Request) (Invocation, forrst.Errors) {
-			return func(context.Context) (any, error) { return h.describeCapabilities(), nil }, nil
+			return func(context.Context) (any, error) { return h.currentCapabilities(), nil }, nil
 		},
 	}
 }
 
-func (h *Handler) describeCapabilities() capabilities {
+func (h *Handler) currentCapabilities() capabilities {
 	offer := capabilities{
 		Service:          h.config.Service,
 		Version:          h.config.Version,
 		ProtocolVersions: []string{forrst.ProtocolVersion},
-		Functions:        h.functions.names,
+		Functions:        h.functions.discoverable(),
 		Limits: capabilityLimits{
 			MaxRequestBytes: MaxRequestBytes,
 			MaxRequestSize:  MaxRequestBytes,
 			MaxDepth:        forrst.MaxDepth,
+			MaxBlock:        forrst.NewDuration(h.config.MaxBlock),
 		},
 	}
 	offer.ProtocolVersionsCamel = offer.ProtocolVersions
-	for _, urn := range supportedURNs() {
+	offered := supportedURNs()
+	for _, name := range []string{"diagnostics", discovery} {
+		// Nobody has to ask for them: they offer functions.
+		offered = append(offered, "urn:cline:forrst:ext:"+name, "urn:forrst:ext:"+name)
+	}
+	for _, urn := range offered {
 		offer.Extensions = append(offer.Extensions, offeredExtension{URN: urn, Version: systemVersion})
 	}
+	// Not among the supported ones, since nobody has to ask for it.
+	offer.Extensions = append(offer.Extensions, offeredExtension{URN: wire.FencingURN, Version: systemVersion})
 	return offer
 }

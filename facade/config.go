@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -16,21 +19,21 @@ import (
 // Kubernetes gives them.
 const Anonymous = "system:anonymous"
 
-// Locks acquires and releases locks, in practice a lock.Engine. Errors are those of
-// package lock; anything else is reported to callers as an internal error. It must be
-// safe for concurrent use.
+// DefaultMaxBlock is how long a call may wait for a lock unless configured otherwise.
+const DefaultMaxBlock = time.Minute
+
+// Locks carries out what calls ask for: the part of [lock.Backend] that the façade needs,
+// with the same contract. Errors that are not of package lock are reported to callers as
+// internal errors.
 type Locks interface {
-	// Acquire takes the lock or returns lock.ErrHeld, lock.ErrInvalid, lock.ErrExpired
-	// or lock.ErrUnavailable. If ctx ends first, the lock is not held on its behalf.
-	Acquire(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error)
+	Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error)
+	Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error)
 	// Release bounds the time that it takes by itself: at the end of a call ctx has no
-	// end. It returns lock.ErrNotHeld, lock.ErrOwnerMismatch or lock.ErrUnavailable.
+	// end.
 	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error
-	// ForceRelease returns lock.ErrNotHeld or lock.ErrUnavailable.
-	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey) error
-	// Get returns the live lock, lock.ErrNotHeld if it is free or has expired, or
-	// lock.ErrUnavailable.
+	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error
 	Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error)
+	List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error)
 }
 
 // Config configures a [Handler].
@@ -41,8 +44,20 @@ type Config struct {
 	Namespace string
 	// Limits bounds what callers may ask for. Required.
 	Limits rules.Limits
+	// MaxBlock is the longest that a call may wait for a lock; who wants to wait longer
+	// calls again. Zero means [DefaultMaxBlock].
+	MaxBlock time.Duration
+	// Components tell what health is made of, each time that it is asked for. They have
+	// names of their own.
+	Components []ComponentSource
+	// CallLimits bounds how many calls are served at a time.
+	CallLimits CallLimits
 	// Functions are served besides the system functions, under names of their own.
 	Functions []Function
+
+	// Routing finds and calls functions that are served elsewhere. Nil means that there are
+	// none.
+	Routing *Routing
 
 	// Holder returns the authenticated identity of the caller. Nil means [Anonymous]
 	// for everyone.
@@ -59,8 +74,13 @@ type Config struct {
 	// Node names the replica in responses. Empty leaves it out.
 	Node string
 
+	// Metrics is where the metrics of the façade are registered. Nil means nowhere.
+	Metrics prometheus.Registerer
 	// Clock tells the time. Nil means the real clock.
 	Clock clock.PassiveClock
+	// Timers measure how long functions run that are served elsewhere, and when to renew
+	// their locks. Nil means the real clock.
+	Timers clock.Clock
 	// Logger gets what callers are not told: the causes of internal errors, and what
 	// goes wrong when a lock is released after its call. Zero discards.
 	Logger logr.Logger
@@ -74,8 +94,12 @@ func (c *Config) validate() error {
 		return errors.New("facade: Namespace is required")
 	case c.Limits.MaxTTL <= 0:
 		return errors.New("facade: the maximum ttl must be more than zero")
+	case c.Routing != nil && (c.Routing.Routes == nil || c.Routing.Client == nil):
+		return errors.New("facade: Routing needs Routes and a Client")
+	case c.MaxBlock < 0:
+		return errors.New("facade: the maximum block must not be negative")
 	}
-	return nil
+	return c.CallLimits.validate()
 }
 
 func (c *Config) setDefaults() {
@@ -85,10 +109,17 @@ func (c *Config) setDefaults() {
 	if c.Ready == nil {
 		c.Ready = func(context.Context) error { return nil }
 	}
+	if c.MaxBlock == 0 {
+		c.MaxBlock = DefaultMaxBlock
+	}
+	c.CallLimits.setDefaults()
 	if c.Service == "" {
 		c.Service = "lock-operator"
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
+	}
+	if c.Timers == nil {
+		c.Timers = clock.RealClock{}
 	}
 }

@@ -8,6 +8,9 @@
 // their work around the function (call.go). So a lock is never taken for a function
 // that does not run.
 //
+// A call may wait for its lock (acquire.go). Until it is granted it costs the memory of
+// its connection and no more, and it ends with its client and with the server (drain.go).
+//
 // Locks are in the hands of [Locks]. This package translates, and decides nothing
 // about who holds what.
 package facade

@@ -7,12 +7,34 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 )
 
-// extension prepares what an extension does around the function of a call. It is
-// given the position of its element in the request and must have no effect yet.
-type extension func(c *call, position int) (wrapper, forrst.Errors)
+// extension is what is offered around the function of a call.
+type extension struct {
+	name string
+	// prepare is given the position of the element in the request and must have no
+	// effect yet. Nil means that the extension only decorates the response.
+	prepare func(c *call, position int) (wrapper, forrst.Errors)
+}
 
-// handledExtensions are the extensions that are offered, by name.
-var handledExtensions = map[string]extension{forrst.AtomicLock: (*call).atomicLock}
+// handledExtensions are the extensions that are offered, in the order in which they
+// begin their work (section 8.6). What can do without the lock ends a call before one
+// is taken.
+var handledExtensions = []extension{
+	{name: forrst.Tracing},
+	{forrst.Cancellation, (*call).cancellation},
+	{forrst.Deadline, (*call).deadline},
+	{forrst.AtomicLock, (*call).atomicLock},
+	{name: forrst.Retry},
+}
+
+// phase returns the position of an extension in the order of work, or -1 if the
+// extension is not offered.
+func phase(name string) int {
+	return slices.IndexFunc(handledExtensions, func(e extension) bool { return e.name == name })
+}
+
+// HandlesExtension reports whether the façade itself does what the extension asks for.
+// What it does not handle is for the function.
+func HandlesExtension(urn string) bool { return phase(forrst.ExtensionName(urn)) >= 0 }
 
 // wrapper lets an extension do its work before and after the function.
 type wrapper func(Invocation) Invocation
@@ -22,20 +44,60 @@ type wrapper func(Invocation) Invocation
 // (section 8.3).
 var unignorable = []string{forrst.DryRun, forrst.Idempotency, forrst.Replay, forrst.Simulation}
 
+// prepareExtensions checks every element of the request, in their order there, and
+// returns what the extensions do, in the order of their work.
+func (c *call) prepareExtensions(problems *forrst.Errors) []wrapper {
+	if len(c.request.Extensions) == 0 {
+		return nil
+	}
+	wrappers := make([]wrapper, len(handledExtensions))
+	for position := range c.request.Extensions {
+		name := forrst.ExtensionName(c.request.Extensions[position].URN)
+		wrap, found := c.prepareExtension(name, position)
+		for _, problem := range found {
+			problems.Add(problem)
+		}
+		if wrap != nil {
+			wrappers[phase(name)] = wrap
+		}
+	}
+	return slices.DeleteFunc(wrappers, func(wrap wrapper) bool { return wrap == nil })
+}
+
 // prepareExtension prepares one element of the request. What the server does not know
 // is ignored, as are standard extensions that are hints.
-func (c *call) prepareExtension(position int) (wrapper, forrst.Errors) {
-	name := forrst.ExtensionName(c.request.Extensions[position].URN)
-	prepare, isHandled := handledExtensions[name]
+func (c *call) prepareExtension(name string, position int) (wrapper, forrst.Errors) {
+	place := phase(name)
 	switch {
-	case isHandled && slices.Contains(c.function.Excluded, name):
+	case place >= 0 && slices.Contains(c.function.Excluded, name), c.outlivesLock(name):
 		return nil, forrst.Errors{c.notApplicable(position)}
-	case isHandled:
-		return prepare(c, position)
-	case slices.Contains(unignorable, name):
+	case place >= 0 && handledExtensions[place].prepare != nil:
+		return handledExtensions[place].prepare(c, position)
+	case slices.Contains(unignorable, name) && !c.function.Routed:
 		return nil, forrst.Errors{c.notSupported(position)}
 	}
 	return nil, nil
+}
+
+// outlivesLock reports whether an extension lets the work of a routed function go on
+// after its answer, and so after the lock (section 12.12). The functions that run here
+// take async for the hint that it is.
+func (c *call) outlivesLock(name string) bool {
+	return name == forrst.Async && c.function.Routed && c.position(forrst.AtomicLock) >= 0
+}
+
+// position returns the position of the element of an extension in the request, or -1.
+func (c *call) position(name string) int {
+	return slices.IndexFunc(c.request.Extensions, func(e forrst.RequestExtension) bool {
+		return forrst.ExtensionName(e.URN) == name
+	})
+}
+
+// readOptions prepares to read the options of the extension at position.
+func (c *call) readOptions(position int, problems *forrst.Errors) forrst.Fields {
+	fields, _ := forrst.ReadObject(c.request.Extensions[position].Options,
+		"/extensions/"+strconv.Itoa(position)+"/options", forrst.InvalidArguments, problems)
+	return fields
 }
 
 func (c *call) notApplicable(position int) forrst.Error {
@@ -61,8 +123,8 @@ func (c *call) notSupported(position int) forrst.Error {
 // supportedURNs returns every spelling of every extension that is handled.
 func supportedURNs() []string {
 	var urns []string
-	for name := range handledExtensions {
-		urns = append(urns, forrst.ExtensionURNs(name)...)
+	for _, extension := range handledExtensions {
+		urns = append(urns, forrst.ExtensionURNs(extension.name)...)
 	}
 	slices.Sort(urns)
 	return urns

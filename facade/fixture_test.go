@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -36,17 +38,26 @@ const (
 type fakeLocks struct {
 	clock *clocktesting.FakePassiveClock
 
-	acquireHook, releaseHook, getHook func(context.Context) error
+	acquireHook, renewHook, releaseHook, getHook, listHook func(context.Context) error
+	// waitHook waits for a change of the locks; nil as an error means to try again. Without
+	// it every wait is over at once.
+	waitHook func(ctx context.Context, changed <-chan struct{}) error
 	// granted runs after an acquisition.
 	granted func()
 
 	mu   sync.Mutex
 	held map[v1alpha1.FullKey]*v1alpha1.Lock
+	// changed is closed when a lock ends.
+	changed chan struct{}
 	// requests are the acquisitions that were tried.
-	requests []rules.Acquisition
+	requests []lock.Request
+	// reasons are those of forced releases.
+	reasons []string
+	// revision is that of the last write.
+	revision int
 }
 
-func (f *fakeLocks) Acquire(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error) {
+func (f *fakeLocks) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.requests = append(f.requests, request)
@@ -56,14 +67,25 @@ func (f *fakeLocks) Acquire(ctx context.Context, namespace string, request rules
 	if request.Owner == "" {
 		request.Owner = generated
 	}
-	granted, err := rules.Grant(namespace, request, rules.DefaultLimits(), f.clock.Now())
+	key := request.FullKey()
+	for current := f.live(key); current != nil; current = f.live(key) {
+		held := &lock.HeldError{Key: key, Holder: current.Spec.Holder, ExpireTime: current.Spec.ExpireTime.Time}
+		if request.Wait == 0 {
+			return nil, held
+		}
+		if f.waitHook == nil {
+			return nil, fmt.Errorf("%w: %w", lock.ErrTimeout, held)
+		}
+		if err := f.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	granted, err := rules.Grant(namespace, request.Acquisition, rules.DefaultLimits(), f.clock.Now())
 	if err != nil {
 		return nil, err
 	}
-	key := request.FullKey()
-	if current := f.live(key); current != nil {
-		return nil, &lock.HeldError{Key: key, Holder: current.Spec.Holder, ExpireTime: current.Spec.ExpireTime.Time}
-	}
+	f.revision++
+	granted.ResourceVersion = strconv.Itoa(f.revision)
 	f.held[key] = granted
 	if f.granted != nil {
 		f.granted()
@@ -71,11 +93,50 @@ func (f *fakeLocks) Acquire(ctx context.Context, namespace string, request rules
 	return granted, nil
 }
 
+func (f *fakeLocks) wait(ctx context.Context) error {
+	changed := f.changed
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	return f.waitHook(ctx, changed)
+}
+
+func (f *fakeLocks) Renew(ctx context.Context, _ string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := run(ctx, f.renewHook); err != nil {
+		return nil, err
+	}
+	next, err := rules.Renew(f.held[key], owner, ttl, rules.DefaultLimits(), f.clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	f.revision++
+	next.ResourceVersion = strconv.Itoa(f.revision)
+	f.held[key] = next
+	return next, nil
+}
+
+func (f *fakeLocks) List(ctx context.Context, _ string, filter lock.Filter) ([]v1alpha1.Lock, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := run(ctx, f.listHook); err != nil {
+		return nil, err
+	}
+	var locks []v1alpha1.Lock
+	for _, key := range slices.Sorted(maps.Keys(f.held)) {
+		if current := f.live(key); current != nil && (filter.Owner == "" || filter.Owner == current.Spec.Owner) {
+			locks = append(locks, *current)
+		}
+	}
+	return locks, nil
+}
+
 func (f *fakeLocks) Release(ctx context.Context, _ string, key v1alpha1.FullKey, owner string) error {
 	return f.end(ctx, key, func(current *v1alpha1.Lock) error { return rules.Release(current, owner, f.clock.Now()) })
 }
 
-func (f *fakeLocks) ForceRelease(ctx context.Context, _ string, key v1alpha1.FullKey) error {
+func (f *fakeLocks) ForceRelease(ctx context.Context, _ string, key v1alpha1.FullKey, reason string) error {
+	f.reasons = append(f.reasons, reason)
 	return f.end(ctx, key, func(current *v1alpha1.Lock) error { return rules.ForceRelease(current, f.clock.Now()) })
 }
 
@@ -89,6 +150,8 @@ func (f *fakeLocks) end(ctx context.Context, key v1alpha1.FullKey, allowed func(
 		return err
 	}
 	delete(f.held, key)
+	close(f.changed)
+	f.changed = make(chan struct{})
 	return nil
 }
 
@@ -150,10 +213,15 @@ func newFixtureWith(tb testing.TB, configure func(*facade.Config)) *fixture {
 	tb.Helper()
 	clock := clocktesting.NewFakePassiveClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
 	f := &fixture{t: tb, clock: clock, log: &strings.Builder{}}
-	f.locks = &fakeLocks{clock: clock, held: map[v1alpha1.FullKey]*v1alpha1.Lock{}}
+	f.locks = &fakeLocks{clock: clock, held: map[v1alpha1.FullKey]*v1alpha1.Lock{}, changed: make(chan struct{})}
+	var logging sync.Mutex
 	config := facade.Config{
 		Locks: f.locks, Namespace: namespace, Limits: rules.DefaultLimits(), Clock: clock,
-		Logger: funcr.New(func(prefix, args string) { f.log.WriteString(prefix + args + "\n") }, funcr.Options{Verbosity: 9}),
+		Logger: funcr.New(func(prefix, args string) {
+			logging.Lock()
+			defer logging.Unlock()
+			f.log.WriteString(prefix + args + "\n")
+		}, funcr.Options{Verbosity: 9}),
 	}
 	configure(&config)
 	var err error
@@ -166,7 +234,7 @@ func newFixtureWith(tb testing.TB, configure func(*facade.Config)) *fixture {
 // hold acquires a global lock, or fails the test.
 func (f *fixture) hold(key, owner string, ttl time.Duration) {
 	f.t.Helper()
-	_, err := f.locks.Acquire(f.t.Context(), namespace, rules.Acquisition{Key: key, Owner: owner, TTL: ttl, Holder: "somebody"})
+	_, err := f.locks.Acquire(f.t.Context(), namespace, lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: owner, TTL: ttl, Holder: "somebody"}})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -178,6 +246,24 @@ type answer struct {
 	header http.Header
 	body   string
 	forrst.Response
+	// fencing is the token of the entry beside those of the protocol, or 0. Extensions
+	// does not have the entry.
+	fencing int64
+}
+
+func (a *answer) takeFencing(tb testing.TB) {
+	tb.Helper()
+	a.Extensions = slices.DeleteFunc(a.Extensions, func(entry forrst.ResponseExtension) bool {
+		if entry.URN != wire.FencingURN {
+			return false
+		}
+		var fencing wire.Fencing
+		if err := json.Unmarshal(entry.Data, &fencing); err != nil || fencing.Token <= 0 || a.fencing != 0 {
+			tb.Errorf("fencing entry %s, %v", entry.Data, err)
+		}
+		a.fencing = fencing.Token
+		return true
+	})
 }
 
 func (f *fixture) post(body string) answer {
@@ -196,6 +282,7 @@ func (f *fixture) serve(request *http.Request) answer {
 	if got.Protocol != (forrst.Protocol{Name: "forrst", Version: "0.1.0"}) {
 		f.t.Errorf("the answer speaks %v", got.Protocol)
 	}
+	got.takeFencing(f.t)
 	if string(got.Result) != "null" && len(got.Errors) > 0 {
 		f.t.Errorf("a failure has result %s", got.Result)
 	}

@@ -17,10 +17,24 @@ type Function struct {
 	// Excluded names the extensions that must not be used with the function, such as
 	// [forrst.AtomicLock].
 	Excluded []string
+	// Routed says that the function runs in another service, which handles the extensions
+	// that the façade does not: they are not refused, whatever they would change, and are
+	// for Prepare to pass on (see [HandlesExtension]).
+	Routed bool
+	// Description is what describe tells about the function.
+	Description Description
 	// Prepare checks the arguments of a call and returns what remains to be done.
 	// Every problem that it finds is reported, and then nothing is done. It must have
 	// no effect: it runs before any lock is taken. Required.
 	Prepare func(request *forrst.Request) (Invocation, forrst.Errors)
+
+	// prepare is Prepare of a function that needs to know more of its call.
+	prepare func(c *call) (Invocation, forrst.Errors)
+	// class is what metrics count the function as. Empty means routedClass.
+	class string
+	// forgetsRequest says that the function does not look at the request any more once
+	// it is prepared.
+	forgetsRequest bool
 }
 
 // Invocation runs a function whose arguments are in order. Its result is encoded as
@@ -46,7 +60,7 @@ type registered struct {
 func (r *registry) add(function Function) error {
 	version, ok := forrst.ParseVersion(function.Version)
 	switch {
-	case len(function.Names) == 0 || function.Prepare == nil:
+	case len(function.Names) == 0 || function.Prepare == nil && function.prepare == nil:
 		return fmt.Errorf("facade: function %q must have a name and Prepare", function.Names)
 	case !ok:
 		return fmt.Errorf("facade: function %q: %q is not a semantic version", function.Names[0], function.Version)
@@ -74,9 +88,7 @@ func (r *registry) add(function Function) error {
 func (r *registry) resolve(call *forrst.Call) (*Function, error) {
 	versions := r.versions[call.Function]
 	if versions == nil {
-		problem := forrst.Error{Code: forrst.FunctionNotFound, Message: "Function not found"}.
-			At("/call/function").
-			With(map[string]string{"function": call.Function})
+		problem := functionNotFound(call).At("/call/function")
 		return nil, &problem
 	}
 	wanted, _ := forrst.FunctionVersion(call.Version)
@@ -85,10 +97,16 @@ func (r *registry) resolve(call *forrst.Call) (*Function, error) {
 			return candidate.Function, nil
 		}
 	}
-	return nil, versionNotFound(call, versions)
+	problem := versionNotFound(call, versions).At("/call/version")
+	return nil, &problem
 }
 
-func versionNotFound(call *forrst.Call, versions []registered) error {
+func functionNotFound(call *forrst.Call) forrst.Error {
+	return forrst.Error{Code: forrst.FunctionNotFound, Message: "Function not found"}.
+		With(map[string]string{"function": call.Function})
+}
+
+func versionNotFound(call *forrst.Call, versions []registered) forrst.Error {
 	details := struct {
 		Function  string   `json:"function"`
 		Requested *string  `json:"requested_version"`
@@ -102,6 +120,5 @@ func versionNotFound(call *forrst.Call, versions []registered) error {
 	for _, candidate := range versions {
 		details.Available = append(details.Available, candidate.version.String())
 	}
-	problem := forrst.Error{Code: forrst.VersionNotFound, Message: message}.At("/call/version").With(details)
-	return &problem
+	return forrst.Error{Code: forrst.VersionNotFound, Message: message}.With(details)
 }

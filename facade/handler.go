@@ -3,16 +3,24 @@ package facade
 import (
 	"net/http"
 	"slices"
+
+	"forrst.dev/lock-operator/facade/wire"
 )
 
 // Path is where the Forrst protocol is spoken.
-const Path = "/forrst"
+const Path = wire.Path
 
 // Handler serves the façade. It is an [http.Handler] and safe for concurrent use.
 type Handler struct {
 	config    Config
 	functions registry
-	mux       *http.ServeMux
+	// cancellations are the calls that can be cancelled.
+	cancellations *cancellations
+	// background keeps locks for functions that run elsewhere.
+	background *background
+	limiter    *callLimiter
+	metrics    *metrics
+	mux        *http.ServeMux
 }
 
 // New returns a handler, or an error that says what is wrong with config.
@@ -21,12 +29,22 @@ func New(config Config) (*Handler, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	h := &Handler{config: config, mux: http.NewServeMux()}
-	functions := slices.Concat(h.lockFunctions(), []Function{h.ping(), h.capabilities()}, config.Functions)
-	for _, function := range functions {
+	h := &Handler{config: config, background: newBackground(config.Logger), mux: http.NewServeMux()}
+	h.cancellations = newCancellations(config.Clock)
+	h.limiter = newCallLimiter(config.CallLimits)
+	functions := slices.Concat(inClass(lockClass, h.lockFunctions()),
+		inClass(vendorClass, h.vendorFunctions()), inClass(systemClass, h.systemFunctions()))
+	for i := range functions {
+		functions[i].forgetsRequest = true
+	}
+	for _, function := range slices.Concat(functions, config.Functions) {
 		if err := h.functions.add(function); err != nil {
 			return nil, err
 		}
+	}
+	var err error
+	if h.metrics, err = newMetrics(config.Metrics, h.limiter); err != nil {
+		return nil, err
 	}
 
 	// A browser must not let any web page take locks where a façade asks for no

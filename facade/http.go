@@ -2,12 +2,15 @@ package facade
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
-	"slices"
+	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/facade/forrst"
 )
@@ -18,10 +21,21 @@ const (
 	// maxDrainedBytes of a body that is too large are read and forgotten: a client
 	// that is still sending when the connection closes never sees the answer.
 	maxDrainedBytes = 8 << 20
+	// maxExpectedBytes are set aside for a body that is announced. More has to come first:
+	// an announcement costs the client nothing.
+	maxExpectedBytes = 64 << 10
 	// maxHeaderID is the longest id that is repeated in a header; clients limit all
 	// headers together to 8 KiB.
 	maxHeaderID = 1 << 10
+	// answerTimeout is how long the client may take to receive an answer.
+	answerTimeout = 30 * time.Second
 )
+
+// jsonType is the Content-Type of every answer. It must not be changed.
+var jsonType = []string{"application/json"}
+
+// deadlines is the clock that connections judge their deadlines by.
+var deadlines clock.RealClock
 
 // refusal answers a request whose body is not looked at.
 type refusal struct {
@@ -33,24 +47,51 @@ type refusal struct {
 func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	start := h.config.Clock.Now()
 	body, refused := receive(r)
-	if refused == nil {
-		response := h.answer(r, body)
-		h.send(w, response, response.Status(), start)
+	if refused != nil {
+		h.sendRefusal(w, refused, start)
 		return
 	}
-	if refused.status == http.StatusMethodNotAllowed {
+	controller := http.NewResponseController(w)
+	if r.ProtoMajor > 1 {
+		// HTTP/2 would end the call with the server's timeout for writing, even before
+		// there is anything to write.
+		_ = controller.SetWriteDeadline(time.Time{})
+	}
+	answered := h.answer(r, body, start)
+	// The server's timeout for writing began with the request, which may have waited since.
+	// A writer that knows no deadlines has none.
+	_ = controller.SetWriteDeadline(deadlines.Now().Add(answerTimeout))
+	if isStopping(r.Context()) {
+		// The next call should find another replica.
+		w.Header().Set("Connection", "close")
+	}
+	h.metrics.observe(answered.function, answered.response, h.took(start))
+	h.send(w, answered.response, answered.response.Status(), start, answered.isBare)
+}
+
+// sendRefusal answers a request that was not looked into.
+func (h *Handler) sendRefusal(w http.ResponseWriter, refused *refusal, start time.Time) {
+	switch refused.status {
+	case http.StatusMethodNotAllowed:
 		w.Header().Set("Allow", http.MethodPost)
+	case http.StatusRequestTimeout:
+		// Whatever the client still sends must not be taken for another request.
+		w.Header().Set("Connection", "close")
 	}
 	response := forrst.NewResponse("")
 	response.Errors = forrst.Errors{{Code: forrst.InvalidRequest, Message: refused.message}}
-	h.send(w, response, refused.status, start)
+	h.metrics.observe(nil, response, h.took(start))
+	h.send(w, response, refused.status, start, false)
 }
+
+// took is the time since start. The clock may have been corrected meanwhile.
+func (h *Handler) took(start time.Time) time.Duration { return max(0, h.config.Clock.Since(start)) }
 
 // serveCrossOrigin refuses what a browser sends on behalf of another site's page.
 func (h *Handler) serveCrossOrigin(w http.ResponseWriter, _ *http.Request) {
 	response := forrst.NewResponse("")
 	response.Errors = forrst.Errors{{Code: forrst.Forbidden, Message: "Pages of other origins must not call this service"}}
-	h.send(w, response, response.Status(), h.config.Clock.Now())
+	h.send(w, response, response.Status(), h.config.Clock.Now(), false)
 }
 
 // receive checks method, media type and size in this order and reads the body.
@@ -65,9 +106,13 @@ func receive(r *http.Request) ([]byte, *refusal) {
 	}
 	var body bytes.Buffer
 	if size := r.ContentLength; 0 < size && size <= MaxRequestBytes {
-		body.Grow(int(size) + bytes.MinRead)
+		body.Grow(int(min(size, maxExpectedBytes)) + bytes.MinRead)
 	}
-	if _, err := body.ReadFrom(io.LimitReader(r.Body, MaxRequestBytes+1)); err != nil {
+	_, err := body.ReadFrom(io.LimitReader(r.Body, MaxRequestBytes+1))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &refusal{http.StatusRequestTimeout, "The body did not arrive in time"}
+	case err != nil:
 		return nil, &refusal{http.StatusBadRequest, "The body could not be read to its end"}
 	}
 	if body.Len() > MaxRequestBytes {
@@ -89,23 +134,24 @@ func isPlain(contentEncoding string) bool {
 	return contentEncoding == "" || strings.EqualFold(contentEncoding, "identity")
 }
 
-// send writes a response with the headers of section 4.3.
-func (h *Handler) send(w http.ResponseWriter, response *forrst.Response, status int, start time.Time) {
+// send writes a response with the headers of section 4.3. A success can go without its
+// envelope.
+func (h *Handler) send(w http.ResponseWriter, response *forrst.Response, status int, start time.Time, isBare bool) {
 	header := w.Header()
-	if h.config.Node != "" {
-		response.Meta = &forrst.Meta{Node: h.config.Node}
-		header.Set("X-Forrst-Node", h.config.Node)
-	}
+	h.setNode(header, response)
 	if response.ID != nil && isHeaderSafe(*response.ID) {
 		header.Set("X-Forrst-Request-Id", *response.ID)
 	}
-	if slices.ContainsFunc(response.Errors, isUnavailable) {
-		header.Set("Retry-After", string(retryAfter.Value))
+	if after := retryAfterOf(response.Errors); after != "" {
+		header.Set("Retry-After", after)
 	}
-	body := forrst.MustEncode(response)
-	header.Set("Content-Type", "application/json")
+	body := response.Result
+	if !isBare || len(response.Errors) > 0 {
+		body = forrst.MustEncode(response)
+	}
+	header["Content-Type"] = jsonType
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	header.Set("X-Forrst-Duration-Ms", strconv.FormatInt(h.config.Clock.Since(start).Milliseconds(), 10))
+	header.Set("X-Forrst-Duration-Ms", strconv.FormatInt(h.took(start).Milliseconds(), 10))
 	w.WriteHeader(status)
 	// A client that has gone needs no answer.
 	_, _ = w.Write(body)

@@ -3,16 +3,16 @@ package facade
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
 	"forrst.dev/lock-operator/lock"
 )
-
-// systemVersion is the version of every system function (section 6.2).
-const systemVersion = "1.0.0"
 
 // lockArguments are the arguments of the functions that manage held locks.
 type lockArguments struct {
@@ -20,12 +20,6 @@ type lockArguments struct {
 	sent  string
 	key   v1alpha1.FullKey
 	owner string
-}
-
-type released struct {
-	Released bool   `json:"released"`
-	Key      string `json:"key"`
-	Forced   bool   `json:"forced,omitempty"`
 }
 
 type freeLock struct {
@@ -46,11 +40,16 @@ type heldLock struct {
 // extension: a lock around the release of a lock helps nobody.
 func (h *Handler) lockFunctions() []Function {
 	excluded := []string{forrst.AtomicLock}
-	return []Function{
-		{Names: lockFunctionNames("release", "release"), Version: systemVersion, Excluded: excluded, Prepare: h.prepareRelease},
-		{Names: lockFunctionNames("force-release", "forceRelease"), Version: systemVersion, Excluded: excluded, Prepare: h.prepareForceRelease},
-		{Names: lockFunctionNames("status", "status"), Version: systemVersion, Excluded: excluded, Prepare: h.prepareStatus},
-	}
+	return []Function{{
+		Names: lockFunctionNames("release", "release"), Version: systemVersion,
+		Excluded: excluded, Description: describeRelease(), Prepare: h.prepareRelease,
+	}, {
+		Names: lockFunctionNames("force-release", "forceRelease"), Version: systemVersion,
+		Excluded: excluded, Description: describeForceRelease(), Prepare: h.prepareForceRelease,
+	}, {
+		Names: lockFunctionNames("status", "status"), Version: systemVersion,
+		Excluded: excluded, Description: describeStatus(), Prepare: h.prepareStatus,
+	}}
 }
 
 func lockFunctionNames(name, oldest string) []string {
@@ -67,17 +66,20 @@ func (h *Handler) prepareRelease(request *forrst.Request) (Invocation, forrst.Er
 		if err := h.config.Locks.Release(ctx, h.config.Namespace, arguments.key, arguments.owner); err != nil {
 			return nil, releaseProblem(err, arguments.sent)
 		}
-		return released{Released: true, Key: arguments.sent}, nil
+		return wire.Released{Released: true, Key: arguments.sent}, nil
 	}, problems
 }
 
 func (h *Handler) prepareForceRelease(request *forrst.Request) (Invocation, forrst.Errors) {
-	arguments, problems := readLockArguments(request, false)
+	var problems forrst.Errors
+	fields, _ := forrst.ReadObject(request.Call.Arguments, argumentsPointer, forrst.InvalidArguments, &problems)
+	arguments := readHeldLock(&fields, false)
+	reason := readReason(&fields)
 	return func(ctx context.Context) (any, error) {
-		if err := h.config.Locks.ForceRelease(ctx, h.config.Namespace, arguments.key); err != nil {
+		if err := h.config.Locks.ForceRelease(ctx, h.config.Namespace, arguments.key, reason); err != nil {
 			return nil, releaseProblem(err, arguments.sent)
 		}
-		return released{Released: true, Key: arguments.sent, Forced: true}, nil
+		return wire.Released{Released: true, Key: arguments.sent, Forced: true}, nil
 	}, problems
 }
 
@@ -97,14 +99,33 @@ func (h *Handler) prepareStatus(request *forrst.Request) (Invocation, forrst.Err
 
 func readLockArguments(request *forrst.Request, withOwner bool) (lockArguments, forrst.Errors) {
 	var problems forrst.Errors
-	fields, _ := forrst.ReadObject(request.Call.Arguments, "/call/arguments", forrst.InvalidArguments, &problems)
+	fields, _ := forrst.ReadObject(request.Call.Arguments, argumentsPointer, forrst.InvalidArguments, &problems)
+	return readHeldLock(&fields, withOwner), problems
+}
+
+func readHeldLock(fields *forrst.Fields, withOwner bool) lockArguments {
 	var arguments lockArguments
 	arguments.sent, _ = fields.RequiredText("key")
 	arguments.key = parseFullKey(arguments.sent)
 	if withOwner {
 		arguments.owner, _ = fields.RequiredText("owner")
 	}
-	return arguments, problems
+	return arguments
+}
+
+// maxReason is the longest reason, in characters: that of spec.reason.
+const maxReason = 1024
+
+// readReason reads why something is done. An empty reason is none.
+func readReason(fields *forrst.Fields) string {
+	if string(fields.Raw("reason")) == `""` {
+		return ""
+	}
+	reason, _ := fields.Text("reason")
+	if utf8.RuneCountInString(reason) > maxReason {
+		fields.Fail("reason", fmt.Sprintf("must be at most %d characters", maxReason))
+	}
+	return reason
 }
 
 // parseFullKey reads a full key with either prefix or none (section 12.3). Only one

@@ -15,21 +15,13 @@ type pong struct {
 // hold a lock without a function of their own.
 func (h *Handler) ping() Function {
 	return Function{
-		Names:   systemNames("diagnostics", "ping"),
-		Version: systemVersion,
+		Names:       systemNames("diagnostics", "ping"),
+		Version:     systemVersion,
+		Description: describePing(),
 		Prepare: func(*forrst.Request) (Invocation, forrst.Errors) {
 			return func(context.Context) (any, error) {
 				return pong{Status: "healthy", Timestamp: forrst.FormatTimestamp(h.config.Clock.Now())}, nil
 			}, nil
 		},
-	}
-}
-
-// systemNames returns the spellings of a system function (section 9).
-func systemNames(extension, name string) []string {
-	return []string{
-		"urn:cline:forrst:fn:" + name,
-		"urn:cline:forrst:ext:" + extension + ":fn:" + name,
-		"forrst." + name,
 	}
 }

@@ -3,14 +3,10 @@ package facade
 import (
 	"context"
 	"errors"
-	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 )
-
-// retryAfter is when a caller should try again after UNAVAILABLE.
-var retryAfter = forrst.NewDuration(time.Second)
 
 // Errors that say nothing about their cause, which is the log's business.
 var (
@@ -21,8 +17,6 @@ var (
 	unavailableError = forrst.Error{Code: forrst.Unavailable, Message: "The lock service is temporarily unavailable"}.
 				With(map[string]any{"retry_after": retryAfter})
 )
-
-func isUnavailable(problem forrst.Error) bool { return problem.Code == forrst.Unavailable }
 
 // problems turns what ended a call into what its caller is told.
 func (c *call) problems(ctx context.Context, err error) forrst.Errors {

@@ -2,96 +2,168 @@ package facade
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 )
 
-// Timeouts of connections. Those for calls leave room for the function in between.
 const (
-	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 30 * time.Second
-	writeTimeout      = 2 * time.Minute
-	idleTimeout       = 2 * time.Minute
-	// maxHeaderBytes is what the protocol asks for (section 4.1), with room for the
-	// token of a service account.
-	maxHeaderBytes = 16 << 10
-
 	// DefaultDrainTimeout is how long running calls may go on when the server stops.
 	DefaultDrainTimeout = 20 * time.Second
 	// cleanupTimeout is how long calls that were cut short may take to release.
 	cleanupTimeout = 5 * time.Second
 )
 
-// Server serves a handler on a listener. It implements controller-runtime's
-// manager.Runnable.
+// Server serves a handler on a listener, by HTTP/1.1 and HTTP/2. It implements
+// controller-runtime's manager.Runnable. It must not be changed after its start.
 type Server struct {
 	// Listener accepts the connections; [Server.Start] closes it. Its address is the
 	// one that the server is reached at. Required.
 	Listener net.Listener
 	// Handler answers. Required.
 	Handler http.Handler
-	// DrainTimeout is how long running calls may go on after ctx of Start has ended.
-	// Then their contexts end. Zero means [DefaultDrainTimeout].
+	// Certificates has the certificate for TLS, which the server watches while it runs.
+	// Nil means to serve without TLS; otherwise nothing is served without.
+	Certificates *certwatcher.CertWatcher
+	// ShutdownDelay is how long everything goes on as before, except that the server is
+	// not ready, after ctx of Start has ended: it takes a while until nobody connects any
+	// more. Zero means not at all.
+	ShutdownDelay time.Duration
+	// DrainTimeout is how long running calls may go on after that. Then their contexts
+	// end. Zero means [DefaultDrainTimeout].
 	DrainTimeout time.Duration
+	// Clock measures the delay. Nil means the real clock.
+	Clock clock.Clock
 	// Logger gets the server's own messages. Zero discards.
 	Logger logr.Logger
+
+	serving atomic.Bool
 }
 
 // NeedLeaderElection is false: every replica serves its own callers.
 func (s *Server) NeedLeaderElection() bool { return false }
 
-// Start serves until ctx ends. Then it accepts no more calls, lets the running ones
-// finish, and returns nil. Calls that outlast the drain timeout are cancelled, and get
-// a moment to release their locks.
+// Ready returns an error unless the server serves and is to go on. It implements
+// controller-runtime's healthz.Checker.
+func (s *Server) Ready(*http.Request) error {
+	if !s.serving.Load() {
+		return errors.New("the façade does not serve yet, or not any more")
+	}
+	return nil
+}
+
+// Start serves until ctx ends. Then the server is not ready any more, and after the delay
+// it closes its listener, answers calls that wait for a lock that it is unavailable, lets
+// the running ones finish, and returns nil. Calls that outlast the drain timeout are
+// cancelled, and get a moment to release their locks. An error says why it could not
+// serve, or that something was still running when it gave up.
 func (s *Server) Start(ctx context.Context) error {
 	// Calls outlive ctx, which only says when to begin to stop.
 	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelCalls()
-	server := &http.Server{
-		Handler:           s.Handler,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		BaseContext:       func(net.Listener) context.Context { return calls },
-	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(s.Listener) }()
-	s.Logger.Info("Façade is serving", "address", s.Listener.Addr().String())
+	draining, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
+	handlers := &runningHandlers{handler: s.Handler}
+	server := newHTTPServer(withPhases(calls, phases{stopping: ctx, draining: draining}), handlers, s.tlsConfig())
+	failed := make(chan error, 2)
+	stopWatching := s.watchCertificates(ctx, failed)
+	defer stopWatching()
+	go func() { failed <- s.serve(server) }()
+	s.serving.Store(true)
+	defer s.serving.Store(false)
+	s.Logger.Info("Façade is serving", "address", s.Listener.Addr().String(), "tls", s.Certificates != nil)
 
 	select {
 	case err := <-failed:
-		return fmt.Errorf("serve the façade on %s: %w", s.Listener.Addr(), err)
+		return errors.Join(fmt.Errorf("serve the façade on %s: %w", s.Listener.Addr(), err), server.Close())
 	case <-ctx.Done():
 	}
-	return s.stop(context.WithoutCancel(ctx), server, cancelCalls)
+	s.serving.Store(false)
+	s.delay()
+	drain()
+	return s.stop(context.WithoutCancel(ctx), server, handlers, cancelCalls)
 }
 
-func (s *Server) stop(ctx context.Context, server *http.Server, cancelCalls context.CancelFunc) error {
+func (s *Server) serve(server *http.Server) error {
+	if s.Certificates != nil {
+		return server.ServeTLS(s.Listener, "", "")
+	}
+	return server.Serve(s.Listener)
+}
+
+func (s *Server) tlsConfig() *tls.Config {
+	if s.Certificates == nil {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.Certificates.GetCertificate}
+}
+
+// watchCertificates reads the certificate again when it changes, until the function that
+// is returned is called, which waits for the end.
+func (s *Server) watchCertificates(ctx context.Context, failed chan<- error) (stop func()) {
+	if s.Certificates == nil {
+		return func() {}
+	}
+	// Connections are accepted for a while after ctx has ended.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.Certificates.Start(ctx); err != nil && ctx.Err() == nil {
+			failed <- fmt.Errorf("watch the certificate: %w", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+func (s *Server) delay() {
+	if s.ShutdownDelay <= 0 {
+		return
+	}
+	var now clock.Clock = clock.RealClock{}
+	if s.Clock != nil {
+		now = s.Clock
+	}
+	s.Logger.Info("Façade is not ready any more and stops soon", "delay", s.ShutdownDelay.String())
+	<-now.After(s.ShutdownDelay)
+}
+
+func (s *Server) stop(ctx context.Context, server *http.Server, handlers *runningHandlers, cancelCalls context.CancelFunc) error {
 	drainTimeout := s.DrainTimeout
 	if drainTimeout <= 0 {
 		drainTimeout = DefaultDrainTimeout
 	}
-	err := shutdown(ctx, server, drainTimeout)
+	drained, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	err := shutdown(drained, server, handlers)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.Logger.Info("Calls are still running and are cancelled")
 		cancelCalls()
-		err = shutdown(ctx, server, cleanupTimeout)
+		cleanup, cancel := context.WithTimeout(ctx, cleanupTimeout)
+		defer cancel()
+		err = shutdown(cleanup, server, handlers)
 	}
+	s.finishWork(drained)
 	if err != nil {
 		return errors.Join(fmt.Errorf("stop the façade: %w", err), server.Close())
 	}
 	return nil
 }
 
-func shutdown(ctx context.Context, server *http.Server, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return server.Shutdown(ctx)
+func shutdown(ctx context.Context, server *http.Server, handlers *runningHandlers) error {
+	if err := server.Shutdown(ctx); err != nil {
+		return err
+	}
+	return handlers.wait(ctx)
 }

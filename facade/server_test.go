@@ -19,22 +19,37 @@ type serving struct {
 	client *http.Client
 }
 
-func serve(t *testing.T, handler http.Handler, drain time.Duration) *serving {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+func serve(tb testing.TB, handler http.Handler, drain time.Duration) *serving {
+	tb.Helper()
+	return serveWith(tb, &facade.Server{Handler: handler, DrainTimeout: drain})
+}
+
+// serveWith gives the server a listener and starts it.
+func serveWith(tb testing.TB, server *facade.Server) *serving {
+	tb.Helper()
+	var err error
+	server.Listener, err = new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	server := &facade.Server{Listener: listener, Handler: handler, DrainTimeout: drain}
 	if server.NeedLeaderElection() {
-		t.Error("every replica must serve")
+		tb.Error("every replica must serve")
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	t.Cleanup(stop)
-	s := &serving{url: "http://" + listener.Addr().String(), stop: stop, ended: make(chan error, 1), client: &http.Client{}}
-	t.Cleanup(s.client.CloseIdleConnections)
+	ctx, stop := context.WithCancel(context.WithoutCancel(tb.Context()))
+	tb.Cleanup(stop)
+	s := &serving{url: "http://" + server.Listener.Addr().String(), stop: stop, ended: make(chan error, 1), client: &http.Client{}}
+	tb.Cleanup(func() { s.client.CloseIdleConnections() })
 	go func() { s.ended <- server.Start(ctx) }()
 	return s
+}
+
+// wantEnd stops the server.
+func (s *serving) wantEnd(tb testing.TB) {
+	tb.Helper()
+	s.stop()
+	if err := <-s.ended; err != nil {
+		tb.Error(err)
+	}
 }
 
 // post returns the status of the answer, or 0 if there was none.

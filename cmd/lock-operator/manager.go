@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -24,15 +24,16 @@ import (
 	"forrst.dev/lock-operator/controllers"
 	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/webhook"
 )
 
 // cacheCheckTimeout bounds one readiness check of the cache.
 const cacheCheckTimeout = time.Second
 
-// gracefulShutdownTimeout has room for the façade's running calls and for what its
-// engine then has to end.
-const gracefulShutdownTimeout = facade.DefaultDrainTimeout + 20*time.Second
+// engineStopTimeout has room for what is left to do when the façade's calls have no more
+// time to run: their releases, and what its engine then has to end.
+const engineStopTimeout = 20 * time.Second
 
 var scheme = runtime.NewScheme()
 
@@ -49,11 +50,15 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 	// The API server's priority and fairness limits us; a client-side limit would
 	// make locks wait in their own queue.
 	config.QPS = -1
+	// Every client of the process is made from config, so any of their responses
+	// tells the API server's time.
+	now := servertime.New(clock.RealClock{})
+	config.Wrap(now.RoundTripper)
 	webhookHost, webhookPort, err := hostPort(settings.webhookAddr)
 	if err != nil {
 		return nil, err
 	}
-	stopTimeout := gracefulShutdownTimeout
+	stopTimeout := settings.facadeServer.shutdownDelay + settings.facadeServer.drainTimeout + engineStopTimeout
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme,
 		Metrics: metricsserver.Options{
@@ -72,7 +77,7 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("create the manager: %w", err)
 	}
 
-	add := map[string]func(ctrl.Manager, options) error{
+	add := map[string]func(ctrl.Manager, options, clock.WithTicker) error{
 		controllerComponent: addControllers,
 		webhookComponent:    addWebhook,
 		facadeComponent:     addFacade,
@@ -81,7 +86,7 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 		if !settings.runs(component) {
 			continue
 		}
-		if err := add(manager, settings); err != nil {
+		if err := add(manager, settings, now); err != nil {
 			return nil, fmt.Errorf("set up the %s: %w", component, err)
 		}
 	}
@@ -91,7 +96,7 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 	)
 }
 
-func addControllers(manager ctrl.Manager, settings options) error {
+func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker) error {
 	leadership := controllers.AlwaysLeading()
 	if settings.leaderElect {
 		var err error
@@ -108,15 +113,16 @@ func addControllers(manager ctrl.Manager, settings options) error {
 	}
 	return (&controllers.ExpiryReconciler{
 		Client:             manager.GetClient(),
+		LiveReader:         manager.GetAPIReader(),
 		ClockSkewAllowance: settings.clockSkewAllowance,
-		Clock:              clock.RealClock{},
+		Clock:              now,
 		Leadership:         leadership,
 	}).SetupWithManager(manager)
 }
 
-func addWebhook(manager ctrl.Manager, settings options) error {
+func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) error {
 	// Without an informer from the start, the first admission would wait for one.
-	if _, err := manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false)); err != nil {
+	if _, err := lockInformer(manager); err != nil {
 		return err
 	}
 	(&webhook.LockAdmission{
@@ -124,42 +130,71 @@ func addWebhook(manager ctrl.Manager, settings options) error {
 		LiveReader:         manager.GetAPIReader(),
 		Limits:             settings.limits,
 		ClockSkewAllowance: settings.clockSkewAllowance,
-		Clock:              clock.RealClock{},
+		Clock:              now,
 	}).SetupWithManager(manager)
 	return manager.AddReadyzCheck("webhook", manager.GetWebhookServer().StartedChecker())
 }
 
-func addFacade(manager ctrl.Manager, settings options) error {
-	objects, err := lock.NewClient(manager.GetConfig(), manager.GetHTTPClient())
+func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
+	objects, err := lock.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	informer, err := lockInformer(manager)
 	if err != nil {
 		return err
 	}
 	engine, err := lock.NewEngine(lock.Options{
 		Objects:            objects.Locks,
+		Informer:           informer,
 		Limits:             settings.limits,
 		ClockSkewAllowance: settings.clockSkewAllowance,
+		Clock:              now,
 		Logger:             manager.GetLogger().WithName("lock-engine"),
 	})
 	if err != nil {
 		return err
 	}
+	dependencies, err := components(manager)
+	if err != nil {
+		return err
+	}
+	routing, err := newRouting(manager, settings)
+	if err != nil {
+		return err
+	}
+	sources := []facade.ComponentSource{dependencies}
+	if routing != nil {
+		sources = append(sources, routing)
+	}
 	handler, err := facade.New(facade.Config{
-		Locks:     engine,
-		Namespace: settings.facadeNamespace,
-		Limits:    settings.limits,
-		Logger:    manager.GetLogger().WithName("facade"),
+		Locks:      engine,
+		Namespace:  settings.facadeNamespace,
+		Limits:     settings.limits,
+		MaxBlock:   settings.facadeMaxBlock,
+		Components: sources,
+		Routing:    routing,
+		CallLimits: settings.facadeServer.calls,
+		Metrics:    metrics.Registry,
+		Clock:      now,
+		Logger:     manager.GetLogger().WithName("facade"),
 	})
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", settings.facadeAddr)
+	server, err := newFacadeServer(settings, handler, manager.GetLogger().WithName("facade"))
 	if err != nil {
 		return err
 	}
-	return manager.Add(&facadeWithEngine{
-		server: &facade.Server{Listener: listener, Handler: handler, Logger: manager.GetLogger().WithName("facade")},
-		engine: engine,
-	})
+	return errors.Join(
+		manager.AddReadyzCheck("facade", server.Ready),
+		manager.Add(&facadeWithEngine{server: server, engine: engine}),
+	)
+}
+
+// lockInformer returns the one informer on locks that all components share.
+func lockInformer(manager ctrl.Manager) (cache.Informer, error) {
+	return manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 }
 
 // facadeWithEngine stops the façade before the engine, which the calls that are

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -19,6 +21,9 @@ const (
 	webhookComponent    = "webhook"
 	facadeComponent     = "facade"
 )
+
+// maxFacadeBlock is what the protocol's reference implementation allows.
+const maxFacadeBlock = 24 * time.Hour
 
 var allComponents = []string{controllerComponent, webhookComponent, facadeComponent}
 
@@ -33,6 +38,9 @@ type options struct {
 
 	facadeAddr      string
 	facadeNamespace string
+	facadeMaxBlock  time.Duration
+	facadeRoutes    string
+	facadeServer    facadeServerOptions
 
 	webhookAddr    string
 	webhookCertDir string
@@ -50,11 +58,14 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "forrst-system", "The namespace of the leader's Lease.")
 	flags.StringVar(&o.facadeAddr, "facade-bind-address", "127.0.0.1:8080", "Where the façade listens. It does not authenticate its callers and listens on loopback only.")
 	flags.StringVar(&o.facadeNamespace, "facade-namespace", "default", "The namespace of the locks that the façade takes.")
+	flags.DurationVar(&o.facadeMaxBlock, "facade-max-block", facade.DefaultMaxBlock, "The longest that one call of the façade may wait for a lock, at most 24h.")
+	flags.StringVar(&o.facadeRoutes, "facade-routes", "", "A YAML file that says which functions the façade forwards, and where to. It is read again when it changes. Empty for none.")
+	o.facadeServer.bindFlags(flags)
 	flags.StringVar(&o.webhookAddr, "webhook-bind-address", ":9443", "Where the admission webhook listens.")
 	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "The folder with tls.crt and tls.key of the admission webhook.")
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
-	flags.DurationVar(&o.clockSkewAllowance, "clock-skew-allowance", time.Second, "How long after its expiry a lock is left alone, for clocks that differ.")
+	flags.DurationVar(&o.clockSkewAllowance, "clock-skew-allowance", lock.DefaultClockSkewAllowance, "How long after its expiry a lock is left alone, for clocks that differ.")
 }
 
 func (o *options) validate(arguments []string) error {
@@ -73,8 +84,13 @@ func (o *options) validate(arguments []string) error {
 		return fmt.Errorf("--default-ttl: must be more than 0s and at most --max-ttl, %s", o.limits.MaxTTL)
 	case o.clockSkewAllowance < 0:
 		return errors.New("--clock-skew-allowance: must not be negative")
+	case o.facadeMaxBlock <= 0 || o.facadeMaxBlock > maxFacadeBlock:
+		return fmt.Errorf("--facade-max-block: must be more than 0s and at most %s", maxFacadeBlock)
 	case o.runs(facadeComponent) && !isLoopback(o.facadeAddr):
 		return fmt.Errorf("--facade-bind-address: %q is not a loopback address; the façade does not authenticate its callers and must not be reached from elsewhere", o.facadeAddr)
+	}
+	if err := o.facadeServer.validate(); err != nil {
+		return err
 	}
 	if _, _, err := hostPort(o.webhookAddr); err != nil {
 		return fmt.Errorf("--webhook-bind-address: %w", err)

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+
+	"forrst.dev/lock-operator/facade"
+)
+
+// defaultShutdownDelay is how long it takes until the nodes of a cluster know that a pod
+// is not to be connected to any more, with some room.
+const defaultShutdownDelay = 5 * time.Second
+
+// facadeServerOptions are the flags that say how the façade serves.
+type facadeServerOptions struct {
+	tlsCertFile, tlsKeyFile     string
+	calls                       facade.CallLimits
+	shutdownDelay, drainTimeout time.Duration
+}
+
+func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
+	flags.StringVar(&o.tlsCertFile, "facade-tls-cert-file", "", "The façade's certificate in PEM, read again when it changes. With it, the façade serves TLS only.")
+	flags.StringVar(&o.tlsKeyFile, "facade-tls-key-file", "", "The key of that certificate in PEM.")
+	flags.IntVar(&o.calls.Waiting, "facade-max-waiting", facade.DefaultMaxWaiting, "How many calls may wait for locks at a time on one replica.")
+	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", facade.DefaultMaxWaitingPerCaller, "How many of them may be of one caller.")
+	flags.IntVar(&o.calls.Running, "facade-max-running", facade.DefaultMaxRunning, "How many other calls may run at a time on one replica.")
+	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", facade.DefaultMaxRunningPerCaller, "How many of them may be of one caller.")
+	flags.DurationVar(&o.shutdownDelay, "facade-shutdown-delay", defaultShutdownDelay, "How long the façade still serves as before when it is to stop, but says that it is not ready.")
+	flags.DurationVar(&o.drainTimeout, "facade-drain-timeout", facade.DefaultDrainTimeout, "How long calls may still run after that.")
+}
+
+func (o *facadeServerOptions) validate() error {
+	if (o.tlsCertFile == "") != (o.tlsKeyFile == "") {
+		return errors.New("--facade-tls-cert-file and --facade-tls-key-file: both or none must be given")
+	}
+	for name, limit := range map[string]int{
+		"facade-max-waiting":            o.calls.Waiting,
+		"facade-max-waiting-per-caller": o.calls.WaitingPerCaller,
+		"facade-max-running":            o.calls.Running,
+		"facade-max-running-per-caller": o.calls.RunningPerCaller,
+	} {
+		if limit <= 0 {
+			return fmt.Errorf("--%s: must be more than 0", name)
+		}
+	}
+	switch {
+	case o.shutdownDelay < 0:
+		return errors.New("--facade-shutdown-delay: must not be negative")
+	case o.drainTimeout <= 0:
+		return errors.New("--facade-drain-timeout: must be more than 0s")
+	}
+	return nil
+}
+
+// newFacadeServer returns a server that has begun to listen.
+func newFacadeServer(settings options, handler http.Handler, logger logr.Logger) (*facade.Server, error) {
+	server := &facade.Server{
+		Handler:       handler,
+		ShutdownDelay: settings.facadeServer.shutdownDelay,
+		DrainTimeout:  settings.facadeServer.drainTimeout,
+		Logger:        logger,
+	}
+	var err error
+	if settings.facadeServer.tlsCertFile != "" {
+		server.Certificates, err = certwatcher.New(settings.facadeServer.tlsCertFile, settings.facadeServer.tlsKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the façade's certificate: %w", err)
+		}
+	}
+	server.Listener, err = new(net.ListenConfig).Listen(context.Background(), "tcp", settings.facadeAddr)
+	return server, err
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/routes"
+)
+
+// newRouting has the manager follow the file of routes. It returns nil if there is none.
+func newRouting(manager ctrl.Manager, settings options) (*facade.Routing, error) {
+	if settings.facadeRoutes == "" {
+		return nil, nil // That is what no routing is.
+	}
+	file, err := routes.Open(settings.facadeRoutes, nil, manager.GetLogger().WithName("facade-routes"))
+	if err != nil {
+		return nil, err
+	}
+	if err := manager.Add(file); err != nil {
+		return nil, err
+	}
+	return &facade.Routing{Routes: file, Client: routes.NewClient(nil)}, nil
+}

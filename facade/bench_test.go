@@ -1,0 +1,78 @@
+package facade_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+var lockBody = []byte(envelope(ping, `,"version":"1.0.0","arguments":{}`, locked(`{"key":"sku:X9","ttl":{"value":20,"unit":"second"},"block":{"value":2,"unit":"second"}}`)))
+
+// instantLocks grants the same lock to everybody and does nothing else.
+type instantLocks struct {
+	facade.Locks
+	granted *v1alpha1.Lock
+}
+
+func (l *instantLocks) Acquire(context.Context, string, lock.Request) (*v1alpha1.Lock, error) {
+	return l.granted, nil
+}
+
+func (l *instantLocks) Release(context.Context, string, v1alpha1.FullKey, string) error { return nil }
+
+// discarding is a response writer that allocates next to nothing.
+type discarding struct {
+	header http.Header
+	status int
+}
+
+func (d *discarding) SetWriteDeadline(time.Time) error     { return nil }
+func (d *discarding) Header() http.Header                  { return d.header }
+func (d *discarding) WriteHeader(status int)               { d.status = status }
+func (d *discarding) Write(answer []byte) (n int, _ error) { return len(answer), nil }
+
+// lockCall returns what decodes, validates and answers one call with a lock, without
+// the network and the locks themselves.
+func lockCall(tb testing.TB) func() {
+	tb.Helper()
+	f := newFixture(tb)
+	granted, err := f.locks.Acquire(tb.Context(), namespace, lock.Request{Acquisition: rules.Acquisition{Key: "sku:X9", TTL: 1e9, Holder: "somebody"}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	handler, err := facade.New(facade.Config{Locks: &instantLocks{granted: granted}, Namespace: namespace, Limits: rules.DefaultLimits()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	body := bytes.NewReader(lockBody)
+	request := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, facade.Path, nil)
+	request.ContentLength = int64(len(lockBody))
+	request.Header.Set("Content-Type", "application/json")
+	writer := &discarding{header: http.Header{}}
+	return func() {
+		body.Reset(lockBody)
+		request.Body = io.NopCloser(body)
+		handler.ServeHTTP(writer, request)
+		if writer.status != http.StatusOK {
+			tb.Fatalf("status %d", writer.status)
+		}
+	}
+}
+
+// BenchmarkLockCall must stay below 20 µs.
+func BenchmarkLockCall(b *testing.B) {
+	call := lockCall(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		call()
+	}
+}

@@ -1,0 +1,100 @@
+package facade
+
+import (
+	"context"
+	"errors"
+	"regexp"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
+
+// cancellationToken is what tokens look like (section 10.4).
+var cancellationToken = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,100}$`)
+
+// cancellation is the extension by which another call can end this one. It has no entry
+// in the response.
+func (c *call) cancellation(position int) (wrapper, forrst.Errors) {
+	var problems forrst.Errors
+	fields := c.readOptions(position, &problems)
+	token := readToken(&fields)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return func(invoke Invocation) Invocation {
+		return func(ctx context.Context) (any, error) { return c.invokeCancellable(ctx, token, invoke) }
+	}, nil
+}
+
+func readToken(fields *forrst.Fields) string {
+	token, ok := fields.RequiredText("token")
+	if ok && !cancellationToken.MatchString(token) {
+		fields.Fail("token", "must be at most 100 letters, digits, hyphens and underscores")
+	}
+	return token
+}
+
+// invokeCancellable runs the function unless or until the token is cancelled. A token
+// that has been cancelled counts, too, for a call that comes after that.
+func (c *call) invokeCancellable(ctx context.Context, token string, invoke Invocation) (any, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	entry := &cancellable{cancel: cancel}
+	key := cancellationKey{c.holder, token}
+	end, ok := c.cancellations.begin(key, entry)
+	if !ok {
+		return nil, cancelledProblem(token)
+	}
+	defer end()
+	c.settle = entry.settle
+	result, err := invoke(ctx)
+	entry.settle()
+	if entry.isCancelled() {
+		c.undoUnanswered(ctx, err)
+		return nil, cancelledProblem(token)
+	}
+	return result, err
+}
+
+func cancelledProblem(token string) error {
+	problem := forrst.Error{Code: forrst.Cancelled, Message: "The call was cancelled"}.With(tokenDetails{token})
+	return &problem
+}
+
+type tokenDetails struct {
+	Token string `json:"token"`
+}
+
+type cancelResult struct {
+	Cancelled bool   `json:"cancelled"`
+	Token     string `json:"token"`
+}
+
+// cancelFunction is the function that cancels calls of the same caller on the same
+// replica.
+func (h *Handler) cancelFunction() Function {
+	return Function{
+		Names:       []string{extensionFunction(forrst.Cancellation, "cancel")},
+		Version:     systemVersion,
+		Excluded:    []string{forrst.AtomicLock},
+		Description: describeCancel(),
+		prepare:     (*call).prepareCancel,
+	}
+}
+
+func (c *call) prepareCancel() (Invocation, forrst.Errors) {
+	var problems forrst.Errors
+	fields := c.readArguments(&problems)
+	token := readToken(&fields)
+	return func(context.Context) (any, error) {
+		err := c.cancellations.cancel(cancellationKey{c.holder, token})
+		if err == nil {
+			return cancelResult{Cancelled: true, Token: token}, nil
+		}
+		problem := forrst.Error{Code: forrst.CancellationTokenUnknown, Message: "No call has the token"}
+		if errors.Is(err, errTooLate) {
+			problem = forrst.Error{Code: forrst.CancellationTooLate, Message: "The function of the call is over"}
+		}
+		problem = problem.With(tokenDetails{token})
+		return nil, &problem
+	}, problems
+}

@@ -1,0 +1,136 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// Acquire implements [lock.Backend]. A wait that is longer than the façade permits in
+// one call is made of several; between them, somebody else may be served first.
+//
+// If the answer of the façade is lost, Acquire looks whether the lock is held under the
+// owner token since it was asked for, and returns it if so. If ctx ends, or nothing can
+// be learnt, it releases what it may have got, for at most the timeout of the client and
+// whatever ctx says, and then returns an error. Should the façade not be reached
+// meanwhile, a lock that was granted all the same ends with its ttl. For this to be
+// exact, an owner token that the caller chooses must not be in use by another
+// acquisition at the same time.
+func (c *Client) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	attempt := acquisition{client: c, namespace: namespace, request: request, isTokenNew: request.Owner == ""}
+	if attempt.isTokenNew {
+		attempt.request.Owner = lock.NewOwner()
+	}
+	if err := validate(namespace, &attempt.request); err != nil {
+		return nil, err
+	}
+	return attempt.run(ctx)
+}
+
+// validate refuses what no façade grants. Text that is not UTF-8, for one, would change
+// its meaning on the way.
+func validate(namespace string, request *lock.Request) error {
+	if request.Wait < 0 {
+		return &lock.InvalidError{Problems: field.ErrorList{
+			field.Invalid(field.NewPath("wait"), request.Wait.String(), "must not be negative"),
+		}}
+	}
+	acquisition := request.Acquisition
+	acquisition.Holder = "stamped by the façade"
+	limits := rules.Limits{DefaultTTL: v1alpha1.MaxTTL, MaxTTL: v1alpha1.MaxTTL}
+	_, err := rules.Grant(namespace, acquisition, limits, time.Time{})
+	return err
+}
+
+// acquisition is one call of [Client.Acquire].
+type acquisition struct {
+	client    *Client
+	namespace string
+	request   lock.Request
+	// isTokenNew says that nobody else can have the owner token.
+	isTokenNew bool
+	// sent is when the façade was asked last.
+	sent time.Time
+}
+
+// run asks the façade until the wait is over.
+func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
+	start := a.client.options.clock.Now()
+	for {
+		remaining := a.request.Wait
+		if remaining > 0 && remaining < lock.WaitForever {
+			// The first call is always made, and asks for some time.
+			remaining = max(remaining-a.client.options.clock.Since(start), time.Millisecond)
+		}
+		longest := time.Duration(a.client.maxBlock.Load())
+		block := min(remaining, longest)
+		granted, err := a.ask(ctx, block)
+		permitted, isTooLong := longestBlock(err)
+		switch {
+		case err == nil:
+			return granted, nil
+		case isTooLong && permitted < block:
+			a.client.maxBlock.CompareAndSwap(int64(longest), int64(permitted))
+			continue
+		case ctx.Err() != nil:
+			a.giveUp(ctx, err)
+			return nil, ctx.Err()
+		}
+		if _, ok := errors.AsType[*unansweredError](err); ok {
+			return a.settle(ctx, err)
+		}
+		a.giveUp(ctx, err)
+		err = outcome(a.operation(), a.request.FullKey(), err)
+		if block == remaining || !errors.Is(err, lock.ErrTimeout) {
+			return nil, err
+		}
+	}
+}
+
+func (a *acquisition) operation() string {
+	return fmt.Sprintf("acquire %s", a.request.FullKey())
+}
+
+func (a *acquisition) ask(ctx context.Context, block time.Duration) (*v1alpha1.Lock, error) {
+	arguments := wire.AcquireArguments{
+		Key:      a.request.Key,
+		Scope:    wire.GlobalScope,
+		Function: a.request.Function,
+		TTL:      durationOf(a.request.TTL),
+		Block:    durationOf(block),
+		Owner:    a.request.Owner,
+		Reason:   a.request.Reason,
+	}
+	if a.request.Scope == v1alpha1.ScopeFunction {
+		arguments.Scope = wire.FunctionScope
+	}
+	a.sent = a.client.options.clock.Now()
+	answer, err := a.client.exchange(ctx, a.namespace, wire.Acquire, arguments, block+a.client.options.timeout)
+	if err != nil {
+		return nil, err
+	}
+	var result wire.Acquired
+	if err := decode(answer, &result); err != nil {
+		return nil, err
+	}
+	if !result.Acquired || !a.isOurs(&result.Lock) {
+		return nil, errAnotherLock
+	}
+	return lockOf(a.namespace, &result.Lock)
+}
+
+// isOurs reports whether a lock is the one that was asked for.
+func (a *acquisition) isOurs(described *wire.Lock) bool {
+	return isOf(described, a.request.FullKey(), a.request.Owner)
+}

@@ -1,0 +1,127 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
+)
+
+// outcomeUnlessNil is outcome for a call that may have succeeded.
+func outcomeUnlessNil(operation string, key v1alpha1.FullKey, err error) error {
+	if err == nil {
+		return nil
+	}
+	return outcome(operation, key, err)
+}
+
+// outcome turns the errors of an answer about the lock into those of package lock.
+// Other errors keep what they match.
+func outcome(operation string, key v1alpha1.FullKey, err error) error {
+	problems, ok := errors.AsType[forrst.Errors](err)
+	if !ok {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	switch first := problems[0]; first.Code {
+	case forrst.LockAcquisitionFailed:
+		return fmt.Errorf("%s: %w", operation, heldError(key, first))
+	case forrst.LockTimeout:
+		return fmt.Errorf("%s: %w: %w", operation, lock.ErrTimeout, heldError(key, first))
+	case forrst.LockNotFound:
+		if hasExpired(first) {
+			return fmt.Errorf("%s: %w", operation, lock.ErrExpired)
+		}
+		return fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
+	case forrst.LockOwnershipMismatch:
+		return fmt.Errorf("%s: %w", operation, lock.ErrOwnerMismatch)
+	case forrst.InvalidArguments:
+		if hasExpired(first) {
+			return fmt.Errorf("%s: %w", operation, lock.ErrExpired)
+		}
+		return fmt.Errorf("%s: %w", operation, invalidError(problems))
+	case forrst.Unavailable, forrst.RateLimited, forrst.FunctionDisabled, forrst.DependencyError,
+		forrst.Cancelled, forrst.DeadlineExceeded:
+		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, problems)
+	default:
+		return fmt.Errorf("%s: %w", operation, problems)
+	}
+}
+
+// isUnanswered reports whether what failed with err may have been carried out, or be
+// carried out yet. An answer leaves that open if the façade itself cannot tell.
+func isUnanswered(err error) bool {
+	if _, ok := errors.AsType[*unansweredError](err); ok {
+		return true
+	}
+	problems, ok := errors.AsType[forrst.Errors](err)
+	if !ok {
+		return false
+	}
+	switch problems[0].Code {
+	case forrst.InternalError, forrst.Cancelled, forrst.DeadlineExceeded, forrst.DependencyError:
+		return true
+	default:
+		return false
+	}
+}
+
+// isUnavailable reports whether the façade answered that it cannot do it for the moment.
+// A release may have happened all the same, an acquire not.
+func isUnavailable(err error) bool {
+	problems, ok := errors.AsType[forrst.Errors](err)
+	return ok && problems[0].Code == forrst.Unavailable
+}
+
+func heldError(key v1alpha1.FullKey, problem forrst.Error) *lock.HeldError {
+	held := &lock.HeldError{Key: key}
+	var details wire.HeldDetails
+	if json.Unmarshal(problem.Details, &details) != nil || details.Holder == "" {
+		return held
+	}
+	if expires, err := time.Parse(time.RFC3339, details.ExpiresAt); err == nil {
+		held.Holder, held.ExpireTime = details.Holder, expires
+	}
+	return held
+}
+
+func hasExpired(problem forrst.Error) bool {
+	var details wire.KeyDetails
+	return json.Unmarshal(problem.Details, &details) == nil && details.Expired
+}
+
+// invalidError names the fields of the lock, which arguments are called after.
+func invalidError(problems forrst.Errors) error {
+	invalid := new(lock.InvalidError)
+	for _, problem := range problems {
+		if problem.Source == nil || problem.Source.Pointer == nil {
+			return fmt.Errorf("%w: %w", lock.ErrInvalid, problems)
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(*problem.Source.Pointer, "/call/arguments/"), "/")
+		invalid.Problems = append(invalid.Problems,
+			field.Invalid(field.NewPath("spec", name), field.OmitValueType{}, problem.Message))
+	}
+	return invalid
+}
+
+// longestBlock returns the longest wait that the façade permits, if that is why it
+// refused a call.
+func longestBlock(err error) (time.Duration, bool) {
+	problems, ok := errors.AsType[forrst.Errors](err)
+	if !ok || len(problems) != 1 || problems[0].Source == nil || problems[0].Source.Pointer == nil ||
+		*problems[0].Source.Pointer != "/call/arguments/block/value" {
+		return 0, false
+	}
+	var details wire.BoundDetails
+	if json.Unmarshal(problems[0].Details, &details) != nil {
+		return 0, false
+	}
+	return details.Max.Length, details.Max.Length > 0
+}

@@ -1,0 +1,139 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
+)
+
+// maxAnswerBytes bounds an answer; a list of some hundred thousand locks fits.
+const maxAnswerBytes = 64 << 20
+
+// unansweredError means that a call may have been carried out, or be carried out yet. It
+// does not unwrap its cause, which may be the end of a context that is not the caller's.
+type unansweredError struct{ cause error }
+
+// Error implements error.
+func (e *unansweredError) Error() string { return "no answer from the façade: " + e.cause.Error() }
+
+// Is makes an unansweredError match [lock.ErrUnavailable].
+func (e *unansweredError) Is(target error) bool { return target == lock.ErrUnavailable }
+
+// exchange calls a function of the façade once. It returns an [*unansweredError], or
+// the [forrst.Errors] of the answer; any other error means that nothing was carried out.
+func (c *Client) exchange(ctx context.Context, namespace, function string, arguments any, timeout time.Duration) (*forrst.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	id := c.idPrefix + strconv.FormatUint(c.calls.Add(1), 36)
+	request, err := c.newRequest(ctx, namespace, id, function, arguments)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		if neverSent(err) {
+			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
+		}
+		return nil, &unansweredError{err}
+	}
+	defer response.Body.Close()
+	answer, err := read(response)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.ID == nil && len(answer.Errors) > 0: // It did not get as far as the id.
+	case answer.ID == nil || *answer.ID != id:
+		return nil, &unansweredError{errors.New("the answer is to another request")}
+	}
+	if len(answer.Errors) > 0 {
+		return nil, answer.Errors
+	}
+	return answer, nil
+}
+
+func (c *Client) newRequest(ctx context.Context, namespace, id, function string, arguments any) (*http.Request, error) {
+	if strings.ContainsFunc(namespace, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, fmt.Errorf("%w: %q is not the name of a namespace", lock.ErrInvalid, namespace)
+	}
+	encoded, err := forrst.Encode(arguments)
+	if err != nil {
+		return nil, err
+	}
+	body, err := forrst.Encode(forrst.Request{
+		Protocol: forrst.Protocol{Name: forrst.ProtocolName, Version: forrst.ProtocolVersion},
+		ID:       id,
+		Call:     forrst.Call{Function: function, Version: wire.FunctionVersion, Arguments: encoded},
+	})
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if namespace != "" {
+		request.Header.Set(wire.NamespaceHeader, namespace)
+	}
+	if c.options.token != nil {
+		token, err := c.options.token(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%w: get a bearer token: %w", lock.ErrUnavailable, err)
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	return request, nil
+}
+
+// read reads an answer to its end, so that the connection can be used again.
+func read(response *http.Response) (*forrst.Response, error) {
+	var body bytes.Buffer
+	if size := response.ContentLength; 0 < size && size <= maxAnswerBytes {
+		body.Grow(int(size) + bytes.MinRead)
+	}
+	if _, err := body.ReadFrom(io.LimitReader(response.Body, maxAnswerBytes+1)); err != nil {
+		return nil, &unansweredError{err}
+	}
+	if body.Len() > maxAnswerBytes {
+		return nil, &unansweredError{fmt.Errorf("the answer has more than %d bytes", maxAnswerBytes)}
+	}
+	answer, err := forrst.DecodeResponse(body.Bytes())
+	if err == nil {
+		return answer, nil
+	}
+	return nil, withoutEnvelope(response.StatusCode, err)
+}
+
+// withoutEnvelope judges an answer that is not the façade's, such as that of a proxy.
+func withoutEnvelope(status int, err error) error {
+	err = fmt.Errorf("HTTP status %d: %w", status, err)
+	switch {
+	case status == http.StatusTooManyRequests:
+		return fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
+	case status == http.StatusRequestTimeout, status < 300, status >= 500:
+		return &unansweredError{err}
+	}
+	// A redirect, or a refusal before the façade.
+	return err
+}
+
+// neverSent reports whether there was no connection to send a request on.
+func neverSent(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	operation, ok := errors.AsType[*net.OpError](err)
+	return ok && operation.Op == "dial"
+}

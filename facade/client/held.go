@@ -1,0 +1,169 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
+)
+
+// Renew implements [lock.Backend]. It asks once: after a lost answer, renewing again
+// is up to the caller.
+func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+	operation := fmt.Sprintf("renew %s", key)
+	switch {
+	case 0 < ttl && ttl < time.Millisecond:
+		// It would be rounded up on the way.
+		return nil, fmt.Errorf("%s: %w", operation, &lock.InvalidError{Problems: field.ErrorList{
+			field.Invalid(field.NewPath("spec", "ttl"), ttl.String(), "must be at least 1ms"),
+		}})
+	case !canBeHeld(key, owner):
+		return nil, c.mismatch(ctx, operation, namespace, key)
+	}
+	answer, err := c.exchange(ctx, namespace, wire.Renew, wire.RenewArguments{Key: sent(key), Owner: owner, TTL: durationOf(ttl)}, c.options.timeout)
+	if err != nil {
+		return nil, c.failed(ctx, operation, key, err)
+	}
+	var result wire.Renewed
+	if err := decode(answer, &result); err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	if !result.Renewed || !isOf(&result.Lock, key, owner) {
+		return nil, fmt.Errorf("%s: %w", operation, errAnotherLock)
+	}
+	return lockOf(namespace, &result.Lock)
+}
+
+// Release implements [lock.Backend]. After a lost answer it asks again, until the
+// timeout of the client. A lock that is then gone is taken to have been released by
+// what was not answered.
+func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
+	operation := fmt.Sprintf("release %s", key)
+	if !canBeHeld(key, owner) {
+		return c.mismatch(ctx, operation, namespace, key)
+	}
+	return c.end(ctx, operation, func(ctx context.Context) error {
+		return c.releaseOnce(ctx, namespace, key, owner)
+	})
+}
+
+// ForceRelease implements [lock.Backend]. Lost answers are dealt with as by
+// [Client.Release].
+func (c *Client) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
+	operation := fmt.Sprintf("force release of %s", key)
+	if !utf8.ValidString(string(key)) {
+		return fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
+	}
+	return c.end(ctx, operation, func(ctx context.Context) error {
+		_, err := c.exchange(ctx, namespace, wire.ForceRelease, wire.KeyArguments{Key: sent(key), Reason: reason}, c.options.timeout)
+		return outcomeUnlessNil(operation, key, err)
+	})
+}
+
+func (c *Client) releaseOnce(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
+	_, err := c.exchange(ctx, namespace, wire.Release, wire.KeyArguments{Key: sent(key), Owner: owner}, c.options.timeout)
+	return outcomeUnlessNil(fmt.Sprintf("release %s", key), key, err)
+}
+
+// end repeats a release until it is answered.
+func (c *Client) end(ctx context.Context, operation string, release func(context.Context) error) error {
+	ctx, cancel := detached(ctx, c.options.timeout)
+	defer cancel()
+	backoff := newBackoff()
+	mayBeDone := false
+	for {
+		err := release(ctx)
+		switch {
+		case mayBeDone && errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrExpired):
+			return nil
+		case err == nil || !mayRecover(err):
+			return err
+		}
+		mayBeDone = mayBeDone || isUnanswered(err) || isUnavailable(err)
+		if !c.pause(ctx, &backoff) {
+			return fmt.Errorf("%s: %w", operation, err)
+		}
+	}
+}
+
+// Get implements [lock.Backend].
+func (c *Client) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	operation := fmt.Sprintf("get %s", key)
+	if !utf8.ValidString(string(key)) {
+		return nil, fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
+	}
+	state, err := c.status(ctx, namespace, key)
+	switch {
+	case err != nil:
+		return nil, c.failed(ctx, operation, key, err)
+	case !state.Locked || state.Lock == nil:
+		return nil, fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
+	}
+	return lockOf(namespace, state.Lock)
+}
+
+func (c *Client) status(ctx context.Context, namespace string, key v1alpha1.FullKey) (*wire.State, error) {
+	answer, err := c.exchange(ctx, namespace, wire.Status, wire.KeyArguments{Key: sent(key)}, c.options.timeout)
+	if err != nil {
+		return nil, outcome("status", key, err)
+	}
+	state := new(wire.State)
+	return state, decode(answer, state)
+}
+
+// List implements [lock.Backend]. The locks have no owner tokens unless filter names
+// one: whoever knows a token can release the lock.
+func (c *Client) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
+	answer, err := c.exchange(ctx, namespace, wire.List, wire.ListArguments{Owner: filter.Owner}, c.options.timeout)
+	if err != nil {
+		return nil, c.failed(ctx, "list locks", "", err)
+	}
+	var result wire.Locks
+	if err := decode(answer, &result); err != nil {
+		return nil, fmt.Errorf("list locks: %w", err)
+	}
+	locks := make([]v1alpha1.Lock, 0, len(result.Locks))
+	for i := range result.Locks {
+		held, err := lockOf(namespace, &result.Locks[i].Lock)
+		if err != nil {
+			return nil, fmt.Errorf("list locks: %w", err)
+		}
+		locks = append(locks, *held)
+	}
+	return locks, nil
+}
+
+// Watch implements [lock.Backend]: it returns an error that matches
+// [errors.ErrUnsupported], since the façade has no function for it.
+func (c *Client) Watch(_ context.Context, _ string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
+	return nil, fmt.Errorf("watch %s through a façade: %w", key, errors.ErrUnsupported)
+}
+
+// failed is outcome, unless the caller's context ended.
+func (c *Client) failed(ctx context.Context, operation string, key v1alpha1.FullKey, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return outcome(operation, key, err)
+}
+
+// canBeHeld reports whether there can be a lock with the key and the owner token. JSON
+// cannot carry others unchanged.
+func canBeHeld(key v1alpha1.FullKey, owner string) bool {
+	return utf8.ValidString(string(key)) && v1alpha1.ValidateOwner(owner) == nil
+}
+
+// mismatch is the answer to an owner token that cannot be.
+func (c *Client) mismatch(ctx context.Context, operation, namespace string, key v1alpha1.FullKey) error {
+	if _, err := c.Get(ctx, namespace, key); err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	return fmt.Errorf("%s: %w", operation, lock.ErrOwnerMismatch)
+}

@@ -1,0 +1,62 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// DefaultTimeout is how long the façade may take to answer, beyond the time that it is
+	// asked to wait, and how long after a lost answer the client tries to find out or
+	// undo what happened.
+	DefaultTimeout = 10 * time.Second
+	// DefaultMaxBlock is the longest wait that the façade is asked for in one call. It is
+	// what a façade permits unless configured otherwise.
+	DefaultMaxBlock = time.Minute
+)
+
+// Option configures a [Client].
+type Option func(*options)
+
+type options struct {
+	http     *http.Client
+	token    func(context.Context) (string, error)
+	timeout  time.Duration
+	maxBlock time.Duration
+	clock    clock.Clock
+}
+
+// WithHTTPClient has calls made through an HTTP client, for example one with
+// certificates. It is copied. Its Timeout must be zero or longer than the longest wait.
+func WithHTTPClient(client *http.Client) Option {
+	return func(o *options) { o.http = client }
+}
+
+// WithBearerToken has each call authenticated with the token that source returns, such
+// as that of a service account. It goes into the Authorization header and nowhere else.
+// Source is called for every request, also concurrently, and should cache; its error
+// fails the call, and must not hold the token.
+func WithBearerToken(source func(context.Context) (string, error)) Option {
+	return func(o *options) { o.token = source }
+}
+
+// WithTimeout replaces [DefaultTimeout]. More than zero.
+func WithTimeout(timeout time.Duration) Option {
+	return func(o *options) { o.timeout = timeout }
+}
+
+// WithMaxBlock replaces [DefaultMaxBlock], for example where something between client
+// and façade cuts connections that have been silent for less. A façade that permits
+// only less is asked for less. At least a millisecond.
+func WithMaxBlock(longest time.Duration) Option {
+	return func(o *options) { o.maxBlock = longest }
+}
+
+// WithClock replaces the real clock, which measures waits and the pauses between
+// attempts. Timeouts of requests are always by the real clock.
+func WithClock(replacement clock.Clock) Option {
+	return func(o *options) { o.clock = replacement }
+}

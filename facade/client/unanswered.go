@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
+)
+
+// stampTolerance is how far the time of a grant may be off within one façade: its
+// stamps may run ahead of its clock by that much.
+const stampTolerance = time.Millisecond
+
+// newBackoff spaces requests to a façade that did not answer.
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
+}
+
+// pause waits for the next step and reports false if ctx ended first.
+func (c *Client) pause(ctx context.Context, backoff *wait.Backoff) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c.options.clock.After(backoff.Step()):
+		return true
+	}
+}
+
+// detached returns a context that outlives the caller's, for at most timeout.
+func detached(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
+}
+
+// settle finds out what became of an acquire whose answer was lost.
+func (a *acquisition) settle(ctx context.Context, unanswered error) (*v1alpha1.Lock, error) {
+	// The other half is for giving up.
+	looking, cancel := context.WithTimeout(ctx, a.client.options.timeout/2)
+	defer cancel()
+	backoff := newBackoff()
+	for {
+		current, err := a.ours(looking)
+		switch {
+		case err == nil && current != nil:
+			granted, err := lockOf(a.namespace, current)
+			if err == nil {
+				return granted, nil
+			}
+		case err != nil && mayRecover(err) && a.client.pause(looking, &backoff):
+			continue
+		}
+		break
+	}
+	a.giveUp(ctx, unanswered)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%s: %w", a.operation(), unanswered)
+}
+
+// ours returns the lock if it is held since it was asked for, and nil if it is not. A
+// token that the caller chose may have been used before, so the lock may be held by an
+// earlier acquisition. The clock of the façade tells how long it has been held.
+func (a *acquisition) ours(ctx context.Context) (*wire.Lock, error) {
+	state, err := a.client.status(ctx, a.namespace, a.request.FullKey())
+	if err != nil || !state.Locked || state.Lock == nil || !a.isOurs(state.Lock) {
+		return nil, err
+	}
+	if a.isTokenNew {
+		return state.Lock, nil
+	}
+	checked, err := time.Parse(time.RFC3339, state.CheckedAt)
+	if err != nil {
+		return nil, &unansweredError{err}
+	}
+	acquired, err := time.Parse(time.RFC3339, state.AcquiredAt)
+	if err != nil {
+		return nil, &unansweredError{err}
+	}
+	if checked.Sub(acquired) > a.client.options.clock.Since(a.sent)+stampTolerance {
+		return nil, nil
+	}
+	return state.Lock, nil
+}
+
+// giveUp releases what an acquire that failed with cause may have got. It looks twice:
+// the façade may learn that a connection is closed a moment after the next
+// request has arrived on another one.
+func (a *acquisition) giveUp(ctx context.Context, cause error) {
+	if !isUnanswered(cause) {
+		return
+	}
+	ctx, cancel := detached(ctx, a.client.options.timeout/2)
+	defer cancel()
+	backoff := newBackoff()
+	for absent := 0; absent < 2; {
+		err := a.releaseOurs(ctx)
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, lock.ErrNotHeld), errors.Is(err, lock.ErrOwnerMismatch):
+			absent++
+		case !mayRecover(err):
+			return
+		}
+		if absent < 2 && !a.client.pause(ctx, &backoff) {
+			return
+		}
+	}
+}
+
+func (a *acquisition) releaseOurs(ctx context.Context) error {
+	if !a.isTokenNew {
+		current, err := a.ours(ctx)
+		if err != nil {
+			return err
+		}
+		if current == nil {
+			return lock.ErrNotHeld
+		}
+	}
+	return a.client.releaseOnce(ctx, a.namespace, a.request.FullKey(), a.request.Owner)
+}
+
+// mayRecover reports whether trying again may help.
+func mayRecover(err error) bool { return errors.Is(err, lock.ErrUnavailable) }

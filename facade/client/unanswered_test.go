@@ -1,0 +1,273 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/lock"
+)
+
+// chosen is a request with an owner token of the caller's own.
+func chosen(key string) lock.Request {
+	request := forKey(key)
+	request.Owner = "job-17"
+	return request
+}
+
+// garbage are answers that tell nothing about the request, which was carried out.
+var garbage = map[string]fault{
+	"a reset":                  lostAnswer,
+	"a page":                   answered(200, "<html>welcome</html>"),
+	"nothing":                  answered(200, ""),
+	"a bad gateway":            answered(502, "<html>Bad Gateway</html>"),
+	"a proxy that would wait":  answered(408, ""),
+	"half an answer":           answered(200, `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"`),
+	"another protocol":         answered(200, `{"protocol":{"name":"forrst","version":"1.0.0"},"id":"a","result":{}}`),
+	"the answer to another":    answered(200, `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a","result":{"key":"k","acquired":true}}`),
+	"a failure behind a proxy": answered(500, `{"protocol":{"name":"forrst","version":"0.1.0"},"id":null,"result":null,"errors":[{"code":"INTERNAL_ERROR","message":"m"}]}`),
+}
+
+func TestAcquireWhoseAnswerIsLost(t *testing.T) {
+	for name, fault := range garbage {
+		for _, request := range []lock.Request{forKey("k"), chosen("k")} {
+			t.Run(name+" for owner "+request.Owner, func(t *testing.T) {
+				f := newFixture(t)
+				f.befall(fault)
+				got, err := f.Acquire(t.Context(), namespace, request)
+				if name == "a failure behind a proxy" {
+					// The façade has said that it failed; nothing may be left.
+					if err == nil {
+						t.Error("no error")
+					}
+					f.wantHeld()
+					return
+				}
+				if err != nil || got.Spec.Owner != f.locks.requests[0].Owner || *got.Spec.FencingToken != 1 {
+					t.Errorf("got %v, %v", got, err)
+				}
+				f.wantHeld("lock:k")
+				f.wantCalls("acquire", "status")
+			})
+		}
+	}
+}
+
+func TestAcquireWhoseAnswerAndStatusAreLost(t *testing.T) {
+	f := newFixture(t)
+	f.befall(lostAnswer, lostRequest, answered(503, ""))
+	if _, err := f.Acquire(t.Context(), namespace, forKey("k")); err != nil {
+		t.Error(err)
+	}
+	f.wantCalls("acquire", "status", "status", "status")
+}
+
+// Nothing can be learnt, so what may have been got is released.
+func TestAcquireThatCannotBeSettledIsReleased(t *testing.T) {
+	forbidden := answered(403, "no")
+	for _, request := range []lock.Request{forKey("k"), chosen("k")} {
+		f := newFixture(t)
+		f.befall(lostAnswer, forbidden)
+		if _, err := f.Acquire(t.Context(), namespace, request); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		f.wantHeld()
+	}
+}
+
+func TestAcquireThatDidNotArrive(t *testing.T) {
+	f := newFixture(t)
+	f.hold("k", "job-17")
+	for _, request := range []lock.Request{forKey("k"), forKey("free"), chosen("free")} {
+		f.befall(lostRequest)
+		if _, err := f.Acquire(t.Context(), namespace, request); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrHeld) {
+			t.Errorf("got %v", err)
+		}
+		f.wantHeld("lock:k")
+	}
+}
+
+// A token that is used again may belong to a lock of an earlier acquisition, which is
+// neither this one's success nor its to release.
+func TestOwnerTokenThatIsInUse(t *testing.T) {
+	f := newFixture(t)
+	f.hold("k", "job-17")
+	f.locks.clock.SetTime(f.locks.clock.Now().Add(10 * time.Second))
+	f.befall(lostAnswer)
+	if got, err := f.Acquire(t.Context(), namespace, chosen("k")); !errors.Is(err, lock.ErrUnavailable) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	f.wantHeld("lock:k")
+}
+
+func TestAcquireThatIsCancelledWhenItsAnswerIsLost(t *testing.T) {
+	for _, request := range []lock.Request{forKey("k"), chosen("k"), waiting(time.Second)} {
+		f := newFixture(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		f.befall(func(carry func() (*http.Response, error)) (*http.Response, error) {
+			response, err := lostAnswer(carry)
+			cancel()
+			return response, err
+		}, lostRequest)
+		if _, err := f.Acquire(ctx, namespace, request); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		f.wantHeld()
+	}
+}
+
+// The façade may carry out what was sent first after what was sent later.
+func TestAcquireThatArrivesAfterItsRelease(t *testing.T) {
+	f := newFixture(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var overtaken func() (*http.Response, error)
+	f.befall(func(carry func() (*http.Response, error)) (*http.Response, error) {
+		overtaken = func() (*http.Response, error) { return lostAnswer(carry) }
+		cancel()
+		return nil, errReset
+	}, func(carry func() (*http.Response, error)) (*http.Response, error) {
+		response, err := carry()
+		if _, overtakenErr := overtaken(); !errors.Is(overtakenErr, errReset) {
+			t.Error("the overtaken request was answered")
+		}
+		return response, err
+	})
+	f.isDetached = true
+	if _, err := f.Acquire(ctx, namespace, forKey("k")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	f.wantCalls("acquire", "release", "release")
+	f.wantHeld()
+}
+
+func TestFacadeThatDoesNotAnswerInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, client.WithTimeout(10*time.Second))
+		f.isSilent = true
+		start := time.Now()
+		_, err := f.Acquire(t.Context(), namespace, forKey("k"))
+		if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("gave up after %s", took)
+		}
+		start = time.Now()
+		if err := f.Release(t.Context(), namespace, "lock:k", "o"); !errors.Is(err, lock.ErrUnavailable) || time.Since(start) > 10*time.Second {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+		if _, err := f.Renew(t.Context(), namespace, "lock:k", "o", 0); !errors.Is(err, lock.ErrUnavailable) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReleaseWhoseAnswerIsLost(t *testing.T) {
+	releases := map[string]func(*fixture) error{
+		"release":       func(f *fixture) error { return f.Release(f.t.Context(), namespace, "lock:k", "o") },
+		"force-release": func(f *fixture) error { return f.ForceRelease(f.t.Context(), namespace, "lock:k", "") },
+	}
+	for name, lost := range garbage {
+		if strings.HasPrefix(name, "a failure") {
+			continue
+		}
+		for what, release := range releases {
+			t.Run(what+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFixture(t)
+					f.hold("k", "o")
+					f.befall(lost)
+					if err := release(f); err != nil {
+						t.Error(err)
+					}
+					f.wantCalls(what, what)
+					f.wantHeld()
+				})
+			})
+		}
+	}
+}
+
+func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.hold("k", "o")
+		f.befall(lostRequest, answered(503, ""), answered(502, ""))
+		if err := f.Release(t.Context(), namespace, "lock:k", "o"); err != nil {
+			t.Error(err)
+		}
+		f.wantCalls("release", "release", "release", "release")
+		f.wantHeld()
+	})
+}
+
+func TestReleaseAfterALostAnswerTellsWhatItFinds(t *testing.T) {
+	f := newFixture(t)
+	f.hold("k", "o")
+	f.befall(lostRequest)
+	if err := f.Release(t.Context(), namespace, "lock:k", "p"); !errors.Is(err, lock.ErrOwnerMismatch) {
+		t.Errorf("got %v", err)
+	}
+	f.locks.clock.SetTime(f.locks.clock.Now().Add(time.Hour))
+	f.befall(lostRequest)
+	if err := f.Release(t.Context(), namespace, "lock:k", "o"); !errors.Is(err, lock.ErrExpired) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReleaseGoesOnWhenItsContextEnds(t *testing.T) {
+	f := newFixture(t)
+	f.hold("k", "o")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.Release(ctx, namespace, "lock:k", "o"); err != nil {
+		t.Error(err)
+	}
+	f.wantHeld()
+}
+
+func TestReadsAndRenewalsEndWithTheirContext(t *testing.T) {
+	f := newFixture(t)
+	f.hold("k", "o")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, got := f.Get(ctx, namespace, "lock:k")
+	_, listed := f.List(ctx, namespace, lock.Filter{})
+	_, renewed := f.Renew(ctx, namespace, "lock:k", "o", 0)
+	for _, err := range []error{got, listed, renewed} {
+		if !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestResultsThatCannotBeRead(t *testing.T) {
+	stamps := `"acquired_at":"2024-03-15T10:30:00Z","renewed_at":"2024-03-15T10:30:00Z","expires_at":"2024-03-15T10:31:00Z"`
+	for _, result := range []string{
+		`{"acquired":true,"renewed":true,"full_key":"lock:k","owner":"another",` + stamps + `}`,
+		`{"acquired":true,"renewed":true,"full_key":"lock:another","owner":"job-17",` + stamps + `}`,
+		`{"full_key":"lock:k","owner":"job-17",` + stamps + `}`,
+		`null`, `7`, `{}`, `{"locked":true,"full_key":"lock:k","acquired_at":"soon"}`, `{"locks":[{"full_key":"lock:k"}]}`, `{"locks":7}`,
+	} {
+		f := newFixture(t, client.WithTimeout(20*time.Millisecond))
+		f.fixed = result
+		_, acquired := f.Acquire(t.Context(), namespace, chosen("k"))
+		_, renewed := f.Renew(t.Context(), namespace, "lock:k", "job-17", 0)
+		for what, err := range map[string]error{"acquire": acquired, "renew": renewed} {
+			if !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("%s: result %s: %v", what, result, err)
+			}
+		}
+		if got, err := f.Get(t.Context(), namespace, "lock:k"); err == nil {
+			t.Errorf("result %s: got %v", result, got)
+		}
+		if got, err := f.List(t.Context(), namespace, lock.Filter{}); err == nil && len(got) > 0 {
+			t.Errorf("result %s: listed %v", result, got)
+		}
+	}
+}

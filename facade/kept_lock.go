@@ -1,0 +1,46 @@
+package facade
+
+import (
+	"context"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
+)
+
+// keptLock is a lock that ends with the function inside it.
+type keptLock struct {
+	key v1alpha1.FullKey
+	// sent is the key as sent.
+	sent    string
+	granted *v1alpha1.Lock
+	ttl     time.Duration
+}
+
+// endLock ends the lock of a call that is over. While the function may still be running
+// elsewhere, that is left to the keeper.
+func (c *call) endLock(ctx context.Context, key v1alpha1.FullKey, owner string) {
+	if c.keeper == nil {
+		c.release(ctx, key, owner)
+		return
+	}
+	work := c.keeper.work
+	if work.abandon() {
+		c.keeper.start()
+		return
+	}
+	if c.keeper.isStarted {
+		<-work.kept
+	}
+	lost := work.lost
+	if lost == nil {
+		lost = c.releaseLock(ctx, c.request.Call.Function, key, owner)
+	}
+	if reason := work.lossIn(lost, c.config.Timers.Now()); reason != "" {
+		c.response.Extensions = append(c.response.Extensions, forrst.ResponseExtension{
+			URN:  wire.LostURN,
+			Data: forrst.MustEncode(wire.Lost{Key: c.kept.sent, Reason: reason}),
+		})
+	}
+}

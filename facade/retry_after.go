@@ -1,0 +1,38 @@
+package facade
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
+
+// maxRetryAfter is the longest that callers are told to wait; whoever asked for more has
+// most likely erred.
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfterOf returns the whole seconds after which to try again (section 4.3), or "" if
+// the errors name no time and do not pass by themselves. Functions that run elsewhere name
+// times of their own.
+func retryAfterOf(problems forrst.Errors) string {
+	for i := range problems {
+		if after := retryTime(&problems[i]); after != nil {
+			return strconv.FormatInt(int64((after.Length+time.Second-1)/time.Second), 10)
+		}
+	}
+	return ""
+}
+
+func retryTime(problem *forrst.Error) *forrst.Duration {
+	var ignored forrst.Errors
+	details, _ := forrst.ReadObject(problem.Details, "", problem.Code, &ignored)
+	if after := details.Duration("retry_after", forrst.DurationLimits{Max: maxRetryAfter}); after != nil {
+		return after
+	}
+	switch problem.Code.Status() {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return retryAdvices[problem.Code].After
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package facade_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
+
+const retryURN = "urn:forrst:ext:retry"
+
+func TestRetryGoesByTheFirstError(t *testing.T) {
+	for code, want := range map[forrst.Code]string{
+		forrst.RateLimited:           `{"allowed":true,"strategy":"fixed","after":{"value":60,"unit":"second"},"max_attempts":3}`,
+		forrst.Unavailable:           `{"allowed":true,"strategy":"exponential","after":{"value":1,"unit":"second"},"max_attempts":5}`,
+		forrst.DeadlineExceeded:      `{"allowed":true,"strategy":"immediate","max_attempts":1}`,
+		forrst.InternalError:         `{"allowed":true,"strategy":"exponential","after":{"value":1,"unit":"second"},"max_attempts":3}`,
+		forrst.DependencyError:       `{"allowed":true,"strategy":"exponential","after":{"value":2,"unit":"second"},"max_attempts":3}`,
+		forrst.IdempotencyProcessing: `{"allowed":true,"strategy":"fixed","after":{"value":1,"unit":"second"},"max_attempts":3}`,
+		forrst.ServerMaintenance:     `{"allowed":true,"strategy":"fixed","after":{"value":60,"unit":"second"},"max_attempts":1}`,
+		forrst.FunctionMaintenance:   `{"allowed":true,"strategy":"fixed","after":{"value":60,"unit":"second"},"max_attempts":1}`,
+		forrst.FunctionDisabled:      `{"allowed":true,"strategy":"fixed","after":{"value":30,"unit":"second"},"max_attempts":2}`,
+		forrst.LockTimeout:           `{"allowed":true,"strategy":"exponential","after":{"value":1,"unit":"second"},"max_attempts":3}`,
+		forrst.Forbidden:             `{"allowed":false}`,
+		"ACME_BROKEN":                `{"allowed":false}`,
+	} {
+		f := newFixture(t, function("f", func(context.Context) (any, error) {
+			return nil, forrst.Errors{{Code: code, Message: "m"}, {Code: forrst.Unavailable, Message: "m"}}
+		}))
+		if got := f.post(envelope("f", "", `{"urn":"`+retryURN+`"}`)); got.entry(retryURN) != want {
+			t.Errorf("%s: %s", code, got.body)
+		}
+		if got := f.post(envelope("f", "", "")); got.Extensions != nil {
+			t.Errorf("unasked: %s", got.body)
+		}
+	}
+}
+
+func TestRetryIsAnsweredForEveryFailureAndNoSuccess(t *testing.T) {
+	f := newFixture(t)
+	f.hold("k", "somebody", time.Hour)
+	asked := `{"urn":"` + retryURN + `"}`
+	if got := f.post(envelope(ping, "", asked)); got.status != 200 || got.Extensions != nil {
+		t.Error(got.body)
+	}
+	if got := f.post(envelope("unknown", "", asked)); got.status != 404 || got.entry(retryURN) != `{"allowed":false}` {
+		t.Error(got.body)
+	}
+	got := f.post(envelope(ping, "", asked+","+locked(`{"key":"k","scope":"global",`+ttl+`}`)))
+	if got.status != 423 || got.entry(retryURN) != `{"allowed":true,"strategy":"exponential","after":{"value":1,"unit":"second"},"max_attempts":3}` {
+		t.Error(got.body)
+	}
+}
+
+func TestRetryAgreesWithTheDetails(t *testing.T) {
+	limited := forrst.Error{Code: forrst.RateLimited, Message: "m"}.With(map[string]any{"retry_after": forrst.NewDuration(7 * time.Second)})
+	f := newFixture(t, function("f", func(context.Context) (any, error) { return nil, &limited }))
+	got := f.post(envelope("f", "", `{"urn":"`+retryURN+`"}`))
+	if got.entry(retryURN) != `{"allowed":true,"strategy":"fixed","after":{"value":7,"unit":"second"},"max_attempts":3}` {
+		t.Error(got.body)
+	}
+}

@@ -1,0 +1,94 @@
+package routes
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+)
+
+// Kind says what kept a call from being answered.
+type Kind string
+
+// The kinds of failures.
+const (
+	// Unreachable means that there was no connection, so that the call was not sent.
+	Unreachable Kind = "unreachable"
+	// Disconnected means that the connection broke before the answer was complete.
+	Disconnected Kind = "disconnected"
+	// TimedOut means that the timeout of the route has passed.
+	TimedOut Kind = "timed_out"
+	// NoEnvelope means that the answer is not one of the protocol, such as the page of a
+	// proxy.
+	NoEnvelope Kind = "no_envelope"
+	// TooLarge means that the answer has more than [MaxAnswerBytes].
+	TooLarge Kind = "too_large"
+	// WrongID means that the answer is to another call.
+	WrongID Kind = "wrong_id"
+)
+
+// CallError is a call that was not answered as the protocol wants it.
+type CallError struct {
+	Kind Kind
+	// Reason says more, in words for callers: it tells nothing about the network.
+	Reason string
+	// Status is the HTTP status of the answer, or zero.
+	Status int
+	// MayRun says that the service may still be at work, until the timeout of the route has
+	// passed at the latest.
+	MayRun bool
+
+	cause error
+}
+
+// Error implements error. Its text is for the log.
+func (f *CallError) Error() string {
+	if f.cause == nil {
+		return f.Reason
+	}
+	return f.Reason + ": " + f.cause.Error()
+}
+
+// Unwrap returns the cause.
+func (f *CallError) Unwrap() error { return f.cause }
+
+func unreachable(cause error) *CallError {
+	failure := &CallError{Kind: Unreachable, Reason: "no connection", cause: cause}
+	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](cause)
+	_, isName := errors.AsType[*net.DNSError](cause)
+	switch {
+	case isCertificate:
+		failure.Reason = "the certificate is not trusted"
+	case isName:
+		failure.Reason = "the host name could not be resolved"
+	case errors.Is(cause, syscall.ECONNREFUSED):
+		failure.Reason = "connection refused"
+	}
+	return failure
+}
+
+func disconnected(cause error) *CallError {
+	failure := &CallError{Kind: Disconnected, Reason: "the connection broke before the answer was complete", MayRun: true, cause: cause}
+	switch {
+	case errors.Is(cause, syscall.ECONNRESET):
+		failure.Reason = "the connection was reset before the answer was complete"
+	case errors.Is(cause, io.EOF), errors.Is(cause, io.ErrUnexpectedEOF):
+		failure.Reason = "the connection was closed before the answer was complete"
+	}
+	return failure
+}
+
+// noEnvelope judges an answer that is not one of the protocol.
+func noEnvelope(status int, cause error) *CallError {
+	return &CallError{
+		Kind:   NoEnvelope,
+		Reason: fmt.Sprintf("the answer with HTTP status %d has no Forrst envelope", status),
+		Status: status,
+		// A gateway in between has stopped waiting; the service may not have.
+		MayRun: status == http.StatusGatewayTimeout,
+		cause:  cause,
+	}
+}

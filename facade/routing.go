@@ -1,0 +1,40 @@
+package facade
+
+import (
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/routes"
+)
+
+// Routing is how functions are found and called that run in other services.
+type Routing struct {
+	// Routes finds the service of a function. Required.
+	Routes Routes
+	// Client calls the services. Required.
+	Client *routes.Client
+}
+
+// Routes finds the service that a function runs in. It is safe for concurrent use.
+// [*routes.File] and [*routes.Table] implement it.
+type Routes interface {
+	// Find returns the route of a function. It reports false if the function has none.
+	Find(function string) (routes.Route, bool)
+	// Routes returns all routes.
+	Routes() []routes.Route
+}
+
+// resolve finds the function of the call, here or elsewhere. What is served here is not
+// routed.
+func (c *call) resolve() (*Function, error) {
+	name := c.request.Call.Function
+	if c.config.Routing == nil || c.functions.versions[name] != nil {
+		return c.functions.resolve(&c.request.Call)
+	}
+	route, ok := c.config.Routing.Routes.Find(name)
+	if !ok {
+		return c.functions.resolve(&c.request.Call)
+	}
+	return &Function{
+		Routed:  true,
+		prepare: func(c *call) (Invocation, forrst.Errors) { return c.forwarding(route), nil },
+	}, nil
+}

@@ -1,0 +1,111 @@
+package facade
+
+import (
+	"context"
+	"errors"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// acquireArguments are the checked arguments of the acquire function.
+type acquireArguments struct {
+	// key is as sent.
+	key     string
+	block   *forrst.Duration
+	request lock.Request
+}
+
+func (c *call) prepareAcquire() (Invocation, forrst.Errors) {
+	arguments, problems := c.readAcquireArguments()
+	return func(ctx context.Context) (any, error) {
+		granted, err := c.acquire(ctx, arguments.request)
+		if err != nil {
+			return nil, vendorAcquireProblem(err, arguments)
+		}
+		c.undo = func(ctx context.Context) { c.release(ctx, granted.Spec.FullKey(), granted.Spec.Owner) }
+		c.reportFencing(granted)
+		return wire.Acquired{Key: arguments.key, Acquired: true, Lock: wireLock(granted)}, nil
+	}, problems
+}
+
+func (c *call) readAcquireArguments() (acquireArguments, forrst.Errors) {
+	var problems forrst.Errors
+	fields := c.readArguments(&problems)
+	arguments := acquireArguments{
+		key:   readKey(&fields),
+		block: fields.Duration("block", c.blockBound()),
+	}
+	acquisition := rules.Acquisition{Key: arguments.key, Owner: readOwner(&fields), Holder: c.holder}
+	acquisition.Scope, acquisition.Function = readScopeAndFunction(&fields)
+	if ttl := fields.Duration("ttl", c.ttlBound()); ttl != nil {
+		acquisition.TTL = ttl.Length
+	}
+	acquisition.Reason = readReason(&fields)
+	arguments.request.Acquisition = acquisition
+	if arguments.block != nil {
+		arguments.request.Wait = arguments.block.Length
+	}
+	return arguments, problems
+}
+
+func readScopeAndFunction(fields *forrst.Fields) (v1alpha1.Scope, string) {
+	scope, isGiven := fields.Text("scope")
+	function, hasFunction := fields.Text("function")
+	switch {
+	case isGiven && scope == wire.FunctionScope:
+		if !hasFunction && fields.Raw("function") == nil {
+			fields.Fail("function", `is required when scope is "function"`)
+		}
+	case isGiven && scope != wire.GlobalScope:
+		fields.Fail("scope", `must be "function" or "global"`)
+		return "", ""
+	case hasFunction:
+		fields.Fail("function", `must be absent unless scope is "function"`)
+		return "", ""
+	}
+	if !hasFunction {
+		return v1alpha1.ScopeGlobal, ""
+	}
+	if err := v1alpha1.ValidateFunction(function); err != nil {
+		fields.Fail("function", err.Error())
+	}
+	return v1alpha1.ScopeFunction, function
+}
+
+// vendorAcquireProblem tells more than the atomic lock extension may: who holds the lock
+// and until when.
+func vendorAcquireProblem(err error, arguments acquireArguments) error {
+	switch {
+	case errors.Is(err, lock.ErrHeld), errors.Is(err, lock.ErrTimeout):
+		problem := heldProblem(arguments.heldDetails(err))
+		return &problem
+	case errors.Is(err, lock.ErrExpired):
+		problem := forrst.Error{Code: forrst.InvalidArguments, Message: expiredMessage}.
+			At(argumentsPointer + "/ttl").
+			With(wire.KeyDetails{Key: arguments.key, Expired: true})
+		return &problem
+	case errors.Is(err, lock.ErrInvalid):
+		return invalidArguments(err)
+	}
+	return err
+}
+
+func (a *acquireArguments) heldDetails(err error) wire.HeldDetails {
+	details := wire.HeldDetails{
+		Key:     a.key,
+		Scope:   wire.GlobalScope,
+		FullKey: string(a.request.FullKey()),
+		Waited:  a.block,
+	}
+	if a.request.Scope == v1alpha1.ScopeFunction {
+		details.Scope = wire.FunctionScope
+	}
+	if held, ok := errors.AsType[*lock.HeldError](err); ok && held.Holder != "" {
+		details.Holder, details.ExpiresAt = held.Holder, forrst.FormatTimestamp(held.ExpireTime)
+	}
+	return details
+}

@@ -1,0 +1,69 @@
+package facade
+
+import (
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
+)
+
+// vendorFunctions returns what goes beyond the protocol: locks without a function to
+// run inside them (section 12.10).
+func (h *Handler) vendorFunctions() []Function {
+	return []Function{
+		vendorFunction(wire.Acquire, describeAcquire(), (*call).prepareAcquire),
+		vendorFunction(wire.Renew, describeRenew(), (*call).prepareRenew),
+		vendorFunction(wire.Release, describeVendorRelease(), (*call).prepareVendorRelease),
+		vendorFunction(wire.Status, describeVendorStatus(), (*call).prepareVendorStatus),
+		vendorFunction(wire.List, describeList(), (*call).prepareList),
+	}
+}
+
+func vendorFunction(name string, description Description, prepare func(*call) (Invocation, forrst.Errors)) Function {
+	return Function{
+		Names: []string{name}, Version: wire.FunctionVersion,
+		Excluded: []string{forrst.AtomicLock}, Description: description, prepare: prepare,
+	}
+}
+
+// argumentsPointer is where problems with arguments are.
+const argumentsPointer = "/call/arguments"
+
+func (c *call) readArguments(problems *forrst.Errors) forrst.Fields {
+	fields, _ := forrst.ReadObject(c.request.Call.Arguments, argumentsPointer, forrst.InvalidArguments, problems)
+	return fields
+}
+
+// wireLock describes a lock to a caller who knows, or is shown, the owner token.
+func wireLock(current *v1alpha1.Lock) wire.Lock {
+	spec := &current.Spec
+	described := wire.Lock{
+		FullKey:    string(spec.FullKey()),
+		Owner:      spec.Owner,
+		Scope:      wire.GlobalScope,
+		Function:   spec.Function,
+		Holder:     spec.Holder,
+		Reason:     spec.Reason,
+		AcquiredAt: timestamp(spec.AcquireTime),
+		RenewedAt:  timestamp(spec.RenewTime),
+		ExpiresAt:  timestamp(spec.ExpireTime),
+	}
+	if spec.Scope == v1alpha1.ScopeFunction {
+		described.Scope = wire.FunctionScope
+	}
+	if spec.TTL != nil {
+		described.TTL = new(forrst.NewDuration(spec.TTL.Duration))
+	}
+	if token, err := current.FencingToken(); err == nil {
+		described.FencingToken = &token
+	}
+	return described
+}
+
+func timestamp(at *v1alpha1.Timestamp) string {
+	if at == nil {
+		return forrst.FormatTimestamp(time.Time{})
+	}
+	return forrst.FormatTimestamp(at.Time)
+}

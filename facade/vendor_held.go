@@ -1,0 +1,78 @@
+package facade
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
+)
+
+func (c *call) prepareRenew() (Invocation, forrst.Errors) {
+	var problems forrst.Errors
+	fields := c.readArguments(&problems)
+	arguments := readHeldLock(&fields, true)
+	var ttl time.Duration
+	if given := fields.Duration("ttl", c.ttlBound()); given != nil {
+		ttl = given.Length
+	}
+	return func(ctx context.Context) (any, error) {
+		renewed, err := c.config.Locks.Renew(ctx, c.config.Namespace, arguments.key, arguments.owner, ttl)
+		if err != nil {
+			return nil, heldLockProblem(err, arguments.sent)
+		}
+		return wire.Renewed{Key: arguments.sent, Renewed: true, Lock: wireLock(renewed)}, nil
+	}, problems
+}
+
+func (c *call) prepareVendorRelease() (Invocation, forrst.Errors) {
+	var problems forrst.Errors
+	fields := c.readArguments(&problems)
+	arguments := readHeldLock(&fields, true)
+	return func(ctx context.Context) (any, error) {
+		if err := c.config.Locks.Release(ctx, c.config.Namespace, arguments.key, arguments.owner); err != nil {
+			return nil, heldLockProblem(err, arguments.sent)
+		}
+		return wire.Released{Released: true, Key: arguments.sent}, nil
+	}, problems
+}
+
+func (c *call) prepareVendorStatus() (Invocation, forrst.Errors) {
+	var problems forrst.Errors
+	fields := c.readArguments(&problems)
+	arguments := readHeldLock(&fields, false)
+	return func(ctx context.Context) (any, error) {
+		current, err := c.config.Locks.Get(ctx, c.config.Namespace, arguments.key)
+		state := wire.State{Key: arguments.sent, CheckedAt: forrst.FormatTimestamp(c.config.Clock.Now())}
+		switch {
+		case errors.Is(err, lock.ErrNotHeld):
+			return state, nil
+		case err != nil:
+			return nil, err
+		}
+		state.Locked, state.Lock = true, new(wireLock(current))
+		return state, nil
+	}, problems
+}
+
+func (c *call) prepareList() (Invocation, forrst.Errors) {
+	var problems forrst.Errors
+	fields := c.readArguments(&problems)
+	owner, _ := fields.Text("owner")
+	return func(ctx context.Context) (any, error) {
+		held, err := c.config.Locks.List(ctx, c.config.Namespace, lock.Filter{Owner: owner})
+		if err != nil {
+			return nil, err
+		}
+		list := wire.Locks{Locks: make([]wire.ListedLock, len(held))}
+		for i := range held {
+			list.Locks[i] = wire.ListedLock{Key: held[i].Spec.Key, Lock: wireLock(&held[i])}
+			// Whoever knows an owner token can release the lock, so only those who know it
+			// already are shown it.
+			list.Locks[i].Owner = owner
+		}
+		return list, nil
+	}, problems
+}

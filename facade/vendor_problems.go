@@ -1,0 +1,41 @@
+package facade
+
+import (
+	"errors"
+	"strings"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
+)
+
+// heldLockProblem is [releaseProblem] for functions of the vendor, which tell a lock
+// that has expired from one that the caller never had.
+func heldLockProblem(err error, sent string) error {
+	switch {
+	case errors.Is(err, lock.ErrInvalid):
+		return invalidArguments(err)
+	case !errors.Is(err, lock.ErrExpired):
+		return releaseProblem(err, sent)
+	}
+	problem := forrst.Error{Code: forrst.LockNotFound, Message: "Lock has expired"}.
+		With(wire.KeyDetails{Key: sent, Expired: true})
+	return &problem
+}
+
+// invalidArguments points at the arguments that break a rule of the Lock type. They
+// have the names of the fields.
+func invalidArguments(err error) error {
+	invalid, ok := errors.AsType[*lock.InvalidError](err)
+	if !ok || len(invalid.Problems) == 0 {
+		problem := forrst.Error{Code: forrst.InvalidArguments, Message: err.Error()}.At(argumentsPointer)
+		return &problem
+	}
+	var problems forrst.Errors
+	for _, problem := range invalid.Problems {
+		name := strings.TrimPrefix(problem.Field, "spec.")
+		problems.Add(forrst.Error{Code: forrst.InvalidArguments, Message: name + ": " + problem.ErrorBody()}.
+			At(forrst.Pointer(argumentsPointer, name)))
+	}
+	return problems
+}
