@@ -11,19 +11,24 @@ import (
 func (c *cluster) startOperator(ctx context.Context) error {
 	c.ports.webhook.release()
 	c.ports.operatorHealth.release()
-	err := c.supervisor.start(operatorName, c.options.operator,
+	arguments := []string{
 		"--components=controller,webhook,facade",
-		"--kubeconfig="+c.dir.componentKubeconfig(operator),
-		"--facade-bind-address="+c.facade,
-		"--webhook-bind-address="+c.ports.webhook.address(),
-		"--webhook-cert-dir="+filepath.Join(c.dir.pki(), webhookFolder),
-		"--health-probe-bind-address="+c.ports.operatorHealth.address(),
+		"--kubeconfig=" + c.dir.componentKubeconfig(operator),
+		"--facade-bind-address=" + c.facade,
+		"--webhook-bind-address=" + c.ports.webhook.address(),
+		"--webhook-cert-dir=" + filepath.Join(c.dir.pki(), webhookFolder),
+		"--health-probe-bind-address=" + c.ports.operatorHealth.address(),
 		"--metrics-bind-address=0",
-		"--leader-election-namespace="+operatorNamespace,
+		// Nobody has to be told first.
+		"--facade-shutdown-delay=0s",
+		"--leader-election-namespace=" + operatorNamespace,
 		// There is one clock.
 		"--clock-skew-allowance=0s",
-	)
-	if err != nil {
+	}
+	if c.options.routes != "" {
+		arguments = append(arguments, "--facade-routes="+c.options.routes)
+	}
+	if err := c.supervisor.start(operatorName, c.options.operator, arguments...); err != nil {
 		return err
 	}
 	client := &http.Client{Timeout: probeTimeout}

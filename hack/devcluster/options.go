@@ -26,6 +26,8 @@ type options struct {
 	operator string
 	// facade is the address that the façade listens on.
 	facade string
+	// routes is the file of routes, or empty.
+	routes string
 }
 
 func parseOptions(args []string, getenv func(string) string) (options, error) {
@@ -51,6 +53,8 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 		"`folder` of the control plane's binaries; KUBEBUILDER_ASSETS sets the default")
 	flags.StringVar(&opts.facade, "facade-addr", fromEnv("FACADE_ADDR", "127.0.0.1:8080"),
 		"loopback `address` of the façade, with port 0 for any free port; FACADE_ADDR sets the default")
+	flags.StringVar(&opts.routes, "routes", getenv("ROUTES"),
+		"`file` that says which functions the façade forwards, and where to; ROUTES sets the default")
 	if err := flags.Parse(opts.flags); err != nil {
 		return options{}, err
 	}
@@ -64,6 +68,13 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 			return options{}, err
 		}
 		*path = absolute
+	}
+	if opts.routes != "" {
+		absolute, err := filepath.Abs(opts.routes)
+		if err != nil {
+			return options{}, err
+		}
+		opts.routes = absolute
 	}
 	return opts, nil
 }

@@ -12,13 +12,14 @@ func TestOptionsComeFromFlagsThenEnvironmentThenDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	environment := map[string]string{"FACADE_ADDR": "127.0.0.1:1", "KUBEBUILDER_ASSETS": "/assets"}
+	environment := map[string]string{"FACADE_ADDR": "127.0.0.1:1", "KUBEBUILDER_ASSETS": "/assets", "ROUTES": "/routes.yaml"}
 
 	for name, test := range map[string]struct {
 		args         []string
 		environment  map[string]string
 		wantFacade   string
 		wantBinaries string
+		wantRoutes   string
 	}{
 		"defaults": {
 			args:         []string{"run"},
@@ -30,12 +31,14 @@ func TestOptionsComeFromFlagsThenEnvironmentThenDefaults(t *testing.T) {
 			environment:  environment,
 			wantFacade:   "127.0.0.1:1",
 			wantBinaries: "/assets",
+			wantRoutes:   "/routes.yaml",
 		},
 		"flags replace the environment": {
-			args:         []string{"up", "--facade-addr=127.0.0.1:2", "--binaries=other"},
+			args:         []string{"up", "--facade-addr=127.0.0.1:2", "--binaries=other", "--routes=r.yaml"},
 			environment:  environment,
 			wantFacade:   "127.0.0.1:2",
 			wantBinaries: filepath.Join(working, "other"),
+			wantRoutes:   filepath.Join(working, "r.yaml"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,6 +51,9 @@ func TestOptionsComeFromFlagsThenEnvironmentThenDefaults(t *testing.T) {
 			}
 			if opts.facade != test.wantFacade {
 				t.Errorf("façade = %q, want %q", opts.facade, test.wantFacade)
+			}
+			if opts.routes != test.wantRoutes {
+				t.Errorf("routes = %q, want %q", opts.routes, test.wantRoutes)
 			}
 			if opts.binaries != test.wantBinaries {
 				t.Errorf("binaries = %q, want %q", opts.binaries, test.wantBinaries)

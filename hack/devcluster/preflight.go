@@ -7,6 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/go-logr/logr"
+
+	"forrst.dev/lock-operator/facade/routes"
 )
 
 const (
@@ -23,7 +27,21 @@ func preflight(ctx context.Context, opts options) (facade string, err error) {
 	if err := requireBinaries(opts); err != nil {
 		return "", err
 	}
+	if err := checkRoutes(opts.routes); err != nil {
+		return "", err
+	}
 	return freeFacadeAddress(ctx, opts.facade)
+}
+
+// checkRoutes refuses a file that the operator would refuse when everything else runs.
+func checkRoutes(path string) error {
+	if path == "" {
+		return nil
+	}
+	if _, err := routes.Open(path, nil, logr.Discard()); err != nil {
+		return fmt.Errorf("%w; ROUTES names the file", err)
+	}
+	return nil
 }
 
 func requireBinaries(opts options) error {

@@ -105,3 +105,19 @@ func touch(t *testing.T, folder string, mode os.FileMode, names ...string) {
 		}
 	}
 }
+
+func TestRoutesAreCheckedBeforeAnythingStarts(t *testing.T) {
+	if err := checkRoutes(""); err != nil {
+		t.Error(err)
+	}
+	if err := checkRoutes(filepath.Join("..", "..", "docs", "routes.yaml")); err != nil {
+		t.Errorf("the sample: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "routes.yaml")
+	if err := os.WriteFile(path, []byte("routes: 1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkRoutes(path); err == nil || !strings.Contains(err.Error(), "line 1: routes must be a list") {
+		t.Errorf("a bad file: %v", err)
+	}
+}
