@@ -69,7 +69,7 @@ func serve(ctx context.Context, environment *testenv.Environment) *httptest.Serv
 	Expect(err).NotTo(HaveOccurred())
 	transport, err := rest.HTTPClientFor(operator)
 	Expect(err).NotTo(HaveOccurred())
-	objects, err := lock.NewClient(operator, transport)
+	objects, err := lock.NewObjectClient(operator, transport)
 	Expect(err).NotTo(HaveOccurred())
 	engine, err := lock.NewEngine(lock.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
 	Expect(err).NotTo(HaveOccurred())

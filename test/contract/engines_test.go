@@ -1,0 +1,74 @@
+package contract_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// replica is an engine that runs until the suite ends.
+type replica struct {
+	*lock.Engine
+	waits *waitCounter
+}
+
+// startReplica starts an engine with an identity, on an informer of its own.
+func startReplica(ctx context.Context, config *rest.Config, isAdmitted bool) replica {
+	GinkgoHelper()
+	httpClient, err := rest.HTTPClientFor(config)
+	Expect(err).NotTo(HaveOccurred())
+	objects, err := lock.NewObjectClient(config, httpClient)
+	Expect(err).NotTo(HaveOccurred())
+	informer := objects.Informer("")
+	started := replica{waits: &waitCounter{}}
+	started.Engine, err = lock.NewEngine(lock.Options{
+		Objects: objects.Locks, Informer: informer, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted, Clock: started.waits,
+	})
+	Expect(err).NotTo(HaveOccurred())
+
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var parts sync.WaitGroup
+	parts.Go(func() { informer.RunWithContext(running) })
+	parts.Go(func() {
+		defer GinkgoRecover()
+		Expect(started.Start(running)).To(Succeed())
+	})
+	DeferCleanup(func() {
+		stop()
+		parts.Wait()
+	})
+	Eventually(informer.HasSynced).WithTimeout(30 * time.Second).Should(BeTrue())
+	return started
+}
+
+// waitCounter is a clock that counts the timers of callers that begin to wait for an
+// hour or so, which nothing else does.
+type waitCounter struct {
+	clock.RealClock
+	mu    sync.Mutex
+	waits int
+}
+
+// NewTimer implements [clock.Clock].
+func (c *waitCounter) NewTimer(length time.Duration) clock.Timer {
+	if length > 30*time.Minute {
+		c.mu.Lock()
+		c.waits++
+		c.mu.Unlock()
+	}
+	return c.RealClock.NewTimer(length)
+}
+
+func (c *waitCounter) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waits
+}

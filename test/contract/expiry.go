@@ -1,0 +1,82 @@
+package contract
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"forrst.dev/lock-operator/lock"
+)
+
+func describeExpiry(s *subject) {
+	It("gives an expired lock to somebody who asks without waiting, and not earlier", func(ctx context.Context) {
+		granted := s.acquired(ctx, by(alice, ttl(s.short())))
+		_, err := s.acquire(ctx, by(bob))
+		s.expectHeldError(err, granted)
+		s.pass(granted.Spec.ExpireTime.Time)
+		next := s.acquired(ctx, by(bob))
+		Expect(next.Spec.Owner).To(Equal(bob))
+		Expect(next.Spec.AcquireTime.Time).To(BeTemporally(">=", granted.Spec.ExpireTime.Time))
+		s.expectHeldBy(ctx, bob)
+	})
+
+	It("gives an expired lock to the one who waits, and not earlier", func(ctx context.Context) {
+		granted := s.acquired(ctx, by(alice, ttl(s.short())))
+		waiting := s.queue(ctx, bob)
+		s.pass(granted.Spec.ExpireTime.Time)
+		next := waiting.granted()
+		Expect(next.Spec.AcquireTime.Time).To(BeTemporally(">=", granted.Spec.ExpireTime.Time))
+		Expect(next.Spec.AcquireTime.Time).To(BeTemporally("<", granted.Spec.ExpireTime.Add(soon)))
+		s.expectHeldBy(ctx, bob)
+	})
+
+	It("waits for the end of a renewal, not of the first ttl", func(ctx context.Context) {
+		s.acquired(ctx, by(alice, ttl(s.short())))
+		waiting := s.queue(ctx, bob)
+		renewed, err := s.renew(ctx, alice, 2*s.short())
+		Expect(err).NotTo(HaveOccurred())
+		s.pass(renewed.Spec.ExpireTime.Time)
+		Expect(waiting.granted().Spec.AcquireTime.Time).To(BeTemporally(">=", renewed.Spec.ExpireTime.Time))
+	})
+
+	It("goes by the end of a shorter renewal", func(ctx context.Context) {
+		s.acquired(ctx, by(alice, ttl(time.Hour)))
+		waiting := s.queue(ctx, bob)
+		renewed, err := s.renew(ctx, alice, s.short())
+		Expect(err).NotTo(HaveOccurred())
+		s.pass(renewed.Spec.ExpireTime.Time)
+		Expect(waiting.granted().Spec.AcquireTime.Time).To(BeTemporally(">=", renewed.Spec.ExpireTime.Time))
+	})
+
+	It("neither renews, releases, forces nor shows an expired lock", func(ctx context.Context) {
+		s.expired(ctx)
+		_, err := s.renew(ctx, alice, 0)
+		expectRefusal(err, lock.ErrExpired)
+		_, err = s.renew(ctx, bob, 0)
+		expectRefusal(err, lock.ErrNotHeld)
+		Expect(err).NotTo(MatchError(lock.ErrExpired))
+		expectRefusal(s.release(ctx, alice), lock.ErrExpired)
+		expectRefusal(s.release(ctx, bob), lock.ErrNotHeld)
+		expectRefusal(s.Backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance"), lock.ErrNotHeld)
+		s.expectFree(ctx)
+		Expect(s.Backend.List(ctx, s.Namespace, lock.Filter{})).To(BeEmpty())
+	})
+
+	It("leaves the next holder alone when the former one comes back late", func(ctx context.Context) {
+		s.expired(ctx)
+		s.acquired(ctx, by(bob))
+		_, err := s.renew(ctx, alice, 0)
+		expectRefusal(err, lock.ErrOwnerMismatch)
+		expectRefusal(s.release(ctx, alice), lock.ErrOwnerMismatch)
+		s.expectHeldBy(ctx, bob)
+	})
+
+	It("gives an expired lock back to its owner as a new grant", func(ctx context.Context) {
+		ended := s.expired(ctx)
+		granted := s.acquired(ctx, by(alice))
+		Expect(granted.Spec.AcquireTime.Time).To(BeTemporally(">=", ended.Spec.ExpireTime.Time))
+		Expect(token(granted)).To(BeNumerically(">", token(ended)))
+	})
+}

@@ -1,0 +1,62 @@
+package contract_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/contract"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+// facadeCaller is whom the façades take their callers for.
+const facadeCaller = "system:serviceaccount:payments:worker"
+
+// maxBlock lets a caller wait in one call for as long as a spec may ask for.
+const maxBlock = 2 * time.Hour
+
+var served, servedRival replica
+
+func startServed(ctx context.Context) {
+	GinkgoHelper()
+	served = startReplica(ctx, identity(testenv.OperatorUser), false)
+	servedRival = startReplica(ctx, identity(testenv.OperatorUser), false)
+}
+
+var _ = contract.DescribeBackend("A façade over HTTP", func(ctx context.Context) contract.Fixture {
+	namespace := newNamespace(ctx)
+	before := served.waits.count()
+	return contract.Fixture{
+		Backend: serve(served, namespace), Rival: serve(servedRival, namespace),
+		Namespace: namespace,
+		Holder:    facadeCaller,
+		Queued:    func(v1alpha1.FullKey) int { return served.waits.count() - before },
+		Label:     label(namespace),
+		ShortTTL:  shortTTL,
+	}
+})
+
+// serve returns a client of a façade for the locks of a namespace.
+func serve(engine replica, namespace string) lock.Backend {
+	GinkgoHelper()
+	handler, err := facade.New(facade.Config{
+		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(), MaxBlock: maxBlock,
+		Holder: func(*http.Request) string { return facadeCaller },
+	})
+	Expect(err).NotTo(HaveOccurred())
+	server := httptest.NewServer(handler)
+	DeferCleanup(server.Close)
+	asking, err := client.New(server.URL, client.WithMaxBlock(maxBlock))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(asking.Close)
+	return asking
+}

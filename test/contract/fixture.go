@@ -1,0 +1,183 @@
+package contract
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// Fixture is a backend for one spec. Nothing reaps its expired locks, and it grants
+// within [rules.DefaultLimits].
+type Fixture struct {
+	Backend lock.Backend
+	// Rival contends for the same locks by another way, such as another replica of the
+	// service. Nil means that there is none.
+	Rival lock.Backend
+	// Namespace is where the spec acquires. No lock is held in it.
+	Namespace string
+	// Elsewhere is another namespace without locks. Empty means that the backend serves
+	// one namespace only.
+	Elsewhere string
+	// Holder is the identity under which Backend and Rival acquire. They stamp it.
+	Holder string
+	// Queued returns how many callers have begun to wait for the lock, for an hour or
+	// longer, on Backend. Those that do no more may be left out, or not. Nil means that
+	// this is not to be known, which skips what depends on the order of callers.
+	Queued func(key v1alpha1.FullKey) int
+	// Label writes to the metadata of a lock. Nil means that locks are no objects.
+	Label func(ctx context.Context, key v1alpha1.FullKey) error
+	// Clock is the clock of the backend. Nil means the real one.
+	Clock *clocktesting.FakeClock
+	// ShortTTL is a ttl that specs can wait for, and long enough for a few requests.
+	// Zero means a second.
+	ShortTTL time.Duration
+}
+
+const (
+	// long is a ttl that no spec outlives.
+	long = time.Minute
+	// patience is the wait of a caller that is to be granted in the end.
+	patience = time.Hour
+	// soon bounds what happens without anybody waiting for a ttl.
+	soon = 10 * time.Second
+	// poll is how often a spec looks.
+	poll = 5 * time.Millisecond
+	// quiet is for how long a spec sees that nothing happens.
+	quiet = 200 * time.Millisecond
+	// secret begins all owner tokens, which no error may repeat.
+	secret = "secret-"
+
+	key     = "billing:report"
+	fullKey = v1alpha1.FullKey("lock:billing:report")
+
+	alice, bob, carol = secret + "alice", secret + "bob", secret + "carol"
+)
+
+// subject is the fixture of the spec that runs.
+type subject struct{ Fixture }
+
+func (s *subject) short() time.Duration { return cmp.Or(s.ShortTTL, time.Second) }
+
+// by asks for the lock of the key on behalf of an owner.
+func by(owner string, changes ...func(*lock.Request)) lock.Request {
+	request := lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: owner, TTL: long}}
+	for _, change := range changes {
+		change(&request)
+	}
+	return request
+}
+
+func ttl(d time.Duration) func(*lock.Request)  { return func(r *lock.Request) { r.TTL = d } }
+func wait(d time.Duration) func(*lock.Request) { return func(r *lock.Request) { r.Wait = d } }
+func keyed(key string) func(*lock.Request)     { return func(r *lock.Request) { r.Key = key } }
+func reasoned(text string) func(*lock.Request) { return func(r *lock.Request) { r.Reason = text } }
+func of(function, key string) func(*lock.Request) {
+	return func(r *lock.Request) { r.Scope, r.Function, r.Key = v1alpha1.ScopeFunction, function, key }
+}
+
+func (s *subject) acquire(ctx context.Context, request lock.Request) (*v1alpha1.Lock, error) {
+	return s.Backend.Acquire(ctx, s.Namespace, request)
+}
+
+// acquired acquires a lock.
+func (s *subject) acquired(ctx context.Context, request lock.Request) *v1alpha1.Lock {
+	GinkgoHelper()
+	granted, err := s.acquire(ctx, request)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(granted.Spec.FullKey()).To(Equal(request.FullKey()))
+	return granted
+}
+
+func (s *subject) renew(ctx context.Context, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+	return s.Backend.Renew(ctx, s.Namespace, fullKey, owner, ttl)
+}
+
+func (s *subject) release(ctx context.Context, owner string) error {
+	return s.Backend.Release(ctx, s.Namespace, fullKey, owner)
+}
+
+// owner returns the owner of the lock, or the error of looking.
+func (s *subject) owner(ctx context.Context) (string, error) {
+	held, err := s.Backend.Get(ctx, s.Namespace, fullKey)
+	if err != nil {
+		return "", err
+	}
+	return held.Spec.Owner, nil
+}
+
+// look returns why there is no lock, or nil.
+func (s *subject) look(ctx context.Context) error {
+	_, err := s.owner(ctx)
+	return err
+}
+
+func (s *subject) expectHeldBy(ctx context.Context, owner string) {
+	GinkgoHelper()
+	Expect(s.owner(ctx)).To(Equal(owner))
+}
+
+func (s *subject) expectFree(ctx context.Context) {
+	GinkgoHelper()
+	expectRefusal(s.look(ctx), lock.ErrNotHeld)
+}
+
+// expectRefusal checks the outcome, and that the error gives no owner token away.
+func expectRefusal(err, want error) {
+	GinkgoHelper()
+	Expect(err).To(MatchError(want))
+	Expect(err.Error()).NotTo(ContainSubstring(secret))
+	Expect(fmt.Sprintf("%+v", err)).NotTo(ContainSubstring(secret))
+}
+
+// expectHeldError checks that a refusal says who holds the lock, and until when.
+func (s *subject) expectHeldError(err error, holding *v1alpha1.Lock) {
+	GinkgoHelper()
+	expectRefusal(err, lock.ErrHeld)
+	var held *lock.HeldError
+	Expect(errors.As(err, &held)).To(BeTrue(), "%T wraps no HeldError", err)
+	Expect(held.Key).To(Equal(holding.Spec.FullKey()))
+	Expect(held.Holder).To(Equal(s.Holder))
+	Expect(held.ExpireTime).To(BeTemporally("==", holding.Spec.ExpireTime.Time))
+}
+
+func token(held *v1alpha1.Lock) int64 {
+	GinkgoHelper()
+	number, err := held.FencingToken()
+	Expect(err).NotTo(HaveOccurred())
+	return number
+}
+
+func (s *subject) now() time.Time {
+	if s.Clock != nil {
+		return s.Clock.Now()
+	}
+	return time.Now()
+}
+
+// pass lets time go on until then.
+func (s *subject) pass(until time.Time) {
+	GinkgoHelper()
+	if s.Clock != nil {
+		s.Clock.SetTime(until)
+		return
+	}
+	Eventually(time.Now).WithTimeout(time.Until(until) + soon).WithPolling(poll).Should(BeTemporally(">=", until))
+}
+
+// expired returns a lock of alice that has expired.
+func (s *subject) expired(ctx context.Context) *v1alpha1.Lock {
+	GinkgoHelper()
+	ended := s.acquired(ctx, by(alice, ttl(s.short())))
+	s.pass(ended.Spec.ExpireTime.Time)
+	return ended
+}

@@ -1,0 +1,200 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+
+	"forrst.dev/lock-operator/lock"
+)
+
+// describeSDK is about what [lock.Client] makes of the backend.
+func describeSDK(s *subject) {
+	var client *lock.Client
+	BeforeEach(func() {
+		var options []lock.Option
+		if s.Clock != nil {
+			options = append(options, lock.WithClock(s.Clock))
+		}
+		client = lock.NewClient(s.Backend, s.Namespace, append(options, lock.WithTTL(long))...)
+	})
+	// hold acquires the lock, and releases it after the spec at the latest.
+	hold := func(ctx context.Context, options ...lock.Option) *lock.Held {
+		GinkgoHelper()
+		held, err := client.Acquire(ctx, key, options...)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) { _ = held.Release(ctx) })
+		return held
+	}
+	expectEnd := func(held *lock.Held, reason error) {
+		GinkgoHelper()
+		Eventually(held.Done()).WithTimeout(soon).Should(BeClosed())
+		expectRefusal(held.Err(), reason)
+		Expect(held.Context().Err()).NotTo(Succeed())
+	}
+
+	// expectLoss is expectEnd for what only the service knows of. Until a watch or the next
+	// renewal tells the client, time has to go on.
+	expectLoss := func(held *lock.Held, reason types.GomegaMatcher) {
+		GinkgoHelper()
+		Eventually(func() error {
+			if s.Clock != nil {
+				s.Clock.Step(poll)
+			}
+			return held.Err()
+		}).WithTimeout(soon).WithPolling(poll).ShouldNot(Succeed())
+		Eventually(held.Done()).WithTimeout(soon).Should(BeClosed())
+		Expect(held.Err()).To(reason)
+	}
+
+	It("holds a lock until it is released", func(ctx context.Context) {
+		held := hold(ctx, lock.WithOwner(alice))
+		Expect(held.Err()).To(Succeed())
+		Expect(held.Key()).To(Equal(fullKey))
+		Expect(held.Owns(ctx)).To(BeTrue())
+		stored, err := s.Backend.Get(ctx, s.Namespace, fullKey)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(held.FencingToken()).To(Equal(token(stored)))
+		Expect(held.Deadline()).To(BeTemporally("<=", stored.Spec.ExpireTime.Time))
+
+		Expect(held.Release(ctx)).To(Succeed())
+		expectEnd(held, lock.ErrReleased)
+		s.expectFree(ctx)
+		Expect(held.Release(ctx)).To(Succeed(), "again")
+	})
+
+	It("tries without waiting, and tells who holds the lock", func(ctx context.Context) {
+		granted := s.acquired(ctx, by(alice))
+		_, err := client.TryAcquire(ctx, key)
+		s.expectHeldError(err, granted)
+		Expect(s.release(ctx, alice)).To(Succeed())
+		held, err := client.TryAcquire(ctx, key)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
+	It("waits as long as it is told to", func(ctx context.Context) {
+		if s.Clock != nil {
+			Skip("nobody steps the clock meanwhile")
+		}
+		granted := s.acquired(ctx, by(alice))
+		_, err := client.Acquire(ctx, key, lock.WithWait(100*time.Millisecond))
+		expectRefusal(err, lock.ErrTimeout)
+		s.expectHeldError(err, granted)
+	})
+
+	It("runs one function at a time under a lock", func(ctx context.Context) {
+		shared := &guarded{}
+		var callers sync.WaitGroup
+		for range contenders {
+			callers.Go(func() {
+				defer GinkgoRecover()
+				Expect(client.Do(ctx, key, func(_ context.Context, held *lock.Held) error {
+					shared.enter(held.FencingToken())
+					return nil
+				})).To(Succeed())
+			})
+		}
+		callers.Wait()
+		shared.expect(contenders)
+		s.expectFree(ctx)
+	})
+
+	It("releases when the function fails, and does not hide why", func(ctx context.Context) {
+		failure := errors.New("out of paper")
+		Expect(client.Do(ctx, key, func(context.Context, *lock.Held) error { return failure })).To(BeIdenticalTo(failure))
+		s.expectFree(ctx)
+	})
+
+	It("releases when the function panics", func(ctx context.Context) {
+		Expect(func() {
+			_ = client.Do(ctx, key, func(context.Context, *lock.Held) error { panic("out of paper") })
+		}).To(PanicWith("out of paper"))
+		s.expectFree(ctx)
+	})
+
+	It("releases when the caller is cancelled", func(ctx context.Context) {
+		working, cancel := context.WithCancel(ctx)
+		err := client.Do(working, key, func(ctx context.Context, _ *lock.Held) error {
+			cancel()
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		expectRefusal(err, context.Canceled)
+		s.expectFree(ctx)
+	})
+
+	It("refuses a lock that the context holds already", func(ctx context.Context) {
+		held := hold(ctx)
+		_, err := client.Acquire(held.Context(), key) //nolint:contextcheck // it descends from ctx
+		expectRefusal(err, lock.ErrDoubleLock)
+		Expect(err).To(MatchError(ContainSubstring(string(fullKey))))
+		other, err := client.Acquire(held.Context(), "other") //nolint:contextcheck // it descends from ctx
+		Expect(err).NotTo(HaveOccurred())
+		Expect(other.Release(ctx)).To(Succeed())
+	})
+
+	It("learns that the lock was ended by force", func(ctx context.Context) {
+		held := hold(ctx, lock.WithTTL(s.short()))
+		Expect(s.Backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance")).To(Succeed())
+		expectLoss(held, MatchError(lock.ErrForceReleased))
+		Expect(held.Release(ctx)).To(MatchError(lock.ErrForceReleased))
+	})
+
+	It("learns that the lock has another holder", func(ctx context.Context) {
+		held := hold(ctx, lock.WithTTL(s.short()))
+		Expect(s.Backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance")).To(Succeed())
+		s.acquired(ctx, by(bob))
+		// A watch may show the end before the next grant.
+		expectLoss(held, Or(MatchError(lock.ErrTakenOver), MatchError(lock.ErrForceReleased)))
+		Expect(held.Release(ctx)).To(MatchError(lock.ErrNotHeld))
+		s.expectHeldBy(ctx, bob)
+	})
+
+	It("keeps a lock beyond its ttl", func(ctx context.Context) {
+		if s.Clock != nil {
+			Skip("a step of the clock leaves no time to renew")
+		}
+		held := hold(ctx, lock.WithTTL(s.short()))
+		s.pass(s.now().Add(3 * s.short()))
+		Expect(held.Err()).To(Succeed())
+		_, err := s.acquire(ctx, by(bob))
+		expectRefusal(err, lock.ErrHeld)
+	})
+
+	It("ends with the ttl if it is not renewed, never later than the service", func(ctx context.Context) {
+		held := hold(ctx, lock.WithTTL(s.short()), lock.WithoutRenewal())
+		stored, err := s.Backend.Get(ctx, s.Namespace, fullKey)
+		Expect(err).NotTo(HaveOccurred())
+		s.pass(stored.Spec.ExpireTime.Time)
+		expectRefusal(held.Err(), lock.ErrExpired)
+		expectEnd(held, lock.ErrExpired)
+		s.acquired(ctx, by(bob))
+		Expect(held.Release(ctx)).To(MatchError(lock.ErrNotHeld))
+		s.expectHeldBy(ctx, bob)
+	})
+
+	It("renews on request", func(ctx context.Context) {
+		held := hold(ctx, lock.WithoutRenewal())
+		before := held.Deadline()
+		Expect(held.Renew(ctx, 2*long)).To(Succeed())
+		Expect(held.Deadline()).To(BeTemporally(">=", before.Add(long)))
+		Expect(s.Backend.Get(ctx, s.Namespace, fullKey)).To(HaveField("Spec.TTL.Duration", 2*long))
+	})
+
+	It("locks a key of a function", func(ctx context.Context) {
+		held := hold(ctx, lock.WithFunction("payments.charge"))
+		Expect(held.Key()).To(BeEquivalentTo("lock:payments.charge:" + key))
+		s.acquired(ctx, by(bob))
+	})
+
+	It("refuses a key that cannot be", func(ctx context.Context) {
+		_, err := client.Acquire(ctx, "")
+		expectRefusal(err, lock.ErrInvalidKey)
+	})
+}

@@ -1,0 +1,110 @@
+package contract
+
+import (
+	"context"
+	"errors"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+
+	"forrst.dev/lock-operator/lock"
+)
+
+func describeWatching(s *subject) {
+	watch := func(ctx context.Context) <-chan lock.Change {
+		GinkgoHelper()
+		changes, err := s.Backend.Watch(ctx, s.Namespace, fullKey)
+		if errors.Is(err, errors.ErrUnsupported) {
+			Skip("the backend cannot watch")
+		}
+		Expect(err).NotTo(HaveOccurred())
+		return changes
+	}
+	// expectIt receives until a state matches; earlier ones may have been left out.
+	expectIt := func(changes <-chan lock.Change, state types.GomegaMatcher) {
+		GinkgoHelper()
+		Eventually(changes).WithTimeout(soon).WithPolling(poll).Should(Receive(state))
+	}
+	held := func(owner string) types.GomegaMatcher {
+		return And(HaveField("IsGone", false), HaveField("Lock.Spec.Owner", owner))
+	}
+	gone := HaveField("IsGone", true)
+
+	It("begins with the present state", func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		expectIt(watch(ctx), Equal(lock.Change{IsGone: true}))
+		s.acquired(ctx, by(alice))
+		expectIt(watch(ctx), held(alice))
+	})
+
+	It("sends what the lock comes to", func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		changes := watch(ctx)
+		expectIt(changes, gone)
+		s.acquired(ctx, by(alice))
+		expectIt(changes, held(alice))
+		renewed, err := s.renew(ctx, alice, 2*long)
+		Expect(err).NotTo(HaveOccurred())
+		expectIt(changes, And(held(alice), HaveField("Lock.ResourceVersion", renewed.ResourceVersion)))
+		Expect(s.release(ctx, alice)).To(Succeed())
+		expectIt(changes, gone)
+		s.acquired(ctx, by(bob))
+		expectIt(changes, held(bob))
+	})
+
+	It("sends hand-offs, take-overs and releases by force", func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		s.acquired(ctx, by(alice))
+		changes := watch(ctx)
+		expectIt(changes, held(alice))
+		waiting := s.queue(ctx, bob)
+		Expect(s.release(ctx, alice)).To(Succeed())
+		waiting.granted()
+		expectIt(changes, held(bob))
+		renewed, err := s.renew(ctx, bob, s.short())
+		Expect(err).NotTo(HaveOccurred())
+		s.pass(renewed.Spec.ExpireTime.Time)
+		s.acquired(ctx, by(carol))
+		expectIt(changes, held(carol))
+		Expect(s.Backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance")).To(Succeed())
+		expectIt(changes, gone)
+	})
+
+	It("never loses the latest state, however slowly it is received", func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		changes := watch(ctx)
+		s.acquired(ctx, by(alice))
+		var latest string
+		for range 20 {
+			renewed, err := s.renew(ctx, alice, 0)
+			Expect(err).NotTo(HaveOccurred())
+			latest = renewed.ResourceVersion
+		}
+		expectIt(changes, And(held(alice), HaveField("Lock.ResourceVersion", latest)))
+	})
+
+	It("shows every watcher the same, and each lock its own", func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		first, second := watch(ctx), watch(ctx)
+		expectIt(first, gone)
+		expectIt(second, gone)
+		s.acquired(ctx, by(bob, keyed("other")))
+		s.acquired(ctx, by(alice))
+		expectIt(first, held(alice))
+		expectIt(second, held(alice))
+	})
+
+	It("ends with its context", func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		changes := watch(ctx)
+		cancel()
+		Eventually(changes).WithTimeout(soon).WithPolling(poll).Should(BeClosed())
+	})
+}
