@@ -1,0 +1,186 @@
+package robustness_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+// breakage is a fault in the product's code that a run has to find. It is put in while
+// the replica is built, by "go build -overlay", and touches no file of the tree.
+type breakage struct {
+	edits []edit
+	// faults and workload make the fault show; found are the checks that may find it.
+	faults   []fault
+	workload workload
+	// rest is that after each round of faults.
+	rest  time.Duration
+	found []string
+}
+
+// edit replaces a piece of code that must be there once.
+type edit struct{ file, old, new string }
+
+// hot has many clients contend for few keys whose locks mostly expire.
+var hot = workload{clients: 12, keys: 3, overslept: 0.7, renewals: 0.3}
+
+// waiting has most clients wait, and many of them lose patience.
+var waiting = workload{clients: 12, keys: 3, waits: 0.8, hangUps: 0.4, longTTLs: 0.1}
+
+var breakages = map[string]breakage{
+	"a take-over that reads again and does not judge again": {
+		edits: []edit{{"lock/acquire.go",
+			"	lock, err := a.objects.Update(ctx, next, metav1.UpdateOptions{})\n",
+			`	if current, err := get(ctx, a.objects, next.Name); err == nil && current != nil {
+		next.UID, next.ResourceVersion = current.UID, current.ResourceVersion
+	}
+	lock, err := a.objects.Update(ctx, next, metav1.UpdateOptions{})
+`}},
+		faults: []fault{delayRequests}, workload: hot, found: []string{"exclusion", "order"},
+	},
+	"a take-over of a lock that has not expired": {
+		edits: []edit{{"lock/rules/expiry.go",
+			"UntilReclaimable(lock, now, allowance) > 0",
+			"UntilReclaimable(lock, now, allowance) > allowance+300*time.Millisecond"}},
+		workload: hot, found: []string{"exclusion", "order"},
+	},
+	"a release that deletes whatever is there": {
+		edits: []edit{{"lock/release.go",
+			"		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},\n",
+			"		Preconditions: &metav1.Preconditions{},\n"}},
+		faults: []fault{delayRequests}, workload: workload{clients: 24, keys: 8, overslept: 0.2},
+		found: []string{"exclusion", "order"},
+	},
+	"a hand-off over whoever holds the lock by then": {
+		edits: []edit{{"lock/handoff.go",
+			"	sent := e.sentGrant(next)\n	backoff := newBackoff()\n",
+			`	if current, err := get(ctx, objects, next.Name); err == nil && current != nil {
+		next.UID, next.ResourceVersion = current.UID, current.ResourceVersion
+	}
+	sent := e.sentGrant(next)
+	backoff := newBackoff()
+`}},
+		faults: []fault{delayRequests, loseReplies}, workload: workload{clients: 12, keys: 3, waits: 0.6, forced: 0.15, overslept: 0.2},
+		found: []string{"exclusion", "order"},
+	},
+	"a grant to a waiter that has gone": {
+		edits: []edit{
+			{"lock/queue.go", "	queue.waiters.Remove(gone.element)\n	close(gone.left)\n", "	close(gone.left)\n"},
+			{"lock/waiter.go", "		return false\n", "		return true\n"},
+		},
+		workload: waiting, found: []string{"abandoned"},
+	},
+	"an unanswered write that is taken for a success": {
+		edits: []edit{{"lock/acquire.go",
+			"			a.remember(next)\n			a.current, err = a.settle(ctx, next.Name, &backoff, err)\n",
+			"			_ = backoff\n			return a.granted(next)\n"}},
+		faults: []fault{loseReplies}, workload: ordinary, found: []string{"grants"},
+	},
+	"an unanswered write that nobody looks after": {
+		edits:  []edit{{"lock/acquire.go", "		a.engine.orphans.add(unanswered)\n", "		_ = unanswered\n"}},
+		faults: []fault{writeLate}, rest: time.Minute, workload: workload{clients: 60, keys: 120, longTTLs: 1},
+		found: []string{"abandoned"},
+	},
+	"a renewal of a lock that has expired": {
+		edits: []edit{{"lock/rules/transitions.go",
+			"	if err := Release(current, owner, now); err != nil {\n		return nil, err\n	}\n	next := current.DeepCopy()\n",
+			`	if current == nil {
+		return nil, ErrNotHeld
+	}
+	if current.Spec.Owner != owner {
+		return nil, ErrOwnerMismatch
+	}
+	next := current.DeepCopy()
+`}},
+		workload: hot, found: []string{"renewals", "order"},
+	},
+	"a clock that nobody corrects": {
+		edits:  []edit{{"test/robustness/replica/manager.go", "	return corrected\n", "	return local\n"}},
+		faults: []fault{stepForward, stepBack}, workload: hot, found: []string{"exclusion", "order"},
+	},
+}
+
+// TestBreakages breaks the product in each of these ways, and makes sure that a run of
+// half a minute finds it. It takes a minute for each, so "make robustness-breakages" asks
+// for it.
+func TestBreakages(t *testing.T) {
+	if os.Getenv("BREAKAGES") == "" {
+		t.Skip("BREAKAGES is not set")
+	}
+	for _, name := range sortedKeys(breakages) {
+		t.Run(name, func(t *testing.T) { breakages[name].mustBeFound(t) })
+	}
+}
+
+// mustBeFound gives it three chances, since a run is a matter of luck.
+func (b breakage) mustBeFound(t *testing.T) {
+	t.Helper()
+	overlay := b.overlay(t)
+	for range 3 {
+		result := run(t, options{
+			length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: time.Second,
+			faults: b.faults, rest: b.rest, workload: b.workload, overlay: overlay,
+		})
+		if err := os.RemoveAll(result.artifacts); err != nil {
+			t.Error(err)
+		}
+		for _, violation := range result.violations {
+			check, _, _ := strings.Cut(violation, ":")
+			if slices.Contains(b.found, check) {
+				t.Logf("Found, with %d other violations: %s", len(result.violations)-1, violation)
+				return
+			}
+		}
+		t.Logf("Not found among %d operations: %q", result.operations, result.violations)
+	}
+	t.Error("the checker finds nothing")
+}
+
+// overlay writes the changed files and what "go build -overlay" wants to know of them.
+func (b breakage) overlay(t *testing.T) string {
+	t.Helper()
+	root, err := testenv.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace, dir := map[string]string{}, t.TempDir()
+	for number, edit := range b.edits {
+		path := filepath.Join(root, edit.file)
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if count := strings.Count(string(content), edit.old); count != 1 {
+			t.Fatalf("%s has %d of the following, not one; adjust the breakage:\n%s", edit.file, count, edit.old)
+		}
+		changed := filepath.Join(dir, fmt.Sprintf("%d.go", number))
+		if err := os.WriteFile(changed, []byte(strings.Replace(string(content), edit.old, edit.new, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[path] = changed
+	}
+	content, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
+// TestBreakagesApply is quick, so that a change of the code that a breakage changes is
+// noticed at once.
+func TestBreakagesApply(t *testing.T) {
+	for name, breakage := range breakages {
+		t.Run(name, func(t *testing.T) { breakage.overlay(t) })
+	}
+}

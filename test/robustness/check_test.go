@@ -1,0 +1,229 @@
+package robustness_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// checkTimeout bounds the search for one key.
+const checkTimeout = time.Minute
+
+// check returns every violation of what docs/design.md promises in its last section.
+func (r *record) check(model model, artifacts string) []string {
+	var violations []string
+	for _, check := range []func() []string{
+		r.checkAnswers, r.checkGrants, r.checkExclusion, r.checkAbandoned, r.checkRenewals,
+	} {
+		violations = append(violations, check()...)
+	}
+	return append(violations, r.checkOrder(model, artifacts)...)
+}
+
+// checkOrder has porcupine look for an order of the operations on each key.
+func (r *record) checkOrder(model model, artifacts string) (violations []string) {
+	steps := r.steps()
+	for _, key := range sortedKeys(steps) {
+		result, info := porcupine.CheckOperationsVerbose(model.porcupine(), steps[key], checkTimeout)
+		switch result {
+		case porcupine.Ok:
+		case porcupine.Unknown:
+			violations = append(violations, fmt.Sprintf("order: the checker did not come to an end with the %d operations on %s within %s", len(steps[key]), key, checkTimeout))
+		case porcupine.Illegal:
+			picture := filepath.Join(artifacts, "history-"+key+".html")
+			if err := errors.Join(porcupine.VisualizePath(model.porcupine(), info, picture), r.explain(key, steps[key], info, artifacts)); err != nil {
+				picture = err.Error()
+			}
+			violations = append(violations, fmt.Sprintf("order: no order of the %d operations on %s is that of a lock; see %s and the text beside it", len(steps[key]), key, picture))
+		}
+	}
+	return violations
+}
+
+func sortedKeys[V any](values map[string]V) []string {
+	keys := make([]string, 0, len(values))
+	for key := range values {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// checkAnswers looks for answers that no client may get: errors that are none of the
+// protocol's, and no answer although nothing was broken.
+func (r *record) checkAnswers() (violations []string) {
+	known := []outcome{done, held, timedOut, notFound, mismatch, unanswered}
+	for index := range r.operations {
+		op := &r.operations[index]
+		switch {
+		case !slices.Contains(known, op.outcome):
+			violations = append(violations, "answers: unexpected: "+op.String())
+		case op.outcome == unanswered && !op.hungUp && !op.tooLate && !r.disturbed(op.sent, op.answered):
+			violations = append(violations, "answers: none although nothing was broken: "+op.String())
+		}
+	}
+	return violations
+}
+
+// checkGrants compares what clients were told with what etcd has.
+func (r *record) checkGrants() (violations []string) {
+	asked := map[string]*operation{}
+	for index := range r.operations {
+		op := &r.operations[index]
+		if op.kind != acquire {
+			continue
+		}
+		asked[op.owner] = op
+		if op.outcome != done {
+			continue
+		}
+		switch told := r.toldOf(op); {
+		case told == nil:
+			violations = append(violations, "grants: acquired, but etcd has no such grant: "+op.String())
+		case op.token != 0 && op.token != told.token:
+			violations = append(violations, fmt.Sprintf("grants: etcd's token is %d: %s", told.token, op))
+		}
+	}
+	latest := map[string]int64{}
+	for _, grant := range r.grants {
+		op, ok := asked[grant.owner]
+		if !ok || op.sent > grant.from || "lock:"+op.key != grant.key {
+			violations = append(violations, fmt.Sprintf("grants: nobody asked for the grant %d of %s", grant.token, grant.key))
+		}
+		if grant.token <= latest[grant.key] {
+			violations = append(violations, fmt.Sprintf("grants: the token %d of %s does not grow", grant.token, grant.key))
+		}
+		latest[grant.key] = grant.token
+	}
+	return violations
+}
+
+// checkRenewals makes sure that nothing but its owner changes a grant: a failed acquire
+// leaves the record of the holder untouched.
+func (r *record) checkRenewals() (violations []string) {
+	sent := map[string]int{}
+	for index := range r.operations {
+		if op := &r.operations[index]; op.kind == renew {
+			sent[op.owner]++
+		}
+	}
+	for _, grant := range r.grants {
+		if grant.renewals > sent[grant.owner] {
+			violations = append(violations, fmt.Sprintf("renewals: the expiry of the grant %d of %s moved %d times, its owner asked for %d",
+				grant.token, grant.key, grant.renewals, sent[grant.owner]))
+		}
+	}
+	return violations
+}
+
+// hold is a time in which a client is sure that it holds a lock.
+type hold struct {
+	op       *operation
+	from, to time.Duration
+}
+
+// checkExclusion compares the times in which clients are sure that they hold a lock:
+// from the answer to the acquire until they send the release, or until the ttl has passed
+// that they count from when they sent the acquire or its latest renewal; see also
+// [record.safeUntil]. The model finds
+// the same and more; this one says plainly who met whom.
+func (r *record) checkExclusion() (violations []string) {
+	for _, holds := range r.holds() {
+		slices.SortFunc(holds, func(a, b *hold) int { return cmp.Compare(a.from, b.from) })
+		for index, next := range holds {
+			for _, earlier := range holds[:index] {
+				if next.from < earlier.to {
+					violations = append(violations, fmt.Sprintf("exclusion: two hold %s from %s to %s:\n\t\t%s\n\t\t%s",
+						next.op.key, next.from, min(next.to, earlier.to), earlier.op, next.op))
+				}
+			}
+		}
+	}
+	return violations
+}
+
+func (r *record) holds() map[string][]*hold {
+	byKey, byOwner := map[string][]*hold{}, map[string]*hold{}
+	for index := range r.operations {
+		op := &r.operations[index]
+		told := r.toldOf(op)
+		if told == nil {
+			continue
+		}
+		if taken := (&hold{op: op, from: op.answered, to: r.safeUntil(op, told)}); taken.from < taken.to {
+			byKey[op.key], byOwner[op.owner] = append(byKey[op.key], taken), taken
+		}
+	}
+	inOrder := slices.SortedFunc(slices.Values(r.operations), func(a, b operation) int { return cmp.Compare(a.sent, b.sent) })
+	for _, op := range inOrder {
+		if op.kind == forceRelease && op.outcome != notFound {
+			for _, ended := range byKey[op.key] {
+				ended.endByForce(op)
+			}
+		}
+		if taken := byOwner[op.owner]; taken != nil && op.sent < taken.to {
+			taken.change(op)
+		}
+	}
+	return byKey
+}
+
+func (h *hold) endByForce(op operation) {
+	if h.from <= op.answered {
+		h.to = min(h.to, op.sent)
+	}
+}
+
+// change takes in what the holder did with the lock.
+func (h *hold) change(op operation) {
+	switch {
+	case op.kind == release:
+		h.to = op.sent
+	case op.kind == renew && op.outcome == done:
+		h.to = op.sent + op.ttl
+	case op.kind == renew && op.outcome == unanswered:
+		h.to = min(h.to, op.sent+op.ttl)
+	}
+}
+
+const (
+	// calm is how long nothing must have been broken for abandoned grants to be gone. A
+	// replica tries every 5 s.
+	calm = 6 * time.Second
+	// hungUpEarly is how long before a grant its client must have gone for a replica that
+	// runs to be able to know: an answer may already be on its way.
+	hungUpEarly = 500 * time.Millisecond
+)
+
+// checkAbandoned looks for grants that nobody holds and nobody ends: the client was told
+// that it has none, or had gone. They must not last until their ttl.
+func (r *record) checkAbandoned() (violations []string) {
+	own := map[string]bool{}
+	for index := range r.operations {
+		if op := &r.operations[index]; op.kind == release && op.keepsToken {
+			own[op.owner] = true
+		}
+	}
+	for index := range r.operations {
+		op := &r.operations[index]
+		if op.kind != acquire || op.outcome == done || own[op.owner] || op.tooLate {
+			continue
+		}
+		for _, grant := range r.byOwner[op.owner] {
+			if op.hungUp && (grant.from < op.answered+hungUpEarly || r.stopped(op.answered, grant.from)) {
+				continue
+			}
+			limit, ok := r.calmFor(calm, max(grant.from, op.answered), r.end)
+			if ok && grant.to > limit {
+				violations = append(violations, fmt.Sprintf("abandoned: the grant %d, of %s, was still there at %s:\n\t\t%s",
+					grant.token, grant.from, limit, op))
+			}
+		}
+	}
+	return violations
+}

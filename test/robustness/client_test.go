@@ -1,0 +1,201 @@
+package robustness_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	lockExtension    = "urn:cline:forrst:ext:atomic-lock"
+	fencingExtension = "urn:k8s:forrst:ext:fencing"
+	renewFunction    = "urn:k8s:forrst:ext:atomic-lock:fn:renew"
+)
+
+// patience is how long a client waits for an answer beyond the wait that it asked for.
+// A replica gives up after 5 s by itself.
+const patience = 8 * time.Second
+
+// answer is a Forrst response.
+type answer struct {
+	Result     json.RawMessage `json:"result"`
+	Errors     []answerError   `json:"errors"`
+	Extensions []struct {
+		URN  string         `json:"urn"`
+		Data map[string]any `json:"data"`
+	} `json:"extensions"`
+}
+
+type answerError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// caller is one client. It keeps its connections to itself.
+type caller struct {
+	number   int
+	replicas []string
+	http     *http.Client
+	history  *history
+}
+
+func newCaller(number int, replicas []string, history *history) *caller {
+	return &caller{number: number, replicas: replicas, history: history, http: &http.Client{Transport: &http.Transport{}}}
+}
+
+// do carries out the operation and records it. If ctx ends first, the client hangs up.
+func (c *caller) do(ctx context.Context, op operation) operation {
+	ctx, cancel := context.WithTimeout(ctx, op.wait+patience)
+	defer cancel()
+	op.client = c.number
+	body := op.request()
+	op.sent = c.history.now()
+	response, err := c.post(ctx, c.replicas[op.replica], body)
+	op.answered = c.history.now()
+	if err != nil {
+		op.outcome, op.said, op.hungUp = unanswered, err.Error(), ctx.Err() != nil
+	} else {
+		op.judge(response)
+	}
+	c.history.add(op)
+	return op
+}
+
+func (c *caller) post(ctx context.Context, replica string, body []byte) (*answer, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+replica+"/forrst", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	var decoded answer
+	if err := json.Unmarshal(content, &decoded); err != nil {
+		return nil, fmt.Errorf("HTTP %d: %w", response.StatusCode, err)
+	}
+	return &decoded, nil
+}
+
+// request is the body that asks for the operation.
+func (o *operation) request() []byte {
+	call := map[string]any{"function": "forrst.ping"}
+	body := map[string]any{"protocol": map[string]string{"name": "forrst", "version": "0.1.0"}, "id": "1", "call": call}
+	arguments := map[string]any{"key": "lock:" + o.key}
+	switch o.kind {
+	case acquire:
+		options := map[string]any{"key": o.key, "scope": "global", "owner": o.owner, "ttl": milliseconds(o.ttl), "auto_release": false}
+		if o.wait > 0 {
+			options["block"] = milliseconds(o.wait)
+		}
+		body["extensions"] = []any{map[string]any{"urn": lockExtension, "options": options}}
+	case renew:
+		call["function"] = renewFunction
+		arguments["owner"], arguments["ttl"] = o.owner, milliseconds(o.ttl)
+	case release:
+		call["function"] = "forrst.locks.release"
+		arguments["owner"] = o.owner
+	case forceRelease:
+		call["function"] = "forrst.locks.forceRelease"
+	case status:
+		call["function"] = "forrst.locks.status"
+	default:
+		panic("clients do not ask for a " + o.kind)
+	}
+	if o.kind != acquire {
+		call["arguments"] = arguments
+	}
+	content, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // Only maps of texts and numbers.
+	}
+	return content
+}
+
+func milliseconds(length time.Duration) map[string]any {
+	return map[string]any{"value": length.Milliseconds(), "unit": "millisecond"}
+}
+
+// judge reads the outcome from the answer.
+func (o *operation) judge(response *answer) {
+	if len(response.Errors) > 0 {
+		code, message := response.Errors[0].Code, response.Errors[0].Message
+		o.said = code + ": " + message
+		o.outcome = outcomeOf(code)
+		if code == "INVALID_ARGUMENTS" && strings.Contains(message, "longer than it takes") {
+			o.outcome, o.tooLate = unanswered, true
+		}
+		return
+	}
+	o.outcome = done
+	for _, extension := range response.Extensions {
+		if extension.URN == fencingExtension {
+			o.token = tokenIn(extension.Data)
+		}
+	}
+	if o.kind != status && o.kind != renew {
+		return
+	}
+	var result map[string]any
+	if err := json.Unmarshal(response.Result, &result); err != nil {
+		o.outcome, o.said = "nonsense", err.Error()
+		return
+	}
+	if o.kind == renew {
+		o.token = max(o.token, tokenIn(result))
+		return
+	}
+	if locked, _ := result["locked"].(bool); !locked {
+		o.outcome = notFound
+		return
+	}
+	o.holder, _ = result["owner"].(string)
+}
+
+func tokenIn(data map[string]any) int64 {
+	for _, name := range []string{"token", "fencing_token"} {
+		var token int64
+		switch value := data[name].(type) {
+		case float64:
+			token = int64(value)
+		case string:
+			_, _ = fmt.Sscan(value, &token) // Zero is no token.
+		}
+		if token > 0 {
+			return token
+		}
+	}
+	return 0
+}
+
+// outcomeOf returns what an error means. An outcome that is none of the known ones
+// fails the run.
+func outcomeOf(code string) outcome {
+	switch code {
+	case "LOCK_ACQUISITION_FAILED":
+		return held
+	case "LOCK_TIMEOUT":
+		return timedOut
+	case "LOCK_NOT_FOUND", "LOCK_EXPIRED":
+		return notFound
+	case "LOCK_OWNERSHIP_MISMATCH":
+		return mismatch
+	}
+	// An API server that has just started refuses the operator until it knows the roles,
+	// which is an internal error to callers.
+	if slices.Contains([]string{"UNAVAILABLE", "INTERNAL_ERROR", "DEADLINE_EXCEEDED", "CANCELLED"}, code) {
+		return unanswered
+	}
+	return outcome("refused with " + code)
+}

@@ -1,0 +1,100 @@
+package robustness_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+// cluster is a control plane with two replicas, each behind a proxy of its own.
+type cluster struct {
+	environment *testenv.Environment
+	admin       client.Client
+	history     *history
+	journal     *journal
+	proxies     []*proxy
+	replicas    []*replica
+}
+
+// startCluster starts everything. The caller stops the cluster, also after an error.
+func startCluster(ctx context.Context, binary, artifacts string, options options, history *history) (*cluster, error) {
+	c := &cluster{history: history}
+	var err error
+	if c.environment, err = testenv.Start(ctx); err != nil {
+		return c, err
+	}
+	if c.admin, err = client.New(c.environment.Config, client.Options{Scheme: c.environment.Scheme}); err != nil {
+		return c, err
+	}
+	if c.journal, err = startJournal(ctx, c.environment.EtcdURL(), history); err != nil {
+		return c, err
+	}
+	operator, _, err := c.environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
+	if err != nil {
+		return c, err
+	}
+	for number := range 2 {
+		proxy, err := newProxy(operator, options.seed+uint64(number))
+		if err != nil {
+			return c, err
+		}
+		c.proxies = append(c.proxies, proxy)
+		replica, err := startReplica(binary, artifacts, fmt.Sprintf("replica-%d", number), proxy.kubeconfig(), options.allowance)
+		if err != nil {
+			return c, err
+		}
+		c.replicas = append(c.replicas, replica)
+	}
+	return c, nil
+}
+
+// addresses are those of the façades.
+func (c *cluster) addresses() []string {
+	var addresses []string
+	for _, replica := range c.replicas {
+		addresses = append(addresses, replica.address)
+	}
+	return addresses
+}
+
+func (c *cluster) stop() error {
+	var problems []error
+	for _, replica := range c.replicas {
+		if replica.isRunning() {
+			problems = append(problems, replica.stop())
+		}
+	}
+	for _, proxy := range c.proxies {
+		proxy.connections.resume()
+		proxy.connections.reset()
+		proxy.Close()
+	}
+	if c.environment != nil {
+		problems = append(problems, c.environment.Stop())
+	}
+	return errors.Join(problems...)
+}
+
+// locks returns how many objects there are.
+func (c *cluster) locks(ctx context.Context) (int, error) {
+	var locks v1alpha1.LockList
+	err := c.admin.List(ctx, &locks)
+	return len(locks.Items), err
+}
+
+// artifactsDir returns a folder for logs and pictures: $ARTIFACTS, or a temporary one.
+func artifactsDir(name string) (string, error) {
+	if root := os.Getenv("ARTIFACTS"); root != "" {
+		if err := os.MkdirAll(root, 0o755); err != nil {
+			return "", err
+		}
+		return os.MkdirTemp(root, name+"-")
+	}
+	return os.MkdirTemp("", "lock-operator-"+name+"-")
+}

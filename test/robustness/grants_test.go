@@ -1,0 +1,87 @@
+package robustness_test
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// never is later than every run.
+const never time.Duration = math.MaxInt64
+
+// grant is one acquisition as etcd has it, from the write that made it to the one that
+// ended it.
+type grant struct {
+	key, owner string
+	// token is the revision of the write that made it.
+	token int64
+	// from and to are when the journal learnt of its beginning and of its end.
+	from, to time.Duration
+	// renewals are the writes in between that moved its expireTime.
+	renewals int
+	// made and last are the object after the first and the last of its writes.
+	made, last *v1alpha1.Lock
+}
+
+// grantsOf cuts the journal into grants, in the order in which they were made, and says
+// what in it breaks a rule by itself.
+func grantsOf(writes []write) (grants []*grant, problems []string) {
+	current := map[string]*grant{}
+	for _, write := range writes {
+		before := current[write.name]
+		switch {
+		case write.lock == nil:
+			if before != nil {
+				before.to = write.seen
+			}
+			delete(current, write.name)
+		case before != nil && before.isIn(write.lock):
+			problems = append(problems, before.amend(write)...)
+		default:
+			if before != nil {
+				before.to = write.seen
+			}
+			if write.lock.Spec.FencingToken != nil {
+				problems = append(problems, fmt.Sprintf("grants: the grant %d of %s carries the token of another", write.revision, write.name))
+			}
+			next := &grant{
+				key: string(write.lock.Spec.FullKey()), owner: write.lock.Spec.Owner, token: write.revision,
+				from: write.seen, to: never, made: write.lock, last: write.lock,
+			}
+			current[write.name] = next
+			grants = append(grants, next)
+		}
+	}
+	return grants, problems
+}
+
+// isIn reports whether the object still records the grant: two grants never share
+// owner and acquireTime.
+func (g *grant) isIn(lock *v1alpha1.Lock) bool {
+	return lock.Spec.Owner == g.owner && lock.Spec.AcquireTime.Equal(g.made.Spec.AcquireTime)
+}
+
+// amend takes in a write that is no grant.
+func (g *grant) amend(write write) (problems []string) {
+	spec := write.lock.Spec
+	complain := func(what string) {
+		problems = append(problems, fmt.Sprintf("renewals: write %d of %s, which is no grant, %s", write.revision, write.name, what))
+	}
+	if spec.FencingToken == nil || *spec.FencingToken != g.token {
+		complain(fmt.Sprintf("does not record the token %d of the grant", g.token))
+	}
+	if spec.Holder != g.made.Spec.Holder {
+		complain("changes the holder")
+	}
+	if !spec.ExpireTime.Equal(g.last.Spec.ExpireTime) {
+		g.renewals++
+		// Judged by the stamps themselves, so that no clock matters but the one that stamped.
+		if g.last.Spec.ExpireTime.Before(spec.RenewTime.Time) {
+			complain("renews a lock that had expired")
+		}
+	}
+	g.last = write.lock
+	return problems
+}

@@ -1,0 +1,92 @@
+package robustness_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+)
+
+const (
+	// recovery is how long after the faults every key must have been acquired.
+	recovery = 15 * time.Second
+	// tidying is how long after its expiry a lock may lie about: its reaper may be another
+	// replica that first has to notice that it leads.
+	tidying = 20 * time.Second
+	retry   = 50 * time.Millisecond
+)
+
+// awaitReady waits until both façades grant.
+func (c *cluster) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return c.acquireOnEach(ctx, "ready")
+}
+
+// acquireOnEach acquires and releases the key once on each replica.
+func (c *cluster) acquireOnEach(ctx context.Context, key string) error {
+	client := newCaller(0, c.addresses(), c.history)
+	for number := range c.replicas {
+		for {
+			got := client.do(context.WithoutCancel(ctx), operation{kind: acquire, replica: number, key: key, owner: lock.NewOwner(), ttl: maxShortTTL})
+			if got.outcome == done {
+				got.kind = release
+				client.do(context.WithoutCancel(ctx), operation{kind: release, replica: number, key: key, owner: got.owner})
+				break
+			}
+			if !pause(ctx, retry) {
+				return fmt.Errorf("%s could not be acquired: %s", key, &got)
+			}
+		}
+	}
+	return nil
+}
+
+// checkLive makes sure that the replicas live on, that all keys can be acquired, and that
+// nothing is left behind.
+func (c *cluster) checkLive(ctx context.Context) (violations []string) {
+	for number, replica := range c.replicas {
+		if !replica.isRunning() {
+			violations = append(violations, fmt.Sprintf("live: replica %d has ended, see its log", number))
+		}
+	}
+	if len(violations) > 0 {
+		return violations
+	}
+	recovering, cancel := context.WithTimeout(ctx, recovery)
+	defer cancel()
+	for _, key := range c.history.keys() {
+		if err := c.acquireOnEach(recovering, key); err != nil {
+			violations = append(violations, fmt.Sprintf("live: %v", err))
+		}
+	}
+	if len(violations) > 0 {
+		return violations
+	}
+	tidy, cancel := context.WithTimeout(ctx, tidying)
+	defer cancel()
+	for {
+		left, err := c.locks(tidy)
+		switch {
+		case err == nil && left == 0:
+			return nil
+		case !pause(tidy, retry):
+			return []string{fmt.Sprintf("live: %d locks are left beyond their ttl: %v", left, err)}
+		}
+	}
+}
+
+// keys are those that were used in the last round or since.
+func (h *history) keys() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := h.operations[len(h.operations)-1].sent - roundLength
+	found := map[string]bool{}
+	for index := range h.operations {
+		if op := &h.operations[index]; op.sent > last {
+			found[op.key] = true
+		}
+	}
+	return sortedKeys(found)
+}

@@ -1,0 +1,108 @@
+package robustness_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+const second = time.Second
+
+// TestModel shows for small histories what the model takes for the behaviour of a lock.
+// The allowance and the error of clocks are a second.
+func TestModel(t *testing.T) {
+	granted := func(owner string, token int64, call, ret, ttl time.Duration) step {
+		return step{kind: acquire, owner: owner, call: call, ret: ret, ttl: ttl, freeAt: call + ttl, outcome: done, token: token}
+	}
+	asked := func(kind kind, owner string, call, ret time.Duration, outcome outcome) step {
+		return step{kind: kind, owner: owner, call: call, ret: ret, ttl: 10 * second, freeAt: call + 10*second, outcome: outcome}
+	}
+	seen := func(holder string, call, ret time.Duration) step {
+		return step{kind: status, call: call, ret: ret, outcome: done, holder: holder}
+	}
+	cases := map[string]struct {
+		steps []step
+		want  bool
+	}{
+		"one after the other": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(release, "a", 2*second, 3*second, done), granted("b", 2, 4*second, 5*second, 10*second),
+		}, true},
+		"two at once": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 4*second, 5*second, 10*second),
+		}, false},
+		"a take-over at the end of the ttl": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 4*second, 10*second, 10*second),
+		}, true},
+		"a take-over just before it": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 4*second, 10*second-1, 10*second),
+		}, false},
+		"a take-over before a status that still shows the holder": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 4*second, 12*second, 10*second), seen("a", 13*second, 14*second),
+		}, false},
+		"a renewal keeps others away": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(renew, "a", 8*second, 9*second, done), granted("b", 2, 11*second, 12*second, 10*second),
+		}, false},
+		"an unanswered renewal may have happened": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(renew, "a", 8*second, 30*second, unanswered),
+			asked(acquire, "b", 16*second, 17*second, held),
+		}, true},
+		"and may not have": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(renew, "a", 8*second, 30*second, unanswered),
+			granted("b", 2, 11*second, 12*second, 10*second),
+		}, true},
+		"a renewal after the end": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(renew, "a", 13*second, 14*second, done),
+		}, false},
+		"a renewal of a lock that others took": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 10*second, 11*second, 10*second), asked(renew, "a", 11*second, 12*second, done),
+		}, false},
+		"a renewal with the token of another grant": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), {kind: renew, owner: "a", call: second, ret: 2 * second, outcome: done, token: 2},
+		}, false},
+		"tokens that do not grow": {[]step{
+			granted("a", 2, 0, 1*second, 10*second), asked(release, "a", 2*second, 3*second, done), granted("b", 1, 4*second, 5*second, 10*second),
+		}, false},
+		"a release of somebody else's lock": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(release, "b", 2*second, 3*second, done),
+		}, false},
+		"a lock that is gone although nobody ended it": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(status, "", 2*second, 3*second, notFound),
+		}, false},
+		"a release that finds nothing although nobody ended the lock": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(release, "a", 2*second, 3*second, notFound),
+		}, false},
+		"an unanswered release may come into effect late": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(release, "a", 2*second, 9*second, unanswered),
+			asked(acquire, "b", 4*second, 5*second, held), granted("c", 2, 6*second, 7*second, 10*second),
+		}, true},
+		"but not before it was sent": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), granted("c", 2, 1*second, 2*second-1, 10*second), asked(release, "a", 2*second, 9*second, unanswered),
+		}, false},
+		"an end by force": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(forceRelease, "", 2*second, 3*second, done), granted("b", 2, 3*second, 4*second, 10*second),
+		}, true},
+		"a refusal by a free lock": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(release, "a", 2*second, 3*second, done), asked(acquire, "b", 4*second, 5*second, held),
+		}, false},
+		"a refusal long after the end": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(acquire, "b", 14*second, 15*second, held),
+		}, false},
+		"a grant that nobody was told of, and its end": {[]step{
+			granted("a", 1, 0, 5*second, 10*second), asked(cleanup, "a", 0, 8*second, unanswered),
+			asked(acquire, "b", 4*second, 5*second, held), granted("c", 2, 6*second, 7*second, 10*second),
+		}, true},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			var operations []porcupine.Operation
+			for _, step := range test.steps {
+				operations = append(operations, porcupine.Operation{Input: step, Call: int64(step.call), Return: int64(step.ret)})
+			}
+			checked := model{allowance: second, skew: second}
+			if got := porcupine.CheckOperations(checked.porcupine(), operations); got != test.want {
+				t.Errorf("accepted: %t, want %t", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,199 @@
+package robustness_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// The model of one lock, for porcupine. It looks for one order of all operations on a
+// key in which each takes effect at one instant between its call and its return, and in
+// which a lock behaves as a lock. That there is none is a violation.
+//
+// # Time
+//
+// porcupine knows the order of calls and returns and no clock, but a lock ends by the
+// clock. So each step carries its interval, and the state carries now: the earliest
+// instant at which the latest step can have taken effect. A step that takes effect at
+// the earliest instant t, because of its own call or because it needs the ttl of the
+// holder to have passed, moves now to max(now, t), and is possible only if that is not
+// after its own return. All such conditions are lower bounds by constants, so an order
+// has instants for all its steps exactly if this earliest choice works: taking a step later
+// than necessary never helps one that follows.
+//
+// The limits are chosen so that no correct behaviour is refused, whatever happens in between:
+//
+//   - A replica stamps a grant after the client sent the request. So the lock lives, by
+//     the clock of the one process that all clients are in, until sent+ttl at least, and
+//     before that nobody may take it. It is what the holder counts on.
+//   - It stamps the grant before etcd commits the write. So the lock lives until the
+//     return of the acquire plus ttl at most, and for others plus the clock skew
+//     allowance. After that, nobody is refused because of it and nobody renews it. These
+//     are upper bounds; they are compared with the earliest instant of the step, which can
+//     only spare a violation, never invent one.
+//   - A renewal or a release is judged by a replica before its write goes out, and the
+//     write is conditional on what was judged. Its time limit therefore counts for the
+//     call, not for the instant at which it takes effect.
+//   - Clocks may be wrong by skew, which is at most the allowance. Taking over needs no
+//     slack for that, since the allowance is there for it; the other limits get it.
+//
+// # What is unknown
+//
+// An unanswered operation counts as both done and not done. So the model is
+// nondeterministic: its step returns the states of both. What etcd has no trace of is
+// left out before (see steps_test.go): without a write nothing took effect.
+type model struct {
+	// allowance is the clock skew allowance of the replicas.
+	allowance time.Duration
+	// skew is how wrong the clock of a replica may be.
+	skew time.Duration
+}
+
+// step is an operation as the model takes it.
+type step struct {
+	kind  kind
+	owner string
+	// call and ret bound the instant at which it took effect.
+	call, ret time.Duration
+	// ttl is that of a grant or a renewal, and freeAt from when others may take the lock.
+	ttl, freeAt time.Duration
+	outcome     outcome
+	// token is that of a grant, and of a renewal where the answer tells it.
+	token  int64
+	holder string
+	// lenient says that a replica could not know what became of its own earlier request,
+	// and may take the end of the lock for its doing.
+	lenient bool
+	label   string
+}
+
+// cleanup is the end of a grant that no client was told of.
+const cleanup kind = "clean-up"
+
+// lockState is the state of one lock between two steps.
+type lockState struct {
+	now time.Duration
+	// owner is empty if nobody holds the lock.
+	owner string
+	// token is that of the latest grant.
+	token int64
+	// freeAt is from when others may take the lock, and endsBy when it has ended at the
+	// latest.
+	freeAt, endsBy time.Duration
+}
+
+func (m model) porcupine() porcupine.Model {
+	nondeterministic := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{lockState{}} },
+		Step: func(state, input, _ any) []any {
+			//nolint:errcheck // Only these types are handed in.
+			return m.step(state.(lockState), input.(step))
+		},
+		DescribeOperation: func(input, _ any) string {
+			return input.(step).label //nolint:errcheck // As above.
+		},
+		DescribeState: func(state any) string {
+			return state.(lockState).String() //nolint:errcheck // As above.
+		},
+	}
+	return nondeterministic.ToModel()
+}
+
+func (s lockState) String() string {
+	if s.owner == "" {
+		return fmt.Sprintf("free, last token %d", s.token)
+	}
+	return fmt.Sprintf("%s holds token %d until %s at least, %s at most", short(s.owner), s.token, s.freeAt, s.endsBy)
+}
+
+// step returns the states that the lock may be in afterwards, none if the step is
+// impossible.
+func (m model) step(before lockState, step step) []any {
+	var after []any
+	if step.outcome == unanswered {
+		after = append(after, before)
+		step.outcome = done
+	}
+	before.now = max(before.now, step.call)
+	for _, state := range m.apply(before, step) {
+		if state.now <= step.ret {
+			after = append(after, state)
+		}
+	}
+	return after
+}
+
+func (m model) apply(state lockState, step step) []lockState {
+	switch step.outcome {
+	case done:
+		return m.succeed(state, step)
+	case held, timedOut:
+		if state.owner != "" && state.now <= state.endsBy+m.allowance+m.skew {
+			return []lockState{state}
+		}
+	case mismatch:
+		if state.owner != "" && state.owner != step.owner {
+			return []lockState{state}
+		}
+	case notFound:
+		return m.missing(state, step)
+	default:
+	}
+	return nil
+}
+
+func (m model) succeed(state lockState, step step) []lockState {
+	switch step.kind {
+	case acquire:
+		return m.grant(state, step)
+	case renew:
+		if state.owner == step.owner && step.call <= state.endsBy+m.skew && (step.token == 0 || step.token == state.token) {
+			state.freeAt, state.endsBy = step.freeAt, step.ret+step.ttl
+			return []lockState{state}
+		}
+	case release, forceRelease, cleanup:
+		return m.end(state, step)
+	case status:
+		if state.owner == step.holder && state.now <= state.endsBy+m.skew {
+			return []lockState{state}
+		}
+	}
+	return nil
+}
+
+// grant is legal on a lock that is free, or whose holder's time has passed.
+func (m model) grant(state lockState, step step) []lockState {
+	if state.owner != "" {
+		state.now = max(state.now, state.freeAt)
+	}
+	if step.token <= state.token {
+		return nil
+	}
+	return []lockState{{
+		now: state.now, owner: step.owner, token: step.token,
+		freeAt: step.freeAt, endsBy: step.ret + step.ttl,
+	}}
+}
+
+// end is legal for the owner before its time has passed, and by force for anyone's.
+func (m model) end(state lockState, step step) (after []lockState) {
+	isHolder := state.owner != "" && (state.owner == step.owner || step.kind == forceRelease)
+	if isHolder && (step.kind == cleanup || step.call <= state.endsBy+m.skew) {
+		after = append(after, lockState{now: state.now, token: state.token})
+	}
+	if step.lenient {
+		after = append(after, m.missing(state, step)...)
+	}
+	return after
+}
+
+// missing is legal if nobody holds the lock, or somebody else, or if the time of
+// whoever it was has passed.
+func (m model) missing(state lockState, step step) []lockState {
+	isAsked := state.owner == step.owner || step.kind == forceRelease || step.kind == status
+	if state.owner != "" && isAsked {
+		state.now = max(state.now, state.freeAt-m.skew)
+	}
+	return []lockState{state}
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package robustness_test
+
+// raceEnabled has the replicas built with the race detector, like the test.
+const raceEnabled = true

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
+)
+
+type settings struct {
+	namespace string
+	allowance time.Duration
+}
+
+// newManager wires what cmd/lock-operator wires, without the webhook, which the
+// operator's own requests never meet. It returns where the façade listens.
+func newManager(config *rest.Config, settings settings, local clock.WithTicker) (ctrl.Manager, string, error) {
+	config.QPS = -1
+	now := judgedBy(config, local)
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, "", err
+	}
+	manager, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                 scheme,
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if err := addReaper(manager, settings, now); err != nil {
+		return nil, "", err
+	}
+	address, err := addFacade(manager, settings, now)
+	return manager, address, err
+}
+
+// judgedBy returns the clock that locks are stamped and judged by: the API server's, as
+// far as the responses to the clients of config tell it.
+func judgedBy(config *rest.Config, local clock.WithTicker) clock.WithTicker {
+	corrected := servertime.New(local)
+	config.Wrap(corrected.RoundTripper)
+	return corrected
+}
+
+func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock) error {
+	// Shorter than the product's, so that the reaper moves within a short test.
+	leadership, err := controllers.NewLeadership(manager.GetConfig(), controllers.LeadershipOptions{
+		Namespace: "forrst-system", Name: "lock-operator.forrst.dev",
+		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 500 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	if err := manager.Add(leadership); err != nil {
+		return err
+	}
+	return (&controllers.ExpiryReconciler{
+		Client:             manager.GetClient(),
+		LiveReader:         manager.GetAPIReader(),
+		ClockSkewAllowance: settings.allowance,
+		Clock:              now,
+		Leadership:         leadership,
+	}).SetupWithManager(manager)
+}
+
+func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (string, error) {
+	objects, err := lock.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return "", err
+	}
+	informer, err := manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return "", err
+	}
+	engine, err := lock.NewEngine(lock.Options{
+		Objects:            objects.Locks,
+		Informer:           informer,
+		Limits:             rules.DefaultLimits(),
+		ClockSkewAllowance: settings.allowance,
+		Clock:              now,
+		Logger:             manager.GetLogger().WithName("lock-engine"),
+	})
+	if err != nil {
+		return "", err
+	}
+	handler, err := facade.New(facade.Config{
+		Locks:     engine,
+		Namespace: settings.namespace,
+		Limits:    rules.DefaultLimits(),
+		Clock:     now,
+		Logger:    manager.GetLogger().WithName("facade"),
+	})
+	if err != nil {
+		return "", err
+	}
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	server := &facade.Server{Listener: listener, Handler: handler, DrainTimeout: time.Second, Logger: manager.GetLogger().WithName("facade")}
+	return listener.Addr().String(), errors.Join(manager.Add(engine), manager.Add(server))
+}

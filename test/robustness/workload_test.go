@@ -1,0 +1,165 @@
+package robustness_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+)
+
+const (
+	minShortTTL = 300 * time.Millisecond
+	// maxShortTTL makes expiry and take-over ordinary.
+	maxShortTTL = 2 * time.Second
+	// longTTL outlives every check: what is left behind with it is found.
+	longTTL = time.Minute
+	// hungUpTTL is that of calls whose client hangs up. The answer may be on its way by
+	// then, so that nobody can end the grant.
+	hungUpTTL = 15 * time.Second
+	// roundLength is how long a set of keys is used, so that no key has a history that is too
+	// long to be checked.
+	roundLength = 20 * time.Second
+)
+
+// workload is what the clients of a run do.
+type workload struct {
+	clients, keys int
+	// waits, hangUps, longTTLs, overslept and renewals are shares: of acquires that wait,
+	// whose client hangs up, and that have a long ttl; and of holders that keep silent
+	// until their ttl is over, and that renew. Forced is that of locks ended by force.
+	waits, hangUps, longTTLs, overslept, renewals, forced float64
+}
+
+var ordinary = workload{clients: 10, keys: 6, waits: 0.4, hangUps: 0.1, longTTLs: 0.15, overslept: 0.15, renewals: 0.3, forced: 0.02}
+
+// worker is one client at work.
+type worker struct {
+	*caller
+
+	load   workload
+	random *rand.Rand
+	// former is a token of an acquisition that is over.
+	former string
+}
+
+func (w *worker) run(ctx context.Context) {
+	for pause(ctx, between(w.random, time.Millisecond, 40*time.Millisecond)) {
+		// What was begun is brought to its end.
+		w.session(context.WithoutCancel(ctx))
+	}
+}
+
+// chance is true in that share of the calls.
+func (w *worker) chance(share float64) bool { return w.random.Float64() < share }
+
+func (w *worker) operation(kind kind, key, owner string) operation {
+	return operation{kind: kind, key: key, owner: owner, replica: w.random.IntN(len(w.replicas))}
+}
+
+func (w *worker) key() string {
+	return fmt.Sprintf("round%d-key%d", w.history.now()/roundLength, w.random.IntN(w.load.keys))
+}
+
+// session acquires a lock, holds it and releases it, or does some of it wrong.
+func (w *worker) session(ctx context.Context) {
+	key := w.key()
+	switch {
+	case w.chance(w.load.forced):
+		w.do(ctx, w.operation(forceRelease, key, ""))
+		return
+	case w.chance(0.05):
+		w.do(ctx, w.operation(status, key, ""))
+	case w.former != "" && w.chance(0.05):
+		w.do(ctx, w.operation(release, key, w.former))
+	case w.former != "" && w.chance(0.05*w.load.renewals):
+		again := w.operation(renew, key, w.former)
+		again.ttl = w.shortTTL()
+		w.do(ctx, again)
+	}
+	asked := w.operation(acquire, key, lock.NewOwner())
+	asked.ttl = w.shortTTL()
+	if w.chance(w.load.longTTLs) {
+		asked.ttl = longTTL
+	}
+	if w.chance(w.load.waits) {
+		asked.wait = w.upTo(3*time.Second) + time.Millisecond
+	}
+	if w.chance(w.load.hangUps) {
+		w.hangUp(ctx, asked)
+		return
+	}
+	got := w.do(ctx, asked)
+	switch {
+	case got.outcome == done:
+		w.hold(ctx, got)
+	case got.hungUp:
+		// The client cannot know whether it was granted, and so releases it.
+		w.release(ctx, got)
+	}
+	w.former = got.owner
+}
+
+func (w *worker) shortTTL() time.Duration {
+	return between(w.random, minShortTTL, maxShortTTL).Truncate(time.Millisecond)
+}
+
+func (w *worker) upTo(most time.Duration) time.Duration {
+	return between(w.random, 0, most).Truncate(time.Millisecond)
+}
+
+// hangUp ends the connection before there is an answer, unless that comes sooner.
+func (w *worker) hangUp(ctx context.Context, asked operation) {
+	asked.ttl = hungUpTTL
+	ctx, cancel := context.WithTimeout(ctx, w.upTo(max(20*time.Millisecond, asked.wait/2)))
+	defer cancel()
+	if got := w.do(ctx, asked); got.outcome == done {
+		w.release(context.WithoutCancel(ctx), got)
+	}
+}
+
+// hold keeps the lock for a while, and ends it in one of the ways in which clients do.
+func (w *worker) hold(ctx context.Context, got operation) {
+	ttl := min(got.ttl, maxShortTTL)
+	pause(ctx, w.upTo(ttl/3))
+	for w.chance(w.load.renewals) {
+		renewal := w.operation(renew, got.key, got.owner)
+		renewal.ttl = w.shortTTL()
+		if got.ttl == longTTL && w.chance(0.5) {
+			renewal.ttl = longTTL
+		}
+		got.ttl = renewal.ttl
+		w.do(ctx, renewal)
+		pause(ctx, w.upTo(ttl/3))
+	}
+	if w.chance(0.1) {
+		w.do(ctx, w.operation(status, got.key, ""))
+	}
+	if got.ttl != longTTL && w.chance(w.load.overslept) {
+		pause(ctx, w.upTo(maxShortTTL+500*time.Millisecond))
+		switch {
+		case w.chance(w.load.renewals):
+			late := w.operation(renew, got.key, got.owner)
+			late.ttl = w.shortTTL()
+			w.do(ctx, late)
+		case w.chance(0.5):
+			return
+		}
+	}
+	w.release(ctx, got)
+	if w.chance(0.1) {
+		w.do(ctx, w.operation(release, got.key, got.owner))
+	}
+}
+
+// release tries until it knows, as a client that cares does.
+func (w *worker) release(ctx context.Context, got operation) {
+	for range 20 {
+		asked := w.operation(release, got.key, got.owner)
+		asked.keepsToken = got.hungUp
+		if w.do(ctx, asked).outcome != unanswered || !pause(ctx, w.upTo(500*time.Millisecond)) {
+			return
+		}
+	}
+}
