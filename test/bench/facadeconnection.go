@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// answerTimeout is when a call is given up that nobody answers.
+const answerTimeout = 5 * time.Minute
+
+// facadeConnection is a keep-alive connection that speaks just enough HTTP. What
+// net/http's client costs is not the façade's.
+type facadeConnection struct {
+	connection net.Conn
+	reader     *bufio.Reader
+	address    string
+}
+
+func newFacadeConnection(connection net.Conn, address string) *facadeConnection {
+	return &facadeConnection{connection: connection, reader: bufio.NewReaderSize(connection, 2<<10), address: address}
+}
+
+// request returns a whole HTTP request with the body.
+func (c *facadeConnection) request(body []byte) []byte {
+	head := fmt.Sprintf("POST /forrst HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+		c.address, len(body))
+	return append([]byte(head), body...)
+}
+
+// call sends a request and expects the answer to contain every one of the texts.
+func (c *facadeConnection) call(ctx context.Context, request []byte, wants ...[]byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := c.connection.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
+	}
+	if _, err := c.connection.Write(request); err != nil {
+		return err
+	}
+	body, err := c.answer()
+	if err != nil {
+		return fmt.Errorf("read the answer of the façade: %w", err)
+	}
+	for _, want := range wants {
+		if !bytes.Contains(body, want) {
+			return fmt.Errorf("the façade answered %s", body)
+		}
+	}
+	return nil
+}
+
+// answer returns the body of the next answer, valid until the next call.
+func (c *facadeConnection) answer() ([]byte, error) {
+	length := -1
+	for {
+		line, err := c.reader.ReadSlice('\n')
+		if err != nil {
+			return nil, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if len(line) == 0 {
+			break
+		}
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		if bytes.EqualFold(name, []byte("Content-Length")) {
+			if _, err := fmt.Sscan(string(value), &length); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if length < 0 {
+		return nil, fmt.Errorf("no %s", http.CanonicalHeaderKey("content-length"))
+	}
+	body := make([]byte, length)
+	_, err := io.ReadFull(c.reader, body)
+	return body, err
+}
+
+func (c *facadeConnection) close() { _ = c.connection.Close() }

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// floor creates and deletes a Lock object and does nothing else: no lock on these
+// objects can be quicker.
+type floor struct {
+	objects lockObjects
+	owner   string
+	make    func(key, owner string) (*v1alpha1.Lock, error)
+}
+
+// newFloor is the floor with an identity, whose objects are complete or are completed
+// by the webhook.
+func newFloor(name string, config *rest.Config, object func(key, owner string) (*v1alpha1.Lock, error)) (contender, error) {
+	objects, err := newLockObjects(config)
+	if err != nil {
+		return contender{}, err
+	}
+	return contender{name: name, resource: "locks", open: func(_ context.Context, client int) (locker, error) {
+		return &floor{objects: objects, owner: ownerOf(client), make: object}, nil
+	}}, nil
+}
+
+func (f *floor) acquire(ctx context.Context, key string) error {
+	object, err := f.make(key, f.owner)
+	if err != nil {
+		return err
+	}
+	_, err = f.objects.Create(ctx, object, metav1.CreateOptions{})
+	return err
+}
+
+func (f *floor) release(ctx context.Context, key string) error {
+	name := v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", key).ObjectName()
+	return f.objects.Delete(ctx, name, metav1.DeleteOptions{})
+}
+
+func (f *floor) close() {}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// redisDelete deletes a key only if it still belongs to the owner.
+const redisDelete = `if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
+
+// redisServer is a Redis without persistence on a socket of its own.
+type redisServer struct {
+	command *exec.Cmd
+	dir     string
+	socket  string
+}
+
+// errNoRedis says that there is none on this machine, which is all right.
+var errNoRedis = errors.New("redis-server is not installed")
+
+// startRedis starts a server. The caller stops it.
+func startRedis(ctx context.Context) (*redisServer, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, errNoRedis
+	}
+	dir, err := os.MkdirTemp("", "lock-operator-redis-")
+	if err != nil {
+		return nil, err
+	}
+	server := &redisServer{dir: dir, socket: filepath.Join(dir, "redis.sock")}
+	server.command = exec.CommandContext(ctx, path, "--port", "0", "--unixsocket", server.socket, "--save", "", "--appendonly", "no")
+	if err := server.command.Start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	for deadline := time.Now().Add(settleFor); time.Now().Before(deadline); {
+		connection, err := dialRedis(ctx, server.socket)
+		if err == nil {
+			return server, connection.Close()
+		}
+		if err := waitUntil(ctx, time.Now().Add(startPoll)); err != nil {
+			break
+		}
+	}
+	server.stop()
+	return nil, errors.New("redis-server does not serve")
+}
+
+func (s *redisServer) stop() {
+	_ = s.command.Process.Kill() // it may have ended by itself
+	_ = s.command.Wait()         // killed
+	_ = os.RemoveAll(s.dir)      // a temporary folder
+}
+
+func dialRedis(ctx context.Context, socket string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", socket)
+}
+
+// redisLock is SET NX PX and a scripted delete, as programs use it on one server.
+type redisLock struct {
+	connection net.Conn
+	reader     *bufio.Reader
+	owner      string
+}
+
+func newRedisLock(server *redisServer) contender {
+	return contender{name: "Redis SET NX PX", open: func(ctx context.Context, client int) (locker, error) {
+		connection, err := dialRedis(ctx, server.socket)
+		if err != nil {
+			return nil, err
+		}
+		return &redisLock{connection: connection, reader: bufio.NewReader(connection), owner: ownerOf(client)}, nil
+	}, stop: server.stop}
+}
+
+func (r *redisLock) acquire(_ context.Context, key string) error {
+	return r.command("+OK", "SET", key, r.owner, "NX", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))
+}
+
+func (r *redisLock) release(_ context.Context, key string) error {
+	return r.command(":1", "EVAL", redisDelete, "1", key, r.owner)
+}
+
+// command sends a command and expects an answer of one line.
+func (r *redisLock) command(want string, words ...string) error {
+	var request strings.Builder
+	fmt.Fprintf(&request, "*%d\r\n", len(words))
+	for _, word := range words {
+		fmt.Fprintf(&request, "$%d\r\n%s\r\n", len(word), word)
+	}
+	if _, err := io.WriteString(r.connection, request.String()); err != nil {
+		return err
+	}
+	line, err := r.reader.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if got := strings.TrimSpace(line); got != want {
+		return fmt.Errorf("redis answered %q", got)
+	}
+	return nil
+}
+
+func (r *redisLock) close() { _ = r.connection.Close() }
