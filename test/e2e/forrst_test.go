@@ -78,9 +78,11 @@ func (c *cluster) call(ctx context.Context, function string, arguments map[strin
 		lockFunctions+function, encoded))
 }
 
-// beAcquired matches an answer that holds the lock.
+// beAcquired matches an answer that holds the lock and its fencing token.
 func beAcquired() OmegaMatcher {
-	return And(HaveField("Status", 200), HaveField("Extensions", ConsistOf(HaveField("Data", HaveKeyWithValue("acquired", true)))))
+	return And(HaveField("Status", 200), HaveField("Extensions", HaveExactElements(
+		HaveField("Data", HaveKeyWithValue("acquired", true)),
+		And(HaveField("URN", "urn:k8s:forrst:ext:fencing"), HaveField("Data", HaveKeyWithValue("token", BeNumerically(">", 0)))))))
 }
 
 // failWith matches an answer with one error.

@@ -81,10 +81,10 @@ func launch(dir, facade string, flags ...string) *gexec.Session {
 }
 
 // startCluster launches a cluster and waits until it says that it is ready.
-func startCluster() *cluster {
+func startCluster(flags ...string) *cluster {
 	GinkgoHelper()
 	dir := filepath.Join(GinkgoT().TempDir(), "dev")
-	started := &cluster{dir: dir, session: launch(dir, "127.0.0.1:0")}
+	started := &cluster{dir: dir, session: launch(dir, "127.0.0.1:0", flags...)}
 	DeferCleanup(func() { started.session.Kill() })
 	var announced struct {
 		Facade     string `json:"facade"`
