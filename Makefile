@@ -1,5 +1,5 @@
 # What "make help" shows are the lines with two hashes. Everything needs only Go
-# and what go.mod, hack/controlplane/go.mod and hack/tools/go.mod pin.
+# and what go.mod and the go.mod files in hack/ and test/bench/ pin.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -17,7 +17,7 @@ TESTFLAGS ?=
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/controlplane hack/tools
+MODULES := . hack/controlplane hack/tools test/bench
 GENERATED := api config
 
 ##@ Help
@@ -27,7 +27,7 @@ help: ## Show this help.
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^##= / { printf "  %s\n", substr($$0, 5) } \
-	  /^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	  /^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 ##@ Development cluster
 
@@ -76,10 +76,13 @@ clean: ## Stop the cluster and delete what was built; Go's build cache stays.
 .PHONY: test
 test: control-plane ## Run all tests, with the race detector.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
-	$(GO_TEST) $$(go list ./... | grep -v /test/e2e)
-# Alone, because it measures times.
-	$(GO_TEST) -count=1 ./test/e2e/...
+	$(GO_TEST) $$(go list ./... | grep -v -e /test/e2e -e /test/robustness)
+# Alone, because they measure times.
+	$(GO_TEST) -count=1 -p=1 ./test/e2e/... ./test/robustness/...
+# The race detector makes allocations of its own.
+	go test -count=1 -run=TestAllocations ./facade
 	go test -C hack/controlplane ./...
+	go test -C test/bench ./...
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane.
@@ -89,12 +92,26 @@ test-unit: ## Run the tests that need no control plane.
 test-e2e: control-plane ## Run the end-to-end tests only.
 	$(GO_TEST) -count=1 ./test/e2e/...
 
+.PHONY: robustness
+robustness: control-plane ## Break things under running clients for two minutes, and check what they saw.
+	@DURATION="$${DURATION:-2m}" && export DURATION && $(GO_TEST) -count=1 -timeout=0 -v -run='^TestRobustness$$' ./test/robustness
+
+.PHONY: robustness-breakages
+robustness-breakages: control-plane ## Break the code in several ways, and make sure that such a run finds each.
+	@BREAKAGES=1 && export BREAKAGES && $(GO_TEST) -count=1 -timeout=0 -v -run='^TestBreakages$$' ./test/robustness
+
 .PHONY: bench
-bench: ## Say which benchmarks are to come.
-	@echo "There are no benchmarks yet. To come, each against a stated limit:"
-	@echo "  acquire and release through the façade: latency, and API requests per lock"
-	@echo "  hand-off to a waiting caller: latency, with few and with many waiting"
-	@echo "  expiry: delay after the end of the ttl, with 1,000 live locks"
+bench: bin/bench ## Measure against what locks are built on and against peers; fail on a figure out of bounds.
+	@exec bin/bench $(BENCHFLAGS)
+
+.PHONY: bench-scale
+bench-scale: bin/bench ## Do the same with 100,000 live locks.
+	@exec bin/bench -suite=scale $(BENCHFLAGS)
+
+# Go finds out by itself whether there is something to build.
+.PHONY: bin/bench
+bin/bench: control-plane build
+	@go build -C test/bench -o "$(CURDIR)/$@" .
 
 ##@ Check
 
@@ -128,15 +145,21 @@ verify-modules:
 vet: ## Run go vet.
 	go vet ./...
 	go vet -C hack/controlplane ./...
+	go vet -C test/bench ./...
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run golangci-lint.
 	bin/golangci-lint run
 	cd hack/controlplane && ../../bin/golangci-lint run
+	cd test/bench && ../../bin/golangci-lint run
 
 ##@ Variables
+##= BENCHFLAGS          flags for the benchmarks, as in BENCHFLAGS="-quick -only=hot"
+##= DURATION            how long "make robustness" runs (2m)
 ##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)
 ##= KUBEBUILDER_ASSETS  folder of a ready-made control plane (bin/k8s, built when necessary)
+##= ROUTES              a file of routes for the façade, as in ROUTES=docs/routes.yaml
+##= SEED                a number that repeats the choices of a run of "make robustness"
 ##= TESTFLAGS           more flags for go test, as in TESTFLAGS=-run=Expiry
 
 bin/devcluster:
