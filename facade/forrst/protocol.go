@@ -58,11 +58,11 @@ func protocolObject(fields *Fields) (Protocol, bool) {
 	if !hasVersion {
 		return Protocol{}, false
 	}
-	isVersion := semver.MatchString(version)
-	if !isVersion {
+	isSemantic := isVersion(version)
+	if !isSemantic {
 		fields.Fail("version", "must be a semantic version such as 0.1.0")
 	}
-	return Protocol{Name: name, Version: version}, isForrst && isVersion
+	return Protocol{Name: name, Version: version}, isForrst && isSemantic
 }
 
 // protocolText reads the form "forrst/0.1", which two pages of the protocol mention.

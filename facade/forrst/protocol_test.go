@@ -38,6 +38,20 @@ func TestFunctionVersion(t *testing.T) {
 	}
 }
 
+// Matching takes much longer than reading, and a body may be one long version.
+func TestLongVersionsAreNone(t *testing.T) {
+	longest := "1.0.0-" + strings.Repeat("a", 250)
+	for text, want := range map[string]bool{longest: true, longest + "a": false, strings.Repeat("1", 257): false} {
+		_, isVersion := forrst.ParseVersion(text)
+		_, isFunctionVersion := forrst.FunctionVersion(text)
+		body := `{"protocol":{"name":"forrst","version":"` + strings.Replace(text, "1", "0", 1) + `"},"id":"a","call":{"function":"f"}}`
+		_, problems := forrst.DecodeRequest([]byte(body))
+		if isVersion != want || isFunctionVersion != want || (len(problems) == 0) != want {
+			t.Errorf("%d bytes: %t, %t, %v, want %t", len(text), isVersion, isFunctionVersion, problems, want)
+		}
+	}
+}
+
 func TestVersionsAreOrdered(t *testing.T) {
 	// The example of Semantic Versioning, section 11, with longer numbers.
 	ordered := []string{

@@ -11,6 +11,10 @@ var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
 	`(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?` +
 	`(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$`)
 
+// maxVersion is the longest version in bytes, as in other implementations of semantic
+// versions: matching costs far more than reading, and requests can be large.
+const maxVersion = 256
+
 // integer matches a number as semantic versions write it.
 var integer = regexp.MustCompile(`^(0|[1-9]\d*)$`)
 
@@ -21,8 +25,12 @@ type Version struct {
 	prerelease string
 }
 
-// ParseVersion reads a semantic version. It reports false if text is none.
+// ParseVersion reads a semantic version. It reports false if text is none, or has more
+// than 256 bytes.
 func ParseVersion(text string) (Version, bool) {
+	if len(text) > maxVersion {
+		return Version{}, false
+	}
 	parts := semver.FindStringSubmatch(text)
 	if parts == nil {
 		return Version{}, false
@@ -33,11 +41,13 @@ func ParseVersion(text string) (Version, bool) {
 // FunctionVersion returns the version that text in a call asks for, in full: old
 // clients write "1" for "1.0.0". It reports false if text is no version.
 func FunctionVersion(text string) (string, bool) {
-	if integer.MatchString(text) {
+	if len(text) <= maxVersion && integer.MatchString(text) {
 		text += ".0.0"
 	}
-	return text, semver.MatchString(text)
+	return text, isVersion(text)
 }
+
+func isVersion(text string) bool { return len(text) <= maxVersion && semver.MatchString(text) }
 
 // String returns the version in full.
 func (v Version) String() string { return v.text }
