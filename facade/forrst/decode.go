@@ -101,6 +101,9 @@ func readExtensions(envelope *Fields, problems *Errors) []RequestExtension {
 	index := 0
 	// The scan cannot fail: raw is part of a document that was scanned before.
 	_ = scan.array(func(element []byte) {
+		if problems.isFull() {
+			return // Nothing that is found would be told.
+		}
 		extension := readExtension(element, indexed("/extensions", index), &seen, problems)
 		extensions = append(extensions, extension)
 		index++

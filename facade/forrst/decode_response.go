@@ -89,6 +89,9 @@ func (f *Fields) elements(name string, visit func(*Fields)) {
 	index := 0
 	// The scan cannot fail: raw is part of a document that was scanned before.
 	_ = scan.array(func(element []byte) {
+		if f.errors.isFull() {
+			return // Nothing that is found would be told.
+		}
 		fields, ok := ReadObject(element, indexed(f.Pointer(name), index), f.code, f.errors)
 		if !ok {
 			f.errors.addAt(f.code, fields.pointer, "An element must be an object")

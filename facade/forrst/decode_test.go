@@ -286,6 +286,25 @@ func TestDecodeRequestBoundsItsErrors(t *testing.T) {
 	}
 }
 
+// What is wrong must not cost more than what is right: a body may be wrong in as many
+// places as it has bytes.
+func TestErrorsBeyondTheBoundCostNothing(t *testing.T) {
+	const most = 5000
+	for name, elements := range map[string]string{
+		"of other types": strings.Repeat("0,", 100_000) + "0",
+		"empty":          strings.Repeat("{},", 100_000) + "{}",
+	} {
+		request := []byte(`{` + valid + `,"extensions":[` + elements + `]}`)
+		if allocations := testing.AllocsPerRun(1, func() { forrst.DecodeRequest(request) }); allocations > most {
+			t.Errorf("a request with extensions that are %s takes %.0f allocations", name, allocations)
+		}
+		response := []byte(`{` + spoken + `,"id":"a","errors":[` + elements + `]}`)
+		if allocations := testing.AllocsPerRun(1, func() { _, _ = forrst.DecodeResponse(response) }); allocations > most {
+			t.Errorf("a response with errors that are %s takes %.0f allocations", name, allocations)
+		}
+	}
+}
+
 // FuzzDecodeRequest compares the decoder with encoding/json, which accepts more: text
 // that is no Unicode, and deeper nesting.
 func FuzzDecodeRequest(f *testing.F) {

@@ -64,10 +64,12 @@ func (e Errors) Error() string {
 
 // Add appends a problem unless there are [MaxErrors] already.
 func (e *Errors) Add(problem Error) {
-	if len(*e) < MaxErrors {
+	if !e.isFull() {
 		*e = append(*e, problem)
 	}
 }
+
+func (e *Errors) isFull() bool { return len(*e) >= MaxErrors }
 
 func (e *Errors) addAt(code Code, pointer, message string) {
 	e.Add(Error{Code: code, Message: message}.At(pointer))
