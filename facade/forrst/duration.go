@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -87,8 +86,12 @@ type DurationLimits struct {
 	AllowZero bool
 }
 
-// decimal matches what a string may hold as the value of a duration.
-var decimal = regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?$`)
+// isDecimal reports whether a string holds the value of a duration: a number as JSON
+// writes it, without an exponent.
+func isDecimal(text string) bool {
+	scan := scanner{data: []byte(text)}
+	return scan.number() == nil && scan.next == len(text) && !strings.ContainsAny(text, "eE")
+}
 
 // readDuration reads a duration object (section 3.1), or returns nil if something is
 // wrong. Without a unit, the value counts seconds. The value may be a string that holds
@@ -128,7 +131,7 @@ func (f *Fields) number(name string) (string, bool) {
 	if raw[0] == '-' || isDigit(raw[0]) {
 		return string(raw), true
 	}
-	if text, isText := decodeText(raw); isText && decimal.MatchString(text) {
+	if text, isText := decodeText(raw); isText && isDecimal(text) {
 		return text, true
 	}
 	f.Fail(name, "must be a number, or a string that holds a decimal number")
