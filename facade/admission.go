@@ -16,8 +16,24 @@ func (c *call) runAdmitted(ctx context.Context, r *http.Request) (json.RawMessag
 	if c.admission, err = c.limiter.admit(callerOf(r, c.holder)); err != nil {
 		return nil, err
 	}
-	defer c.admission.leave()
+	defer func() {
+		// What goes on elsewhere may have taken the place over.
+		if c.admission != (admission{}) {
+			c.admission.leave()
+		}
+	}()
 	return c.run(ctx)
+}
+
+// leavePlaceTo has what goes on when the call ends keep its place until ended is ready:
+// callers who go away must not have more running than those who stay.
+func (c *call) leavePlaceTo(ended <-chan answered) {
+	place := c.admission
+	c.admission = admission{}
+	c.background.run(func() {
+		<-ended
+		place.leave()
+	})
 }
 
 // callerOf returns whose limits a call counts against. What has no address of the internet

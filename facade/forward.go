@@ -50,6 +50,7 @@ func (c *call) exchange(ctx context.Context, route routes.Route, request routes.
 		case answer := <-answers:
 			return answer.response, answer.err
 		case <-ctx.Done():
+			c.leavePlaceTo(answers)
 			return nil, ctx.Err()
 		case <-renew.C():
 			keeper.start()

@@ -82,10 +82,15 @@ type bubble struct {
 	ctx   context.Context
 }
 
-func newBubble(t *testing.T, service *works) *bubble {
+func newBubble(t *testing.T, service *works, configure ...func(*facade.Config)) *bubble {
 	t.Helper()
 	b := &bubble{service: service, renewals: &renewals{}}
-	b.fixture = newFixtureWith(t, routingTo(t, "http://service", time.Minute, service))
+	b.fixture = newFixtureWith(t, func(config *facade.Config) {
+		routingTo(t, "http://service", time.Minute, service)(config)
+		for _, change := range configure {
+			change(config)
+		}
+	})
 	b.locks.renewHook = b.renewals.hook
 	b.ctx, b.leave = context.WithCancel(t.Context())
 	t.Cleanup(b.leave)
