@@ -43,7 +43,7 @@ func (c *call) exchange(ctx context.Context, route routes.Route, request routes.
 		}
 		answers <- answer
 	})
-	renew := c.config.Timers.NewTimer(keeper.pause(renewalsPerTTL))
+	renew := c.config.Timers.NewTimer(keeper.renewAt.Sub(c.config.Timers.Now()))
 	defer renew.Stop()
 	for {
 		select {

@@ -40,7 +40,8 @@ func (c *call) begin(timeout time.Duration) *keeper {
 	k := &keeper{Handler: c.Handler, keptLock: c.kept, function: c.request.Call.Function}
 	k.work = &work{deadline: now.Add(timeout), expiry: now.Add(left), kept: make(chan struct{})}
 	k.work.ctx, k.work.cancel = context.WithCancel(c.background.ctx)
-	k.renewAt = now.Add(k.pause(renewalsPerTTL))
+	// Acquiring the lock may have taken a part of its ttl already.
+	k.renewAt = now.Add(max(0, k.pause(renewalsPerTTL)-max(0, k.ttl-left)))
 	return k
 }
 

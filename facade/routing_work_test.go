@@ -154,6 +154,22 @@ func TestLocksThatAreLongEnoughAreNotRenewed(t *testing.T) {
 	})
 }
 
+// The ttl begins at the grant, and the façade may learn of that late.
+func TestTheFirstRenewalIsNotLate(t *testing.T) {
+	for took, renewals := range map[time.Duration]int{
+		0: 0, 100 * time.Millisecond: 0, time.Second: 1, 5 * time.Second: 1,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBubble(t, &works{takes: 1500 * time.Millisecond})
+			b.locks.granted = func() { b.clock.SetTime(b.clock.Now().Add(took)) }
+			if got := <-b.call(lockFor("6")); got.status != 200 {
+				t.Errorf("got %s", got.body)
+			}
+			b.wantRenewals(renewals, renewals)
+		})
+	}
+}
+
 func TestRenewalsThatFailAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, &works{takes: 40 * time.Second})
