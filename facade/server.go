@@ -64,7 +64,8 @@ func (s *Server) Ready(*http.Request) error {
 // it closes its listener, answers calls that wait for a lock that it is unavailable, lets
 // the running ones finish, and returns nil. Calls that outlast the drain timeout are
 // cancelled, and get a moment to release their locks. An error says why it could not
-// serve, or that something was still running when it gave up.
+// serve, in which case calls end in the same way but without the delay, or that something
+// was still running when it gave up.
 func (s *Server) Start(ctx context.Context) error {
 	// Calls outlive ctx, which only says when to begin to stop.
 	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
@@ -81,15 +82,17 @@ func (s *Server) Start(ctx context.Context) error {
 	defer s.serving.Store(false)
 	s.Logger.Info("Façade is serving", "address", s.Listener.Addr().String(), "tls", s.Certificates != nil)
 
+	var failure error
 	select {
 	case err := <-failed:
-		return errors.Join(fmt.Errorf("serve the façade on %s: %w", s.Listener.Addr(), err), server.Close())
+		failure = fmt.Errorf("serve the façade on %s: %w", s.Listener.Addr(), err)
+		s.serving.Store(false)
 	case <-ctx.Done():
+		s.serving.Store(false)
+		s.delay()
 	}
-	s.serving.Store(false)
-	s.delay()
 	drain()
-	return s.stop(context.WithoutCancel(ctx), server, handlers, cancelCalls)
+	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), server, handlers, cancelCalls))
 }
 
 func (s *Server) serve(server *http.Server) error {

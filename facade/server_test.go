@@ -155,3 +155,32 @@ func TestServerReportsABrokenListener(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// Whatever ends the server, calls that run have locks to release.
+func TestServerFinishesRunningCallsWhenItsListenerBreaks(t *testing.T) {
+	running, finish := make(chan struct{}), make(chan struct{})
+	f := newFixture(t, function("f", func(context.Context) (any, error) {
+		close(running)
+		<-finish
+		return nil, nil
+	}))
+	server := &facade.Server{Handler: f.Handler, DrainTimeout: time.Minute}
+	s := serveWith(t, server)
+	answered := make(chan int, 1)
+	go func() { answered <- s.post(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	<-running
+	if err := server.Listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for server.Ready(nil) == nil {
+		continue
+	}
+	close(finish)
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("the call got status %d", status)
+	}
+	if err := <-s.ended; err == nil {
+		t.Error("no error")
+	}
+	f.wantHeld()
+}
