@@ -1,6 +1,13 @@
 package facade
 
-import "context"
+import (
+	"context"
+	"errors"
+)
+
+// errStopped is the cause that ends the context of a call for which the server did not
+// wait any longer.
+var errStopped = errors.New("the server has stopped")
 
 type phasesKey struct{}
 

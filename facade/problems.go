@@ -10,7 +10,9 @@ import (
 
 // Errors that say nothing about their cause, which is the log's business.
 var (
-	internalError    = forrst.Error{Code: forrst.InternalError, Message: "Internal error"}
+	internalError = forrst.Error{Code: forrst.InternalError, Message: "Internal error"}
+	// cutShort is not UNAVAILABLE, after which calls are repeated: the function has begun.
+	cutShort         = forrst.Error{Code: forrst.Cancelled, Message: "The server stopped before the call was over"}
 	cancelled        = forrst.Error{Code: forrst.Cancelled, Message: "The client went away"}
 	deadlineExceeded = forrst.Error{Code: forrst.DeadlineExceeded, Message: "The call took too long"}
 
@@ -28,6 +30,8 @@ func (c *call) problems(ctx context.Context, err error) forrst.Errors {
 	case errors.As(err, &one):
 		return forrst.Errors{*one}
 	// The end of the call's own context explains every other error.
+	case errors.Is(context.Cause(ctx), errStopped):
+		return forrst.Errors{cutShort}
 	case errors.Is(ctx.Err(), context.Canceled):
 		return forrst.Errors{cancelled}
 	case ctx.Err() != nil:

@@ -68,8 +68,8 @@ func (s *Server) Ready(*http.Request) error {
 // was still running when it gave up.
 func (s *Server) Start(ctx context.Context) error {
 	// Calls outlive ctx, which only says when to begin to stop.
-	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancelCalls()
+	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancelCalls(nil)
 	draining, drain := context.WithCancel(context.WithoutCancel(ctx))
 	defer drain()
 	handlers := &runningHandlers{handler: s.Handler}
@@ -142,7 +142,7 @@ func (s *Server) delay() {
 	<-now.After(s.ShutdownDelay)
 }
 
-func (s *Server) stop(ctx context.Context, server *http.Server, handlers *runningHandlers, cancelCalls context.CancelFunc) error {
+func (s *Server) stop(ctx context.Context, server *http.Server, handlers *runningHandlers, cancelCalls context.CancelCauseFunc) error {
 	drainTimeout := s.DrainTimeout
 	if drainTimeout <= 0 {
 		drainTimeout = DefaultDrainTimeout
@@ -152,7 +152,7 @@ func (s *Server) stop(ctx context.Context, server *http.Server, handlers *runnin
 	err := shutdown(drained, server, handlers)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.Logger.Info("Calls are still running and are cancelled")
-		cancelCalls()
+		cancelCalls(errStopped)
 		cleanup, cancel := context.WithTimeout(ctx, cleanupTimeout)
 		defer cancel()
 		err = shutdown(cleanup, server, handlers)

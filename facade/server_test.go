@@ -105,15 +105,15 @@ func TestServerCancelsCallsThatOutlastTheDrainAndReleasesTheirLocks(t *testing.T
 		return nil, ctx.Err()
 	}))
 	s := serve(t, f.Handler, time.Millisecond)
-	answered := make(chan int, 1)
-	go func() { answered <- s.post(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	answered := make(chan received, 1)
+	go func() { answered <- s.receive(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 	<-running
 	s.stop()
 	if err := <-s.ended; err != nil {
 		t.Error(err)
 	}
-	if status := <-answered; status != 499 {
-		t.Errorf("the call got status %d", status)
+	if got := <-answered; got.status != 499 || len(got.Errors) != 1 || got.Errors[0].Message != "The server stopped before the call was over" {
+		t.Errorf("the call got status %d, %v, %v", got.status, got.Errors, got.err)
 	}
 	f.wantHeld()
 }
