@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -116,7 +117,9 @@ func (a *acquisition) ask(ctx context.Context, block time.Duration) (*v1alpha1.L
 		arguments.Scope = wire.FunctionScope
 	}
 	a.sent = a.client.options.clock.Now()
-	answer, err := a.client.exchange(ctx, a.namespace, wire.Acquire, arguments, block+a.client.options.timeout)
+	// The sum must not overflow: a client can be told to ask for the longest wait there is.
+	timeout := min(block, math.MaxInt64-a.client.options.timeout) + a.client.options.timeout
+	answer, err := a.client.exchange(ctx, a.namespace, wire.Acquire, arguments, timeout)
 	if err != nil {
 		return nil, err
 	}

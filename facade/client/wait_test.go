@@ -71,7 +71,17 @@ func TestWhatTheFacadePermitsIsAskedForOnce(t *testing.T) {
 }
 
 func TestWaitForever(t *testing.T) {
-	f := newFixture(t)
+	for name, options := range map[string][]client.Option{
+		"in calls of a minute":      nil,
+		"in as few calls as can be": {client.WithMaxBlock(lock.WaitForever)},
+	} {
+		t.Run(name, func(t *testing.T) { testWaitForever(t, options...) })
+	}
+}
+
+func testWaitForever(t *testing.T, options ...client.Option) {
+	t.Helper()
+	f := newFixture(t, options...)
 	f.hold("k", "o")
 	granted := make(chan *v1alpha1.Lock, 1)
 	go func() {
