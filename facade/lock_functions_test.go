@@ -198,3 +198,10 @@ func TestLockFunctionsWithoutAnAPIServer(t *testing.T) {
 		f.wantProblems(f.post(envelope(function, arguments(`"key":"lock:k","owner":"o"`), "")), 503, "UNAVAILABLE")
 	}
 }
+
+// Some members are looked at more than once.
+func TestAMemberThatIsGivenTwiceIsOneProblem(t *testing.T) {
+	f := newFixture(t)
+	f.wantProblems(f.post(envelope("forrst.locks.forceRelease", arguments(`"key":"k","reason":"a","reason":"b"`), "")),
+		400, "INVALID_ARGUMENTS /call/arguments/reason")
+}

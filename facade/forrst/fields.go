@@ -2,6 +2,7 @@ package forrst
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 )
 
@@ -80,7 +81,7 @@ func (f *Fields) find(name string) (raw json.RawMessage, ok bool) {
 			continue
 		}
 		if found {
-			f.Fail(name, "must not be given twice")
+			f.failTwice(name)
 			return nil, false
 		}
 		raw, found = member.value, true
@@ -89,6 +90,16 @@ func (f *Fields) find(name string) (raw json.RawMessage, ok bool) {
 		return nil, true
 	}
 	return raw, true
+}
+
+// failTwice adds a problem with a member that is given twice, unless it was read before
+// and so has been told already.
+func (f *Fields) failTwice(name string) {
+	problem := Error{Code: f.code, Message: name + " must not be given twice"}.At(f.Pointer(name))
+	isSame := func(other Error) bool { return other.Error() == problem.Error() }
+	if !slices.ContainsFunc(*f.errors, isSame) {
+		f.errors.Add(problem)
+	}
 }
 
 // require is find for a member that must be there.
