@@ -57,7 +57,8 @@ func (c *call) isDryRun() bool {
 }
 
 // invokeLocked runs the function inside the lock. The lock is released on every way
-// out, panics included, unless the caller wants to keep it.
+// out, panics included, unless the caller wants to keep it. A function that was not
+// started leaves no lock, whatever the caller wants (section 12.7).
 func (c *call) invokeLocked(ctx context.Context, position int, options lockOptions, invoke Invocation) (any, error) {
 	request := c.acquisition(options)
 	granted, err := c.acquire(ctx, request)
@@ -71,6 +72,7 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 			c.endLock(ctx, request.FullKey(), granted.Spec.Owner)
 		}
 	}()
+	entries := len(c.response.Extensions)
 	c.report(position, grantedLock{
 		Key:       options.key,
 		Acquired:  true,
@@ -83,7 +85,14 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	if !keep {
 		c.kept = keptLock{key: request.FullKey(), sent: options.key, granted: granted, ttl: options.ttl.Length}
 	}
-	return invoke(ctx)
+	result, err := invoke(ctx)
+	if keep && c.isUnstarted {
+		keep = false
+		// Its caller would take the entries for a lock to release.
+		c.response.Extensions = c.response.Extensions[:entries]
+		c.report(position, refusedLock{Key: options.key})
+	}
+	return result, err
 }
 
 func (c *call) acquireProblem(err error, position int, options lockOptions) error {

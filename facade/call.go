@@ -35,6 +35,8 @@ type call struct {
 	undo func(context.Context)
 	// kept is the lock that ends with the function, zero if there is none or it stays.
 	kept keptLock
+	// isUnstarted says that the function runs elsewhere and was not reached.
+	isUnstarted bool
 	// keeper keeps it for a function that runs elsewhere. Nil if there is no such.
 	keeper *keeper
 	// fencing is the number of the grant, 0 if no lock was acquired.

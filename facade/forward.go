@@ -15,6 +15,9 @@ func (c *call) forwarding(route routes.Route) Invocation {
 	return func(ctx context.Context) (any, error) {
 		request := c.forwarded(ctx, route)
 		answer, err := c.exchange(ctx, route, request.call())
+		if failure, ok := errors.AsType[*routes.CallError](err); ok {
+			c.isUnstarted = failure.IsUnsent
+		}
 		switch {
 		case err == nil:
 			return c.merge(answer, request)

@@ -47,10 +47,12 @@ func answer(status int, body []byte, id string) (*forrst.Response, error) {
 // failure judges a call without an answer.
 func failure(ctx context.Context, isSent bool, err error) error {
 	switch {
+	case errors.Is(context.Cause(ctx), errTimeout) && !isSent:
+		return &CallError{Kind: Unreachable, Reason: "no connection within the timeout of the route", IsUnsent: true, cause: err}
 	case errors.Is(context.Cause(ctx), errTimeout):
 		return &CallError{Kind: TimedOut, Reason: "no answer within the timeout of the route", cause: err}
 	case ctx.Err() != nil:
-		return &CallError{Kind: Disconnected, Reason: "the call was given up", MayRun: isSent, cause: context.Cause(ctx)}
+		return &CallError{Kind: Disconnected, Reason: "the call was given up", MayRun: isSent, IsUnsent: !isSent, cause: context.Cause(ctx)}
 	case !isSent:
 		return unreachable(err)
 	}

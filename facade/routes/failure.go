@@ -40,6 +40,8 @@ type CallError struct {
 	// MayRun says that the service may still be at work, until the timeout of the route has
 	// passed at the latest.
 	MayRun bool
+	// IsUnsent says that the service cannot have got the call.
+	IsUnsent bool
 
 	cause error
 }
@@ -56,7 +58,7 @@ func (f *CallError) Error() string {
 func (f *CallError) Unwrap() error { return f.cause }
 
 func unreachable(cause error) *CallError {
-	failure := &CallError{Kind: Unreachable, Reason: "no connection", cause: cause}
+	failure := &CallError{Kind: Unreachable, Reason: "no connection", IsUnsent: true, cause: cause}
 	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](cause)
 	_, isName := errors.AsType[*net.DNSError](cause)
 	switch {
