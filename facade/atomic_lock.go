@@ -99,8 +99,8 @@ func (c *call) acquireProblem(err error, position int, options lockOptions) erro
 	switch {
 	case errors.Is(err, lock.ErrHeld), errors.Is(err, lock.ErrTimeout):
 		problem := heldProblem(wire.HeldDetails{
-			Key: options.key, Scope: options.scope, FullKey: c.fullKeyAsSent(options), Waited: options.block,
-		})
+			Key: options.key, Scope: options.scope, FullKey: c.fullKeyAsSent(options),
+		}, options.block)
 		return &problem
 	case errors.Is(err, lock.ErrExpired):
 		problem := forrst.Error{Code: forrst.InvalidArguments, Message: expiredMessage}.
@@ -116,11 +116,12 @@ func (c *call) acquireProblem(err error, position int, options lockOptions) erro
 
 // heldProblem says that the lock was not to be had: at once, or, if the caller gave a
 // time to wait, within that, be it zero.
-func heldProblem(details wire.HeldDetails) forrst.Error {
+func heldProblem(details wire.HeldDetails, block *waitOption) forrst.Error {
 	problem := forrst.Error{Code: forrst.LockAcquisitionFailed, Message: "Unable to acquire lock"}
-	if details.Waited != nil {
+	if block != nil {
 		problem.Code = forrst.LockTimeout
-		problem.Message = fmt.Sprintf("Lock acquisition timed out after %s %ss", details.Waited.Value, details.Waited.Unit)
+		problem.Message = fmt.Sprintf("Lock acquisition timed out after %s %ss", block.Value, block.Unit)
+		details.Waited = block.sent
 	}
 	return problem.With(details)
 }

@@ -1,6 +1,9 @@
 package facade
 
 import (
+	"bytes"
+	"encoding/json"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/wire"
@@ -16,7 +19,7 @@ type lockOptions struct {
 	scope string
 	ttl   forrst.Duration
 	// block is how long to wait, nil if the caller would not wait at all.
-	block *forrst.Duration
+	block *waitOption
 	// owner is empty if the caller leaves it to the service.
 	owner       string
 	autoRelease bool
@@ -32,7 +35,7 @@ func (c *call) readLockOptions(position int) (lockOptions, forrst.Errors) {
 		options.ttl = *ttl
 	}
 	options.scope = c.readScope(&fields)
-	options.block = fields.Duration("block", c.blockBound())
+	options.block = c.readBlock(&fields)
 	options.owner = readOwner(&fields)
 	options.autoRelease = fields.Bool("auto_release", true)
 	return options, problems
@@ -72,6 +75,24 @@ func (h *Handler) ttlBound() forrst.DurationLimits {
 
 func (h *Handler) blockBound() forrst.DurationLimits {
 	return forrst.DurationLimits{Max: h.config.MaxBlock, AllowZero: true}
+}
+
+// waitOption is how long a call waits for a lock.
+type waitOption struct {
+	forrst.Duration
+
+	// sent is the option as sent.
+	sent json.RawMessage
+}
+
+// readBlock returns nil if the option is absent or wrong.
+func (h *Handler) readBlock(fields *forrst.Fields) *waitOption {
+	block := fields.Duration("block", h.blockBound())
+	if block == nil {
+		return nil
+	}
+	// A call that waits does not keep the body of its request.
+	return &waitOption{*block, bytes.Clone(fields.Raw("block"))}
 }
 
 func readOwner(fields *forrst.Fields) string {

@@ -83,6 +83,8 @@ func TestWaitThatIsOver(t *testing.T) {
 		`{"value":0,"unit":"second"}`:       "Lock acquisition timed out after 0 seconds",
 		`{"value":1.50,"unit":"second"}`:    "Lock acquisition timed out after 1.50 seconds",
 		`{"value":20,"unit":"millisecond"}`: "Lock acquisition timed out after 20 milliseconds",
+		`{"value":"2"}`:                     "Lock acquisition timed out after 2 seconds",
+		`{"unit":"minute","value":1e0}`:     "Lock acquisition timed out after 1e0 minutes",
 	} {
 		f := newFixture(t)
 		f.hold("k", "secret-owner", time.Minute)

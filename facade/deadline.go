@@ -36,7 +36,7 @@ type callDeadline struct {
 func (c *call) deadline(position int) (wrapper, forrst.Errors) {
 	var problems forrst.Errors
 	fields := c.readOptions(position, &problems)
-	bound := c.readDeadline(&fields)
+	bound := c.readDeadline(&fields, c.request.Extensions[position].Options)
 	if len(problems) > 0 {
 		return nil, problems
 	}
@@ -85,17 +85,19 @@ func (d *callDeadline) data(elapsed time.Duration) deadlineData {
 
 // readDeadline reads any of the four forms of a deadline. If there are several, the
 // first to pass counts.
-func (c *call) readDeadline(fields *forrst.Fields) *callDeadline {
+//
+// Sent are the options as sent.
+func (c *call) readDeadline(fields *forrst.Fields, sent json.RawMessage) *callDeadline {
 	var found []*callDeadline
 	if raw := fields.Raw("deadline"); raw != nil {
 		found = append(found, c.until(fields, "deadline", bytes.Clone(raw)))
 	}
 	if timeout := fields.Duration("timeout", forrst.DurationLimits{}); timeout != nil {
-		found = append(found, &callDeadline{forrst.MustEncode(timeout), timeout.Length})
+		found = append(found, &callDeadline{bytes.Clone(fields.Raw("timeout")), timeout.Length})
 	}
 	hasOther := fields.Raw("deadline") != nil || fields.Raw("timeout") != nil
 	if fields.Raw("value") != nil || !hasOther {
-		found = append(found, c.readPlainDeadline(fields))
+		found = append(found, c.readPlainDeadline(fields, bytes.Clone(sent)))
 	}
 	var first *callDeadline
 	for _, each := range found {
@@ -107,23 +109,20 @@ func (c *call) readDeadline(fields *forrst.Fields) *callDeadline {
 }
 
 // readPlainDeadline reads options that are themselves a duration, or a time with a unit
-// of its own.
-func (c *call) readPlainDeadline(fields *forrst.Fields) *callDeadline {
+// of its own. Sent are the options as sent.
+func (c *call) readPlainDeadline(fields *forrst.Fields, sent json.RawMessage) *callDeadline {
 	if string(fields.Raw("unit")) == `"iso8601"` {
 		if fields.Raw("value") == nil {
 			fields.Fail("value", "is required")
 			return nil
 		}
-		specified := forrst.MustEncode(map[string]json.RawMessage{
-			"value": fields.Raw("value"), "unit": json.RawMessage(`"iso8601"`),
-		})
-		return c.until(fields, "value", specified)
+		return c.until(fields, "value", sent)
 	}
 	length := fields.AsDuration(forrst.DurationLimits{})
 	if length == nil {
 		return nil
 	}
-	return &callDeadline{forrst.MustEncode(length), length.Length}
+	return &callDeadline{sent, length.Length}
 }
 
 // until reads a time.

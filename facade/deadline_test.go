@@ -35,9 +35,11 @@ func (a *answer) entry(urn string) string { return string(a.Extension(urn)) }
 func TestDeadlineInEveryForm(t *testing.T) {
 	for options, specified := range map[string]string{
 		`{"value":5,"unit":"second"}`:                                                       `{"value":5,"unit":"second"}`,
-		`{"value":"5"}`:                                                                     `{"value":5,"unit":"second"}`,
+		`{"value":"5"}`:                                                                     `{"value":"5"}`,
+		`{"unit":"second","value":5.0e0,"x":[]}`:                                            `{"unit":"second","value":5.0e0,"x":[]}`,
+		`{"timeout":{"value":"5"}}`:                                                         `{"value":"5"}`,
 		`{"timeout":{"value":5,"unit":"second"}}`:                                           `{"value":5,"unit":"second"}`,
-		`{"value":"2024-03-15T10:30:05Z","unit":"iso8601"}`:                                 `{"unit":"iso8601","value":"2024-03-15T10:30:05Z"}`,
+		`{"value":"2024-03-15T10:30:05Z","unit":"iso8601"}`:                                 `{"value":"2024-03-15T10:30:05Z","unit":"iso8601"}`,
 		`{"deadline":"2024-03-15T11:30:05+01:00"}`:                                          `"2024-03-15T11:30:05+01:00"`,
 		`{"deadline":"2024-03-15T10:30:05.000Z","value":1e300}`:                             ``,
 		`{"deadline":"2024-03-15T10:31:00Z","timeout":{"value":5000,"unit":"millisecond"}}`: `{"value":5000,"unit":"millisecond"}`,
@@ -116,7 +118,7 @@ func TestDeadlineEndsTheWaitForALock(t *testing.T) {
 				if data := got.entry("urn:cline:forrst:ext:atomic-lock"); name == "extension" && data != `{"key":"k","acquired":false}` {
 					t.Errorf("lock data %s", data)
 				}
-				want := `{"deadline":{"value":3,"unit":"second"},"elapsed":{"value":3000,"unit":"millisecond"}}`
+				want := `{"deadline":{"value":3},"elapsed":{"value":3000,"unit":"millisecond"}}`
 				if string(got.Errors[0].Details) != want {
 					t.Errorf("details %s", got.Errors[0].Details)
 				}

@@ -15,7 +15,7 @@ import (
 type acquireArguments struct {
 	// key is as sent.
 	key     string
-	block   *forrst.Duration
+	block   *waitOption
 	request lock.Request
 }
 
@@ -37,7 +37,7 @@ func (c *call) readAcquireArguments() (acquireArguments, forrst.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := acquireArguments{
 		key:   readKey(&fields),
-		block: fields.Duration("block", c.blockBound()),
+		block: c.readBlock(&fields),
 	}
 	acquisition := rules.Acquisition{Key: arguments.key, Owner: readOwner(&fields), Holder: c.holder}
 	acquisition.Scope, acquisition.Function = readScopeAndFunction(&fields)
@@ -81,7 +81,7 @@ func readScopeAndFunction(fields *forrst.Fields) (v1alpha1.Scope, string) {
 func vendorAcquireProblem(err error, arguments acquireArguments) error {
 	switch {
 	case errors.Is(err, lock.ErrHeld), errors.Is(err, lock.ErrTimeout):
-		problem := heldProblem(arguments.heldDetails(err))
+		problem := heldProblem(arguments.heldDetails(err), arguments.block)
 		return &problem
 	case errors.Is(err, lock.ErrExpired):
 		problem := forrst.Error{Code: forrst.InvalidArguments, Message: expiredMessage}.
@@ -99,7 +99,6 @@ func (a *acquireArguments) heldDetails(err error) wire.HeldDetails {
 		Key:     a.key,
 		Scope:   wire.GlobalScope,
 		FullKey: string(a.request.FullKey()),
-		Waited:  a.block,
 	}
 	if a.request.Scope == v1alpha1.ScopeFunction {
 		details.Scope = wire.FunctionScope

@@ -111,7 +111,7 @@ func TestAcquireFunctionTellsAboutTheHolder(t *testing.T) {
 	f.hold("k", "secret-owner", time.Minute)
 	for members, want := range map[string]string{
 		``:                     `LOCK_ACQUISITION_FAILED {"key":"k","scope":"global","full_key":"lock:k","holder":"somebody","expires_at":"2024-03-15T10:31:00Z"}`,
-		`,"block":{"value":2}`: `LOCK_TIMEOUT {"key":"k","scope":"global","full_key":"lock:k","waited":{"value":2,"unit":"second"},"holder":"somebody","expires_at":"2024-03-15T10:31:00Z"}`,
+		`,"block":{"value":2}`: `LOCK_TIMEOUT {"key":"k","scope":"global","full_key":"lock:k","waited":{"value":2},"holder":"somebody","expires_at":"2024-03-15T10:31:00Z"}`,
 	} {
 		got := f.post(envelope(wire.Acquire, arguments(`"key":"k"`+members), ""))
 		f.wantProblems(got, 423, strings.Fields(want)[0])

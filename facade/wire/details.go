@@ -1,6 +1,10 @@
 package wire
 
-import "forrst.dev/lock-operator/facade/forrst"
+import (
+	"encoding/json"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
 
 // HeldDetails are the details of LOCK_ACQUISITION_FAILED and LOCK_TIMEOUT. Those of
 // the atomic lock extension have neither holder nor time.
@@ -10,7 +14,7 @@ type HeldDetails struct {
 	Scope   string `json:"scope"`
 	FullKey string `json:"full_key"`
 	// Waited is the block option as sent. Nil if the caller would not wait.
-	Waited *forrst.Duration `json:"waited,omitempty"`
+	Waited json.RawMessage `json:"waited,omitempty"`
 	// Holder is the identity that acquired the lock. Empty if it changed hands so
 	// often that none was seen; ExpiresAt is then empty too.
 	Holder    string `json:"holder,omitempty"`
