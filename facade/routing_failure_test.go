@@ -127,6 +127,20 @@ var failures = map[string]struct {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { says(`"errors":7`)(w, r) },
 		kind:   routes.NoEnvelope, status: 200,
 	},
+	"an envelope without a result": {
+		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { says(`"meta":{}`)(w, r) },
+		kind:   routes.NoEnvelope, status: 200,
+	},
+	"an envelope with errors that are none": {
+		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { says(`"result":null,"errors":[]`)(w, r) },
+		kind:   routes.NoEnvelope, status: 200,
+	},
+	"an envelope with a result and errors": {
+		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) {
+			says(`"result":1,"errors":[{"code":"NOT_FOUND","message":"m"}]`)(w, r)
+		},
+		kind: routes.NoEnvelope, status: 200,
+	},
 	"an internal error without an envelope": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { page(500)(w, r) },
 		kind:   routes.NoEnvelope, reason: "HTTP status 500", status: 500,

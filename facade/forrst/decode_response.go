@@ -43,10 +43,24 @@ func DecodeResponse(body []byte) (*Response, error) {
 	if raw := envelope.Raw("meta"); len(raw) > 0 && raw[0] == '{' {
 		response.Meta = newMeta(raw)
 	}
+	response.checkOutcome(&envelope)
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("%w: %w", ErrNoResponse, problems)
 	}
 	return &response, nil
+}
+
+// checkOutcome refuses what tells neither of a success nor of a failure, or of both
+// (section 1.4). A failure may leave its result of null out.
+func (r *Response) checkOutcome(envelope *Fields) {
+	switch hasErrors := envelope.Raw("errors") != nil; {
+	case len(r.Errors) > 0 && r.Result != nil:
+		envelope.Fail("result", "must be null beside errors")
+	case hasErrors && len(r.Errors) == 0:
+		envelope.Fail("errors", "must not be empty")
+	case !hasErrors && !envelope.has("result"):
+		envelope.Fail("result", "is required where there are no errors")
+	}
 }
 
 // Extension returns the data of the entry with the URN, or nil.

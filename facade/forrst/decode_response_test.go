@@ -30,6 +30,8 @@ func TestDecodeResponse(t *testing.T) {
 				{Code: "A", Message: "m", Source: &forrst.Source{Pointer: &pointer}, Details: json.RawMessage(`{"k":1}`)},
 				{Code: "B", Source: &forrst.Source{Position: &position}, Details: json.RawMessage(`[{}]`)},
 			}}},
+		"errors without a result": {`{` + spoken + `,"id":"a","errors":[{"code":"A","message":"m"}]}`, forrst.Response{Protocol: protocol, ID: &id, Errors: forrst.Errors{{Code: "A", Message: "m"}}}},
+		"a result and no errors":  {`{` + spoken + `,"id":"a","result":1,"errors":null}`, forrst.Response{Protocol: protocol, ID: &id, Result: json.RawMessage(`1`)}},
 		"extensions": {`{` + spoken + `,"id":"a","result":1,"extensions":[{"urn":"u","data":{"token":1}},{"urn":"v"},{"urn":"w","data":[]}]}`,
 			forrst.Response{Protocol: protocol, ID: &id, Result: json.RawMessage(`1`), Extensions: []forrst.ResponseExtension{
 				{URN: "u", Data: json.RawMessage(`{"token":1}`)}, {URN: "v"}, {URN: "w", Data: json.RawMessage(`{}`)},
@@ -63,6 +65,11 @@ func TestWhatIsNoResponse(t *testing.T) {
 		`{` + spoken + `,"id":"a","extensions":[{"data":{}}]}`,
 		`{` + spoken + `,"id":"a","extensions":[{"urn":"u","data":7}]}`,
 		`{` + spoken + `,"id":"a","result":1,"result":2}`,
+		`{` + spoken + `,"id":"a","result":null,"errors":[]}`,
+		`{` + spoken + `,"id":"a","errors":[ ]}`,
+		`{` + spoken + `,"id":"a","result":1,"errors":[{"code":"A","message":"m"}]}`,
+		`{` + spoken + `,"id":"a"}`,
+		`{` + spoken + `,"id":"a","errors":null}`,
 	} {
 		if got, err := forrst.DecodeResponse([]byte(body)); !errors.Is(err, forrst.ErrNoResponse) || got != nil {
 			t.Errorf("%s: %v, %v", body, got, err)

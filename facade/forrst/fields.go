@@ -73,6 +73,11 @@ func (f *Fields) Raw(name string) json.RawMessage {
 	return raw
 }
 
+// has reports whether a member is there, be it null.
+func (f *Fields) has(name string) bool {
+	return slices.ContainsFunc(f.members, func(m member) bool { return string(m.name) == name })
+}
+
 // find is Raw; it reports false if it has added an error.
 func (f *Fields) find(name string) (raw json.RawMessage, ok bool) {
 	found := false
