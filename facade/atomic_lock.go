@@ -63,7 +63,10 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	request := c.acquisition(options)
 	granted, err := c.acquire(ctx, request)
 	if err != nil {
-		c.report(position, refusedLock{Key: options.key})
+		if !errors.Is(err, lock.ErrExpired) && !errors.Is(err, lock.ErrInvalid) {
+			// Whose options are at fault gets no entry.
+			c.report(position, refusedLock{Key: options.key})
+		}
 		return nil, c.acquireProblem(err, position, options)
 	}
 	keep := false

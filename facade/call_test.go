@@ -210,6 +210,20 @@ func TestExtensionsThatMustNotBeIgnored(t *testing.T) {
 	}
 }
 
+func TestADryRunThatIsNotAskedForIsIgnored(t *testing.T) {
+	f := newFixture(t)
+	dryRun := func(options string) answer {
+		return f.post(envelope(ping, "", `{"urn":"urn:forrst:ext:dry-run","options":`+options+`}`))
+	}
+	if got := dryRun(`{"enabled":false}`); got.status != 200 || got.Extensions != nil {
+		t.Errorf("got %s", got.body)
+	}
+	for _, options := range []string{`{"enabled":true}`, `{}`, `{"enabled":null}`, `{"enabled":"false"}`, `{"enabled":0}`, `{"enabled":false,"enabled":true}`, `{"enabled":false,"enabled":false}`} {
+		f.wantProblems(dryRun(options), 400, "EXTENSION_NOT_SUPPORTED /extensions/0")
+	}
+	f.wantProblems(f.post(envelope(ping, "", `{"urn":"urn:forrst:ext:replay","options":{"enabled":false}}`)), 400, "EXTENSION_NOT_SUPPORTED /extensions/0")
+}
+
 func TestHowFunctionsEnd(t *testing.T) {
 	conflict := forrst.Error{Code: forrst.Conflict, Message: "m"}
 	cases := map[string]struct {

@@ -10,13 +10,15 @@ import (
 // capabilities tells what the server offers, in the spellings of both pages that
 // describe it (section 9.3).
 type capabilities struct {
-	Service               string             `json:"service"`
-	Version               string             `json:"version,omitempty"`
-	ProtocolVersions      []string           `json:"protocol_versions"`
-	ProtocolVersionsCamel []string           `json:"protocolVersions"`
-	Functions             []string           `json:"functions"`
-	Extensions            []offeredExtension `json:"extensions"`
-	Limits                capabilityLimits   `json:"limits"`
+	Service               string   `json:"service"`
+	Version               string   `json:"version,omitempty"`
+	ProtocolVersions      []string `json:"protocol_versions"`
+	ProtocolVersionsCamel []string `json:"protocolVersions"`
+	Functions             []string `json:"functions"`
+	// FunctionPrefixes end in an asterisk. What begins with one runs elsewhere.
+	FunctionPrefixes []string           `json:"function_prefixes,omitempty"`
+	Extensions       []offeredExtension `json:"extensions"`
+	Limits           capabilityLimits   `json:"limits"`
 }
 
 type offeredExtension struct {
@@ -56,6 +58,8 @@ func (h *Handler) currentCapabilities() capabilities {
 			MaxBlock:        forrst.NewDuration(h.config.MaxBlock),
 		},
 	}
+	names, prefixes := h.routedFunctions()
+	offer.Functions, offer.FunctionPrefixes = append(offer.Functions, names...), prefixes
 	offer.ProtocolVersionsCamel = offer.ProtocolVersions
 	offered := supportedURNs()
 	for _, name := range []string{"diagnostics", discovery} {

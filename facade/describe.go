@@ -25,6 +25,9 @@ func (h *Handler) describe() Function {
 				if asked.function == "" {
 					return c.describeAll(asked.includeSchema)
 				}
+				if asked.isRouted {
+					return describeRoutedVersions(asked.function)
+				}
 				return describeVersions(asked)
 			})
 		},
@@ -44,6 +47,9 @@ func (h *Handler) discoveryDescribe() Function {
 				if asked.function == "" {
 					return unenveloped{c.discoverAll(asked.includeSchema)}
 				}
+				if asked.isRouted {
+					return unenveloped{inCamelCase(describeRouted(asked.function))}
+				}
 				return unenveloped{inCamelCase(describeFunction(recommended(asked.versions), asked.includeSchema))}
 			})
 		},
@@ -58,6 +64,8 @@ type describeArguments struct {
 	// recommended is the version to use, whichever are asked about.
 	recommended   string
 	includeSchema bool
+	// isRouted says that the function runs elsewhere, and nothing is known of its versions.
+	isRouted bool
 }
 
 func (c *call) prepareDescribe(describe func(describeArguments) any) (Invocation, forrst.Errors) {
@@ -72,7 +80,7 @@ func (c *call) prepareDescribe(describe func(describeArguments) any) (Invocation
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	if asked.function != "" {
+	if _, asked.isRouted = c.route(asked.function); asked.function != "" && !asked.isRouted {
 		versions, err := c.functions.find(asked.function, version)
 		if err != nil {
 			return nil, forrst.Errors{*err}

@@ -6,16 +6,17 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 )
 
-// describedFunction is one version of a function (section 9.4).
+// describedFunction is one version of a function (section 9.4). Of a function that runs
+// elsewhere, version, arguments, result and side effects are not known.
 type describedFunction struct {
 	Name         string              `json:"name"`
-	Version      string              `json:"version"`
-	Stability    string              `json:"stability"`
+	Version      string              `json:"version,omitempty"`
+	Stability    string              `json:"stability,omitempty"`
 	Summary      string              `json:"summary,omitempty"`
-	Arguments    []Argument          `json:"arguments"`
+	Arguments    []Argument          `json:"arguments,omitzero"`
 	Result       *describedResult    `json:"result,omitempty"`
 	Errors       []DescribedError    `json:"errors"`
-	SideEffects  []string            `json:"side_effects"`
+	SideEffects  []string            `json:"side_effects,omitzero"`
 	Extensions   *describedExclusion `json:"extensions,omitempty"`
 	Discoverable bool                `json:"discoverable"`
 }
@@ -25,7 +26,7 @@ type camelFunction struct {
 	describedFunction
 	// SideEffects hides the other spelling. It is always nil.
 	SideEffects      []string `json:"side_effects,omitempty"`
-	SideEffectsCamel []string `json:"sideEffects"`
+	SideEffectsCamel []string `json:"sideEffects,omitzero"`
 }
 
 func inCamelCase(function describedFunction) camelFunction {
@@ -48,7 +49,7 @@ type describedVersions struct {
 	Function    string             `json:"function"`
 	Description string             `json:"description"`
 	Versions    []describedVersion `json:"versions"`
-	Recommended string             `json:"recommended_version"`
+	Recommended string             `json:"recommended_version,omitempty"`
 	describedFunction
 }
 
@@ -176,6 +177,10 @@ func (h *Handler) describeAll(withSchema bool) descriptionDocument {
 	}
 	for _, function := range h.functions.listed() {
 		document.Functions = append(document.Functions, describeFunction(function, withSchema))
+	}
+	names, _ := h.routedFunctions()
+	for _, name := range names {
+		document.Functions = append(document.Functions, describeRouted(name))
 	}
 	return document
 }

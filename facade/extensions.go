@@ -73,7 +73,7 @@ func (c *call) prepareExtension(name string, position int) (wrapper, forrst.Erro
 		return nil, forrst.Errors{c.notApplicable(position)}
 	case place >= 0 && handledExtensions[place].prepare != nil:
 		return handledExtensions[place].prepare(c, position)
-	case slices.Contains(unignorable, name) && !c.function.Routed:
+	case slices.Contains(unignorable, name) && !c.function.Routed && !c.isDeclined(name, position):
 		return nil, forrst.Errors{c.notSupported(position)}
 	}
 	return nil, nil
@@ -84,6 +84,17 @@ func (c *call) prepareExtension(name string, position int) (wrapper, forrst.Erro
 // take async for the hint that it is.
 func (c *call) outlivesLock(name string) bool {
 	return name == forrst.Async && c.function.Routed && c.position(forrst.AtomicLock) >= 0
+}
+
+// isDeclined reports whether an element says that its extension is not asked for, so that
+// to ignore it changes nothing.
+func (c *call) isDeclined(name string, position int) bool {
+	if name != forrst.DryRun {
+		return false
+	}
+	var ignored forrst.Errors
+	fields := c.readOptions(position, &ignored)
+	return !fields.Bool("enabled", true) && len(ignored) == 0
 }
 
 // position returns the position of the element of an extension in the request, or -1.

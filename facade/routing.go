@@ -22,14 +22,17 @@ type Routes interface {
 	Routes() []routes.Route
 }
 
-// resolve finds the function of the call, here or elsewhere. What is served here is not
-// routed.
-func (c *call) resolve() (*Function, error) {
-	name := c.request.Call.Function
-	if c.config.Routing == nil || c.functions.versions[name] != nil {
-		return c.functions.resolve(&c.request.Call)
+// route finds where a function runs that is not served here.
+func (h *Handler) route(function string) (routes.Route, bool) {
+	if h.config.Routing == nil || h.functions.versions[function] != nil {
+		return routes.Route{}, false
 	}
-	route, ok := c.config.Routing.Routes.Find(name)
+	return h.config.Routing.Routes.Find(function)
+}
+
+// resolve finds the function of the call, here or elsewhere.
+func (c *call) resolve() (*Function, error) {
+	route, ok := c.route(c.request.Call.Function)
 	if !ok {
 		return c.functions.resolve(&c.request.Call)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"strings"
 
 	"forrst.dev/lock-operator/facade/forrst"
@@ -18,8 +20,8 @@ var healthCall = forrst.Request{
 }
 
 // Components implements [ComponentSource]. They are the services that functions are routed
-// to, named as "payments_api" after the first part of their hosts or, where that is the
-// same, after the whole.
+// to, named as "payments_api" after the first part of their hosts, or after their
+// addresses. Where that is the same, they are named after the whole host with its port.
 func (r *Routing) Components() []Component {
 	var components []Component
 	urls, names := map[string]bool{}, map[string]bool{}
@@ -27,9 +29,7 @@ func (r *Routing) Components() []Component {
 		if urls[route.URL] {
 			continue
 		}
-		first, _, _ := strings.Cut(route.Host, ".")
-		first, _, _ = strings.Cut(first, ":")
-		name := first + "_api"
+		name := shortHost(route.Host) + "_api"
 		if names[name] {
 			name = route.Host + "_api"
 		}
@@ -40,6 +40,17 @@ func (r *Routing) Components() []Component {
 		components = append(components, Component{Name: name, Check: func(ctx context.Context) error { return r.check(ctx, route) }})
 	}
 	return components
+}
+
+// shortHost returns the first part of a host name, or an address without its port.
+func shortHost(host string) string {
+	// The host of a URL has brackets around an IPv6 address, port or not.
+	name := (&url.URL{Host: host}).Hostname()
+	if _, err := netip.ParseAddr(name); err == nil {
+		return name
+	}
+	first, _, _ := strings.Cut(name, ".")
+	return first
 }
 
 // check asks a service for a sign of life. Whether it has a ping does not matter.

@@ -38,6 +38,14 @@ func TestServicesAreComponents(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	got = nil
+	for _, component := range routing(t, "http://10.0.0.1:8080", "http://10.0.0.2", "http://10.0.0.1:8081", "http://[::1]:8080", "http://[fd00::1]").Components() {
+		got = append(got, component.Name)
+	}
+	want = []string{"10.0.0.1_api", "10.0.0.2_api", "10.0.0.1:8081_api", "::1_api", "fd00::1_api"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
 }
 
 func TestHealthOfServices(t *testing.T) {

@@ -102,17 +102,21 @@ func (f *File) poll() {
 	}
 	f.applied = found
 	if err != nil {
-		f.logger.Error(err, "Routes could not be read, the last ones stay in force")
+		f.refuse("Routes could not be read, the last ones stay in force", err)
 		return
 	}
 	table, err := Parse(data)
 	if err != nil {
-		f.logger.Error(err, "Routes are wrong, the last ones stay in force")
+		f.refuse("Routes are wrong, the last ones stay in force", err)
 		return
 	}
 	f.table.Store(table)
 	f.logger.Info("Routes have changed", "routes", len(table.routes))
 }
+
+// refuse tells who edits the file what is wrong. It is no error of the program, whose stack
+// would only hide that.
+func (f *File) refuse(message string, err error) { f.logger.Info(message, "reason", err.Error()) }
 
 func (f *File) read() ([]byte, error) {
 	file, err := os.Open(f.path)

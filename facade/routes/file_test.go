@@ -79,6 +79,10 @@ func (f *followed) want(url string, lines ...string) {
 		if !strings.Contains(logged[i], line) {
 			f.t.Errorf("logged %q, want %q", logged[i], line)
 		}
+		// An error would come with a stack.
+		if line != "" && !strings.HasPrefix(logged[i], `"level"=0`) {
+			f.t.Errorf("logged %q as an error", logged[i])
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package routes_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,13 +29,15 @@ routes:
 	}
 	for function, want := range map[string]string{
 		"payments.refund":           "http://payments.payments.svc:8080/forrst",
-		"payments.":                 "http://payments.payments.svc:8080/forrst",
+		"payments.":                 "http://rest/",
+		"urn:acme:":                 "http://charge",
 		"payments":                  "http://rest/",
 		"Payments.refund":           "http://rest/",
 		"billing.generateReport":    "http://payments.payments.svc:8080/forrst",
 		"billing.generateReports":   "http://rest/",
 		"payments.card.check":       "https://cards/forrst",
 		"payments.card.chargeTwice": "https://cards/forrst",
+		"payments.car":              "http://payments.payments.svc:8080/forrst",
 		"payments.card.charge":      "http://charge",
 		"urn:acme:forrst:fn:x":      "http://payments.payments.svc:8080/forrst",
 		"urn:other:forrst:fn:x":     "http://charge",
@@ -55,6 +58,9 @@ routes:
 	}
 	if len(got) != 4 || got[0] != 30*time.Second || got[1] != 90*time.Second || got[2] != 250*time.Millisecond {
 		t.Errorf("timeouts %v", got)
+	}
+	if functions := table.Routes()[1].Functions; !slices.Equal(functions, []string{"payments.card.*", "payments.card.charge*"}) {
+		t.Errorf("functions %q", functions)
 	}
 	if host := table.Routes()[0].Host; host != "payments.payments.svc:8080" {
 		t.Errorf("host %q", host)

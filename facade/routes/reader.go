@@ -81,6 +81,7 @@ func (r *reader) readPattern(node *yaml.Node, route *Route) {
 		r.fail(node, "function %q has a route already, in line %d", pattern, r.lines[pattern])
 		return
 	}
+	route.Functions = append(route.Functions, pattern)
 	r.lines[pattern] = node.Line
 }
 

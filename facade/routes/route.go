@@ -18,6 +18,9 @@ type Route struct {
 	// Host is the host of URL, with the port if it names one. Callers are told it when
 	// the service fails.
 	Host string
+	// Functions are the names of functions, and prefixes of names that end in an asterisk.
+	// They must not be changed.
+	Functions []string
 	// Timeout is how long one call may take, from [MinTimeout] to [MaxTimeout].
 	Timeout time.Duration
 }

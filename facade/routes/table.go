@@ -34,7 +34,7 @@ func (t *Table) Find(function string) (Route, bool) {
 		return *route, true
 	}
 	for _, length := range t.lengths {
-		if length > len(function) {
+		if length > len(function) || length == len(function) && endsInSeparator(function) {
 			continue
 		}
 		if route, ok := t.prefixes[function[:length]]; ok {
@@ -42,6 +42,12 @@ func (t *Table) Find(function string) (Route, bool) {
 		}
 	}
 	return Route{}, false
+}
+
+// endsInSeparator reports whether a name has an empty last part. A prefix that ends in a
+// separator stands for the functions below it, of which this is none.
+func endsInSeparator(name string) bool {
+	return strings.HasSuffix(name, ".") || strings.HasSuffix(name, ":")
 }
 
 // Routes returns all routes, in the order of the file.
