@@ -17,7 +17,9 @@ import (
 type call struct {
 	*Handler
 
-	request  forrst.Request
+	request forrst.Request
+	// body is where the memory of the request is accounted for.
+	body     *countedBody
 	function *Function
 	response *forrst.Response
 	// holder is who calls.
@@ -47,11 +49,11 @@ type call struct {
 	namespaces []string
 }
 
-// answer runs the call in body. It always returns a response: a panic of the
+// answer runs the call in text, which body has read. It always returns a response: a panic of the
 // façade or of a function is an internal error.
-func (h *Handler) answer(r *http.Request, body []byte, start time.Time) *call {
-	c := &call{Handler: h, response: forrst.NewResponse(""), start: start}
-	c.serve(r, body)
+func (h *Handler) answer(r *http.Request, text []byte, body *countedBody, start time.Time) *call {
+	c := &call{Handler: h, body: body, response: forrst.NewResponse(""), start: start}
+	c.serve(r, text)
 	for _, decorate := range c.decorate {
 		decorate()
 	}
@@ -157,6 +159,7 @@ func (c *call) forgetBody() {
 	for i := range c.request.Extensions {
 		c.request.Extensions[i].Options = nil
 	}
+	c.body.forget()
 }
 
 func (c *call) prepareFunction() (Invocation, forrst.Errors) {

@@ -16,6 +16,7 @@ const (
 	DefaultMaxWaitingPerCaller = 12_000
 	DefaultMaxRunning          = 10_000
 	DefaultMaxRunningPerCaller = 5_000
+	DefaultMaxBodyBytes        = 128 << 20
 )
 
 // CallLimits bounds how many calls are served at a time. A call is either waiting for a
@@ -31,10 +32,13 @@ type CallLimits struct {
 	Running int
 	// RunningPerCaller of one caller; one more is told RATE_LIMITED.
 	RunningPerCaller int
+	// BodyBytes are kept of the requests of all callers together: of those that are being
+	// read, and of routed calls until they end; one more is told UNAVAILABLE.
+	BodyBytes int
 }
 
 func (l *CallLimits) validate() error {
-	if l.Waiting < 0 || l.WaitingPerCaller < 0 || l.Running < 0 || l.RunningPerCaller < 0 {
+	if l.Waiting < 0 || l.WaitingPerCaller < 0 || l.Running < 0 || l.RunningPerCaller < 0 || l.BodyBytes < 0 {
 		return errors.New("facade: limits of calls must not be negative")
 	}
 	return nil
@@ -50,6 +54,7 @@ func (l *CallLimits) setDefaults() {
 	setDefault(&l.WaitingPerCaller, DefaultMaxWaitingPerCaller)
 	setDefault(&l.Running, DefaultMaxRunning)
 	setDefault(&l.RunningPerCaller, DefaultMaxRunningPerCaller)
+	setDefault(&l.BodyBytes, DefaultMaxBodyBytes)
 }
 
 // retryAfter is when a caller should try again that was refused for the moment.

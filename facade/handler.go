@@ -19,6 +19,7 @@ type Handler struct {
 	// background keeps locks for functions that run elsewhere.
 	background *background
 	limiter    *callLimiter
+	bodies     *bodyBudget
 	metrics    *metrics
 	mux        *http.ServeMux
 }
@@ -32,6 +33,7 @@ func New(config Config) (*Handler, error) {
 	h := &Handler{config: config, background: newBackground(config.Logger), mux: http.NewServeMux()}
 	h.cancellations = newCancellations(config.Clock)
 	h.limiter = newCallLimiter(config.CallLimits)
+	h.bodies = newBodyBudget(config.CallLimits.BodyBytes)
 	functions := slices.Concat(inClass(lockClass, h.lockFunctions()),
 		inClass(vendorClass, h.vendorFunctions()), inClass(systemClass, h.systemFunctions()))
 	for i := range functions {

@@ -46,7 +46,9 @@ type refusal struct {
 // serveForrst answers one HTTP request with one envelope, whatever is wrong with it.
 func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	start := h.config.Clock.Now()
-	body, refused := receive(r)
+	body := &countedBody{LimitedReader: io.LimitedReader{R: r.Body, N: MaxRequestBytes + 1}, budget: h.bodies}
+	defer body.forget()
+	text, refused := receive(r, body)
 	if refused != nil {
 		h.sendRefusal(w, refused, start)
 		return
@@ -57,7 +59,7 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 		// there is anything to write.
 		_ = controller.SetWriteDeadline(time.Time{})
 	}
-	answered := h.answer(r, body, start)
+	answered := h.answer(r, text, body, start)
 	// The server's timeout for writing began with the request, which may have waited since.
 	// A writer that knows no deadlines has none.
 	_ = controller.SetWriteDeadline(deadlines.Now().Add(answerTimeout))
@@ -79,7 +81,12 @@ func (h *Handler) sendRefusal(w http.ResponseWriter, refused *refusal, start tim
 		w.Header().Set("Connection", "close")
 	}
 	response := forrst.NewResponse("")
-	response.Errors = forrst.Errors{{Code: forrst.InvalidRequest, Message: refused.message}}
+	problem := forrst.Error{Code: forrst.InvalidRequest, Message: refused.message}
+	if refused.status == forrst.Unavailable.Status() {
+		problem.Code = forrst.Unavailable
+		problem = problem.With(map[string]any{"retry_after": retryAfter})
+	}
+	response.Errors = forrst.Errors{problem}
 	h.metrics.observe(nil, response, h.took(start))
 	h.send(w, response, refused.status, start, false)
 }
@@ -95,7 +102,7 @@ func (h *Handler) serveCrossOrigin(w http.ResponseWriter, _ *http.Request) {
 }
 
 // receive checks method, media type and size in this order and reads the body.
-func receive(r *http.Request) ([]byte, *refusal) {
+func receive(r *http.Request, counted *countedBody) ([]byte, *refusal) {
 	switch {
 	case r.Method != http.MethodPost:
 		return nil, &refusal{http.StatusMethodNotAllowed, "The method must be POST"}
@@ -108,19 +115,29 @@ func receive(r *http.Request) ([]byte, *refusal) {
 	if size := r.ContentLength; 0 < size && size <= MaxRequestBytes {
 		body.Grow(int(min(size, maxExpectedBytes)) + bytes.MinRead)
 	}
-	_, err := body.ReadFrom(io.LimitReader(r.Body, MaxRequestBytes+1))
+	_, err := body.ReadFrom(counted)
 	switch {
+	case errors.Is(err, errBodies):
+		counted.forget()
+		forgetRest(r)
+		return nil, &refusal{http.StatusServiceUnavailable, "The lock service has too much to read at the moment"}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, &refusal{http.StatusRequestTimeout, "The body did not arrive in time"}
 	case err != nil:
 		return nil, &refusal{http.StatusBadRequest, "The body could not be read to its end"}
 	}
 	if body.Len() > MaxRequestBytes {
-		// An error here only means that the client stopped sending.
-		_, _ = io.CopyN(io.Discard, r.Body, maxDrainedBytes)
+		counted.forget()
+		forgetRest(r)
 		return nil, &refusal{http.StatusRequestEntityTooLarge, "The body must be at most " + strconv.Itoa(MaxRequestBytes) + " bytes"}
 	}
 	return body.Bytes(), nil
+}
+
+// forgetRest reads what the client still sends of a body that is refused.
+func forgetRest(r *http.Request) {
+	// An error here only means that the client stopped sending.
+	_, _ = io.CopyN(io.Discard, r.Body, maxDrainedBytes)
 }
 
 // isJSON accepts any parameters, also malformed ones, and no header at all (section

@@ -1,6 +1,7 @@
 package facade
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/net/netutil"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 )
@@ -18,6 +20,9 @@ import (
 const (
 	// DefaultDrainTimeout is how long running calls may go on when the server stops.
 	DefaultDrainTimeout = 20 * time.Second
+	// DefaultMaxConnections has room for as many calls as may wait for locks by default,
+	// each on a connection of its own, and for those that run.
+	DefaultMaxConnections = DefaultMaxWaiting + DefaultMaxRunning
 	// cleanupTimeout is how long calls that were cut short may take to release.
 	cleanupTimeout = 5 * time.Second
 )
@@ -33,6 +38,9 @@ type Server struct {
 	// Certificates has the certificate for TLS, which the server watches while it runs.
 	// Nil means to serve without TLS; otherwise nothing is served without.
 	Certificates *certwatcher.CertWatcher
+	// MaxConnections is how many connections are open at a time. One more waits until
+	// another ends. Zero means [DefaultMaxConnections].
+	MaxConnections int
 	// ShutdownDelay is how long everything goes on as before, except that the server is
 	// not ready, after ctx of Start has ended: it takes a while until nobody connects any
 	// more. Zero means not at all.
@@ -96,10 +104,11 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) serve(server *http.Server) error {
+	listener := netutil.LimitListener(s.Listener, cmp.Or(s.MaxConnections, DefaultMaxConnections))
 	if s.Certificates != nil {
-		return server.ServeTLS(s.Listener, "", "")
+		return server.ServeTLS(listener, "", "")
 	}
-	return server.Serve(s.Listener)
+	return server.Serve(listener)
 }
 
 func (s *Server) tlsConfig() *tls.Config {
