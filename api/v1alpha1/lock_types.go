@@ -24,6 +24,10 @@ const (
 // higher one.
 const MaxTTL = 24 * time.Hour
 
+// MaxReleaseDelay is the longest releaseDelay that a Lock may ask for, as the rule of
+// spec.releaseDelay states it.
+const MaxReleaseDelay = 24 * time.Hour
+
 // Lock is a distributed lock in a namespace. It is held for as long as it exists
 // and has not expired. Its name follows from its key: creating it is acquiring
 // the lock, and only one create can succeed. Deleting it is releasing it.
@@ -58,11 +62,13 @@ type Lock struct {
 }
 
 // LockSpec is the whole state of a Lock. A manifest sets key, scope, function,
-// owner, ttl or expireTime, and reason; the service stamps the rest.
+// owner, ttl or expireTime, holderRef, releaseDelay and reason; the service stamps the
+// rest.
 //
 // +kubebuilder:validation:XValidation:rule="(self.scope == 'Function') == (has(self.function) && self.function.size() > 0)",message="function must be set when scope is Function and must be empty when scope is Global"
 // +kubebuilder:validation:XValidation:rule="has(self.owner) && has(self.holder) && has(self.acquireTime) && has(self.renewTime) && has(self.expireTime)",message="owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed"
 // +kubebuilder:validation:XValidation:rule="!has(self.renewTime) || !has(self.expireTime) || self.expireTime > self.renewTime",message="expireTime must be later than renewTime"
+// +kubebuilder:validation:XValidation:rule="!has(self.releaseDelay) || has(self.holderRef)",message="releaseDelay needs a holderRef: it counts from the end of that object"
 // +kubebuilder:validation:XValidation:rule="!has(self.owner) || !has(oldSelf.owner) || self.owner == oldSelf.owner || self.acquireTime != oldSelf.acquireTime",message="owner changes only with a new grant; release the lock or wait until it expires"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.acquireTime) || self.acquireTime != oldSelf.acquireTime || !has(oldSelf.fencingToken) || has(self.fencingToken) && self.fencingToken == oldSelf.fencingToken",message="fencingToken never changes while a grant lasts; leave it as it is"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.acquireTime) || self.acquireTime == oldSelf.acquireTime || !has(self.fencingToken)",message="a new grant must not carry a fencingToken: its token is the resourceVersion of the write"
@@ -130,10 +136,29 @@ type LockSpec struct {
 	Holder string `json:"holder,omitempty"`
 
 	// holderRef names the object on whose behalf the lock is held, for example the
-	// Pod that does the work. It lies in the namespace of the lock and tells people
-	// and programs where to look. Unset means that no object is named.
+	// Pod that does the work. It lies in the namespace of the lock, and exists when it
+	// is named. The lock is released when the object is deleted, a Pod also when it has
+	// succeeded or failed, and a Job when it is complete, has failed or is deleted and
+	// its pods have ended. Unset means that only the ttl ends the lock of a holder that is
+	// gone. The holder may change it.
 	// +optional
 	HolderRef *HolderReference `json:"holderRef,omitempty"`
+
+	// releaseDelay is how long the lock stays after the object of holderRef has ended,
+	// for holders whose effects outlive them, as a duration with units, for example "30s".
+	// At least "0s" and at most "24h"; the ttl ends the lock before that. Unset or zero
+	// means that it is released at once. It may only be set together with holderRef. The
+	// holder may change it.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) <= duration('24h')",message="releaseDelay must be a duration with units of at most 24h, such as 0s, 30s or 5m"
+	ReleaseDelay *metav1.Duration `json:"releaseDelay,omitempty"`
+
+	// holderEndTime is when the object of holderRef was found to have ended, if the lock
+	// stays for its releaseDelay since then. Stamped; may not be set or changed.
+	// +optional
+	HolderEndTime *Timestamp `json:"holderEndTime,omitempty"`
 
 	// reason tells people why the lock is held, for example "monthly close". At
 	// most 1024 characters. Unset means that none was given.

@@ -98,6 +98,15 @@ func (in *LockSpec) DeepCopyInto(out *LockSpec) {
 		*out = new(HolderReference)
 		**out = **in
 	}
+	if in.ReleaseDelay != nil {
+		in, out := &in.ReleaseDelay, &out.ReleaseDelay
+		*out = new(v1.Duration)
+		**out = **in
+	}
+	if in.HolderEndTime != nil {
+		in, out := &in.HolderEndTime, &out.HolderEndTime
+		*out = (*in).DeepCopy()
+	}
 	if in.AcquireTime != nil {
 		in, out := &in.AcquireTime, &out.AcquireTime
 		*out = (*in).DeepCopy()

@@ -25,6 +25,12 @@ type Acquisition struct {
 	Holder string
 	// Reason tells people why the lock is held. Optional.
 	Reason string
+	// HolderRef names the object in the namespace of the lock that the lock is held for and
+	// ends with. That it exists is not checked here. Optional.
+	HolderRef *v1alpha1.HolderReference
+	// ReleaseDelay is how long the lock stays after that object has ended. At most
+	// [v1alpha1.MaxReleaseDelay]; zero means not at all.
+	ReleaseDelay time.Duration
 }
 
 // FullKey returns what the acquisition contends for.
@@ -60,10 +66,18 @@ func (a *Acquisition) validate(limits Limits) field.ErrorList {
 	if a.Holder == "" {
 		problems = append(problems, field.Required(spec.Child("holder"), "a lock is held by somebody"))
 	}
+	problems = append(problems, validateHolder(&v1alpha1.LockSpec{HolderRef: a.HolderRef, ReleaseDelay: a.releaseDelay()})...)
 	if utf8.RuneCountInString(a.Reason) > maxReasonLength {
 		problems = append(problems, field.TooLong(spec.Child("reason"), field.OmitValueType{}, maxReasonLength))
 	}
 	return problems
+}
+
+func (a *Acquisition) releaseDelay() *metav1.Duration {
+	if a.ReleaseDelay == 0 {
+		return nil
+	}
+	return &metav1.Duration{Duration: a.ReleaseDelay}
 }
 
 func (a *Acquisition) spec(limits Limits) v1alpha1.LockSpec {
@@ -73,6 +87,9 @@ func (a *Acquisition) spec(limits Limits) v1alpha1.LockSpec {
 		Owner:  a.Owner,
 		TTL:    &metav1.Duration{Duration: a.TTL},
 		Reason: a.Reason,
+
+		HolderRef:    a.HolderRef.DeepCopy(),
+		ReleaseDelay: a.releaseDelay(),
 	}
 	if spec.Scope == "" {
 		spec.Scope = v1alpha1.ScopeGlobal

@@ -38,6 +38,7 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
+	ownByHolder(next, nil)
 	return next, nil
 }
 
@@ -104,8 +105,14 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	if !isHolder && !slices.Contains(garbageCollectors, change.User) {
 		problems = append(problems, foreignOwners(next, old)...)
 	}
+	if isHolder {
+		problems = append(problems, validateHolder(&next.Spec)...)
+	}
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
+	}
+	if isHolder {
+		holderChanged(next, old)
 	}
 	return next, recordToken(next, old)
 }
@@ -140,6 +147,7 @@ func admitSuccession(next, old *v1alpha1.Lock, user string, limits Limits, now t
 	}
 	problems := admitGrant(&next.Spec, user, limits, now)
 	distinguishGrant(&next.Spec, &old.Spec)
+	ownByHolder(next, old.Spec.HolderRef)
 	return problems
 }
 
@@ -171,6 +179,7 @@ func admitGrant(spec *v1alpha1.LockSpec, user string, limits Limits, now time.Ti
 	default:
 		spec.TTL = &metav1.Duration{Duration: limits.DefaultTTL}
 	}
+	problems = append(problems, validateHolder(spec)...)
 	stampGrant(spec, user, now)
 	return problems
 }

@@ -144,6 +144,7 @@ func appliedFields(lock *v1alpha1.Lock, fields string) {
 func TestAdmitUpdate(t *testing.T) {
 	minute := metav1.Duration{Duration: time.Minute}
 	recorded := int64(41)
+	another := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "settings", UID: "config-1"}
 	cases := map[string]struct {
 		user    string
 		now     float64
@@ -273,8 +274,10 @@ func TestAdmitUpdate(t *testing.T) {
 		"an object read long ago": {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.ResourceVersion, l.Spec.RenewTime = "40", at(5) }, wantErr: ErrStale},
 		"the holder may name an owner of the object": {
 			user: "alice", now: 10,
-			change: func(l *v1alpha1.Lock) { l.OwnerReferences[0].Name = "worker-1" },
-			want:   func(l *v1alpha1.Lock) { l.OwnerReferences[0].Name, l.Spec.FencingToken = "worker-1", &recorded },
+			change: func(l *v1alpha1.Lock) { l.OwnerReferences = append(l.OwnerReferences, another) },
+			want: func(l *v1alpha1.Lock) {
+				l.OwnerReferences, l.Spec.FencingToken = append(l.OwnerReferences, another), &recorded
+			},
 		},
 		"others may not":                        {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.OwnerReferences[0].Name = "worker-1" }, wantErr: ErrInvalid},
 		"nobody adds a finalizer":               {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, wantErr: ErrInvalid},

@@ -42,8 +42,10 @@ func dropInheritance(next, old *v1alpha1.Lock) {
 	if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
 		next.OwnerReferences = nil
 	}
-	if equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
-		next.Spec.HolderRef = nil
+	// A client that numbers its acquisitions writes the whole spec: what is the same in it
+	// is meant, as between two callers in one Pod.
+	if isWhole := isNewAcquisition(next, old); !isWhole && equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
+		next.Spec.HolderRef, next.Spec.ReleaseDelay = nil, nil
 	}
 	if next.Spec.Reason == old.Spec.Reason {
 		next.Spec.Reason = ""

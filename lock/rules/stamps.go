@@ -16,6 +16,7 @@ func stampGrant(spec *v1alpha1.LockSpec, holder string, now time.Time) {
 	spec.AcquireTime = &at
 	spec.RenewTime = at.DeepCopy()
 	spec.FencingToken = nil
+	spec.HolderEndTime = nil
 	if spec.TTL != nil {
 		spec.ExpireTime = after(at, spec.TTL.Duration)
 	}
@@ -83,6 +84,9 @@ func keepStamps(next, old *v1alpha1.LockSpec) {
 		ttl := *old.TTL
 		next.TTL = &ttl
 	}
+	if next.HolderEndTime == nil {
+		next.HolderEndTime = old.HolderEndTime.DeepCopy()
+	}
 	if next.FencingToken == nil && old.FencingToken != nil {
 		token := *old.FencingToken
 		next.FencingToken = &token
@@ -103,6 +107,9 @@ func foreignStamps(next, old *v1alpha1.LockSpec) field.ErrorList {
 	}
 	if !next.RenewTime.Equal(old.RenewTime) {
 		refuse("renewTime")
+	}
+	if !next.HolderEndTime.Equal(old.HolderEndTime) {
+		refuse("holderEndTime")
 	}
 	if !equality.DeepEqual(next.FencingToken, old.FencingToken) {
 		refuse("fencingToken")

@@ -17,10 +17,12 @@ func Grant(namespace string, request Acquisition, limits Limits, now time.Time) 
 	}
 	spec := request.spec(limits)
 	stampGrant(&spec, request.Holder, now)
-	return &v1alpha1.Lock{
+	granted := &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: spec.FullKey().ObjectName()},
 		Spec:       spec,
-	}, nil
+	}
+	ownByHolder(granted, nil)
+	return granted, nil
 }
 
 // TakeOver returns the object whose conditional update replaces an expired

@@ -1,0 +1,137 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// HolderRefPath is where a Lock names the object that it is held for.
+var HolderRefPath = field.NewPath("spec", "holderRef")
+
+// IsPod reports whether the reference names a Pod.
+func IsPod(ref *v1alpha1.HolderReference) bool {
+	return groupKind(ref) == schema.GroupKind{Kind: "Pod"}
+}
+
+// IsJob reports whether the reference names a Job.
+func IsJob(ref *v1alpha1.HolderReference) bool {
+	return groupKind(ref) == schema.GroupKind{Group: "batch", Kind: "Job"}
+}
+
+func groupKind(ref *v1alpha1.HolderReference) schema.GroupKind {
+	if ref == nil {
+		return schema.GroupKind{}
+	}
+	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
+}
+
+// NamesHolder reports whether next names the object that it is held for anew, so that it
+// has to be looked whether there is such an object.
+func NamesHolder(next, old *v1alpha1.Lock) bool {
+	return next.Spec.HolderRef != nil && !equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef)
+}
+
+// validateHolder reports what is wrong with the object that a lock is held for, as far
+// as that can be told without looking for it.
+func validateHolder(spec *v1alpha1.LockSpec) field.ErrorList {
+	var problems field.ErrorList
+	if ref := spec.HolderRef; ref != nil {
+		problems = validateReference(ref)
+	}
+	delayPath := field.NewPath("spec", "releaseDelay")
+	switch delay := spec.ReleaseDelay; {
+	case delay == nil:
+	case spec.HolderRef == nil:
+		problems = append(problems, field.Forbidden(delayPath, "needs a holderRef: it counts from the end of that object"))
+	case delay.Duration < 0 || delay.Duration > v1alpha1.MaxReleaseDelay:
+		problems = append(problems, field.Invalid(delayPath, delay.Duration.String(),
+			fmt.Sprintf("must be at least 0s and at most %s", v1alpha1.MaxReleaseDelay)))
+	}
+	return problems
+}
+
+func validateReference(ref *v1alpha1.HolderReference) field.ErrorList {
+	var problems field.ErrorList
+	bounded := func(name, value string, limit int) {
+		switch path := HolderRefPath.Child(name); {
+		case value == "":
+			problems = append(problems, field.Required(path, "the fields of a reference belong together"))
+		case len(value) > limit:
+			problems = append(problems, field.TooLong(path, field.OmitValueType{}, limit))
+		}
+	}
+	bounded("apiVersion", ref.APIVersion, 317)
+	bounded("kind", ref.Kind, 63)
+	bounded("name", ref.Name, 253)
+	bounded("uid", string(ref.UID), 128)
+	if _, err := schema.ParseGroupVersion(ref.APIVersion); err != nil {
+		problems = append(problems, field.Invalid(HolderRefPath.Child("apiVersion"), ref.APIVersion, "must be version or group/version, such as v1 or batch/v1"))
+	}
+	return problems
+}
+
+// ownByHolder makes the object of holderRef an owner of the lock where the garbage
+// collector is to delete the lock with it, and takes off the reference to a former
+// holder. It is not to where the lock has to outlive the object: for a releaseDelay, and
+// for the pods of a Job, which end after it.
+func ownByHolder(next *v1alpha1.Lock, former *v1alpha1.HolderReference) {
+	ref := next.Spec.HolderRef
+	isOwner := ref != nil && releaseDelay(next) == 0 && !IsJob(ref)
+	isWanted := func(owner metav1.OwnerReference) bool { return isOwner && refersTo(owner, ref) }
+	isStale := func(owner metav1.OwnerReference) bool {
+		isHolders := ref != nil && owner.UID == ref.UID || former != nil && owner.UID == former.UID
+		return isHolders && !isWanted(owner)
+	}
+	next.OwnerReferences = slices.DeleteFunc(slices.Clone(next.OwnerReferences), isStale)
+	if isOwner && !slices.ContainsFunc(next.OwnerReferences, isWanted) {
+		next.OwnerReferences = append(next.OwnerReferences,
+			metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: ref.UID})
+	}
+}
+
+func refersTo(owner metav1.OwnerReference, ref *v1alpha1.HolderReference) bool {
+	return owner.APIVersion == ref.APIVersion && owner.Kind == ref.Kind && owner.Name == ref.Name && owner.UID == ref.UID
+}
+
+// holderChanged takes in what the holder says about the object that the lock is held for.
+func holderChanged(next, old *v1alpha1.Lock) {
+	if !equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
+		next.Spec.HolderEndTime = nil
+	}
+	ownByHolder(next, old.Spec.HolderRef)
+}
+
+func releaseDelay(lock *v1alpha1.Lock) time.Duration {
+	if lock.Spec.ReleaseDelay == nil {
+		return 0
+	}
+	return max(0, lock.Spec.ReleaseDelay.Duration)
+}
+
+// UntilHolderReleased returns how long after now a lock whose holderRef has ended
+// is to stay; zero or less if it is to be released. The first that finds the end records it,
+// see [RecordHolderEnd], if the lock stays.
+func UntilHolderReleased(lock *v1alpha1.Lock, now time.Time) time.Duration {
+	delay := releaseDelay(lock)
+	if lock.Spec.HolderEndTime == nil || delay == 0 {
+		return delay
+	}
+	// A clock that was ahead prolongs nothing.
+	return min(delay, lock.Spec.HolderEndTime.Add(delay).Sub(now))
+}
+
+// RecordHolderEnd returns the object whose conditional update records that the object of
+// holderRef was found to have ended.
+func RecordHolderEnd(current *v1alpha1.Lock, now time.Time) (*v1alpha1.Lock, error) {
+	next := current.DeepCopy()
+	at := v1alpha1.NewTimestamp(now)
+	next.Spec.HolderEndTime = &at
+	return next, recordToken(next, current)
+}
