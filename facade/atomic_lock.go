@@ -61,6 +61,12 @@ func (c *call) isDryRun() bool {
 // started leaves no lock, whatever the caller wants (section 12.7).
 func (c *call) invokeLocked(ctx context.Context, position int, options lockOptions, invoke Invocation) (any, error) {
 	request := c.acquisition(options)
+	if !options.autoRelease {
+		// One that ends with the function stays for it, even if the caller is gone.
+		if err := c.bind(ctx, &request); err != nil {
+			return nil, err
+		}
+	}
 	granted, err := c.acquire(ctx, request)
 	if err != nil {
 		if !errors.Is(err, lock.ErrExpired) && !errors.Is(err, lock.ErrInvalid) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/wire"
 )
@@ -24,6 +25,9 @@ type call struct {
 	response *forrst.Response
 	// holder is who calls.
 	holder string
+	// pod is the Pod that calls, which lies in podNamespace. Nil if that is not known.
+	pod          *v1alpha1.HolderReference
+	podNamespace string
 	// admission is the call's place among those that are served.
 	admission admission
 	// start is when the request arrived.
@@ -78,6 +82,7 @@ func (c *call) serve(r *http.Request, body []byte) {
 		return
 	}
 	c.holder = c.config.Holder(r)
+	c.podNamespace, c.pod = c.config.Pod(r)
 	c.namespaces = r.Header.Values(wire.NamespaceHeader)
 	ctx := c.beginTrace(r.Context(), r.Header)
 	c.beginRetry()

@@ -62,6 +62,12 @@ type Config struct {
 	// Holder returns the authenticated identity of the caller. Nil means [Anonymous]
 	// for everyone.
 	Holder func(*http.Request) string
+	// Pod returns the Pod whose token the caller shows, verified to exist, and the
+	// namespace that it lies in; see [holders.PodOf]. Locks that outlive their call end with
+	// it. Nil, or a nil ref, means that it is not known.
+	Pod func(*http.Request) (namespace string, ref *v1alpha1.HolderReference)
+	// Holders looks for the objects that callers name. Nil means that they may name none.
+	Holders HolderChecker
 	// Ready says why locks cannot be served at the moment, for /readyz. Nil means
 	// that they always can.
 	Ready func(context.Context) error
@@ -105,6 +111,9 @@ func (c *Config) validate() error {
 func (c *Config) setDefaults() {
 	if c.Holder == nil {
 		c.Holder = func(*http.Request) string { return Anonymous }
+	}
+	if c.Pod == nil {
+		c.Pod = func(*http.Request) (string, *v1alpha1.HolderReference) { return "", nil }
 	}
 	if c.Ready == nil {
 		c.Ready = func(context.Context) error { return nil }

@@ -128,6 +128,8 @@ func describeAcquire() Description {
 			optional("block", durationSchema(true).describedAs("How long to wait for the lock")),
 			optional("owner", ownerSchema()),
 			optional("reason", reasonSchema("Why the lock is held, for people")),
+			optional("holder_ref", holderRefSchema().describedAs("The object that the lock is held for and ends with; the caller's Pod, if its token tells")),
+			optional("release_delay", durationSchema(true).describedAs("How long the lock stays after that object has ended")),
 		},
 		ResultSummary: "The lock",
 		Returns:       lockSchema(map[string]Schema{"acquired": {Type: "boolean"}}, "acquired", "owner"),
@@ -193,6 +195,7 @@ func lockSchema(more map[string]Schema, always ...string) Schema {
 		"holder": {Type: "string"}, "reason": {Type: "string"}, "ttl": durationSchema(false),
 		"acquired_at": timestampSchema(), "renewed_at": timestampSchema(), "expires_at": timestampSchema(),
 		"fencing_token": {Type: "integer", Minimum: new(1)},
+		"holder_ref":    holderRefSchema(), "release_delay": durationSchema(true),
 	}
 	maps.Copy(lock, more)
 	return object(lock, append(always, "key", "full_key", "scope", "holder", "acquired_at", "renewed_at", "expires_at")...)

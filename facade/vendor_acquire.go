@@ -22,6 +22,9 @@ type acquireArguments struct {
 func (c *call) prepareAcquire() (Invocation, forrst.Errors) {
 	arguments, problems := c.readAcquireArguments()
 	return func(ctx context.Context) (any, error) {
+		if err := c.bind(ctx, &arguments.request); err != nil {
+			return nil, vendorAcquireProblem(err, arguments)
+		}
 		granted, err := c.acquire(ctx, arguments.request)
 		if err != nil {
 			return nil, vendorAcquireProblem(err, arguments)
@@ -45,6 +48,10 @@ func (c *call) readAcquireArguments() (acquireArguments, forrst.Errors) {
 		acquisition.TTL = ttl.Length
 	}
 	acquisition.Reason = readReason(&fields)
+	acquisition.HolderRef = readHolderRef(&fields, &problems)
+	if delay := fields.Duration("release_delay", forrst.DurationLimits{Max: v1alpha1.MaxReleaseDelay, AllowZero: true}); delay != nil {
+		acquisition.ReleaseDelay = delay.Length
+	}
 	arguments.request.Acquisition = acquisition
 	if arguments.block != nil {
 		arguments.request.Wait = arguments.block.Length

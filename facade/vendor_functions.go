@@ -45,6 +45,7 @@ func wireLock(current *v1alpha1.Lock) wire.Lock {
 		Function:   spec.Function,
 		Holder:     spec.Holder,
 		Reason:     spec.Reason,
+		HolderRef:  wire.NewHolderRef(spec.HolderRef),
 		AcquiredAt: timestamp(spec.AcquireTime),
 		RenewedAt:  timestamp(spec.RenewTime),
 		ExpiresAt:  timestamp(spec.ExpireTime),
@@ -54,6 +55,9 @@ func wireLock(current *v1alpha1.Lock) wire.Lock {
 	}
 	if spec.TTL != nil {
 		described.TTL = new(forrst.NewDuration(spec.TTL.Duration))
+	}
+	if spec.ReleaseDelay != nil {
+		described.ReleaseDelay = new(forrst.NewDuration(spec.ReleaseDelay.Duration))
 	}
 	if token, err := current.FencingToken(); err == nil {
 		described.FencingToken = &token

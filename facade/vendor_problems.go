@@ -23,6 +23,9 @@ func heldLockProblem(err error, sent string) error {
 	return &problem
 }
 
+// fieldNames spells fields of a Lock in the way of the protocol, where that differs.
+var fieldNames = strings.NewReplacer("spec.", "", "holderRef", "holder_ref", "apiVersion", "api_version", "releaseDelay", "release_delay")
+
 // invalidArguments points at the arguments that break a rule of the Lock type. They
 // have the names of the fields.
 func invalidArguments(err error) error {
@@ -33,9 +36,9 @@ func invalidArguments(err error) error {
 	}
 	var problems forrst.Errors
 	for _, problem := range invalid.Problems {
-		name := strings.TrimPrefix(problem.Field, "spec.")
+		name := fieldNames.Replace(problem.Field)
 		problems.Add(forrst.Error{Code: forrst.InvalidArguments, Message: name + ": " + problem.ErrorBody()}.
-			At(forrst.Pointer(argumentsPointer, name)))
+			At(forrst.Pointer(argumentsPointer, strings.Split(name, ".")...)))
 	}
 	return problems
 }

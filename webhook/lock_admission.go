@@ -85,6 +85,9 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if err != nil {
 		return nil, err
 	}
+	if err := a.checkHolder(ctx, request.Namespace, admitted, &v1alpha1.Lock{}); err != nil {
+		return nil, err
+	}
 	dryRun := request.DryRun != nil && *request.DryRun
 	return admitted, a.makeWay(ctx, client.ObjectKeyFromObject(admitted), dryRun)
 }
@@ -102,7 +105,11 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, submitted *v1alpha1.Loc
 		return nil, err
 	}
 	change := rules.Change{Old: &old, Updated: submitted, IsUnchanged: isUnchanged, User: request.UserInfo.Username}
-	return rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.grace())
+	admitted, err := rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.grace())
+	if err != nil {
+		return nil, err
+	}
+	return admitted, a.checkHolder(ctx, request.Namespace, admitted, &old)
 }
 
 // patch changes only what was stamped, so that the rest keeps the very text of

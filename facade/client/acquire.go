@@ -112,6 +112,9 @@ func (a *acquisition) ask(ctx context.Context, block time.Duration) (*v1alpha1.L
 		Block:    durationOf(block),
 		Owner:    a.request.Owner,
 		Reason:   a.request.Reason,
+
+		HolderRef:    wire.NewHolderRef(a.request.HolderRef),
+		ReleaseDelay: durationOf(a.request.ReleaseDelay),
 	}
 	if a.request.Scope == v1alpha1.ScopeFunction {
 		arguments.Scope = wire.FunctionScope

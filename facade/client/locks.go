@@ -33,6 +33,7 @@ func lockOf(namespace string, described *wire.Lock) (*v1alpha1.Lock, error) {
 		Holder:       described.Holder,
 		Reason:       described.Reason,
 		FencingToken: described.FencingToken,
+		HolderRef:    described.HolderRef.Reference(),
 	}
 	if described.Scope == wire.FunctionScope {
 		spec.Scope, spec.Function = v1alpha1.ScopeFunction, described.Function
@@ -40,6 +41,9 @@ func lockOf(namespace string, described *wire.Lock) (*v1alpha1.Lock, error) {
 	}
 	if described.TTL != nil {
 		spec.TTL = &metav1.Duration{Duration: described.TTL.Length}
+	}
+	if described.ReleaseDelay != nil {
+		spec.ReleaseDelay = &metav1.Duration{Duration: described.ReleaseDelay.Length}
 	}
 	for _, stamp := range []struct {
 		to   **v1alpha1.Timestamp

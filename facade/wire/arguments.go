@@ -20,6 +20,12 @@ type AcquireArguments struct {
 	Owner string `json:"owner,omitempty"`
 	// Reason tells people why the lock is held. Optional.
 	Reason string `json:"reason,omitempty"`
+	// HolderRef is the object that the lock is held for. Nil means the Pod whose token the
+	// caller shows, if it is one.
+	HolderRef *HolderRef `json:"holder_ref,omitempty"`
+	// ReleaseDelay is how long the lock stays after that object has ended. Nil means not
+	// at all.
+	ReleaseDelay *forrst.Duration `json:"release_delay,omitempty"`
 }
 
 // RenewArguments are the arguments of [Renew].

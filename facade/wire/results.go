@@ -15,6 +15,10 @@ type Lock struct {
 	// Holder is the authenticated identity of whoever acquired the lock.
 	Holder string `json:"holder"`
 	Reason string `json:"reason,omitempty"`
+	// HolderRef is the object that the lock is held for. Nil if none is named.
+	HolderRef *HolderRef `json:"holder_ref,omitempty"`
+	// ReleaseDelay is how long the lock stays after that object has ended, if at all.
+	ReleaseDelay *forrst.Duration `json:"release_delay,omitempty"`
 	// TTL is nil for a lock that a manifest holds until a fixed time.
 	TTL        *forrst.Duration `json:"ttl,omitempty"`
 	AcquiredAt string           `json:"acquired_at"`

@@ -1,0 +1,64 @@
+package lock
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// The environment variables that [PodFromEnv] reads.
+const (
+	// PodNameEnv has the downward API's metadata.name.
+	PodNameEnv = "POD_NAME"
+	// PodUIDEnv has the downward API's metadata.uid.
+	PodUIDEnv = "POD_UID"
+)
+
+// WithHolderRef names the object that the lock is held for, in the namespace of the lock:
+// it is released when that object ends; see [v1alpha1.LockSpec]. An object that does not
+// exist is refused with [ErrInvalid]. Nil, or no such option, means that the lock ends by
+// its release or ttl only, unless it is acquired through a façade with the token of a Pod,
+// which is then named.
+func WithHolderRef(ref *v1alpha1.HolderReference) Option {
+	return func(s *settings) { s.request.HolderRef = ref.DeepCopy() }
+}
+
+// WithReleaseDelay has the lock stay for some time after the object of [WithHolderRef] has
+// ended, for effects that outlive it. At most 24 hours; the ttl, which nobody renews any
+// more, ends the lock before that. Zero means not at all.
+func WithReleaseDelay(delay time.Duration) Option {
+	return func(s *settings) { s.request.ReleaseDelay = delay }
+}
+
+// PodFromEnv returns the Pod that the program runs in, for [WithHolderRef], from
+// [PodNameEnv] and [PodUIDEnv], which the downward API fills:
+//
+//	env:
+//	- {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+//	- {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
+//
+// The error matches [ErrInvalid] if one of them is not set.
+func PodFromEnv() (*v1alpha1.HolderReference, error) {
+	name, uid := os.Getenv(PodNameEnv), os.Getenv(PodUIDEnv)
+	var problems field.ErrorList
+	missing := func(child, variable, fieldPath string) {
+		problems = append(problems, field.Required(rules.HolderRefPath.Child(child),
+			fmt.Sprintf("set %s from the downward API's %s", variable, fieldPath)))
+	}
+	if name == "" {
+		missing("name", PodNameEnv, "metadata.name")
+	}
+	if uid == "" {
+		missing("uid", PodUIDEnv, "metadata.uid")
+	}
+	if len(problems) > 0 {
+		return nil, &InvalidError{Problems: problems}
+	}
+	return &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID(uid)}, nil
+}
