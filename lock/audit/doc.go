@@ -1,0 +1,9 @@
+// Package audit says what becomes of locks, in one [Record] for each fact: every grant
+// has one record that begins it and one that ends it.
+//
+// A take-over and a hand-off are two facts in one write: one grant ends, another
+// begins. So each makes two records.
+//
+// Whoever writes to the API server records what it has found to have happened. docs/audit.md
+// describes the records for those who read them.
+package audit

@@ -1,0 +1,76 @@
+package audit
+
+import (
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/internal/fingerprint"
+)
+
+// Of returns what a record of the event says about the grant that the object records.
+// The object is as it was stored, before the write that ended it: the
+// resourceVersion of a deletion is no fencing token.
+func Of(event Event, via Via, lock *v1alpha1.Lock) Record {
+	spec := &lock.Spec
+	record := Record{
+		Schema:    Schema,
+		Event:     event,
+		Via:       via,
+		Namespace: lock.Namespace,
+		Lock:      lock.Name,
+		UID:       string(lock.UID),
+		Key:       spec.Key,
+		Scope:     spec.Scope,
+		Function:  spec.Function,
+		Holder:    spec.Holder,
+		OwnerHash: fingerprint.Of(spec.Owner),
+	}
+	if token, err := lock.FencingToken(); err == nil {
+		record.FencingToken = token
+	}
+	if spec.AcquireTime != nil {
+		record.AcquireTime = *spec.AcquireTime
+	}
+	if spec.ExpireTime != nil {
+		record.ExpireTime = *spec.ExpireTime
+	}
+	return record
+}
+
+// Begun returns the record of a grant: [Granted], [TakenOver] or [HandedOn]. Its actor is
+// the holder.
+func Begun(event Event, via Via, lock *v1alpha1.Lock) Record {
+	record := Of(event, via, lock)
+	record.Time, record.Actor = record.AcquireTime, record.Holder
+	return record
+}
+
+// Prolonged returns the record of a renewal, after which the object is as given.
+func Prolonged(via Via, actor string, lock *v1alpha1.Lock) Record {
+	record := Of(Renewed, via, lock)
+	record.Actor = actor
+	if lock.Spec.RenewTime != nil {
+		record.Time = *lock.Spec.RenewTime
+	}
+	return record
+}
+
+// Ended returns the record of the end of the grant that the object records, which was
+// found at the given time.
+func Ended(event Event, reason Reason, via Via, actor string, lock *v1alpha1.Lock, at time.Time) Record {
+	record := Of(event, via, lock)
+	record.Reason, record.Actor, record.Time = reason, actor, v1alpha1.NewTimestamp(at)
+	if !record.AcquireTime.IsZero() {
+		held := heldFor(&record, at).Seconds()
+		record.HeldSeconds = &held
+	}
+	return record
+}
+
+// heldFor is not negative, though clocks may differ by less than a lock lives.
+func heldFor(record *Record, at time.Time) time.Duration {
+	if !record.ExpireTime.IsZero() && record.ExpireTime.Before(at) {
+		at = record.ExpireTime.Time
+	}
+	return max(0, at.Sub(record.AcquireTime.Time))
+}

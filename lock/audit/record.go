@@ -1,0 +1,151 @@
+package audit
+
+import "forrst.dev/lock-operator/api/v1alpha1"
+
+// Schema is the version of what a [Record] looks like. Fields and values are added within
+// a version; a field that changed its meaning would make another one.
+const Schema = "forrst.dev/audit/v1"
+
+// MaxMessageBytes bounds [Record.Message]; what is longer is cut.
+const MaxMessageBytes = 1024
+
+// Record is one fact about one lock. It holds no owner token.
+type Record struct {
+	// Schema is [Schema].
+	Schema string `json:"schema"`
+	// Time is when it happened, on the clock of the lock service: the acquireTime of a
+	// grant, the renewTime of a renewal, and else when it was found to have happened.
+	Time v1alpha1.Timestamp `json:"time"`
+	// Event says what happened.
+	Event Event `json:"event"`
+	// Reason says why a grant ended, or with which reason a request was refused.
+	Reason Reason `json:"reason,omitempty"`
+	// Via says on which way it happened.
+	Via Via `json:"via"`
+	// Actor is the authenticated identity that did it. Empty where the operator did it on
+	// its own, and where all that is known of the caller is that it had the owner token.
+	Actor string `json:"actor,omitempty"`
+	// Namespace and Lock name the object; Lock is empty for a refused manifest that has no
+	// name and no valid key.
+	Namespace string `json:"namespace"`
+	Lock      string `json:"lock,omitempty"`
+	// UID is that of the object. Empty for a refused create.
+	UID string `json:"uid,omitempty"`
+	// Key, Scope and Function say what is locked; see [v1alpha1.LockSpec].
+	Key      string         `json:"key,omitempty"`
+	Scope    v1alpha1.Scope `json:"scope,omitempty"`
+	Function string         `json:"function,omitempty"`
+	// Holder is the authenticated identity to which the lock was granted; of a refusal,
+	// that of whoever holds the lock, if anybody.
+	Holder string `json:"holder,omitempty"`
+	// OwnerHash is the first 96 bits of the SHA-256 of the owner token in hex.
+	OwnerHash string `json:"ownerHash,omitempty"`
+	// FencingToken is the number of the grant, and what identifies it. Zero if it is not
+	// known: the lock was being deleted already, or there is no grant.
+	FencingToken int64 `json:"fencingToken,omitempty"`
+	// AcquireTime and ExpireTime are as stamped.
+	AcquireTime v1alpha1.Timestamp `json:"acquireTime,omitzero"`
+	ExpireTime  v1alpha1.Timestamp `json:"expireTime,omitzero"`
+	// HeldSeconds is for how long the lock was held: until it was ended, at most until
+	// its expireTime. Nil unless the event ends a grant.
+	HeldSeconds *float64 `json:"heldSeconds,omitempty"`
+	// Operation is what was refused: create, update or delete.
+	Operation string `json:"operation,omitempty"`
+	// Message is the reason that was given for a forced release, or the sentence of a
+	// refusal; at most [MaxMessageBytes].
+	Message string `json:"message,omitempty"`
+	// Unconfirmed says that the grant has ended, but that the answer to the write that
+	// was to end it was lost: another one, with a record of its own, may have come first.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
+}
+
+// Event is what happened.
+type Event string
+
+// Events that begin a grant.
+const (
+	// Granted means that a free lock was acquired.
+	Granted Event = "Granted"
+	// TakenOver means that a lock was acquired by replacing one that had expired.
+	TakenOver Event = "TakenOver"
+	// HandedOn means that a lock was acquired by the next caller in the write that
+	// released it.
+	HandedOn Event = "HandedOn"
+)
+
+// Events that end a grant.
+const (
+	// Released means that the lock was ended by, or on behalf of, its holder, or by the
+	// cluster.
+	Released Event = "Released"
+	// Expired means that the lock was not renewed in time, and was deleted or replaced
+	// since.
+	Expired Event = "Expired"
+	// ForceReleased means that somebody else ended the lock while it was held.
+	ForceReleased Event = "ForceReleased"
+)
+
+// Other events.
+const (
+	// Renewed means that the remaining time of a lock was replaced.
+	Renewed Event = "Renewed"
+	// Refused means that admission refused to create, change or delete a lock.
+	Refused Event = "Refused"
+)
+
+// Reason says why a grant ended, or why a request was refused.
+type Reason string
+
+// Reasons of [Released].
+const (
+	// ByOwner means that the holder, or whoever has the owner token, released the lock.
+	ByOwner Reason = "ByOwner"
+	// PassedOn means that the lock went to the next caller in the same write.
+	PassedOn Reason = "PassedOn"
+	// Abandoned means that the caller had gone before the lock could be given to it.
+	Abandoned Reason = "Abandoned"
+	// HolderGone means that the object that held the lock is gone or has finished.
+	HolderGone Reason = "HolderGone"
+	// NamespaceDeleted means that the namespace controller deleted the lock.
+	NamespaceDeleted Reason = "NamespaceDeleted"
+	// OwnersGone means that the garbage collector deleted the lock with its owners.
+	OwnersGone Reason = "OwnersGone"
+)
+
+// Reasons of [Expired].
+const (
+	// Reaped means that the expired lock was deleted.
+	Reaped Reason = "Reaped"
+	// Replaced means that the expired lock was taken over.
+	Replaced Reason = "Replaced"
+)
+
+// ByForce is the reason of [ForceReleased].
+const ByForce Reason = "ByForce"
+
+// Reasons of [Refused].
+const (
+	// Held means that somebody else holds the lock.
+	Held Reason = "Held"
+	// Conflict means that the lock has changed or expired meanwhile.
+	Conflict Reason = "Conflict"
+	// Invalid means that the request breaks a rule of the Lock type.
+	Invalid Reason = "Invalid"
+	// Forbidden means that the user lacks a right.
+	Forbidden Reason = "Forbidden"
+	// Failed means that the request could not be judged.
+	Failed Reason = "Failed"
+)
+
+// Via is the way on which something happened.
+type Via string
+
+// The ways.
+const (
+	// Facade is a call to the façade.
+	Facade Via = "facade"
+	// Admission is a write by a user to the API server.
+	Admission Via = "admission"
+	// Controller is a controller of the operator.
+	Controller Via = "controller"
+)
