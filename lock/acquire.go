@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -107,6 +108,9 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			return nil, err
 		}
 		stored, err := a.write(ctx, next)
+		if err == nil {
+			a.engine.recordGrant(a.sent(next), stored)
+		}
 		switch {
 		case err == nil && a.engine.isMisstamped(stored):
 			a.current, err = nil, a.takeBack(ctx, stored)
@@ -115,13 +119,14 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		case isLostRace(err):
 			a.current, err = a.judgeAgain(ctx, next.Name)
 		case !isAnswered(err):
-			a.remember(next)
+			a.remember(a.sent(next))
 			a.current, err = a.settle(ctx, next.Name, &backoff, err)
 		}
 		if err != nil {
 			return nil, a.fail(err)
 		}
-		if a.isOurs(a.current) {
+		if sent, isOurs := a.ours(a.current); isOurs {
+			a.engine.recordGrant(sent, a.current)
 			return a.granted(a.current)
 		}
 	}
@@ -180,10 +185,15 @@ func (a *acquisition) write(ctx context.Context, next *v1alpha1.Lock) (*v1alpha1
 // ended, it is looked after: its expireTime may be far away.
 func (a *acquisition) takeBack(ctx context.Context, stored *v1alpha1.Lock) error {
 	err := deleteExactly(ctx, a.objects, stored.Name, stored.UID, stored.ResourceVersion)
+	if err == nil {
+		a.engine.recordRelease(stored, audit.Abandoned, "", false)
+	}
 	if err == nil || apierrors.IsNotFound(err) {
 		return nil
 	}
-	a.engine.orphans.add(grantOf(stored))
+	abandoned := grantOf(stored)
+	abandoned.isEnding = !isAnswered(err)
+	a.engine.orphans.add(abandoned)
 	if apierrors.IsConflict(err) {
 		return nil // The next try finds what has become of it.
 	}
@@ -194,7 +204,7 @@ func (a *acquisition) takeBack(ctx context.Context, stored *v1alpha1.Lock) error
 // happen, it waits a moment, since the API server is in trouble.
 func (a *acquisition) settle(ctx context.Context, name string, backoff *wait.Backoff, unanswered error) (*v1alpha1.Lock, error) {
 	current, err := a.engine.readBack(ctx, a.objects, name)
-	if err != nil || a.isOurs(current) {
+	if _, isOurs := a.ours(current); err != nil || isOurs {
 		return current, err
 	}
 	if !a.engine.pause(ctx, backoff) {
@@ -218,15 +228,31 @@ func expiredError(operation string) error {
 	return fmt.Errorf("%s: the answer took longer than the ttl: %w", operation, ErrExpired)
 }
 
-func (a *acquisition) remember(next *v1alpha1.Lock) {
-	unanswered := a.engine.sentGrant(next)
+func (a *acquisition) remember(unanswered grant) {
 	unanswered.isUnanswered = true
 	a.unanswered = append(a.unanswered, unanswered)
 }
 
-// isOurs reports whether current is the result of a write that went unanswered.
-func (a *acquisition) isOurs(current *v1alpha1.Lock) bool {
-	return current != nil && slices.ContainsFunc(a.unanswered, func(sent grant) bool { return sent.matches(current) })
+// sent returns the grant that next makes, which was decided on what is current.
+func (a *acquisition) sent(next *v1alpha1.Lock) grant {
+	sent := a.engine.sentGrant(next)
+	sent.event = audit.Granted
+	if a.current != nil {
+		sent.event, sent.former = audit.TakenOver, new(grantOf(a.current))
+	}
+	return sent
+}
+
+// ours returns the grant that went unanswered and of which current is the result.
+func (a *acquisition) ours(current *v1alpha1.Lock) (sent grant, isOurs bool) {
+	if current == nil {
+		return grant{}, false
+	}
+	index := slices.IndexFunc(a.unanswered, func(sent grant) bool { return sent.matches(current) })
+	if index < 0 {
+		return grant{}, false
+	}
+	return a.unanswered[index], true
 }
 
 // abandon has writes that may still arrive cleaned up: the caller is about to be

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -52,6 +53,9 @@ type Options struct {
 	Clock clock.WithTicker
 	// Logger gets what goes wrong where no caller is left to tell. Zero discards.
 	Logger logr.Logger
+	// Audit takes what the engine finds its writes to have done. Nil means nowhere. An
+	// engine that IsAdmitted records nothing: admission does.
+	Audit audit.Sink
 }
 
 // Engine carries out what is to be done about locks by requests to the API server; it
@@ -69,6 +73,7 @@ type Engine struct {
 	timeout   time.Duration
 	clock     clock.WithTicker
 	log       logr.Logger
+	audit     audit.Sink
 	// isAdmitted and hasInformer are as in Options.
 	isAdmitted, hasInformer bool
 	// runInformer runs an informer that is the engine's own, or is nil.
@@ -106,6 +111,9 @@ func NewEngine(options Options) (*Engine, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
+	if options.IsAdmitted {
+		options.Audit = nil
+	}
 	engine := &Engine{
 		objects:   options.Objects,
 		limits:    options.Limits,
@@ -113,6 +121,7 @@ func NewEngine(options Options) (*Engine, error) {
 		timeout:   options.OperationTimeout,
 		clock:     options.Clock,
 		log:       options.Logger,
+		audit:     audit.OrNowhere(options.Audit),
 		grants:    newGrants(),
 		queues:    newQueues(),
 

@@ -27,6 +27,7 @@ type grant struct {
 	// isUnanswered says that it is not known whether the write happened; uid and
 	// resourceVersion are then those of what it was to replace, if anything.
 	isUnanswered bool
+	grantAudit
 }
 
 func grantOf(lock *v1alpha1.Lock) grant {
@@ -40,6 +41,10 @@ func grantOf(lock *v1alpha1.Lock) grant {
 		scope:           spec.Scope,
 		function:        spec.Function,
 		acquisition:     lock.Annotations[v1alpha1.AcquisitionAnnotation],
+		grantAudit:      grantAudit{holder: spec.Holder},
+	}
+	if token, err := lock.FencingToken(); err == nil {
+		granted.token = token
 	}
 	if spec.AcquireTime != nil {
 		granted.acquireTime = spec.AcquireTime.Time
@@ -62,15 +67,20 @@ func (g grant) matches(lock *v1alpha1.Lock) bool {
 	return lock.Spec.Owner == g.owner && lock.Spec.AcquireTime != nil && lock.Spec.AcquireTime.Time.Equal(g.acquireTime)
 }
 
-// object returns what a write that replaces the grant has to know of the lock.
+// object returns what a write that replaces the grant has to know of the lock, and the
+// audit of its end.
 func (g grant) object() *v1alpha1.Lock {
-	return &v1alpha1.Lock{
+	object := &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: g.name.Namespace, Name: g.name.Name, UID: g.uid, ResourceVersion: g.resourceVersion},
 		Spec: v1alpha1.LockSpec{
-			Key: g.key, Scope: g.scope, Function: g.function, Owner: g.owner,
+			Key: g.key, Scope: g.scope, Function: g.function, Owner: g.owner, Holder: g.holder,
 			AcquireTime: new(v1alpha1.NewTimestamp(g.acquireTime)), ExpireTime: new(v1alpha1.NewTimestamp(g.expireTime)),
 		},
 	}
+	if g.token != 0 {
+		object.Spec.FencingToken = &g.token
+	}
+	return object
 }
 
 // grants remembers what this engine granted, so that a release needs no read. It

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -118,6 +119,7 @@ func (e *Engine) letGo(ctx context.Context, objects Objects, held grant) error {
 		// The fault is in what the heir asked for, which is told to it when it tries itself.
 		err = e.deleteGrant(ctx, objects, held)
 	case errors.Is(err, errEnded):
+		e.recordRelease(held.object(), held.endReason, held.endedBy, true)
 		err = nil
 	}
 	e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
@@ -132,6 +134,7 @@ func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) e
 	e.queues.yield(held.name)
 	err := deleteExactly(ctx, objects, held.name.Name, held.uid, held.resourceVersion)
 	if err == nil {
+		e.recordRelease(held.object(), held.endReason, held.endedBy, false)
 		e.queues.freed(held.name, held.resourceVersion, e.clock.Now())
 	}
 	return err
@@ -153,10 +156,12 @@ func (e *Engine) handOver(ctx context.Context, objects Objects, queue *queue, he
 			return
 		}
 		held := grantOf(granted)
+		held.endReason = audit.Abandoned
 		e.grants.take(held.name, held.owner, e.clock.Now())
 		heir = e.queues.succeed(queue, heir)
 		if heir == nil {
 			if err := e.deleteGrant(ctx, objects, held); err != nil {
+				held.isEnding = !isAnswered(err)
 				e.orphans.add(held)
 			}
 			return
@@ -184,16 +189,22 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, heir 
 	}
 	e.prepare(next, v1alpha1.RequestHandOff)
 	sent := e.sentGrant(next)
+	sent.event, sent.former = audit.HandedOn, &held
 	backoff := newBackoff()
 	for {
 		stored, err := objects.Update(ctx, next, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
+			e.recordGrant(sent, stored)
 			return stored, nil
 		case sent.isUnanswered && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
 			var current *v1alpha1.Lock
 			if current, err = e.readBack(ctx, objects, next.Name); err == nil {
-				return recognise(sent, held, current)
+				stored, err = recognise(sent, held, current)
+				if err == nil {
+					e.recordGrant(sent, stored)
+				}
+				return stored, err
 			}
 		case isAnswered(err) && !sent.isUnanswered:
 			return nil, err

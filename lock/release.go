@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -26,6 +27,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
 
 	known, isKnown := e.grants.take(name, owner, e.clock.Now())
+	known.endReason, known.endedBy = audit.ByOwner, userFrom(ctx)
 	var unanswered types.UID
 	if isKnown {
 		err := e.letGo(ctx, objects, known)
@@ -41,43 +43,57 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 			return e.requestError(operation, err)
 		}
 	}
-	err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
+	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
 		return rules.Release(current, owner, e.clock.Now())
 	})
-	if isKnown && errors.Is(err, ErrUnavailable) {
+	switch {
+	case err == nil && ended.lock != nil:
+		e.recordRelease(ended.lock, audit.ByOwner, userFrom(ctx), ended.isUnconfirmed)
+	case err == nil:
+		e.recordRelease(known.object(), audit.ByOwner, userFrom(ctx), true)
+	case isKnown && errors.Is(err, ErrUnavailable):
 		// The owner is done with it: end it once the API server answers again.
+		known.isEnding = unanswered != "" || ended.isSent
 		e.orphans.add(known)
 	}
 	return err
 }
 
-// ForceRelease ends the lock whoever holds it, and logs the reason. Whether the
-// caller may is decided before. It is carried out even if ctx ends meanwhile.
+// ForceRelease ends the lock whoever holds it, and logs the reason. Whether the caller
+// of [ContextWithUser] may is decided before. It is carried out even if ctx ends meanwhile.
 //
 // The error matches [ErrNotHeld] or [ErrUnavailable].
 func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
-	var holder string
-	err := e.end(ctx, operation, e.objects(namespace), key.ObjectName(), "", func(current *v1alpha1.Lock) error {
-		if err := rules.ForceRelease(current, e.clock.Now()); err != nil {
-			return err
-		}
-		holder = current.Spec.Holder
-		return nil
+	ended, err := e.end(ctx, operation, e.objects(namespace), key.ObjectName(), "", func(current *v1alpha1.Lock) error {
+		return rules.ForceRelease(current, e.clock.Now())
 	})
 	if err == nil {
-		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", holder, "reason", reason)
+		e.recordForcedRelease(ended, userFrom(ctx), reason)
+		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", ended.lock.Spec.Holder, "reason", reason)
 	}
 	return err
+}
+
+// ending is what [Engine.end] has found out.
+type ending struct {
+	// lock is what a delete was last sent for, as it was read before; nil if none was.
+	lock *v1alpha1.Lock
+	// isSent says that a delete of it was sent and not answered.
+	isSent bool
+	// isUnconfirmed says that this, or an earlier unanswered delete, is taken to have
+	// happened, since the lock is gone.
+	isUnconfirmed bool
 }
 
 // end deletes what stands under the name if allowed permits it, and judges again
 // whenever the object changed in between. Unanswered is the UID of an object for
 // which a permitted delete was sent and not answered, or empty: if that object is
 // gone, the delete is taken to have happened.
-func (e *Engine) end(ctx context.Context, operation string, objects Objects, name string, unanswered types.UID, allowed func(*v1alpha1.Lock) error) error {
+func (e *Engine) end(ctx context.Context, operation string, objects Objects, name string, unanswered types.UID, allowed func(*v1alpha1.Lock) error) (ending, error) {
+	var known ending
 	backoff := newBackoff()
 	for {
 		read := get
@@ -87,25 +103,27 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		current, err := read(ctx, objects, name)
 		switch {
 		case err != nil:
-			return e.requestError(operation, err)
+			return known, e.requestError(operation, err)
 		case unanswered != "" && (current == nil || current.UID != unanswered):
-			return nil
+			known.isUnconfirmed = true
+			return known, nil
 		}
 		if err := allowed(current); err != nil {
-			return err
+			return known, err
 		}
+		known.lock = current
 		err = deleteExactly(ctx, objects, name, current.UID, current.ResourceVersion)
 		switch {
 		case err == nil:
-			return nil
+			return known, nil
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		case !isAnswered(err):
-			unanswered = current.UID
+			unanswered, known.isSent = current.UID, true
 		default:
-			return e.requestError(operation, err)
+			return known, e.requestError(operation, err)
 		}
 		if !e.pause(ctx, &backoff) {
-			return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
+			return known, fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
 		}
 	}
 }
@@ -115,15 +133,31 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
+	wasUnanswered := orphan.isUnanswered
 	objects := e.objects(orphan.name.Namespace)
-	err = e.end(ctx, "release of an abandoned grant", objects, orphan.name.Name, "", func(current *v1alpha1.Lock) error {
+	var unanswered types.UID
+	if orphan.isEnding {
+		unanswered = orphan.uid
+	}
+	ended, err := e.end(ctx, "release of an abandoned grant", objects, orphan.name.Name, unanswered, func(current *v1alpha1.Lock) error {
 		if current == nil || !orphan.matches(current) {
 			return ErrNotHeld
 		}
+		if orphan.isUnanswered {
+			orphan = e.cameIn(orphan, current)
+		}
 		return nil
 	})
-	if errors.Is(err, ErrNotHeld) {
+	switch {
+	case errors.Is(err, ErrNotHeld):
 		return false, nil
+	case err == nil:
+		e.recordRelease(orphan.object(), orphan.reasonToEnd(), orphan.endedBy, ended.isUnconfirmed)
+	case ended.isSent && !orphan.isEnding, wasUnanswered && !orphan.isUnanswered:
+		// What is known of it by now has to be known when it is tried again.
+		orphan.isEnding = ended.isSent
+		e.orphans.add(orphan)
+		return true, nil
 	}
 	return err == nil, err
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -36,6 +37,7 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		return nil, e.requestError(fmt.Sprintf("renew %s in namespace %s", key, namespace), err)
 	}
 	e.grants.put(stored, e.clock.Now())
+	e.audit.Record(audit.Prolonged(audit.Facade, userFrom(ctx), stored))
 	return stored, nil
 }
 

@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/internal/fingerprint"
@@ -73,4 +75,17 @@ func heldFor(record *Record, at time.Time) time.Duration {
 		at = record.ExpireTime.Time
 	}
 	return max(0, at.Sub(record.AcquireTime.Time))
+}
+
+// Bounded returns a text of people as it may stand in [Record.Message].
+func Bounded(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= MaxMessageBytes {
+		return text
+	}
+	size := MaxMessageBytes
+	for !utf8.RuneStart(text[size]) {
+		size--
+	}
+	return text[:size]
 }

@@ -125,9 +125,10 @@ const ByForce Reason = "ByForce"
 
 // Reasons of [Refused].
 const (
-	// Held means that somebody else holds the lock.
+	// Held means that the lock to create is held.
 	Held Reason = "Held"
-	// Conflict means that the lock has changed or expired meanwhile.
+	// Conflict means that the lock to change is held by somebody else, or has changed or
+	// expired meanwhile.
 	Conflict Reason = "Conflict"
 	// Invalid means that the request breaks a rule of the Lock type.
 	Invalid Reason = "Invalid"

@@ -1,0 +1,170 @@
+// Package auditlog writes audit records as lines of JSON and counts them in metrics.
+package auditlog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock/audit"
+)
+
+const (
+	// buffered is how many records may wait to be written: about a second's worth of a
+	// replica that does nothing else.
+	buffered = 8192
+	// batchBytes is how much is written at once at most.
+	batchBytes = 64 << 10
+	// refusalsPerSecond and refusalBurst bound the records of refusals, which anybody can
+	// cause who may write locks. All are counted.
+	refusalsPerSecond, refusalBurst = 20, 200
+)
+
+// Options configures a [Log].
+type Options struct {
+	// Writer takes the lines. Nil means that records are only counted.
+	Writer io.Writer
+	// Registerer gets the metrics. Required.
+	Registerer prometheus.Registerer
+	// Clock bounds the rate of refusals. Nil means the real clock.
+	Clock clock.PassiveClock
+	// Logger is told when lines cannot be written. Zero discards.
+	Logger logr.Logger
+}
+
+// Log is an [audit.Sink] that writes each record as one line of JSON, from a goroutine of
+// its own and in the order in which they came. What it cannot keep up with, or cannot
+// write, it drops and counts. Safe for concurrent use.
+type Log struct {
+	writer   io.Writer
+	metrics  *metrics
+	refusals flowcontrol.PassiveRateLimiter
+	log      logr.Logger
+
+	// mu guards closing the channel.
+	mu       sync.RWMutex
+	isClosed bool
+	records  chan audit.Record
+	// written is closed when the goroutine has ended.
+	written chan struct{}
+
+	// What follows belongs to the goroutine.
+
+	batch bytes.Buffer
+	lines int
+	// isFailing says that the last batch could not be written, and isTorn that a part of
+	// it was.
+	isFailing, isTorn bool
+}
+
+// New returns a log that is ready for use. The caller closes it.
+func New(options Options) (*Log, error) {
+	if options.Registerer == nil {
+		return nil, errors.New("audit log: Registerer is required")
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	metrics, err := newMetrics(options.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	log := &Log{
+		writer:   options.Writer,
+		metrics:  metrics,
+		refusals: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(refusalsPerSecond, refusalBurst, options.Clock),
+		log:      options.Logger,
+		records:  make(chan audit.Record, buffered),
+		written:  make(chan struct{}),
+	}
+	go log.run()
+	return log, nil
+}
+
+// Record implements [audit.Sink].
+func (l *Log) Record(record audit.Record) {
+	l.metrics.observe(&record)
+	switch {
+	case l.writer == nil:
+		return
+	case record.Event == audit.Refused && !l.refusals.TryAccept():
+		l.metrics.drop(tooManyRefusals, 1)
+		return
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.isClosed {
+		l.metrics.drop(closed, 1)
+		return
+	}
+	select {
+	case l.records <- record:
+	default:
+		l.metrics.drop(bufferFull, 1)
+	}
+}
+
+// Close writes what is left. It returns when that is done or ctx has ended; what comes
+// later is dropped. Closing twice is no error.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	if !l.isClosed {
+		l.isClosed = true
+		close(l.records)
+	}
+	l.mu.Unlock()
+	select {
+	case <-l.written:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("write the last audit records: %w", ctx.Err())
+	}
+}
+
+// run writes a batch whenever there is nothing more to add to it.
+func (l *Log) run() {
+	defer close(l.written)
+	encoder := json.NewEncoder(&l.batch)
+	encoder.SetEscapeHTML(false)
+	for record := range l.records {
+		// A record always can be encoded: it holds no type that could fail.
+		if err := encoder.Encode(&record); err == nil {
+			l.lines++
+		}
+		if len(l.records) == 0 || l.batch.Len() >= batchBytes {
+			l.flush()
+		}
+	}
+}
+
+func (l *Log) flush() {
+	text := l.batch.Bytes()
+	if l.isTorn {
+		text = append([]byte{'\n'}, text...)
+	}
+	count, err := l.writer.Write(text)
+	if err == nil {
+		l.isTorn = false
+	} else {
+		l.isTorn = l.isTorn && count == 0 || count > 0
+		l.metrics.drop(notWritten, l.lines)
+	}
+	switch {
+	case err != nil && !l.isFailing:
+		l.log.Error(err, "Could not write audit records; they are dropped until that works again")
+	case err == nil && l.isFailing:
+		l.log.Info("Audit records are written again")
+	}
+	l.isFailing = err != nil
+	l.batch.Reset()
+	l.lines = 0
+}
