@@ -23,6 +23,7 @@ const defaultShutdownDelay = 5 * time.Second
 type facadeServerOptions struct {
 	tlsCertFile, tlsKeyFile     string
 	calls                       facade.CallLimits
+	maxConnections              int
 	shutdownDelay, drainTimeout time.Duration
 }
 
@@ -33,6 +34,8 @@ func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", facade.DefaultMaxWaitingPerCaller, "How many of them may be of one caller.")
 	flags.IntVar(&o.calls.Running, "facade-max-running", facade.DefaultMaxRunning, "How many other calls may run at a time on one replica.")
 	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", facade.DefaultMaxRunningPerCaller, "How many of them may be of one caller.")
+	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", facade.DefaultMaxBodyBytes, "How many bytes of requests are kept at a time on one replica.")
+	flags.IntVar(&o.maxConnections, "facade-max-connections", facade.DefaultMaxConnections, "How many connections to the façade are open at a time on one replica.")
 	flags.DurationVar(&o.shutdownDelay, "facade-shutdown-delay", defaultShutdownDelay, "How long the façade still serves as before when it is to stop, but says that it is not ready.")
 	flags.DurationVar(&o.drainTimeout, "facade-drain-timeout", facade.DefaultDrainTimeout, "How long calls may still run after that.")
 }
@@ -46,12 +49,15 @@ func (o *facadeServerOptions) validate() error {
 		"facade-max-waiting-per-caller": o.calls.WaitingPerCaller,
 		"facade-max-running":            o.calls.Running,
 		"facade-max-running-per-caller": o.calls.RunningPerCaller,
+		"facade-max-connections":        o.maxConnections,
 	} {
 		if limit <= 0 {
 			return fmt.Errorf("--%s: must be more than 0", name)
 		}
 	}
 	switch {
+	case o.calls.BodyBytes < facade.MaxRequestBytes:
+		return fmt.Errorf("--facade-max-body-bytes: must be at least %d, the largest request", facade.MaxRequestBytes)
 	case o.shutdownDelay < 0:
 		return errors.New("--facade-shutdown-delay: must not be negative")
 	case o.drainTimeout <= 0:
@@ -60,13 +66,19 @@ func (o *facadeServerOptions) validate() error {
 	return nil
 }
 
+// stopTimeout is how long a replica may take to stop.
+func (o *facadeServerOptions) stopTimeout() time.Duration {
+	return o.shutdownDelay + o.drainTimeout + engineStopTimeout
+}
+
 // newFacadeServer returns a server that has begun to listen.
 func newFacadeServer(settings options, handler http.Handler, logger logr.Logger) (*facade.Server, error) {
 	server := &facade.Server{
-		Handler:       handler,
-		ShutdownDelay: settings.facadeServer.shutdownDelay,
-		DrainTimeout:  settings.facadeServer.drainTimeout,
-		Logger:        logger,
+		Handler:        handler,
+		MaxConnections: settings.facadeServer.maxConnections,
+		ShutdownDelay:  settings.facadeServer.shutdownDelay,
+		DrainTimeout:   settings.facadeServer.drainTimeout,
+		Logger:         logger,
 	}
 	var err error
 	if settings.facadeServer.tlsCertFile != "" {

@@ -58,7 +58,7 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	stopTimeout := settings.facadeServer.shutdownDelay + settings.facadeServer.drainTimeout + engineStopTimeout
+	stopTimeout := settings.facadeServer.stopTimeout()
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme,
 		Metrics: metricsserver.Options{
@@ -175,6 +175,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 		Components: sources,
 		Routing:    routing,
 		CallLimits: settings.facadeServer.calls,
+		Version:    version(),
 		Metrics:    metrics.Registry,
 		Clock:      now,
 		Logger:     manager.GetLogger().WithName("facade"),

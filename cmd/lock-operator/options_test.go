@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
@@ -53,6 +54,8 @@ func TestOptions(t *testing.T) {
 		"no caller may wait":                 {arguments: []string{"--facade-max-waiting-per-caller=-1"}, want: "--facade-max-waiting-per-caller:"},
 		"nothing may run":                    {arguments: []string{"--facade-max-running=0"}, want: "--facade-max-running:"},
 		"nothing of a caller may run":        {arguments: []string{"--facade-max-running-per-caller=0"}, want: "--facade-max-running-per-caller:"},
+		"no connections":                     {arguments: []string{"--facade-max-connections=0"}, want: "--facade-max-connections:"},
+		"no room for a request":              {arguments: []string{"--facade-max-body-bytes=1048575"}, want: "--facade-max-body-bytes: must be at least 1048576"},
 		"a negative delay":                   {arguments: []string{"--facade-shutdown-delay=-1s"}, want: "--facade-shutdown-delay"},
 		"no delay":                           {arguments: []string{"--facade-shutdown-delay=0s"}},
 		"no time to drain":                   {arguments: []string{"--facade-drain-timeout=0s"}, want: "--facade-drain-timeout"},
@@ -87,6 +90,12 @@ func TestDeploymentUsesFlagsThatExist(t *testing.T) {
 	settings, err := parse(deployment.Spec.Template.Spec.Containers[0].Args...)
 	if err != nil {
 		t.Fatal(err)
+	}
+	// The manager itself needs a moment beside what it waits for.
+	const slack = 5 * time.Second
+	period := deployment.Spec.Template.Spec.TerminationGracePeriodSeconds
+	if want := settings.facadeServer.stopTimeout() + slack; period == nil || time.Duration(*period)*time.Second < want {
+		t.Errorf("the Deployment leaves less than %s to stop", want)
 	}
 	if settings.runs(facadeComponent) {
 		t.Error("the Deployment runs a façade that nobody can reach")
