@@ -109,7 +109,7 @@ func (r *ExpiryReconciler) SetupWithManager(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).
 		Named("lock-expiry").
 		For(&v1alpha1.Lock{}).
-		WatchesRawSource(source.Func(r.enqueueAllWhenLeading)).
+		WatchesRawSource(source.Func(enqueueAllWhenLeading(r.Leadership, r.Client))).
 		WithOptions(controller.Options{
 			NeedLeaderElection:      &everyReplica,
 			MaxConcurrentReconciles: reapers,
@@ -117,36 +117,4 @@ func (r *ExpiryReconciler) SetupWithManager(manager ctrl.Manager) error {
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, maxReapBackoff),
 		}).
 		Complete(r)
-}
-
-// enqueueAllWhenLeading makes up for the events that passed while another replica
-// led. What it starts ends with ctx, which is the controller's.
-func (r *ExpiryReconciler) enqueueAllWhenLeading(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	gained := r.Leadership.Gained()
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-gained:
-			}
-			// The cache answers as soon as it has caught up, so that an error is the end of
-			// ctx or of the cache.
-			if err := r.enqueueAll(ctx, queue); err != nil && ctx.Err() == nil {
-				logf.FromContext(ctx).Error(err, "Could not list the Locks after gaining the leadership; those that expired before stay until they change")
-			}
-		}
-	}()
-	return nil
-}
-
-func (r *ExpiryReconciler) enqueueAll(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	var locks v1alpha1.LockList
-	if err := r.Client.List(ctx, &locks, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
-	for index := range locks.Items {
-		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&locks.Items[index])})
-	}
-	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"forrst.dev/lock-operator/controllers"
 	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/holders"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/webhook"
 )
@@ -111,12 +112,22 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 	if err := manager.Add(leadership); err != nil {
 		return err
 	}
-	return (&controllers.ExpiryReconciler{
+	err := (&controllers.ExpiryReconciler{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
 		Leadership:         leadership,
+	}).SetupWithManager(manager)
+	if err != nil {
+		return err
+	}
+	return (&controllers.HolderReconciler{
+		Client:     manager.GetClient(),
+		LiveReader: manager.GetAPIReader(),
+		Clock:      now,
+		Leadership: leadership,
+		Events:     manager.GetEventRecorder("lock-operator"),
 	}).SetupWithManager(manager)
 }
 
@@ -177,6 +188,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 		CallLimits: settings.facadeServer.calls,
 		Version:    version(),
 		Metrics:    metrics.Registry,
+		Holders:    &holders.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
 		Clock:      now,
 		Logger:     manager.GetLogger().WithName("facade"),
 	})
