@@ -1,0 +1,157 @@
+package holders_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// There is no garbage collector here, so that what is released is released by the operator.
+var _ = Describe("A lock that is held for a Pod", func() {
+	var namespace string
+
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	DescribeTable("is released when the Pod", func(ctx context.Context, end func(context.Context, *corev1.Pod), how string) {
+		startOperator(ctx, nil)
+		pod, other := running(ctx, namespace, "worker"), running(ctx, namespace, "other")
+		lock, kept := held(ctx, namespace, "report", podRef(pod)), held(ctx, namespace, "kept", podRef(other))
+		Expect(lock.OwnerReferences).To(HaveLen(1))
+		expectHeld(ctx, lock)
+		end(ctx, pod)
+		expectReleased(ctx, lock)
+		Eventually(notes(ctx, lock)).Should(ConsistOf("Released the lock: Pod worker (UID " + string(pod.UID) + ") " + how))
+		Expect(exists(ctx, kept)()).To(BeTrue())
+	},
+		Entry("is deleted", func(ctx context.Context, pod *corev1.Pod) { remove(ctx, pod) }, "was deleted"),
+		Entry("succeeds", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodSucceeded, "") }, "has succeeded"),
+		Entry("fails", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodFailed, "") }, "has failed"),
+		Entry("is evicted", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodFailed, "Evicted") }, "has failed: Evicted"),
+	)
+
+	It("stays while the Pod is shutting down", func(ctx context.Context) {
+		startOperator(ctx, nil)
+		pod := running(ctx, namespace, "worker")
+		lock := held(ctx, namespace, "report", podRef(pod))
+		Expect(admin.Delete(ctx, pod, client.GracePeriodSeconds(600))).To(Succeed())
+		expectHeld(ctx, lock)
+		remove(ctx, pod)
+		expectReleased(ctx, lock)
+	})
+
+	It("is released if the Pod ended before the lock was a second old", func(ctx context.Context) {
+		startOperator(ctx, nil)
+		pod := running(ctx, namespace, "worker")
+		lock := held(ctx, namespace, "report", podRef(pod))
+		remove(ctx, pod)
+		expectReleased(ctx, lock)
+	})
+
+	It("is not inherited by a Pod of the same name", func(ctx context.Context) {
+		startOperator(ctx, nil)
+		pod := running(ctx, namespace, "worker")
+		lock := held(ctx, namespace, "report", podRef(pod))
+		expectHeld(ctx, lock)
+		remove(ctx, pod)
+		next := running(ctx, namespace, "worker")
+		expectReleased(ctx, lock)
+		lock = held(ctx, namespace, "report", podRef(next))
+		expectHeld(ctx, lock)
+	})
+
+	It("is not released because a namesake has failed", func(ctx context.Context) {
+		failed := running(ctx, namespace, "worker")
+		setPhase(ctx, failed, corev1.PodFailed, "")
+		startOperator(ctx, nil)
+		lock := held(ctx, namespace, "report", podRef(failed))
+		expectReleased(ctx, lock)
+		remove(ctx, failed)
+		lock = held(ctx, namespace, "report", podRef(running(ctx, namespace, "worker")))
+		expectHeld(ctx, lock)
+	})
+
+	It("is left alone if it was handed on meanwhile", func(ctx context.Context) {
+		pod, next := running(ctx, namespace, "worker"), running(ctx, namespace, "next")
+		lock := held(ctx, namespace, "report", podRef(pod))
+		handedOn, err := rules.HandOff(lock, rules.Acquisition{Key: "report", Owner: "token-b", Holder: "bob", HolderRef: podRef(next)}, rules.DefaultLimits(), time.Now())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(operator.Update(ctx, handedOn)).To(Succeed())
+		remove(ctx, pod)
+		startOperatorWith(ctx, nil, func(r *controllers.HolderReconciler) { r.Client = staleClient{r.Client, lock} })
+		expectHeld(ctx, lock)
+		Expect(notes(ctx, lock)()).To(BeEmpty())
+	})
+
+	It("follows the holder to another Pod", func(ctx context.Context) {
+		startOperator(ctx, nil)
+		pod, next := running(ctx, namespace, "worker"), running(ctx, namespace, "next")
+		lock := held(ctx, namespace, "report", podRef(pod))
+		expectHeld(ctx, lock)
+		lock.Spec.HolderRef = podRef(next)
+		Expect(alice.Update(ctx, lock)).To(Succeed())
+		Expect(lock.OwnerReferences).To(HaveLen(1))
+		Expect(lock.OwnerReferences[0].UID).To(Equal(next.UID))
+		remove(ctx, pod)
+		expectHeld(ctx, lock)
+		remove(ctx, next)
+		expectReleased(ctx, lock)
+	})
+
+	It("is released after a restart, whatever happened meanwhile", func(ctx context.Context) {
+		stop := startOperator(ctx, nil)
+		deleted, failed, alive := running(ctx, namespace, "deleted"), running(ctx, namespace, "failed"), running(ctx, namespace, "alive")
+		first, second := held(ctx, namespace, "deleted", podRef(deleted)), held(ctx, namespace, "failed", podRef(failed))
+		kept := held(ctx, namespace, "alive", podRef(alive))
+		stop()
+		remove(ctx, deleted)
+		setPhase(ctx, failed, corev1.PodFailed, "")
+		expectHeld(ctx, first)
+		startOperator(ctx, nil)
+		expectReleased(ctx, first)
+		expectReleased(ctx, second)
+		Expect(exists(ctx, kept)()).To(BeTrue())
+	})
+
+	It("is released by whoever leads", func(ctx context.Context) {
+		first, second := candidate("holders"), candidate("holders")
+		stopFirst := startOperator(ctx, first)
+		Eventually(first.IsLeader).Should(BeTrue())
+		startOperator(ctx, second)
+		early, late, never := running(ctx, namespace, "early"), running(ctx, namespace, "late"), running(ctx, namespace, "never")
+		lock, next := held(ctx, namespace, "early", podRef(early)), held(ctx, namespace, "late", podRef(late))
+		kept := held(ctx, namespace, "never", podRef(never))
+		remove(ctx, early)
+		expectReleased(ctx, lock)
+		Expect(second.IsLeader()).To(BeFalse())
+
+		stopFirst()
+		remove(ctx, late)
+		expectReleased(ctx, next)
+		Expect(second.IsLeader()).To(BeTrue())
+		expectHeld(ctx, kept)
+		setPhase(ctx, never, corev1.PodFailed, "")
+		expectReleased(ctx, kept)
+	})
+})
+
+// staleClient reads one lock as it was.
+type staleClient struct {
+	client.Client
+	stale *v1alpha1.Lock
+}
+
+func (c staleClient) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if lock, ok := object.(*v1alpha1.Lock); ok && key == client.ObjectKeyFromObject(c.stale) {
+		c.stale.DeepCopyInto(lock)
+		return nil
+	}
+	return c.Client.Get(ctx, key, object, options...)
+}

@@ -1,0 +1,107 @@
+package holders_test
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+var _ = Describe("A reference to a holder", func() {
+	var namespace string
+
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	refused := func(err error, want string) {
+		GinkgoHelper()
+		Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
+		Expect(err).To(MatchError(ContainSubstring(want)))
+	}
+
+	DescribeTable("is refused", func(ctx context.Context, change func(*v1alpha1.HolderReference), want string) {
+		pod := running(ctx, namespace, "worker")
+		wrong := podRef(pod)
+		change(wrong)
+		refused(alice.Create(ctx, manifest(namespace, "report", wrong)), want)
+		lock := held(ctx, namespace, "report", podRef(pod))
+		lock.Spec.HolderRef = wrong
+		refused(alice.Update(ctx, lock), want)
+		lock.Spec.HolderRef = podRef(pod)
+		lock.Labels = map[string]string{"team": "billing"}
+		Expect(alice.Update(ctx, lock)).To(Succeed())
+	},
+		Entry("to an object that does not exist", func(r *v1alpha1.HolderReference) { r.Name = "nobody" }, "spec.holderRef: Invalid value: there is no Pod nobody with the UID"),
+		Entry("with another UID", func(r *v1alpha1.HolderReference) { r.UID = "other" }, "spec.holderRef: Invalid value: there is no Pod worker with the UID other"),
+		Entry("to a kind that does not exist", func(r *v1alpha1.HolderReference) { r.Kind = "Pot" }, "spec.holderRef.kind"),
+		Entry("to a kind without namespaces", func(r *v1alpha1.HolderReference) { r.Kind = "Node" }, "lies in no namespace"),
+		Entry("to a kind that the operator may not get", func(r *v1alpha1.HolderReference) { r.Kind = "Secret" }, "lock-operator may not get secrets"),
+		Entry("with a version that cannot be read", func(r *v1alpha1.HolderReference) { r.APIVersion = "a/b/c" }, "spec.holderRef.apiVersion"),
+	)
+
+	It("is refused if the object lies in another namespace", func(ctx context.Context) {
+		pod := running(ctx, newNamespace(ctx), "worker")
+		refused(alice.Create(ctx, manifest(namespace, "report", podRef(pod))), "in the namespace of the lock, "+namespace)
+	})
+
+	It("may come with a manifest", func(ctx context.Context) {
+		startOperator(ctx, nil)
+		pod := running(ctx, namespace, "worker")
+		yaml := fmt.Sprintf(`apiVersion: forrst.dev/v1alpha1
+kind: Lock
+metadata: {name: report, namespace: %s}
+spec: {key: report, owner: token-a, ttl: 1h, holderRef: {apiVersion: v1, kind: Pod, name: worker, uid: %s}}
+`, namespace, pod.UID)
+		_, err := aliceKubectl.Run(ctx, yaml, "apply", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		var lock v1alpha1.Lock
+		Expect(admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "report"}, &lock)).To(Succeed())
+		version := lock.ResourceVersion
+		_, err = aliceKubectl.Run(ctx, yaml, "apply", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(admin.Get(ctx, client.ObjectKeyFromObject(&lock), &lock)).To(Succeed())
+		Expect(lock.ResourceVersion).To(Equal(version), "applying it again writes nothing")
+		remove(ctx, pod)
+		expectReleased(ctx, &lock)
+	})
+
+	It("may name any kind that an administrator lets the operator get", func(ctx context.Context) {
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "settings"}}
+		Expect(admin.Create(ctx, settings)).To(Succeed())
+		ref := refTo("v1", "ConfigMap", settings)
+		refused(alice.Create(ctx, manifest(namespace, "report", ref)), "lock-operator may not get configmaps")
+		grant(ctx, namespace, "get", "watch")
+		startOperator(ctx, nil)
+		var lock *v1alpha1.Lock
+		Eventually(func() error { // The authorizer learns of the right by a watch.
+			lock = manifest(namespace, "report", ref)
+			return alice.Create(ctx, lock)
+		}).Should(Succeed())
+		expectHeld(ctx, lock)
+		Expect(admin.Delete(ctx, settings)).To(Succeed())
+		expectReleased(ctx, lock)
+		Eventually(notes(ctx, lock)).Should(ConsistOf(ContainSubstring("ConfigMap settings")))
+	})
+})
+
+// grant lets the operator read ConfigMaps.
+func grant(ctx context.Context, namespace string, verbs ...string) {
+	GinkgoHelper()
+	name := metav1.ObjectMeta{Namespace: namespace, Name: "holders"}
+	Expect(admin.Create(ctx, &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: verbs,
+	}}})).To(Succeed())
+	Expect(admin.Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: name,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: testenv.OperatorUser}},
+	})).To(Succeed())
+}

@@ -1,0 +1,208 @@
+// Package holders_test shows on a real API server that no lock outlives the object that it is
+// held for. The suite takes the part of the kubelet: it drives Pods through their phases.
+package holders_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/webhook"
+)
+
+// patience is for what has to happen in the end, on a machine with much else to do.
+const patience = 30 * time.Second
+
+func TestHolders(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyPollingInterval(10 * time.Millisecond)
+	RunSpecs(t, "Holders of locks")
+}
+
+var (
+	environment *testenv.Environment
+	// admin is the rest of Kubernetes. Locks of alice are admitted, those of the operator are
+	// not looked at.
+	admin           client.WithWatch
+	alice, operator client.Client
+	adminKubectl    *testenv.Kubectl
+	aliceKubectl    *testenv.Kubectl
+)
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	var err error
+	environment, err = testenv.Start(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() error { return environment.Stop() })
+	environment.Config.QPS = -1
+	admin, err = client.NewWithWatch(environment.Config, client.Options{Scheme: environment.Scheme})
+	Expect(err).NotTo(HaveOccurred())
+	_, adminKubectl, err = environment.User("root", "system:masters")
+	Expect(err).NotTo(HaveOccurred())
+	alice, aliceKubectl = user("alice", testenv.TestersGroup)
+	operator, _ = user(testenv.OperatorUser)
+	ctrl.SetLogger(GinkgoLogr)
+	startWebhook(ctx)
+})
+
+func user(name string, groups ...string) (client.Client, *testenv.Kubectl) {
+	GinkgoHelper()
+	config, kubectl, err := environment.User(name, groups...)
+	Expect(err).NotTo(HaveOccurred())
+	config.QPS = -1
+	user, err := client.New(config, client.Options{Scheme: environment.Scheme})
+	Expect(err).NotTo(HaveOccurred())
+	return user, kubectl
+}
+
+func startWebhook(ctx context.Context) {
+	GinkgoHelper()
+	host, port, certDir, err := environment.InstallWebhook(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
+	manager, err := environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = server })
+	Expect(err).NotTo(HaveOccurred())
+	(&webhook.LockAdmission{
+		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Limits: rules.DefaultLimits(), Clock: clock.RealClock{},
+	}).SetupWithManager(manager)
+	stop := testenv.StartManager(ctx, manager)
+	DeferCleanup(func() error { return stop() })
+	Eventually(func() error { return server.StartedChecker()(&http.Request{}) }).Should(Succeed())
+}
+
+// startOperator runs the controller under test until the returned function is called. Nil
+// leadership means that it needs no election.
+func startOperator(ctx context.Context, leadership *controllers.Leadership) (stop func()) {
+	GinkgoHelper()
+	return startOperatorWith(ctx, leadership, func(*controllers.HolderReconciler) {})
+}
+
+func startOperatorWith(ctx context.Context, leadership *controllers.Leadership, change func(*controllers.HolderReconciler)) (stop func()) {
+	GinkgoHelper()
+	manager, err := environment.NewManager()
+	Expect(err).NotTo(HaveOccurred())
+	if leadership == nil {
+		leadership = controllers.AlwaysLeading()
+	}
+	Expect(manager.Add(leadership)).To(Succeed())
+	reconciler := &controllers.HolderReconciler{
+		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{},
+		Leadership: leadership, Events: manager.GetEventRecorder("lock-operator"),
+	}
+	change(reconciler)
+	Expect(reconciler.SetupWithManager(manager)).To(Succeed())
+	end := testenv.StartManager(ctx, manager)
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			Expect(end()).To(Succeed())
+		}
+	}
+	DeferCleanup(stop)
+	return stop
+}
+
+// candidate takes part in an election with short times.
+func candidate(name string) *controllers.Leadership {
+	GinkgoHelper()
+	operator, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts")
+	Expect(err).NotTo(HaveOccurred())
+	leadership, err := controllers.NewLeadership(operator, controllers.LeadershipOptions{
+		Namespace: "forrst-system", Name: name,
+		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return leadership
+}
+
+// newNamespace makes a namespace for one spec.
+func newNamespace(ctx context.Context) string {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "holders-"}}
+	Expect(admin.Create(ctx, namespace)).To(Succeed())
+	return namespace.Name
+}
+
+// manifest is what a user writes who holds a lock for an object.
+func manifest(namespace, key string, ref *v1alpha1.HolderReference, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
+	lock := &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
+		Spec:       v1alpha1.LockSpec{Key: key, Owner: "token-a", TTL: &metav1.Duration{Duration: time.Hour}, HolderRef: ref},
+	}
+	for _, change := range changes {
+		change(lock)
+	}
+	return lock
+}
+
+func delayed(by time.Duration) func(*v1alpha1.Lock) {
+	return func(lock *v1alpha1.Lock) { lock.Spec.ReleaseDelay = &metav1.Duration{Duration: by} }
+}
+
+// held creates a lock for the object.
+func held(ctx context.Context, namespace, key string, ref *v1alpha1.HolderReference, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
+	GinkgoHelper()
+	lock := manifest(namespace, key, ref, changes...)
+	Expect(alice.Create(ctx, lock)).To(Succeed())
+	return lock
+}
+
+// exists reports whether the lock is there, as the same object.
+func exists(ctx context.Context, lock *v1alpha1.Lock) func() (bool, error) {
+	return func() (bool, error) {
+		var current v1alpha1.Lock
+		err := admin.Get(ctx, client.ObjectKeyFromObject(lock), &current)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return current.UID == lock.UID, err
+	}
+}
+
+func expectReleased(ctx context.Context, lock *v1alpha1.Lock) {
+	GinkgoHelper()
+	Eventually(exists(ctx, lock)).Should(BeFalse())
+}
+
+// stays is long enough for an operator that errs to act.
+const stays = 2 * time.Second
+
+func expectHeld(ctx context.Context, lock *v1alpha1.Lock) {
+	GinkgoHelper()
+	Consistently(exists(ctx, lock)).WithTimeout(stays).WithPolling(100 * time.Millisecond).Should(BeTrue())
+}
+
+// notes returns what Events say about the lock.
+func notes(ctx context.Context, lock *v1alpha1.Lock) func() ([]string, error) {
+	return func() ([]string, error) {
+		var list eventsv1.EventList
+		if err := admin.List(ctx, &list, client.InNamespace(lock.Namespace)); err != nil {
+			return nil, err
+		}
+		var notes []string
+		for i := range list.Items {
+			if list.Items[i].Regarding.UID == lock.UID {
+				notes = append(notes, list.Items[i].Note)
+			}
+		}
+		return notes, nil
+	}
+}
