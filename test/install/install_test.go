@@ -8,10 +8,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"forrst.dev/lock-operator/test/testenv"
@@ -20,16 +18,7 @@ import (
 var _ = Describe("config/default", func() {
 	var documents map[string][]byte
 
-	BeforeEach(func(ctx context.Context) {
-		rendered, err := environment.Kustomize(ctx, "default")
-		Expect(err).NotTo(HaveOccurred())
-		documents = map[string][]byte{}
-		for document := range bytes.SplitSeq(rendered, []byte("\n---\n")) {
-			var head metav1.PartialObjectMetadata
-			Expect(yaml.Unmarshal(document, &head)).To(Succeed())
-			documents[head.Kind+"/"+head.Name] = document
-		}
-	})
+	BeforeEach(func(ctx context.Context) { documents = rendered(ctx, "default") })
 
 	It("is taken by the API server, but for what cert-manager defines", func(ctx context.Context) {
 		taken := 0
@@ -44,21 +33,6 @@ var _ = Describe("config/default", func() {
 		Expect(taken).To(BeNumerically(">=", 10))
 	})
 
-	It("runs in a namespace that enforces the restricted profile", func(ctx context.Context) {
-		var deployment appsv1.Deployment
-		Expect(yaml.UnmarshalStrict(documents["Deployment/lock-operator"], &deployment)).To(Succeed())
-		clientset, err := kubernetes.NewForConfig(environment.Config)
-		Expect(err).NotTo(HaveOccurred())
-		pods := clientset.CoreV1().Pods(deployment.Namespace)
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "lock-operator"}, Spec: deployment.Spec.Template.Spec}
-		_, err = pods.Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		Expect(err).NotTo(HaveOccurred())
-
-		pod.Spec.Containers[0].SecurityContext = nil
-		_, err = pods.Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		Expect(err).To(MatchError(ContainSubstring(`violates PodSecurity "restricted`)), "the namespace enforces nothing")
-	})
-
 	It("keeps the operator's account, and it alone, out of the webhook", func(context.Context) {
 		var configuration admissionregistrationv1.MutatingWebhookConfiguration
 		Expect(yaml.UnmarshalStrict(documents["MutatingWebhookConfiguration/lock-operator"], &configuration)).To(Succeed())
@@ -71,3 +45,17 @@ var _ = Describe("config/default", func() {
 		Expect(configuration.Annotations).To(HaveKeyWithValue("cert-manager.io/inject-ca-from", "forrst-system/lock-operator-webhook"))
 	})
 })
+
+// rendered returns the documents of a folder of config/ by kind and name.
+func rendered(ctx context.Context, folder string) map[string][]byte {
+	GinkgoHelper()
+	output, err := environment.Kustomize(ctx, folder)
+	Expect(err).NotTo(HaveOccurred())
+	documents := map[string][]byte{}
+	for document := range bytes.SplitSeq(output, []byte("\n---\n")) {
+		var head metav1.PartialObjectMetadata
+		Expect(yaml.Unmarshal(document, &head)).To(Succeed())
+		documents[head.Kind+"/"+head.Name] = document
+	}
+	return documents
+}

@@ -34,6 +34,9 @@ func NewKubectl(assets, kubeconfig string) *Kubectl {
 	return &Kubectl{binary: filepath.Join(assets, "kubectl"), kubeconfig: kubeconfig}
 }
 
+// Kubeconfig is the path of its kubeconfig.
+func (k *Kubectl) Kubeconfig() string { return k.kubeconfig }
+
 // Run runs kubectl and returns what it printed. The error holds what it said on
 // standard error.
 func (k *Kubectl) Run(ctx context.Context, stdin string, arguments ...string) (string, error) {
