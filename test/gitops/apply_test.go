@@ -1,0 +1,169 @@
+package gitops_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+// way is how manifests come from a folder with a kustomization to the API server.
+type way struct {
+	name  string
+	apply func(ctx context.Context, as *testenv.Kubectl, folder string) (string, error)
+	// diff fails where applying would change something.
+	diff func(ctx context.Context, as *testenv.Kubectl, folder string) (string, error)
+}
+
+var ways = []way{
+	{"kubectl apply -f", run("apply", "-f", "FOLDER/manifest.yaml"), run("diff", "-f", "FOLDER/manifest.yaml")},
+	{"kubectl apply -k", run("apply", "-k", "FOLDER"), run("diff", "-k", "FOLDER")},
+	{"kustomize build | kubectl apply -f -", piped("apply", "-f", "-"), piped("diff", "-f", "-")},
+	{"kubectl apply --server-side", run("apply", "--server-side", "-k", "FOLDER"), run("diff", "--server-side", "-k", "FOLDER")},
+	{
+		"server-side apply as Flux does it",
+		run("apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller", "-k", "FOLDER"),
+		run("diff", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller", "-k", "FOLDER"),
+	},
+}
+
+func run(arguments ...string) func(context.Context, *testenv.Kubectl, string) (string, error) {
+	return func(ctx context.Context, as *testenv.Kubectl, folder string) (string, error) {
+		return as.Run(ctx, "", strings.Split(strings.ReplaceAll(strings.Join(arguments, "\n"), "FOLDER", folder), "\n")...)
+	}
+}
+
+func piped(arguments ...string) func(context.Context, *testenv.Kubectl, string) (string, error) {
+	return func(ctx context.Context, as *testenv.Kubectl, folder string) (string, error) {
+		built, err := as.Run(ctx, "", "kustomize", folder)
+		if err != nil {
+			return "", err
+		}
+		return as.Run(ctx, built, arguments...)
+	}
+}
+
+// manifests are the specs that a repository may hold, next to key and name.
+func manifests() map[string]string {
+	end := time.Now().Add(30 * 24 * time.Hour)
+	return map[string]string{
+		"a ttl":                          "  owner: repository\n  ttl: 1h\n  reason: Monthly close\n",
+		"a ttl in odd words":             "  owner: repository\n  ttl: 60m0.5s\n",
+		"nothing but a key":              "",
+		"an end":                         "  owner: repository\n  expireTime: " + end.UTC().Format(time.RFC3339) + "\n",
+		"an end, unquoted, in another zone": "  owner: repository\n  expireTime: " + end.In(time.FixedZone("", 5400)).Format(time.RFC3339Nano) + "\n",
+		"a function":                     "  scope: Function\n  function: payments.charge\n  owner: repository\n  ttl: 30m\n",
+	}
+}
+
+// folder writes a kustomization with one Lock.
+func folder(key, rest string) (path, name string) {
+	GinkgoHelper()
+	spec := v1alpha1.LockSpec{Key: key}
+	if strings.Contains(rest, "function:") {
+		spec.Scope, spec.Function = v1alpha1.ScopeFunction, "payments.charge"
+	}
+	path, name = GinkgoT().TempDir(), spec.FullKey().ObjectName()
+	manifest := "apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata:\n  name: " + name + "\n  namespace: default\nspec:\n  key: " + key + "\n" + rest
+	write(path, "manifest.yaml", manifest)
+	write(path, "kustomization.yaml", "resources: [manifest.yaml]\n")
+	DeferCleanup(func(ctx context.Context) error {
+		lock := &v1alpha1.Lock{}
+		lock.Namespace, lock.Name = "default", name
+		return client.IgnoreNotFound(admin.Delete(ctx, lock))
+	})
+	return path, name
+}
+
+func write(folder, name, content string) {
+	GinkgoHelper()
+	Expect(os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600)).To(Succeed())
+}
+
+// stored is the whole object, managed fields included, as the API server shows it.
+func stored(ctx context.Context, name string) string {
+	GinkgoHelper()
+	return must(kubectl[flux].Run(ctx, "", "get", "lock", name, "--namespace=default", "--output=yaml", "--show-managed-fields"))
+}
+
+var _ = Describe("A Lock in a repository", func() {
+	for _, way := range ways {
+		Describe("by "+way.name, func() {
+			It("is acquired once, and neither changed nor renewed nor different from then on", func(ctx context.Context) {
+				for title, rest := range manifests() {
+					path, name := folder("gitops:again", rest)
+					must(way.apply(ctx, kubectl[flux], path))
+					before := stored(ctx, name)
+					Expect(before).To(ContainSubstring("holder: " + flux))
+					must(way.apply(ctx, kubectl[flux], path))
+					Expect(stored(ctx, name)).To(Equal(before), title)
+					difference, err := way.diff(ctx, kubectl[flux], path)
+					Expect(err).NotTo(HaveOccurred(), title)
+					Expect(difference).To(BeEmpty(), title)
+					Expect(stored(ctx, name)).To(Equal(before), title)
+
+					By("releasing it as a controller prunes it")
+					must(kubectl[flux].Run(ctx, "", "delete", "lock", name, "--namespace=default"))
+				}
+			})
+
+			It("is acquired anew once it has expired", func(ctx context.Context) {
+				path, name := folder("gitops:expired", "  owner: repository\n  ttl: 1s\n")
+				must(way.apply(ctx, kubectl[flux], path))
+				first := get(ctx, name)
+				// Until the reaper has been there, a client-side apply finds nothing to do.
+				Eventually(func(g Gomega, ctx context.Context) {
+					_, err := way.apply(ctx, kubectl[flux], path)
+					g.Expect(err).NotTo(HaveOccurred())
+					var second v1alpha1.Lock
+					g.Expect(admin.Get(ctx, client.ObjectKeyFromObject(first), &second)).To(Succeed())
+					g.Expect(second.Spec.AcquireTime.Time).To(BeTemporally(">=", first.Spec.ExpireTime.Time))
+					g.Expect(second.Spec.Holder).To(Equal(flux))
+					g.Expect(second.FencingToken()).To(BeNumerically(">", must(first.FencingToken())))
+				}).WithContext(ctx).WithTimeout(timeout).WithPolling(100 * time.Millisecond).Should(Succeed())
+			})
+
+			It("is refused with a sentence where somebody else holds the key", func(ctx context.Context) {
+				theirs, name := folder("gitops:foreign", "  owner: theirs\n  ttl: 1h\n")
+				must(way.apply(ctx, kubectl[argo], theirs))
+				before := stored(ctx, name)
+				ours, _ := folder("gitops:foreign", "  owner: ours\n  ttl: 1h\n")
+				_, err := way.apply(ctx, kubectl[flux], ours)
+				Expect(err).To(MatchError(ContainSubstring(`gitops:foreign is held by "` + argo + `" until ` + get(ctx, name).Spec.ExpireTime.String() +
+					`; nobody else may change it until it is released or has expired`)))
+				Expect(stored(ctx, name)).To(Equal(before))
+			})
+		})
+	}
+
+	It("is refused on creation, too, if the holder came in between", func(ctx context.Context) {
+		theirs, name := folder("gitops:created", "  owner: theirs\n  ttl: 1h\n")
+		must(kubectl[argo].Run(ctx, "", "apply", "-k", theirs))
+		ours, _ := folder("gitops:created", "  owner: ours\n  ttl: 1h\n")
+		_, err := kubectl[flux].Run(ctx, "", "create", "-k", ours)
+		Expect(err).To(MatchError(ContainSubstring(`gitops:created is held by "` + argo + `" until ` + get(ctx, name).Spec.ExpireTime.String() +
+			`; create it again when it is released or has expired`)))
+	})
+
+	It("is renewed by a change of its ttl, and only then", func(ctx context.Context) {
+		path, name := folder("gitops:renewed", "  owner: repository\n  ttl: 1h\n")
+		must(kubectl[flux].Run(ctx, "", "apply", "-k", path))
+		first := get(ctx, name)
+		for _, ttl := range []string{"2h", "1h"} {
+			longer, _ := folder("gitops:renewed", "  owner: repository\n  ttl: "+ttl+"\n")
+			must(kubectl[flux].Run(ctx, "", "apply", "-k", longer))
+			renewed := get(ctx, name)
+			Expect(renewed.Spec.AcquireTime.Time).To(BeTemporally("==", first.Spec.AcquireTime.Time))
+			Expect(renewed.Spec.ExpireTime.Time).To(BeTemporally("==", renewed.Spec.RenewTime.Add(renewed.Spec.TTL.Duration)))
+			Expect(renewed.Spec.RenewTime.Time).To(BeTemporally(">", first.Spec.RenewTime.Time))
+		}
+	})
+})

@@ -1,0 +1,120 @@
+// Package gitops_test shows that a Lock may be a manifest in a repository: the real
+// kubectl applies it to a real API server, with the operator's webhook and reaper in
+// force, under the identities that GitOps controllers have.
+package gitops_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+const timeout = 60 * time.Second
+
+func TestGitOps(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "GitOps")
+}
+
+// The identities under which Flux and Argo CD apply. Both have the role
+// lock-operator-edit and nothing else.
+const (
+	flux = "system:serviceaccount:flux-system:kustomize-controller"
+	argo = "system:serviceaccount:argocd:argocd-application-controller"
+)
+
+var (
+	environment *testenv.Environment
+	admin       client.Client
+	kubectl     = map[string]*testenv.Kubectl{}
+)
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	var err error
+	environment, err = testenv.Start(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() error { return environment.Stop() })
+	admin, err = client.New(environment.Config, client.Options{Scheme: environment.Scheme})
+	Expect(err).NotTo(HaveOccurred())
+	_, administrator, err := environment.User("admin", "system:masters")
+	Expect(err).NotTo(HaveOccurred())
+
+	startOperator(ctx)
+	for _, user := range []string{flux, argo} {
+		_, kubectl[user], err = environment.User(user, "system:serviceaccounts", "system:authenticated")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = administrator.Run(ctx, "", "create", "clusterrolebinding", user, "--clusterrole=lock-operator-edit", "--user="+user)
+		Expect(err).NotTo(HaveOccurred())
+	}
+})
+
+// startOperator runs the operator's own binary with controllers and webhook, under the
+// identity that config/ gives it, until the suite ends.
+func startOperator(ctx context.Context) {
+	GinkgoHelper()
+	binary, err := gexec.Build("forrst.dev/lock-operator/cmd/lock-operator")
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(gexec.CleanupBuildArtifacts)
+	_, operator, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:authenticated")
+	Expect(err).NotTo(HaveOccurred())
+	host, port, certDir, err := environment.InstallWebhook(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	probes := freeAddress(ctx)
+	command := exec.Command(binary, //nolint:noctx // ended below, by a signal
+		"--components=controller,webhook",
+		"--kubeconfig="+operator.Kubeconfig(),
+		"--leader-elect=false",
+		"--clock-skew-allowance=0s", // There is one clock.
+		fmt.Sprintf("--webhook-bind-address=%s:%d", host, port),
+		"--webhook-cert-dir="+certDir,
+		"--health-probe-bind-address="+probes,
+	)
+	session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { session.Terminate().Wait(timeout) })
+	Eventually(func(ctx context.Context) (int, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", http.NoBody)
+		if err != nil {
+			return 0, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return 0, err
+		}
+		return response.StatusCode, response.Body.Close()
+	}).WithContext(ctx).WithTimeout(timeout).Should(Equal(http.StatusOK))
+}
+
+// freeAddress is one on loopback where nobody listens.
+func freeAddress(ctx context.Context) string {
+	GinkgoHelper()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { Expect(listener.Close()).To(Succeed()) }()
+	return listener.Addr().String()
+}
+
+func must[T any](value T, err error) T {
+	GinkgoHelper()
+	Expect(err).NotTo(HaveOccurred())
+	return value
+}
+
+func get(ctx context.Context, name string) *v1alpha1.Lock {
+	GinkgoHelper()
+	lock := &v1alpha1.Lock{}
+	Expect(admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, lock)).To(Succeed())
+	return lock
+}
