@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -48,6 +49,10 @@ type ExpiryReconciler struct {
 	Clock clock.PassiveClock
 	// Leadership says whether this replica deletes.
 	Leadership *Leadership
+	// Audit takes a record of each lock that was deleted. Nil means nowhere.
+	Audit audit.Sink
+
+	unanswered unansweredReaps
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;delete
@@ -63,7 +68,11 @@ func (r *ExpiryReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		return ctrl.Result{}, nil
 	}
 	var lock v1alpha1.Lock
-	if err := r.Client.Get(ctx, request.NamespacedName, &lock); err != nil {
+	err := r.Client.Get(ctx, request.NamespacedName, &lock)
+	if client.IgnoreNotFound(err) == nil {
+		r.settle(request.NamespacedName, lock.UID, lock.ResourceVersion)
+	}
+	if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !servertime.IsFresh(r.Clock) {
@@ -97,8 +106,10 @@ func (r *ExpiryReconciler) reap(ctx context.Context, lock *v1alpha1.Lock) error 
 		// Somebody moved first. If the lock still exists, its change wakes us.
 		return nil
 	case err != nil:
+		r.failed(lock, err)
 		return fmt.Errorf("delete the expired lock: %w", err)
 	}
+	r.record(lock, false)
 	logf.FromContext(ctx).V(1).Info("Deleted an expired Lock", "lock", klog.KObj(lock), "holder", lock.Spec.Holder)
 	return nil
 }

@@ -25,6 +25,10 @@ func isAnswered(err error) bool {
 	return neverSent(err)
 }
 
+// MayHaveHappened reports whether a write to the API server that failed with err may have
+// happened all the same.
+func MayHaveHappened(err error) bool { return !isAnswered(err) }
+
 // neverSent reports whether there was no connection to send a request on.
 func neverSent(err error) bool {
 	var operation *net.OpError

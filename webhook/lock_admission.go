@@ -36,6 +36,8 @@ type LockAdmission struct {
 	// Clock tells the time that grants are stamped with and expiry is judged by. A
 	// stale one, see [servertime.IsFresh], must be freshened by a read of LiveReader.
 	Clock clock.PassiveClock
+	// Audit records what is admitted and refused. Nil means that nothing is recorded.
+	Audit *Audit
 }
 
 // +kubebuilder:webhookconfiguration:mutating=true,name=lock-operator
@@ -45,7 +47,7 @@ type LockAdmission struct {
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {
-	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a})
+	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a.Audit.of(a)})
 }
 
 // Handle implements [admission.Handler].

@@ -32,6 +32,9 @@ func (a *LockAdmission) makeWay(ctx context.Context, name client.ObjectKey, dryR
 		return nil
 	}
 	err := a.Client.Delete(ctx, &namesake, client.Preconditions{UID: &namesake.UID, ResourceVersion: &namesake.ResourceVersion})
+	if err == nil {
+		a.Audit.madeWay(&namesake)
+	}
 	if apierrors.IsConflict(err) {
 		// Somebody moved first; etcd will find the name taken or free.
 		return nil

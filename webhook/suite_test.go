@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -67,16 +68,20 @@ func startWebhook(ctx context.Context) {
 	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
 	manager, err := environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = server })
 	Expect(err).NotTo(HaveOccurred())
-	_, err = manager.GetCache().GetInformer(ctx, &v1alpha1.Lock{})
-	if err != nil {
-		// The informer starts with the manager.
-		Expect(err).To(MatchError(ContainSubstring("cache is not started")))
-	}
+	informer, err := manager.GetCache().GetInformer(ctx, &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
+	Expect(err).NotTo(HaveOccurred())
+	audit, err := webhook.NewAudit(records, informer, clock.RealClock{})
+	Expect(err).NotTo(HaveOccurred())
+	_, err = webhook.NewAudit(foreignRecords, informer, clock.RealClock{})
+	Expect(err).NotTo(HaveOccurred())
+	audit.SetupDeletionAudit(manager)
+	auditUserDeletions(ctx)
 	(&webhook.LockAdmission{
 		Client:     manager.GetClient(),
 		LiveReader: manager.GetAPIReader(),
 		Limits:     rules.DefaultLimits(),
 		Clock:      clock.RealClock{},
+		Audit:      audit,
 	}).SetupWithManager(manager)
 	stopWebhook = testenv.StartManager(ctx, manager)
 	Eventually(func() error {
@@ -85,6 +90,7 @@ func startWebhook(ctx context.Context) {
 		}
 		return server.StartedChecker()(&http.Request{})
 	}).WithTimeout(30 * time.Second).Should(Succeed())
+	awaitDeletionAudit(ctx)
 }
 
 // manifest is what a user writes.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -36,9 +37,15 @@ func run(settings options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
-	manager, err := newManager(config, settings)
+	records, closeAudit, err := openAudit(settings.auditLog)
 	if err != nil {
 		return err
 	}
-	return manager.Start(ctrl.SetupSignalHandler())
+	settings.audit = records
+	manager, err := newManager(config, settings)
+	if err == nil {
+		err = manager.Start(ctrl.SetupSignalHandler())
+	}
+	// Last, since what ends with the manager is recorded, too.
+	return errors.Join(err, closeAudit())
 }

@@ -118,6 +118,7 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
 		Leadership:         leadership,
+		Audit:              settings.audit,
 	}).SetupWithManager(manager)
 	if err != nil {
 		return err
@@ -133,15 +134,22 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 
 func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) error {
 	// Without an informer from the start, the first admission would wait for one.
-	if _, err := lockInformer(manager); err != nil {
+	informer, err := lockInformer(manager)
+	if err != nil {
 		return err
 	}
+	records, err := webhook.NewAudit(settings.audit, informer, now)
+	if err != nil {
+		return err
+	}
+	records.SetupDeletionAudit(manager)
 	(&webhook.LockAdmission{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
 		Limits:             settings.limits,
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
+		Audit:              records,
 	}).SetupWithManager(manager)
 	return manager.AddReadyzCheck("webhook", manager.GetWebhookServer().StartedChecker())
 }
@@ -162,6 +170,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
 		Logger:             manager.GetLogger().WithName("lock-engine"),
+		Audit:              settings.audit,
 	})
 	if err != nil {
 		return err

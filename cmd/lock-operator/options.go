@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -47,6 +48,10 @@ type options struct {
 
 	limits             rules.Limits
 	clockSkewAllowance time.Duration
+
+	auditLog string
+	// audit is where records go; see openAudit.
+	audit audit.Sink
 }
 
 func (o *options) bindFlags(flags *flag.FlagSet) {
@@ -65,6 +70,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "The folder with tls.crt and tls.key of the admission webhook.")
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
+	flags.StringVar(&o.auditLog, "audit-log", stdoutAudit, "Where to write the audit, as lines of JSON: a file to append to, - for the standard output, or empty for nowhere.")
 	flags.DurationVar(&o.clockSkewAllowance, "clock-skew-allowance", lock.DefaultClockSkewAllowance, "How long after its expiry a lock is left alone, for clocks that differ.")
 }
 

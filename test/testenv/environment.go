@@ -141,7 +141,7 @@ func (e *Environment) Kustomize(ctx context.Context, folder string) ([]byte, err
 	return output, nil
 }
 
-// InstallWebhook points the webhook configuration of config/webhook at a server on
+// InstallWebhook points the webhook configurations of config/webhook at a server on
 // this machine. It returns where that server has to listen and its certificate.
 func (e *Environment) InstallWebhook(ctx context.Context) (host string, port int, certDir string, err error) {
 	rendered, err := e.Kustomize(ctx, "webhook")
@@ -150,12 +150,16 @@ func (e *Environment) InstallWebhook(ctx context.Context) (host string, port int
 	}
 	options := envtest.WebhookInstallOptions{}
 	for document := range bytes.SplitSeq(rendered, []byte("\n---\n")) {
-		var configuration admissionregistrationv1.MutatingWebhookConfiguration
-		if err := yaml.Unmarshal(document, &configuration); err != nil {
+		var mutating admissionregistrationv1.MutatingWebhookConfiguration
+		var validating admissionregistrationv1.ValidatingWebhookConfiguration
+		if err := errors.Join(yaml.Unmarshal(document, &mutating), yaml.Unmarshal(document, &validating)); err != nil {
 			return "", 0, "", err
 		}
-		if configuration.Kind == "MutatingWebhookConfiguration" {
-			options.MutatingWebhooks = append(options.MutatingWebhooks, &configuration)
+		switch mutating.Kind {
+		case "MutatingWebhookConfiguration":
+			options.MutatingWebhooks = append(options.MutatingWebhooks, &mutating)
+		case "ValidatingWebhookConfiguration":
+			options.ValidatingWebhooks = append(options.ValidatingWebhooks, &validating)
 		}
 	}
 	if err := options.Install(e.Config); err != nil {
@@ -165,13 +169,16 @@ func (e *Environment) InstallWebhook(ctx context.Context) (host string, port int
 	return options.LocalServingHost, options.LocalServingPort, options.LocalServingCertDir, nil
 }
 
-// RemoveWebhook leaves the API server without the webhook configuration.
+// RemoveWebhook leaves the API server without the webhook configurations.
 func (e *Environment) RemoveWebhook(ctx context.Context) error {
 	admin, err := client.New(e.Config, client.Options{Scheme: e.Scheme})
 	if err != nil {
 		return err
 	}
-	return client.IgnoreNotFound(admin.DeleteAllOf(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}))
+	return errors.Join(
+		admin.DeleteAllOf(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}),
+		admin.DeleteAllOf(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{}),
+	)
 }
 
 // Assets is where the binaries of the control plane are.

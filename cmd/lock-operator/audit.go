@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/audit/auditlog"
+)
+
+// stdoutAudit has the audit written to the standard output; logs go to standard error.
+const stdoutAudit = "-"
+
+// auditCloseTimeout bounds how long the end of the process waits for whoever reads the
+// audit.
+const auditCloseTimeout = 5 * time.Second
+
+// openAudit returns the sink that a value of --audit-log means, and what writes the rest
+// and closes it.
+func openAudit(path string) (records audit.Sink, closeAudit func() error, err error) {
+	var writer io.Writer
+	closeFile := func() error { return nil }
+	switch path {
+	case "":
+	case stdoutAudit:
+		writer = os.Stdout
+	default:
+		// Every replica needs a file of its own, or a file system that appends atomically.
+		file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--audit-log: %w", err)
+		}
+		writer, closeFile = file, file.Close
+	}
+	log, err := auditlog.New(auditlog.Options{
+		Writer: writer, Registerer: metrics.Registry, Logger: ctrl.Log.WithName("audit"),
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, closeFile())
+	}
+	return log, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), auditCloseTimeout)
+		defer cancel()
+		return errors.Join(log.Close(ctx), closeFile())
+	}, nil
+}

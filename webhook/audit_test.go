@@ -1,0 +1,238 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/audit/audittest"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+// records are those of the replica that admits, foreignRecords those of another one.
+var records, foreignRecords = &audittest.Recorder{}, &audittest.Recorder{}
+
+// auditUserDeletions has the deletions of users recorded as those of Kubernetes are, for
+// as long as admission is not asked about them.
+func auditUserDeletions(ctx context.Context) {
+	GinkgoHelper()
+	admin := administrator()
+	var installed admissionregistrationv1.ValidatingWebhookConfiguration
+	Expect(admin.Get(ctx, client.ObjectKey{Name: "lock-operator-audit"}, &installed)).To(Succeed())
+	users := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "user-deletions"}, Webhooks: installed.Webhooks,
+	}
+	condition := &users.Webhooks[0].MatchConditions[0]
+	condition.Expression = "!(" + condition.Expression + ") && request.userInfo.username != '" + testenv.OperatorUser + "'"
+	Expect(client.IgnoreNotFound(admin.Delete(ctx, users.DeepCopy()))).To(Succeed())
+	Expect(admin.Create(ctx, users)).To(Succeed())
+}
+
+// awaitDeletionAudit returns when the API server has taken up its configuration.
+func awaitDeletionAudit(ctx context.Context) {
+	GinkgoHelper()
+	before := len(records.Of("probe"))
+	Eventually(func(g Gomega) {
+		probe := manifest("probe")
+		g.Expect(client.IgnoreAlreadyExists(alice.Create(ctx, probe))).To(Succeed())
+		g.Expect(alice.Delete(ctx, probe)).To(Succeed())
+		g.Expect(records.Of("probe")[before:]).To(ContainElement(HaveField("Event", audit.Released)))
+	}).WithTimeout(30 * time.Second).WithPolling(50 * time.Millisecond).Should(Succeed())
+}
+
+var _ = Describe("The audit of direct writes", func() {
+	// tell returns what was recorded about a lock: event, reason, actor and, of refusals,
+	// the operation.
+	tell := func(name string) func() []string {
+		return func() []string {
+			var told []string
+			for _, record := range records.Of(name) {
+				told = append(told, strings.Join(strings.Fields(fmt.Sprint(record.Event, " ", record.Reason, " ", record.Actor, " ", record.Operation)), " "))
+			}
+			return told
+		}
+	}
+	update := func(ctx context.Context, as client.Client, lock *v1alpha1.Lock, change func()) error {
+		GinkgoHelper()
+		Expect(as.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
+		change()
+		return as.Update(ctx, lock)
+	}
+
+	AfterEach(func() {
+		Expect(foreignRecords.All()).To(BeEmpty(), "a replica recorded what another one admitted")
+		text, err := json.Marshal(records.All())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(text)).NotTo(ContainSubstring("token-"), "an owner token is told")
+	})
+
+	It("has one record for each thing that a holder does", func(ctx context.Context) {
+		lockObject := created(ctx, alice, manifest("audited"))
+		token, err := lockObject.FencingToken()
+		Expect(err).NotTo(HaveOccurred())
+		for range 2 {
+			_, err := aliceKubectl.Run(ctx, "", "annotate", "lock", "audited", v1alpha1.RequestAnnotation+"=renew")
+			Expect(err).NotTo(HaveOccurred())
+		}
+		_, err = aliceKubectl.Run(ctx, "", "label", "lock", "audited", "team=a")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = aliceKubectl.Run(ctx, "", "delete", "lock", "audited")
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(tell("audited")).Should(Equal([]string{"Granted alice", "Renewed alice", "Renewed alice", "Released ByOwner alice"}))
+		for _, record := range records.Of("audited") {
+			Expect(record).To(And(HaveField("Namespace", "default"), HaveField("Key", "audited"), HaveField("Holder", "alice"),
+				HaveField("FencingToken", token), HaveField("UID", string(lockObject.UID)), HaveField("Via", audit.Admission),
+				HaveField("OwnerHash", lock.Fingerprint("token-a"))))
+		}
+		Expect(records.Of("audited")[3].HeldSeconds).To(HaveValue(And(BeNumerically(">", 0), BeNumerically("<", 60))))
+	})
+
+	It("has an end and a beginning for a take-over", func(ctx context.Context) {
+		lapsed := expired(ctx, "audited-take-over")
+		Expect(update(ctx, bob, lapsed, func() { lapsed.Spec.Owner = "token-b" })).To(Succeed())
+		Eventually(tell(lapsed.Name)).Should(Equal([]string{"Granted alice", "Expired Replaced bob", "TakenOver bob"}))
+		ended := records.Of(lapsed.Name)[1]
+		Expect(ended.HeldSeconds).To(HaveValue(BeNumerically("~", 0.2, 0.001)))
+		Expect(ended.Holder).To(Equal("alice"))
+		Expect(records.Of(lapsed.Name)[2].FencingToken).To(BeNumerically(">", ended.FencingToken))
+	})
+
+	It("has an end and a beginning for a create in place of an expired lock", func(ctx context.Context) {
+		expired(ctx, "audited-again")
+		// While the cache does not know the expired lock, etcd refuses.
+		Eventually(func() error { return bob.Create(ctx, manifest("audited-again")) }).Should(Succeed())
+		Eventually(tell("audited-again")).Should(Equal([]string{"Granted alice", "Expired Reaped", "Granted bob"}))
+	})
+
+	It("has an end and a beginning for a hand-off", func(ctx context.Context) {
+		handed := created(ctx, alice, manifest("audited-hand-off"))
+		handed.Spec.Owner = "token-b"
+		handed.Annotations = map[string]string{v1alpha1.RequestAnnotation: v1alpha1.RequestHandOff}
+		Expect(alice.Update(ctx, handed)).To(Succeed())
+		Eventually(tell(handed.Name)).Should(Equal([]string{"Granted alice", "Released PassedOn alice", "HandedOn alice"}))
+	})
+
+	It("has one record for each refusal", func(ctx context.Context) {
+		live := created(ctx, alice, manifest("audited-refusals"))
+		Eventually(tell(live.Name)).Should(HaveLen(1))
+		Eventually(func() []string {
+			Expect(bob.Create(ctx, manifest("audited-refusals"))).NotTo(Succeed())
+			return tell(live.Name)()
+		}).Should(HaveLen(2))
+		Expect(update(ctx, bob, live, func() { live.Spec.Reason = "mine" })).NotTo(Succeed())
+		Expect(update(ctx, alice, live, func() { live.Spec.Holder = "bob" })).NotTo(Succeed())
+		Expect(tell(live.Name)()).To(Equal([]string{
+			"Granted alice", "Refused Held bob create", "Refused Conflict bob update", "Refused Invalid alice update",
+		}))
+		Expect(records.Of(live.Name)[1]).To(HaveField("UID", ""))
+		Expect(records.Of(live.Name)[2].Message).To(ContainSubstring(`is held by "alice"`))
+		Expect(bob.Create(ctx, manifest("audited-wrong-name", func(l *v1alpha1.Lock) { l.Name = "audited-wrong" }))).NotTo(Succeed())
+		Expect(tell("audited-wrong")()).To(Equal([]string{"Refused Invalid bob create"}))
+	})
+
+	It("has one grant for many that race", func(ctx context.Context) {
+		var racers sync.WaitGroup
+		for range 6 {
+			for _, user := range []client.Client{alice, bob} {
+				racers.Go(func() { _ = user.Create(ctx, manifest("audited-race")) })
+			}
+		}
+		racers.Wait()
+		won := manifest("audited-race")
+		Expect(operator.Get(ctx, client.ObjectKeyFromObject(won), won)).To(Succeed())
+		winner := map[string]client.Client{"alice": alice, "bob": bob}[won.Spec.Holder]
+		Expect(winner.Delete(ctx, won)).To(Succeed())
+		withoutRefusals := func() []string {
+			var told []string
+			for _, text := range tell("audited-race")() {
+				if !strings.HasPrefix(text, "Refused") {
+					told = append(told, text)
+				}
+			}
+			return told
+		}
+		want := []string{"Granted " + won.Spec.Holder, "Released ByOwner " + won.Spec.Holder}
+		Eventually(withoutRefusals).Should(Equal(want))
+		Consistently(withoutRefusals).WithTimeout(300 * time.Millisecond).Should(Equal(want))
+	})
+
+	It("has no record of a dry run", func(ctx context.Context) {
+		Expect(alice.Create(ctx, manifest("audited-dry"), client.DryRunAll)).To(Succeed())
+		Expect(alice.Create(ctx, manifest("audited-dry", ttl(48*time.Hour)), client.DryRunAll)).NotTo(Succeed())
+		live := created(ctx, alice, manifest("audited-dry"))
+		Expect(alice.Delete(ctx, live, client.DryRunAll)).To(Succeed())
+		Expect(alice.Delete(ctx, live)).To(Succeed())
+		Eventually(tell("audited-dry")).Should(Equal([]string{"Granted alice", "Released ByOwner alice"}))
+	})
+
+	It("says who forced a release, and why", func(ctx context.Context) {
+		admin := administrator()
+		live := created(ctx, alice, manifest("audited-force"))
+		Expect(update(ctx, admin, live, func() {
+			live.Annotations = map[string]string{"forrst.dev/force-release-reason": "alice left"}
+		})).To(Succeed())
+		Expect(admin.Delete(ctx, live)).To(Succeed())
+		Eventually(func() []audit.Record { return records.Of("audited-force") }).Should(HaveLen(2))
+		forced := records.Of("audited-force")[1]
+		Expect(forced).To(And(HaveField("Event", audit.ForceReleased), HaveField("Reason", audit.ByForce),
+			HaveField("Message", "alice left"), HaveField("Holder", "alice"), HaveField("Actor", Not(BeElementOf("", "alice")))))
+	})
+
+	It("says that a lock was expired when it was deleted", func(ctx context.Context) {
+		lapsed := expired(ctx, "audited-expired")
+		Expect(alice.Delete(ctx, lapsed)).To(Succeed())
+		Eventually(tell(lapsed.Name)).Should(Equal([]string{"Granted alice", "Expired Reaped alice"}))
+		Expect(records.Of(lapsed.Name)[1].HeldSeconds).To(HaveValue(BeNumerically("~", 0.2, 0.001)))
+	})
+
+	It("says when Kubernetes deleted a lock", func(ctx context.Context) {
+		namespaces, _ := user("system:serviceaccount:kube-system:namespace-controller", testenv.TestersGroup)
+		garbage, _ := user("system:serviceaccount:kube-system:generic-garbage-collector", testenv.TestersGroup)
+		Expect(administrator().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}})).To(Succeed())
+		inNamespace := func(l *v1alpha1.Lock) { l.Namespace = "going" }
+		for _, key := range []string{"audited-going-1", "audited-going-2"} {
+			created(ctx, alice, manifest(key, inNamespace))
+		}
+		Expect(namespaces.DeleteAllOf(ctx, &v1alpha1.Lock{}, client.InNamespace("going"))).To(Succeed())
+		for _, key := range []string{"audited-going-1", "audited-going-2"} {
+			Eventually(tell(key)).Should(Equal([]string{
+				"Granted alice", "Released NamespaceDeleted system:serviceaccount:kube-system:namespace-controller",
+			}))
+		}
+		orphan := created(ctx, alice, manifest("audited-orphan"))
+		Expect(garbage.Delete(ctx, orphan)).To(Succeed())
+		Eventually(tell("audited-orphan")).Should(Equal([]string{
+			"Granted alice", "Released OwnersGone system:serviceaccount:kube-system:generic-garbage-collector",
+		}))
+	})
+
+	It("waits for what a foreground deletion leaves in place", func(ctx context.Context) {
+		live := created(ctx, alice, manifest("audited-foreground"))
+		Expect(alice.Delete(ctx, live, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
+		Eventually(tell(live.Name)).Should(Equal([]string{"Granted alice"}))
+		// There is no garbage collector here.
+		Expect(update(ctx, operator, live, func() { live.Finalizers = nil })).To(Succeed())
+		Eventually(tell(live.Name)).Should(Equal([]string{"Granted alice", "Released ByOwner alice"}))
+	})
+})
+
+// administrator returns the client of somebody who may do everything.
+func administrator() client.Client {
+	GinkgoHelper()
+	admin, err := client.New(environment.Config, client.Options{Scheme: environment.Scheme})
+	Expect(err).NotTo(HaveOccurred())
+	return admin
+}
