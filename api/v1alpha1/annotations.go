@@ -20,3 +20,10 @@ const (
 // others may be using the same owner token. A new one asks for a grant: it is admitted
 // where a take-over or a hand-off is.
 const AcquisitionAnnotation = "forrst.dev/acquisition"
+
+// ForceReleaseReasonAnnotation says why a lock that somebody else holds is to be ended:
+// whoever has the verb force-release on locks sets it, and then deletes the lock. At
+// most 1024 characters, and more than white space. Only a delete by force asks for it. It
+// goes with the grant that it was said about: a new grant never has it, and what a holder
+// says about a lock of its own is taken off on admission.
+const ForceReleaseReasonAnnotation = "forrst.dev/force-release-reason"

@@ -27,6 +27,7 @@ var equality = func() conversion.Equalities {
 // error is an [*InvalidError].
 func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
 	next := lock.DeepCopy()
+	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
 	problems := validateIdentity(next.Spec.Scope, next.Spec.Function, next.Spec.Key)
 	if len(problems) == 0 {
 		problems = append(problems, nameAfterKey(next)...)
@@ -65,6 +66,8 @@ type Change struct {
 //     so that nothing else need differ.
 //   - What a [v1alpha1.RequestAnnotation] asks for is the holder's to ask, while the
 //     lock is held.
+//   - Whether the user may say why the lock is to be taken from its holder is not
+//     decided here; see [Change.NeedsForce].
 //
 // The error is an [*InvalidError], a [*HeldError], [ErrStale] or [ErrExpired].
 func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
@@ -75,7 +78,11 @@ func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 	}
 	keepStamps(&next.Spec, &old.Spec)
 	requested := takeRequest(next)
+	if change.User == old.Spec.Holder {
+		dropOwnForceReason(next, old)
+	}
 	problems := append(foreignStamps(&next.Spec, &old.Spec), newFinalizers(next, old)...)
+	problems = append(problems, validateForceReason(next, old)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
@@ -145,6 +152,7 @@ func admitSuccession(next, old *v1alpha1.Lock, user string, limits Limits, now t
 	if user != old.Spec.Holder || next.Spec.Owner != old.Spec.Owner {
 		dropInheritance(next, old)
 	}
+	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
 	problems := admitGrant(&next.Spec, user, limits, now)
 	distinguishGrant(&next.Spec, &old.Spec)
 	ownByHolder(next, old.Spec.HolderRef)

@@ -54,3 +54,10 @@ func dropInheritance(next, old *v1alpha1.Lock) {
 		delete(next.Annotations, v1alpha1.AcquisitionAnnotation)
 	}
 }
+
+func dropAnnotation(lock *v1alpha1.Lock, name string) {
+	delete(lock.Annotations, name)
+	if len(lock.Annotations) == 0 {
+		lock.Annotations = nil
+	}
+}

@@ -17,10 +17,7 @@ func takeRequest(next *v1alpha1.Lock) string {
 	if !ok {
 		return ""
 	}
-	delete(next.Annotations, v1alpha1.RequestAnnotation)
-	if len(next.Annotations) == 0 {
-		next.Annotations = nil
-	}
+	dropAnnotation(next, v1alpha1.RequestAnnotation)
 	if requested == "" {
 		return "nothing"
 	}

@@ -1,0 +1,52 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+var forceReasonPath = field.NewPath("metadata", "annotations").Key(v1alpha1.ForceReleaseReasonAnnotation)
+
+// ForceReason returns why the lock is to be taken from its holder, which whoever does so
+// has to have said beforehand in [v1alpha1.ForceReleaseReasonAnnotation]. The error is an
+// [*InvalidError] if it was not said.
+func ForceReason(lock *v1alpha1.Lock) (string, error) {
+	reason := strings.TrimSpace(forceReason(lock))
+	if reason != "" {
+		return reason, nil
+	}
+	return "", &InvalidError{Problems: field.ErrorList{field.Required(forceReasonPath, fmt.Sprintf(
+		"%s; say why it is to be taken from its holder, and delete it again: kubectl annotate lock %s -n %s %s=\"...\"",
+		HeldBy(lock), lock.Name, lock.Namespace, v1alpha1.ForceReleaseReasonAnnotation))}}
+}
+
+// NeedsForce reports whether the change, which was admitted as next, is for whoever may
+// force a release only: it changes the reason on a lock that somebody else holds.
+func (c Change) NeedsForce(next *v1alpha1.Lock, now time.Time, allowance time.Duration) bool {
+	return c.User != c.Old.Spec.Holder && forceReason(next) != forceReason(c.Old) && Reclaim(c.Old, now, allowance) != nil
+}
+
+// dropOwnForceReason takes off what a holder says about a lock of its own: nobody has to
+// force that, and somebody else who does must not go by the holder's words.
+func dropOwnForceReason(next, old *v1alpha1.Lock) {
+	if forceReason(next) != forceReason(old) {
+		dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
+	}
+}
+
+func validateForceReason(next, old *v1alpha1.Lock) field.ErrorList {
+	if reason := forceReason(next); reason == forceReason(old) || utf8.RuneCountInString(reason) <= maxReasonLength {
+		return nil
+	}
+	return field.ErrorList{field.TooLong(forceReasonPath, field.OmitValueType{}, maxReasonLength)}
+}
+
+func forceReason(lock *v1alpha1.Lock) string {
+	return lock.Annotations[v1alpha1.ForceReleaseReasonAnnotation]
+}
