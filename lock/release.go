@@ -59,24 +59,6 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	return err
 }
 
-// ForceRelease ends the lock whoever holds it, and logs the reason. Whether the caller
-// of [ContextWithUser] may is decided before. It is carried out even if ctx ends meanwhile.
-//
-// The error matches [ErrNotHeld] or [ErrUnavailable].
-func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
-	ctx, cancel := e.detached(ctx)
-	defer cancel()
-	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
-	ended, err := e.end(ctx, operation, e.objects(namespace), key.ObjectName(), "", func(current *v1alpha1.Lock) error {
-		return rules.ForceRelease(current, e.clock.Now())
-	})
-	if err == nil {
-		e.recordForcedRelease(ended, userFrom(ctx), reason)
-		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", ended.lock.Spec.Holder, "reason", reason)
-	}
-	return err
-}
-
 // ending is what [Engine.end] has found out.
 type ending struct {
 	// lock is what a delete was last sent for, as it was read before; nil if none was.
