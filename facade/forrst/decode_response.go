@@ -74,12 +74,15 @@ func (r *Response) Extension(urn string) json.RawMessage {
 }
 
 // readError reads one error. The reference implementation of the protocol sends details
-// that are no object, so they can be anything.
+// that are no object, so they can be anything. An empty text says nothing, which is no
+// reason to lose the code.
 func readError(element *Fields) Error {
 	code, _ := element.RequiredText("code")
 	problem := Error{Code: Code(code), Details: element.Raw("details")}
-	problem.Message, _ = element.Text("message")
-	if raw := element.Raw("source"); raw != nil {
+	if raw := element.Raw("message"); string(raw) != `""` {
+		problem.Message, _ = element.Text("message")
+	}
+	if raw := element.Raw("source"); raw != nil && !isEmptyArray(raw) {
 		problem.Source = new(Source)
 		if err := json.Unmarshal(raw, problem.Source); err != nil {
 			element.Fail("source", "must be an object with a pointer or a position")

@@ -77,6 +77,17 @@ func TestWhatIsNoResponse(t *testing.T) {
 	}
 }
 
+func TestErrorsThatSayLittle(t *testing.T) {
+	body := `{` + spoken + `,"id":"a","result":null,"errors":[{"code":"A","message":"","source":[],"details":[]}]}`
+	got, err := forrst.DecodeResponse([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(forrst.Errors{{Code: "A", Details: json.RawMessage(`[]`)}}, got.Errors); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestDecodeResponseReadsWhatIsEncoded(t *testing.T) {
 	sent := forrst.NewResponse("a")
 	sent.Result = json.RawMessage(`{"x":"<&>"}`)
