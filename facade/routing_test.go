@@ -80,7 +80,7 @@ func TestRequestsArePassedOn(t *testing.T) {
 		"what is not understood": {
 			`{"protocol":{"name":"forrst","version":"0.2.0"},"id":"a-1","call":{"function":"r.f","version":"2.0.0-rc.1","arguments": {"n":1.000e400, "<":"\u00e9"} },` +
 				`"context":{"caller":"shop","tenant_id":7.0, "x":[ ]},"extensions":[{"urn":"urn:acme:forrst:ext:x","options":{"a":-0}},{"urn":"urn:forrst:ext:idempotency","options":[]}]}`,
-			head + `,"version":"2.0.0-rc.1","arguments":{"n":1.000e400, "<":"\u00e9"}},"context":{"caller":"lock-operator","tenant_id":7.0,"x":[ ]},` +
+			head + `,"version":"2.0.0-rc.1","arguments":{"n":1.000e400, "<":"\u00e9"}},"context":{"tenant_id":7.0,"x":[ ],"caller":"lock-operator"},` +
 				`"extensions":[{"urn":"urn:acme:forrst:ext:x","options":{"a":-0}},{"urn":"urn:forrst:ext:idempotency","options":{}}]}`,
 		},
 		"what is done here": {

@@ -34,9 +34,10 @@ func TestWithMember(t *testing.T) {
 		"nothing":              {``, `{"caller":"me"}`},
 		"an empty object":      {`{ }`, `{"caller":"me"}`},
 		"another member":       {`{"a" : 1.00}`, `{"a":1.00,"caller":"me"}`},
-		"the member":           {`{"caller":"x","n": [1, 2]}`, `{"caller":"me","n":[1, 2]}`},
-		"the member, escaped":  {`{"c\u0061ller":7}`, `{"c\u0061ller":"me"}`},
-		"the member, twice":    {`{"caller":1,"a":2,"caller":3}`, `{"caller":"me","a":2}`},
+		"the member":           {`{"caller":"x","n": [1, 2]}`, `{"n":[1, 2],"caller":"me"}`},
+		"the member, escaped":  {`{"c\u0061ller":7}`, `{"caller":"me"}`},
+		"the member, twice":    {`{"caller":1,"a":2,"caller":3}`, `{"a":2,"caller":"me"}`},
+		"in another case":      {`{"caller":1,"Caller":"x"}`, `{"Caller":"x","caller":"me"}`},
 		"the member elsewhere": {`{"a":{"caller":"x"}}`, `{"a":{"caller":"x"},"caller":"me"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,12 +48,23 @@ func TestWithMember(t *testing.T) {
 	}
 }
 
+// encoding/json, for one, ignores the case of names.
+func TestWithMemberHasTheLastWord(t *testing.T) {
+	var context struct {
+		Caller string `json:"caller"`
+	}
+	object := forrst.WithMember(json.RawMessage(`{"caller":"x","Caller":"y"}`), "caller", json.RawMessage(`"me"`))
+	if err := json.Unmarshal(object, &context); err != nil || context.Caller != "me" {
+		t.Errorf("%s is read as %q, %v", object, context.Caller, err)
+	}
+}
+
 func TestMeta(t *testing.T) {
 	for want, meta := range map[string]forrst.Meta{
 		`{}`:                    {},
 		`{"node":"n"}`:          {Node: "n"},
 		`{"x":1.0}`:             {Members: json.RawMessage(`{"x": 1.0}`)},
-		`{"node":"n","x":1e99}`: {Node: "n", Members: json.RawMessage(`{"node":"o","x":1e99}`)},
+		`{"x":1e99,"node":"n"}`: {Node: "n", Members: json.RawMessage(`{"node":"o","x":1e99}`)},
 	} {
 		if got := forrst.MustEncode(&forrst.Response{Meta: &meta}); string(got) != `{"protocol":{"name":"","version":""},"id":null,"result":null,"meta":`+want+`}` {
 			t.Errorf("%v: got %s, want %s", meta, got, want)
