@@ -60,9 +60,7 @@ func isRetry(entry forrst.ResponseExtension) bool {
 // adviceOn goes by the code of a problem, and by the time that its details may name.
 func adviceOn(problem *forrst.Error) retryAdvice {
 	advice := retryAdvices[problem.Code]
-	var ignored forrst.Errors
-	details, _ := forrst.ReadObject(problem.Details, "", problem.Code, &ignored)
-	if after := details.Duration("retry_after", forrst.DurationLimits{}); after != nil && advice.Allowed {
+	if after := toldRetryTime(problem); after != nil && advice.Allowed {
 		advice.After = after
 	}
 	return advice

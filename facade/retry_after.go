@@ -25,9 +25,7 @@ func retryAfterOf(problems forrst.Errors) string {
 }
 
 func retryTime(problem *forrst.Error) *forrst.Duration {
-	var ignored forrst.Errors
-	details, _ := forrst.ReadObject(problem.Details, "", problem.Code, &ignored)
-	if after := details.Duration("retry_after", forrst.DurationLimits{Max: maxRetryAfter}); after != nil {
+	if after := toldRetryTime(problem); after != nil {
 		return after
 	}
 	switch problem.Code.Status() {
@@ -35,4 +33,21 @@ func retryTime(problem *forrst.Error) *forrst.Duration {
 		return retryAdvices[problem.Code].After
 	}
 	return nil
+}
+
+// toldRetryTime is what the details tell: a duration or, as some services have it from the
+// header, a number of seconds. It is nil if they tell no time, or one that is too long.
+func toldRetryTime(problem *forrst.Error) *forrst.Duration {
+	var ignored forrst.Errors
+	details, _ := forrst.ReadObject(problem.Details, "", problem.Code, &ignored)
+	limits := forrst.DurationLimits{Max: maxRetryAfter}
+	if after := details.Duration("retry_after", limits); after != nil {
+		return after
+	}
+	raw := details.Raw("retry_after")
+	if raw == nil {
+		return nil
+	}
+	seconds, _ := forrst.ReadObject(forrst.WithMember(nil, "value", raw), "", problem.Code, &ignored)
+	return seconds.AsDuration(limits)
 }
