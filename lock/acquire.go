@@ -46,6 +46,9 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request Request)
 	if err := request.validate(namespace, e.limits, e.clock.Now()); err != nil {
 		return nil, err
 	}
+	if err := e.awaitStart(ctx); err != nil {
+		return nil, fmt.Errorf("acquire %s: %w", request.FullKey(), err)
+	}
 	if !e.begin() {
 		return nil, stoppedError(request)
 	}

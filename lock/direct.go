@@ -17,7 +17,8 @@ import (
 // admission stamps as the holder.
 //
 // [Engine.Start] runs the engine with its informer: one list and one watch, however
-// many locks are held or waited for.
+// many locks are held or waited for. An acquire waits until it was called, for up to
+// [DefaultOperationTimeout], and then fails with [ErrUnavailable].
 func NewDirectEngine(config *rest.Config, namespace string, logger logr.Logger) (*Engine, error) {
 	now := servertime.New(clock.RealClock{})
 	config = rest.CopyConfig(config)

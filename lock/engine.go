@@ -83,6 +83,9 @@ type Engine struct {
 	forceReleased           func(ForcedRelease)
 	// runInformer runs an informer that is the engine's own, or is nil.
 	runInformer func(context.Context)
+	// started is closed by Start.
+	started   chan struct{}
+	startOnce sync.Once
 
 	// working ends when the engine has stopped.
 	working context.Context //nolint:containedctx // the lifetime of what the engine itself does
@@ -135,6 +138,7 @@ func NewEngine(options Options) (*Engine, error) {
 
 		isAdmitted:  options.IsAdmitted,
 		hasInformer: options.Informer != nil,
+		started:     make(chan struct{}),
 
 		forceReleased: options.ForceReleased,
 	}
@@ -156,6 +160,7 @@ func NewEngine(options Options) (*Engine, error) {
 // are over and what they left behind was tried to be ended once, which together takes
 // two operation timeouts at most. It implements controller-runtime's manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {
+	e.startOnce.Do(func() { close(e.started) })
 	var workers, informers sync.WaitGroup
 	if e.runInformer != nil {
 		informers.Go(func() { e.runInformer(e.working) })
