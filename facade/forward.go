@@ -40,6 +40,7 @@ func (c *call) exchange(ctx context.Context, route routes.Route, request routes.
 	c.keeper = keeper
 	answers := make(chan answered, 1)
 	c.background.run(func() {
+		defer close(keeper.work.exchanged)
 		answer := c.do(c.background.ctx, route, request)
 		if !answer.mayRun() {
 			keeper.work.finish()

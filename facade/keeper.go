@@ -38,7 +38,7 @@ func (c *call) begin(timeout time.Duration) *keeper {
 	now := c.config.Timers.Now()
 	left := c.kept.granted.Spec.ExpireTime.Sub(c.config.Clock.Now())
 	k := &keeper{Handler: c.Handler, keptLock: c.kept, function: c.request.Call.Function}
-	k.work = &work{deadline: now.Add(timeout), expiry: now.Add(left), kept: make(chan struct{})}
+	k.work = &work{deadline: now.Add(timeout), expiry: now.Add(left), exchanged: make(chan struct{}), kept: make(chan struct{})}
 	k.work.ctx, k.work.cancel = context.WithCancel(c.background.ctx)
 	// Acquiring the lock may have taken a part of its ttl already.
 	k.renewAt = now.Add(max(0, k.pause(renewalsPerTTL)-max(0, k.ttl-left)))
@@ -59,6 +59,10 @@ func (k *keeper) run() {
 	defer close(k.work.kept)
 	defer k.work.cancel()
 	k.renewUntilOver()
+	if k.background.ctx.Err() != nil {
+		// The same has ended the exchange, which may know that the function never began.
+		<-k.work.exchanged
+	}
 	isOver, isAbandoned := k.work.isFinished()
 	if !isOver && k.work.lost == nil {
 		k.leave()

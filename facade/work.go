@@ -18,6 +18,8 @@ type work struct {
 	cancel context.CancelFunc
 	// deadline is when the function is over whatever happens.
 	deadline time.Time
+	// exchanged is closed when the service is not waited for any more.
+	exchanged chan struct{}
 	// kept is closed when the lock is not renewed any more. From then on what follows does
 	// not change.
 	kept chan struct{}
