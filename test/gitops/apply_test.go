@@ -55,12 +55,12 @@ func piped(arguments ...string) func(context.Context, *testenv.Kubectl, string) 
 func manifests() map[string]string {
 	end := time.Now().Add(30 * 24 * time.Hour)
 	return map[string]string{
-		"a ttl":                          "  owner: repository\n  ttl: 1h\n  reason: Monthly close\n",
-		"a ttl in odd words":             "  owner: repository\n  ttl: 60m0.5s\n",
-		"nothing but a key":              "",
-		"an end":                         "  owner: repository\n  expireTime: " + end.UTC().Format(time.RFC3339) + "\n",
+		"a ttl":                             "  owner: repository\n  ttl: 1h\n  reason: Monthly close\n",
+		"a ttl in odd words":                "  owner: repository\n  ttl: 60m0.5s\n",
+		"nothing but a key":                 "",
+		"an end":                            "  owner: repository\n  expireTime: " + end.UTC().Format(time.RFC3339) + "\n",
 		"an end, unquoted, in another zone": "  owner: repository\n  expireTime: " + end.In(time.FixedZone("", 5400)).Format(time.RFC3339Nano) + "\n",
-		"a function":                     "  scope: Function\n  function: payments.charge\n  owner: repository\n  ttl: 30m\n",
+		"a function":                        "  scope: Function\n  function: payments.charge\n  owner: repository\n  ttl: 30m\n",
 	}
 }
 
@@ -99,6 +99,7 @@ var _ = Describe("A Lock in a repository", func() {
 		Describe("by "+way.name, func() {
 			It("is acquired once, and neither changed nor renewed nor different from then on", func(ctx context.Context) {
 				for title, rest := range manifests() {
+					By(title)
 					path, name := folder("gitops:again", rest)
 					must(way.apply(ctx, kubectl[flux], path))
 					before := stored(ctx, name)
@@ -165,5 +166,24 @@ var _ = Describe("A Lock in a repository", func() {
 			Expect(renewed.Spec.ExpireTime.Time).To(BeTemporally("==", renewed.Spec.RenewTime.Add(renewed.Spec.TTL.Duration)))
 			Expect(renewed.Spec.RenewTime.Time).To(BeTemporally(">", first.Spec.RenewTime.Time))
 		}
+	})
+
+	It("is released when it is pruned, by its holder, in the background and the foreground", func(ctx context.Context) {
+		for _, cascade := range []string{"--cascade=background", "--cascade=foreground"} {
+			path, name := folder("gitops:pruned", "  owner: repository\n  ttl: 1h\n")
+			must(kubectl[argo].Run(ctx, "", "apply", "-k", path))
+			must(kubectl[argo].Run(ctx, "", "delete", "lock", name, "--namespace=default", cascade, "--timeout=60s"))
+			theirs, _ := folder("gitops:pruned", "  owner: theirs\n  ttl: 1h\n")
+			must(kubectl[flux].Run(ctx, "", "apply", "-k", theirs))
+			must(kubectl[flux].Run(ctx, "", "delete", "-k", theirs))
+		}
+	})
+
+	It("cannot be a hook of Argo CD, which has a finalizer", func(ctx context.Context) {
+		path, _ := folder("gitops:hook", "  ttl: 1h\n")
+		write(path, "kustomization.yaml", "resources: [manifest.yaml]\npatches:\n- patch: |-\n    "+
+			`[{"op": "add", "path": "/metadata/finalizers", "value": ["argocd.argoproj.io/hook-finalizer"]}]`+"\n  target: {kind: Lock}\n")
+		_, err := kubectl[argo].Run(ctx, "", "apply", "-k", path)
+		Expect(err).To(MatchError(ContainSubstring("metadata.finalizers")))
 	})
 })

@@ -50,6 +50,10 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	_, administrator, err := environment.User("admin", "system:masters")
 	Expect(err).NotTo(HaveOccurred())
+	// Argo CD prunes in the foreground, which the garbage collector completes.
+	stop, err := environment.StartControllerManager()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(stop)
 
 	startOperator(ctx)
 	for _, user := range []string{flux, argo} {

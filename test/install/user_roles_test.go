@@ -29,7 +29,7 @@ var _ = Describe("The roles of users", Ordered, func() {
 	people := map[string]kubernetes.Interface{}
 
 	BeforeAll(func(ctx context.Context) {
-		stop, err := environment.StartControllerManager(ctx, "clusterrole-aggregation-controller")
+		stop, err := environment.StartControllerManager()
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(stop)
 		_, err = admin.Run(ctx, "", "create", "namespace", namespace)
