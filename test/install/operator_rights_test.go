@@ -67,6 +67,9 @@ func rightsOf(ctx context.Context, account, namespace string) []string {
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {
+					if group == "" {
+						group = "core"
+					}
 					right := group + "/" + resource + " " + verb
 					if len(rule.ResourceNames) > 0 {
 						right += " " + strings.Join(rule.ResourceNames, ",")
