@@ -1,5 +1,5 @@
 # What "make help" shows are the lines with two hashes. Everything needs only Go
-# and what go.mod and the go.mod files in hack/ and test/bench/ pin.
+# and what go.mod and the go.mod files in hack/ and test/ pin.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -17,7 +17,7 @@ TESTFLAGS ?=
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/controlplane hack/tools test/bench
+MODULES := . hack/controlplane hack/tools test/bench test/gitops/health
 GENERATED := api config
 
 ##@ Help
@@ -83,6 +83,7 @@ test: control-plane ## Run all tests, with the race detector.
 	go test -count=1 -run=TestAllocations ./facade
 	go test -C hack/controlplane ./...
 	go test -C test/bench ./...
+	go test -C test/gitops/health ./...
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane.
@@ -146,12 +147,14 @@ vet: ## Run go vet.
 	go vet ./...
 	go vet -C hack/controlplane ./...
 	go vet -C test/bench ./...
+	go vet -C test/gitops/health ./...
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run golangci-lint.
 	bin/golangci-lint run
 	cd hack/controlplane && ../../bin/golangci-lint run
 	cd test/bench && ../../bin/golangci-lint run
+	cd test/gitops/health && ../../../bin/golangci-lint run
 
 ##@ Variables
 ##= BENCHFLAGS          flags for the benchmarks, as in BENCHFLAGS="-quick -only=hot"
