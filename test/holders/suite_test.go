@@ -101,6 +101,11 @@ func startOperatorWith(ctx context.Context, leadership *controllers.Leadership, 
 	if leadership == nil {
 		leadership = controllers.AlwaysLeading()
 	}
+	return runOperator(ctx, manager, leadership, change)
+}
+
+func runOperator(ctx context.Context, manager ctrl.Manager, leadership *controllers.Leadership, change func(*controllers.HolderReconciler)) (stop func()) {
+	GinkgoHelper()
 	Expect(manager.Add(leadership)).To(Succeed())
 	reconciler := &controllers.HolderReconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{},
