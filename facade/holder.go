@@ -22,17 +22,19 @@ type HolderChecker interface {
 // names, or else the Pod whose token it shows. Whoever authenticated the token has found the
 // Pod to exist, so that costs no request.
 func (c *call) bind(ctx context.Context, request *lock.Request) error {
-	isPodHere := c.pod != nil && c.podNamespace == c.config.Namespace
+	namespace := c.config.Namespace
+	podNamespace, pod := c.podNamespace, c.pod
+	isPodHere := pod != nil && podNamespace == namespace
 	switch named := request.HolderRef; {
 	case named == nil && isPodHere:
-		request.HolderRef = c.pod
-	case named == nil, isPodHere && *named == *c.pod:
+		request.HolderRef = pod
+	case named == nil, isPodHere && *named == *pod:
 	case c.config.Holders == nil:
 		return &lock.InvalidError{Problems: field.ErrorList{
 			field.Forbidden(rules.HolderRefPath, "objects are not looked for here; leave it out"),
 		}}
 	default:
-		return c.config.Holders.Check(ctx, c.config.Namespace, named)
+		return c.config.Holders.Check(ctx, namespace, named)
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ var _ = Describe("The cost of looking after holders", func() {
 		AddReportEntry("bytes from watches meanwhile", counted.told.Load()-told)
 		// A watch says from time to time that it is there; 500 Pods and their phases would make
 		// a thousand events.
-		Expect(counted.told.Load()-told).To(BeNumerically("<", 20_000))
+		Expect(counted.told.Load() - told).To(BeNumerically("<", 20_000))
 
 		setPhase(ctx, pod, corev1.PodFailed, "")
 		expectReleased(ctx, lock)

@@ -56,13 +56,13 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	_, adminKubectl, err = environment.User("root", "system:masters")
 	Expect(err).NotTo(HaveOccurred())
-	alice, aliceKubectl = user("alice", testenv.TestersGroup)
-	operator, _ = user(testenv.OperatorUser)
+	alice, aliceKubectl = clientOf("alice", testenv.TestersGroup)
+	operator, _ = clientOf(testenv.OperatorUser)
 	ctrl.SetLogger(GinkgoLogr)
 	startWebhook(ctx)
 })
 
-func user(name string, groups ...string) (client.Client, *testenv.Kubectl) {
+func clientOf(name string, groups ...string) (client.Client, *testenv.Kubectl) {
 	GinkgoHelper()
 	config, kubectl, err := environment.User(name, groups...)
 	Expect(err).NotTo(HaveOccurred())

@@ -1,0 +1,136 @@
+package holders_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade"
+	facadeclient "forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/holders"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+// startFacade serves the locks of a namespace to callers with tokens.
+func startFacade(ctx context.Context, namespace string) (url string) {
+	GinkgoHelper()
+	config, _, err := environment.User(testenv.OperatorUser)
+	Expect(err).NotTo(HaveOccurred())
+	httpClient, err := rest.HTTPClientFor(config)
+	Expect(err).NotTo(HaveOccurred())
+	objects, err := lock.NewObjectClient(config, httpClient)
+	Expect(err).NotTo(HaveOccurred())
+	engine, err := lock.NewEngine(lock.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
+	Expect(err).NotTo(HaveOccurred())
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var parts sync.WaitGroup
+	parts.Go(func() {
+		defer GinkgoRecover()
+		Expect(engine.Start(running)).To(Succeed())
+	})
+	DeferCleanup(func() {
+		stop()
+		parts.Wait()
+	})
+	handler, err := facade.New(facade.Config{
+		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(),
+		Pod:     func(r *http.Request) (string, *v1alpha1.HolderReference) { return holders.PodOf(review(r)) },
+		Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	server := httptest.NewServer(handler)
+	DeferCleanup(server.Close)
+	return server.URL
+}
+
+// review asks the API server who has sent the request.
+func review(r *http.Request) user.Info {
+	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if err := admin.Create(r.Context(), review); err != nil || !review.Status.Authenticated {
+		return nil
+	}
+	extra := map[string][]string{}
+	for key, values := range review.Status.User.Extra {
+		extra[key] = values
+	}
+	return &user.DefaultInfo{Name: review.Status.User.Username, UID: review.Status.User.UID, Extra: extra}
+}
+
+// acquireWith acquires a lock with the bearer token and returns it as stored.
+func acquireWith(ctx context.Context, url, token, namespace, key string) *v1alpha1.Lock {
+	GinkgoHelper()
+	body := `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a","call":{"function":"urn:k8s:forrst:ext:atomic-lock:fn:acquire","arguments":{"key":"` + key + `"}}}`
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/forrst", strings.NewReader(body))
+	Expect(err).NotTo(HaveOccurred())
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(request)
+	Expect(err).NotTo(HaveOccurred())
+	defer response.Body.Close()
+	Expect(response.StatusCode).To(Equal(http.StatusOK))
+	return stored(ctx, namespace, key)
+}
+
+var _ = Describe("A caller of the façade", func() {
+	var namespace, url string
+
+	BeforeEach(func(ctx context.Context) {
+		namespace = newNamespace(ctx)
+		url = startFacade(ctx, namespace)
+		startOperator(ctx, nil)
+	})
+
+	DescribeTable("with the token of a Pod loses its lock when the Pod", func(ctx context.Context, end func(context.Context, *corev1.Pod)) {
+		Expect(admin.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"}})).To(Succeed())
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker-0"}, Spec: template()}
+		pod.Spec.ServiceAccountName = "worker"
+		Expect(admin.Create(ctx, pod)).To(Succeed())
+		setPhase(ctx, pod, corev1.PodRunning, "")
+		token, err := adminKubectl.Run(ctx, "", "create", "token", "worker", "-n", namespace, "--bound-object-kind=Pod", "--bound-object-name=worker-0")
+		Expect(err).NotTo(HaveOccurred())
+
+		lock := acquireWith(ctx, url, strings.TrimSpace(token), namespace, "report")
+		Expect(lock.Spec.HolderRef).To(Equal(podRef(pod)))
+		Expect(lock.OwnerReferences).To(HaveLen(1))
+		expectHeld(ctx, lock)
+		end(ctx, pod)
+		expectReleased(ctx, lock)
+	},
+		Entry("is deleted", func(ctx context.Context, pod *corev1.Pod) { remove(ctx, pod) }),
+		Entry("fails", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodFailed, "") }),
+	)
+
+	It("may name the object, by the SDK, and be refused", func(ctx context.Context) {
+		pod := running(ctx, namespace, "worker")
+		backend, err := facadeclient.New(url)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(backend.Close)
+		locks := lock.NewClient(backend, namespace, lock.WithoutRenewal())
+		unknown := podRef(pod)
+		unknown.UID = "other"
+		_, err = locks.TryAcquire(ctx, "report", lock.WithHolderRef(unknown))
+		Expect(err).To(MatchError(lock.ErrInvalid))
+		Expect(client.IgnoreNotFound(admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "report"}, &v1alpha1.Lock{}))).To(Succeed())
+
+		_, err = locks.TryAcquire(ctx, "report", lock.WithHolderRef(podRef(pod)))
+		Expect(err).NotTo(HaveOccurred())
+		current := stored(ctx, namespace, "report")
+		remove(ctx, pod)
+		expectReleased(ctx, current)
+	})
+})
