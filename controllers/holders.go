@@ -8,13 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -41,12 +40,12 @@ type HolderReconciler struct {
 	Leadership *Leadership
 	// Events are told what was released, and why.
 	Events events.EventRecorder
-	// OnRelease is told each lock that was released, as it was before, and how its holder
-	// has ended. Nil means nobody. It must return at once.
-	OnRelease func(lock *v1alpha1.Lock, end HolderEnd)
+	// Audit takes a record of each lock that was released. Nil means nowhere.
+	Audit audit.Sink
 
-	endedPods client.Reader
-	watches   *holderWatches
+	endedPods  client.Reader
+	watches    *holderWatches
+	unanswered unansweredReaps
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
@@ -64,6 +63,7 @@ func (r *HolderReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, err
 	}
+	r.settle(ctx, request.NamespacedName, &lock)
 	if err != nil || lock.Spec.HolderRef == nil || !lock.DeletionTimestamp.IsZero() || !r.Leadership.IsLeader() {
 		r.watches.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
@@ -149,7 +149,7 @@ func (r *HolderReconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("record the end of the holder: %w", err)
 	}
-	r.Events.Eventf(lock, related(lock), corev1.EventTypeNormal, "HolderEnded", "Release", "%s; the lock stays for %s", end, remaining)
+	r.Events.Eventf(lock, related(lock), corev1.EventTypeNormal, holderEndedReason, releaseAction, "%s; the lock stays for %s", end, remaining)
 	return ctrl.Result{RequeueAfter: remaining}, nil
 }
 
@@ -159,18 +159,10 @@ func (r *HolderReconciler) release(ctx context.Context, lock *v1alpha1.Lock, end
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // Somebody moved first, which wakes us if the lock still exists.
 	case err != nil:
+		r.failed(lock, err)
 		return fmt.Errorf("release the lock of a holder that has ended: %w", err)
 	}
-	r.Events.Eventf(lock, related(lock), corev1.EventTypeNormal, "Released", "Release", "Released the lock: %s", end)
-	if r.OnRelease != nil {
-		r.OnRelease(lock, end)
-	}
-	logf.FromContext(ctx).V(1).Info("Released the Lock of a holder that has ended", "lock", klog.KObj(lock), "holder", lock.Spec.Holder, "end", end.String())
+	r.unanswered.take(client.ObjectKeyFromObject(lock)) // the try before it did not happen
+	r.released(ctx, lock, end, false)
 	return nil
-}
-
-// related is the holder in the form of Events.
-func related(lock *v1alpha1.Lock) *corev1.ObjectReference {
-	ref := lock.Spec.HolderRef
-	return &corev1.ObjectReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: lock.Namespace, Name: ref.Name, UID: ref.UID}
 }

@@ -129,6 +129,7 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		Clock:      now,
 		Leadership: leadership,
 		Events:     manager.GetEventRecorder("lock-operator"),
+		Audit:      settings.audit,
 	}).SetupWithManager(manager)
 }
 

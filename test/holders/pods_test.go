@@ -7,10 +7,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -28,7 +30,10 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		expectHeld(ctx, lock)
 		end(ctx, pod)
 		expectReleased(ctx, lock)
-		Eventually(notes(ctx, lock)).Should(ConsistOf("Released the lock: Pod worker (UID " + string(pod.UID) + ") " + how))
+		what := "Pod worker (UID " + string(pod.UID) + ") " + how
+		Eventually(notes(ctx, lock)).Should(ConsistOf("Released the lock: " + what))
+		Eventually(recorded(lock)).Should(HaveExactElements(And(
+			HaveField("Event", audit.Released), HaveField("Reason", audit.HolderGone), HaveField("Message", what), HaveField("Unconfirmed", false))))
 		Expect(exists(ctx, kept)()).To(BeTrue())
 	},
 		Entry("is deleted", func(ctx context.Context, pod *corev1.Pod) { remove(ctx, pod) }, "was deleted"),
@@ -90,6 +95,15 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		Expect(notes(ctx, lock)()).To(BeEmpty())
 	})
 
+	It("is recorded as released, though the answer was lost", func(ctx context.Context) {
+		pod := running(ctx, namespace, "worker")
+		lock := held(ctx, namespace, "report", podRef(pod))
+		remove(ctx, pod)
+		startOperatorWith(ctx, nil, func(r *controllers.HolderReconciler) { r.Client = unansweredClient{r.Client} })
+		Eventually(recorded(lock)).Should(HaveExactElements(And(HaveField("Reason", audit.HolderGone), HaveField("Unconfirmed", true))))
+		Consistently(recorded(lock)).WithTimeout(500 * time.Millisecond).Should(HaveLen(1))
+	})
+
 	It("follows the holder to another Pod", func(ctx context.Context) {
 		startOperator(ctx, nil)
 		pod, next := running(ctx, namespace, "worker"), running(ctx, namespace, "next")
@@ -141,6 +155,16 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		expectReleased(ctx, kept)
 	})
 })
+
+// unansweredClient loses the answers to what it deletes.
+type unansweredClient struct{ client.Client }
+
+func (c unansweredClient) Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error {
+	if err := c.Client.Delete(ctx, object, options...); err != nil {
+		return err
+	}
+	return apierrors.NewTimeoutError("the answer is lost", 1)
+}
 
 // staleClient reads one lock as it was.
 type staleClient struct {

@@ -5,6 +5,7 @@ package holders_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/audit/audittest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/testenv"
 	"forrst.dev/lock-operator/webhook"
@@ -44,6 +47,8 @@ var (
 	alice, operator client.Client
 	adminKubectl    *testenv.Kubectl
 	aliceKubectl    *testenv.Kubectl
+	// records are what all operators have recorded.
+	records = &audittest.Recorder{}
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -109,7 +114,7 @@ func runOperator(ctx context.Context, manager ctrl.Manager, leadership *controll
 	Expect(manager.Add(leadership)).To(Succeed())
 	reconciler := &controllers.HolderReconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{},
-		Leadership: leadership, Events: manager.GetEventRecorder("lock-operator"),
+		Leadership: leadership, Events: manager.GetEventRecorder("lock-operator"), Audit: records,
 	}
 	change(reconciler)
 	Expect(reconciler.SetupWithManager(manager)).To(Succeed())
@@ -193,6 +198,13 @@ const stays = 2 * time.Second
 func expectHeld(ctx context.Context, lock *v1alpha1.Lock) {
 	GinkgoHelper()
 	Consistently(exists(ctx, lock)).WithTimeout(stays).WithPolling(100 * time.Millisecond).Should(BeTrue())
+}
+
+// recorded returns the records of the end of the lock.
+func recorded(lock *v1alpha1.Lock) func() []audit.Record {
+	return func() []audit.Record {
+		return slices.DeleteFunc(records.All(), func(record audit.Record) bool { return record.UID != string(lock.UID) })
+	}
 }
 
 // notes returns what Events say about the lock.
