@@ -109,7 +109,7 @@ func (r *ExpiryReconciler) reap(ctx context.Context, lock *v1alpha1.Lock) error 
 		r.failed(lock, err)
 		return fmt.Errorf("delete the expired lock: %w", err)
 	}
-	r.record(lock, false)
+	r.deleted(lock)
 	logf.FromContext(ctx).V(1).Info("Deleted an expired Lock", "lock", klog.KObj(lock), "holder", lock.Spec.Holder)
 	return nil
 }

@@ -18,6 +18,12 @@ func (r *ExpiryReconciler) record(expired *v1alpha1.Lock, isUnconfirmed bool) {
 	audit.OrNowhere(r.Audit).Record(record)
 }
 
+// deleted records a delete that was answered.
+func (r *ExpiryReconciler) deleted(expired *v1alpha1.Lock) {
+	r.unanswered.take(client.ObjectKeyFromObject(expired)) // the try before it did not happen
+	r.record(expired, false)
+}
+
 // failed remembers a delete that may have happened.
 func (r *ExpiryReconciler) failed(expired *v1alpha1.Lock, err error) {
 	if lock.MayHaveHappened(err) {

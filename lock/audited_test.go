@@ -22,6 +22,7 @@ import (
 // audited is an engine on an etcd, and what it recorded.
 type audited struct {
 	*lock.Engine
+	t       *testing.T
 	etcd    *etcd
 	records *audittest.Recorder
 }
@@ -32,7 +33,37 @@ func startAudited(t *testing.T) audited {
 	engine := startWith(t, lock.Options{
 		Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second, Audit: records,
 	})
-	return audited{Engine: engine, etcd: etcd, records: records}
+	return audited{Engine: engine, t: t, etcd: etcd, records: records}
+}
+
+func (a audited) acquire(owner string, ttl time.Duration) { mustAcquire(a.t, a.Engine, owner, ttl) }
+
+func (a audited) want(got, want error) {
+	a.t.Helper()
+	if !errors.Is(got, want) {
+		a.t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func (a audited) asCarol() context.Context { return lock.ContextWithUser(a.t.Context(), "carol") }
+
+// untime has all locks held for no time, where that depends on the backoff.
+func (a audited) untime() {
+	for _, record := range a.records.All() {
+		if record.HeldSeconds != nil {
+			*record.HeldSeconds = 0
+		}
+	}
+}
+
+// thenOutage has the first write of a verb happen and its answer lost, and nothing else sent.
+func thenOutage(verb string) faults {
+	return faults{after: once(verb, errLostAnswer), before: func(got string) error {
+		if got == verb {
+			return nil
+		}
+		return errRefused
+	}}
 }
 
 // summary tells an event, its reason, the fencing token, by whom and after how long.
@@ -51,107 +82,88 @@ func summary(record audit.Record) string {
 	if record.Unconfirmed {
 		text += " unconfirmed"
 	}
+	if record.Message != "" {
+		text += ": " + record.Message
+	}
 	return text
 }
 
 func TestAuditOfTheEngine(t *testing.T) {
-	carol := func(t *testing.T) context.Context {
-		t.Helper()
-		return lock.ContextWithUser(t.Context(), "carol")
-	}
-	lostAll := faults{after: once("create", errLostAnswer), before: func(verb string) error {
-		if verb == "create" {
-			return nil
-		}
-		return errRefused
-	}}
 	cases := map[string]struct {
-		do   func(t *testing.T, on audited)
+		do   func(on audited)
 		want []string
 	}{
-		"acquire, renew, release": {func(t *testing.T, on audited) {
-			mustAcquire(t, on.Engine, "a", 30*time.Second)
+		"acquire, renew, release": {func(on audited) {
+			on.acquire("a", 30*time.Second)
 			pass(2 * time.Second)
-			if _, err := on.Renew(carol(t), "default", key, "a", 0); err != nil {
-				t.Fatal(err)
-			}
+			_, err := on.Renew(on.asCarol(), "default", key, "a", 0)
+			on.want(err, nil)
 			pass(3 * time.Second)
-			if err := on.Release(carol(t), "default", key, "a"); err != nil {
-				t.Fatal(err)
-			}
+			on.want(on.Release(on.asCarol(), "default", key, "a"), nil)
 		}, []string{"Granted 1 by alice", "Renewed 1 by carol", "Released/ByOwner 1 by carol held 5s"}},
-		"a release through an engine that does not know the lock": {func(t *testing.T, on audited) {
-			mustAcquire(t, start(t, on.etcd), "a", 30*time.Second)
+		"a release through an engine that does not know the lock": {func(on audited) {
+			mustAcquire(on.t, start(on.t, on.etcd), "a", 30*time.Second)
 			pass(time.Second)
-			release(t, on.Engine, "a")
+			release(on.t, on.Engine, "a")
 		}, []string{"Released/ByOwner 1 held 1s"}},
-		"a hand-off": {func(t *testing.T, on audited) {
-			mustAcquire(t, on.Engine, "a", 30*time.Second)
+		"a hand-off": {func(on audited) {
+			on.acquire("a", 30*time.Second)
 			answers := make(chan answer, 1)
-			queueUp(t.Context(), t, on.Engine, waiting("b", time.Hour), answers)
+			queueUp(on.t.Context(), on.t, on.Engine, waiting("b", time.Hour), answers)
 			pass(time.Second)
-			if err := on.Release(carol(t), "default", key, "a"); err != nil {
-				t.Fatal(err)
-			}
+			on.want(on.Release(on.asCarol(), "default", key, "a"), nil)
 			<-answers
 		}, []string{"Granted 1 by alice", "Released/PassedOn 1 by carol held 1s", "HandedOn 2 by alice"}},
-		"a hand-off whose answer is lost": {func(t *testing.T, on audited) {
-			mustAcquire(t, on.Engine, "a", 30*time.Second)
+		"a hand-off whose answer is lost": {func(on audited) {
+			on.acquire("a", 30*time.Second)
 			answers := make(chan answer, 1)
-			queueUp(t.Context(), t, on.Engine, waiting("b", time.Hour), answers)
+			queueUp(on.t.Context(), on.t, on.Engine, waiting("b", time.Hour), answers)
 			on.etcd.inject(faults{after: once("update", errLostAnswer)})
 			pass(time.Second)
-			release(t, on.Engine, "a")
+			release(on.t, on.Engine, "a")
 			<-answers
 		}, []string{"Granted 1 by alice", "Released/PassedOn 1 held 1s", "HandedOn 2 by alice"}},
-		"a take-over": {func(t *testing.T, on audited) {
-			mustAcquire(t, on.Engine, "a", 10*time.Second)
+		"a take-over": {func(on audited) {
+			on.acquire("a", 10*time.Second)
 			pass(time.Minute)
-			mustAcquire(t, on.Engine, "b", time.Minute)
+			on.acquire("b", time.Minute)
 		}, []string{"Granted 1 by alice", "Expired/Replaced 1 by alice held 10s", "TakenOver 2 by alice"}},
-		"a take-over whose answer is lost": {func(t *testing.T, on audited) {
-			mustAcquire(t, on.Engine, "a", 10*time.Second)
+		"a take-over whose answer is lost": {func(on audited) {
+			on.acquire("a", 10*time.Second)
 			pass(time.Minute)
 			on.etcd.inject(faults{after: once("update", errLostAnswer)})
-			mustAcquire(t, on.Engine, "b", time.Minute)
+			on.acquire("b", time.Minute)
 		}, []string{"Granted 1 by alice", "Expired/Replaced 1 by alice held 10s", "TakenOver 2 by alice"}},
-		"a forced release": {func(t *testing.T, on audited) {
-			mustAcquire(t, on.Engine, "a", 30*time.Second)
-			if err := on.ForceRelease(carol(t), "default", key, "stuck"); err != nil {
-				t.Fatal(err)
-			}
-			if got := on.records.All()[1].Message; got != "stuck" {
-				t.Errorf("the reason is %q, want stuck", got)
-			}
-		}, []string{"Granted 1 by alice", "ForceReleased/ByForce 1 by carol held 0s"}},
-		"an acquire whose answer is lost": {func(t *testing.T, on audited) {
+		"a forced release": {func(on audited) {
+			on.acquire("a", 30*time.Second)
+			on.want(on.ForceRelease(on.asCarol(), "default", key, "stuck"), nil)
+		}, []string{"Granted 1 by alice", "ForceReleased/ByForce 1 by carol held 0s: stuck"}},
+		"an acquire whose answer is lost": {func(on audited) {
 			on.etcd.inject(faults{after: once("create", errLostAnswer)})
-			mustAcquire(t, on.Engine, "a", time.Minute)
+			on.acquire("a", time.Minute)
 		}, []string{"Granted 1 by alice"}},
-		"an acquire that is lost on its way": {func(t *testing.T, on audited) {
+		"an acquire that is lost on its way": {func(on audited) {
 			on.etcd.inject(faults{before: once("create", errLostAnswer)})
-			mustAcquire(t, on.Engine, "a", time.Minute)
+			on.acquire("a", time.Minute)
 		}, []string{"Granted 1 by alice"}},
-		"an acquire of a lock that is held": {func(t *testing.T, on audited) {
-			mustAcquire(t, start(t, on.etcd), "a", time.Minute)
-			if _, err := on.Acquire(t.Context(), "default", by("b")); !errors.Is(err, lock.ErrHeld) {
-				t.Errorf("got %v, want ErrHeld", err)
-			}
+		"an acquire of a lock that is held": {func(on audited) {
+			mustAcquire(on.t, start(on.t, on.etcd), "a", time.Minute)
+			_, err := on.Acquire(on.t.Context(), "default", by("b"))
+			on.want(err, lock.ErrHeld)
 		}, nil},
-		"an acquire that is lost to a rival": {func(t *testing.T, on audited) {
-			rival := start(t, on.etcd)
+		"an acquire that is lost to a rival": {func(on audited) {
+			rival := start(on.t, on.etcd)
 			on.etcd.inject(faults{before: func(string) error {
 				on.etcd.inject(faults{})
-				mustAcquire(t, rival, "rival", time.Minute)
+				mustAcquire(on.t, rival, "rival", time.Minute)
 				return errLostAnswer
 			}})
-			if _, err := on.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrHeld) {
-				t.Errorf("got %v, want ErrHeld", err)
-			}
+			_, err := on.Acquire(on.t.Context(), "default", by("a"))
+			on.want(err, lock.ErrHeld)
 			settled()
 		}, nil},
-		"an acquire of a caller that goes away": {func(t *testing.T, on audited) {
-			ctx, cancel := context.WithCancel(t.Context())
+		"an acquire of a caller that goes away": {func(on audited) {
+			ctx, cancel := context.WithCancel(on.t.Context())
 			resume := make(chan struct{})
 			on.etcd.inject(faults{after: func(verb string) error {
 				if verb == "create" {
@@ -160,66 +172,57 @@ func TestAuditOfTheEngine(t *testing.T) {
 				}
 				return nil
 			}})
-			if _, err := on.Acquire(ctx, "default", by("a")); !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v, want context.Canceled", err)
-			}
+			_, err := on.Acquire(ctx, "default", by("a"))
+			on.want(err, context.Canceled)
 			close(resume)
 			synctest.Wait()
 		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s"}},
-		"an acquire that nobody learns of": {func(t *testing.T, on audited) {
-			on.etcd.inject(lostAll)
-			if _, err := on.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
-				t.Errorf("got %v, want ErrUnavailable", err)
-			}
+		"an acquire that nobody learns of": {func(on audited) {
+			on.etcd.inject(thenOutage("create"))
+			_, err := on.Acquire(on.t.Context(), "default", by("a"))
+			on.want(err, lock.ErrUnavailable)
 			on.etcd.inject(faults{})
 			settled()
-			if len(on.records.All()) != 2 {
-				t.Fatalf("%d records", len(on.records.All()))
-			}
-			*on.records.All()[1].HeldSeconds = 0 // How long it took depends on the backoff.
+			on.untime()
 		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s"}},
-		"an acquire that comes in late": {func(t *testing.T, on audited) {
-			on.etcd.inject(outage("create"))
-			if _, err := on.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
-				t.Fatalf("got %v, want ErrUnavailable", err)
-			}
-			late := on.etcd.sent()
-			on.etcd.inject(faults{})
-			pass(2 * time.Second)
-			if _, err := on.etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			settled()
-			*on.records.All()[1].HeldSeconds = 0
-		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s"}},
-		"a release whose answer is lost": {func(t *testing.T, on audited) {
-			mustAcquire(t, on.Engine, "a", time.Minute)
-			on.etcd.inject(faults{after: once("delete", errLostAnswer)})
-			release(t, on.Engine, "a")
-		}, []string{"Granted 1 by alice", "Released/ByOwner 1 held 0s unconfirmed"}},
-		"a release that is lost on its way": {func(t *testing.T, on audited) {
-			mustAcquire(t, on.Engine, "a", time.Minute)
-			on.etcd.inject(faults{before: once("delete", errLostAnswer)})
-			release(t, on.Engine, "a")
-			*on.records.All()[1].HeldSeconds = 0
-		}, []string{"Granted 1 by alice", "Released/ByOwner 1 held 0s"}},
-		"a release whose answer an outage keeps": {func(t *testing.T, on audited) {
-			mustAcquire(t, on.Engine, "a", time.Hour)
-			on.etcd.inject(faults{after: once("delete", errLostAnswer), before: func(verb string) error {
-				if verb == "delete" {
-					return nil
+		"an acquire that comes in late": {func(on audited) {
+			on.etcd.inject(faults{before: func(verb string) error {
+				if verb == "create" {
+					return errLostAnswer
 				}
 				return errRefused
 			}})
-			if err := on.Release(carol(t), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
-				t.Errorf("got %v, want ErrUnavailable", err)
-			}
+			_, err := on.Acquire(on.t.Context(), "default", by("a"))
+			on.want(err, lock.ErrUnavailable)
+			late := on.etcd.sent()
+			on.etcd.inject(faults{})
+			pass(2 * time.Second)
+			_, err = on.etcd.Create(on.t.Context(), late, metav1.CreateOptions{})
+			on.want(err, nil)
+			settled()
+			on.untime()
+		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s"}},
+		"a release whose answer is lost": {func(on audited) {
+			on.acquire("a", time.Minute)
+			on.etcd.inject(faults{after: once("delete", errLostAnswer)})
+			release(on.t, on.Engine, "a")
+		}, []string{"Granted 1 by alice", "Released/ByOwner 1 held 0s unconfirmed"}},
+		"a release that is lost on its way": {func(on audited) {
+			on.acquire("a", time.Minute)
+			on.etcd.inject(faults{before: once("delete", errLostAnswer)})
+			release(on.t, on.Engine, "a")
+			on.untime()
+		}, []string{"Granted 1 by alice", "Released/ByOwner 1 held 0s"}},
+		"a release whose answer an outage keeps": {func(on audited) {
+			on.acquire("a", time.Hour)
+			on.etcd.inject(thenOutage("delete"))
+			on.want(on.Release(on.asCarol(), "default", key, "a"), lock.ErrUnavailable)
 			on.etcd.inject(faults{})
 			settled()
-			*on.records.All()[1].HeldSeconds = 0
+			on.untime()
 		}, []string{"Granted 1 by alice", "Released/ByOwner 1 by carol held 0s unconfirmed"}},
-		"a grant that is ended in an outage": {func(t *testing.T, on audited) {
-			ctx, cancel := context.WithCancel(t.Context())
+		"a grant that is ended in an outage": {func(on audited) {
+			ctx, cancel := context.WithCancel(on.t.Context())
 			on.etcd.inject(faults{after: func(verb string) error {
 				switch verb {
 				case "create":
@@ -230,20 +233,19 @@ func TestAuditOfTheEngine(t *testing.T) {
 				}
 				return nil
 			}})
-			if _, err := on.Acquire(ctx, "default", by("a")); !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v, want context.Canceled", err)
-			}
+			_, err := on.Acquire(ctx, "default", by("a"))
+			on.want(err, context.Canceled)
 			pass(10 * time.Second)
 			on.etcd.inject(faults{})
 			settled()
-			*on.records.All()[1].HeldSeconds = 0
+			on.untime()
 		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s unconfirmed"}},
 	}
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				on := startAudited(t)
-				test.do(t, on)
+				test.do(on)
 				var got []string
 				for _, record := range on.records.All() {
 					got = append(got, summary(record))
@@ -258,7 +260,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 
 func TestAuditNeverTellsAnOwnerToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const secret = "550e8400-e29b-41d4-a716-446655440000"
+		secret := lock.NewOwner()
 		on := startAudited(t)
 		mustAcquire(t, on.Engine, secret, time.Minute)
 		release(t, on.Engine, secret)

@@ -57,6 +57,7 @@ func (a *Audit) of(handler admission.Handler) admission.Handler {
 			a.refused(request, response)
 		}
 		if err != nil {
+			a.sink.Lost()
 			logf.FromContext(ctx).Error(err, "Could not tell for the audit what was admitted",
 				"namespace", request.Namespace, "lock", request.Name, "user", request.UserInfo.Username)
 		}

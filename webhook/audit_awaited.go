@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -16,10 +17,12 @@ const (
 	// awaitedFor is after how long something that was admitted, and did not show, is taken
 	// not to have happened. Requests to the API server have less.
 	awaitedFor = time.Minute
-	// maxAwaited bounds what is awaited at a time. More is not recorded.
+	// maxAwaited bounds what is awaited at a time. More is lost.
 	maxAwaited = 10_000
-	// minAwaitedSweep is the number below which looking for what is overdue is not worth it.
-	minAwaitedSweep = 256
+	// minAwaitedSweep is the number below which looking for what is overdue is not worth
+	// it, and awaitedSweepPause how long after it was done.
+	minAwaitedSweep   = 256
+	awaitedSweepPause = time.Second
 )
 
 // awaited is what was admitted and has not shown yet. It is an event handler of the
@@ -28,9 +31,9 @@ type awaited struct {
 	sink  audit.Sink
 	clock clock.PassiveClock
 
-	mu      sync.Mutex
-	facts   map[awaitedFact]awaitedRecords
-	sweepAt int
+	mu    sync.Mutex
+	facts map[awaitedFact]awaitedRecords
+	swept time.Time
 }
 
 // awaitedFact is by what a fact shows. Two requests of which only one can succeed, such as
@@ -64,7 +67,7 @@ type awaitedRecords struct {
 }
 
 func newAwaited(sink audit.Sink, now clock.PassiveClock) *awaited {
-	return &awaited{sink: sink, clock: now, facts: map[awaitedFact]awaitedRecords{}, sweepAt: minAwaitedSweep}
+	return &awaited{sink: sink, clock: now, facts: map[awaitedFact]awaitedRecords{}}
 }
 
 // grant awaits that next is stored, which begins a grant and, unless ended is nil, ends
@@ -111,16 +114,12 @@ func (a *awaited) await(fact awaitedFact, records awaitedRecords) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock.Now()
-	if len(a.facts) >= a.sweepAt {
-		for fact, records := range a.facts {
-			if isOverdue(records, now) {
-				delete(a.facts, fact)
-			}
-		}
-		// Twice what is left, so that sweeping stays cheap for each fact.
-		a.sweepAt = min(max(minAwaitedSweep, 2*len(a.facts)), maxAwaited)
+	if len(a.facts) >= minAwaitedSweep && now.Sub(a.swept) >= awaitedSweepPause {
+		maps.DeleteFunc(a.facts, func(_ awaitedFact, records awaitedRecords) bool { return isOverdue(records, now) })
+		a.swept = now
 	}
 	if len(a.facts) >= maxAwaited {
+		a.sink.Lost()
 		return
 	}
 	records.since = now

@@ -5,6 +5,8 @@ package audit
 type Sink interface {
 	// Record takes one record.
 	Record(record Record)
+	// Lost counts one record that could not be made.
+	Lost()
 }
 
 // Nowhere is the Sink of those who want no audit.
@@ -12,6 +14,9 @@ type Nowhere struct{}
 
 // Record implements [Sink].
 func (Nowhere) Record(Record) {}
+
+// Lost implements [Sink].
+func (Nowhere) Lost() {}
 
 // OrNowhere returns the sink, or [Nowhere] instead of nil.
 func OrNowhere(sink Sink) Sink {

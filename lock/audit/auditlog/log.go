@@ -113,6 +113,9 @@ func (l *Log) Record(record audit.Record) {
 	}
 }
 
+// Lost implements [audit.Sink].
+func (l *Log) Lost() { l.metrics.drop(notMade, 1) }
+
 // Close writes what is left. It returns when that is done or ctx has ended; what comes
 // later is dropped. Closing twice is no error.
 func (l *Log) Close(ctx context.Context) error {

@@ -31,8 +31,6 @@ func open(t *testing.T, writer io.Writer) (*auditlog.Log, *prometheus.Registry) 
 	return log, registry
 }
 
-func held(seconds float64) *float64 { return &seconds }
-
 func granted(token int64) audit.Record {
 	return audit.Record{Schema: audit.Schema, Event: audit.Granted, Via: audit.Facade, Namespace: "default", FencingToken: token}
 }
@@ -143,7 +141,7 @@ func TestLogBoundsRefusals(t *testing.T) {
 func TestLogCountsWhatItDoesNotWrite(t *testing.T) {
 	log, registry := open(t, nil)
 	log.Record(granted(1))
-	log.Record(audit.Record{Event: audit.Released, Reason: audit.ByOwner, Via: audit.Facade, HeldSeconds: held(2)})
+	log.Record(audit.Record{Event: audit.Released, Reason: audit.ByOwner, Via: audit.Facade, HeldSeconds: new(2.0)})
 	want := `
 # HELP forrst_lock_events_total What became of locks, as in the audit: by event, by the reason of an end or a refusal, and by the way on which it happened.
 # TYPE forrst_lock_events_total counter

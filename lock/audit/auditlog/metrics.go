@@ -14,6 +14,7 @@ const (
 	notWritten      = "not_written"
 	tooManyRefusals = "too_many_refusals"
 	closed          = "closed"
+	notMade         = "not_made"
 )
 
 // metrics count facts, whether or not their records are written. No label comes from
@@ -41,7 +42,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Help: "Audit records that were not written, by cause. Other than too_many_refusals, any is a gap in the audit.",
 		}, []string{"cause"}),
 	}
-	for _, cause := range []string{bufferFull, notWritten, tooManyRefusals, closed} {
+	for _, cause := range []string{bufferFull, notWritten, tooManyRefusals, closed, notMade} {
 		m.dropped.WithLabelValues(cause)
 	}
 	for _, collector := range []prometheus.Collector{m.events, m.held, m.dropped} {
