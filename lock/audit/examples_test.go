@@ -102,9 +102,8 @@ func TestPageTellsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	record := reflect.TypeFor[audit.Record]()
-	for index := range record.NumField() {
-		name, _, _ := strings.Cut(record.Field(index).Tag.Get("json"), ",")
+	for field := range reflect.TypeFor[audit.Record]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		names = append(names, name)
 	}
 	for _, name := range append(names, values(t)...) {

@@ -1,0 +1,62 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"forrst.dev/lock-operator/lock/audit"
+)
+
+// audited returns what the operator has recorded about the lock with the name: event,
+// reason and way.
+func (c *cluster) audited(name string) func(Gomega) []string {
+	return func(g Gomega) []string {
+		text, err := os.ReadFile(filepath.Join(c.dir, "logs", "lock-operator.log"))
+		g.Expect(err).NotTo(HaveOccurred())
+		told := []string{}
+		for line := range bytes.Lines(text) {
+			var record audit.Record
+			if bytes.HasPrefix(line, []byte(`{"schema":`)) && json.Unmarshal(line, &record) == nil && record.Lock == name {
+				told = append(told, string(record.Event)+"/"+string(record.Reason)+"/"+string(record.Via))
+			}
+		}
+		return told
+	}
+}
+
+var _ = Describe("The audit", func() {
+	It("has one record of each thing that became of a lock", func(ctx context.Context) {
+		Expect(shared.acquire(ctx, "e2e-audit", "secret-of-the-audit", 60)).To(beAcquired())
+		_, err := shared.kubectl.Run(ctx, "apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata: {name: e2e-audit}\nspec: {key: e2e-audit}\n", "create", "-f", "-")
+		Expect(err).To(HaveOccurred())
+		Expect(shared.call(ctx, "release", map[string]any{"key": "lock:e2e-audit", "owner": "secret-of-the-audit"}).Status).To(Equal(200))
+		Expect(shared.acquire(ctx, "e2e-audit", "secret-of-the-audit", 1)).To(beAcquired())
+		want := []string{"Granted//facade", "Released/ByOwner/facade", "Granted//facade", "Expired/Reaped/controller"}
+		Eventually(shared.audited("e2e-audit")).WithTimeout(20 * time.Second).Should(SatisfyAny(
+			Equal(want), Equal(slices.Insert(slices.Clone(want), 1, "Refused/Held/admission")),
+		))
+		text, err := os.ReadFile(filepath.Join(shared.dir, "logs", "lock-operator.log"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(text)).NotTo(ContainSubstring("secret-of-the-audit"))
+	})
+
+	It("tells what went with its namespace", func(ctx context.Context) {
+		_, err := shared.kubectl.Run(ctx, "", "create", "namespace", "audited")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = shared.kubectl.Run(ctx, "apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata: {name: e2e-audit-namespace, namespace: audited}\nspec: {key: e2e-audit-namespace}\n", "create", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = shared.kubectl.Run(ctx, "", "delete", "namespace", "audited", "--timeout=60s")
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(shared.audited("e2e-audit-namespace")).WithTimeout(20 * time.Second).Should(Equal(
+			[]string{"Granted//admission", "Released/NamespaceDeleted/admission"},
+		))
+	})
+})
