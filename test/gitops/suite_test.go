@@ -51,9 +51,9 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	_, administrator, err := environment.User("admin", "system:masters")
 	Expect(err).NotTo(HaveOccurred())
 	// Argo CD prunes in the foreground, which the garbage collector completes.
-	stop, err := environment.StartControllerManager()
+	manager, err := environment.StartControllerManager("garbage-collector-controller")
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(stop)
+	DeferCleanup(manager.Stop)
 
 	startOperator(ctx)
 	for _, user := range []string{flux, argo} {

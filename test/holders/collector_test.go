@@ -15,10 +15,10 @@ import (
 var _ = Describe("The garbage collector", Ordered, func() {
 	var namespace string
 
-	BeforeAll(func(ctx context.Context) {
-		stop, err := environment.StartControllerManager(ctx, "garbage-collector-controller")
+	BeforeAll(func() {
+		manager, err := environment.StartControllerManager("garbage-collector-controller")
 		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() error { return stop() })
+		DeferCleanup(manager.Stop)
 	})
 
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })

@@ -15,10 +15,10 @@ import (
 var _ = Describe("A lock that is held for a Job", Ordered, func() {
 	var namespace string
 
-	BeforeAll(func(ctx context.Context) {
-		stop, err := environment.StartControllerManager(ctx, "job-controller")
+	BeforeAll(func() {
+		manager, err := environment.StartControllerManager("job-controller")
 		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() error { return stop() })
+		DeferCleanup(manager.Stop)
 	})
 
 	BeforeEach(func(ctx context.Context) {

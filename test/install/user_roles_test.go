@@ -29,9 +29,9 @@ var _ = Describe("The roles of users", Ordered, func() {
 	people := map[string]kubernetes.Interface{}
 
 	BeforeAll(func(ctx context.Context) {
-		stop, err := environment.StartControllerManager()
+		manager, err := environment.StartControllerManager("clusterrole-aggregation-controller")
 		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(stop)
+		DeferCleanup(manager.Stop)
 		_, err = admin.Run(ctx, "", "create", "namespace", namespace)
 		Expect(err).NotTo(HaveOccurred())
 		roles := []string{"view", "edit", "admin", "lock-operator-view", "lock-operator-edit", "lock-operator-admin"}

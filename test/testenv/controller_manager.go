@@ -1,40 +1,52 @@
 package testenv
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// controllers are those that delete what has no place any more, and the one that puts
-// cluster roles together.
-var controllers = []string{"garbage-collector-controller", "namespace-controller", "clusterrole-aggregation-controller"}
+// ControllerManager is a running kube-controller-manager.
+type ControllerManager struct {
+	process *os.Process
+	ended   chan error
+	log     string
+}
 
-// StartControllerManager runs the real kube-controller-manager, each controller with its
-// own service account as on a real cluster, until the returned function is called. It is
-// at work some seconds later.
-func (e *Environment) StartControllerManager() (stop func() error, err error) {
+// StartControllerManager runs the real kube-controller-manager with the named controllers,
+// each with its own service account as on a real cluster. It is at work some seconds
+// later. The caller stops it.
+func (e *Environment) StartControllerManager(controllers ...string) (*ControllerManager, error) {
 	user, err := e.envtest.AddUser(envtest.User{Name: "system:kube-controller-manager"}, nil)
 	if err != nil {
 		return nil, err
 	}
-	content, err := user.KubeConfig()
+	kubeconfig, err := user.KubeConfig()
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig := filepath.Join(e.dir, "controller-manager.kubeconfig")
-	if err := os.WriteFile(kubeconfig, content, 0o600); err != nil {
+	dir, err := os.MkdirTemp(e.dir, "controller-manager-")
+	if err != nil {
 		return nil, err
 	}
+	path := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }() // The process has its own.
 	command := exec.Command(filepath.Join(Assets(e.root), "kube-controller-manager"), //nolint:noctx // it outlives the contexts of a suite's nodes
-		"--kubeconfig="+kubeconfig,
+		"--kubeconfig="+path,
 		"--use-service-account-credentials",
 		"--controllers="+strings.Join(controllers, ","),
 		"--leader-elect=false",
@@ -42,27 +54,38 @@ func (e *Environment) StartControllerManager() (stop func() error, err error) {
 		"--kube-api-burst=1000",
 		"--secure-port=0",
 	)
-	var log bytes.Buffer
-	command.Stdout, command.Stderr = &log, &log
+	command.Stdout, command.Stderr = log, log
 	if err := command.Start(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start kube-controller-manager: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
-	return func() error {
-		select {
-		case err := <-ended:
-			return fmt.Errorf("kube-controller-manager ended by itself: %w: %s", err, log.String())
-		default:
-		}
-		if err := command.Process.Signal(os.Interrupt); err != nil {
-			return err
-		}
-		select {
-		case <-ended:
-			return nil
-		case <-time.After(stopTimeout):
-			return errors.Join(fmt.Errorf("kube-controller-manager did not stop within %s", stopTimeout), command.Process.Kill())
-		}
-	}, nil
+	manager := &ControllerManager{process: command.Process, ended: make(chan error, 1), log: log.Name()}
+	go func() { manager.ended <- command.Wait() }()
+	return manager, nil
+}
+
+// Log is the file that the process logs to.
+func (m *ControllerManager) Log() string { return m.log }
+
+// Pause stops the process from doing anything until [ControllerManager.Resume].
+func (m *ControllerManager) Pause() error { return m.process.Signal(syscall.SIGSTOP) }
+
+// Resume has the process go on.
+func (m *ControllerManager) Resume() error { return m.process.Signal(syscall.SIGCONT) }
+
+// Stop ends the process. The error says so if it had ended by itself.
+func (m *ControllerManager) Stop() error {
+	select {
+	case err := <-m.ended:
+		return fmt.Errorf("kube-controller-manager ended by itself: %w; see %s", err, m.log)
+	default:
+	}
+	if err := m.process.Signal(os.Interrupt); err != nil {
+		return err
+	}
+	select {
+	case <-m.ended:
+		return nil
+	case <-time.After(stopTimeout):
+		return errors.Join(fmt.Errorf("kube-controller-manager did not stop within %s", stopTimeout), m.process.Kill())
+	}
 }
