@@ -51,10 +51,6 @@ type Options struct {
 	// it takes something away by a [servertime.Clock] that is not fresh, the engine makes
 	// a read. Nil means the real clock.
 	Clock clock.WithTicker
-	// ForceReleased is told of each lock that [Engine.ForceRelease] has ended, and must not
-	// block. Nil means that nobody is; an engine whose writes are admitted tells nobody,
-	// since admission does.
-	ForceReleased func(ForcedRelease)
 	// Logger gets what goes wrong where no caller is left to tell. Zero discards.
 	Logger logr.Logger
 	// Audit takes what the engine finds its writes to have done. Nil means nowhere. An
@@ -80,7 +76,6 @@ type Engine struct {
 	audit     audit.Sink
 	// isAdmitted and hasInformer are as in Options.
 	isAdmitted, hasInformer bool
-	forceReleased           func(ForcedRelease)
 	// runInformer runs an informer that is the engine's own, or is nil.
 	runInformer func(context.Context)
 	// started is closed by Start.
@@ -122,9 +117,6 @@ func NewEngine(options Options) (*Engine, error) {
 	if options.IsAdmitted {
 		options.Audit = nil
 	}
-	if options.ForceReleased == nil || options.IsAdmitted {
-		options.ForceReleased = func(ForcedRelease) {}
-	}
 	engine := &Engine{
 		objects:   options.Objects,
 		limits:    options.Limits,
@@ -139,8 +131,6 @@ func NewEngine(options Options) (*Engine, error) {
 		isAdmitted:  options.IsAdmitted,
 		hasInformer: options.Informer != nil,
 		started:     make(chan struct{}),
-
-		forceReleased: options.ForceReleased,
 	}
 	engine.working, engine.stop = context.WithCancel(context.Background())
 	engine.observed = newObserved(func(name types.NamespacedName, change Change) {

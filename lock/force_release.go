@@ -33,9 +33,7 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 	})
 	if err == nil {
 		e.recordForcedRelease(ended, userFrom(ctx), reason)
-		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(),
-			"holder", ended.lock.Spec.Holder, "user", userFrom(ctx), "reason", reason)
-		e.forceReleased(ForcedRelease{Lock: ended.lock, User: userFrom(ctx), Reason: reason})
+		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", ended.lock.Spec.Holder, "reason", reason)
 	}
 	return err
 }

@@ -2,13 +2,14 @@ package events
 
 import (
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
 
-	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
 )
 
 const (
@@ -19,40 +20,42 @@ const (
 	ActionForceRelease = "ForceRelease"
 )
 
-// maxNoteBytes is the bound of an Event's note; the API server refuses a longer one.
-const maxNoteBytes = 1024
+// forcedReleases makes Events of records.
+type forcedReleases struct {
+	audit.Sink
+	recorder clientevents.EventRecorder
+}
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// ForceReleased returns what makes a Warning of each forced release, with who and why,
-// and never the owner token. It does not block; an Event that cannot be written is
-// dropped, as is usual.
-func ForceReleased(recorder clientevents.EventRecorder) func(lock.ForcedRelease) {
-	return func(released lock.ForcedRelease) {
-		recorder.Eventf(released.Lock, nil, corev1.EventTypeWarning, ReasonForceReleased, ActionForceRelease, "%s", noteOf(released))
-	}
+// OfForcedReleases returns a sink that makes a Warning of each record of a forced release,
+// with who and why, in the namespace of the lock, and passes all records on. Nil means that
+// there is nobody to pass them on to. An Event that cannot be written is dropped, as is
+// usual.
+func OfForcedReleases(recorder clientevents.EventRecorder, next audit.Sink) audit.Sink {
+	return &forcedReleases{Sink: audit.OrNowhere(next), recorder: recorder}
 }
 
-func noteOf(released lock.ForcedRelease) string {
-	by, reason := fmt.Sprintf("%q", released.User), released.Reason
-	if released.User == "" {
+// Record implements [audit.Sink].
+func (f *forcedReleases) Record(record audit.Record) {
+	if record.Event == audit.ForceReleased {
+		lock := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{
+			Namespace: record.Namespace, Name: record.Lock, UID: types.UID(record.UID),
+		}}
+		f.recorder.Eventf(lock, nil, corev1.EventTypeWarning, ReasonForceReleased, ActionForceRelease, "%s", noteOf(&record))
+	}
+	f.Sink.Record(record)
+}
+
+// noteOf is bounded as a message of the audit is, which is the bound of a note, too.
+func noteOf(record *audit.Record) string {
+	by, reason := fmt.Sprintf("%q", record.Actor), record.Message
+	if record.Actor == "" {
 		by = "an unknown user"
 	}
 	if reason == "" {
 		reason = "no reason was given"
 	}
-	spec := released.Lock.Spec
-	note := fmt.Sprintf("%s, held by %q, was released by force by %s: %s", spec.FullKey(), spec.Holder, by, reason)
-	return truncate(strings.ToValidUTF8(note, "\uFFFD"), maxNoteBytes)
-}
-
-// truncate cuts valid UTF-8 between characters.
-func truncate(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	for !utf8.RuneStart(text[size]) {
-		size--
-	}
-	return text[:size]
+	key := v1alpha1.NewFullKey(record.Scope, record.Function, record.Key)
+	return audit.Bounded(fmt.Sprintf("%s, held by %q, was released by force by %s: %s", key, record.Holder, by, reason))
 }

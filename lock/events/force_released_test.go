@@ -5,44 +5,53 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientevents "k8s.io/client-go/tools/events"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/audit/audittest"
 )
 
-func release(user, reason string) lock.ForcedRelease {
-	return lock.ForcedRelease{User: user, Reason: reason, Lock: &v1alpha1.Lock{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "billing--report"},
-		Spec:       v1alpha1.LockSpec{Key: "billing:report", Owner: "secret", Holder: "alice"},
-	}}
+// maxNoteBytes is the bound that the API server sets.
+const maxNoteBytes = 1024
+
+func record(event audit.Event, actor, message string) audit.Record {
+	return audit.Record{
+		Event: event, Actor: actor, Message: message, Namespace: "payments", Lock: "billing--report",
+		Key: "billing:report", Holder: "alice", OwnerHash: "hash",
+	}
 }
 
-func TestForceReleased(t *testing.T) {
+func TestOfForcedReleases(t *testing.T) {
 	cases := map[string]struct {
-		released lock.ForcedRelease
-		want     string
+		record audit.Record
+		want   string
 	}{
-		"who and why": {release("root", "100% of nodes are down"),
+		"who and why": {record(audit.ForceReleased, "root", "100% of nodes are down"),
 			`Warning ForceReleased lock:billing:report, held by "alice", was released by force by "root": 100% of nodes are down`},
-		"neither is known": {release("", ""),
+		"neither is known": {record(audit.ForceReleased, "", ""),
 			`Warning ForceReleased lock:billing:report, held by "alice", was released by force by an unknown user: no reason was given`},
+		"what is no forced release": {record(audit.Released, "alice", ""), ""},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			recorder := clientevents.NewFakeRecorder(1)
-			ForceReleased(recorder)(test.released)
+			recorder, passedOn := clientevents.NewFakeRecorder(1), &audittest.Recorder{}
+			OfForcedReleases(recorder, passedOn).Record(test.record)
+			close(recorder.Events)
 			if got := <-recorder.Events; got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
+			if len(passedOn.All()) != 1 {
+				t.Error("the record was not passed on")
+			}
 		})
 	}
+	OfForcedReleases(clientevents.NewFakeRecorder(1), nil).Record(record(audit.Granted, "alice", ""))
 }
 
 func TestNotesAreBounded(t *testing.T) {
 	for shift := range 4 {
-		note := noteOf(release(strings.Repeat("u", shift), strings.Repeat("ä€𝄞", 200)+"\xff"))
+		full := record(audit.ForceReleased, strings.Repeat("u", shift), strings.Repeat("ä€𝄞", 200)+"\xff")
+		note := noteOf(&full)
 		if len(note) > maxNoteBytes || len(note) < maxNoteBytes-utf8.UTFMax || !utf8.ValidString(note) {
 			t.Errorf("%d bytes, valid: %t", len(note), utf8.ValidString(note))
 		}
