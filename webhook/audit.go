@@ -118,7 +118,7 @@ func (a *Audit) ended(old *v1alpha1.Lock, user string) audit.Record {
 	case user == garbageCollector, user == controllerManager:
 		event, reason = audit.Released, audit.OwnersGone
 	default:
-		message = audit.Bounded(old.Annotations[forceReleaseReason])
+		message = audit.Bounded(old.Annotations[v1alpha1.ForceReleaseReasonAnnotation])
 	}
 	record := audit.Ended(event, reason, audit.Admission, user, old, now)
 	record.Message = message
@@ -131,9 +131,6 @@ const (
 	// controllerManager is both where controllers have no accounts of their own.
 	controllerManager = "system:kube-controller-manager"
 )
-
-// forceReleaseReason is the annotation by which somebody says why a lock is to be ended.
-const forceReleaseReason = "forrst.dev/force-release-reason"
 
 // refused records a refusal. It tells of the lock that stands there, if the request does.
 func (a *Audit) refused(request admission.Request, response admission.Response) {

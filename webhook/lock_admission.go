@@ -8,6 +8,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +23,7 @@ import (
 // LockPath is where the webhook server serves [LockAdmission].
 const LockPath = "/mutate-forrst-dev-v1alpha1-lock"
 
-// LockAdmission admits the creation and change of Locks. Safe for concurrent use.
+// LockAdmission admits the creation, change and deletion of Locks. Safe for concurrent use.
 type LockAdmission struct {
 	// Client reads from the cache, where it costs no request, and writes to the API
 	// server.
@@ -38,10 +39,13 @@ type LockAdmission struct {
 	Clock clock.PassiveClock
 	// Audit records what is admitted and refused. Nil means that nothing is recorded.
 	Audit *Audit
+	// Authorizer tells who may force a release. It is asked about live locks of others
+	// only. Required.
+	Authorizer authorizer.Authorizer
 }
 
 // +kubebuilder:webhookconfiguration:mutating=true,name=lock-operator
-// +kubebuilder:webhook:path=/mutate-forrst-dev-v1alpha1-lock,mutating=true,failurePolicy=fail,sideEffects=NoneOnDryRun,timeoutSeconds=5,groups=forrst.dev,resources=locks,verbs=create;update,versions=v1alpha1,name=lock.forrst.dev,admissionReviewVersions=v1,serviceName=lock-operator-webhook,serviceNamespace=forrst-system
+// +kubebuilder:webhook:path=/mutate-forrst-dev-v1alpha1-lock,mutating=true,failurePolicy=fail,sideEffects=NoneOnDryRun,timeoutSeconds=5,groups=forrst.dev,resources=locks,verbs=create;update;delete,versions=v1alpha1,name=lock.forrst.dev,admissionReviewVersions=v1,serviceName=lock-operator-webhook,serviceNamespace=forrst-system
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;delete
 
@@ -52,6 +56,9 @@ func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {
 
 // Handle implements [admission.Handler].
 func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) admission.Response {
+	if request.Operation == admissionv1.Delete {
+		return a.handleDelete(ctx, request)
+	}
 	var submitted v1alpha1.Lock
 	if err := json.Unmarshal(request.Object.Raw, &submitted); err != nil {
 		return refuseUndecodable(request, err)
@@ -90,8 +97,7 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if err := a.checkHolder(ctx, request.Namespace, admitted, &v1alpha1.Lock{}); err != nil {
 		return nil, err
 	}
-	dryRun := request.DryRun != nil && *request.DryRun
-	return admitted, a.makeWay(ctx, client.ObjectKeyFromObject(admitted), dryRun)
+	return admitted, a.makeWay(ctx, client.ObjectKeyFromObject(admitted), isDryRun(request))
 }
 
 func (a *LockAdmission) admitUpdate(ctx context.Context, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
@@ -111,8 +117,15 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, submitted *v1alpha1.Loc
 	if err != nil {
 		return nil, err
 	}
+	if change.NeedsForce(admitted, a.Clock.Now(), a.grace()) {
+		if err := a.authorizeForce(ctx, request, rules.HeldBy(&old)); err != nil {
+			return nil, err
+		}
+	}
 	return admitted, a.checkHolder(ctx, request.Namespace, admitted, &old)
 }
+
+func isDryRun(request admission.Request) bool { return request.DryRun != nil && *request.DryRun }
 
 // patch changes only what was stamped, so that the rest keeps the very text of
 // the manifest and GitOps tools see no difference that they did not make.

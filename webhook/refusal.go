@@ -25,9 +25,12 @@ var (
 func refuse(request admission.Request, lock *v1alpha1.Lock, err error) admission.Response {
 	var invalid *rules.InvalidError
 	var held *rules.HeldError
+	var forbidden *forbiddenError
 	switch {
 	case errors.As(err, &invalid):
 		return denied(apierrors.NewInvalid(lockKind, lock.Name, invalid.Problems))
+	case errors.As(err, &forbidden):
+		return denied(apierrors.NewForbidden(lockResource, lock.Name, err))
 	case errors.As(err, &held) && request.Operation == admissionv1.Create:
 		// The reason that etcd gives for a taken name, so that clients need to
 		// know one only.

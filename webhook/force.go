@@ -1,0 +1,65 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// forceReleaseVerb is the right to end live locks of others.
+const forceReleaseVerb = "force-release"
+
+// authorizeTimeout leaves room in the time that the API server gives an admission, so that
+// whoever asked learns what was wrong.
+const authorizeTimeout = 3 * time.Second
+
+// forbiddenError says that the user has no right, or that nobody could say.
+type forbiddenError struct{ message string }
+
+func (e *forbiddenError) Error() string { return e.message }
+
+// authorizeForce asks whether the user may take the lock from its holder. It fails closed.
+//
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Request, held *rules.HeldError) error {
+	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
+	defer cancel()
+	decision, _, err := a.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User:            userOf(request.UserInfo),
+		Verb:            forceReleaseVerb,
+		Namespace:       request.Namespace,
+		APIGroup:        v1alpha1.GroupVersion.Group,
+		APIVersion:      v1alpha1.GroupVersion.Version,
+		Resource:        lockResource.Resource,
+		Name:            request.Name,
+		ResourceRequest: true,
+	})
+	switch {
+	case decision == authorizer.DecisionAllow:
+		return nil
+	case err != nil:
+		logf.FromContext(ctx).Error(err, "Could not find out whether a user may force the release of a Lock",
+			"namespace", request.Namespace, "lock", request.Name, "user", request.UserInfo.Username)
+		return &forbiddenError{held.Error() + ", and whether you may force its release could not be found out; try again"}
+	default:
+		return &forbiddenError{fmt.Sprintf("%s; wait for that, or ask somebody with the verb %s on %s in namespace %q to force its release",
+			held, forceReleaseVerb, lockResource, request.Namespace)}
+	}
+}
+
+func userOf(info authenticationv1.UserInfo) user.Info {
+	extra := make(map[string][]string, len(info.Extra))
+	for key, values := range info.Extra {
+		extra[key] = values
+	}
+	return &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups, Extra: extra}
+}
