@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
 )
 
 // call is one call on its way through the façade.
@@ -84,7 +85,7 @@ func (c *call) serve(r *http.Request, body []byte) {
 	c.holder = c.config.Holder(r)
 	c.podNamespace, c.pod = c.config.Pod(r)
 	c.namespaces = r.Header.Values(wire.NamespaceHeader)
-	ctx := c.beginTrace(r.Context(), r.Header)
+	ctx := c.beginTrace(lock.ContextWithUser(r.Context(), c.holder), r.Header)
 	c.beginRetry()
 	result, err := c.runAdmitted(ctx, r)
 	if err != nil {

@@ -23,7 +23,9 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers"
 	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/auth"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/events"
 	"forrst.dev/lock-operator/lock/holders"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/webhook"
@@ -78,6 +80,8 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("create the manager: %w", err)
 	}
 
+	// Forced releases, through whichever door, leave an Event besides their record.
+	settings.audit = events.OfForcedReleases(manager.GetEventRecorder("lock-operator"), settings.audit)
 	add := map[string]func(ctrl.Manager, options, clock.WithTicker) error{
 		controllerComponent: addControllers,
 		webhookComponent:    addWebhook,
@@ -144,6 +148,10 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		return err
 	}
 	records.SetupDeletionAudit(manager)
+	authorizer, err := auth.NewAuthorizer(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return err
+	}
 	(&webhook.LockAdmission{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
@@ -151,6 +159,7 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
 		Audit:              records,
+		Authorizer:         authorizer,
 	}).SetupWithManager(manager)
 	return manager.AddReadyzCheck("webhook", manager.GetWebhookServer().StartedChecker())
 }
