@@ -34,6 +34,7 @@ func speedScenarios() []scenario {
 	for _, clients := range []int{1, 16, 64} {
 		all = append(all, scenario{fmt.Sprintf("distinct keys, %d", clients), distinctKeys(clients)})
 	}
+	all = append(all, scenario{"direct create, 1", directCreates(1)})
 	for _, clients := range []int{2, 16, 64} {
 		all = append(all, scenario{fmt.Sprintf("hot key, %d", clients), hotKey(clients)})
 	}
