@@ -1,0 +1,240 @@
+package admission_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/events"
+)
+
+var reasonAnnotation = v1alpha1.ForceReleaseReasonAnnotation
+
+// beRefused is what a stranger reads.
+func beRefused(lock *v1alpha1.Lock) OmegaMatcher {
+	return MatchError(And(
+		ContainSubstring("locks.forrst.dev %q is forbidden", lock.Name),
+		ContainSubstring("lock:%s is held by %q until %s; wait for that, or ask somebody with the verb force-release on locks.forrst.dev in namespace %q to force its release",
+			lock.Spec.Key, workerName, lock.Spec.ExpireTime, lock.Namespace),
+		Not(ContainSubstring(lock.Spec.Owner)),
+	))
+}
+
+var _ = Describe("Deleting a live lock", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	It("is its holder's to do", func(ctx context.Context) {
+		lock := held(ctx, namespace, "billing:report")
+		_, err := worker.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		Expect(err).NotTo(HaveOccurred())
+		expectGone(ctx, lock)
+	})
+
+	DescribeTable("is refused to a stranger, who learns what to do",
+		func(ctx context.Context, stdin func(namespace string) string, arguments ...string) {
+			lock := held(ctx, namespace, "billing:report")
+			_, err := stranger.run(ctx, namespace, stdin(namespace), arguments...)
+			Expect(err).To(beRefused(lock))
+			expectUntouched(ctx, lock)
+		},
+		Entry("delete", nothing, "delete", "lock", "billing--report"),
+		Entry("delete --force", nothing, "delete", "lock", "billing--report", "--force", "--grace-period=0"),
+		Entry("delete in the foreground", nothing, "delete", "lock", "billing--report", "--cascade=foreground"),
+		Entry("delete that orphans", nothing, "delete", "lock", "billing--report", "--cascade=orphan"),
+		Entry("delete on trial", nothing, "delete", "lock", "billing--report", "--dry-run=server"),
+		Entry("delete --all", nothing, "delete", "locks", "--all"),
+		Entry("replace --force", own, "replace", "--force", "-f", "-"),
+		Entry("the reason for a forced release", nothing, "annotate", "lock", "billing--report", reasonAnnotation+"=mine now"),
+		Entry("the reason, on trial", nothing, "annotate", "lock", "billing--report", reasonAnnotation+"=mine now", "--dry-run=server"),
+		Entry("the reason by a JSON patch", nothing, "patch", "lock", "billing--report", "--type=json",
+			"-p", `[{"op":"add","path":"/metadata/annotations","value":{"`+reasonAnnotation+`":"mine now"}}]`),
+	)
+
+	It("is refused to a stranger as a collection, which keeps what is held", func(ctx context.Context) {
+		first, second := held(ctx, namespace, "first"), held(ctx, namespace, "second")
+		err := stranger.client.DeleteAllOf(ctx, &v1alpha1.Lock{}, client.InNamespace(namespace))
+		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "got %v", err)
+		expectUntouched(ctx, first)
+		expectUntouched(ctx, second)
+	})
+
+	It("tells of each that delete --all may not have, and deletes the others", func(ctx context.Context) {
+		first, second := held(ctx, namespace, "first"), held(ctx, namespace, "third")
+		over := expired(ctx, namespace, "second")
+		_, err := stranger.run(ctx, namespace, "", "delete", "locks", "--all")
+		Expect(err).To(beRefused(first))
+		Expect(err).To(beRefused(second))
+		expectUntouched(ctx, first)
+		expectUntouched(ctx, second)
+		expectGone(ctx, over)
+	})
+
+	It("leaves locks to everybody once they have expired", func(ctx context.Context) {
+		lock := expired(ctx, namespace, "over")
+		_, err := stranger.run(ctx, namespace, "", "delete", "lock", "over")
+		Expect(err).NotTo(HaveOccurred())
+		expectGone(ctx, lock)
+	})
+
+	It("does not end the lock of the next holder, which was acquired while the delete was admitted", func(ctx context.Context) {
+		lock := expired(ctx, namespace, "contended")
+		var asked atomic.Int32
+		takeOver := func() {
+			defer GinkgoRecover()
+			if asked.Add(1) > 1 {
+				return
+			}
+			taken := lock.DeepCopy()
+			taken.Spec.Owner, taken.Spec.TTL.Duration = "token-b", time.Hour
+			Expect(administrator.client.Update(ctx, taken)).To(Succeed())
+		}
+		beforeDelete.Store(&takeOver)
+		DeferCleanup(func() { beforeDelete.Store(nil) })
+
+		err := worker.client.Delete(ctx, lock)
+		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "got %v", err)
+		Expect(err).To(MatchError(ContainSubstring(`is held by "administrator"`)))
+		Expect(asked.Load()).To(BeNumerically(">", 1), "the API server asked once only")
+		Expect(stored(ctx, lock).Spec.Holder).To(Equal("administrator"))
+	})
+})
+
+var _ = Describe("Forcing a release", func() {
+	var namespace string
+	var lock *v1alpha1.Lock
+	BeforeEach(func(ctx context.Context) {
+		namespace = newNamespace(ctx)
+		lock = held(ctx, namespace, "billing:report")
+	})
+	giveReason := func(ctx context.Context, reason string) {
+		GinkgoHelper()
+		_, err := administrator.run(ctx, namespace, "", "annotate", "--overwrite", "lock", lock.Name, reasonAnnotation+"="+reason)
+		Expect(err).NotTo(HaveOccurred())
+	}
+
+	DescribeTable("takes a reason", func(ctx context.Context, arguments ...string) {
+		_, err := administrator.run(ctx, namespace, "", append([]string{"delete", "lock", lock.Name}, arguments...)...)
+		Expect(err).To(MatchError(And(ContainSubstring("is invalid"), ContainSubstring("kubectl annotate lock billing--report -n %s %s=", namespace, reasonAnnotation))))
+		expectUntouched(ctx, lock)
+		_, err = administrator.run(ctx, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"= ")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = administrator.run(ctx, namespace, "", append([]string{"delete", "lock", lock.Name}, arguments...)...)
+		Expect(err).To(MatchError(ContainSubstring("is invalid")))
+		Expect(stored(ctx, lock)).NotTo(BeNil())
+	},
+		Entry("for a delete"),
+		Entry("for a delete on trial", "--dry-run=server"),
+		Entry("for a delete that kubectl calls forced", "--force"),
+	)
+
+	It("leaves one Warning, with who and why, and without the owner token", func(ctx context.Context) {
+		token, err := lock.FencingToken()
+		Expect(err).NotTo(HaveOccurred())
+		giveReason(ctx, "the node burnt down")
+		Expect(stored(ctx, lock).FencingToken()).To(Equal(token))
+		_, err = administrator.run(ctx, namespace, "", "delete", "lock", lock.Name, "--dry-run=server")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(stored(ctx, lock)).NotTo(BeNil())
+		_, err = administrator.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		Expect(err).NotTo(HaveOccurred())
+		expectGone(ctx, lock)
+
+		found := eventsOf(ctx, namespace)
+		Eventually(found).Should(HaveLen(1))
+		event := found()[0]
+		Expect(event.Type).To(Equal(corev1.EventTypeWarning))
+		Expect(event.Reason).To(Equal(events.ReasonForceReleased))
+		Expect(event.Regarding.Kind).To(Equal("Lock"))
+		Expect(event.Regarding.Name).To(Equal(lock.Name))
+		Expect(event.Regarding.UID).To(Equal(lock.UID))
+		Expect(event.Note).To(Equal(fmt.Sprintf(`lock:billing:report, held by %q, was released by force by "administrator": the node burnt down`, workerName)))
+		Expect(event.Series).To(BeNil())
+		output, err := root.run(ctx, namespace, "", "events", "--for=lock/"+lock.Name)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(output).To(ContainSubstring("ForceReleased"))
+	})
+
+	It("says so too where finalizers delay the end", func(ctx context.Context) {
+		giveReason(ctx, "in the foreground")
+		_, err := administrator.run(ctx, namespace, "", "delete", "lock", lock.Name, "--cascade=foreground")
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(eventsOf(ctx, namespace)).Should(HaveLen(1))
+		Eventually(stored).WithContext(ctx).WithArguments(lock).WithTimeout(systemTimeout).Should(BeNil())
+		Expect(eventsOf(ctx, namespace)()).To(HaveLen(1))
+	})
+
+	It("says nothing of what nobody forced", func(ctx context.Context) {
+		giveReason(ctx, "never mind")
+		_, err := worker.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		Expect(err).NotTo(HaveOccurred())
+		over := expired(ctx, namespace, "over")
+		Expect(stranger.client.Delete(ctx, over)).To(Succeed())
+		forced := held(ctx, namespace, "forced")
+		_, err = administrator.run(ctx, namespace, "", "annotate", "lock", "forced", reasonAnnotation+"=last")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(administrator.client.Delete(ctx, forced)).To(Succeed())
+		Eventually(eventsOf(ctx, namespace)).Should(HaveLen(1))
+		Expect(eventsOf(ctx, namespace)()[0].Regarding.Name).To(Equal("forced"))
+	})
+
+	It("takes the verb at the delete, too", func(ctx context.Context) {
+		giveReason(ctx, "the node burnt down")
+		_, err := stranger.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		Expect(err).To(beRefused(lock))
+		_, err = stranger.run(ctx, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"-")
+		Expect(err).To(beRefused(lock))
+		Expect(stored(ctx, lock).Annotations).To(HaveKeyWithValue(reasonAnnotation, "the node burnt down"))
+	})
+
+	It("does not go by the words of the holder", func(ctx context.Context) {
+		_, err := worker.run(ctx, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"=whatever")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(stored(ctx, lock).Annotations).NotTo(HaveKey(reasonAnnotation))
+		Expect(apierrors.IsInvalid(administrator.client.Delete(ctx, lock))).To(BeTrue())
+	})
+
+	It("does not go by a reason that was given about an earlier grant", func(ctx context.Context) {
+		over := expired(ctx, namespace, "over")
+		_, err := stranger.run(ctx, namespace, "", "annotate", "lock", "over", reasonAnnotation+"=it has expired")
+		Expect(err).NotTo(HaveOccurred(), "it has no effect there")
+		_, err = stranger.run(ctx, namespace, yaml(namespace, "over", "owner: token-b", "ttl: 1h"), "apply", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(stored(ctx, over).Spec.Holder).To(Equal("stranger"))
+		Expect(stored(ctx, over).Annotations).NotTo(HaveKey(reasonAnnotation))
+
+		again := manifest(namespace, "new", func(l *v1alpha1.Lock) { l.Annotations = map[string]string{reasonAnnotation: "before"} })
+		Expect(worker.client.Create(ctx, again)).To(Succeed())
+		Expect(again.Annotations).NotTo(HaveKey(reasonAnnotation))
+	})
+
+	It("is open to whoever may do everything", func(ctx context.Context) {
+		giveReason(ctx, "the node burnt down")
+		Expect(root.client.Delete(ctx, lock)).To(Succeed())
+	})
+})
+
+// eventsOf returns what lists the Events on Locks of a namespace.
+func eventsOf(ctx context.Context, namespace string) func() []eventsv1.Event {
+	return func() []eventsv1.Event {
+		var list eventsv1.EventList
+		Expect(root.client.List(ctx, &list, client.InNamespace(namespace))).To(Succeed())
+		return list.Items
+	}
+}
+
+func nothing(string) string { return "" }
+
+// own is the manifest of a stranger.
+func own(namespace string) string {
+	return yaml(namespace, "billing:report", "owner: stranger", "ttl: 2h", "reason: "+time.Hour.String())
+}

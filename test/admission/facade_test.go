@@ -1,0 +1,114 @@
+package admission_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/facade"
+	facadeclient "forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/events"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+// facadeUser is who calls the façade.
+const facadeUser = "caller"
+
+// startFacade runs a façade for the namespace and a reaper, without a webhook, for the
+// spec.
+func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
+	GinkgoHelper()
+	manager, err := environment.NewManager()
+	Expect(err).NotTo(HaveOccurred())
+	objects, err := lock.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
+	Expect(err).NotTo(HaveOccurred())
+	engine, err := lock.NewEngine(lock.Options{
+		Objects: objects.Locks, Limits: rules.DefaultLimits(),
+		Audit: events.OfForcedReleases(manager.GetEventRecorder("lock-operator"), nil),
+	})
+	Expect(err).NotTo(HaveOccurred())
+	leadership := controllers.AlwaysLeading()
+	Expect(manager.Add(leadership)).To(Succeed())
+	Expect(manager.Add(engine)).To(Succeed())
+	Expect((&controllers.ExpiryReconciler{
+		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: leadership,
+	}).SetupWithManager(manager)).To(Succeed())
+	DeferCleanup(testenv.StartManager(ctx, manager))
+
+	handler, err := facade.New(facade.Config{
+		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(),
+		Holder: func(*http.Request) string { return facadeUser },
+	})
+	Expect(err).NotTo(HaveOccurred())
+	server := httptest.NewServer(handler)
+	DeferCleanup(server.Close)
+	made, err := facadeclient.New(server.URL)
+	Expect(err).NotTo(HaveOccurred())
+	return made
+}
+
+func requestFor(key string) lock.Request {
+	return lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: "facade-token", Holder: facadeUser}}
+}
+
+var _ = Describe("Forcing a release in a program", func() {
+	var namespace string
+	var key v1alpha1.FullKey
+	var billing *v1alpha1.Lock
+	BeforeEach(func(ctx context.Context) {
+		namespace, key = newNamespace(ctx), v1alpha1.FullKeyOf("billing:report")
+		billing = held(ctx, namespace, "billing:report")
+	})
+	// force has an engine with the user's own identity do it.
+	force := func(ctx context.Context, who identity, reason string) error {
+		GinkgoHelper()
+		engine, err := lock.NewDirectEngine(who.config, namespace, logr.Discard())
+		Expect(err).NotTo(HaveOccurred())
+		running, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- engine.Start(running) }()
+		defer func() {
+			stop()
+			Expect(<-ended).To(Succeed())
+		}()
+		return engine.ForceRelease(ctx, namespace, key, reason)
+	}
+
+	It("through the façade leaves a Warning, too", func(ctx context.Context) {
+		Expect(startFacade(ctx, namespace).ForceRelease(ctx, namespace, key, "the node burnt down")).To(Succeed())
+		expectGone(ctx, billing)
+		Eventually(eventsOf(ctx, namespace)).Should(HaveLen(1))
+		event := eventsOf(ctx, namespace)()[0]
+		Expect(event.Reason).To(Equal(events.ReasonForceReleased))
+		Expect(event.Note).To(HaveSuffix(`was released by force by "caller": the node burnt down`))
+	})
+
+	It("with the right of its user says why on the lock", func(ctx context.Context) {
+		Expect(force(ctx, administrator, "")).To(MatchError(lock.ErrInvalid))
+		expectUntouched(ctx, billing)
+		Expect(force(ctx, administrator, "the node burnt down")).To(Succeed())
+		expectGone(ctx, billing)
+		Eventually(eventsOf(ctx, namespace)).Should(HaveLen(1))
+		Expect(eventsOf(ctx, namespace)()[0].Note).To(HaveSuffix(`was released by force by "administrator": the node burnt down`))
+	})
+
+	It("without the right of its user is refused", func(ctx context.Context) {
+		Expect(force(ctx, stranger, "mine")).To(beRefused(billing))
+		expectUntouched(ctx, billing)
+	})
+
+	It("needs no right for the holder, and is none of others", func(ctx context.Context) {
+		Expect(force(ctx, worker, "my other pod is gone")).To(Succeed())
+		expectGone(ctx, billing)
+		Expect(eventsOf(ctx, namespace)()).To(BeEmpty())
+	})
+})

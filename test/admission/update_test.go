@@ -1,0 +1,268 @@
+package admission_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// As in the other suites, whoever holds the lock is named with the end of the grant.
+const isHeld = `lock:billing:report is held by "` + workerName + `" until `
+
+// A stranger may do all that RBAC can allow, and changes nothing about a live lock.
+var _ = Describe("Changing a live lock of somebody else", func() {
+	var namespace string
+	var lock *v1alpha1.Lock
+	BeforeEach(func(ctx context.Context) {
+		namespace = newNamespace(ctx)
+		lock = held(ctx, namespace, "billing:report")
+	})
+
+	patch := func(kind, patch string, more ...string) func(string) (string, []string) {
+		return func(string) (string, []string) {
+			return "", append([]string{"patch", "lock", "billing--report", "--type=" + kind, "-p", patch}, more...)
+		}
+	}
+	file := func(arguments ...string) func(string) (string, []string) {
+		return func(namespace string) (string, []string) { return own(namespace), append(arguments, "-f", "-") }
+	}
+
+	DescribeTable("is refused",
+		func(ctx context.Context, command func(namespace string) (string, []string), message string) {
+			stdin, arguments := command(namespace)
+			_, err := stranger.run(ctx, namespace, stdin, arguments...)
+			Expect(err).To(MatchError(ContainSubstring(message)))
+			Expect(err).NotTo(MatchError(ContainSubstring(lock.Spec.Owner)))
+			expectUntouched(ctx, lock)
+		},
+		Entry("create", file("create"), "AlreadyExists"),
+		Entry("create --save-config", file("create", "--save-config"), "AlreadyExists"),
+		Entry("create on trial", file("create", "--dry-run=server"), "AlreadyExists"),
+		Entry("apply", file("apply"), isHeld),
+		Entry("apply on trial", file("apply", "--dry-run=server"), isHeld),
+		Entry("apply --force, which would delete it", file("apply", "--force"), isHeld),
+		Entry("server-side apply", file("apply", "--server-side"), "conflicts with \"admission.test\""),
+		Entry("server-side apply --force-conflicts", file("apply", "--server-side", "--force-conflicts"), isHeld),
+		Entry("server-side apply under the holder's manager", file("apply", "--server-side", "--force-conflicts", "--field-manager=admission.test"), isHeld),
+		Entry("replace", file("replace"), isHeld),
+		Entry("replace on trial", file("replace", "--dry-run=server"), isHeld),
+		Entry("a merge patch of the owner", patch("merge", `{"spec":{"owner":"stranger"}}`), isHeld),
+		Entry("a merge patch of the ttl", patch("merge", `{"spec":{"ttl":"2h"}}`), isHeld),
+		Entry("a merge patch on trial", patch("merge", `{"spec":{"ttl":"2h"}}`, "--dry-run=server"), isHeld),
+		Entry("a JSON patch of the owner", patch("json", `[{"op":"replace","path":"/spec/owner","value":"stranger"}]`), isHeld),
+		Entry("a JSON patch that removes the ttl", patch("json", `[{"op":"remove","path":"/spec/ttl"},{"op":"replace","path":"/spec/expireTime","value":"2030-01-01T00:00:00Z"}]`), isHeld),
+		Entry("a JSON patch of the reason", patch("json", `[{"op":"add","path":"/spec/reason","value":"mine"}]`), isHeld),
+		Entry("a JSON patch of the holder", patch("json", `[{"op":"replace","path":"/spec/holder","value":"stranger"}]`), "spec.holder: Forbidden: is stamped"),
+		Entry("a patch of the holder", patch("merge", `{"spec":{"holder":"stranger"}}`), "spec.holder: Forbidden: is stamped"),
+		Entry("a patch of acquireTime", patch("merge", `{"spec":{"acquireTime":"2020-01-01T00:00:00Z"}}`), "spec.acquireTime: Forbidden: is stamped"),
+		Entry("a patch of renewTime", patch("merge", `{"spec":{"renewTime":"2020-01-01T00:00:00Z"}}`), "spec.renewTime: Forbidden: is stamped"),
+		Entry("a patch of the token", patch("merge", `{"spec":{"fencingToken":1}}`), "spec.fencingToken: Forbidden: is stamped"),
+		Entry("a patch of expireTime", patch("merge", `{"spec":{"expireTime":"2020-01-01T00:00:00Z"}}`), isHeld),
+		Entry("a strategic patch", patch("strategic", `{"spec":{"owner":"stranger"}}`), "application/strategic-merge-patch+json is not supported"),
+		Entry("a patch of the name", patch("merge", `{"metadata":{"name":"Billing--Report"}}`), "the name of the object"),
+		Entry("a patch of the UID", patch("merge", `{"metadata":{"uid":"other"}}`), "metadata.uid"),
+		Entry("a patch of an older version", patch("merge", `{"metadata":{"resourceVersion":"1"},"spec":{"ttl":"2h"}}`), "Conflict"),
+		Entry("a finalizer", patch("merge", `{"metadata":{"finalizers":["example.com/keep"]}}`), "metadata.finalizers"),
+		Entry("an owner that is gone", patch("merge", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"gone","uid":"gone"}]}}`), "metadata.ownerReferences"),
+		Entry("an acquisition", patch("merge", `{"metadata":{"annotations":{"`+v1alpha1.AcquisitionAnnotation+`":"mine"}}}`), isHeld),
+		Entry("a request", patch("merge", `{"metadata":{"annotations":{"`+v1alpha1.RequestAnnotation+`":"hand-off"}},"spec":{"owner":"stranger"}}`), isHeld),
+	)
+
+	It("is refused in an editor, with what is wrong", func(ctx context.Context) {
+		editor := filepath.Join(GinkgoT().TempDir(), "editor")
+		// kubectl opens the editor again with the error, where nothing new is done.
+		Expect(os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/ttl: 1h0m0s/ttl: 2h/' \"$1\"\n"), 0o700)).To(Succeed()) //nolint:gosec // it is run
+		GinkgoT().Setenv("KUBE_EDITOR", editor)
+		output, err := stranger.run(ctx, namespace, "", "edit", "lock", "billing--report")
+		Expect(err).To(HaveOccurred())
+		Expect(output + err.Error()).To(ContainSubstring(isHeld))
+		expectUntouched(ctx, lock)
+
+		_, err = worker.run(ctx, namespace, "", "edit", "lock", "billing--report")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(stored(ctx, lock).Spec.TTL.Duration).To(Equal(2 * time.Hour))
+	})
+
+	It("is refused to the administrator, too: who may force a release may not edit a lock", func(ctx context.Context) {
+		_, err := administrator.run(ctx, namespace, own(namespace), "replace", "-f", "-")
+		Expect(err).To(MatchError(ContainSubstring(isHeld)))
+		_, err = root.run(ctx, namespace, own(namespace), "apply", "--server-side", "--force-conflicts", "-f", "-")
+		Expect(err).To(MatchError(ContainSubstring(isHeld)))
+		expectUntouched(ctx, lock)
+	})
+
+	It("has no other door: there are no subresources", func(ctx context.Context) {
+		for _, arguments := range [][]string{
+			{"patch", "lock", "billing--report", "--type=merge", "-p", `{"status":{"holder":"root"}}`, "--subresource=status"},
+			{"scale", "lock", "billing--report", "--replicas=2"},
+		} {
+			_, err := root.run(ctx, namespace, "", arguments...)
+			Expect(err).To(MatchError(Or(ContainSubstring("NotFound"), ContainSubstring("could not find the requested resource"))))
+		}
+		expectUntouched(ctx, lock)
+	})
+
+	It("is refused without a resourceVersion", func(ctx context.Context) {
+		for _, who := range []identity{stranger, worker} {
+			unread := manifest(namespace, "billing:report", ttl(2*time.Hour))
+			Expect(who.client.Update(ctx, unread)).NotTo(Succeed())
+		}
+		expectUntouched(ctx, lock)
+	})
+
+	DescribeTable("is open to all where it has no effect on the lock, and keeps the token",
+		func(ctx context.Context, arguments ...string) {
+			token, err := lock.FencingToken()
+			Expect(err).NotTo(HaveOccurred())
+			_, err = stranger.run(ctx, namespace, "", arguments...)
+			Expect(err).NotTo(HaveOccurred())
+			after := stored(ctx, lock)
+			Expect(after.FencingToken()).To(Equal(token))
+			after.Spec.FencingToken = nil
+			Expect(after.Spec).To(Equal(lock.Spec))
+		},
+		Entry("label", "label", "lock", "billing--report", "team=a"),
+		Entry("annotate", "annotate", "lock", "billing--report", "example.com/seen=yes"),
+		Entry("empty managedFields", "patch", "lock", "billing--report", "--type=merge", "-p", `{"metadata":{"managedFields":[{}]}}`),
+		Entry("the same ttl in other words", "patch", "lock", "billing--report", "--type=merge", "-p", `{"metadata":{"labels":{"a":"b"}},"spec":{"ttl":"1h0m0s"}}`),
+	)
+
+	It("is the holder's to do, who names owners for the lock", func(ctx context.Context) {
+		owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
+		Expect(root.client.Create(ctx, owner)).To(Succeed())
+		lock.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID}}
+		Expect(worker.client.Update(ctx, lock)).To(Succeed())
+		ttl(2 * time.Hour)(lock)
+		Expect(worker.client.Update(ctx, lock)).To(Succeed())
+	})
+
+	It("is refused to the holder where it is stamped, and as a conflict where it is stale", func(ctx context.Context) {
+		old := lock.DeepCopy()
+		forged := lock.DeepCopy()
+		forged.Spec.Holder = "somebody"
+		Expect(apierrors.IsInvalid(worker.client.Update(ctx, forged))).To(BeTrue())
+		ttl(2 * time.Hour)(lock)
+		Expect(worker.client.Update(ctx, lock)).To(Succeed())
+		ttl(3 * time.Hour)(old)
+		Expect(apierrors.IsConflict(worker.client.Update(ctx, old))).To(BeTrue())
+	})
+})
+
+var _ = Describe("Taking over an expired lock", func() {
+	var namespace string
+	var lock *v1alpha1.Lock
+	BeforeEach(func(ctx context.Context) {
+		namespace = newNamespace(ctx)
+		lock = expired(ctx, namespace, "billing:report")
+	})
+	expectTakenBy := func(ctx context.Context, who identity) {
+		GinkgoHelper()
+		current := stored(ctx, lock)
+		Expect(current).NotTo(BeNil())
+		Expect(current.Spec.Holder).To(Equal(who.name))
+		before, err := lock.FencingToken()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(current.FencingToken()).To(BeNumerically(">", before))
+	}
+
+	DescribeTable("is open to everybody",
+		func(ctx context.Context, arguments ...string) {
+			_, err := stranger.run(ctx, namespace, own(namespace), append(arguments, "-f", "-")...)
+			Expect(err).NotTo(HaveOccurred())
+			expectTakenBy(ctx, stranger)
+		},
+		Entry("apply", "apply"),
+		Entry("server-side apply", "apply", "--server-side", "--force-conflicts"),
+		Entry("replace", "replace"),
+		Entry("replace --force", "replace", "--force"),
+	)
+
+	It("goes to the first who writes on what was read", func(ctx context.Context) {
+		take := func(who identity) error {
+			taken := lock.DeepCopy()
+			taken.Spec.Owner, taken.Spec.TTL.Duration = who.name, time.Hour
+			return who.client.Update(ctx, taken)
+		}
+		Expect(take(stranger)).To(Succeed())
+		Expect(apierrors.IsConflict(take(administrator))).To(BeTrue())
+		expectTakenBy(ctx, stranger)
+	})
+
+	It("takes a resourceVersion", func(ctx context.Context) {
+		unread := manifest(namespace, "billing:report", func(l *v1alpha1.Lock) { l.Spec.Owner = "stranger" })
+		err := stranger.client.Update(ctx, unread)
+		Expect(err).To(MatchError(ContainSubstring("resourceVersion")))
+		expectUntouched(ctx, lock)
+	})
+
+	It("does not happen on trial", func(ctx context.Context) {
+		_, err := stranger.run(ctx, namespace, own(namespace), "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(stranger.client.Create(ctx, manifest(namespace, "billing:report"), client.DryRunAll)).NotTo(Succeed())
+		expectUntouched(ctx, lock)
+	})
+
+	It("does not renew it for the former holder", func(ctx context.Context) {
+		_, err := worker.run(ctx, namespace, "", "annotate", "lock", "billing--report", v1alpha1.RequestAnnotation+"=renew")
+		Expect(err).To(MatchError(ContainSubstring("has expired")))
+		Expect(stranger.client.Patch(ctx, lock.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ttl":"1h"}}`)))).
+			To(MatchError(ContainSubstring("is the token of the former holder")))
+	})
+})
+
+var _ = Describe("Creating a lock", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	DescribeTable("stamps the one who asks",
+		func(ctx context.Context, arguments ...string) {
+			_, err := stranger.run(ctx, namespace, own(namespace), append(arguments, "-f", "-")...)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(stored(ctx, manifest(namespace, "billing:report")).Spec.Holder).To(Equal("stranger"))
+		},
+		Entry("create", "create"),
+		Entry("create --save-config", "create", "--save-config"),
+		Entry("apply", "apply"),
+		Entry("server-side apply", "apply", "--server-side"),
+	)
+
+	DescribeTable("is refused",
+		func(ctx context.Context, change func(*v1alpha1.Lock), message string) {
+			for _, who := range []identity{worker, stranger, administrator} {
+				err := who.client.Create(ctx, manifest(namespace, "billing:report", change))
+				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
+				Expect(err).To(MatchError(ContainSubstring(message)))
+			}
+		},
+		Entry("for somebody else", func(l *v1alpha1.Lock) { l.Spec.Holder = workerName }, "spec.holder"),
+		Entry("with a token", func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1 << 40)) }, "spec.fencingToken"),
+		Entry("with an acquireTime", func(l *v1alpha1.Lock) { l.Spec.AcquireTime = new(v1alpha1.NewTimestamp(time.Now())) }, "spec.acquireTime"),
+		Entry("with a renewTime", func(l *v1alpha1.Lock) { l.Spec.RenewTime = new(v1alpha1.NewTimestamp(time.Now())) }, "spec.renewTime"),
+		Entry("with a finalizer", func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, "metadata.finalizers"),
+		Entry("under the name of another key", func(l *v1alpha1.Lock) { l.Name = "billing--reports" }, "metadata.name"),
+		Entry("under its name in other letters", func(l *v1alpha1.Lock) { l.Name = "Billing--Report" }, "metadata.name"),
+	)
+
+	It("keeps to one name where a name is generated", func(ctx context.Context) {
+		held(ctx, namespace, "billing:report")
+		err := stranger.client.Create(ctx, manifest(namespace, "billing:report", func(l *v1alpha1.Lock) { l.Name, l.GenerateName = "", "billing-" }))
+		Expect(apierrors.IsAlreadyExists(err)).To(BeTrue(), "got %v", err)
+	})
+
+	It("does nothing on trial", func(ctx context.Context) {
+		_, err := stranger.run(ctx, namespace, own(namespace), "create", "--dry-run=server", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		expectGone(ctx, manifest(namespace, "billing:report"))
+	})
+})
