@@ -51,8 +51,8 @@ type Record struct {
 	HeldSeconds *float64 `json:"heldSeconds,omitempty"`
 	// Operation is what was refused: create, update or delete.
 	Operation string `json:"operation,omitempty"`
-	// Message is the reason that was given for a forced release, or the sentence of a
-	// refusal; at most [MaxMessageBytes].
+	// Message is the reason that was given for a forced release, how the holder has ended,
+	// or the sentence of a refusal; at most [MaxMessageBytes].
 	Message string `json:"message,omitempty"`
 	// Unconfirmed says that the grant has ended, but that the answer to the write that
 	// was to end it was lost: another one, with a record of its own, may have come first.
