@@ -108,7 +108,7 @@ func TestHolderIsShown(t *testing.T) {
 	f := newFixtureWith(t, func(config *facade.Config) { config.Holders = &fakeHolders{known: otherPod} })
 	got := f.post(envelope(wire.Acquire, arguments(`"key":"k",`+ttl+`,"release_delay":{"value":5},`+otherPodJSON), ""))
 	for _, want := range []string{`"holder_ref":{"api_version":"v1","kind":"Pod","name":"worker-1","uid":"pod-1"}`, `"release_delay":{"value":5,"unit":"second"}`} {
-		if !strings.Contains(string(got.body), want) {
+		if !strings.Contains(got.body, want) {
 			t.Errorf("%s is not in %s", want, got.body)
 		}
 	}

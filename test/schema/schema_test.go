@@ -45,6 +45,9 @@ var _ = Describe("Creating a Lock", func() {
 		Entry("with an expiry before the renewal", set("expireTime", "2020-01-01T00:00:00Z"), "expireTime must be later than renewTime"),
 		Entry("unstamped", set("holder", nil), "are not stamped"),
 		Entry("with a fencing token of zero", set("fencingToken", int64(0)), "spec.fencingToken"),
+		Entry("with a releaseDelay of nobody", set("releaseDelay", "5s"), "releaseDelay needs a holderRef"),
+		Entry("with a releaseDelay over 24 hours", set("releaseDelay", "25h"), "releaseDelay must be a duration with units of at most 24h"),
+		Entry("with a negative releaseDelay", set("releaseDelay", "-5s"), "releaseDelay must be a duration with units of at most 24h"),
 		Entry("with an incomplete holderRef", set("holderRef", map[string]any{"kind": "Pod"}), "spec.holderRef.uid: Required value"),
 	)
 

@@ -1,0 +1,180 @@
+package rules
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+var (
+	podZero = v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "pod-0"}
+	podOne  = v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "worker-1", UID: "pod-1"}
+	job     = v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: "batch", UID: "job-0"}
+)
+
+func ownerOf(ref v1alpha1.HolderReference) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: ref.UID}
+}
+
+func TestOwnByHolder(t *testing.T) {
+	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "settings", UID: "config-0"}
+	renamed := ownerOf(podZero)
+	renamed.Name = "another"
+	blocking := ownerOf(podZero)
+	blocking.BlockOwnerDeletion = new(true)
+	second := metav1.Duration{Duration: time.Second}
+	cases := map[string]struct {
+		owners []metav1.OwnerReference
+		ref    *v1alpha1.HolderReference
+		delay  *metav1.Duration
+		former *v1alpha1.HolderReference
+		want   []metav1.OwnerReference
+	}{
+		"no holder":                             {owners: []metav1.OwnerReference{foreign}, want: []metav1.OwnerReference{foreign}},
+		"a holder":                              {ref: &podZero, want: []metav1.OwnerReference{ownerOf(podZero)}},
+		"a holder beside other owners":          {owners: []metav1.OwnerReference{foreign}, ref: &podZero, want: []metav1.OwnerReference{foreign, ownerOf(podZero)}},
+		"a holder that is an owner already":     {owners: []metav1.OwnerReference{blocking}, ref: &podZero, want: []metav1.OwnerReference{blocking}},
+		"a holder under another name":           {owners: []metav1.OwnerReference{renamed}, ref: &podZero, want: []metav1.OwnerReference{ownerOf(podZero)}},
+		"a Job, whose pods end after it":        {ref: &job},
+		"a Job that was made an owner":          {owners: []metav1.OwnerReference{ownerOf(job)}, ref: &job, want: []metav1.OwnerReference{}},
+		"a delay":                               {owners: []metav1.OwnerReference{ownerOf(podZero)}, ref: &podZero, delay: &second, want: []metav1.OwnerReference{}},
+		"a delay of zero":                       {ref: &podZero, delay: &metav1.Duration{}, want: []metav1.OwnerReference{ownerOf(podZero)}},
+		"another holder than before":            {owners: []metav1.OwnerReference{ownerOf(podZero)}, ref: &podOne, former: &podZero, want: []metav1.OwnerReference{ownerOf(podOne)}},
+		"no holder any more":                    {owners: []metav1.OwnerReference{ownerOf(podZero), foreign}, former: &podZero, want: []metav1.OwnerReference{foreign}},
+		"a Job of another version of its group": {ref: &v1alpha1.HolderReference{APIVersion: "batch/v2", Kind: "Job", Name: "batch", UID: "job-0"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			lock := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.owners}, Spec: v1alpha1.LockSpec{HolderRef: test.ref, ReleaseDelay: test.delay}}
+			ownByHolder(lock, test.former)
+			if diff := cmp.Diff(test.want, lock.OwnerReferences); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGrantNamesItsHolder(t *testing.T) {
+	granted, err := Grant("default", Acquisition{Key: "k", Owner: "a", Holder: "alice", HolderRef: &podZero}, DefaultLimits(), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]metav1.OwnerReference{ownerOf(podZero)}, granted.OwnerReferences); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	handedOn, err := HandOff(granted, Acquisition{Key: "k", Owner: "b", Holder: "alice", HolderRef: &podOne}, DefaultLimits(), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]metav1.OwnerReference{ownerOf(podOne)}, handedOn.OwnerReferences); diff != "" {
+		t.Errorf("handed on (-want +got):\n%s", diff)
+	}
+}
+
+func TestHolderThatIsInvalid(t *testing.T) {
+	cases := map[string]struct {
+		change func(*Acquisition)
+		want   string
+	}{
+		"without a UID":           {func(a *Acquisition) { a.HolderRef.UID = "" }, "spec.holderRef.uid"},
+		"with a long name":        {func(a *Acquisition) { a.HolderRef.Name = strings.Repeat("n", 254) }, "spec.holderRef.name"},
+		"with a strange version":  {func(a *Acquisition) { a.HolderRef.APIVersion = "a/b/c" }, "spec.holderRef.apiVersion"},
+		"a delay without holder":  {func(a *Acquisition) { a.HolderRef, a.ReleaseDelay = nil, time.Second }, "spec.releaseDelay"},
+		"a delay below zero":      {func(a *Acquisition) { a.ReleaseDelay = -time.Second }, "spec.releaseDelay"},
+		"a delay of over one day": {func(a *Acquisition) { a.ReleaseDelay = 25 * time.Hour }, "spec.releaseDelay"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			ref := podZero
+			request := Acquisition{Key: "k", Owner: "a", Holder: "alice", HolderRef: &ref}
+			test.change(&request)
+			_, err := Grant("default", request, DefaultLimits(), noon)
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want a refusal of %s", err, test.want)
+			}
+		})
+	}
+}
+
+// TestHandOnWithinAPod shows that a client which writes the whole spec keeps the holder that
+// the next caller shares with the one before.
+func TestHandOnWithinAPod(t *testing.T) {
+	old := referenced()
+	old.Annotations = map[string]string{v1alpha1.AcquisitionAnnotation: "1"}
+	next := old.DeepCopy()
+	next.Spec.Owner = "token-b"
+	next.Annotations = map[string]string{v1alpha1.AcquisitionAnnotation: "2", v1alpha1.RequestAnnotation: v1alpha1.RequestHandOff}
+	got, err := AdmitUpdate(change(t, old, next, "alice"), DefaultLimits(), at(10).Time, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(old.Spec.HolderRef, got.Spec.HolderRef); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(got.OwnerReferences) != 1 {
+		t.Errorf("owners %v", got.OwnerReferences)
+	}
+}
+
+func TestUntilHolderReleased(t *testing.T) {
+	minute := &metav1.Duration{Duration: time.Minute}
+	cases := map[string]struct {
+		delay *metav1.Duration
+		ended *v1alpha1.Timestamp
+		want  time.Duration
+	}{
+		"without a delay":                    {want: 0},
+		"with a delay, not yet on record":    {delay: minute, want: time.Minute},
+		"with a delay that has begun":        {delay: minute, ended: at(-20), want: 40 * time.Second},
+		"with a delay that is over":          {delay: minute, ended: at(-90), want: -30 * time.Second},
+		"with an end by a clock that is off": {delay: minute, ended: at(3600), want: time.Minute},
+		"with a delay that was given up":     {ended: at(-1), want: 0},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			lock := &v1alpha1.Lock{Spec: v1alpha1.LockSpec{HolderRef: &podZero, ReleaseDelay: test.delay, HolderEndTime: test.ended}}
+			if got := UntilHolderReleased(lock, noon); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestHolderEndTime(t *testing.T) {
+	ended, err := RecordHolderEnd(referenced(), at(5).Time)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !ended.Spec.HolderEndTime.Equal(at(5)) || ended.Spec.FencingToken == nil {
+		t.Errorf("recorded %+v", ended.Spec)
+	}
+	stored := ended.DeepCopy()
+	stored.ResourceVersion = "42"
+	admit := func(t *testing.T, now float64, edit func(*v1alpha1.Lock)) (*v1alpha1.Lock, error) {
+		t.Helper()
+		next := stored.DeepCopy()
+		edit(next)
+		return AdmitUpdate(change(t, stored, next, "alice"), DefaultLimits(), at(now).Time, time.Second)
+	}
+	got, err := admit(t, 10, func(l *v1alpha1.Lock) { l.Spec.HolderEndTime, l.Spec.Reason = nil, "other" })
+	if err != nil || !got.Spec.HolderEndTime.Equal(at(5)) {
+		t.Errorf("left out: %v, %v", got, err)
+	}
+	if _, err := admit(t, 10, func(l *v1alpha1.Lock) { l.Spec.HolderEndTime = at(9) }); !errors.Is(err, ErrInvalid) {
+		t.Errorf("moved: %v", err)
+	}
+	got, err = admit(t, 10, func(l *v1alpha1.Lock) { l.Spec.HolderRef = &podOne })
+	if err != nil || got.Spec.HolderEndTime != nil {
+		t.Errorf("another holder: %v, %v", got, err)
+	}
+	got, err = admit(t, 40, func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: time.Minute} })
+	if err != nil || got.Spec.HolderEndTime != nil {
+		t.Errorf("a new grant: %v, %v", got, err)
+	}
+}
