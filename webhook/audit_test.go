@@ -10,7 +10,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,22 +23,6 @@ import (
 
 // records are those of the replica that admits, foreignRecords those of another one.
 var records, foreignRecords = &audittest.Recorder{}, &audittest.Recorder{}
-
-// auditUserDeletions has the deletions of users recorded as those of Kubernetes are, for
-// as long as admission is not asked about them.
-func auditUserDeletions(ctx context.Context) {
-	GinkgoHelper()
-	admin := administrator()
-	var installed admissionregistrationv1.ValidatingWebhookConfiguration
-	Expect(admin.Get(ctx, client.ObjectKey{Name: "lock-operator-audit"}, &installed)).To(Succeed())
-	users := &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "user-deletions"}, Webhooks: installed.Webhooks,
-	}
-	condition := &users.Webhooks[0].MatchConditions[0]
-	condition.Expression = "!(" + condition.Expression + ") && request.userInfo.username != '" + testenv.OperatorUser + "'"
-	Expect(client.IgnoreNotFound(admin.Delete(ctx, users.DeepCopy()))).To(Succeed())
-	Expect(admin.Create(ctx, users)).To(Succeed())
-}
 
 // awaitDeletionAudit returns when the API server has taken up its configuration.
 func awaitDeletionAudit(ctx context.Context) {

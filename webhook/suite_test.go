@@ -75,7 +75,6 @@ func startWebhook(ctx context.Context) {
 	_, err = webhook.NewAudit(foreignRecords, informer, clock.RealClock{})
 	Expect(err).NotTo(HaveOccurred())
 	audit.SetupDeletionAudit(manager)
-	auditUserDeletions(ctx)
 	(&webhook.LockAdmission{
 		Client:     manager.GetClient(),
 		LiveReader: manager.GetAPIReader(),
