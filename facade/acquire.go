@@ -15,7 +15,7 @@ func (c *call) acquire(ctx context.Context, request lock.Request) (*v1alpha1.Loc
 	if request.Wait > 0 {
 		return c.await(ctx, request)
 	}
-	granted, err := c.config.Locks.Acquire(ctx, c.config.Namespace, request)
+	granted, err := c.config.Locks.Acquire(ctx, c.caller.Namespace, request)
 	return c.keepUnlessGone(ctx, granted, err)
 }
 
@@ -30,7 +30,7 @@ func (c *call) await(ctx context.Context, request lock.Request) (*v1alpha1.Lock,
 	defer cancel()
 	forget := context.AfterFunc(drainOf(ctx), cancel)
 	defer forget()
-	granted, err := c.config.Locks.Acquire(waiting, c.config.Namespace, request)
+	granted, err := c.config.Locks.Acquire(waiting, c.caller.Namespace, request)
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
 		return nil, &unavailableError
 	}

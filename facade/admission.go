@@ -13,7 +13,7 @@ const networkBits = 64
 // runAdmitted runs the call unless too many run already.
 func (c *call) runAdmitted(ctx context.Context, r *http.Request) (json.RawMessage, error) {
 	var err error
-	if c.admission, err = c.limiter.admit(callerOf(r, c.holder)); err != nil {
+	if c.admission, err = c.limiter.admit(callerOf(r, c.caller.holder())); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -42,9 +42,15 @@ func callerOf(r *http.Request, holder string) caller {
 	if holder != Anonymous {
 		return caller{name: holder}
 	}
+	return caller{network: networkOf(r)}
+}
+
+// networkOf returns the network that a request comes from, which is zero for what has no
+// address of the internet.
+func networkOf(r *http.Request) netip.Prefix {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return caller{}
+		return netip.Prefix{}
 	}
 	address := peer.Addr().Unmap()
 	bits := address.BitLen()
@@ -53,5 +59,5 @@ func callerOf(r *http.Request, holder string) caller {
 	}
 	// It is never more bits than the address has.
 	network, _ := address.Prefix(bits)
-	return caller{network: network}
+	return network
 }

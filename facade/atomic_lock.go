@@ -92,7 +92,7 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	c.reportFencing(granted)
 	keep = !options.autoRelease
 	if !keep {
-		c.kept = keptLock{key: request.FullKey(), sent: options.key, granted: granted, ttl: options.ttl.Length}
+		c.kept = keptLock{namespace: c.caller.Namespace, key: request.FullKey(), sent: options.key, granted: granted, ttl: options.ttl.Length}
 	}
 	result, err := invoke(ctx)
 	if keep && c.isUnstarted {
@@ -138,19 +138,19 @@ func heldProblem(details wire.HeldDetails, block *waitOption) forrst.Error {
 // release ends the lock of a call that is over.
 func (c *call) release(ctx context.Context, key v1alpha1.FullKey, owner string) {
 	// Why it failed is in the log.
-	_ = c.releaseLock(ctx, c.request.Call.Function, key, owner)
+	_ = c.releaseLock(ctx, c.request.Call.Function, c.caller.Namespace, key, c.proof(owner))
 }
 
 // releaseLock ends the lock of a function that is over. It goes on when the caller has
 // gone, and its failure does not change the response, which is why it is logged here: the
 // function has done its work, and the lock ends with its ttl.
-func (h *Handler) releaseLock(ctx context.Context, function string, key v1alpha1.FullKey, owner string) error {
+func (h *Handler) releaseLock(ctx context.Context, function, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	ctx = context.WithoutCancel(ctx)
-	err := h.config.Locks.Release(ctx, h.config.Namespace, key, owner)
+	err := h.config.Locks.ReleaseWith(ctx, namespace, key, proof)
 	if err == nil {
 		return nil
 	}
-	log := h.config.Logger.WithValues("namespace", h.config.Namespace, "lock", string(key), "function", function)
+	log := h.config.Logger.WithValues("namespace", namespace, "lock", string(key), "function", function)
 	if isLost(err) {
 		log.Info("Lock ended before the function that ran inside it", "reason", err.Error())
 	} else {

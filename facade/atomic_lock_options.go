@@ -113,7 +113,7 @@ func (c *call) acquisition(options lockOptions) lock.Request {
 		Key:    options.key,
 		Owner:  options.owner,
 		TTL:    options.ttl.Length,
-		Holder: c.holder,
+		Holder: c.caller.holder(),
 	}}
 	if options.block != nil {
 		request.Wait = options.block.Length

@@ -329,10 +329,11 @@ func TestLocksThatCannotBeTaken(t *testing.T) {
 
 func TestHolderIsWhoCalls(t *testing.T) {
 	f := newFixtureWith(t, func(config *facade.Config) {
-		config.Holder = func(r *http.Request) string { return r.Header.Get("X-User") }
+		config.Access = identified(func(r *http.Request) string { return r.Header.Get("X-User") })
 	})
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope(ping, "", locked(`{"key":"k","holder":"root",`+ttl+`}`))))
 	request.Header.Set("X-User", "alice")
+	request.Header.Set("Forrst-Namespace", namespace)
 	f.serve(request)
 	if len(f.locks.requests) != 1 || f.locks.requests[0].Holder != "alice" {
 		t.Errorf("acquired %+v", f.locks.requests)

@@ -27,7 +27,9 @@ func (l *instantLocks) Acquire(context.Context, string, lock.Request) (*v1alpha1
 	return l.granted, nil
 }
 
-func (l *instantLocks) Release(context.Context, string, v1alpha1.FullKey, string) error { return nil }
+func (l *instantLocks) ReleaseWith(context.Context, string, v1alpha1.FullKey, lock.Proof) error {
+	return nil
+}
 
 // discarding is a response writer that allocates next to nothing.
 type discarding struct {

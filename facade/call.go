@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/facade/wire"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -24,11 +24,7 @@ type call struct {
 	body     *countedBody
 	function *Function
 	response *forrst.Response
-	// holder is who calls.
-	holder string
-	// pod is the Pod that calls, which lies in podNamespace. Nil if that is not known.
-	pod          *v1alpha1.HolderReference
-	podNamespace string
+	caller   Caller
 	// admission is the call's place among those that are served.
 	admission admission
 	// start is when the request arrived.
@@ -50,14 +46,14 @@ type call struct {
 	fencing int64
 	// isBare says that the result alone is the answer.
 	isBare bool
-	// namespaces are those that the caller names, usually none.
-	namespaces []string
+	// named are the namespaces that the request names, usually none.
+	named []string
 }
 
-// answer runs the call in text, which body has read. It always returns a response: a panic of the
-// façade or of a function is an internal error.
-func (h *Handler) answer(r *http.Request, text []byte, body *countedBody, start time.Time) *call {
-	c := &call{Handler: h, body: body, response: forrst.NewResponse(""), start: start}
+// answer runs the call in text, which body has read, for the user. It always returns a
+// response: a panic of the façade or of a function is an internal error.
+func (h *Handler) answer(r *http.Request, who user.Info, text []byte, body *countedBody, start time.Time) *call {
+	c := &call{Handler: h, caller: Caller{User: who}, body: body, response: forrst.NewResponse(""), start: start}
 	c.serve(r, text)
 	for _, decorate := range c.decorate {
 		decorate()
@@ -82,10 +78,8 @@ func (c *call) serve(r *http.Request, body []byte) {
 		c.fail(problems)
 		return
 	}
-	c.holder = c.config.Holder(r)
-	c.podNamespace, c.pod = c.config.Pod(r)
-	c.namespaces = r.Header.Values(wire.NamespaceHeader)
-	ctx := c.beginTrace(lock.ContextWithUser(r.Context(), c.holder), r.Header)
+	c.named = namesOfNamespaces(r)
+	ctx := c.beginTrace(lock.ContextWithUser(r.Context(), c.caller.User.GetName()), r.Header)
 	c.beginRetry()
 	result, err := c.runAdmitted(ctx, r)
 	if err != nil {
@@ -99,6 +93,9 @@ func (c *call) serve(r *http.Request, body []byte) {
 func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 	var err error
 	if c.function, err = c.resolve(); err != nil {
+		return nil, err
+	}
+	if err := c.authorize(ctx); err != nil {
 		return nil, err
 	}
 	invoke, problems := c.prepare()
@@ -121,7 +118,7 @@ func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 // prepare checks extensions and arguments and returns the function with everything
 // that its extensions do around it. Nothing has happened yet when it returns.
 func (c *call) prepare() (Invocation, forrst.Errors) {
-	problems := c.namespaceProblems()
+	var problems forrst.Errors
 	wrappers := c.prepareExtensions(&problems)
 	invoke, found := c.prepareFunction()
 	for _, problem := range found {
@@ -180,20 +177,6 @@ func (c *call) prepareFunction() (Invocation, forrst.Errors) {
 func (c *call) fail(problems forrst.Errors) {
 	c.response.Result = nil
 	c.response.Errors = problems
-}
-
-// namespaceProblems refuses a namespace that is not served, rather than to lock a key of
-// the same name elsewhere.
-func (c *call) namespaceProblems() forrst.Errors {
-	for _, namespace := range c.namespaces {
-		if namespace != c.config.Namespace {
-			return forrst.Errors{{
-				Code:    forrst.InvalidArguments,
-				Message: fmt.Sprintf("The %s header must be %q or absent: no other namespace is served here", wire.NamespaceHeader, c.config.Namespace),
-			}}
-		}
-	}
-	return nil
 }
 
 // report adds an extension entry to the response. It repeats the URN of the request,

@@ -68,7 +68,9 @@ var (
 	errQueueOverloaded = refusedFor(forrst.Unavailable, "The lock service has too many calls that wait for locks")
 )
 
-func refusedFor(code forrst.Code, message string) error {
+func refusedFor(code forrst.Code, message string) error { return problemFor(code, message) }
+
+func problemFor(code forrst.Code, message string) *forrst.Error {
 	problem := forrst.Error{Code: code, Message: message}.With(map[string]any{"retry_after": retryAfter})
 	return &problem
 }

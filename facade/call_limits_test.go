@@ -34,7 +34,7 @@ const lingering = "linger"
 
 func newCrowd(t *testing.T, limits facade.CallLimits, holder func(*http.Request) string) *crowd {
 	t.Helper()
-	return newCrowdWith(t, func(config *facade.Config) { config.CallLimits, config.Holder = limits, holder })
+	return newCrowdWith(t, func(config *facade.Config) { config.CallLimits, config.Access = limits, identified(holder) })
 }
 
 func newCrowdWith(t *testing.T, configure func(*facade.Config)) *crowd {

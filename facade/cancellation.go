@@ -39,7 +39,7 @@ func (c *call) invokeCancellable(ctx context.Context, token string, invoke Invoc
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	entry := &cancellable{cancel: cancel}
-	key := cancellationKey{c.holder, token}
+	key := cancellationKey{c.caller.holder(), token}
 	end, ok := c.cancellations.begin(key, entry)
 	if !ok {
 		return nil, cancelledProblem(token)
@@ -86,7 +86,7 @@ func (c *call) prepareCancel() (Invocation, forrst.Errors) {
 	fields := c.readArguments(&problems)
 	token := readToken(&fields)
 	return func(context.Context) (any, error) {
-		err := c.cancellations.cancel(cancellationKey{c.holder, token})
+		err := c.cancellations.cancel(cancellationKey{c.caller.holder(), token})
 		if err == nil {
 			return cancelResult{Cancelled: true, Token: token}, nil
 		}

@@ -129,7 +129,7 @@ func TestNobodyCancelsCallsOfOthers(t *testing.T) {
 	began := make(chan struct{})
 	caller := "ann"
 	f := newFixtureWith(t, func(config *facade.Config) {
-		config.Holder = func(*http.Request) string { return caller }
+		config.Access = identified(func(*http.Request) string { return caller })
 		config.Functions = []facade.Function{function("slow", func(ctx context.Context) (any, error) {
 			close(began)
 			<-ctx.Done()

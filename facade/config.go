@@ -3,7 +3,6 @@ package facade
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,15 +21,15 @@ const Anonymous = "system:anonymous"
 // DefaultMaxBlock is how long a call may wait for a lock unless configured otherwise.
 const DefaultMaxBlock = time.Minute
 
-// Locks carries out what calls ask for: the part of [lock.Backend] that the façade needs,
-// with the same contract. Errors that are not of package lock are reported to callers as
+// Locks carries out what calls ask for: what the façade needs of [lock.Engine], with the
+// same contract. Errors that are not of package lock are reported to callers as
 // internal errors.
 type Locks interface {
 	Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error)
-	Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error)
-	// Release bounds the time that it takes by itself: at the end of a call ctx has no
+	RenewWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error)
+	// ReleaseWith bounds the time that it takes by itself: at the end of a call ctx has no
 	// end.
-	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error
+	ReleaseWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error
 	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error
 	Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error)
 	List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error)
@@ -40,7 +39,8 @@ type Locks interface {
 type Config struct {
 	// Locks are the locks that are served. Required.
 	Locks Locks
-	// Namespace is where the locks are. Required.
+	// Namespace is where the locks are if Access is nil, and required then. Otherwise each
+	// call is about a namespace of its own.
 	Namespace string
 	// Limits bounds what callers may ask for. Required.
 	Limits rules.Limits
@@ -59,15 +59,11 @@ type Config struct {
 	// none.
 	Routing *Routing
 
-	// Holder returns the authenticated identity of the caller. Nil means [Anonymous]
-	// for everyone.
-	Holder func(*http.Request) string
-	// Pod returns the Pod whose token the caller shows, verified to exist, and the
-	// namespace that it lies in; see [holders.PodOf]. Locks that outlive their call end with
-	// it. Nil, or a nil ref, means that it is not known.
-	Pod func(*http.Request) (namespace string, ref *v1alpha1.HolderReference)
 	// Holders looks for the objects that callers name. Nil means that they may name none.
 	Holders HolderChecker
+	// Access tells who calls and what they may do. Nil means that everyone is [Anonymous]
+	// and may do everything in Namespace.
+	Access Access
 	// Ready says why locks cannot be served at the moment, for /readyz. Nil means
 	// that they always can.
 	Ready func(context.Context) error
@@ -96,8 +92,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.Locks == nil:
 		return errors.New("facade: Locks is required")
-	case c.Namespace == "":
-		return errors.New("facade: Namespace is required")
+	case c.Namespace == "" && c.Access == nil:
+		return errors.New("facade: Namespace or Access is required")
 	case c.Limits.MaxTTL <= 0:
 		return errors.New("facade: the maximum ttl must be more than zero")
 	case c.Routing != nil && (c.Routing.Routes == nil || c.Routing.Client == nil):
@@ -109,12 +105,6 @@ func (c *Config) validate() error {
 }
 
 func (c *Config) setDefaults() {
-	if c.Holder == nil {
-		c.Holder = func(*http.Request) string { return Anonymous }
-	}
-	if c.Pod == nil {
-		c.Pod = func(*http.Request) (string, *v1alpha1.HolderReference) { return "", nil }
-	}
 	if c.Ready == nil {
 		c.Ready = func(context.Context) error { return nil }
 	}

@@ -100,13 +100,13 @@ func (f *fakeLocks) wait(ctx context.Context) error {
 	return f.waitHook(ctx, changed)
 }
 
-func (f *fakeLocks) Renew(ctx context.Context, _ string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+func (f *fakeLocks) RenewWith(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := run(ctx, f.renewHook); err != nil {
 		return nil, err
 	}
-	next, err := rules.Renew(f.held[key], owner, ttl, rules.DefaultLimits(), f.clock.Now())
+	next, err := rules.Renew(f.held[key], proof, ttl, rules.DefaultLimits(), f.clock.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +131,13 @@ func (f *fakeLocks) List(ctx context.Context, _ string, filter lock.Filter) ([]v
 	return locks, nil
 }
 
-func (f *fakeLocks) Release(ctx context.Context, _ string, key v1alpha1.FullKey, owner string) error {
-	return f.end(ctx, key, func(current *v1alpha1.Lock) error { return rules.Release(current, owner, f.clock.Now()) })
+func (f *fakeLocks) ReleaseWith(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof) error {
+	return f.end(ctx, key, func(current *v1alpha1.Lock) error { return rules.Release(current, proof, f.clock.Now()) })
+}
+
+// Release is for tests that end a lock behind the façade's back.
+func (f *fakeLocks) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
+	return f.ReleaseWith(ctx, namespace, key, lock.Proof{Owner: owner})
 }
 
 func (f *fakeLocks) ForceRelease(ctx context.Context, _ string, key v1alpha1.FullKey, reason string) error {

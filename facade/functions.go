@@ -30,6 +30,8 @@ type Function struct {
 
 	// prepare is Prepare of a function that needs to know more of its call.
 	prepare func(c *call) (Invocation, forrst.Errors)
+	// verb is what callers must be allowed to do with locks, or empty if nothing.
+	verb string
 	// class is what metrics count the function as. Empty means routedClass.
 	class string
 	// forgetsRequest says that the function does not look at the request any more once

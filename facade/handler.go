@@ -19,6 +19,7 @@ type Handler struct {
 	// background keeps locks for functions that run elsewhere.
 	background *background
 	limiter    *callLimiter
+	strangers  *strangers
 	bodies     *bodyBudget
 	metrics    *metrics
 	mux        *http.ServeMux
@@ -33,6 +34,7 @@ func New(config Config) (*Handler, error) {
 	h := &Handler{config: config, background: newBackground(config.Logger), mux: http.NewServeMux()}
 	h.cancellations = newCancellations(config.Clock)
 	h.limiter = newCallLimiter(config.CallLimits)
+	h.strangers = newStrangers(config.Clock)
 	h.bodies = newBodyBudget(config.CallLimits.BodyBytes)
 	functions := slices.Concat(inClass(lockClass, h.lockFunctions()),
 		inClass(vendorClass, h.vendorFunctions()), inClass(systemClass, h.systemFunctions()))
@@ -53,7 +55,9 @@ func New(config Config) (*Handler, error) {
 	// credentials. Other clients do not send what this looks at.
 	sameOrigin := http.NewCrossOriginProtection()
 	sameOrigin.SetDenyHandler(http.HandlerFunc(h.serveCrossOrigin))
-	h.mux.Handle(Path, sameOrigin.Handler(http.HandlerFunc(h.serveForrst)))
+	forrst := sameOrigin.Handler(http.HandlerFunc(h.serveForrst))
+	h.mux.Handle(Path, forrst)
+	h.mux.Handle(Path+"/{"+namespacePart+"}", forrst)
 	h.mux.HandleFunc("GET /healthz", serveHealthz)
 	h.mux.HandleFunc("GET /readyz", h.serveReadyz)
 	return h, nil

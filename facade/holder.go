@@ -9,6 +9,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/holders"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -22,8 +23,8 @@ type HolderChecker interface {
 // names, or else the Pod whose token it shows. Whoever authenticated the token has found the
 // Pod to exist, so that costs no request.
 func (c *call) bind(ctx context.Context, request *lock.Request) error {
-	namespace := c.config.Namespace
-	podNamespace, pod := c.podNamespace, c.pod
+	namespace := c.caller.Namespace
+	podNamespace, pod := holders.PodOf(c.caller.User)
 	isPodHere := pod != nil && podNamespace == namespace
 	switch named := request.HolderRef; {
 	case named == nil && isPodHere:

@@ -46,6 +46,11 @@ type refusal struct {
 // serveForrst answers one HTTP request with one envelope, whatever is wrong with it.
 func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	start := h.config.Clock.Now()
+	who, problem := h.authenticate(r)
+	if problem != nil {
+		h.sendStranger(w, problem, start)
+		return
+	}
 	body := &countedBody{LimitedReader: io.LimitedReader{R: r.Body, N: MaxRequestBytes + 1}, budget: h.bodies}
 	defer body.forget()
 	text, refused := receive(r, body)
@@ -59,7 +64,7 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 		// there is anything to write.
 		_ = controller.SetWriteDeadline(time.Time{})
 	}
-	answered := h.answer(r, text, body, start)
+	answered := h.answer(r, who, text, body, start)
 	// The server's timeout for writing began with the request, which may have waited since.
 	// A writer that knows no deadlines has none.
 	_ = controller.SetWriteDeadline(deadlines.Now().Add(answerTimeout))

@@ -69,7 +69,7 @@ func (k *keeper) run() {
 	}
 	if isOver && isAbandoned && k.work.lost == nil {
 		// Why it failed is in the log.
-		_ = k.releaseLock(context.WithoutCancel(k.work.ctx), k.function, k.key, k.granted.Spec.Owner)
+		_ = k.releaseLock(context.WithoutCancel(k.work.ctx), k.function, k.namespace, k.key, k.proof())
 	}
 }
 
@@ -111,7 +111,7 @@ func (k *keeper) renew() time.Duration {
 	ctx, cancel := context.WithTimeout(k.work.ctx, k.pause(renewalsPerTTL))
 	defer cancel()
 	sent := k.config.Timers.Now()
-	renewed, err := k.config.Locks.Renew(ctx, k.config.Namespace, k.key, k.granted.Spec.Owner, 0)
+	renewed, err := k.config.Locks.RenewWith(ctx, k.namespace, k.key, k.proof(), 0)
 	if err == nil && !isSameGrant(k.granted, renewed) {
 		// A later grant under the same owner token, which was not this one's to renew.
 		err = lock.ErrOwnerMismatch
@@ -123,7 +123,7 @@ func (k *keeper) renew() time.Duration {
 	case isLost(err):
 		k.work.lost = err
 		k.config.Logger.Info("Lock was lost while its function is running elsewhere",
-			"namespace", k.config.Namespace, "lock", string(k.key), "function", k.function, "reason", err.Error())
+			"namespace", k.namespace, "lock", string(k.key), "function", k.function, "reason", err.Error())
 	default:
 		k.config.Logger.V(1).Info("Lock could not be renewed", "lock", string(k.key), "reason", err.Error())
 	}
@@ -136,10 +136,10 @@ func (k *keeper) leave() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.work.ctx), cleanupTimeout)
 	defer cancel()
 	ttl := min(k.left().Truncate(time.Millisecond)+time.Millisecond, k.config.Limits.MaxTTL)
-	_, err := k.config.Locks.Renew(ctx, k.config.Namespace, k.key, k.granted.Spec.Owner, ttl)
+	_, err := k.config.Locks.RenewWith(ctx, k.namespace, k.key, k.proof(), ttl)
 	if err != nil {
 		k.config.Logger.Error(err, "Failed to keep a lock for the rest of its function",
-			"namespace", k.config.Namespace, "lock", string(k.key), "function", k.function)
+			"namespace", k.namespace, "lock", string(k.key), "function", k.function)
 	}
 }
 

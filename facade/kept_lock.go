@@ -7,15 +7,22 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/lock"
 )
 
 // keptLock is a lock that ends with the function inside it.
 type keptLock struct {
-	key v1alpha1.FullKey
+	namespace string
+	key       v1alpha1.FullKey
 	// sent is the key as sent.
 	sent    string
 	granted *v1alpha1.Lock
 	ttl     time.Duration
+}
+
+// proof is what it takes to renew and to release the lock.
+func (k *keptLock) proof() lock.Proof {
+	return lock.Proof{Owner: k.granted.Spec.Owner, Holder: k.granted.Spec.Holder}
 }
 
 // endLock ends the lock of a call that is over. While the function may still be running
@@ -35,7 +42,7 @@ func (c *call) endLock(ctx context.Context, key v1alpha1.FullKey, owner string) 
 	}
 	lost := work.lost
 	if lost == nil {
-		lost = c.releaseLock(ctx, c.request.Call.Function, key, owner)
+		lost = c.releaseLock(ctx, c.request.Call.Function, c.kept.namespace, key, c.kept.proof())
 	}
 	if reason := work.lossIn(lost, c.config.Timers.Now()); reason != "" {
 		c.response.Extensions = append(c.response.Extensions, forrst.ResponseExtension{

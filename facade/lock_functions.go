@@ -42,13 +42,13 @@ func (h *Handler) lockFunctions() []Function {
 	excluded := []string{forrst.AtomicLock}
 	return []Function{{
 		Names: lockFunctionNames("release", "release"), Version: systemVersion,
-		Excluded: excluded, Description: describeRelease(), Prepare: h.prepareRelease,
+		Excluded: excluded, Description: describeRelease(), prepare: (*call).prepareRelease, verb: VerbCreate,
 	}, {
 		Names: lockFunctionNames("force-release", "forceRelease"), Version: systemVersion,
-		Excluded: excluded, Description: describeForceRelease(), Prepare: h.prepareForceRelease,
+		Excluded: excluded, Description: describeForceRelease(), prepare: (*call).prepareForceRelease, verb: VerbForceRelease,
 	}, {
 		Names: lockFunctionNames("status", "status"), Version: systemVersion,
-		Excluded: excluded, Description: describeStatus(), Prepare: h.prepareStatus,
+		Excluded: excluded, Description: describeStatus(), prepare: (*call).prepareStatus, verb: VerbGet,
 	}}
 }
 
@@ -60,46 +60,46 @@ func lockFunctionNames(name, oldest string) []string {
 	}
 }
 
-func (h *Handler) prepareRelease(request *forrst.Request) (Invocation, forrst.Errors) {
-	arguments, problems := readLockArguments(request, true)
+func (c *call) prepareRelease() (Invocation, forrst.Errors) {
+	arguments, problems := c.readLockArguments(true)
 	return func(ctx context.Context) (any, error) {
-		if err := h.config.Locks.Release(ctx, h.config.Namespace, arguments.key, arguments.owner); err != nil {
+		if err := c.config.Locks.ReleaseWith(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner)); err != nil {
 			return nil, releaseProblem(err, arguments.sent)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil
 	}, problems
 }
 
-func (h *Handler) prepareForceRelease(request *forrst.Request) (Invocation, forrst.Errors) {
+func (c *call) prepareForceRelease() (Invocation, forrst.Errors) {
 	var problems forrst.Errors
-	fields, _ := forrst.ReadObject(request.Call.Arguments, argumentsPointer, forrst.InvalidArguments, &problems)
+	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, false)
 	reason := readReason(&fields)
 	return func(ctx context.Context) (any, error) {
-		if err := h.config.Locks.ForceRelease(ctx, h.config.Namespace, arguments.key, reason); err != nil {
+		if err := c.config.Locks.ForceRelease(ctx, c.caller.Namespace, arguments.key, reason); err != nil {
 			return nil, releaseProblem(err, arguments.sent)
 		}
 		return wire.Released{Released: true, Key: arguments.sent, Forced: true}, nil
 	}, problems
 }
 
-func (h *Handler) prepareStatus(request *forrst.Request) (Invocation, forrst.Errors) {
-	arguments, problems := readLockArguments(request, false)
+func (c *call) prepareStatus() (Invocation, forrst.Errors) {
+	arguments, problems := c.readLockArguments(false)
 	return func(ctx context.Context) (any, error) {
-		current, err := h.config.Locks.Get(ctx, h.config.Namespace, arguments.key)
+		current, err := c.config.Locks.Get(ctx, c.caller.Namespace, arguments.key)
 		switch {
 		case errors.Is(err, lock.ErrNotHeld):
 			return freeLock{Key: arguments.sent}, nil
 		case err != nil:
 			return nil, err
 		}
-		return statusOf(current, arguments.sent, h.config.Clock.Now()), nil
+		return statusOf(current, arguments.sent, c.config.Clock.Now()), nil
 	}, problems
 }
 
-func readLockArguments(request *forrst.Request, withOwner bool) (lockArguments, forrst.Errors) {
+func (c *call) readLockArguments(withOwner bool) (lockArguments, forrst.Errors) {
 	var problems forrst.Errors
-	fields, _ := forrst.ReadObject(request.Call.Arguments, argumentsPointer, forrst.InvalidArguments, &problems)
+	fields := c.readArguments(&problems)
 	return readHeldLock(&fields, withOwner), problems
 }
 

@@ -13,7 +13,7 @@ import (
 func TestSuccessThatNobodyLearnsOfIsUndone(t *testing.T) {
 	undone := 0
 	newCall := func() (*call, Invocation) {
-		c := &call{Handler: &Handler{config: Config{Clock: clock.RealClock{}}}, start: time.Now()}
+		c := &call{Handler: &Handler{config: Config{Clock: clock.RealClock{}}}, caller: Caller{User: anonymous}, start: time.Now()}
 		c.cancellations = newCancellations(clock.RealClock{})
 		return c, func(ctx context.Context) (any, error) {
 			c.undo = func(context.Context) { undone++ }
@@ -38,7 +38,7 @@ func TestSuccessThatNobodyLearnsOfIsUndone(t *testing.T) {
 		ended <- err
 	}()
 	<-begun
-	if err := cancelled.cancellations.cancel(cancellationKey{"", "t"}); err != nil {
+	if err := cancelled.cancellations.cancel(cancellationKey{Anonymous, "t"}); err != nil {
 		t.Error(err)
 	}
 	if err := <-ended; err == nil || undone != 2 {

@@ -42,7 +42,7 @@ func (c *call) readAcquireArguments() (acquireArguments, forrst.Errors) {
 		key:   readKey(&fields),
 		block: c.readBlock(&fields),
 	}
-	acquisition := rules.Acquisition{Key: arguments.key, Owner: readOwner(&fields), Holder: c.holder}
+	acquisition := rules.Acquisition{Key: arguments.key, Owner: readOwner(&fields), Holder: c.caller.holder()}
 	acquisition.Scope, acquisition.Function = readScopeAndFunction(&fields)
 	if ttl := fields.Duration("ttl", c.ttlBound()); ttl != nil {
 		acquisition.TTL = ttl.Length

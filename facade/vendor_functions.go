@@ -12,18 +12,18 @@ import (
 // run inside them (section 12.10).
 func (h *Handler) vendorFunctions() []Function {
 	return []Function{
-		vendorFunction(wire.Acquire, describeAcquire(), (*call).prepareAcquire),
-		vendorFunction(wire.Renew, describeRenew(), (*call).prepareRenew),
-		vendorFunction(wire.Release, describeVendorRelease(), (*call).prepareVendorRelease),
-		vendorFunction(wire.Status, describeVendorStatus(), (*call).prepareVendorStatus),
-		vendorFunction(wire.List, describeList(), (*call).prepareList),
+		vendorFunction(wire.Acquire, VerbCreate, describeAcquire(), (*call).prepareAcquire),
+		vendorFunction(wire.Renew, VerbCreate, describeRenew(), (*call).prepareRenew),
+		vendorFunction(wire.Release, VerbCreate, describeVendorRelease(), (*call).prepareVendorRelease),
+		vendorFunction(wire.Status, VerbGet, describeVendorStatus(), (*call).prepareVendorStatus),
+		vendorFunction(wire.List, VerbList, describeList(), (*call).prepareList),
 	}
 }
 
-func vendorFunction(name string, description Description, prepare func(*call) (Invocation, forrst.Errors)) Function {
+func vendorFunction(name, verb string, description Description, prepare func(*call) (Invocation, forrst.Errors)) Function {
 	return Function{
 		Names: []string{name}, Version: wire.FunctionVersion,
-		Excluded: []string{forrst.AtomicLock}, Description: description, prepare: prepare,
+		Excluded: []string{forrst.AtomicLock}, Description: description, prepare: prepare, verb: verb,
 	}
 }
 

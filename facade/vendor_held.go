@@ -19,7 +19,7 @@ func (c *call) prepareRenew() (Invocation, forrst.Errors) {
 		ttl = given.Length
 	}
 	return func(ctx context.Context) (any, error) {
-		renewed, err := c.config.Locks.Renew(ctx, c.config.Namespace, arguments.key, arguments.owner, ttl)
+		renewed, err := c.config.Locks.RenewWith(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner), ttl)
 		if err != nil {
 			return nil, heldLockProblem(err, arguments.sent)
 		}
@@ -32,7 +32,7 @@ func (c *call) prepareVendorRelease() (Invocation, forrst.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.Release(ctx, c.config.Namespace, arguments.key, arguments.owner); err != nil {
+		if err := c.config.Locks.ReleaseWith(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner)); err != nil {
 			return nil, heldLockProblem(err, arguments.sent)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil
@@ -44,7 +44,7 @@ func (c *call) prepareVendorStatus() (Invocation, forrst.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, false)
 	return func(ctx context.Context) (any, error) {
-		current, err := c.config.Locks.Get(ctx, c.config.Namespace, arguments.key)
+		current, err := c.config.Locks.Get(ctx, c.caller.Namespace, arguments.key)
 		state := wire.State{Key: arguments.sent, CheckedAt: forrst.FormatTimestamp(c.config.Clock.Now())}
 		switch {
 		case errors.Is(err, lock.ErrNotHeld):
@@ -53,6 +53,9 @@ func (c *call) prepareVendorStatus() (Invocation, forrst.Errors) {
 			return nil, err
 		}
 		state.Locked, state.Lock = true, new(wireLock(current))
+		if !c.isOwn(current.Spec.Holder) {
+			state.Owner = ""
+		}
 		return state, nil
 	}, problems
 }
@@ -62,16 +65,21 @@ func (c *call) prepareList() (Invocation, forrst.Errors) {
 	fields := c.readArguments(&problems)
 	owner, _ := fields.Text("owner")
 	return func(ctx context.Context) (any, error) {
-		held, err := c.config.Locks.List(ctx, c.config.Namespace, lock.Filter{Owner: owner})
+		held, err := c.config.Locks.List(ctx, c.caller.Namespace, lock.Filter{Owner: owner})
 		if err != nil {
 			return nil, err
 		}
-		list := wire.Locks{Locks: make([]wire.ListedLock, len(held))}
+		list := wire.Locks{Locks: make([]wire.ListedLock, 0, len(held))}
 		for i := range held {
-			list.Locks[i] = wire.ListedLock{Key: held[i].Spec.Key, Lock: wireLock(&held[i])}
-			// Whoever knows an owner token can release the lock, so only those who know it
-			// already are shown it.
-			list.Locks[i].Owner = owner
+			if owner != "" && !c.isOwn(held[i].Spec.Holder) {
+				// Nobody is to try out owner tokens of others.
+				continue
+			}
+			listed := wire.ListedLock{Key: held[i].Spec.Key, Lock: wireLock(&held[i])}
+			// An owner token is half of what it takes to release the lock, so only those who
+			// know it already are shown it.
+			listed.Owner = owner
+			list.Locks = append(list.Locks, listed)
 		}
 		return list, nil
 	}, problems

@@ -32,6 +32,9 @@ func (r *Request) validate(namespace string, limits rules.Limits, now time.Time)
 	return err
 }
 
+// Proof is what somebody shows to renew or to release a lock.
+type Proof = rules.Proof
+
 // Filter selects locks. Its zero value selects all.
 type Filter struct {
 	// Owner selects the locks that are held under this owner token, unless it is empty.

@@ -29,6 +29,12 @@ var (
 	// ErrInvalidKey means that a key or a function is empty, too long or has control
 	// characters. It matches [ErrInvalid] too.
 	ErrInvalidKey = rules.ErrInvalidKey
+	// ErrUnauthenticated means that a façade does not know who the caller is: there is no
+	// bearer token, or it is not valid, or not any more. Nothing was done.
+	ErrUnauthenticated = errors.New("the caller is not authenticated")
+	// ErrForbidden means that the caller lacks a right that a façade asks for. Nothing was
+	// done. The text says which right, and where.
+	ErrForbidden = errors.New("the caller is not allowed")
 	// ErrUnavailable means that the lock service could not be reached or did not
 	// answer in time. A failed acquire leaves no lock behind that the caller would
 	// have to release; a failed renewal or release may have happened, and repeating it

@@ -14,6 +14,7 @@ import (
 type grant struct {
 	name            types.NamespacedName
 	owner           string
+	holder          string
 	acquireTime     time.Time
 	expireTime      time.Time
 	uid             types.UID
@@ -35,6 +36,7 @@ func grantOf(lock *v1alpha1.Lock) grant {
 	granted := grant{
 		name:            nameOf(lock),
 		owner:           spec.Owner,
+		holder:          spec.Holder,
 		uid:             lock.UID,
 		resourceVersion: lock.ResourceVersion,
 		key:             spec.Key,
@@ -120,23 +122,23 @@ func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 	g.sweepAt = max(minSweep, 2*len(g.byName))
 }
 
-// take removes and returns the grant under the name if it has this owner and has
+// take removes and returns the grant under the name if the proof is its and it has
 // not expired. Whoever takes it releases it; a second release finds nothing.
-func (g *grants) take(name types.NamespacedName, owner string, now time.Time) (grant, bool) {
+func (g *grants) take(name types.NamespacedName, proof Proof, now time.Time) (grant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known, ok := g.byName[name]
-	if !ok || known.owner != owner || !known.expireTime.After(now) {
+	if !ok || !proof.Entitles(known.owner, known.holder) || !known.expireTime.After(now) {
 		return grant{}, false
 	}
 	delete(g.byName, name)
 	return known, true
 }
 
-// find returns the grant under the name if it has this owner and has not expired.
-func (g *grants) find(name types.NamespacedName, owner string, now time.Time) (grant, bool) {
+// find returns the grant under the name if the proof is its and it has not expired.
+func (g *grants) find(name types.NamespacedName, proof Proof, now time.Time) (grant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known, ok := g.byName[name]
-	return known, ok && known.owner == owner && known.expireTime.After(now)
+	return known, ok && proof.Entitles(known.owner, known.holder) && known.expireTime.After(now)
 }

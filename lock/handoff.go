@@ -157,7 +157,7 @@ func (e *Engine) handOver(ctx context.Context, objects Objects, queue *queue, he
 		}
 		held := grantOf(granted)
 		held.endReason = audit.Abandoned
-		e.grants.take(held.name, held.owner, e.clock.Now())
+		e.grants.take(held.name, Proof{Owner: held.owner}, e.clock.Now())
 		heir = e.queues.succeed(queue, heir)
 		if heir == nil {
 			if err := e.deleteGrant(ctx, objects, held); err != nil {

@@ -20,13 +20,19 @@ import (
 //
 // The error matches [ErrNotHeld], [ErrOwnerMismatch] or [ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
+	return e.ReleaseWith(ctx, namespace, key, Proof{Owner: owner})
+}
+
+// ReleaseWith is [Engine.Release] for whoever shows the proof, which can name the holder
+// besides the owner token.
+func (e *Engine) ReleaseWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("release %s in namespace %s", key, namespace)
 	objects := e.objects(namespace)
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
 
-	known, isKnown := e.grants.take(name, owner, e.clock.Now())
+	known, isKnown := e.grants.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, userFrom(ctx)
 	var unanswered types.UID
 	if isKnown {
@@ -44,7 +50,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 		}
 	}
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
-		return rules.Release(current, owner, e.clock.Now())
+		return rules.Release(current, proof, e.clock.Now())
 	})
 	switch {
 	case err == nil && ended.lock != nil:

@@ -20,13 +20,19 @@ import (
 // The error matches [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch], [ErrInvalid] or
 // [ErrUnavailable], or is that of ctx.
 func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+	return e.RenewWith(ctx, namespace, key, Proof{Owner: owner}, ttl)
+}
+
+// RenewWith is [Engine.Renew] for whoever shows the proof, which can name the holder
+// besides the owner token.
+func (e *Engine) RenewWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	operation, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	attempt := renewalAttempt{
 		engine:  e,
 		objects: e.objects(namespace),
 		name:    types.NamespacedName{Namespace: namespace, Name: key.ObjectName()},
-		owner:   owner,
+		proof:   proof,
 		ttl:     ttl,
 	}
 	stored, err := attempt.run(operation)
@@ -46,7 +52,7 @@ type renewalAttempt struct {
 	engine  *Engine
 	objects Objects
 	name    types.NamespacedName
-	owner   string
+	proof   Proof
 	ttl     time.Duration
 }
 
@@ -84,7 +90,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 // firstNext judges by the informer's copy where that is what this engine wrote last.
 func (r *renewalAttempt) firstNext(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := r.engine
-	known, isKnown := engine.grants.find(r.name, r.owner, engine.clock.Now())
+	known, isKnown := engine.grants.find(r.name, r.proof, engine.clock.Now())
 	if seen := engine.observed.get(r.name); isKnown && seen != nil && seen.UID == known.uid &&
 		seen.ResourceVersion == known.resourceVersion {
 		return r.next(ctx, seen)
@@ -101,7 +107,7 @@ func (r *renewalAttempt) next(ctx context.Context, current *v1alpha1.Lock) (*v1a
 	if err != nil {
 		return nil, err
 	}
-	next, err := rules.Renew(current, r.owner, r.ttl, r.engine.limits, now)
+	next, err := rules.Renew(current, r.proof, r.ttl, r.engine.limits, now)
 	if err == nil {
 		r.engine.prepare(next, v1alpha1.RequestRenewal)
 	}

@@ -97,13 +97,13 @@ func (m *memory) store(written *v1alpha1.Lock) {
 	m.held[written.Spec.FullKey()] = written
 }
 
-func (m *memory) Renew(_ context.Context, _ string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+func (m *memory) RenewWith(_ context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fail != nil {
 		return nil, m.fail
 	}
-	next, err := rules.Renew(m.held[key], owner, ttl, rules.DefaultLimits(), m.clock.Now())
+	next, err := rules.Renew(m.held[key], proof, ttl, rules.DefaultLimits(), m.clock.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +111,8 @@ func (m *memory) Renew(_ context.Context, _ string, key v1alpha1.FullKey, owner 
 	return next, nil
 }
 
-func (m *memory) Release(_ context.Context, _ string, key v1alpha1.FullKey, owner string) error {
-	return m.end(key, func(current *v1alpha1.Lock) error { return rules.Release(current, owner, m.clock.Now()) })
+func (m *memory) ReleaseWith(_ context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof) error {
+	return m.end(key, func(current *v1alpha1.Lock) error { return rules.Release(current, proof, m.clock.Now()) })
 }
 
 func (m *memory) ForceRelease(_ context.Context, _ string, key v1alpha1.FullKey, reason string) error {

@@ -53,7 +53,7 @@ func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.Full
 	}
 	var renewed *v1alpha1.Lock
 	err := b.on(namespace, key, "renew", func(e *entry, now time.Time) error {
-		next, err := rules.Renew(e.lock, owner, ttl, b.limits, now)
+		next, err := rules.Renew(e.lock, rules.Proof{Owner: owner}, ttl, b.limits, now)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.Full
 // in the same write.
 func (b *Backend) Release(_ context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
 	return b.on(namespace, key, "release", func(e *entry, now time.Time) error {
-		if err := rules.Release(e.lock, owner, now); err != nil {
+		if err := rules.Release(e.lock, rules.Proof{Owner: owner}, now); err != nil {
 			return err
 		}
 		b.release(e, now)

@@ -18,7 +18,8 @@ var (
 	// ErrNotHeld means that nobody holds the lock: it was never acquired, was
 	// released or has expired.
 	ErrNotHeld = errors.New("lock is not held")
-	// ErrOwnerMismatch means that the lock is held under another owner token.
+	// ErrOwnerMismatch means that the lock is held under another owner token, or by
+	// another holder than the one of a [Proof].
 	ErrOwnerMismatch = errors.New("lock is held by another owner")
 	// ErrStale means that a change was made to an object that has changed since it was
 	// read. Reading it again and repeating the change is what to do.

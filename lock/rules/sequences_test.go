@@ -175,7 +175,7 @@ func (h *history) renew(t *rapid.T) {
 	owner, ttl, now := owners.Draw(t, "owner"), ttls.Draw(t, "ttl"), h.clock(t)
 	var next *v1alpha1.Lock
 	err := h.attempt(t, func() (err error) {
-		next, err = Renew(h.stored, owner, ttl, DefaultLimits(), now)
+		next, err = Renew(h.stored, Proof{Owner: owner}, ttl, DefaultLimits(), now)
 		return err
 	})
 	if want := h.refusal(owner, now); want != nil {
@@ -221,7 +221,7 @@ func (h *history) refusal(owner string, now time.Time) error {
 
 // let has an owner let go of the lock, and reports whether it may.
 func (h *history) let(t *rapid.T, owner string, now time.Time) bool {
-	err := h.attempt(t, func() error { return Release(h.stored, owner, now) })
+	err := h.attempt(t, func() error { return Release(h.stored, Proof{Owner: owner}, now) })
 	if want := h.refusal(owner, now); !errors.Is(err, want) {
 		t.Fatalf("got %v, want %v", err, want)
 	}

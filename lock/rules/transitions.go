@@ -66,8 +66,8 @@ const withoutTTL = "the lock ends at an absolute expireTime; say for how long to
 // lock by a whole ttl; it never adds to it. Zero means the ttl that the lock has. A lock
 // that is not there is nil. The error is [ErrNotHeld], [ErrExpired],
 // [ErrOwnerMismatch] or an [*InvalidError].
-func Renew(current *v1alpha1.Lock, owner string, ttl time.Duration, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
-	if err := Release(current, owner, now); err != nil {
+func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
+	if err := Release(current, proof, now); err != nil {
 		return nil, err
 	}
 	next := current.DeepCopy()
@@ -86,14 +86,13 @@ func Renew(current *v1alpha1.Lock, owner string, ttl time.Duration, limits Limit
 	return next, recordToken(next, current)
 }
 
-// Release reports whether whoever shows the owner token may end the lock. A lock
-// that is not there is nil. The error is [ErrNotHeld], [ErrExpired] or
-// [ErrOwnerMismatch].
-func Release(current *v1alpha1.Lock, owner string, now time.Time) error {
+// Release reports whether whoever shows the proof may end the lock. A lock that is not
+// there is nil. The error is [ErrNotHeld], [ErrExpired] or [ErrOwnerMismatch].
+func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 	switch {
 	case current == nil:
 		return ErrNotHeld
-	case current.Spec.Owner != owner:
+	case !proof.entitlesTo(current):
 		if Expired(current, now) {
 			return ErrNotHeld
 		}

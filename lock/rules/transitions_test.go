@@ -241,7 +241,7 @@ func TestRenew(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			current := stored()
-			got, err := Renew(current, "token-a", test.ttl, DefaultLimits(), at(test.now).Time)
+			got, err := Renew(current, Proof{Owner: "token-a"}, test.ttl, DefaultLimits(), at(test.now).Time)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +262,7 @@ func TestRenew(t *testing.T) {
 func TestRenewKeepsTheToken(t *testing.T) {
 	current := stored()
 	current.Spec.FencingToken = new(int64(17))
-	got, err := Renew(current, "token-a", 0, DefaultLimits(), noon)
+	got, err := Renew(current, Proof{Owner: "token-a"}, 0, DefaultLimits(), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestRenewRefuses(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := Renew(test.current, test.owner, test.ttl, DefaultLimits(), at(test.now).Time)
+			got, err := Renew(test.current, Proof{Owner: test.owner}, test.ttl, DefaultLimits(), at(test.now).Time)
 			switch {
 			case test.want == nil && test.wantText == "":
 				if err != nil || !got.Spec.ExpireTime.Equal(at(test.now+test.ttl.Seconds())) {
@@ -336,7 +336,7 @@ func TestRelease(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			if err := Release(test.current, test.owner, at(test.now).Time); !errors.Is(err, test.want) {
+			if err := Release(test.current, Proof{Owner: test.owner}, at(test.now).Time); !errors.Is(err, test.want) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 		})

@@ -1,0 +1,169 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/lock"
+)
+
+// TokenTTL is for how long a token that was valid is taken to be so still.
+const TokenTTL = 10 * time.Second
+
+// Options configures an [Access].
+type Options struct {
+	// Audiences are those that a token must be for, one of them at least. None means
+	// those of the API server.
+	Audiences []string
+	// TokenTTL, AllowTTL and DenyTTL replace [TokenTTL], [AllowTTL] and [DenyTTL] unless
+	// they are zero.
+	TokenTTL, AllowTTL, DenyTTL time.Duration
+}
+
+// Access asks the API server who calls, by TokenReview, and what they may do, by
+// SubjectAccessReview. It is safe for concurrent use and starts no goroutines that
+// outlive a question.
+type Access struct {
+	audiences     authenticator.Audiences
+	authenticator authenticator.Request
+	authorizer    authorizer.Authorizer
+}
+
+var _ facade.Access = (*Access)(nil)
+
+// New returns an access that asks the API server of config, with the identity of config.
+// That needs the verb create on tokenreviews.authentication.k8s.io and on
+// subjectaccessreviews.authorization.k8s.io. httpClient must have been made from config.
+func New(config *rest.Config, httpClient *http.Client, options Options) (*Access, error) {
+	setDefault(&options.TokenTTL, TokenTTL)
+	setDefault(&options.AllowTTL, AllowTTL)
+	setDefault(&options.DenyTTL, DenyTTL)
+	tokens, err := authenticationv1.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("authenticate by TokenReview: %w", err)
+	}
+	rights, err := authorizationv1.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("authorize by SubjectAccessReview: %w", err)
+	}
+	access := &Access{audiences: options.Audiences}
+	access.authenticator, _, err = authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient:  tokens,
+		TokenAccessReviewTimeout: reviewTimeout,
+		WebhookRetryBackoff:      reviewBackoff(),
+		CacheTTL:                 options.TokenTTL,
+		APIAudiences:             access.audiences,
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("authenticate by TokenReview: %w", err)
+	}
+	access.authorizer, err = newAuthorizer(rights, options.AllowTTL, options.DenyTTL)
+	return access, err
+}
+
+func setDefault(ttl *time.Duration, value time.Duration) {
+	if *ttl == 0 {
+		*ttl = value
+	}
+}
+
+var (
+	errNoToken  = fmt.Errorf("%w: send a bearer token in the Authorization header", lock.ErrUnauthenticated)
+	errBadToken = fmt.Errorf("%w: the bearer token is not valid here, or not any more", lock.ErrUnauthenticated)
+	errActingAs = fmt.Errorf("%w: the Impersonate headers are not accepted; send a token of the identity itself", lock.ErrInvalid)
+)
+
+// Authenticate implements [facade.Access]. The identity comes from one bearer token in
+// the Authorization header, and from nothing else in the request.
+func (a *Access) Authenticate(request *http.Request) (user.Info, error) {
+	credentials, err := credentialsIn(request.Header)
+	if err != nil {
+		return nil, err
+	}
+	ctx := request.Context()
+	if len(a.audiences) > 0 {
+		ctx = authenticator.WithAudiences(ctx, a.audiences)
+	}
+	// The library looks for tokens in other headers, too.
+	alone := (&http.Request{Header: http.Header{"Authorization": {credentials}}}).WithContext(ctx)
+	response, ok, err := a.authenticator.AuthenticateRequest(alone)
+	switch {
+	case ok && err == nil && response.User.GetName() != "":
+		return response.User, nil
+	case isUnanswered(err):
+		return nil, fmt.Errorf("%w: review a token: %w", lock.ErrUnavailable, err)
+	}
+	return nil, errBadToken
+}
+
+// credentialsIn returns the one Authorization header, which is of a bearer.
+func credentialsIn(header http.Header) (string, error) {
+	for name := range header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			// Whoever sends one expects to be taken for somebody else.
+			return "", errActingAs
+		}
+	}
+	given := header.Values("Authorization")
+	if len(given) != 1 {
+		return "", errNoToken
+	}
+	scheme, token, _ := strings.Cut(given[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsAny(token, " ,") {
+		return "", errNoToken
+	}
+	return given[0], nil
+}
+
+// isUnanswered reports whether err says that the API server has not reviewed a token,
+// rather than what it found.
+func isUnanswered(err error) bool {
+	if aggregate, ok := errors.AsType[utilerrors.Aggregate](err); ok {
+		for _, each := range aggregate.Errors() {
+			if isUnanswered(each) {
+				return true
+			}
+		}
+		return false
+	}
+	return isRequestError(err)
+}
+
+// Authorize implements [facade.Access].
+func (a *Access) Authorize(ctx context.Context, who user.Info, verb, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	decision, _, err := a.authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User:            who,
+		Verb:            verb,
+		Namespace:       namespace,
+		APIGroup:        v1alpha1.GroupVersion.Group,
+		APIVersion:      v1alpha1.GroupVersion.Version,
+		Resource:        "locks",
+		ResourceRequest: true,
+	})
+	switch {
+	case decision == authorizer.DecisionAllow && err == nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: review the rights of %q: %w", lock.ErrUnavailable, who.GetName(), err)
+	}
+	// The reason may tell about roles, which are not the caller's business.
+	return fmt.Errorf("%w: %q lacks the verb %q on locks.%s in the namespace %q",
+		lock.ErrForbidden, who.GetName(), verb, v1alpha1.GroupVersion.Group, namespace)
+}

@@ -1,0 +1,21 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// isRequestError reports whether a request to the API server has failed. What it says of
+// a token that it has reviewed is a plain text.
+func isRequestError(err error) bool {
+	if _, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
