@@ -197,7 +197,12 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	if routing != nil {
 		sources = append(sources, routing)
 	}
+	access, err := newAccess(manager, settings)
+	if err != nil {
+		return err
+	}
 	handler, err := facade.New(facade.Config{
+		Access:     access,
 		Locks:      engine,
 		Namespace:  settings.facadeNamespace,
 		Limits:     settings.limits,

@@ -42,6 +42,7 @@ type options struct {
 	facadeMaxBlock  time.Duration
 	facadeRoutes    string
 	facadeServer    facadeServerOptions
+	facadeAuth      facadeAuthOptions
 
 	webhookAddr    string
 	webhookCertDir string
@@ -61,11 +62,12 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Where to serve /healthz and /readyz; 0 for nowhere.")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "Run the controllers on one replica at a time.")
 	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "forrst-system", "The namespace of the leader's Lease.")
-	flags.StringVar(&o.facadeAddr, "facade-bind-address", "127.0.0.1:8080", "Where the façade listens. It does not authenticate its callers and listens on loopback only.")
-	flags.StringVar(&o.facadeNamespace, "facade-namespace", "default", "The namespace of the locks that the façade takes.")
+	flags.StringVar(&o.facadeAddr, "facade-bind-address", "127.0.0.1:8080", "Where the façade listens. Without authentication it must be a loopback address.")
+	flags.StringVar(&o.facadeNamespace, "facade-namespace", "default", "The namespace of the locks that the façade takes where it does not authenticate its callers. Otherwise each caller has one.")
 	flags.DurationVar(&o.facadeMaxBlock, "facade-max-block", facade.DefaultMaxBlock, "The longest that one call of the façade may wait for a lock, at most 24h.")
 	flags.StringVar(&o.facadeRoutes, "facade-routes", "", "A YAML file that says which functions the façade forwards, and where to. It is read again when it changes. Empty for none.")
 	o.facadeServer.bindFlags(flags)
+	o.facadeAuth.bindFlags(flags)
 	flags.StringVar(&o.webhookAddr, "webhook-bind-address", ":9443", "Where the admission webhook listens.")
 	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "The folder with tls.crt and tls.key of the admission webhook.")
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
@@ -92,8 +94,11 @@ func (o *options) validate(arguments []string) error {
 		return errors.New("--clock-skew-allowance: must not be negative")
 	case o.facadeMaxBlock <= 0 || o.facadeMaxBlock > maxFacadeBlock:
 		return fmt.Errorf("--facade-max-block: must be more than 0s and at most %s", maxFacadeBlock)
-	case o.runs(facadeComponent) && !isLoopback(o.facadeAddr):
-		return fmt.Errorf("--facade-bind-address: %q is not a loopback address; the façade does not authenticate its callers and must not be reached from elsewhere", o.facadeAddr)
+	}
+	if o.runs(facadeComponent) {
+		if err := o.facadeAuth.validate(o.facadeAddr); err != nil {
+			return err
+		}
 	}
 	if err := o.facadeServer.validate(); err != nil {
 		return err

@@ -21,9 +21,11 @@ const maxIdleConnections = 1024
 // Client is a [lock.Backend] on a façade. It is safe for concurrent use, starts no
 // goroutines of its own, and keeps connections open for later calls.
 //
-// A façade serves the locks of one namespace. The namespace argument of every method
-// must be that one, or empty for whichever it is; any other is refused with an error
-// that matches [lock.ErrInvalid]. The holder of a lock is whom the façade takes the
+// The namespace argument of every method may be empty for that of [WithNamespace] or, by
+// default, the caller's own. A façade that authenticates nobody serves one namespace and
+// refuses any other with an error that matches [lock.ErrInvalid]; otherwise errors match
+// [lock.ErrUnauthenticated] or [lock.ErrForbidden] where the caller is not known or lacks a
+// right. The holder of a lock is whom the façade takes the
 // caller for, whatever a request says.
 //
 // The locks that are returned have a name and a spec with everything stamped, and no

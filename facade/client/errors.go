@@ -42,6 +42,10 @@ func outcome(operation string, key v1alpha1.FullKey, err error) error {
 		return fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
 	case forrst.LockOwnershipMismatch:
 		return fmt.Errorf("%s: %w", operation, lock.ErrOwnerMismatch)
+	case forrst.Unauthorized:
+		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnauthenticated, problems)
+	case forrst.Forbidden:
+		return fmt.Errorf("%s: %w: %w", operation, lock.ErrForbidden, problems)
 	case forrst.InvalidArguments:
 		if hasExpired(first) {
 			return fmt.Errorf("%s: %w", operation, lock.ErrExpired)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -64,6 +65,7 @@ func (c *Client) exchange(ctx context.Context, namespace, function string, argum
 }
 
 func (c *Client) newRequest(ctx context.Context, namespace, id, function string, arguments any) (*http.Request, error) {
+	namespace = cmp.Or(namespace, c.options.namespace)
 	if strings.ContainsFunc(namespace, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, fmt.Errorf("%w: %q is not the name of a namespace", lock.ErrInvalid, namespace)
 	}
@@ -120,6 +122,10 @@ func read(response *http.Response) (*forrst.Response, error) {
 func withoutEnvelope(status int, err error) error {
 	err = fmt.Errorf("HTTP status %d: %w", status, err)
 	switch {
+	case status == http.StatusUnauthorized:
+		return fmt.Errorf("%w: %w", lock.ErrUnauthenticated, err)
+	case status == http.StatusForbidden:
+		return fmt.Errorf("%w: %w", lock.ErrForbidden, err)
 	case status == http.StatusTooManyRequests:
 		return fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
 	case status == http.StatusRequestTimeout, status < 300, status >= 500:

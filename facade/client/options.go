@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
 )
 
@@ -22,11 +23,13 @@ const (
 type Option func(*options)
 
 type options struct {
-	http     *http.Client
-	token    func(context.Context) (string, error)
-	timeout  time.Duration
-	maxBlock time.Duration
-	clock    clock.Clock
+	http  *http.Client
+	token func(context.Context) (string, error)
+	// namespace is the one of calls that name none.
+	namespace string
+	timeout   time.Duration
+	maxBlock  time.Duration
+	clock     clock.Clock
 }
 
 // WithHTTPClient has calls made through an HTTP client, for example one with
@@ -41,6 +44,26 @@ func WithHTTPClient(client *http.Client) Option {
 // fails the call, and must not hold the token.
 func WithBearerToken(source func(context.Context) (string, error)) Option {
 	return func(o *options) { o.token = source }
+}
+
+// WithBearerTokenFile is [WithBearerToken] with what is in a file, such as that of a
+// projected service-account token. The file is read again every minute, since such tokens
+// are replaced long before they expire.
+func WithBearerTokenFile(path string) Option {
+	source := transport.NewCachedFileTokenSource(path)
+	return WithBearerToken(func(context.Context) (string, error) {
+		token, err := source.Token()
+		if err != nil {
+			return "", err
+		}
+		return token.AccessToken, nil
+	})
+}
+
+// WithNamespace has calls that name no namespace be about this one. Without it, that is
+// the namespace of the caller's service account, or of a façade that authenticates nobody.
+func WithNamespace(namespace string) Option {
+	return func(o *options) { o.namespace = namespace }
 }
 
 // WithTimeout replaces [DefaultTimeout]. More than zero.

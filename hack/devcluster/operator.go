@@ -15,6 +15,7 @@ func (c *cluster) startOperator(ctx context.Context) error {
 		"--components=controller,webhook,facade",
 		"--kubeconfig=" + c.dir.componentKubeconfig(operator),
 		"--facade-bind-address=" + c.facade,
+		"--facade-auth=" + c.options.auth,
 		"--webhook-bind-address=" + c.ports.webhook.address(),
 		"--webhook-cert-dir=" + filepath.Join(c.dir.pki(), webhookFolder),
 		"--health-probe-bind-address=" + c.ports.operatorHealth.address(),

@@ -28,6 +28,8 @@ type options struct {
 	facade string
 	// routes is the file of routes, or empty.
 	routes string
+	// auth is authNone or authToken.
+	auth string
 }
 
 func parseOptions(args []string, getenv func(string) string) (options, error) {
@@ -55,11 +57,17 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 		"loopback `address` of the façade, with port 0 for any free port; FACADE_ADDR sets the default")
 	flags.StringVar(&opts.routes, "routes", getenv("ROUTES"),
 		"`file` that says which functions the façade forwards, and where to; ROUTES sets the default")
+	flags.StringVar(&opts.auth, "auth", fromEnv("AUTH", authNone),
+		"how the façade authenticates its callers, none or `token`; AUTH sets the default")
 	if err := flags.Parse(opts.flags); err != nil {
 		return options{}, err
 	}
 	if flags.NArg() > 0 {
 		return options{}, fmt.Errorf("unexpected argument %q: devcluster %s takes flags only", flags.Arg(0), opts.command)
+	}
+
+	if opts.auth != authNone && opts.auth != authToken {
+		return options{}, fmt.Errorf("AUTH is %q; it must be %s or %s", opts.auth, authNone, authToken)
 	}
 
 	for _, path := range []*string{&opts.dir, &opts.config, &opts.operator, &opts.binaries} {

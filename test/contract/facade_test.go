@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade"
@@ -45,17 +46,27 @@ var _ = contract.DescribeBackend("A façade over HTTP", func(ctx context.Context
 	}
 })
 
+// everybody is the one caller, who may do everything.
+type everybody struct{}
+
+// Authenticate implements [facade.Access].
+func (everybody) Authenticate(*http.Request) (user.Info, error) {
+	return &user.DefaultInfo{Name: facadeCaller}, nil
+}
+
+// Authorize implements [facade.Access].
+func (everybody) Authorize(context.Context, user.Info, string, string) error { return nil }
+
 // serve returns a client of a façade for the locks of a namespace.
 func serve(engine replica, namespace string) lock.Backend {
 	GinkgoHelper()
 	handler, err := facade.New(facade.Config{
-		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(), MaxBlock: maxBlock,
-		Holder: func(*http.Request) string { return facadeCaller },
+		Locks: engine, Access: everybody{}, Limits: rules.DefaultLimits(), MaxBlock: maxBlock,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)
 	DeferCleanup(server.Close)
-	asking, err := client.New(server.URL, client.WithMaxBlock(maxBlock))
+	asking, err := client.New(server.URL, client.WithMaxBlock(maxBlock), client.WithNamespace(namespace))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(asking.Close)
 	return asking

@@ -1,0 +1,7 @@
+package main
+
+// How the façade authenticates its callers.
+const (
+	authNone  = "none"
+	authToken = "token"
+)
