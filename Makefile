@@ -157,6 +157,7 @@ lint: bin/golangci-lint ## Run golangci-lint.
 	cd test/gitops/health && ../../../bin/golangci-lint run
 
 ##@ Variables
+##= AUTH                how the façade of the development cluster authenticates its callers: none or token (none)
 ##= BENCHFLAGS          flags for the benchmarks, as in BENCHFLAGS="-quick -only=hot"
 ##= DURATION            how long "make robustness" runs (2m)
 ##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)

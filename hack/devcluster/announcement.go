@@ -15,6 +15,8 @@ type announcement struct {
 	Kubeconfig string `json:"kubeconfig"`
 	Kubectl    string `json:"kubectl"`
 	Logs       string `json:"logs"`
+	// Token is a file with a bearer token for the façade, or empty if it asks for none.
+	Token string `json:"token,omitempty"`
 }
 
 func (a announcement) save(dir stateDir) error {

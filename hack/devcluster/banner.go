@@ -25,9 +25,24 @@ const acquireCall = `{
     }]
   }`
 
+// otherIdentities tells how to call as somebody else.
+const otherIdentities = `
+That is the service account worker of the namespace payments. Tokens of others who may
+use locks, and of one who may break those of payments:
+
+  %[1]s create token worker --namespace shop
+  %[1]s create token breaker --namespace payments
+`
+
 // print tells a person what to do with the cluster, and how to stop it.
 func (a announcement) print(out io.Writer, stopWith string) {
 	kubectl := shellWord(displayPath(a.Kubectl)) + " --kubeconfig " + shellWord(displayPath(a.Kubeconfig))
+	credentials, locks, others := "", "get locks", ""
+	if a.Token != "" {
+		credentials = fmt.Sprintf(" -H \"Authorization: Bearer $(cat %s)\"", shellWord(displayPath(a.Token)))
+		locks = "get locks --all-namespaces"
+		others = fmt.Sprintf(otherIdentities, kubectl)
+	}
 	fmt.Fprintf(out, `
 The development cluster is ready.
 
@@ -37,14 +52,14 @@ The development cluster is ready.
 
 Take a lock:
 
-  curl -sS %s/forrst -H 'Content-Type: application/json' -d '%s'
+  curl -sS %s/forrst%s -H 'Content-Type: application/json' -d '%s'
 
 See it:
 
-  %s get locks
-
+  %s %s
+%s
 Stop it with %s.
-`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, acquireCall, kubectl, stopWith)
+`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, credentials, acquireCall, kubectl, locks, others, stopWith)
 }
 
 // displayPath shortens a path below the working folder.

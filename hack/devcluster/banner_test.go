@@ -33,6 +33,19 @@ func TestBannerSaysHowToReachTheCluster(t *testing.T) {
 	}
 }
 
+func TestBannerSaysHowToAuthenticate(t *testing.T) {
+	var banner strings.Builder
+	announcement{Kubectl: "/k8s/kubectl", Kubeconfig: "/kubeconfig", Token: "/dev cluster/worker.token"}.print(&banner, "Ctrl-C")
+	for _, want := range []string{
+		`-H "Authorization: Bearer $(cat '/dev cluster/worker.token')"`,
+		"create token breaker --namespace payments",
+	} {
+		if !strings.Contains(banner.String(), want) {
+			t.Errorf("the banner lacks %q:\n%s", want, &banner)
+		}
+	}
+}
+
 func TestAcquireCallIsJSONInSingleQuotes(t *testing.T) {
 	if !json.Valid([]byte(acquireCall)) {
 		t.Error("it is not JSON")

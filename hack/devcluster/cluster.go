@@ -67,6 +67,7 @@ func (c *cluster) keep(ctx context.Context) error {
 		Kubeconfig: c.dir.kubeconfig(),
 		Kubectl:    filepath.Join(c.options.binaries, kubectlName),
 		Logs:       c.dir.logs(),
+		Token:      c.tokenPath(),
 	}
 	if err := a.save(c.dir); err != nil {
 		return err
@@ -112,6 +113,11 @@ func (c *cluster) start(ctx context.Context) error {
 	}
 	if err := c.step(controllerManagerName, func() error { return waitForControllerManager(ctx, admin) }); err != nil {
 		return err
+	}
+	if c.options.auth == authToken {
+		if err := c.step("identities", func() error { return c.createIdentities(ctx, admin) }); err != nil {
+			return err
+		}
 	}
 	return c.step("quick creates", func() error { return waitForQuickCreates(ctx, objects) })
 }
