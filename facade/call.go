@@ -12,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/lock"
 )
 
 // call is one call on its way through the façade.
@@ -79,7 +78,7 @@ func (c *call) serve(r *http.Request, body []byte) {
 		return
 	}
 	c.named = namesOfNamespaces(r)
-	ctx := c.beginTrace(lock.ContextWithUser(r.Context(), c.caller.User.GetName()), r.Header)
+	ctx := c.beginTrace(r.Context(), r.Header)
 	c.beginRetry()
 	result, err := c.runAdmitted(ctx, r)
 	if err != nil {

@@ -3,11 +3,14 @@ package facade_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade"
@@ -39,6 +42,13 @@ const (
 	otherPodJSON  = `"holder_ref":{"api_version":"v1","kind":"Pod","name":"worker-1","uid":"pod-1"}`
 )
 
+// podIn is who shows a token of callerPod in the namespace.
+func podIn(namespace string) user.Info {
+	return &user.DefaultInfo{Name: "system:serviceaccount:" + namespace + ":worker", Extra: map[string][]string{
+		serviceaccount.PodNameKey: {callerPod.Name}, serviceaccount.PodUIDKey: {string(callerPod.UID)},
+	}}
+}
+
 func TestWhatALockEndsWith(t *testing.T) {
 	acquire := func(members string) string { return envelope(wire.Acquire, arguments(`"key":"k",`+ttl+members), "") }
 	extension := func(members string) string { return envelope(ping, "", locked(`{"key":"k",`+ttl+members+`}`)) }
@@ -64,10 +74,12 @@ func TestWhatALockEndsWith(t *testing.T) {
 			f := newFixtureWith(t, func(config *facade.Config) {
 				config.Holders = known
 				if test.podNamespace != "" {
-					config.Pod = func(*http.Request) (string, *v1alpha1.HolderReference) { return test.podNamespace, &callerPod }
+					config.Access = &fakeAccess{who: func(*http.Request) (user.Info, error) { return podIn(test.podNamespace), nil }}
 				}
 			})
-			got := f.post(test.body)
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(test.body))
+			request.Header.Set(wire.NamespaceHeader, namespace)
+			got := f.serve(request)
 			if got.status != http.StatusOK {
 				t.Fatalf("status %d: %s", got.status, got.body)
 			}

@@ -76,6 +76,7 @@ func (c *call) prepareForceRelease() (Invocation, forrst.Errors) {
 	arguments := readHeldLock(&fields, false)
 	reason := readReason(&fields)
 	return func(ctx context.Context) (any, error) {
+		ctx = lock.ContextWithUser(ctx, c.caller.holder())
 		if err := c.config.Locks.ForceRelease(ctx, c.caller.Namespace, arguments.key, reason); err != nil {
 			return nil, releaseProblem(err, arguments.sent)
 		}

@@ -33,7 +33,7 @@ func (e *Engine) ReleaseWith(ctx context.Context, namespace string, key v1alpha1
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
 
 	known, isKnown := e.grants.take(name, proof, e.clock.Now())
-	known.endReason, known.endedBy = audit.ByOwner, userFrom(ctx)
+	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
 	var unanswered types.UID
 	if isKnown {
 		err := e.letGo(ctx, objects, known)
@@ -54,9 +54,9 @@ func (e *Engine) ReleaseWith(ctx context.Context, namespace string, key v1alpha1
 	})
 	switch {
 	case err == nil && ended.lock != nil:
-		e.recordRelease(ended.lock, audit.ByOwner, userFrom(ctx), ended.isUnconfirmed)
+		e.recordRelease(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
 	case err == nil:
-		e.recordRelease(known.object(), audit.ByOwner, userFrom(ctx), true)
+		e.recordRelease(known.object(), audit.ByOwner, actor(ctx, proof), true)
 	case isKnown && errors.Is(err, ErrUnavailable):
 		// The owner is done with it: end it once the API server answers again.
 		known.isEnding = unanswered != "" || ended.isSent

@@ -14,3 +14,12 @@ func userFrom(ctx context.Context) string {
 	user, _ := ctx.Value(userKey{}).(string)
 	return user
 }
+
+// actor is who shows the proof: the user on whose behalf the engine acts, or else the
+// holder that the caller has been found to be.
+func actor(ctx context.Context, proof Proof) string {
+	if user := userFrom(ctx); user != "" {
+		return user
+	}
+	return proof.Holder
+}

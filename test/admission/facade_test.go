@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -45,16 +46,26 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	DeferCleanup(testenv.StartManager(ctx, manager))
 
 	handler, err := facade.New(facade.Config{
-		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(),
-		Holder: func(*http.Request) string { return facadeUser },
+		Locks: engine, Access: facadeCaller{}, Limits: rules.DefaultLimits(),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)
 	DeferCleanup(server.Close)
-	made, err := facadeclient.New(server.URL)
+	made, err := facadeclient.New(server.URL, facadeclient.WithNamespace(namespace))
 	Expect(err).NotTo(HaveOccurred())
 	return made
 }
+
+// facadeCaller is everyone, who may do everything.
+type facadeCaller struct{}
+
+// Authenticate implements [facade.Access].
+func (facadeCaller) Authenticate(*http.Request) (user.Info, error) {
+	return &user.DefaultInfo{Name: facadeUser}, nil
+}
+
+// Authorize implements [facade.Access].
+func (facadeCaller) Authorize(context.Context, user.Info, string, string) error { return nil }
 
 func requestFor(key string) lock.Request {
 	return lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: "facade-token", Holder: facadeUser}}

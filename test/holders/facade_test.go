@@ -9,15 +9,14 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/auth"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/holders"
@@ -46,29 +45,16 @@ func startFacade(ctx context.Context, namespace string) (url string) {
 		stop()
 		parts.Wait()
 	})
+	access, err := auth.New(config, httpClient, auth.Options{})
+	Expect(err).NotTo(HaveOccurred())
 	handler, err := facade.New(facade.Config{
-		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(),
-		Pod:     func(r *http.Request) (string, *v1alpha1.HolderReference) { return holders.PodOf(review(r)) },
+		Locks: engine, Access: access, Limits: rules.DefaultLimits(),
 		Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)
 	DeferCleanup(server.Close)
 	return server.URL
-}
-
-// review asks the API server who has sent the request.
-func review(r *http.Request) user.Info {
-	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	if err := admin.Create(r.Context(), review); err != nil || !review.Status.Authenticated {
-		return nil
-	}
-	extra := map[string][]string{}
-	for key, values := range review.Status.User.Extra {
-		extra[key] = values
-	}
-	return &user.DefaultInfo{Name: review.Status.User.Username, UID: review.Status.User.UID, Extra: extra}
 }
 
 // acquireWith acquires a lock with the bearer token and returns it as stored.
