@@ -129,7 +129,7 @@ func isDryRun(request admission.Request) bool { return request.DryRun != nil && 
 
 // patch changes only what was stamped, so that the rest keeps the very text of
 // the manifest and GitOps tools see no difference that they did not make.
-func patch(submitted, admitted *v1alpha1.Lock) admission.Response {
+func patch[T any](submitted, admitted *T) admission.Response {
 	before, err := json.Marshal(submitted)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)

@@ -1,0 +1,160 @@
+package jobs
+
+import (
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// kueueLabel marks the Jobs that Kueue suspends and starts.
+const kueueLabel = "kueue.x-k8s.io/queue-name"
+
+// fixedAnnotations may not change: the lock is queued for, or held, on these terms.
+var fixedAnnotations = []string{
+	v1alpha1.LockKeyAnnotation, v1alpha1.LockScopeAnnotation, v1alpha1.LockFunctionAnnotation,
+	v1alpha1.LockTTLAnnotation, v1alpha1.LockPolicyAnnotation,
+}
+
+// AdmitCreate suspends a Job that is to run under a lock, or reports why it cannot.
+// Doing it again changes nothing.
+func AdmitCreate(job *batchv1.Job, limits Limits) field.ErrorList {
+	problems := checkLabel(job)
+	if !IsLocked(job) {
+		return problems
+	}
+	_, malformed := ParseTerms(job.Annotations, limits)
+	problems = append(problems, malformed...)
+	problems = append(problems, foreignManagers(job)...)
+	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector {
+		problems = append(problems, field.Forbidden(field.NewPath("spec", "manualSelector"),
+			"a Job under a lock needs the selector that is generated: by it, its pods are found even after it was deleted"))
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	if !hasFinalizer(job) {
+		if IsSuspended(job) {
+			metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockPausedAnnotation, "true")
+		}
+		job.Finalizers = append(job.Finalizers, v1alpha1.LockFinalizer)
+	}
+	delete(job.Annotations, v1alpha1.LockQueuedTimeAnnotation)
+	delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
+	job.Spec.Suspend = new(true)
+	return nil
+}
+
+// AdmitUpdate takes back in updated what is the operator's to change, and reports what
+// may not change. The warnings tell the user what was taken back.
+func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time) (warnings []string, problems field.ErrorList) {
+	problems = checkLabel(updated)
+	if IsLocked(old) != IsLocked(updated) && len(problems) == 0 {
+		problems = append(problems, field.Invalid(labelPath(v1alpha1.LockLabel), updated.Labels[v1alpha1.LockLabel],
+			"is immutable: a Job runs under a lock from its creation on or not at all; create another Job"))
+	}
+	if !IsLocked(old) {
+		return nil, problems
+	}
+	problems = append(problems, checkAnnotations(old, updated, limits)...)
+	if updated.Labels[kueueLabel] != old.Labels[kueueLabel] {
+		problems = append(problems, foreignManagers(updated)...)
+	}
+	if len(problems) > 0 || IsDecided(old) {
+		return nil, problems
+	}
+	if hasFinalizer(old) && !hasFinalizer(updated) {
+		updated.Finalizers = append(updated.Finalizers, v1alpha1.LockFinalizer)
+		warnings = append(warnings, "the finalizer "+v1alpha1.LockFinalizer+" stays until the last pod of the Job has ended; the operator removes it")
+	}
+	keepToken(old, updated)
+	return append(warnings, admitSuspend(old, updated, now)...), nil
+}
+
+func labelPath(name string) *field.Path { return field.NewPath("metadata", "labels").Key(name) }
+
+// checkLabel refuses what may be meant as a locked Job, but is none.
+func checkLabel(job *batchv1.Job) field.ErrorList {
+	value, ok := job.Labels[v1alpha1.LockLabel]
+	if !ok || value == "true" || value == "false" {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(labelPath(v1alpha1.LockLabel), value, []string{"true", "false"})}
+}
+
+// foreignManagers reports who else would suspend, start or run the Job.
+func foreignManagers(job *batchv1.Job) field.ErrorList {
+	var problems field.ErrorList
+	if _, ok := job.Labels[kueueLabel]; ok {
+		problems = append(problems, field.Forbidden(labelPath(kueueLabel),
+			"Kueue suspends and starts the Jobs of its queues itself, and would start this one without its lock; remove this label or "+v1alpha1.LockLabel))
+	}
+	if manager := job.Spec.ManagedBy; manager != nil && *manager != batchv1.JobControllerName {
+		problems = append(problems, field.Forbidden(field.NewPath("spec", "managedBy"),
+			"a Job under a lock must be run by the Job controller of Kubernetes, whose status tells when its last pod has ended"))
+	}
+	return problems
+}
+
+func checkAnnotations(old, updated *batchv1.Job, limits Limits) field.ErrorList {
+	var problems field.ErrorList
+	for _, name := range fixedAnnotations {
+		before, wasSet := old.Annotations[name]
+		after, isSet := updated.Annotations[name]
+		if before != after || wasSet != isSet {
+			problems = append(problems, field.Invalid(annotationPath(name), after, "is immutable; create another Job"))
+		}
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	if _, already := ParseTerms(old.Annotations, limits); len(already) > 0 {
+		return nil
+	}
+	_, problems = ParseTerms(updated.Annotations, limits)
+	return problems
+}
+
+func hasFinalizer(job *batchv1.Job) bool {
+	return slices.Contains(job.Finalizers, v1alpha1.LockFinalizer)
+}
+
+// keepToken leaves the token in the pod template as the operator has set it.
+func keepToken(old, updated *batchv1.Job) {
+	token, ok := old.Spec.Template.Annotations[v1alpha1.FencingTokenAnnotation]
+	switch {
+	case !ok:
+		delete(updated.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
+	case updated.Spec.Template.Annotations == nil:
+		updated.Spec.Template.Annotations = map[string]string{v1alpha1.FencingTokenAnnotation: token}
+	default:
+		updated.Spec.Template.Annotations[v1alpha1.FencingTokenAnnotation] = token
+	}
+}
+
+// admitSuspend leaves it to the operator to start the Job, and notes whether somebody
+// else wants it to be suspended.
+func admitSuspend(old, updated *batchv1.Job, now time.Time) (warnings []string) {
+	switch {
+	case IsSuspended(old) && !IsSuspended(updated):
+		updated.Spec.Suspend = new(true)
+		delete(updated.Annotations, v1alpha1.LockPausedAnnotation)
+		warnings = []string{"the Job stays suspended until it holds its lock; the operator starts it then"}
+	case !IsSuspended(old) && IsSuspended(updated):
+		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1alpha1.LockPausedAnnotation, "true")
+	}
+	queued, ok := old.Annotations[v1alpha1.LockQueuedTimeAnnotation]
+	if isPaused(old) && !isPaused(updated) {
+		queued, ok = now.UTC().Format(time.RFC3339), true
+	}
+	if ok {
+		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, queued)
+	} else {
+		delete(updated.Annotations, v1alpha1.LockQueuedTimeAnnotation)
+	}
+	return warnings
+}

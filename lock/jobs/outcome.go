@@ -1,0 +1,39 @@
+package jobs
+
+import (
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Outcome is how a Job ends without having run.
+type Outcome struct {
+	// condition is the one that the Job controller makes the final condition of.
+	condition batchv1.JobConditionType
+	// Reason is that of the condition.
+	Reason string
+}
+
+// The outcomes of Jobs that were not run.
+var (
+	// Skipped completes the Job: somebody else holds the lock, and its policy is skip.
+	Skipped = Outcome{condition: batchv1.JobSuccessCriteriaMet, Reason: "LockSkipped"}
+	// Refused fails the Job: somebody else holds the lock, and its policy is fail.
+	Refused = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockHeld"}
+	// TimedOut fails the Job: it has waited for as long as it was to.
+	TimedOut = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockWaitTimeout"}
+)
+
+// Decide gives a Job that was not started the outcome, in its status. The Job
+// controller completes or fails it then by its own rules.
+func (o Outcome) Decide(job *batchv1.Job, message string, now metav1.Time) {
+	if job.Status.StartTime == nil {
+		// A finished Job must have a start time, and no later one than its end, which
+		// another machine's clock tells.
+		job.Status.StartTime = job.CreationTimestamp.DeepCopy()
+	}
+	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{
+		Type: o.condition, Status: corev1.ConditionTrue, Reason: o.Reason, Message: message,
+		LastProbeTime: now, LastTransitionTime: now,
+	})
+}

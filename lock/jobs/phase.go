@@ -1,0 +1,90 @@
+package jobs
+
+import (
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Phase says where a Job is on its way through its lock.
+type Phase string
+
+const (
+	// Waiting Jobs have no pods and are started when they hold the lock.
+	Waiting Phase = "Waiting"
+	// Paused Jobs have no pods and were suspended by somebody: they wait for nothing.
+	Paused Phase = "Paused"
+	// Running Jobs may have pods, now or later.
+	Running Phase = "Running"
+	// Stopping Jobs were started and then suspended or deleted: pods may still run, and
+	// the Job controller may still be about to create some.
+	Stopping Phase = "Stopping"
+	// Finishing Jobs will get no more pods, but their status does not say that the last
+	// one has ended.
+	Finishing Phase = "Finishing"
+	// Ended Jobs completed or failed, and their last pod has ended.
+	Ended Phase = "Ended"
+	// Discarded Jobs were deleted before they were started.
+	Discarded Phase = "Discarded"
+)
+
+// MayHavePods reports whether pods of the Job may run.
+func (p Phase) MayHavePods() bool { return p == Running || p == Stopping || p == Finishing }
+
+// PhaseOf returns the phase of a Job with [v1alpha1.LockLabel].
+func PhaseOf(job *batchv1.Job) Phase {
+	switch {
+	case IsDecided(job):
+		if job.Status.Active == 0 && job.Status.Terminating != nil && *job.Status.Terminating == 0 {
+			return Ended
+		}
+		return Finishing
+	case !job.DeletionTimestamp.IsZero():
+		if isStarted(job) {
+			return Stopping
+		}
+		return Discarded
+	case !IsSuspended(job):
+		return Running
+	case isStarted(job):
+		return Stopping
+	case isPaused(job):
+		return Paused
+	}
+	return Waiting
+}
+
+// IsDecided reports whether the Job has succeeded or failed. From the first of these
+// conditions on, the Job controller creates no more pods, before it has counted those
+// that were.
+func IsDecided(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
+		switch condition.Type {
+		case batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget, batchv1.JobComplete, batchv1.JobFailed:
+			return condition.Status == corev1.ConditionTrue
+		default:
+			return false
+		}
+	})
+}
+
+// isStarted reports whether the Job controller may have created pods since the Job was
+// last known to have none. A Job that was created while the webhook was away carries no
+// token.
+func isStarted(job *batchv1.Job) bool {
+	_, hasToken := job.Spec.Template.Annotations[v1alpha1.FencingTokenAnnotation]
+	return hasToken || job.Status.StartTime != nil || !IsSuspended(job)
+}
+
+// IsSuspended reports whether the Job is suspended, by whomever.
+func IsSuspended(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
+
+func isPaused(job *batchv1.Job) bool {
+	return job.Annotations[v1alpha1.LockPausedAnnotation] == "true"
+}
+
+// IsLocked reports whether the Job runs under a lock.
+func IsLocked(job *batchv1.Job) bool { return job.Labels[v1alpha1.LockLabel] == "true" }

@@ -1,0 +1,167 @@
+package jobs
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Policy says what is done with a Job when somebody else holds its lock.
+type Policy string
+
+const (
+	// PolicyWait has the Job wait for its turn.
+	PolicyWait Policy = "wait"
+	// PolicySkip completes the Job without running it.
+	PolicySkip Policy = "skip"
+	// PolicyFail fails the Job without running it.
+	PolicyFail Policy = "fail"
+)
+
+const (
+	// DefaultTTL is the ttl of a Job's lock that names none.
+	DefaultTTL = 5 * time.Minute
+	// DefaultMinTTL is the shortest ttl of a Job's lock unless configured otherwise: a
+	// change of the operator's leader after a crash takes 17 s, and must not cost a running
+	// Job its lock.
+	DefaultMinTTL = 30 * time.Second
+	// maxWaitTimeout bounds the wait-timeout, so that sums of times cannot overflow.
+	maxWaitTimeout = 366 * 24 * time.Hour
+)
+
+// Limits bounds the ttl of a Job's lock.
+type Limits struct {
+	// MinTTL and MaxTTL are the least and the most that is accepted. Zero means no bound.
+	MinTTL, MaxTTL time.Duration
+}
+
+// Terms are what a Job's annotations ask for.
+type Terms struct {
+	// Scope, Function and Key say what lock the Job runs under; see [v1alpha1.LockSpec].
+	Scope    v1alpha1.Scope
+	Function string
+	Key      string
+	// TTL is that of the lock.
+	TTL time.Duration
+	// Policy says what is done when somebody else holds the lock.
+	Policy Policy
+	// WaitTimeout is how long the Job waits at most; zero means without end.
+	WaitTimeout time.Duration
+	// Priority orders the Jobs that wait, the highest first.
+	Priority int32
+}
+
+// FullKey returns what the Job contends for.
+func (t Terms) FullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(t.Scope, t.Function, t.Key) }
+
+// ParseTerms reads the annotations of a Job and reports each that is malformed, with its
+// path.
+func ParseTerms(annotations map[string]string, limits Limits) (Terms, field.ErrorList) {
+	parser := termsParser{annotations: annotations}
+	terms := Terms{
+		Scope:       v1alpha1.ScopeGlobal,
+		Key:         annotations[v1alpha1.LockKeyAnnotation],
+		Function:    annotations[v1alpha1.LockFunctionAnnotation],
+		TTL:         parser.duration(v1alpha1.LockTTLAnnotation, DefaultTTL),
+		Policy:      PolicyWait,
+		WaitTimeout: parser.duration(v1alpha1.LockWaitTimeoutAnnotation, 0),
+		Priority:    parser.priority(),
+	}
+	if policy, ok := annotations[v1alpha1.LockPolicyAnnotation]; ok {
+		terms.Policy = Policy(policy)
+	}
+	if scope, ok := annotations[v1alpha1.LockScopeAnnotation]; ok {
+		terms.Scope = v1alpha1.Scope(scope)
+	}
+	parser.checkIdentity(&terms)
+	parser.checkTTL(terms.TTL, limits)
+	switch terms.Policy {
+	case PolicyWait:
+	case PolicySkip, PolicyFail:
+		if terms.WaitTimeout != 0 {
+			parser.refuse(v1alpha1.LockWaitTimeoutAnnotation, fmt.Sprintf("is for the policy %s only; a Job with the policy %s does not wait", PolicyWait, terms.Policy))
+		}
+	default:
+		parser.problems = append(parser.problems, field.NotSupported(annotationPath(v1alpha1.LockPolicyAnnotation), terms.Policy,
+			[]Policy{PolicyWait, PolicySkip, PolicyFail}))
+	}
+	if terms.WaitTimeout > maxWaitTimeout {
+		parser.refuse(v1alpha1.LockWaitTimeoutAnnotation, "must be at most 8784h; leave it out to wait without end")
+	}
+	return terms, parser.problems
+}
+
+func annotationPath(name string) *field.Path {
+	return field.NewPath("metadata", "annotations").Key(name)
+}
+
+// termsParser collects what is wrong with annotations.
+type termsParser struct {
+	annotations map[string]string
+	problems    field.ErrorList
+}
+
+func (p *termsParser) refuse(name, reason string) {
+	p.problems = append(p.problems, field.Invalid(annotationPath(name), p.annotations[name], reason))
+}
+
+func (p *termsParser) duration(name string, unset time.Duration) time.Duration {
+	text, ok := p.annotations[name]
+	if !ok {
+		return unset
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil || parsed <= 0 {
+		p.refuse(name, "must be a positive duration with units, such as 90s, 10m or 1h30m")
+		return unset
+	}
+	return parsed
+}
+
+func (p *termsParser) priority() int32 {
+	text, ok := p.annotations[v1alpha1.LockPriorityAnnotation]
+	if !ok {
+		return 0
+	}
+	parsed, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		p.refuse(v1alpha1.LockPriorityAnnotation, "must be an integer of 32 bits, such as 100 or -5")
+	}
+	return int32(parsed) //nolint:gosec // parsed as one of 32 bits
+}
+
+func (p *termsParser) checkIdentity(terms *Terms) {
+	if _, ok := p.annotations[v1alpha1.LockKeyAnnotation]; !ok {
+		p.problems = append(p.problems, field.Required(annotationPath(v1alpha1.LockKeyAnnotation), "names what the Job locks"))
+	} else if err := v1alpha1.ValidateKey(terms.Key); err != nil {
+		p.refuse(v1alpha1.LockKeyAnnotation, err.Error())
+	}
+	switch terms.Scope {
+	case v1alpha1.ScopeGlobal:
+		if terms.Function != "" {
+			p.refuse(v1alpha1.LockFunctionAnnotation, "is for the scope Function only")
+		}
+	case v1alpha1.ScopeFunction:
+		if terms.Function == "" {
+			p.problems = append(p.problems, field.Required(annotationPath(v1alpha1.LockFunctionAnnotation), "names the function that the key belongs to"))
+		} else if err := v1alpha1.ValidateFunction(terms.Function); err != nil {
+			p.refuse(v1alpha1.LockFunctionAnnotation, err.Error())
+		}
+	default:
+		p.problems = append(p.problems, field.NotSupported(annotationPath(v1alpha1.LockScopeAnnotation), terms.Scope,
+			[]v1alpha1.Scope{v1alpha1.ScopeGlobal, v1alpha1.ScopeFunction}))
+	}
+}
+
+func (p *termsParser) checkTTL(ttl time.Duration, limits Limits) {
+	switch {
+	case ttl < limits.MinTTL:
+		p.refuse(v1alpha1.LockTTLAnnotation, fmt.Sprintf("must be at least %s: the operator needs as long to change its leader", limits.MinTTL))
+	case limits.MaxTTL != 0 && ttl > limits.MaxTTL:
+		p.refuse(v1alpha1.LockTTLAnnotation, fmt.Sprintf("must be at most %s; the lock is renewed for as long as the Job runs", limits.MaxTTL))
+	}
+}

@@ -1,0 +1,71 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+// JobPath is where the webhook server serves [JobAdmission].
+const JobPath = "/mutate-batch-v1-job"
+
+// JobAdmission admits the creation and change of Jobs that run under a lock: it suspends
+// them on creation and leaves it to the operator to start them. It makes no request. Safe
+// for concurrent use.
+type JobAdmission struct {
+	// Limits bounds the ttl of their locks.
+	Limits jobs.Limits
+	// Clock tells from when on a Job waits that was resumed.
+	Clock clock.PassiveClock
+}
+
+// Other webhooks may have changed the Job after this one; it is asked again then, so that
+// none of them starts it.
+//
+// +kubebuilder:webhook:path=/mutate-batch-v1-job,mutating=true,failurePolicy=fail,sideEffects=None,reinvocationPolicy=IfNeeded,timeoutSeconds=5,groups=batch,resources=jobs,verbs=create;update,versions=v1,name=job.forrst.dev,admissionReviewVersions=v1,serviceName=lock-operator-webhook,serviceNamespace=forrst-system
+
+// SetupWithManager registers the admission with the manager's webhook server.
+func (a *JobAdmission) SetupWithManager(manager ctrl.Manager) {
+	manager.GetWebhookServer().Register(JobPath, &admission.Webhook{Handler: a})
+}
+
+// Handle implements [admission.Handler].
+func (a *JobAdmission) Handle(ctx context.Context, request admission.Request) admission.Response {
+	var submitted batchv1.Job
+	if err := json.Unmarshal(request.Object.Raw, &submitted); err != nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the Job: %w", err))
+	}
+	admitted := submitted.DeepCopy()
+	var warnings []string
+	var problems field.ErrorList
+	switch request.Operation {
+	case admissionv1.Create:
+		problems = jobs.AdmitCreate(admitted, a.Limits)
+	case admissionv1.Update:
+		var old batchv1.Job
+		if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {
+			return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the stored Job: %w", err))
+		}
+		warnings, problems = jobs.AdmitUpdate(&old, admitted, a.Limits, a.Clock.Now())
+	default:
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("operation %s is not registered for jobs", request.Operation))
+	}
+	if len(problems) > 0 {
+		logf.FromContext(ctx).V(1).Info("Refused a change to a Job", "operation", request.Operation,
+			"namespace", request.Namespace, "job", request.Name, "user", request.UserInfo.Username)
+		return denied(apierrors.NewInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), request.Name, problems))
+	}
+	return patch(&submitted, admitted).WithWarnings(warnings...)
+}
