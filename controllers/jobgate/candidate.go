@@ -1,0 +1,36 @@
+package jobgate
+
+import (
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+// jobAPIVersion and jobKind are how a lock names the Job that holds it.
+const (
+	jobAPIVersion = "batch/v1"
+	jobKind       = "Job"
+)
+
+// candidate is a Job that wants, has or had the lock, as the cache shows it. The Job must
+// not be modified.
+type candidate struct {
+	job   *batchv1.Job
+	terms jobs.Terms
+	phase jobs.Phase
+	// isBehind says that this replica has changed the Job since.
+	isBehind bool
+}
+
+func (c *candidate) is(phase jobs.Phase) bool { return !c.isBehind && c.phase == phase }
+
+func (c *candidate) ref() *v1alpha1.HolderReference {
+	return &v1alpha1.HolderReference{APIVersion: jobAPIVersion, Kind: jobKind, Name: c.job.Name, UID: c.job.UID}
+}
+
+func sortByTurn(candidates []*candidate) {
+	slices.SortFunc(candidates, func(a, b *candidate) int { return jobs.Compare(a.job, b.job, a.terms, b.terms) })
+}

@@ -1,0 +1,87 @@
+package jobgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// contender waits for a lock on behalf of one Job. It stands in the engine's queue, so
+// that a release in the same engine hands the lock to it in one write.
+type contender struct {
+	job    types.UID
+	cancel context.CancelFunc
+	// done is closed when lock and err are set.
+	done chan struct{}
+	lock *v1alpha1.Lock
+	err  error
+}
+
+// request is what is asked of the engine for a Job.
+func (g *Gate) request(candidate *candidate) lock.Request {
+	terms := candidate.terms
+	return lock.Request{Acquisition: rules.Acquisition{
+		Scope: terms.Scope, Function: terms.Function, Key: terms.Key, TTL: terms.TTL,
+		Holder: g.Holder, HolderRef: candidate.ref(), Reason: "Job " + candidate.job.Name,
+	}}
+}
+
+// contend has the Job wait for the lock. The end of the wait brings a pass about.
+func (p *pass) contend(candidate *candidate) {
+	ctx, cancel := context.WithCancel(p.working)
+	waiting := &contender{job: candidate.job.UID, cancel: cancel, done: make(chan struct{})}
+	p.slot.contender = waiting
+	request := p.request(candidate)
+	request.Wait = lock.WaitForever
+	p.contending.Go(func() {
+		defer cancel()
+		waiting.lock, waiting.err = p.Engine.Acquire(ctx, p.name.Namespace, request)
+		close(waiting.done)
+		p.queue.Add(reconcile.Request{NamespacedName: p.name})
+	})
+}
+
+// collect takes in what has come of the contender, if its wait is over.
+func (p *pass) collect() error {
+	waiting := p.slot.contender
+	if waiting == nil {
+		return nil
+	}
+	select {
+	case <-waiting.done:
+	default:
+		return nil
+	}
+	p.slot.contender = nil
+	switch {
+	case waiting.err == nil:
+		p.hold(waiting.job, waiting.lock)
+		return nil
+	case errors.Is(waiting.err, context.Canceled):
+		return nil
+	}
+	return fmt.Errorf("acquire it: %w", waiting.err)
+}
+
+// recall ends the wait of the contender. It may have been granted the lock at the last
+// moment, which is taken in like any grant.
+func (p *pass) recall(ctx context.Context) error {
+	waiting := p.slot.contender
+	if waiting == nil {
+		return nil
+	}
+	waiting.cancel()
+	select {
+	case <-waiting.done:
+		return p.collect()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,43 @@
+package jobgate
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+// finalizing takes the finalizer off Jobs whose pods have all ended. It does so apart
+// from the passes, so that the next Job need not wait for that write.
+type finalizing struct{ *Gate }
+
+// Reconcile implements [reconcile.Reconciler]. The request names a Job.
+func (f finalizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if !f.Leadership.IsLeader() {
+		return ctrl.Result{}, nil
+	}
+	var job batchv1.Job
+	if err := f.jobs.Get(ctx, request.NamespacedName, &job); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	phase := jobs.PhaseOf(&job)
+	if phase != jobs.Ended && phase != jobs.Discarded {
+		return ctrl.Result{}, nil
+	}
+	changed := job.DeepCopy()
+	if !controllerutil.RemoveFinalizer(changed, v1alpha1.LockFinalizer) {
+		return ctrl.Result{}, nil
+	}
+	err := f.Client.Patch(ctx, changed, client.MergeFromWithOptions(&job, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, fmt.Errorf("remove the finalizer of the Job: %w", err)
+	}
+	return ctrl.Result{}, nil
+}

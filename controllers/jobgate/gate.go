@@ -1,0 +1,160 @@
+package jobgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+const (
+	// gates is how many locks are looked at at once. A pass waits for one write or two.
+	gates = 32
+	// passTimeout bounds one pass.
+	passTimeout = 30 * time.Second
+	// lookAgainAfter is how long a lock that is held or waited for is left unlooked at,
+	// so that a replica that leads no longer soon lets go of it.
+	lookAgainAfter = 10 * time.Second
+	// maxBackoff is how long a pass that failed waits at most. It must be short against the
+	// ttl of a Job's lock, which is renewed by passes.
+	maxBackoff = 2 * time.Second
+)
+
+// Leadership says whether this replica acts.
+type Leadership interface {
+	// IsLeader reports whether it does, as far as it knows.
+	IsLeader() bool
+	// Gained returns a channel that has a value after each time that leadership was
+	// gained, and now if this replica leads already.
+	Gained() <-chan struct{}
+}
+
+// Gate has Jobs run under their locks. Its fields are set before
+// [Gate.SetupWithManager] and not changed after.
+type Gate struct {
+	// Client reads Locks from the cache and writes Jobs to the API server. Required.
+	Client client.Client
+	// LiveReader reads what stands in etcd. Required.
+	LiveReader client.Reader
+	// Engine takes, renews and releases the locks, with the identity that Holder names. It
+	// is started by the caller. Required.
+	Engine lock.Backend
+	// Holder is the identity that the locks of Jobs are held by, this operator's. Required.
+	Holder string
+	// Limits bounds the ttl of the locks. Required.
+	Limits rules.Limits
+	// Clock tells the time. Required.
+	Clock clock.WithTicker
+	// Leadership says whether this replica acts. Required.
+	Leadership Leadership
+	// Recorder tells users what happens to their Jobs. Required.
+	Recorder events.EventRecorder
+
+	// jobs reads the Jobs with the label from a cache of their own.
+	jobs client.Reader
+	// queue and working are those of the running controller.
+	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
+	working context.Context //nolint:containedctx // the lifetime of the controller, which contenders end with
+
+	mu    sync.Mutex
+	slots map[client.ObjectKey]*slot
+	// contending counts the goroutines that wait for locks.
+	contending sync.WaitGroup
+}
+
+// The Job controller is told the outcome of a Job that was not run in the Job's status;
+// pods are deleted where the garbage collector leaves them, since the Job has a
+// finalizer.
+//
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=batch,resources=jobs/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile makes one pass over a lock and the Jobs that want it. The request names the
+// Lock.
+func (g *Gate) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if !g.Leadership.IsLeader() {
+		g.forget(request.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	candidates, err := g.candidates(ctx, request.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	slot := g.slot(request.NamespacedName)
+	slot.forgetOthers(candidates)
+	pass := &pass{Gate: g, name: request.NamespacedName, slot: slot, candidates: candidates, now: g.Clock.Now()}
+	for _, candidate := range candidates {
+		candidate.isBehind = slot.isBehind(candidate.job)
+	}
+	err = pass.run(ctx)
+	slot.waiting.Store(int64(len(pass.waiting())))
+	g.tidy(request.NamespacedName, len(candidates))
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("lock %s: %w", request.NamespacedName, err)
+	}
+	if slot.holding != nil || slot.contender != nil {
+		pass.comeBackIn(lookAgainAfter)
+	}
+	return ctrl.Result{RequeueAfter: pass.again}, nil
+}
+
+// candidates returns the Jobs that want the lock, in the order in which they are served.
+func (g *Gate) candidates(ctx context.Context, name client.ObjectKey) ([]*candidate, error) {
+	var list batchv1.JobList
+	if err := g.jobs.List(ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{lockIndex: name.Name},
+		client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list the Jobs: %w", err)
+	}
+	candidates := make([]*candidate, 0, len(list.Items))
+	for i := range list.Items {
+		job := &list.Items[i]
+		// What the index found can be parsed.
+		terms, _ := jobs.ParseTerms(job.Annotations, jobs.Limits{})
+		if terms.TTL > g.Limits.MaxTTL {
+			terms.TTL = g.Limits.MaxTTL
+		}
+		candidates = append(candidates, &candidate{job: job, terms: terms, phase: jobs.PhaseOf(job)})
+	}
+	sortByTurn(candidates)
+	return candidates, nil
+}
+
+// lockNameOf returns the name of the Lock that a Job runs under, or "".
+func lockNameOf(job *batchv1.Job) string {
+	if !jobs.IsLocked(job) {
+		return ""
+	}
+	terms, problems := jobs.ParseTerms(job.Annotations, jobs.Limits{})
+	if len(problems) > 0 {
+		return ""
+	}
+	return terms.FullKey().ObjectName()
+}
+
+// isJobLock reports whether a Job holds the lock, through this operator.
+func (g *Gate) isJobLock(held *v1alpha1.Lock) bool {
+	ref := held.Spec.HolderRef
+	return held.Spec.Holder == g.Holder && ref != nil && ref.Kind == jobKind && ref.APIVersion == jobAPIVersion
+}
+
+// isEnded reports whether the error of the engine says that the lock is not held any
+// more under the owner token.
+func isEnded(err error) bool {
+	return errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)
+}

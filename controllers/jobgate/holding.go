@@ -1,0 +1,189 @@
+package jobgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// renewalsPerTTL is how often in a ttl a lock is renewed, so that there is time for
+// several attempts and for a change of leader.
+const renewalsPerTTL = 3
+
+// holding is a grant to a Job.
+type holding struct {
+	job types.UID
+	// lock is the newest known state of the grant.
+	lock *v1alpha1.Lock
+	// isSeen says that the cache has shown the grant, so that its absence means something.
+	isSeen bool
+}
+
+// isIn reports whether the object still records the grant.
+func (h *holding) isIn(current *v1alpha1.Lock) bool {
+	return current.UID == h.lock.UID && current.Spec.Owner == h.lock.Spec.Owner &&
+		current.Spec.AcquireTime.Equal(h.lock.Spec.AcquireTime)
+}
+
+// renewAt returns when the lock is to be renewed.
+func (h *holding) renewAt() time.Time {
+	expire, renew := h.lock.Spec.ExpireTime.Time, h.lock.Spec.RenewTime.Time
+	return renew.Add(expire.Sub(renew) / renewalsPerTTL)
+}
+
+func (p *pass) hold(job types.UID, granted *v1alpha1.Lock) {
+	p.slot.holding = &holding{job: job, lock: granted}
+}
+
+// checkHolding takes in what the cache shows of the lock, and renews it when that is due.
+func (p *pass) checkHolding(ctx context.Context) error {
+	var current v1alpha1.Lock
+	switch err := p.Client.Get(ctx, p.name, &current); {
+	case apierrors.IsNotFound(err):
+		p.shown = nil
+	case err != nil:
+		return fmt.Errorf("look the Lock up: %w", err)
+	default:
+		p.shown = &current
+	}
+	if p.slot.holding == nil {
+		p.adopt(p.shown)
+	}
+	if p.slot.holding == nil {
+		return nil
+	}
+	if p.isInDoubt() {
+		if err := p.verify(ctx); err != nil {
+			return err
+		}
+	}
+	return p.renew(ctx)
+}
+
+// adopt goes on with a grant that another replica, or an earlier process, has made.
+func (p *pass) adopt(current *v1alpha1.Lock) {
+	if current == nil || !p.isJobLock(current) || current.Spec.Owner == p.slot.released ||
+		!current.DeletionTimestamp.IsZero() || rules.Expired(current, p.now) {
+		return
+	}
+	p.slot.holding = &holding{job: current.Spec.HolderRef.UID, lock: current, isSeen: true}
+}
+
+// isInDoubt reports whether the cache shows something else than the grant although it
+// must know the grant, or the grant's time is over.
+func (p *pass) isInDoubt() bool {
+	held := p.slot.holding
+	switch {
+	case rules.Expired(held.lock, p.now):
+		return true
+	case p.shown == nil:
+		return held.isSeen
+	case held.isIn(p.shown):
+		held.isSeen = true
+		if isNewer(p.shown.ResourceVersion, held.lock.ResourceVersion) {
+			held.lock = p.shown
+		}
+		return false
+	}
+	return isNewer(p.shown.ResourceVersion, held.lock.ResourceVersion)
+}
+
+// verify asks the API server whether the grant lasts.
+func (p *pass) verify(ctx context.Context) error {
+	held := p.slot.holding
+	current, err := p.Engine.Get(ctx, p.name.Namespace, held.lock.Spec.FullKey())
+	switch {
+	case err == nil && held.isIn(current):
+		held.lock = current
+	case err == nil, isEnded(err):
+		p.lose(ctx)
+	default:
+		return fmt.Errorf("see who holds it: %w", err)
+	}
+	return nil
+}
+
+// lose takes in that the lock has ended against the will of the Job. If the Job runs, it
+// is suspended later in the pass.
+func (p *pass) lose(ctx context.Context) {
+	held := p.slot.holding
+	p.slot.holding, p.slot.released = nil, held.lock.Spec.Owner
+	logf.FromContext(ctx).Info("Lost the Lock of a Job", "lock", klog.KObj(held.lock), "job", held.lock.Spec.HolderRef.Name)
+}
+
+// renew keeps the lock from expiring. Only when it cannot be renewed any more it is lost:
+// until then other attempts follow.
+func (p *pass) renew(ctx context.Context) error {
+	held := p.slot.holding
+	if held == nil {
+		return nil
+	}
+	if due := held.renewAt().Sub(p.now); due > 0 {
+		p.comeBackIn(due)
+		return nil
+	}
+	renewed, err := p.Engine.Renew(ctx, p.name.Namespace, held.lock.Spec.FullKey(), held.lock.Spec.Owner, 0)
+	switch {
+	case err == nil:
+		held.lock = renewed
+		p.comeBackIn(held.renewAt().Sub(p.Clock.Now()))
+		return nil
+	case isEnded(err):
+		p.lose(ctx)
+		return nil
+	}
+	return fmt.Errorf("renew it: %w", err)
+}
+
+// release ends the grant. If a contender waits, the engine hands it the lock in the same
+// write.
+func (p *pass) release(ctx context.Context) error {
+	held := p.slot.holding
+	err := p.Engine.Release(ctx, p.name.Namespace, held.lock.Spec.FullKey(), held.lock.Spec.Owner)
+	if err != nil && !isEnded(err) {
+		return fmt.Errorf("release it: %w", err)
+	}
+	p.slot.holding, p.slot.released = nil, held.lock.Spec.Owner
+	return nil
+}
+
+// isGone reports whether the Job that holds the lock exists no more, and none of its pods
+// runs. That happens only to Jobs whose finalizer was removed by force.
+func (p *pass) isGone(ctx context.Context) (bool, error) {
+	held := p.slot.holding
+	var job batchv1.Job
+	err := p.LiveReader.Get(ctx, client.ObjectKey{Namespace: p.name.Namespace, Name: held.lock.Spec.HolderRef.Name}, &job)
+	switch {
+	case err == nil && job.UID == held.job:
+		return false, nil // The cache will show it.
+	case err != nil && !apierrors.IsNotFound(err):
+		return false, fmt.Errorf("look for its Job: %w", err)
+	}
+	return p.haveEnded(ctx, held.job)
+}
+
+// tryNow takes the lock for a Job that does not wait. The error is a [*lock.HeldError]
+// if somebody else holds it.
+func (p *pass) tryNow(ctx context.Context, candidate *candidate) error {
+	granted, err := p.Engine.Acquire(ctx, p.name.Namespace, p.request(candidate))
+	switch {
+	case err == nil:
+		p.hold(candidate.job.UID, granted)
+		return nil
+	case errors.Is(err, lock.ErrHeld):
+		return err
+	}
+	return fmt.Errorf("acquire it: %w", err)
+}

@@ -1,0 +1,241 @@
+package jobgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+// pass is one look at a lock and the Jobs that want it.
+type pass struct {
+	*Gate
+	name client.ObjectKey
+	slot *slot
+	// candidates are in the order in which they are served.
+	candidates []*candidate
+	// shown is the Lock in the cache, or nil.
+	shown *v1alpha1.Lock
+	now   time.Time
+	// again is when there is something to do though nothing happens; zero for never.
+	again time.Duration
+}
+
+func (p *pass) comeBackIn(wait time.Duration) {
+	wait = max(wait, time.Millisecond)
+	if p.again == 0 || wait < p.again {
+		p.again = wait
+	}
+}
+
+func (p *pass) run(ctx context.Context) error {
+	// What went wrong for the contender must not keep others from being stopped.
+	failed := p.collect()
+	err := p.checkHolding(ctx)
+	if err == nil {
+		err = p.serveHolder(ctx)
+	}
+	if err := errors.Join(err, p.stopOthers(ctx)); err != nil {
+		return errors.Join(failed, err)
+	}
+	if failed != nil {
+		return failed
+	}
+	return p.serveQueue(ctx)
+}
+
+// holder returns the Job that holds the lock, or nil if none does or it is unknown.
+func (p *pass) holder() *candidate {
+	if p.slot.holding == nil {
+		return nil
+	}
+	for _, candidate := range p.candidates {
+		if candidate.job.UID == p.slot.holding.job {
+			return candidate
+		}
+	}
+	return nil
+}
+
+// waiting returns the Jobs that wait for the lock.
+func (p *pass) waiting() []*candidate {
+	var waiting []*candidate
+	for _, candidate := range p.candidates {
+		if candidate.is(jobs.Waiting) && (p.slot.holding == nil || p.slot.holding.job != candidate.job.UID) {
+			waiting = append(waiting, candidate)
+		}
+	}
+	return waiting
+}
+
+// serveHolder starts the Job that holds the lock, or releases the lock when the Job has
+// no pods any more.
+func (p *pass) serveHolder(ctx context.Context) error {
+	if p.slot.holding == nil {
+		return nil
+	}
+	holder := p.holder()
+	if holder == nil {
+		isGone, err := p.isGone(ctx)
+		if err != nil || !isGone {
+			p.comeBackIn(lookAgainForPods)
+			return err
+		}
+		return p.release(ctx)
+	}
+	if holder.isBehind {
+		return nil
+	}
+	switch holder.phase {
+	case jobs.Waiting:
+		return p.startUnlessBlocked(ctx, holder)
+	case jobs.Running:
+		delete(p.slot.fences, holder.job.UID)
+		return nil
+	case jobs.Ended:
+		return p.release(ctx)
+	case jobs.Stopping, jobs.Finishing:
+		hasEnded, err := p.stop(ctx, holder)
+		if err != nil || !hasEnded {
+			return err
+		}
+		if err := p.release(ctx); err != nil {
+			return err
+		}
+		return p.settle(ctx, holder)
+	case jobs.Paused, jobs.Discarded:
+		return p.releaseUnstarted(ctx, holder)
+	}
+	return fmt.Errorf("the Job %s is in an unknown phase", holder.job.Name)
+}
+
+// startUnlessBlocked starts the Job unless pods of another one may run. That is so only
+// if the other's lock was lost or broken; the grant is kept until they have ended.
+func (p *pass) startUnlessBlocked(ctx context.Context, holder *candidate) error {
+	if p.isBlockedFor(holder) {
+		return nil
+	}
+	return p.start(ctx, holder)
+}
+
+// isBlockedFor reports whether pods of a Job other than this one may run.
+func (p *pass) isBlockedFor(candidate *candidate) bool {
+	for _, other := range p.candidates {
+		if other.job.UID != candidate.job.UID && (other.isBehind || other.phase.MayHavePods()) {
+			return true
+		}
+	}
+	return false
+}
+
+// releaseUnstarted releases the lock of a Job that is not to be started after all,
+// unless it has been started since the cache saw it.
+func (p *pass) releaseUnstarted(ctx context.Context, holder *candidate) error {
+	isCurrent, err := p.isCurrent(ctx, holder.job)
+	if err != nil || !isCurrent {
+		p.comeBackIn(lookAgainForPods)
+		return err
+	}
+	return p.release(ctx)
+}
+
+// stopOthers stops the Jobs that run without the lock.
+func (p *pass) stopOthers(ctx context.Context) error {
+	var errs []error
+	for _, candidate := range p.candidates {
+		if candidate.isBehind || p.slot.holding != nil && p.slot.holding.job == candidate.job.UID {
+			continue
+		}
+		switch candidate.phase {
+		case jobs.Running:
+			delete(p.slot.fences, candidate.job.UID)
+			errs = append(errs, p.suspendWithoutLock(ctx, candidate))
+		case jobs.Stopping, jobs.Finishing:
+			hasEnded, err := p.stop(ctx, candidate)
+			if err == nil && hasEnded {
+				err = p.settle(ctx, candidate)
+			}
+			errs = append(errs, err)
+		default:
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// serveQueue has the first Job that waits contend for the lock, and ends those whose wait
+// is over.
+func (p *pass) serveQueue(ctx context.Context) error {
+	isHeld := p.slot.holding != nil
+	var head *candidate
+	for _, candidate := range p.waiting() {
+		if candidate.terms.Policy != jobs.PolicyWait {
+			if err := p.serveImpatient(ctx, candidate, head); err != nil {
+				return err
+			}
+			continue
+		}
+		isOver, err := p.endOverdue(ctx, candidate)
+		if err != nil {
+			return err
+		}
+		if head == nil && !isOver {
+			head = candidate
+		}
+	}
+	if p.slot.contender != nil && (head == nil || head.job.UID != p.slot.contender.job) {
+		if err := p.recall(ctx); err != nil {
+			return err
+		}
+	}
+	if p.slot.holding != nil && !isHeld {
+		p.comeBackIn(time.Millisecond) // A grant was taken in just now.
+		return nil
+	}
+	if head != nil && p.slot.contender == nil {
+		p.contend(head)
+	}
+	p.report()
+	return nil
+}
+
+// serveImpatient tries the lock for a Job that does not wait, unless others have it or
+// come first, and ends the Job if it cannot have it.
+func (p *pass) serveImpatient(ctx context.Context, candidate, head *candidate) error {
+	if head == nil && p.slot.contender == nil && p.slot.holding == nil && !p.isBlockedFor(candidate) {
+		err := p.tryNow(ctx, candidate)
+		if err == nil || !errors.Is(err, lock.ErrHeld) {
+			return err
+		}
+	}
+	outcome := jobs.Skipped
+	if candidate.terms.Policy == jobs.PolicyFail {
+		outcome = jobs.Refused
+	}
+	return p.decide(ctx, candidate, outcome)
+}
+
+// endOverdue fails a Job that has waited for as long as it was to.
+func (p *pass) endOverdue(ctx context.Context, candidate *candidate) (isOver bool, err error) {
+	if candidate.terms.WaitTimeout == 0 {
+		return false, nil
+	}
+	if left := jobs.WaitsSince(candidate.job).Add(candidate.terms.WaitTimeout).Sub(p.now); left > 0 {
+		p.comeBackIn(left)
+		return false, nil
+	}
+	if p.slot.contender != nil && p.slot.contender.job == candidate.job.UID {
+		if err := p.recall(ctx); err != nil {
+			return false, err
+		}
+		if p.slot.holding != nil && p.slot.holding.job == candidate.job.UID {
+			return true, nil // at the last moment
+		}
+	}
+	return true, p.decide(ctx, candidate, jobs.TimedOut)
+}

@@ -1,0 +1,69 @@
+package jobgate
+
+import (
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+const (
+	// reportAfter is how long a Job waits before that is worth an event.
+	reportAfter = time.Second
+	// reportEvery is how often a Job that waits is told again for whom and at which place:
+	// before the API server forgets the last event, after an hour, and not so often that
+	// client-go takes it for a repetition of the last one, within 6 minutes.
+	reportEvery = 10 * time.Minute
+)
+
+// report tells the Jobs that have waited for a while for what they wait, who holds it,
+// and which place they have.
+func (p *pass) report() {
+	waiting := p.waiting()
+	for place, candidate := range waiting {
+		uid := candidate.job.UID
+		due := jobs.WaitsSince(candidate.job).Add(reportAfter)
+		if reported, ok := p.slot.reportedAt[uid]; ok {
+			due = reported.Add(reportEvery)
+		}
+		if left := due.Sub(p.now); left > 0 {
+			p.comeBackIn(left)
+			continue
+		}
+		p.slot.reportedAt[uid] = p.now
+		p.comeBackIn(reportEvery)
+		p.tell(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait",
+			fmt.Sprintf("Waits at place %d of %d: %s", place+1, len(waiting), p.heldBy(candidate)))
+	}
+}
+
+// heldBy says who has the lock that the Job wants.
+func (p *pass) heldBy(candidate *candidate) string {
+	held := p.shown
+	if p.slot.holding != nil {
+		held = p.slot.holding.lock
+	}
+	key := candidate.terms.FullKey()
+	if held == nil {
+		return fmt.Sprintf("%s is held, or about to be", key)
+	}
+	text := rules.HeldBy(held).Error()
+	if ref := held.Spec.HolderRef; ref != nil {
+		text += fmt.Sprintf(", on behalf of %s %s", ref.Kind, ref.Name)
+	}
+	return text
+}
+
+// tell records an event on the Job.
+func (p *pass) tell(job *batchv1.Job, kind, reason, action, note string) {
+	// The API server refuses longer notes.
+	const most = 1000
+	if len(note) > most {
+		note = note[:most]
+	}
+	p.Recorder.Eventf(job, nil, kind, reason, action, "%s", note)
+}

@@ -1,0 +1,118 @@
+package jobgate
+
+import (
+	"sync/atomic"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// slot is what is known of one lock beyond the caches. Only passes over that lock use
+// it, one at a time, except for waiting.
+type slot struct {
+	// holding is the grant to a Job, or nil.
+	holding *holding
+	// released is the owner token of the grant that was released last, which the cache may
+	// still show.
+	released string
+	// contender waits for the lock on behalf of the first Job in the queue, or is nil.
+	contender *contender
+	// written are the versions of Jobs that this replica has written and the cache may not
+	// show yet.
+	written map[types.UID]string
+	// fences are what the Job controller has to answer before a Job counts as stopped.
+	fences map[types.UID]string
+	// lookedAt is when pods of a Job were last listed, reportedAt when it was last told
+	// whom it waits for.
+	lookedAt, reportedAt map[types.UID]time.Time
+	// waiting is how many Jobs wait.
+	waiting atomic.Int64
+}
+
+func newSlot() *slot {
+	return &slot{
+		written:    map[types.UID]string{},
+		fences:     map[types.UID]string{},
+		lookedAt:   map[types.UID]time.Time{},
+		reportedAt: map[types.UID]time.Time{},
+	}
+}
+
+// isBehind reports whether the cache has not caught up with what this replica wrote.
+func (s *slot) isBehind(job *batchv1.Job) bool {
+	written, ok := s.written[job.UID]
+	if !ok {
+		return false
+	}
+	if isNewer(written, job.ResourceVersion) {
+		return true
+	}
+	delete(s.written, job.UID)
+	return false
+}
+
+// isNewer reports whether a resourceVersion is later than another one.
+func isNewer(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order > 0
+}
+
+// forgetOthers drops what is known of Jobs that are gone.
+func (s *slot) forgetOthers(candidates []*candidate) {
+	present := make(map[types.UID]bool, len(candidates))
+	for _, candidate := range candidates {
+		present[candidate.job.UID] = true
+	}
+	forget(s.written, present)
+	forget(s.fences, present)
+	forget(s.lookedAt, present)
+	forget(s.reportedAt, present)
+}
+
+func forget[V any](known map[types.UID]V, present map[types.UID]bool) {
+	for uid := range known {
+		if !present[uid] {
+			delete(known, uid)
+		}
+	}
+}
+
+func (g *Gate) slot(name client.ObjectKey) *slot {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.slots[name] == nil {
+		g.slots[name] = newSlot()
+	}
+	return g.slots[name]
+}
+
+func (g *Gate) hasSlot(name client.ObjectKey) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.slots[name] != nil
+}
+
+// tidy drops the slot of a lock that no Job wants.
+func (g *Gate) tidy(name client.ObjectKey, candidates int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if slot := g.slots[name]; candidates == 0 && slot.holding == nil && slot.contender == nil {
+		delete(g.slots, name)
+	}
+}
+
+// forget lets go of a lock without a request: another replica leads and finds by the
+// lock itself which Job holds it.
+func (g *Gate) forget(name client.ObjectKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if slot := g.slots[name]; slot != nil {
+		if slot.contender != nil {
+			slot.contender.cancel()
+		}
+		delete(g.slots, name)
+	}
+}

@@ -1,0 +1,160 @@
+package jobgate
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+// writeTimeout bounds one write of a Job.
+const writeTimeout = 5 * time.Second
+
+// start lets the Job run, with the token of its grant, in one write.
+func (p *pass) start(ctx context.Context, holder *candidate) error {
+	held := p.slot.holding
+	token, err := held.lock.FencingToken()
+	if err != nil {
+		return err
+	}
+	// A write that arrives after the lock has expired would start the Job without it.
+	left := held.lock.Spec.ExpireTime.Sub(p.Clock.Now())
+	ctx, cancel := context.WithTimeout(ctx, min(writeTimeout, left/2))
+	defer cancel()
+	isWritten, err := p.change(ctx, holder, func(job *batchv1.Job) {
+		job.Spec.Suspend = new(false)
+		metav1.SetMetaDataAnnotation(&job.Spec.Template.ObjectMeta, v1alpha1.FencingTokenAnnotation, strconv.FormatInt(token, 10))
+	})
+	if err != nil || !isWritten {
+		return err
+	}
+	p.tell(holder.job, corev1.EventTypeNormal, "LockAcquired", "Start",
+		fmt.Sprintf("Holds %s and is started, with the fencing token %d", holder.terms.FullKey(), token))
+	return nil
+}
+
+// suspendWithoutLock stops a Job that runs although it does not hold the lock.
+func (p *pass) suspendWithoutLock(ctx context.Context, candidate *candidate) error {
+	// The cache of Locks may be behind that of Jobs.
+	isHolder, err := p.isLiveHolder(ctx, candidate)
+	if err != nil || isHolder {
+		p.comeBackIn(lookAgainForPods)
+		return err
+	}
+	isWritten, err := p.change(ctx, candidate, func(job *batchv1.Job) {
+		job.Spec.Suspend = new(true)
+		if job.DeletionTimestamp.IsZero() {
+			controllerutil.AddFinalizer(job, v1alpha1.LockFinalizer)
+		}
+	})
+	if err != nil || !isWritten {
+		return err
+	}
+	p.tell(candidate.job, corev1.EventTypeWarning, "LockLost", "Suspend",
+		fmt.Sprintf("Does not hold %s any more: it expired during an outage, or somebody ended it. The Job is suspended and waits for the lock again", candidate.terms.FullKey()))
+	return nil
+}
+
+// isLiveHolder reports whether the Job holds the lock by what stands in etcd.
+func (p *pass) isLiveHolder(ctx context.Context, candidate *candidate) (bool, error) {
+	current, err := p.Engine.Get(ctx, p.name.Namespace, candidate.terms.FullKey())
+	switch {
+	case isEnded(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("see who holds it: %w", err)
+	}
+	return p.isJobLock(current) && current.Spec.HolderRef.UID == candidate.job.UID, nil
+}
+
+// settle takes in that a Job that was stopped has no pods any more: it queues again, or,
+// if it was deleted, may go.
+func (p *pass) settle(ctx context.Context, stopped *candidate) error {
+	if stopped.phase == jobs.Finishing || !stopped.job.DeletionTimestamp.IsZero() {
+		_, err := p.change(ctx, stopped, func(job *batchv1.Job) {
+			controllerutil.RemoveFinalizer(job, v1alpha1.LockFinalizer)
+		})
+		return err
+	}
+	isWritten, err := p.change(ctx, stopped, func(job *batchv1.Job) {
+		delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, p.now.UTC().Format(time.RFC3339))
+	})
+	if isWritten {
+		delete(p.slot.fences, stopped.job.UID)
+	}
+	return err
+}
+
+// decide ends a Job that was not run.
+func (p *pass) decide(ctx context.Context, candidate *candidate, outcome jobs.Outcome) error {
+	message := fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate))
+	changed := candidate.job.DeepCopy()
+	outcome.Decide(changed, message, metav1.NewTime(p.now))
+	isWritten, err := p.write(ctx, candidate, changed, p.sendStatus)
+	if err != nil || !isWritten {
+		return err
+	}
+	kind := corev1.EventTypeWarning
+	if outcome == jobs.Skipped {
+		kind = corev1.EventTypeNormal
+	}
+	p.tell(candidate.job, kind, outcome.Reason, "End", message)
+	return nil
+}
+
+// change writes the Job with a change of its spec or metadata, and reports whether it was
+// what the cache shows until then.
+func (p *pass) change(ctx context.Context, candidate *candidate, change func(*batchv1.Job)) (isWritten bool, err error) {
+	changed := candidate.job.DeepCopy()
+	change(changed)
+	return p.write(ctx, candidate, changed, p.sendJob)
+}
+
+// sender sends a patch of a Job or of its status.
+type sender func(ctx context.Context, changed *batchv1.Job, patch client.Patch) error
+
+func (p *pass) sendJob(ctx context.Context, changed *batchv1.Job, patch client.Patch) error {
+	return p.Client.Patch(ctx, changed, patch)
+}
+
+func (p *pass) sendStatus(ctx context.Context, changed *batchv1.Job, patch client.Patch) error {
+	return p.Client.Status().Patch(ctx, changed, patch)
+}
+
+// write sends a changed Job, and reports whether it was what the cache shows until then.
+func (p *pass) write(ctx context.Context, candidate *candidate, changed *batchv1.Job, send sender) (isWritten bool, err error) {
+	// A patch, since this program may not know every field of the pod template. It carries
+	// the resourceVersion.
+	err = send(ctx, changed, client.MergeFromWithOptions(candidate.job, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		// The cache is behind, and what it shows next brings another pass about.
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("write the Job %s: %w", candidate.job.Name, err)
+	}
+	p.slot.written[changed.UID] = changed.ResourceVersion
+	candidate.isBehind = true
+	return true, nil
+}
+
+// isCurrent reports whether the cache shows the Job as it stands in etcd.
+func (p *pass) isCurrent(ctx context.Context, job *batchv1.Job) (bool, error) {
+	var current batchv1.Job
+	err := p.LiveReader.Get(ctx, client.ObjectKeyFromObject(job), &current)
+	if err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return current.UID == job.UID && current.ResourceVersion == job.ResourceVersion, nil
+}
