@@ -116,6 +116,9 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 	if err := manager.Add(leadership); err != nil {
 		return err
 	}
+	if err := addJobGate(manager, settings, now, leadership); err != nil {
+		return err
+	}
 	err := (&controllers.ExpiryReconciler{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
@@ -161,27 +164,12 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Audit:              records,
 		Authorizer:         authorizer,
 	}).SetupWithManager(manager)
+	addJobAdmission(manager, settings, now)
 	return manager.AddReadyzCheck("webhook", manager.GetWebhookServer().StartedChecker())
 }
 
 func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
-	objects, err := lock.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
-	if err != nil {
-		return err
-	}
-	informer, err := lockInformer(manager)
-	if err != nil {
-		return err
-	}
-	engine, err := lock.NewEngine(lock.Options{
-		Objects:            objects.Locks,
-		Informer:           informer,
-		Limits:             settings.limits,
-		ClockSkewAllowance: settings.clockSkewAllowance,
-		Clock:              now,
-		Logger:             manager.GetLogger().WithName("lock-engine"),
-		Audit:              settings.audit,
-	})
+	engine, err := newEngine(manager, settings, now, "lock-engine")
 	if err != nil {
 		return err
 	}
@@ -227,6 +215,27 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 		manager.AddReadyzCheck("facade", server.Ready),
 		manager.Add(&facadeWithEngine{server: server, engine: engine}),
 	)
+}
+
+// newEngine returns an engine that is to be started.
+func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string) (*lock.Engine, error) {
+	objects, err := lock.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	informer, err := lockInformer(manager)
+	if err != nil {
+		return nil, err
+	}
+	return lock.NewEngine(lock.Options{
+		Objects:            objects.Locks,
+		Informer:           informer,
+		Limits:             settings.limits,
+		ClockSkewAllowance: settings.clockSkewAllowance,
+		Clock:              now,
+		Logger:             manager.GetLogger().WithName(name),
+		Audit:              settings.audit,
+	})
 }
 
 // lockInformer returns the one informer on locks that all components share.

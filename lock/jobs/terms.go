@@ -62,11 +62,15 @@ func (t Terms) FullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(t.Scope, 
 // path.
 func ParseTerms(annotations map[string]string, limits Limits) (Terms, field.ErrorList) {
 	parser := termsParser{annotations: annotations}
+	unsetTTL := DefaultTTL
+	if limits.MaxTTL != 0 {
+		unsetTTL = min(unsetTTL, limits.MaxTTL)
+	}
 	terms := Terms{
 		Scope:       v1alpha1.ScopeGlobal,
 		Key:         annotations[v1alpha1.LockKeyAnnotation],
 		Function:    annotations[v1alpha1.LockFunctionAnnotation],
-		TTL:         parser.duration(v1alpha1.LockTTLAnnotation, DefaultTTL),
+		TTL:         parser.duration(v1alpha1.LockTTLAnnotation, unsetTTL),
 		Policy:      PolicyWait,
 		WaitTimeout: parser.duration(v1alpha1.LockWaitTimeoutAnnotation, 0),
 		Priority:    parser.priority(),

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/controllers/jobgate"
+	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/webhook"
+)
+
+// operatorUser is the identity of the operator, which the webhook configuration keeps
+// out of admission. The locks of Jobs are held by it.
+const operatorUser = "system:serviceaccount:forrst-system:lock-operator"
+
+// addJobGate has Jobs run under their locks. Its engine is its own, since the façade may
+// run elsewhere or not at all.
+func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, leadership *controllers.Leadership) error {
+	engine, err := newEngine(manager, settings, now, "job-lock-engine")
+	if err != nil {
+		return err
+	}
+	if err := manager.Add(engine); err != nil {
+		return err
+	}
+	gate := &jobgate.Gate{
+		Client:     manager.GetClient(),
+		LiveReader: manager.GetAPIReader(),
+		Engine:     engine,
+		Holder:     operatorUser,
+		Limits:     settings.limits,
+		Clock:      now,
+		Leadership: leadership,
+		Recorder:   manager.GetEventRecorder("lock-operator"),
+	}
+	if err := gate.SetupWithManager(manager); err != nil {
+		return err
+	}
+	if err := metrics.Registry.Register(gate); err != nil {
+		return fmt.Errorf("register the metrics of Jobs: %w", err)
+	}
+	return nil
+}
+
+func addJobAdmission(manager ctrl.Manager, settings options, now clock.PassiveClock) {
+	limits := jobs.Limits{MinTTL: min(jobs.DefaultMinTTL, settings.limits.MaxTTL), MaxTTL: settings.limits.MaxTTL}
+	(&webhook.JobAdmission{Limits: limits, Clock: now}).SetupWithManager(manager)
+}
