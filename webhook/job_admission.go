@@ -27,7 +27,7 @@ const JobPath = "/mutate-batch-v1-job"
 type JobAdmission struct {
 	// Limits bounds the ttl of their locks.
 	Limits jobs.Limits
-	// Clock tells from when on a Job waits that was resumed.
+	// Clock tells from when on a Job waits.
 	Clock clock.PassiveClock
 }
 
@@ -52,7 +52,7 @@ func (a *JobAdmission) Handle(ctx context.Context, request admission.Request) ad
 	var problems field.ErrorList
 	switch request.Operation {
 	case admissionv1.Create:
-		problems = jobs.AdmitCreate(admitted, a.Limits)
+		problems = jobs.AdmitCreate(admitted, a.Limits, a.Clock.Now())
 	case admissionv1.Update:
 		var old batchv1.Job
 		if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {

@@ -40,7 +40,7 @@ const (
 	// Job, which therefore does not wait for the lock until it is resumed. Users may set it
 	// on a Job that waits, which is suspended already.
 	LockPausedAnnotation = "forrst.dev/lock-paused"
-	// LockQueuedTimeAnnotation is the RFC 3339 time from which the Job waits, where that is
-	// not its creation.
+	// LockQueuedTimeAnnotation is the RFC 3339 time from which on the Job waits: its
+	// creation, or when it was resumed or lost its lock.
 	LockQueuedTimeAnnotation = "forrst.dev/lock-queued-time"
 )

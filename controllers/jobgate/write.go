@@ -88,7 +88,7 @@ func (p *pass) settle(ctx context.Context, stopped *candidate) error {
 	}
 	isWritten, err := p.change(ctx, stopped, func(job *batchv1.Job) {
 		delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
-		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, p.now.UTC().Format(time.RFC3339))
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, jobs.FormatTime(p.now))
 	})
 	if isWritten {
 		delete(p.slot.fences, stopped.job.UID)

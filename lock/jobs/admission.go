@@ -21,8 +21,8 @@ var fixedAnnotations = []string{
 }
 
 // AdmitCreate suspends a Job that is to run under a lock, or reports why it cannot.
-// Doing it again changes nothing.
-func AdmitCreate(job *batchv1.Job, limits Limits) field.ErrorList {
+// Doing it again is harmless.
+func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList {
 	problems := checkLabel(job)
 	if !IsLocked(job) {
 		return problems
@@ -43,7 +43,7 @@ func AdmitCreate(job *batchv1.Job, limits Limits) field.ErrorList {
 		}
 		job.Finalizers = append(job.Finalizers, v1alpha1.LockFinalizer)
 	}
-	delete(job.Annotations, v1alpha1.LockQueuedTimeAnnotation)
+	metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, FormatTime(now))
 	delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
 	job.Spec.Suspend = new(true)
 	return nil
@@ -149,7 +149,7 @@ func admitSuspend(old, updated *batchv1.Job, now time.Time) (warnings []string) 
 	}
 	queued, ok := old.Annotations[v1alpha1.LockQueuedTimeAnnotation]
 	if isPaused(old) && !isPaused(updated) {
-		queued, ok = now.UTC().Format(time.RFC3339), true
+		queued, ok = FormatTime(now), true
 	}
 	if ok {
 		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, queued)

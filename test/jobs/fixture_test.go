@@ -1,0 +1,190 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/kubelet"
+)
+
+// newNamespace returns the name of a namespace of the spec's own.
+func newNamespace(ctx context.Context) string {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "jobs-"}}
+	Expect(admin.Create(ctx, namespace)).To(Succeed())
+	return namespace.Name
+}
+
+type change func(*batchv1.Job)
+
+// makeJob returns a Job under the lock of the key, whose pod runs until it is told to end.
+func makeJob(namespace, name, key string, changes ...change) *batchv1.Job {
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name,
+			Labels:      map[string]string{v1alpha1.LockLabel: "true"},
+			Annotations: map[string]string{v1alpha1.LockKeyAnnotation: key},
+		},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(0)),
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+					kubelet.Key: namespace + "/" + key, kubelet.RunFor: "forever",
+				}},
+				Spec: corev1.PodSpec{
+					RestartPolicy: corev1.RestartPolicyNever,
+					Containers:    []corev1.Container{{Name: "work", Image: "work"}},
+				},
+			},
+		},
+	}
+	for _, change := range changes {
+		change(job)
+	}
+	return job
+}
+
+func annotated(name, value string) change {
+	return func(job *batchv1.Job) { job.Annotations[name] = value }
+}
+
+func podAnnotated(name, value string) change {
+	return func(job *batchv1.Job) { job.Spec.Template.Annotations[name] = value }
+}
+
+func runFor(text string) change { return podAnnotated(kubelet.RunFor, text) }
+
+func create(ctx context.Context, job *batchv1.Job) *batchv1.Job {
+	GinkgoHelper()
+	Expect(admin.Create(ctx, job)).To(Succeed())
+	return job
+}
+
+// read returns the Job as it stands.
+func read(ctx context.Context, job *batchv1.Job) *batchv1.Job {
+	GinkgoHelper()
+	var current batchv1.Job
+	Expect(admin.Get(ctx, client.ObjectKeyFromObject(job), &current)).To(Succeed())
+	return &current
+}
+
+// isGone returns whether the Job exists no more.
+func isGone(ctx context.Context, job *batchv1.Job) func() bool {
+	return func() bool {
+		return apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(job), &batchv1.Job{}))
+	}
+}
+
+func has(ctx context.Context, job *batchv1.Job, condition batchv1.JobConditionType) func() bool {
+	return func() bool { return conditionOf(read(ctx, job), condition) != nil }
+}
+
+func conditionOf(job *batchv1.Job, kind batchv1.JobConditionType) *batchv1.JobCondition {
+	for i, condition := range job.Status.Conditions {
+		if condition.Type == kind && condition.Status == corev1.ConditionTrue {
+			return &job.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// podsOf returns the pods of the Job in the phase.
+func podsOf(ctx context.Context, job *batchv1.Job, phase corev1.PodPhase) []corev1.Pod {
+	GinkgoHelper()
+	var pods corev1.PodList
+	Expect(admin.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)})).To(Succeed())
+	var found []corev1.Pod
+	for _, pod := range pods.Items {
+		if pod.Status.Phase == phase {
+			found = append(found, pod)
+		}
+	}
+	return found
+}
+
+// isRunning returns whether a pod of the Job runs.
+func isRunning(ctx context.Context, job *batchv1.Job) func() bool {
+	return func() bool { return len(podsOf(ctx, job, corev1.PodRunning)) > 0 }
+}
+
+// finish has the running pod of the Job end, and waits until the Job is complete.
+func finish(ctx context.Context, job *batchv1.Job) {
+	GinkgoHelper()
+	Eventually(isRunning(ctx, job)).Should(BeTrue())
+	for _, pod := range podsOf(ctx, job, corev1.PodRunning) {
+		node.End(pod.UID)
+	}
+	Eventually(has(ctx, job, batchv1.JobComplete)).Should(BeTrue())
+}
+
+// lockOf returns the Lock of the key, or nil.
+func lockOf(ctx context.Context, namespace, key string) *v1alpha1.Lock {
+	GinkgoHelper()
+	var held v1alpha1.Lock
+	err := admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()}, &held)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	Expect(err).NotTo(HaveOccurred())
+	return &held
+}
+
+// holderOf returns the UID of the object that holds the lock.
+func holderOf(ctx context.Context, namespace, key string) func() types.UID {
+	return func() types.UID {
+		held := lockOf(ctx, namespace, key)
+		if held == nil || held.Spec.HolderRef == nil {
+			return ""
+		}
+		return held.Spec.HolderRef.UID
+	}
+}
+
+// eventsOf returns what the operator told about the Job.
+func eventsOf(ctx context.Context, job *batchv1.Job) func() string {
+	return func() string {
+		var events corev1.EventList
+		Expect(admin.List(ctx, &events, client.InNamespace(job.Namespace))).To(Succeed())
+		var lines []string
+		for _, event := range events.Items {
+			if event.InvolvedObject.UID == job.UID {
+				lines = append(lines, fmt.Sprintf("%s %s: %s", event.Type, event.Reason, event.Message))
+			}
+		}
+		return strings.Join(lines, "\n")
+	}
+}
+
+// startsOf returns the Jobs of a namespace in the order in which their pods were started.
+func startsOf(namespace string) []string {
+	var order []string
+	for _, started := range node.Starts() {
+		if strings.HasPrefix(started.Key, namespace+"/") {
+			order = append(order, started.Job)
+		}
+	}
+	return order
+}
+
+func expectNoViolations(ctx context.Context) {
+	GinkgoHelper()
+	if CurrentSpecReport().Failed() {
+		state, _ := kubectl.Run(ctx, "", "get", "jobs,pods,locks", "-A", "-o", "yaml")
+		AddReportEntry("state", state)
+		log, _ := os.ReadFile(manager.Log())
+		AddReportEntry("kube-controller-manager", string(log))
+	}
+	Expect(node.Violations()).To(BeEmpty())
+}

@@ -1,0 +1,86 @@
+package jobs_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/controllers/jobgate"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+// operator is one replica, as far as it is about Jobs.
+type operator struct {
+	gate       *jobgate.Gate
+	leadership *controllers.Leadership
+	stop       func()
+}
+
+// startOperator starts a replica that leads unless it is given an election, and stops it
+// after the spec unless that has happened.
+func startOperator(ctx context.Context, changes ...func(*rest.Config)) *operator {
+	GinkgoHelper()
+	return startReplica(ctx, controllers.AlwaysLeading(), changes...)
+}
+
+func startReplica(ctx context.Context, leadership *controllers.Leadership, changes ...func(*rest.Config)) *operator {
+	GinkgoHelper()
+	mgr, err := environment.NewManager(func(options *ctrl.Options) { options.Logger = GinkgoLogr })
+	Expect(err).NotTo(HaveOccurred())
+	for _, change := range changes {
+		change(mgr.GetConfig())
+	}
+	objects, err := lock.NewObjectClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	Expect(err).NotTo(HaveOccurred())
+	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.Lock{})
+	if err != nil {
+		Expect(err).To(MatchError(ContainSubstring("cache is not started"))) // It starts with the manager.
+	}
+	engine, err := lock.NewEngine(lock.Options{
+		Objects: objects.Locks, Informer: informer, Limits: rules.DefaultLimits(), Logger: logr.Discard(),
+	})
+	Expect(err).NotTo(HaveOccurred())
+	gate := &jobgate.Gate{
+		Client: mgr.GetClient(), LiveReader: mgr.GetAPIReader(), Engine: engine, Holder: testenv.OperatorUser,
+		Limits: rules.DefaultLimits(), Clock: clock.RealClock{}, Leadership: leadership,
+		Recorder: mgr.GetEventRecorder("lock-operator"),
+	}
+	Expect(mgr.Add(engine)).To(Succeed())
+	Expect(mgr.Add(leadership)).To(Succeed())
+	Expect(gate.SetupWithManager(mgr)).To(Succeed())
+	stopManager := testenv.StartManager(ctx, mgr)
+	started := &operator{gate: gate, leadership: leadership}
+	isStopped := false
+	started.stop = func() {
+		GinkgoHelper()
+		if !isStopped {
+			isStopped = true
+			Expect(stopManager()).To(Succeed())
+		}
+	}
+	DeferCleanup(func() { started.stop() })
+	return started
+}
+
+// candidate takes part in an election that is over quickly.
+func candidate(name string) *controllers.Leadership {
+	GinkgoHelper()
+	config, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
+	Expect(err).NotTo(HaveOccurred())
+	leadership, err := controllers.NewLeadership(config, controllers.LeadershipOptions{
+		Namespace: "forrst-system", Name: name,
+		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return leadership
+}

@@ -1,0 +1,138 @@
+package kubelet
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Annotations of pods that say what becomes of them.
+const (
+	// RunFor is how long the pod runs; a pod without it succeeds at once, and one with
+	// "forever" runs until it is deleted or told to end.
+	RunFor = "test.forrst.dev/run-for"
+	// StopFor is how long the pod takes to end after it was deleted.
+	StopFor = "test.forrst.dev/stop-for"
+	// Fails has the pod fail instead of succeed.
+	Fails = "test.forrst.dev/fails"
+	// Key groups pods of which only those of one Job may run at a time.
+	Key = "test.forrst.dev/key"
+)
+
+// retryAfter is how long a write waits that failed for want of an API server.
+const retryAfter = 50 * time.Millisecond
+
+// Kubelet runs pods. Its zero value is of no use; see [Start].
+type Kubelet struct {
+	client kubernetes.Interface
+	stop   context.CancelFunc
+	all    sync.WaitGroup
+
+	mu   sync.Mutex
+	pods map[types.UID]*pod
+	// running are the Jobs with running pods, by key, with how many each has.
+	running map[string]map[types.UID]int
+	// starts are the starts of pods, in order.
+	starts     []Started
+	violations []string
+}
+
+// Started tells of the start of a pod.
+type Started struct {
+	// Pod and Job are the names, Key the value of the annotation [Key].
+	Pod, Job, Key string
+	// UID is that of the Job.
+	UID types.UID
+	// Token is the fencing token that the pod finds in its annotations.
+	Token string
+	// At is when the kubelet saw to it.
+	At time.Time
+}
+
+// pod is one that the kubelet knows.
+type pod struct {
+	// deleted is closed when the pod was marked as deleted, ended when it was told to end.
+	deleted, ended     chan struct{}
+	isDeleted, isEnded bool
+	// isTaken says that the pod runs or has run here.
+	isTaken bool
+}
+
+// Start runs the pods of all namespaces until [Kubelet.Stop].
+func Start(ctx context.Context, client kubernetes.Interface) (*Kubelet, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	k := &Kubelet{client: client, stop: cancel, pods: map[types.UID]*pod{}, running: map[string]map[types.UID]int{}}
+	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().Pods().Informer()
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { k.see(ctx, object) },
+		UpdateFunc: func(_, object any) { k.see(ctx, object) },
+	})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	k.all.Go(func() { informer.RunWithContext(ctx) })
+	return k, nil
+}
+
+// Stop leaves all pods as they are and waits for what is under way.
+func (k *Kubelet) Stop() {
+	k.stop()
+	k.all.Wait()
+}
+
+// Violations tells of each moment at which pods of two Jobs with one key ran.
+func (k *Kubelet) Violations() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]string(nil), k.violations...)
+}
+
+// Starts tells of the starts of pods so far, in order.
+func (k *Kubelet) Starts() []Started {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]Started(nil), k.starts...)
+}
+
+// End has a pod end that runs forever, now or as soon as it runs.
+func (k *Kubelet) End(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.know(uid)
+	if !known.isEnded {
+		known.isEnded = true
+		close(known.ended)
+	}
+}
+
+func (k *Kubelet) know(uid types.UID) *pod {
+	if k.pods[uid] == nil {
+		k.pods[uid] = &pod{deleted: make(chan struct{}), ended: make(chan struct{})}
+	}
+	return k.pods[uid]
+}
+
+func (k *Kubelet) see(ctx context.Context, object any) {
+	seen, ok := object.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.know(seen.UID)
+	if !seen.DeletionTimestamp.IsZero() && !known.isDeleted {
+		known.isDeleted = true
+		close(known.deleted)
+	}
+	if !known.isTaken && seen.DeletionTimestamp.IsZero() && seen.Status.Phase == corev1.PodPending {
+		known.isTaken = true
+		k.all.Go(func() { k.run(ctx, seen, known) })
+	}
+}
