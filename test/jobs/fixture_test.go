@@ -3,8 +3,13 @@ package jobs_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -13,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -187,4 +193,60 @@ func expectNoViolations(ctx context.Context) {
 		AddReportEntry("kube-controller-manager", string(log))
 	}
 	Expect(node.Violations()).To(BeEmpty())
+}
+
+// lookAgain is how often the operator looks for pods that have yet to end.
+const lookAgain = time.Second
+
+func inNamespace(namespace string) client.ListOption { return client.InNamespace(namespace) }
+
+func keyOf(object client.Object) client.ObjectKey { return client.ObjectKeyFromObject(object) }
+
+func clientAs(config *rest.Config) client.Client {
+	GinkgoHelper()
+	made, err := client.New(config, client.Options{Scheme: environment.Scheme})
+	Expect(err).NotTo(HaveOccurred())
+	return made
+}
+
+// tokensOf returns the fencing tokens of the pods of a namespace, in the order of their
+// starts.
+func tokensOf(namespace string) []int64 {
+	GinkgoHelper()
+	var tokens []int64
+	for _, started := range node.Starts() {
+		if strings.HasPrefix(started.Key, namespace+"/") {
+			token, err := strconv.ParseInt(started.Token, 10, 64)
+			Expect(err).NotTo(HaveOccurred())
+			tokens = append(tokens, token)
+		}
+	}
+	return tokens
+}
+
+func waitingEvents(ctx context.Context, namespace string) []corev1.Event {
+	GinkgoHelper()
+	var events corev1.EventList
+	Expect(admin.List(ctx, &events, client.InNamespace(namespace))).To(Succeed())
+	return slices.DeleteFunc(events.Items, func(event corev1.Event) bool { return event.Reason != "LockWaiting" })
+}
+
+// counter counts requests.
+type counter struct{ made atomic.Int64 }
+
+func (c *counter) number() int64 { return c.made.Load() }
+
+func (c *counter) count(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, c} })
+}
+
+type counting struct {
+	next    http.RoundTripper
+	counter *counter
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (c counting) RoundTrip(request *http.Request) (*http.Response, error) {
+	c.counter.made.Add(1)
+	return c.next.RoundTrip(request)
 }

@@ -35,11 +35,12 @@ func startOperator(ctx context.Context, changes ...func(*rest.Config)) *operator
 
 func startReplica(ctx context.Context, leadership *controllers.Leadership, changes ...func(*rest.Config)) *operator {
 	GinkgoHelper()
-	mgr, err := environment.NewManager(func(options *ctrl.Options) { options.Logger = GinkgoLogr })
+	mgr, err := environment.NewManagerFor(func(config *rest.Config) {
+		for _, change := range changes {
+			change(config)
+		}
+	}, func(options *ctrl.Options) { options.Logger = GinkgoLogr })
 	Expect(err).NotTo(HaveOccurred())
-	for _, change := range changes {
-		change(mgr.GetConfig())
-	}
 	objects, err := lock.NewObjectClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	Expect(err).NotTo(HaveOccurred())
 	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.Lock{})

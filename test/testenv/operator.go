@@ -17,12 +17,18 @@ const stopTimeout = 30 * time.Second
 // NewManager returns a manager with the identity and the rights that config/ gives
 // the operator.
 func (e *Environment) NewManager(changes ...func(*ctrl.Options)) (ctrl.Manager, error) {
+	return e.NewManagerFor(func(*rest.Config) {}, changes...)
+}
+
+// NewManagerFor does the same with a change of how the manager talks to the API server.
+func (e *Environment) NewManagerFor(prepare func(*rest.Config), changes ...func(*ctrl.Options)) (ctrl.Manager, error) {
 	operator, _, err := e.User(OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
 	if err != nil {
 		return nil, err
 	}
 	operator = rest.CopyConfig(operator)
 	operator.QPS = -1
+	prepare(operator)
 	skipNameValidation := true // suites start the same controller more than once in a process
 	options := ctrl.Options{
 		Scheme:                 e.Scheme,

@@ -1,0 +1,126 @@
+package jobs_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+var _ = Describe("The operator of locked Jobs", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+	AfterEach(expectNoViolations)
+
+	It("goes on after a restart while Jobs run and wait", func(ctx context.Context) {
+		first := startOperator(ctx)
+		running := create(ctx, makeJob(namespace, "running", "key"))
+		Eventually(isRunning(ctx, running)).Should(BeTrue())
+		waiting := create(ctx, makeJob(namespace, "waiting", "key"))
+		first.stop()
+		held := lockOf(ctx, namespace, "key")
+		Expect(holderOf(ctx, namespace, "key")()).To(Equal(running.UID))
+
+		// It ends while nobody looks.
+		finish(ctx, running)
+		created := create(ctx, makeJob(namespace, "created", "key"))
+		startOperator(ctx)
+		finish(ctx, waiting)
+		finish(ctx, created)
+		Expect(startsOf(namespace)).To(Equal([]string{"running", "waiting", "created"}))
+		Expect(held.Spec.Owner).NotTo(BeEmpty())
+	})
+
+	It("starts a Job that was granted the lock before it ended", func(ctx context.Context) {
+		// What a replica leaves that dies between the grant and the start.
+		job := create(ctx, makeJob(namespace, "granted", "key"))
+		other := create(ctx, makeJob(namespace, "other", "key"))
+		operator, _, err := environment.User(testenv.OperatorUser)
+		Expect(err).NotTo(HaveOccurred())
+		now := v1alpha1.NewTimestamp(time.Now())
+		expire := v1alpha1.NewTimestamp(now.Add(5 * time.Minute))
+		granted := &v1alpha1.Lock{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "key"},
+			Spec: v1alpha1.LockSpec{
+				Key: "key", Scope: v1alpha1.ScopeGlobal, Owner: "left-behind", TTL: &metav1.Duration{Duration: 5 * time.Minute},
+				Holder: testenv.OperatorUser, AcquireTime: &now, RenewTime: &now, ExpireTime: &expire,
+				HolderRef: &v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: other.Name, UID: other.UID},
+			},
+		}
+		Expect(clientAs(operator).Create(ctx, granted)).To(Succeed())
+		startOperator(ctx)
+		finish(ctx, other)
+		finish(ctx, job)
+		Expect(startsOf(namespace)).To(Equal([]string{"other", "granted"}))
+	})
+
+	It("renews the lock of a Job that runs", func(ctx context.Context) {
+		startOperator(ctx)
+		job := create(ctx, makeJob(namespace, "long", "key", annotated(v1alpha1.LockTTLAnnotation, "6s")))
+		waiting := create(ctx, makeJob(namespace, "waiting", "key", annotated(v1alpha1.LockTTLAnnotation, "6s")))
+		Eventually(isRunning(ctx, job)).Should(BeTrue())
+		acquired := lockOf(ctx, namespace, "key")
+		Eventually(func() bool {
+			return lockOf(ctx, namespace, "key").Spec.RenewTime.After(acquired.Spec.ExpireTime.Time)
+		}).Should(BeTrue())
+		renewed := lockOf(ctx, namespace, "key")
+		Expect(renewed.Spec.Owner).To(Equal(acquired.Spec.Owner))
+		Expect(startsOf(namespace)).To(Equal([]string{"long"}))
+		finish(ctx, job)
+		finish(ctx, waiting)
+	})
+
+	It("stops and queues Jobs again whose locks expired in an outage", func(ctx context.Context) {
+		first := startOperator(ctx)
+		job := create(ctx, makeJob(namespace, "outlived", "key", annotated(v1alpha1.LockTTLAnnotation, "3s")))
+		Eventually(isRunning(ctx, job)).Should(BeTrue())
+		waiting := create(ctx, makeJob(namespace, "waiting", "key"))
+		first.stop()
+		held := lockOf(ctx, namespace, "key")
+		Eventually(time.Now).Should(BeTemporally(">", held.Spec.ExpireTime.Time))
+		startOperator(ctx)
+		Eventually(eventsOf(ctx, job)).Should(ContainSubstring("LockLost"))
+		finish(ctx, job)
+		finish(ctx, waiting)
+	})
+
+	It("is whichever replica leads, and a change of leader starts nothing twice", func(ctx context.Context) {
+		first, second := candidate(namespace), candidate(namespace)
+		leader := startReplica(ctx, first)
+		Eventually(first.IsLeader).Should(BeTrue())
+		startReplica(ctx, second)
+		var created []*batchv1.Job
+		for _, name := range []string{"one", "two", "three", "four"} {
+			created = append(created, create(ctx, makeJob(namespace, name, "key")))
+		}
+		finish(ctx, created[0])
+		Eventually(isRunning(ctx, created[1])).Should(BeTrue())
+		leader.stop()
+		finish(ctx, created[1])
+		Eventually(second.IsLeader).Should(BeTrue())
+		finish(ctx, created[2])
+		finish(ctx, created[3])
+		Expect(startsOf(namespace)).To(Equal([]string{"one", "two", "three", "four"}))
+	})
+
+	It("makes no request for Jobs that wait", func(ctx context.Context) {
+		var requests counter
+		startOperator(ctx, requests.count)
+		running := create(ctx, makeJob(namespace, "running", "key"))
+		Eventually(isRunning(ctx, running)).Should(BeTrue())
+		const waiting = 30
+		for i := range waiting {
+			create(ctx, makeJob(namespace, "waiting-"+string(rune('a'+i%26))+string(rune('a'+i/26)), "key"))
+		}
+		// Each is told once for whom it waits.
+		Eventually(func() int { return len(waitingEvents(ctx, namespace)) }).Should(Equal(waiting))
+		before := requests.number()
+		Consistently(requests.number).WithTimeout(3 * time.Second).Should(BeNumerically("<=", before+2))
+	})
+})

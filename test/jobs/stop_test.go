@@ -1,0 +1,115 @@
+package jobs_test
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/kubelet"
+)
+
+var _ = Describe("A Job under a lock that is stopped", func() {
+	var namespace string
+	var running, next *batchv1.Job
+	BeforeEach(func(ctx context.Context) {
+		namespace = newNamespace(ctx)
+		startOperator(ctx)
+		// Its pods take a while to end.
+		running = create(ctx, makeJob(namespace, "running", "key", podAnnotated(kubelet.StopFor, "3s")))
+		Eventually(isRunning(ctx, running)).Should(BeTrue())
+		next = create(ctx, makeJob(namespace, "next", "key"))
+	})
+	AfterEach(expectNoViolations)
+
+	// suspend says what a user wants.
+	suspend := func(ctx context.Context, job *batchv1.Job, isSuspended bool) {
+		GinkgoHelper()
+		Eventually(func() error {
+			current := read(ctx, job)
+			current.Spec.Suspend = &isSuspended
+			return admin.Update(ctx, current)
+		}).Should(Succeed())
+	}
+
+	DescribeTable("by its deletion makes way when its last pod has ended, and not before", func(ctx context.Context, policy metav1.DeletionPropagation) {
+		Expect(admin.Delete(ctx, running, client.PropagationPolicy(policy))).To(Succeed())
+		Eventually(isRunning(ctx, next)).Should(BeTrue())
+		Eventually(isGone(ctx, running)).Should(BeTrue())
+		finish(ctx, next)
+	},
+		Entry("in the background", metav1.DeletePropagationBackground),
+		Entry("in the foreground", metav1.DeletePropagationForeground),
+	)
+
+	It("by a deletion that leaves its pods makes way when these have ended", func(ctx context.Context) {
+		pods := podsOf(ctx, running, corev1.PodRunning)
+		Expect(admin.Delete(ctx, running, client.PropagationPolicy(metav1.DeletePropagationOrphan))).To(Succeed())
+		Eventually(func() []metav1.OwnerReference {
+			return podsOf(ctx, running, corev1.PodRunning)[0].OwnerReferences
+		}).Should(BeEmpty())
+		Consistently(isRunning(ctx, next)).WithTimeout(4 * lookAgain).Should(BeFalse())
+		Expect(podsOf(ctx, running, corev1.PodRunning)).To(HaveLen(1), "the pod was to be left alone")
+		node.End(pods[0].UID)
+		Eventually(isRunning(ctx, next)).Should(BeTrue())
+		Eventually(isGone(ctx, running)).Should(BeTrue())
+		finish(ctx, next)
+	})
+
+	It("by a user makes way, and runs again when it is resumed and holds the lock", func(ctx context.Context) {
+		suspend(ctx, running, true)
+		Eventually(isRunning(ctx, next)).Should(BeTrue())
+		Expect(holderOf(ctx, namespace, "key")()).To(Equal(next.UID))
+		finish(ctx, next)
+		Eventually(func() *v1alpha1.Lock { return lockOf(ctx, namespace, "key") }).Should(BeNil())
+		Expect(read(ctx, running).Annotations).To(HaveKeyWithValue(v1alpha1.LockPausedAnnotation, "true"))
+
+		suspend(ctx, running, false)
+		finish(ctx, running)
+		starts := startsOf(namespace)
+		Expect(starts).To(Equal([]string{"running", "next", "running"}))
+		tokens := tokensOf(namespace)
+		Expect(tokens[2]).To(BeNumerically(">", tokens[1]))
+	})
+
+	It("by the loss of its lock is suspended, and runs again in its turn", func(ctx context.Context) {
+		held := lockOf(ctx, namespace, "key")
+		Expect(admin.Delete(ctx, held)).To(Succeed()) // as an administrator may
+		Eventually(eventsOf(ctx, running)).Should(ContainSubstring("Warning LockLost"))
+		for _, job := range []*batchv1.Job{running, next} {
+			finish(ctx, job)
+		}
+		Expect(startsOf(namespace)).To(ConsistOf("running", "running", "next"))
+	})
+
+	It("by a user before the Job controller knew of its start makes way only when that has answered", func(ctx context.Context) {
+		finish(ctx, running)
+		Eventually(isRunning(ctx, next)).Should(BeTrue())
+		last := create(ctx, makeJob(namespace, "last", "key"))
+		late := create(ctx, makeJob(namespace, "late", "key"))
+		Expect(manager.Pause()).To(Succeed())
+		DeferCleanup(func() error { return manager.Resume() })
+		// As after a crash of next's pod, whose end only the kubelet tells.
+		suspend(ctx, next, true)
+		Consistently(holderOf(ctx, namespace, "key")).WithTimeout(2 * lookAgain).Should(Equal(next.UID))
+		Expect(manager.Resume()).To(Succeed())
+		finish(ctx, last)
+		finish(ctx, late)
+	})
+
+	It("before it was started never runs", func(ctx context.Context) {
+		suspend(ctx, next, false)
+		Expect(read(ctx, next).Spec.Suspend).To(HaveValue(BeTrue()))
+		Expect(admin.Delete(ctx, next, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+		Eventually(isGone(ctx, next)).Should(BeTrue())
+		finish(ctx, running)
+		Eventually(holderOf(ctx, namespace, "key")).Should(Equal(types.UID("")))
+		Expect(startsOf(namespace)).To(Equal([]string{"running"}))
+	})
+})
