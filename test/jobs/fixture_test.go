@@ -177,7 +177,7 @@ func eventsOf(ctx context.Context, job *batchv1.Job) func() string {
 func startsOf(namespace string) []string {
 	var order []string
 	for _, started := range node.Starts() {
-		if strings.HasPrefix(started.Key, namespace+"/") {
+		if isIn(started, namespace) {
 			order = append(order, started.Job)
 		}
 	}
@@ -215,13 +215,26 @@ func tokensOf(namespace string) []int64 {
 	GinkgoHelper()
 	var tokens []int64
 	for _, started := range node.Starts() {
-		if strings.HasPrefix(started.Key, namespace+"/") {
-			token, err := strconv.ParseInt(started.Token, 10, 64)
-			Expect(err).NotTo(HaveOccurred())
-			tokens = append(tokens, token)
+		if isIn(started, namespace) {
+			tokens = append(tokens, number(started.Token))
 		}
 	}
 	return tokens
+}
+
+func isIn(started kubelet.Started, namespace string) bool {
+	return strings.HasPrefix(started.Key, namespace+"/")
+}
+
+// number returns the number of a fencing token; that of none is 0.
+func number(token string) int64 {
+	GinkgoHelper()
+	if token == "" {
+		return 0
+	}
+	parsed, err := strconv.ParseInt(token, 10, 64)
+	Expect(err).NotTo(HaveOccurred())
+	return parsed
 }
 
 func waitingEvents(ctx context.Context, namespace string) []corev1.Event {

@@ -86,8 +86,8 @@ var _ = Describe("The operator of locked Jobs", func() {
 		Eventually(time.Now).Should(BeTemporally(">", held.Spec.ExpireTime.Time))
 		startOperator(ctx)
 		Eventually(eventsOf(ctx, job)).Should(ContainSubstring("LockLost"))
-		finish(ctx, job)
 		finish(ctx, waiting)
+		finish(ctx, job)
 	})
 
 	It("is whichever replica leads, and a change of leader starts nothing twice", func(ctx context.Context) {
