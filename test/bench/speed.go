@@ -48,6 +48,7 @@ func speedScenarios() []scenario {
 		scenario{"routed call, 16", routedCalls(16)},
 		scenario{"blocked callers", blocked},
 		scenario{"expiry", expiry},
+		scenario{"locked jobs", jobsInTurn},
 	)
 }
 

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// bareWorkers is how many Jobs the bare controller starts at once, as many as the gate.
+const bareWorkers = 32
+
+// bareController starts the Jobs of each key in the order in which it has seen them.
+type bareController struct {
+	clientset kubernetes.Interface
+	queue     workqueue.TypedInterface[*batchv1.Job]
+
+	mu sync.Mutex
+	// waiting are the Jobs of each key that were not started; a key with an entry has one
+	// that runs.
+	waiting map[string][]*batchv1.Job
+}
+
+func startBareController(ctx context.Context, clientset kubernetes.Interface, observed *jobsObserver) error {
+	c := &bareController{clientset: clientset, queue: workqueue.NewTyped[*batchv1.Job](), waiting: map[string][]*batchv1.Job{}}
+	context.AfterFunc(ctx, c.queue.ShutDown)
+	for range bareWorkers {
+		go c.work(ctx)
+	}
+	observed.subscribe(c.appeared, c.completed)
+	return nil
+}
+
+func (c *bareController) appeared(job *batchv1.Job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := job.Annotations[bareKey]
+	waiting, isRunning := c.waiting[key]
+	if !isRunning {
+		c.waiting[key] = nil
+		c.queue.Add(job)
+		return
+	}
+	c.waiting[key] = append(waiting, job)
+}
+
+func (c *bareController) completed(job *batchv1.Job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := job.Annotations[bareKey]
+	waiting := c.waiting[key]
+	if len(waiting) == 0 {
+		delete(c.waiting, key)
+		return
+	}
+	c.waiting[key] = waiting[1:]
+	c.queue.Add(waiting[0])
+}
+
+func (c *bareController) work(ctx context.Context) {
+	for {
+		job, isOver := c.queue.Get()
+		if isOver {
+			return
+		}
+		for ctx.Err() == nil && !c.unsuspend(ctx, job) {
+			continue
+		}
+		c.queue.Done(job)
+	}
+}
+
+// unsuspend reports whether the Job is started. The Job controller may have written it
+// meanwhile.
+func (c *bareController) unsuspend(ctx context.Context, job *batchv1.Job) bool {
+	jobs := c.clientset.BatchV1().Jobs(namespace)
+	started := job.DeepCopy()
+	started.Spec.Suspend = new(false)
+	if _, err := jobs.Update(ctx, started, metav1.UpdateOptions{}); err == nil {
+		return true
+	}
+	if current, err := jobs.Get(ctx, job.Name, metav1.GetOptions{}); err == nil {
+		*job = *current
+	}
+	return false
+}

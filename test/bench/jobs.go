@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/kubelet"
+)
+
+const (
+	lockedJobs = 500
+	lockedKeys = 50
+	// jobsTime is when it is given up to wait for the Jobs of one contender.
+	jobsTime = 5 * time.Minute
+)
+
+// jobsArm is one way of running Jobs one after the other.
+type jobsArm struct {
+	name string
+	// prefix begins the names of its Jobs.
+	prefix string
+	// prepare makes a Job wait for its turn.
+	prepare func(job *batchv1.Job, key string)
+	// start starts what has the Jobs run in turn.
+	start func(ctx context.Context, clientset kubernetes.Interface, observed *jobsObserver) error
+}
+
+// jobsInTurn compares locked Jobs with Jobs that a bare controller starts: it unsuspends the
+// next Job of a key when it is told that the one before is complete.
+func jobsInTurn(ctx context.Context, l *lab, r *report) error {
+	clientset, err := kubernetes.NewForConfig(unlimited(l.admin))
+	if err != nil {
+		return err
+	}
+	node, err := kubelet.Start(ctx, clientset)
+	if err != nil {
+		return err
+	}
+	defer node.Stop()
+	scenario := fmt.Sprintf("%d Jobs on %d keys", lockedJobs, lockedKeys)
+	arms := []jobsArm{
+		{"bare controller", "bare", prepareSuspended, startBareController},
+		{"locked Jobs", "locked", prepareLocked, func(context.Context, kubernetes.Interface, *jobsObserver) error { return nil }},
+	}
+	var measured []*jobsResult
+	for _, arm := range arms {
+		result, err := runJobs(ctx, clientset, node, arm)
+		if err != nil {
+			return fmt.Errorf("%s: %w", arm.name, err)
+		}
+		measured = append(measured, result)
+	}
+	bare, locked := measured[0], measured[1]
+	r.note(scenario, "bare controller", bare.figures()...)
+	r.note(scenario, "locked Jobs", append(locked.figures(),
+		atMost("last pod's end to next start / bare", ratio(median(locked.fromPod), median(bare.fromPod)), 1.5, ""),
+		atMost("completion to next start / bare", ratio(median(locked.fromCompletion), median(bare.fromCompletion)), 1.5, ""))...)
+	return nil
+}
+
+func ratio(over, under time.Duration) float64 { return float64(over) / float64(under) }
+
+// jobsResult is what the Jobs of one contender came to.
+type jobsResult struct {
+	// fromPod is from the end of the last pod of a Job to the creation of the first of the
+	// next; fromCompletion from the Job's completion. It is negative where the next pod came first.
+	fromPod, fromCompletion []time.Duration
+	took                    time.Duration
+}
+
+func (r *jobsResult) figures() []figure {
+	return []figure{
+		noted("last pod's end to next start", milliseconds(median(r.fromPod)), " ms"),
+		noted("completion to next start", milliseconds(median(r.fromCompletion)), " ms"),
+		noted("all Jobs", r.took.Seconds(), " s"),
+	}
+}
+
+// runJobs creates all Jobs and waits for the last one.
+func runJobs(ctx context.Context, clientset kubernetes.Interface, node *kubelet.Kubelet, arm jobsArm) (*jobsResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, jobsTime)
+	defer cancel()
+	observed, err := observeJobs(ctx, clientset)
+	if err != nil {
+		return nil, err
+	}
+	if err := arm.start(ctx, clientset, observed); err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	created := make([]*batchv1.Job, lockedJobs)
+	for i := range created {
+		key := fmt.Sprintf("key-%02d", i%lockedKeys)
+		job := benchJob(fmt.Sprintf("%s-%03d", arm.prefix, i), key)
+		arm.prepare(job, key)
+		if created[i], err = clientset.BatchV1().Jobs(namespace).Create(ctx, job, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	if err := observed.awaitCompletions(ctx, lockedJobs); err != nil {
+		return nil, err
+	}
+	result := &jobsResult{took: time.Since(started)}
+	if err := errors.Join(checkJobs(node, created), observed.measure(created, result)); err != nil {
+		return nil, err
+	}
+	return result, deleteJobs(ctx, clientset, observed)
+}
+
+// deleteJobs makes room for the next contender.
+func deleteJobs(ctx context.Context, clientset kubernetes.Interface, observed *jobsObserver) error {
+	err := clientset.BatchV1().Jobs(namespace).DeleteCollection(ctx,
+		metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	return observed.awaitEmpty(ctx)
+}
+
+// checkJobs fails unless every Job ran exactly once, and those of a key in the order of
+// their creation, never two at a time.
+func checkJobs(node *kubelet.Kubelet, created []*batchv1.Job) error {
+	if violations := node.Violations(); len(violations) > 0 {
+		return errors.New(violations[0])
+	}
+	position := map[string]int{}
+	for i, job := range created {
+		position[string(job.UID)] = i
+	}
+	last, count := map[string]int{}, 0
+	for _, started := range node.Starts() {
+		place, ok := position[string(started.UID)]
+		if !ok {
+			continue
+		}
+		if before, ok := last[started.Key]; ok && place <= before {
+			return fmt.Errorf("%s was started out of turn, or twice", started.Job)
+		}
+		last[started.Key] = place
+		count++
+	}
+	if count != len(created) {
+		return fmt.Errorf("%d pods were started for %d Jobs", count, len(created))
+	}
+	return nil
+}
+
+func benchJob(name, key string) *batchv1.Job {
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}},
+		Spec: batchv1.JobSpec{
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kubelet.Key: key}},
+				Spec: corev1.PodSpec{
+					RestartPolicy: corev1.RestartPolicyNever,
+					Containers:    []corev1.Container{{Name: "work", Image: "work"}},
+				},
+			},
+		},
+	}
+}
+
+func prepareLocked(job *batchv1.Job, key string) {
+	job.Labels[v1alpha1.LockLabel] = "true"
+	job.Annotations[v1alpha1.LockKeyAnnotation] = key
+}
+
+// bareKey is the annotation by which the bare controller knows what to start in turn.
+const bareKey = "bench/key"
+
+func prepareSuspended(job *batchv1.Job, key string) {
+	job.Annotations[bareKey] = key
+	job.Spec.Suspend = new(true)
+}
