@@ -1,0 +1,126 @@
+package jobs_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+var now = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+
+// submitted returns a Job as users write it.
+func submitted(changes ...change) *batchv1.Job {
+	return waiting(append([]change{func(job *batchv1.Job) { job.Finalizers, job.Spec.Suspend = nil, nil }}, changes...)...)
+}
+
+func labelled(name, value string) change {
+	return func(job *batchv1.Job) { job.Labels[name] = value }
+}
+
+func annotated(name, value string) change {
+	return func(job *batchv1.Job) { job.Annotations[name] = value }
+}
+
+func queued(job *batchv1.Job) {
+	job.Annotations[v1alpha1.LockQueuedTimeAnnotation] = "2026-11-20T10:00:00.000000Z"
+}
+
+func TestAdmitCreate(t *testing.T) {
+	cases := map[string]struct {
+		job *batchv1.Job
+		// want is what it becomes, wantField the path of what is refused.
+		want      *batchv1.Job
+		wantField string
+	}{
+		"is suspended":                        {job: submitted(), want: waiting(queued)},
+		"is paused if its author wants it so": {job: submitted(func(job *batchv1.Job) { job.Spec.Suspend = new(true) }), want: waiting(paused, queued)},
+		"is the same when asked again":        {job: waiting(queued), want: waiting(queued)},
+		"brings no token along":               {job: submitted(withToken), want: waiting(queued, func(job *batchv1.Job) { job.Spec.Template.Annotations = map[string]string{} })},
+		"is left alone without a lock":        {job: submitted(labelled(v1alpha1.LockLabel, "false")), want: submitted(labelled(v1alpha1.LockLabel, "false"))},
+		"with another label":                  {job: submitted(labelled(v1alpha1.LockLabel, "True")), wantField: "metadata.labels[forrst.dev/lock]"},
+		"with a malformed annotation":         {job: submitted(annotated(v1alpha1.LockTTLAnnotation, "soon")), wantField: "metadata.annotations[forrst.dev/lock-ttl]"},
+		"of Kueue":                            {job: submitted(labelled("kueue.x-k8s.io/queue-name", "main")), wantField: "metadata.labels[kueue.x-k8s.io/queue-name]"},
+		"of another controller":               {job: submitted(func(job *batchv1.Job) { job.Spec.ManagedBy = new("example.com/jobs") }), wantField: "spec.managedBy"},
+		"with a selector of its own":          {job: submitted(func(job *batchv1.Job) { job.Spec.ManualSelector = new(true) }), wantField: "spec.manualSelector"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			problems := jobs.AdmitCreate(test.job, limits, now)
+			if test.wantField != "" {
+				if len(problems) != 1 || problems[0].Field != test.wantField {
+					t.Fatalf("got %v, want one problem of %s", problems, test.wantField)
+				}
+				return
+			}
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			if diff := cmp.Diff(test.want, test.job); diff != "" {
+				t.Errorf("admitted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAdmitUpdate(t *testing.T) {
+	running := func(changes ...change) *batchv1.Job {
+		return waiting(append([]change{resumed, withToken, queued}, changes...)...)
+	}
+	without := func(name string) change {
+		return func(job *batchv1.Job) { delete(job.Annotations, name) }
+	}
+	cases := map[string]struct {
+		old, updated *batchv1.Job
+		want         *batchv1.Job
+		wantField    string
+		wantWarning  bool
+	}{
+		"a start without the lock":         {old: waiting(queued), updated: waiting(queued, resumed), want: waiting(queued), wantWarning: true},
+		"a start of a paused Job":          {old: waiting(paused), updated: waiting(paused, resumed), want: waiting(queued), wantWarning: true},
+		"a stop":                           {old: running(), updated: running(func(job *batchv1.Job) { job.Spec.Suspend = new(true) }), want: waiting(withToken, queued, paused)},
+		"a pause of a Job that waits":      {old: waiting(queued), updated: waiting(queued, paused), want: waiting(queued, paused)},
+		"the end of that pause":            {old: waiting(paused), updated: waiting(), want: waiting(queued)},
+		"another place in the queue":       {old: waiting(queued), updated: waiting(annotated(v1alpha1.LockQueuedTimeAnnotation, "2020-01-01T00:00:00Z")), want: waiting(queued)},
+		"a forged token":                   {old: waiting(queued), updated: waiting(queued, withToken), want: waiting(queued, func(job *batchv1.Job) { job.Spec.Template.Annotations = map[string]string{} })},
+		"a removed token":                  {old: running(), updated: running(func(job *batchv1.Job) { job.Spec.Template.Annotations = nil }), want: running()},
+		"a removed finalizer":              {old: running(), updated: running(func(job *batchv1.Job) { job.Finalizers = nil }), want: running(), wantWarning: true},
+		"a removed finalizer at the end":   {old: running(condition(batchv1.JobComplete, corev1.ConditionTrue)), updated: running(func(job *batchv1.Job) { job.Finalizers = nil }), want: running(func(job *batchv1.Job) { job.Finalizers = nil })},
+		"another finalizer":                {old: running(), updated: running(func(job *batchv1.Job) { job.Finalizers = append(job.Finalizers, "orphan") }), want: running(func(job *batchv1.Job) { job.Finalizers = append(job.Finalizers, "orphan") })},
+		"another priority":                 {old: waiting(queued), updated: waiting(queued, annotated(v1alpha1.LockPriorityAnnotation, "3")), want: waiting(queued, annotated(v1alpha1.LockPriorityAnnotation, "3"))},
+		"a malformed priority":             {old: waiting(), updated: waiting(annotated(v1alpha1.LockPriorityAnnotation, "x")), wantField: "metadata.annotations[forrst.dev/lock-priority]"},
+		"another key":                      {old: waiting(), updated: waiting(annotated(v1alpha1.LockKeyAnnotation, "other")), wantField: "metadata.annotations[forrst.dev/lock-key]"},
+		"no key":                           {old: waiting(), updated: waiting(without(v1alpha1.LockKeyAnnotation)), wantField: "metadata.annotations[forrst.dev/lock-key]"},
+		"another ttl":                      {old: waiting(), updated: waiting(annotated(v1alpha1.LockTTLAnnotation, "1m")), wantField: "metadata.annotations[forrst.dev/lock-ttl]"},
+		"no label":                         {old: waiting(), updated: waiting(func(job *batchv1.Job) { job.Labels = nil }), wantField: "metadata.labels[forrst.dev/lock]"},
+		"the label turned off":             {old: waiting(), updated: waiting(labelled(v1alpha1.LockLabel, "false")), wantField: "metadata.labels[forrst.dev/lock]"},
+		"the label of a Job that had none": {old: submitted(func(job *batchv1.Job) { job.Labels = nil }), updated: submitted(), wantField: "metadata.labels[forrst.dev/lock]"},
+		"a queue of Kueue":                 {old: waiting(), updated: waiting(labelled("kueue.x-k8s.io/queue-name", "main")), wantField: "metadata.labels[kueue.x-k8s.io/queue-name]"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			warnings, problems := jobs.AdmitUpdate(test.old, test.updated, limits, now)
+			if test.wantField != "" {
+				if len(problems) != 1 || problems[0].Field != test.wantField {
+					t.Fatalf("got %v, want one problem of %s", problems, test.wantField)
+				}
+				return
+			}
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			if diff := cmp.Diff(test.want, test.updated); diff != "" {
+				t.Errorf("admitted (-want +got):\n%s", diff)
+			}
+			if test.wantWarning != (len(warnings) > 0) {
+				t.Errorf("warnings: %v", slices.Clone(warnings))
+			}
+		})
+	}
+}
