@@ -18,6 +18,9 @@ import (
 const (
 	lockedJobs = 500
 	lockedKeys = 50
+	// jobRunsFor leaves the two cores of a small machine some air: at once, fifty Jobs are
+	// bound by what the Job controller and the API server can do.
+	jobRunsFor = "2s"
 	// jobsTime is when it is given up to wait for the Jobs of one contender.
 	jobsTime = 5 * time.Minute
 )
@@ -158,7 +161,7 @@ func benchJob(name, key string) *batchv1.Job {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}},
 		Spec: batchv1.JobSpec{
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kubelet.Key: key}},
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kubelet.Key: key, kubelet.RunFor: jobRunsFor}},
 				Spec: corev1.PodSpec{
 					RestartPolicy: corev1.RestartPolicyNever,
 					Containers:    []corev1.Container{{Name: "work", Image: "work"}},
