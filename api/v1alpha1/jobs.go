@@ -30,7 +30,7 @@ const (
 
 // FencingTokenAnnotation is set in the pod template of a Job when it is started under a
 // lock, so that its pods find the fencing token of the grant by the downward API.
-const FencingTokenAnnotation = "forrst.dev/fencing-token"
+const FencingTokenAnnotation = "forrst.dev/fencing-token" //nolint:gosec // a name, and no secret
 
 // Marks of the operator on a Job with [LockLabel].
 const (

@@ -27,8 +27,15 @@ func (f finalizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	if err := f.jobs.Get(ctx, request.NamespacedName, &job); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	phase := jobs.PhaseOf(&job)
-	if phase != jobs.Ended && phase != jobs.Discarded {
+	switch jobs.PhaseOf(&job) {
+	case jobs.Discarded:
+	case jobs.Ended:
+		if !jobs.IsFinished(&job) {
+			// A change now would be a conflict to the Job controller, which is about to write
+			// the last condition, and would try again a second later.
+			return ctrl.Result{}, nil
+		}
+	default:
 		return ctrl.Result{}, nil
 	}
 	changed := job.DeepCopy()

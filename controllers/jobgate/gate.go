@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// gates is how many locks are looked at at once. A pass waits for one write or two.
+	// gates is how many passes may be under way. Each waits for one write or two.
 	gates = 32
 	// passTimeout bounds one pass.
 	passTimeout = 30 * time.Second

@@ -198,7 +198,7 @@ func (p *pass) serveQueue(ctx context.Context) error {
 		return nil
 	}
 	if head != nil && p.slot.contender == nil {
-		p.contend(head)
+		p.contend(head) //nolint:contextcheck // it waits beyond this pass
 	}
 	p.report()
 	return nil

@@ -80,6 +80,9 @@ func (p *pass) isLiveHolder(ctx context.Context, candidate *candidate) (bool, er
 // settle takes in that a Job that was stopped has no pods any more: it queues again, or,
 // if it was deleted, may go.
 func (p *pass) settle(ctx context.Context, stopped *candidate) error {
+	if stopped.phase == jobs.Finishing && !jobs.IsFinished(stopped.job) {
+		return nil // The Job controller is about to write it.
+	}
 	if stopped.phase == jobs.Finishing || !stopped.job.DeletionTimestamp.IsZero() {
 		_, err := p.change(ctx, stopped, func(job *batchv1.Job) {
 			controllerutil.RemoveFinalizer(job, v1alpha1.LockFinalizer)

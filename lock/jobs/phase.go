@@ -71,6 +71,13 @@ func IsDecided(job *batchv1.Job) bool {
 	})
 }
 
+// IsFinished reports whether the Job controller is done with the Job.
+func IsFinished(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
+		return condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed)
+	})
+}
+
 // isStarted reports whether the Job controller may have created pods since the Job was
 // last known to have none. A Job that was created while the webhook was away carries no
 // token.

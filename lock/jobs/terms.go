@@ -135,7 +135,7 @@ func (p *termsParser) priority() int32 {
 	if err != nil {
 		p.refuse(v1alpha1.LockPriorityAnnotation, "must be an integer of 32 bits, such as 100 or -5")
 	}
-	return int32(parsed) //nolint:gosec // parsed as one of 32 bits
+	return int32(parsed)
 }
 
 func (p *termsParser) checkIdentity(terms *Terms) {

@@ -106,14 +106,14 @@ func conditionOf(job *batchv1.Job, kind batchv1.JobConditionType) *batchv1.JobCo
 	return nil
 }
 
-// podsOf returns the pods of the Job in the phase.
-func podsOf(ctx context.Context, job *batchv1.Job, phase corev1.PodPhase) []corev1.Pod {
+// runningPods returns the pods of the Job that run.
+func runningPods(ctx context.Context, job *batchv1.Job) []corev1.Pod {
 	GinkgoHelper()
 	var pods corev1.PodList
 	Expect(admin.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)})).To(Succeed())
 	var found []corev1.Pod
 	for _, pod := range pods.Items {
-		if pod.Status.Phase == phase {
+		if pod.Status.Phase == corev1.PodRunning {
 			found = append(found, pod)
 		}
 	}
@@ -122,14 +122,14 @@ func podsOf(ctx context.Context, job *batchv1.Job, phase corev1.PodPhase) []core
 
 // isRunning returns whether a pod of the Job runs.
 func isRunning(ctx context.Context, job *batchv1.Job) func() bool {
-	return func() bool { return len(podsOf(ctx, job, corev1.PodRunning)) > 0 }
+	return func() bool { return len(runningPods(ctx, job)) > 0 }
 }
 
 // finish has the running pod of the Job end, and waits until the Job is complete.
 func finish(ctx context.Context, job *batchv1.Job) {
 	GinkgoHelper()
 	Eventually(isRunning(ctx, job)).Should(BeTrue())
-	for _, pod := range podsOf(ctx, job, corev1.PodRunning) {
+	for _, pod := range runningPods(ctx, job) {
 		node.End(pod.UID)
 	}
 	Eventually(has(ctx, job, batchv1.JobComplete)).Should(BeTrue())

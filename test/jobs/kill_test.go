@@ -37,7 +37,6 @@ var _ = Describe("The operator's process", func() {
 		Expect(environment.WriteKubeconfig(kubeconfig, testenv.OperatorUser)).To(Succeed())
 		run := func() *gexec.Session {
 			GinkgoHelper()
-			//nolint:noctx // ended by signals, which is what is tested
 			command := exec.Command(binary, "--components=controller", "--leader-elect=false", "--kubeconfig="+kubeconfig,
 				"--health-probe-bind-address=0", "--clock-skew-allowance=0s")
 			session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
@@ -47,7 +46,7 @@ var _ = Describe("The operator's process", func() {
 		session := run()
 		DeferCleanup(func() { session.Kill() })
 
-		seed := uint64(GinkgoRandomSeed())       //nolint:gosec // repeats the moments
+		seed := uint64(GinkgoRandomSeed())
 		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeats the moments
 		created := make([]*batchv1.Job, killedJobs)
 		for i := range created {

@@ -58,7 +58,7 @@ func startReplica(ctx context.Context, leadership *controllers.Leadership, chang
 	}
 	Expect(mgr.Add(engine)).To(Succeed())
 	Expect(mgr.Add(leadership)).To(Succeed())
-	Expect(gate.SetupWithManager(mgr)).To(Succeed())
+	Expect(gate.SetupWithManager(mgr)).To(Succeed()) //nolint:contextcheck // as in controller-runtime, it has none
 	stopManager := testenv.StartManager(ctx, mgr)
 	started := &operator{gate: gate, leadership: leadership}
 	isStopped := false

@@ -7,7 +7,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/testenv"
@@ -33,7 +32,7 @@ var _ = Describe("A Job under a lock", func() {
 		Expect(held.Spec.Holder).To(Equal(testenv.OperatorUser))
 		token, err := held.FencingToken()
 		Expect(err).NotTo(HaveOccurred())
-		Expect(podsOf(ctx, job, corev1.PodRunning)[0].Annotations).To(HaveKeyWithValue(v1alpha1.FencingTokenAnnotation, strconv.FormatInt(token, 10)))
+		Expect(runningPods(ctx, job)[0].Annotations).To(HaveKeyWithValue(v1alpha1.FencingTokenAnnotation, strconv.FormatInt(token, 10)))
 
 		finish(ctx, job)
 		Eventually(func() *v1alpha1.Lock { return lockOf(ctx, namespace, "billing:report") }).Should(BeNil())

@@ -6,7 +6,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,13 +48,13 @@ var _ = Describe("A Job under a lock that is stopped", func() {
 	)
 
 	It("by a deletion that leaves its pods makes way when these have ended", func(ctx context.Context) {
-		pods := podsOf(ctx, running, corev1.PodRunning)
+		pods := runningPods(ctx, running)
 		Expect(admin.Delete(ctx, running, client.PropagationPolicy(metav1.DeletePropagationOrphan))).To(Succeed())
 		Eventually(func() []metav1.OwnerReference {
-			return podsOf(ctx, running, corev1.PodRunning)[0].OwnerReferences
+			return runningPods(ctx, running)[0].OwnerReferences
 		}).Should(BeEmpty())
 		Consistently(isRunning(ctx, next)).WithTimeout(4 * lookAgain).Should(BeFalse())
-		Expect(podsOf(ctx, running, corev1.PodRunning)).To(HaveLen(1), "the pod was to be left alone")
+		Expect(runningPods(ctx, running)).To(HaveLen(1), "the pod was to be left alone")
 		node.End(pods[0].UID)
 		Eventually(isRunning(ctx, next)).Should(BeTrue())
 		Eventually(isGone(ctx, running)).Should(BeTrue())
@@ -88,19 +87,18 @@ var _ = Describe("A Job under a lock that is stopped", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"running", "next", "running"}))
 	})
 
-	It("by a user before the Job controller knew of its start makes way only when that has answered", func(ctx context.Context) {
-		finish(ctx, running)
-		Eventually(isRunning(ctx, next)).Should(BeTrue())
-		last := create(ctx, makeJob(namespace, "last", "key"))
-		late := create(ctx, makeJob(namespace, "late", "key"))
+	It("before the Job controller has created its pod makes way only when that knows of it", func(ctx context.Context) {
 		Expect(manager.Pause()).To(Succeed())
 		DeferCleanup(func() error { return manager.Resume() })
-		// As after a crash of next's pod, whose end only the kubelet tells.
-		suspend(ctx, next, true)
-		Consistently(holderOf(ctx, namespace, "key")).WithTimeout(2 * lookAgain).Should(Equal(next.UID))
+		started := create(ctx, makeJob(namespace, "started", "other"))
+		Eventually(func() *bool { return read(ctx, started).Spec.Suspend }).Should(HaveValue(BeFalse()))
+		waiting := create(ctx, makeJob(namespace, "waiting", "other"))
+		suspend(ctx, started, true)
+		// There is no pod, but the Job controller may be about to create one.
+		Consistently(holderOf(ctx, namespace, "other")).WithTimeout(3 * lookAgain).Should(Equal(started.UID))
 		Expect(manager.Resume()).To(Succeed())
-		finish(ctx, last)
-		finish(ctx, late)
+		finish(ctx, waiting)
+		Expect(startsOf(namespace)).To(Equal([]string{"running", "waiting"}))
 	})
 
 	It("before it was started never runs", func(ctx context.Context) {
