@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -24,7 +26,13 @@ type bareController struct {
 	waiting map[string][]*batchv1.Job
 }
 
-func startBareController(ctx context.Context, clientset kubernetes.Interface, observed *jobsObserver) error {
+// startBareController starts it with the operator's identity, for the API server to
+// treat both alike.
+func startBareController(ctx context.Context, l *lab, observed *jobsObserver) error {
+	clientset, err := kubernetes.NewForConfig(unlimited(l.operator))
+	if err != nil {
+		return err
+	}
 	c := &bareController{clientset: clientset, queue: workqueue.NewTyped[*batchv1.Job](), waiting: map[string][]*batchv1.Job{}}
 	context.AfterFunc(ctx, c.queue.ShutDown)
 	for range bareWorkers {
@@ -77,9 +85,8 @@ func (c *bareController) work(ctx context.Context) {
 // meanwhile.
 func (c *bareController) unsuspend(ctx context.Context, job *batchv1.Job) bool {
 	jobs := c.clientset.BatchV1().Jobs(namespace)
-	started := job.DeepCopy()
-	started.Spec.Suspend = new(false)
-	if _, err := jobs.Update(ctx, started, metav1.UpdateOptions{}); err == nil {
+	patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"suspend":false}}`, job.ResourceVersion)
+	if _, err := jobs.Patch(ctx, job.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err == nil {
 		return true
 	}
 	if current, err := jobs.Get(ctx, job.Name, metav1.GetOptions{}); err == nil {

@@ -33,7 +33,7 @@ type jobsArm struct {
 	// prepare makes a Job wait for its turn.
 	prepare func(job *batchv1.Job, key string)
 	// start starts what has the Jobs run in turn.
-	start func(ctx context.Context, clientset kubernetes.Interface, observed *jobsObserver) error
+	start func(ctx context.Context, l *lab, observed *jobsObserver) error
 }
 
 // jobsInTurn compares locked Jobs with Jobs that a bare controller starts: it unsuspends the
@@ -51,11 +51,11 @@ func jobsInTurn(ctx context.Context, l *lab, r *report) error {
 	scenario := fmt.Sprintf("%d Jobs on %d keys", lockedJobs, lockedKeys)
 	arms := []jobsArm{
 		{"bare controller", "bare", prepareSuspended, startBareController},
-		{"locked Jobs", "locked", prepareLocked, func(context.Context, kubernetes.Interface, *jobsObserver) error { return nil }},
+		{"locked Jobs", "locked", prepareLocked, func(context.Context, *lab, *jobsObserver) error { return nil }},
 	}
 	var measured []*jobsResult
 	for _, arm := range arms {
-		result, err := runJobs(ctx, clientset, node, arm)
+		result, err := l.runJobs(ctx, clientset, node, arm)
 		if err != nil {
 			return fmt.Errorf("%s: %w", arm.name, err)
 		}
@@ -88,14 +88,14 @@ func (r *jobsResult) figures() []figure {
 }
 
 // runJobs creates all Jobs and waits for the last one.
-func runJobs(ctx context.Context, clientset kubernetes.Interface, node *kubelet.Kubelet, arm jobsArm) (*jobsResult, error) {
+func (l *lab) runJobs(ctx context.Context, clientset kubernetes.Interface, node *kubelet.Kubelet, arm jobsArm) (*jobsResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobsTime)
 	defer cancel()
 	observed, err := observeJobs(ctx, clientset)
 	if err != nil {
 		return nil, err
 	}
-	if err := arm.start(ctx, clientset, observed); err != nil {
+	if err := arm.start(ctx, l, observed); err != nil {
 		return nil, err
 	}
 	started := time.Now()
