@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -65,7 +66,7 @@ type Gate struct {
 	Recorder events.EventRecorder
 
 	// jobs reads the Jobs with the label from a cache of their own.
-	jobs client.Reader
+	jobs cache.Cache
 	// queue and working are those of the running controller.
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
 	working context.Context //nolint:containedctx // the lifetime of the controller, which contenders end with

@@ -144,6 +144,8 @@ func (g *Gate) enqueueWhenLeading(ctx context.Context, queue workqueue.TypedRate
 				return
 			case <-gained:
 			}
+			// Leadership may be gained before there is anything to read.
+			g.jobs.WaitForCacheSync(ctx)
 			requests, err := every(ctx)
 			if err != nil && ctx.Err() == nil {
 				logf.FromContext(ctx).Error(err, "Could not list the Jobs after gaining the leadership; they are left until they change")

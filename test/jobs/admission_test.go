@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/kubelet"
 	"forrst.dev/lock-operator/test/testenv"
 )
 
@@ -29,7 +30,7 @@ var _ = Describe("The admission of Jobs", func() {
 	)
 
 	It("leaves Jobs without the label alone, and takes no label away", func(ctx context.Context) {
-		job := makeJob(namespace, "ordinary", "key")
+		job := makeJob(namespace, "ordinary", "none", podAnnotated(kubelet.Key, ""))
 		job.Labels = nil
 		create(ctx, job)
 		Expect(read(ctx, job).Finalizers).To(BeEmpty())
