@@ -42,13 +42,6 @@ const (
 	otherPodJSON  = `"holder_ref":{"api_version":"v1","kind":"Pod","name":"worker-1","uid":"pod-1"}`
 )
 
-// podIn is who shows a token of callerPod in the namespace.
-func podIn(namespace string) user.Info {
-	return &user.DefaultInfo{Name: "system:serviceaccount:" + namespace + ":worker", Extra: map[string][]string{
-		serviceaccount.PodNameKey: {callerPod.Name}, serviceaccount.PodUIDKey: {string(callerPod.UID)},
-	}}
-}
-
 func TestWhatALockEndsWith(t *testing.T) {
 	acquire := func(members string) string { return envelope(wire.Acquire, arguments(`"key":"k",`+ttl+members), "") }
 	extension := func(members string) string { return envelope(ping, "", locked(`{"key":"k",`+ttl+members+`}`)) }
@@ -73,9 +66,14 @@ func TestWhatALockEndsWith(t *testing.T) {
 			known := &fakeHolders{known: otherPod}
 			f := newFixtureWith(t, func(config *facade.Config) {
 				config.Holders = known
-				if test.podNamespace != "" {
-					config.Access = &fakeAccess{who: func(*http.Request) (user.Info, error) { return podIn(test.podNamespace), nil }}
-				}
+				config.Access = &fakeAccess{who: func(*http.Request) (user.Info, error) {
+					if test.podNamespace == "" {
+						return &user.DefaultInfo{Name: "alice"}, nil
+					}
+					return &user.DefaultInfo{Name: "system:serviceaccount:" + test.podNamespace + ":worker", Extra: map[string][]string{
+						serviceaccount.PodNameKey: {callerPod.Name}, serviceaccount.PodUIDKey: {string(callerPod.UID)},
+					}}, nil
+				}}
 			})
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(test.body))
 			request.Header.Set(wire.NamespaceHeader, namespace)

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,7 +25,8 @@ import (
 	"forrst.dev/lock-operator/test/testenv"
 )
 
-// startFacade serves the locks of a namespace to callers with tokens.
+// startFacade serves locks to callers with tokens, and, if a namespace is given, those of
+// that namespace to everyone.
 func startFacade(ctx context.Context, namespace string) (url string) {
 	GinkgoHelper()
 	config, _, err := environment.User(testenv.OperatorUser)
@@ -45,12 +47,15 @@ func startFacade(ctx context.Context, namespace string) (url string) {
 		stop()
 		parts.Wait()
 	})
-	access, err := auth.New(config, httpClient, auth.Options{})
-	Expect(err).NotTo(HaveOccurred())
-	handler, err := facade.New(facade.Config{
-		Locks: engine, Access: access, Limits: rules.DefaultLimits(),
+	settings := facade.Config{
+		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(),
 		Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()},
-	})
+	}
+	if namespace == "" {
+		settings.Access, err = auth.New(config, httpClient, auth.Options{})
+		Expect(err).NotTo(HaveOccurred())
+	}
+	handler, err := facade.New(settings)
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)
 	DeferCleanup(server.Close)
@@ -73,16 +78,20 @@ func acquireWith(ctx context.Context, url, token, namespace, key string) *v1alph
 }
 
 var _ = Describe("A caller of the façade", func() {
-	var namespace, url string
+	var namespace string
 
 	BeforeEach(func(ctx context.Context) {
 		namespace = newNamespace(ctx)
-		url = startFacade(ctx, namespace)
 		startOperator(ctx, nil)
 	})
 
 	DescribeTable("with the token of a Pod loses its lock when the Pod", func(ctx context.Context, end func(context.Context, *corev1.Pod)) {
 		Expect(admin.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"}})).To(Succeed())
+		Expect(admin.Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: testenv.TestersGroup},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "worker"}},
+		})).To(Succeed())
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker-0"}, Spec: template()}
 		pod.Spec.ServiceAccountName = "worker"
 		Expect(admin.Create(ctx, pod)).To(Succeed())
@@ -90,7 +99,7 @@ var _ = Describe("A caller of the façade", func() {
 		token, err := adminKubectl.Run(ctx, "", "create", "token", "worker", "-n", namespace, "--bound-object-kind=Pod", "--bound-object-name=worker-0")
 		Expect(err).NotTo(HaveOccurred())
 
-		lock := acquireWith(ctx, url, strings.TrimSpace(token), namespace, "report")
+		lock := acquireWith(ctx, startFacade(ctx, ""), strings.TrimSpace(token), namespace, "report")
 		Expect(lock.Spec.HolderRef).To(Equal(podRef(pod)))
 		Expect(lock.OwnerReferences).To(HaveLen(1))
 		expectHeld(ctx, lock)
@@ -103,7 +112,7 @@ var _ = Describe("A caller of the façade", func() {
 
 	It("may name the object, by the SDK, and be refused", func(ctx context.Context) {
 		pod := running(ctx, namespace, "worker")
-		backend, err := facadeclient.New(url)
+		backend, err := facadeclient.New(startFacade(ctx, namespace))
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(backend.Close)
 		locks := lock.NewClient(backend, namespace, lock.WithoutRenewal())
