@@ -63,8 +63,9 @@ func (r *HolderReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, err
 	}
+	// One that is gone is an empty one.
 	r.settle(ctx, request.NamespacedName, &lock)
-	if err != nil || lock.Spec.HolderRef == nil || !lock.DeletionTimestamp.IsZero() || !r.Leadership.IsLeader() {
+	if lock.Spec.HolderRef == nil || !lock.DeletionTimestamp.IsZero() || !r.Leadership.IsLeader() {
 		r.watches.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
@@ -77,7 +78,7 @@ func (r *HolderReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		if young := r.untilWatched(&lock); young > 0 && !r.watches.isWatched(of) {
 			return ctrl.Result{RequeueAfter: young}, nil
 		}
-		end.How = r.watches.observe(request.NamespacedName, of)
+		end.How = r.watches.observe(request.NamespacedName, of) //nolint:contextcheck // the watch outlives this look at the lock
 	}
 	if end.How == "" {
 		return ctrl.Result{}, nil

@@ -113,13 +113,10 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 		problems = append(problems, foreignOwners(next, old)...)
 	}
 	if isHolder {
-		problems = append(problems, validateHolder(&next.Spec)...)
+		problems = append(problems, holderChanged(next, old)...)
 	}
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
-	}
-	if isHolder {
-		holderChanged(next, old)
 	}
 	return next, recordToken(next, old)
 }

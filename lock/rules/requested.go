@@ -66,12 +66,11 @@ func admitRequestedRenewal(next, old *v1alpha1.Lock, limits Limits, now time.Tim
 	default:
 		problems = limits.validateTTL(next.Spec.TTL.Duration)
 	}
-	problems = append(problems, validateHolder(&next.Spec)...)
+	problems = append(problems, holderChanged(next, old)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
 	stampRenewal(&next.Spec, now)
-	holderChanged(next, old)
 	return next, recordToken(next, old)
 }
 
