@@ -143,11 +143,19 @@ func candidate(name string) *controllers.Leadership {
 	return leadership
 }
 
-// newNamespace makes a namespace for one spec.
+// newNamespace makes a namespace for one spec, which leaves no lock behind: operators of
+// later specs would look after its holder.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "holders-"}}
 	Expect(admin.Create(ctx, namespace)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) {
+		var locks v1alpha1.LockList
+		Expect(admin.List(ctx, &locks, client.InNamespace(namespace.Name))).To(Succeed())
+		for i := range locks.Items {
+			Expect(client.IgnoreNotFound(operator.Delete(ctx, &locks.Items[i]))).To(Succeed())
+		}
+	})
 	return namespace.Name
 }
 
