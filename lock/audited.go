@@ -32,13 +32,13 @@ func (g grantAudit) reasonToEnd() audit.Reason {
 // recordGrant records that the write of the grant happened, and made the lock what is
 // stored.
 func (e *Engine) recordGrant(sent grant, stored *v1alpha1.Lock) {
-	begun := audit.Begun(sent.event, audit.Facade, stored)
+	begun := audit.Begun(sent.event, e.via, stored)
 	switch former := sent.former; {
 	case former == nil:
 	case sent.event == audit.TakenOver:
-		e.audit.Record(audit.Ended(audit.Expired, audit.Replaced, audit.Facade, begun.Holder, former.object(), begun.Time.Time))
+		e.audit.Record(audit.Ended(audit.Expired, audit.Replaced, e.via, begun.Holder, former.object(), begun.Time.Time))
 	default:
-		e.audit.Record(audit.Ended(audit.Released, audit.PassedOn, audit.Facade, former.endedBy, former.object(), begun.Time.Time))
+		e.audit.Record(audit.Ended(audit.Released, audit.PassedOn, e.via, former.endedBy, former.object(), begun.Time.Time))
 	}
 	e.audit.Record(begun)
 }
@@ -54,13 +54,13 @@ func (e *Engine) cameIn(sent grant, stored *v1alpha1.Lock) grant {
 
 // recordRelease records that the grant that the object records was released.
 func (e *Engine) recordRelease(ended *v1alpha1.Lock, reason audit.Reason, actor string, isUnconfirmed bool) {
-	record := audit.Ended(audit.Released, reason, audit.Facade, actor, ended, e.clock.Now())
+	record := audit.Ended(audit.Released, reason, e.via, actor, ended, e.clock.Now())
 	record.Unconfirmed = isUnconfirmed
 	e.audit.Record(record)
 }
 
 func (e *Engine) recordForcedRelease(ended ending, actor, reason string) {
-	record := audit.Ended(audit.ForceReleased, audit.ByForce, audit.Facade, actor, ended.lock, e.clock.Now())
+	record := audit.Ended(audit.ForceReleased, audit.ByForce, e.via, actor, ended.lock, e.clock.Now())
 	record.Message, record.Unconfirmed = audit.Bounded(reason), ended.isUnconfirmed
 	e.audit.Record(record)
 }

@@ -56,6 +56,8 @@ type Options struct {
 	// Audit takes what the engine finds its writes to have done. Nil means nowhere. An
 	// engine that IsAdmitted records nothing: admission does.
 	Audit audit.Sink
+	// Via is what the records say the engine acts for. Empty means [audit.Facade].
+	Via audit.Via
 }
 
 // Engine carries out what is to be done about locks by requests to the API server; it
@@ -74,6 +76,7 @@ type Engine struct {
 	clock     clock.WithTicker
 	log       logr.Logger
 	audit     audit.Sink
+	via       audit.Via
 	// isAdmitted and hasInformer are as in Options.
 	isAdmitted, hasInformer bool
 	// runInformer runs an informer that is the engine's own, or is nil.
@@ -114,6 +117,9 @@ func NewEngine(options Options) (*Engine, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
+	if options.Via == "" {
+		options.Via = audit.Facade
+	}
 	if options.IsAdmitted {
 		options.Audit = nil
 	}
@@ -125,6 +131,7 @@ func NewEngine(options Options) (*Engine, error) {
 		clock:     options.Clock,
 		log:       options.Logger,
 		audit:     audit.OrNowhere(options.Audit),
+		via:       options.Via,
 		grants:    newGrants(),
 		queues:    newQueues(),
 

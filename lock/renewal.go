@@ -43,7 +43,7 @@ func (e *Engine) RenewWith(ctx context.Context, namespace string, key v1alpha1.F
 		return nil, e.requestError(fmt.Sprintf("renew %s in namespace %s", key, namespace), err)
 	}
 	e.grants.put(stored, e.clock.Now())
-	e.audit.Record(audit.Prolonged(audit.Facade, actor(ctx, proof), stored))
+	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), stored))
 	return stored, nil
 }
 

@@ -154,7 +154,9 @@ func TestEndOfALock(t *testing.T) {
 		return lock
 	}
 	owned := func(l *v1alpha1.Lock) { l.OwnerReferences = []metav1.OwnerReference{{Name: "pod"}} }
-	why := func(l *v1alpha1.Lock) { l.Annotations = map[string]string{v1alpha1.ForceReleaseReasonAnnotation: "stuck"} }
+	why := func(l *v1alpha1.Lock) {
+		l.Annotations = map[string]string{v1alpha1.ForceReleaseReasonAnnotation: "stuck"}
+	}
 	cases := map[string]struct {
 		lock *v1alpha1.Lock
 		user string

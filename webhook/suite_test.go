@@ -17,6 +17,7 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/auth"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/testenv"
 	"forrst.dev/lock-operator/webhook"
@@ -75,12 +76,15 @@ func startWebhook(ctx context.Context) {
 	_, err = webhook.NewAudit(foreignRecords, informer, clock.RealClock{})
 	Expect(err).NotTo(HaveOccurred())
 	audit.SetupDeletionAudit(manager)
+	authorizer, err := auth.NewAuthorizer(manager.GetConfig(), manager.GetHTTPClient())
+	Expect(err).NotTo(HaveOccurred())
 	(&webhook.LockAdmission{
 		Client:     manager.GetClient(),
 		LiveReader: manager.GetAPIReader(),
 		Limits:     rules.DefaultLimits(),
 		Clock:      clock.RealClock{},
 		Audit:      audit,
+		Authorizer: authorizer,
 	}).SetupWithManager(manager)
 	stopWebhook = testenv.StartManager(ctx, manager)
 	Eventually(func() error {

@@ -9,6 +9,7 @@ import (
 
 	"forrst.dev/lock-operator/controllers"
 	"forrst.dev/lock-operator/controllers/jobgate"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/webhook"
 )
@@ -20,7 +21,7 @@ const operatorUser = "system:serviceaccount:forrst-system:lock-operator"
 // addJobGate has Jobs run under their locks. Its engine is its own, since the façade may
 // run elsewhere or not at all.
 func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, leadership *controllers.Leadership) error {
-	engine, err := newEngine(manager, settings, now, "job-lock-engine")
+	engine, err := newEngine(manager, settings, now, "job-lock-engine", audit.Controller)
 	if err != nil {
 		return err
 	}

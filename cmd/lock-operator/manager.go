@@ -25,6 +25,7 @@ import (
 	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/facade/auth"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/events"
 	"forrst.dev/lock-operator/lock/holders"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -169,7 +170,7 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 }
 
 func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
-	engine, err := newEngine(manager, settings, now, "lock-engine")
+	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade)
 	if err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 }
 
 // newEngine returns an engine that is to be started.
-func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string) (*lock.Engine, error) {
+func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via) (*lock.Engine, error) {
 	objects, err := lock.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
@@ -235,6 +236,7 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Clock:              now,
 		Logger:             manager.GetLogger().WithName(name),
 		Audit:              settings.audit,
+		Via:                via,
 	})
 }
 

@@ -44,7 +44,7 @@ func (e *Environment) StartControllerManager(controllers ...string) (*Controller
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Close() }() // The process has its own.
+	defer func() { _ = log.Close() }()                                                // The process has its own.
 	command := exec.Command(filepath.Join(Assets(e.root), "kube-controller-manager"), //nolint:noctx // it outlives the contexts of a suite's nodes
 		"--kubeconfig="+path,
 		"--use-service-account-credentials",
