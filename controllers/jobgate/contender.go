@@ -16,7 +16,9 @@ import (
 // contender waits for a lock on behalf of one Job. It stands in the engine's queue, so
 // that a release in the same engine hands the lock to it in one write.
 type contender struct {
-	job    types.UID
+	job types.UID
+	// owner is the owner token that it asks for the lock with.
+	owner  string
 	cancel context.CancelFunc
 	// done is closed when lock and err are set.
 	done chan struct{}
@@ -29,17 +31,17 @@ func (g *Gate) request(candidate *candidate) lock.Request {
 	terms := candidate.terms
 	return lock.Request{Acquisition: rules.Acquisition{
 		Scope: terms.Scope, Function: terms.Function, Key: terms.Key, TTL: terms.TTL,
-		Holder: g.Holder, HolderRef: candidate.ref(), Reason: "Job " + candidate.job.Name,
+		Owner: lock.NewOwner(), Holder: g.Holder, HolderRef: candidate.ref(), Reason: "Job " + candidate.job.Name,
 	}}
 }
 
 // contend has the Job wait for the lock. The end of the wait brings a pass about.
 func (p *pass) contend(candidate *candidate) {
 	ctx, cancel := context.WithCancel(p.working)
-	waiting := &contender{job: candidate.job.UID, cancel: cancel, done: make(chan struct{})}
-	p.slot.contender = waiting
 	request := p.request(candidate)
 	request.Wait = lock.WaitForever
+	waiting := &contender{job: candidate.job.UID, owner: request.Owner, cancel: cancel, done: make(chan struct{})}
+	p.slot.contender = waiting
 	p.contending.Go(func() {
 		defer cancel()
 		waiting.lock, waiting.err = p.Engine.Acquire(ctx, p.name.Namespace, request)
@@ -60,11 +62,13 @@ func (p *pass) collect() error {
 		return nil
 	}
 	p.slot.contender = nil
-	switch {
-	case waiting.err == nil:
+	if waiting.err == nil {
 		p.hold(waiting.job, waiting.lock)
 		return nil
-	case errors.Is(waiting.err, context.Canceled):
+	}
+	// The engine ends a grant that it could not deliver, whatever the cache shows.
+	p.slot.noteEnd(waiting.owner)
+	if errors.Is(waiting.err, context.Canceled) {
 		return nil
 	}
 	return fmt.Errorf("acquire it: %w", waiting.err)

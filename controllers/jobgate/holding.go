@@ -74,9 +74,12 @@ func (p *pass) checkHolding(ctx context.Context) error {
 
 // adopt goes on with a grant that another replica, or an earlier process, has made.
 func (p *pass) adopt(current *v1alpha1.Lock) {
-	if current == nil || !p.isJobLock(current) || current.Spec.Owner == p.slot.released ||
+	if current == nil || !p.isJobLock(current) || p.slot.ended[current.Spec.Owner] ||
 		!current.DeletionTimestamp.IsZero() || rules.Expired(current, p.now) {
 		return
+	}
+	if waiting := p.slot.contender; waiting != nil && waiting.owner == current.Spec.Owner {
+		return // It is about to deliver that grant, and must not be recalled.
 	}
 	p.slot.holding = &holding{job: current.Spec.HolderRef.UID, lock: current, isSeen: true}
 }
@@ -119,7 +122,8 @@ func (p *pass) verify(ctx context.Context) error {
 // is suspended later in the pass.
 func (p *pass) lose(ctx context.Context) {
 	held := p.slot.holding
-	p.slot.holding, p.slot.released = nil, held.lock.Spec.Owner
+	p.slot.holding = nil
+	p.slot.noteEnd(held.lock.Spec.Owner)
 	logf.FromContext(ctx).Info("Lost the Lock of a Job", "lock", klog.KObj(held.lock), "job", held.lock.Spec.HolderRef.Name)
 }
 
@@ -155,7 +159,8 @@ func (p *pass) release(ctx context.Context) error {
 	if err != nil && !isEnded(err) {
 		return fmt.Errorf("release it: %w", err)
 	}
-	p.slot.holding, p.slot.released = nil, held.lock.Spec.Owner
+	p.slot.holding = nil
+	p.slot.noteEnd(held.lock.Spec.Owner)
 	return nil
 }
 

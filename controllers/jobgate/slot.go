@@ -15,9 +15,9 @@ import (
 type slot struct {
 	// holding is the grant to a Job, or nil.
 	holding *holding
-	// released is the owner token of the grant that was released last, which the cache may
-	// still show.
-	released string
+	// ended are the owner tokens of grants that were released or lost, or that the engine
+	// ends because their contender was recalled. The cache may still show them.
+	ended map[string]bool
 	// contender waits for the lock on behalf of the first Job in the queue, or is nil.
 	contender *contender
 	// written are the versions of Jobs that this replica has written and the cache may not
@@ -34,6 +34,7 @@ type slot struct {
 
 func newSlot() *slot {
 	return &slot{
+		ended:      map[string]bool{},
 		written:    map[types.UID]string{},
 		fences:     map[types.UID]string{},
 		lookedAt:   map[types.UID]time.Time{},
@@ -58,6 +59,16 @@ func (s *slot) isBehind(job *batchv1.Job) bool {
 func isNewer(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order > 0
+}
+
+// maxEnded bounds how many ended grants are remembered. The cache is never as many behind.
+const maxEnded = 64
+
+func (s *slot) noteEnd(owner string) {
+	if len(s.ended) >= maxEnded {
+		clear(s.ended)
+	}
+	s.ended[owner] = true
 }
 
 // forgetOthers drops what is known of Jobs that are gone.
