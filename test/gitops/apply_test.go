@@ -75,11 +75,7 @@ func folder(key, rest string) (path, name string) {
 	manifest := "apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata:\n  name: " + name + "\n  namespace: default\nspec:\n  key: " + key + "\n" + rest
 	write(path, "manifest.yaml", manifest)
 	write(path, "kustomization.yaml", "resources: [manifest.yaml]\n")
-	DeferCleanup(func(ctx context.Context) error {
-		lock := &v1alpha1.Lock{}
-		lock.Namespace, lock.Name = "default", name
-		return client.IgnoreNotFound(admin.Delete(ctx, lock))
-	})
+	DeferCleanup(testenv.RemoveLock, admin, "default", name)
 	return path, name
 }
 
