@@ -12,6 +12,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/kubelet"
+	"forrst.dev/lock-operator/test/testenv"
 )
 
 var _ = Describe("A Job under a lock that is stopped", func() {
@@ -78,8 +79,7 @@ var _ = Describe("A Job under a lock that is stopped", func() {
 	})
 
 	It("by the loss of its lock is suspended, and runs again when it holds it", func(ctx context.Context) {
-		held := lockOf(ctx, namespace, "key")
-		Expect(admin.Delete(ctx, held)).To(Succeed()) // as an administrator may
+		Expect(testenv.RemoveLock(ctx, admin, namespace, lockOf(ctx, namespace, "key").Name)).To(Succeed())
 		Eventually(eventsOf(ctx, running)).Should(ContainSubstring("Warning LockLost"))
 		Expect(isRunning(ctx, next)()).To(BeFalse(), "the pods of the other Job are about to end")
 		finish(ctx, next)

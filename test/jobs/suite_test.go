@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"forrst.dev/lock-operator/facade/auth"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/kubelet"
@@ -78,8 +79,10 @@ func startWebhook(ctx context.Context) {
 	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
 	mgr, err := environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = server })
 	Expect(err).NotTo(HaveOccurred())
+	authorizer, err := auth.NewAuthorizer(mgr.GetConfig(), mgr.GetHTTPClient())
+	Expect(err).NotTo(HaveOccurred())
 	(&webhook.LockAdmission{
-		Client: mgr.GetClient(), LiveReader: mgr.GetAPIReader(), Limits: rules.DefaultLimits(), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), LiveReader: mgr.GetAPIReader(), Limits: rules.DefaultLimits(), Clock: clock.RealClock{}, Authorizer: authorizer,
 	}).SetupWithManager(mgr)
 	(&webhook.JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clock.RealClock{}}).SetupWithManager(mgr)
 	DeferCleanup(testenv.StartManager(ctx, mgr))
