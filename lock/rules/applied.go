@@ -52,28 +52,46 @@ func isApplied(updated, old *v1alpha1.Lock) bool {
 	if manifest != "" && manifest != old.Annotations[corev1.LastAppliedConfigAnnotation] {
 		return true
 	}
-	before := appliedSpecs(old)
-	for manager, spec := range appliedSpecs(updated) {
-		if before[manager] != spec {
+	if isUpdated(updated, old) {
+		// A request is one or the other, and an update takes fields from those who applied
+		// them where it spells a value in another way.
+		return false
+	}
+	before := specFields(old, metav1.ManagedFieldsOperationApply)
+	for manager, fields := range specFields(updated, metav1.ManagedFieldsOperationApply) {
+		if !reflect.DeepEqual(before[manager], fields) {
 			return true
 		}
 	}
 	return false
 }
 
-// appliedSpecs returns, for each manager that applied any of them on the server's
-// side, which fields of spec it applied. Labels that are applied are no claim.
-func appliedSpecs(lock *v1alpha1.Lock) map[string]string {
-	specs := map[string]string{}
+// isUpdated reports whether somebody has come to manage fields of spec by an update.
+func isUpdated(updated, old *v1alpha1.Lock) bool {
+	before := specFields(old, metav1.ManagedFieldsOperationUpdate)
+	for manager, fields := range specFields(updated, metav1.ManagedFieldsOperationUpdate) {
+		for field := range fields {
+			if _, isKnown := before[manager][field]; !isKnown {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// specFields returns, for each manager that manages any of them by the operation, which
+// fields of spec it manages. Labels that are applied are no claim.
+func specFields(lock *v1alpha1.Lock, operation metav1.ManagedFieldsOperationType) map[string]map[string]any {
+	specs := map[string]map[string]any{}
 	for _, entry := range lock.ManagedFields {
-		if entry.Operation != metav1.ManagedFieldsOperationApply || entry.FieldsV1 == nil {
+		if entry.Operation != operation || entry.FieldsV1 == nil {
 			continue
 		}
 		var fields struct {
-			Spec json.RawMessage `json:"f:spec"`
+			Spec map[string]any `json:"f:spec"`
 		}
 		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil && len(fields.Spec) > 0 {
-			specs[entry.Manager] = string(fields.Spec)
+			specs[entry.Manager] = fields.Spec
 		}
 	}
 	return specs
