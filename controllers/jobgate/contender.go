@@ -37,6 +37,11 @@ func (g *Gate) request(candidate *candidate) lock.Request {
 
 // contend has the Job wait for the lock. The end of the wait brings a pass about.
 func (p *pass) contend(candidate *candidate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isEnding {
+		return
+	}
 	ctx, cancel := context.WithCancel(p.working)
 	request := p.request(candidate)
 	request.Wait = lock.WaitForever

@@ -73,8 +73,9 @@ type Gate struct {
 
 	mu    sync.Mutex
 	slots map[client.ObjectKey]*slot
-	// contending counts the goroutines that wait for locks.
+	// contending counts the goroutines that wait for locks. None is added once isEnding.
 	contending sync.WaitGroup
+	isEnding   bool
 }
 
 // The Job controller is told the outcome of a Job that was not run in the Job's status;

@@ -90,6 +90,9 @@ var _ manager.LeaderElectionRunnable = runnable(nil)
 // awaitContenders has the manager wait at its end for the goroutines that wait for locks.
 func (g *Gate) awaitContenders(ctx context.Context) error {
 	<-ctx.Done()
+	g.mu.Lock()
+	g.isEnding = true
+	g.mu.Unlock()
 	g.contending.Wait()
 	return nil
 }
