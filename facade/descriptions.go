@@ -88,12 +88,16 @@ func describeRelease() Description {
 	}
 }
 
-func describeForceRelease() Description {
+func describeForceRelease(needsReason bool) Description {
+	reason := reasonSchema("Why the lock is taken away, for the record")
+	if needsReason {
+		reason.Pattern = `\S`
+	}
 	return Description{
 		Summary: "Releases a lock, whoever holds it",
 		Arguments: []Argument{
 			required("key", fullKeySchema()),
-			optional("reason", reasonSchema("Why the lock is taken away, for the record")),
+			argument("reason", needsReason, reason),
 		},
 		ResultSummary: "That the lock is released",
 		Returns: object(map[string]Schema{

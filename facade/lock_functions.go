@@ -45,7 +45,7 @@ func (h *Handler) lockFunctions() []Function {
 		Excluded: excluded, Description: describeRelease(), prepare: (*call).prepareRelease, verb: VerbCreate,
 	}, {
 		Names: lockFunctionNames("force-release", "forceRelease"), Version: systemVersion,
-		Excluded: excluded, Description: describeForceRelease(), prepare: (*call).prepareForceRelease, verb: VerbForceRelease,
+		Excluded: excluded, Description: describeForceRelease(h.needsReason()), prepare: (*call).prepareForceRelease, verb: VerbForceRelease,
 	}, {
 		Names: lockFunctionNames("status", "status"), Version: systemVersion,
 		Excluded: excluded, Description: describeStatus(), prepare: (*call).prepareStatus, verb: VerbGet,
@@ -74,7 +74,11 @@ func (c *call) prepareForceRelease() (Invocation, forrst.Errors) {
 	var problems forrst.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, false)
+	before := len(problems)
 	reason := readReason(&fields)
+	if c.needsReason() && len(problems) == before && strings.TrimSpace(reason) == "" {
+		fields.Fail("reason", "must say why the lock is taken from its holder")
+	}
 	return func(ctx context.Context) (any, error) {
 		ctx = lock.ContextWithUser(ctx, c.caller.holder())
 		if err := c.config.Locks.ForceRelease(ctx, c.caller.Namespace, arguments.key, reason); err != nil {
@@ -83,6 +87,11 @@ func (c *call) prepareForceRelease() (Invocation, forrst.Errors) {
 		return wire.Released{Released: true, Key: arguments.sent, Forced: true}, nil
 	}, problems
 }
+
+// needsReason reports whether a lock is broken with a reason only, as it is with kubectl.
+// The protocol knows no such argument, so it is asked for only where it goes on record
+// with the one who gave it.
+func (h *Handler) needsReason() bool { return h.config.Access != nil }
 
 func (c *call) prepareStatus() (Invocation, forrst.Errors) {
 	arguments, problems := c.readLockArguments(false)

@@ -3,6 +3,7 @@ package facade_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"testing"
@@ -98,6 +99,20 @@ func describedSchemas(f *fixture, function string) (arguments, returns *facade.S
 	got := f.post(envelope("forrst.describe", `,"arguments":{"function":"`+function+`"}`, ""))
 	version := decoded[described](f.t, got.Result).Versions[0]
 	return &version.Schema.Arguments, &version.Schema.Returns
+}
+
+func TestSchemaOfTheReasonForAForcedRelease(t *testing.T) {
+	f := newFixtureWith(t, func(config *facade.Config) {
+		config.Access = identified(func(*http.Request) string { return "system:serviceaccount:payments:root" })
+	})
+	schema, _ := describedSchemas(f, forceRelease)
+	for _, sample := range []string{`"key":"lock:k"`, `"key":"lock:k","reason":""`, `"key":"lock:k","reason":" \n"`, `"key":"lock:k","reason":7`, `"key":"lock:k","reason":"r"`} {
+		want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
+		got := f.post(envelope(forceRelease, arguments(sample), ""))
+		if isValid := got.Errors[0].Code == "LOCK_NOT_FOUND"; isValid != want {
+			t.Errorf("{%s} conforms: %t, but %s", sample, want, got.body)
+		}
+	}
 }
 
 func TestSchemasOfArgumentsAgreeWithTheChecks(t *testing.T) {

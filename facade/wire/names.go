@@ -9,7 +9,8 @@ const (
 	// Release takes [KeyArguments] with the owner and returns [Released]. It differs from
 	// the function of the protocol in its errors, which tell apart what has expired.
 	Release = vendorFunction + "release"
-	// ForceRelease takes [KeyArguments] with an optional reason and returns [Released].
+	// ForceRelease takes [KeyArguments] with a reason, which is optional where nobody is
+	// authenticated, and returns [Released].
 	// It is the function of the protocol.
 	ForceRelease = "urn:cline:forrst:ext:atomic-lock:fn:force-release"
 	// Status takes [KeyArguments] and returns [State], which tells more than the

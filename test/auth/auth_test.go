@@ -95,6 +95,13 @@ var _ = Describe("A façade with bearer tokens", Ordered, func() {
 		Eventually(func() string {
 			return call(ctx, rival, wire.ForceRelease, `{"key":"stuck","reason":"r"}`).outcome()
 		}).WithTimeout(patience).Should(Equal("200"))
+
+		By("asking them for a reason")
+		Expect(call(ctx, worker, wire.Acquire, `{"key":"stuck"}`).outcome()).To(Equal("200"))
+		for _, arguments := range []string{`{"key":"stuck"}`, `{"key":"stuck","reason":" "}`} {
+			Expect(call(ctx, rival, wire.ForceRelease, arguments).outcome()).To(Equal("400 INVALID_ARGUMENTS"))
+		}
+		Expect(string(call(ctx, worker, status, `{"key":"stuck"}`).Result)).To(ContainSubstring(`"locked":true`))
 	})
 
 	It("notices within seconds that a right or an identity is gone", func(ctx context.Context) {
