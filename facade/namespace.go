@@ -3,6 +3,7 @@ package facade
 import (
 	"fmt"
 	"net/http"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -18,7 +19,7 @@ const namespacePart = "namespace"
 func namesOfNamespaces(r *http.Request) []string {
 	names := r.Header.Values(wire.NamespaceHeader)
 	if fromPath := r.PathValue(namespacePart); fromPath != "" {
-		names = append(names[:len(names):len(names)], fromPath)
+		names = append(slices.Clip(names), fromPath)
 	}
 	return names
 }

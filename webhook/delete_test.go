@@ -23,12 +23,15 @@ import (
 // These specs ask the handler itself about rights that cannot be asked for and clocks
 // that cannot be stepped from outside. Suite test/admission deletes real locks.
 var _ = Describe("Deleting a Lock", func() {
-	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	var noon time.Time
 	var asked []authorizer.Attributes
 	var decision authorizer.Decision
 	var failure error
 
-	BeforeEach(func() { asked, decision, failure = nil, authorizer.DecisionNoOpinion, nil })
+	BeforeEach(func() {
+		noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+		asked, decision, failure = nil, authorizer.DecisionNoOpinion, nil
+	})
 
 	// judge asks about a lock that alice holds from noon for a minute. Nothing is read: there
 	// are no clients.

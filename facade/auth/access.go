@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,12 +135,7 @@ func credentialsIn(header http.Header) (string, error) {
 // rather than what it found.
 func isUnanswered(err error) bool {
 	if aggregate, ok := errors.AsType[utilerrors.Aggregate](err); ok {
-		for _, each := range aggregate.Errors() {
-			if isUnanswered(each) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(aggregate.Errors(), isUnanswered)
 	}
 	return isRequestError(err)
 }

@@ -35,7 +35,7 @@ func TestBannerSaysHowToReachTheCluster(t *testing.T) {
 
 func TestBannerSaysHowToAuthenticate(t *testing.T) {
 	var banner strings.Builder
-	announcement{Kubectl: "/k8s/kubectl", Kubeconfig: "/kubeconfig", Token: "/dev cluster/worker.token"}.print(&banner, "Ctrl-C")
+	announcement{Kubectl: "/k8s/kubectl", Kubeconfig: "/kubeconfig", Token: "/dev cluster/worker.token"}.print(&banner, "Ctrl-C") //nolint:gosec // a path
 	for _, want := range []string{
 		`-H "Authorization: Bearer $(cat '/dev cluster/worker.token')"`,
 		"create token breaker --namespace payments",

@@ -89,7 +89,7 @@ var _ = Describe("Forcing a release in a program", func() {
 		go func() { ended <- engine.Start(running) }()
 		defer func() {
 			stop()
-			Expect(<-ended).To(Succeed())
+			Expect(<-ended).NotTo(HaveOccurred())
 		}()
 		return engine.ForceRelease(ctx, namespace, key, reason)
 	}

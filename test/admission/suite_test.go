@@ -200,9 +200,9 @@ func held(ctx context.Context, namespace, key string, changes ...func(*v1alpha1.
 }
 
 // expired is a lock of the worker that has ended by itself.
-func expired(ctx context.Context, namespace, key string, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
+func expired(ctx context.Context, namespace, key string) *v1alpha1.Lock {
 	GinkgoHelper()
-	lock := held(ctx, namespace, key, append(changes, ttl(time.Millisecond))...)
+	lock := held(ctx, namespace, key, ttl(time.Millisecond))
 	Eventually(func() bool { return rules.Expired(lock, time.Now()) }).WithPolling(5 * time.Millisecond).Should(BeTrue())
 	return lock
 }

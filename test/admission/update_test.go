@@ -82,7 +82,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 	It("is refused in an editor, with what is wrong", func(ctx context.Context) {
 		editor := filepath.Join(GinkgoT().TempDir(), "editor")
 		// kubectl opens the editor again with the error, where nothing new is done.
-		Expect(os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/ttl: 1h0m0s/ttl: 2h/' \"$1\"\n"), 0o700)).To(Succeed()) //nolint:gosec // it is run
+		Expect(os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/ttl: 1h0m0s/ttl: 2h/' \"$1\"\n"), 0o700)).To(Succeed())
 		GinkgoT().Setenv("KUBE_EDITOR", editor)
 		output, err := stranger.run(ctx, namespace, "", "edit", "lock", "billing--report")
 		Expect(err).To(HaveOccurred())

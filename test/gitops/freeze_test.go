@@ -15,7 +15,7 @@ var _ = Describe("A freeze", func() {
 	overlay := func(end string) string {
 		GinkgoHelper()
 		path := GinkgoT().TempDir()
-		write(path, "manifest.yaml", must(kubectl[flux].Run(context.Background(), "", "kustomize", "../../config/samples/freeze"))) //nolint:usetesting // ends by itself
+		write(path, "manifest.yaml", must(kubectl[flux].Run(context.Background(), "", "kustomize", "../../config/samples/freeze")))
 		write(path, "kustomization.yaml", `
 namespace: default
 resources: [manifest.yaml]

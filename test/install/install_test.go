@@ -18,7 +18,7 @@ import (
 var _ = Describe("config/default", func() {
 	var documents map[string][]byte
 
-	BeforeEach(func(ctx context.Context) { documents = rendered(ctx, "default") })
+	BeforeEach(func(ctx context.Context) { documents = rendered(ctx) })
 
 	It("is taken by the API server, but for what cert-manager defines", func(ctx context.Context) {
 		taken := 0
@@ -50,10 +50,10 @@ var _ = Describe("config/default", func() {
 	})
 })
 
-// rendered returns the documents of a folder of config/ by kind and name.
-func rendered(ctx context.Context, folder string) map[string][]byte {
+// rendered returns the documents of config/default by kind and name.
+func rendered(ctx context.Context) map[string][]byte {
 	GinkgoHelper()
-	output, err := environment.Kustomize(ctx, folder)
+	output, err := environment.Kustomize(ctx, "default")
 	Expect(err).NotTo(HaveOccurred())
 	documents := map[string][]byte{}
 	for document := range bytes.SplitSeq(output, []byte("\n---\n")) {

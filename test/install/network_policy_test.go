@@ -18,7 +18,7 @@ import (
 var _ = Describe("The network policies of config/default", func() {
 	var documents map[string][]byte
 
-	BeforeEach(func(ctx context.Context) { documents = rendered(ctx, "default") })
+	BeforeEach(func(ctx context.Context) { documents = rendered(ctx) })
 
 	policy := func(name string) networkingv1.NetworkPolicySpec {
 		GinkgoHelper()

@@ -17,7 +17,7 @@ var _ = Describe("The operator's namespace", func() {
 	submit := func(ctx context.Context, change func(*corev1.PodSpec)) error {
 		GinkgoHelper()
 		var deployment appsv1.Deployment
-		Expect(yaml.UnmarshalStrict(rendered(ctx, "default")["Deployment/lock-operator"], &deployment)).To(Succeed())
+		Expect(yaml.UnmarshalStrict(rendered(ctx)["Deployment/lock-operator"], &deployment)).To(Succeed())
 		clientset, err := kubernetes.NewForConfig(environment.Config)
 		Expect(err).NotTo(HaveOccurred())
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "lock-operator"}, Spec: deployment.Spec.Template.Spec}
@@ -45,7 +45,7 @@ var _ = Describe("The operator's namespace", func() {
 
 	It("warns about and records what it refuses", func(ctx context.Context) {
 		var namespace corev1.Namespace
-		Expect(yaml.UnmarshalStrict(rendered(ctx, "default")["Namespace/forrst-system"], &namespace)).To(Succeed())
+		Expect(yaml.UnmarshalStrict(rendered(ctx)["Namespace/forrst-system"], &namespace)).To(Succeed())
 		for _, mode := range []string{"enforce", "audit", "warn"} {
 			Expect(namespace.Labels).To(HaveKeyWithValue("pod-security.kubernetes.io/"+mode, "restricted"))
 			Expect(namespace.Labels).To(HaveKey("pod-security.kubernetes.io/" + mode + "-version"))

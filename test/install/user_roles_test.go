@@ -26,9 +26,10 @@ const (
 
 var _ = Describe("The roles of users", Ordered, func() {
 	const namespace = "team-a"
-	people := map[string]kubernetes.Interface{}
+	var people map[string]kubernetes.Interface
 
 	BeforeAll(func(ctx context.Context) {
+		people = map[string]kubernetes.Interface{}
 		manager, err := environment.StartControllerManager("clusterrole-aggregation-controller")
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(manager.Stop)

@@ -16,8 +16,10 @@ import (
 // ControllerManager is a running kube-controller-manager.
 type ControllerManager struct {
 	process *os.Process
-	ended   chan error
-	log     string
+	// ended is closed when err says how the process ended.
+	ended chan struct{}
+	err   error
+	log   string
 }
 
 // StartControllerManager runs the real kube-controller-manager with the named controllers,
@@ -58,8 +60,11 @@ func (e *Environment) StartControllerManager(controllers ...string) (*Controller
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("start kube-controller-manager: %w", err)
 	}
-	manager := &ControllerManager{process: command.Process, ended: make(chan error, 1), log: log.Name()}
-	go func() { manager.ended <- command.Wait() }()
+	manager := &ControllerManager{process: command.Process, ended: make(chan struct{}), log: log.Name()}
+	go func() {
+		manager.err = command.Wait()
+		close(manager.ended)
+	}()
 	return manager, nil
 }
 
@@ -75,8 +80,8 @@ func (m *ControllerManager) Resume() error { return m.process.Signal(syscall.SIG
 // Stop ends the process. The error says so if it had ended by itself.
 func (m *ControllerManager) Stop() error {
 	select {
-	case err := <-m.ended:
-		return fmt.Errorf("kube-controller-manager ended by itself: %w; see %s", err, m.log)
+	case <-m.ended:
+		return fmt.Errorf("kube-controller-manager ended by itself: %w; see %s", m.err, m.log)
 	default:
 	}
 	if err := m.process.Signal(os.Interrupt); err != nil {
