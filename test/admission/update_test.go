@@ -75,6 +75,8 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		Entry("a patch of an older version", patch("merge", `{"metadata":{"resourceVersion":"1"},"spec":{"ttl":"2h"}}`), "Conflict"),
 		Entry("a finalizer", patch("merge", `{"metadata":{"finalizers":["example.com/keep"]}}`), "metadata.finalizers"),
 		Entry("an owner that is gone", patch("merge", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"gone","uid":"gone"}]}}`), "metadata.ownerReferences"),
+		Entry("an object that holds it and is gone", patch("merge", `{"spec":{"holderRef":{"apiVersion":"v1","kind":"Pod","name":"gone","uid":"gone"}}}`), isHeld),
+		Entry("the end of its holder", patch("merge", `{"spec":{"holderEndTime":"2020-01-01T00:00:00Z"}}`), "spec.holderEndTime"),
 		Entry("an acquisition", patch("merge", `{"metadata":{"annotations":{"`+v1alpha1.AcquisitionAnnotation+`":"mine"}}}`), isHeld),
 		Entry("a request", patch("merge", `{"metadata":{"annotations":{"`+v1alpha1.RequestAnnotation+`":"hand-off"}},"spec":{"owner":"stranger"}}`), isHeld),
 	)
