@@ -79,7 +79,7 @@ func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 	keepStamps(&next.Spec, &old.Spec)
 	requested := takeRequest(next)
 	if change.User == old.Spec.Holder {
-		dropOwnForceReason(next, old)
+		keepForceReason(next, old)
 	}
 	problems := append(foreignStamps(&next.Spec, &old.Spec), newFinalizers(next, old)...)
 	problems = append(problems, validateForceReason(next, old)...)

@@ -111,7 +111,13 @@ func TestForceReasonGoesWithTheGrant(t *testing.T) {
 			l.Spec.Owner = "token-b"
 			l.Annotations[v1alpha1.RequestAnnotation] = v1alpha1.RequestHandOff
 		}), "alice", 0, ""},
-		"the holder changes it in vain": {withReason(said, "mine"), "alice", 0, ""},
+		"the holder changes it in vain": {withReason(said, "mine"), "alice", 0, "because"},
+		"the holder removes it in vain": {live(t), "alice", 0, "because"},
+		"the holder renews and removes it in vain": {func() *v1alpha1.Lock {
+			next := live(t)
+			next.Spec.TTL.Duration = time.Minute
+			return next
+		}(), "alice", 0, "because"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +129,10 @@ func TestForceReasonGoesWithTheGrant(t *testing.T) {
 				t.Errorf("got %q, want %q", reason, test.want)
 			}
 		})
+	}
+	own, err := AdmitUpdate(Change{Old: live(t), Updated: withReason(live(t), "mine"), User: "alice"}, DefaultLimits(), noon, 0)
+	if err != nil || own.Annotations != nil {
+		t.Errorf("the holder says on its own lock %v, %v", own.Annotations, err)
 	}
 	created, err := AdmitCreate(withReason(manifest(), "because"), "alice", DefaultLimits(), noon)
 	if err != nil || created.Annotations != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -32,11 +33,17 @@ func (c Change) NeedsForce(next *v1alpha1.Lock, now time.Time, allowance time.Du
 	return c.User != c.Old.Spec.Holder && forceReason(next) != forceReason(c.Old) && Reclaim(c.Old, now, allowance) != nil
 }
 
-// dropOwnForceReason takes off what a holder says about a lock of its own: nobody has to
-// force that, and somebody else who does must not go by the holder's words.
-func dropOwnForceReason(next, old *v1alpha1.Lock) {
-	if forceReason(next) != forceReason(old) {
+// keepForceReason undoes what a holder does to the reason on a lock of its own: nobody has
+// to force that, and somebody else who does must neither go by the holder's words nor be
+// kept from it by a holder who takes the reason off again.
+func keepForceReason(next, old *v1alpha1.Lock) {
+	reason := forceReason(old)
+	switch {
+	case forceReason(next) == reason:
+	case reason == "":
 		dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
+	default:
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ForceReleaseReasonAnnotation, reason)
 	}
 }
 
