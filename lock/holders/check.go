@@ -31,6 +31,9 @@ type Checker struct {
 // [*rules.InvalidError] if there is no such object, or it cannot be told. It does not say
 // whether another object has the name: whoever asks need not be allowed to know.
 func (c *Checker) Check(ctx context.Context, namespace string, ref *v1alpha1.HolderReference) error {
+	if problems := rules.ValidateReference(ref); len(problems) > 0 {
+		return &rules.InvalidError{Problems: problems}
+	}
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	switch {

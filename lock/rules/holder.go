@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -43,7 +44,7 @@ func NamesHolder(next, old *v1alpha1.Lock) bool {
 func validateHolder(spec *v1alpha1.LockSpec) field.ErrorList {
 	var problems field.ErrorList
 	if ref := spec.HolderRef; ref != nil {
-		problems = validateReference(ref)
+		problems = ValidateReference(ref)
 	}
 	delayPath := field.NewPath("spec", "releaseDelay")
 	switch delay := spec.ReleaseDelay; {
@@ -57,7 +58,9 @@ func validateHolder(spec *v1alpha1.LockSpec) field.ErrorList {
 	return problems
 }
 
-func validateReference(ref *v1alpha1.HolderReference) field.ErrorList {
+// ValidateReference reports what is wrong with the text of a reference: what would be no
+// request for the object that it names.
+func ValidateReference(ref *v1alpha1.HolderReference) field.ErrorList {
 	var problems field.ErrorList
 	bounded := func(name, value string, limit int) {
 		switch path := HolderRefPath.Child(name); {
@@ -73,6 +76,9 @@ func validateReference(ref *v1alpha1.HolderReference) field.ErrorList {
 	bounded("uid", string(ref.UID), 128)
 	if _, err := schema.ParseGroupVersion(ref.APIVersion); err != nil {
 		problems = append(problems, field.Invalid(HolderRefPath.Child("apiVersion"), ref.APIVersion, "must be version or group/version, such as v1 or batch/v1"))
+	}
+	for _, problem := range path.IsValidPathSegmentName(ref.Name) {
+		problems = append(problems, field.Invalid(HolderRefPath.Child("name"), ref.Name, problem))
 	}
 	return problems
 }

@@ -84,6 +84,7 @@ func TestHolderThatIsInvalid(t *testing.T) {
 	}{
 		"without a UID":           {func(a *Acquisition) { a.HolderRef.UID = "" }, "spec.holderRef.uid"},
 		"with a long name":        {func(a *Acquisition) { a.HolderRef.Name = strings.Repeat("n", 254) }, "spec.holderRef.name"},
+		"with a path for a name":  {func(a *Acquisition) { a.HolderRef.Name = "a/b" }, "spec.holderRef.name"},
 		"with a strange version":  {func(a *Acquisition) { a.HolderRef.APIVersion = "a/b/c" }, "spec.holderRef.apiVersion"},
 		"a delay without holder":  {func(a *Acquisition) { a.HolderRef, a.ReleaseDelay = nil, time.Second }, "spec.releaseDelay"},
 		"a delay below zero":      {func(a *Acquisition) { a.ReleaseDelay = -time.Second }, "spec.releaseDelay"},

@@ -44,12 +44,16 @@ var _ = Describe("A reference to a holder", func() {
 		Entry("to a kind that does not exist", func(r *v1alpha1.HolderReference) { r.Kind = "Pot" }, "spec.holderRef.kind"),
 		Entry("to a kind without namespaces", func(r *v1alpha1.HolderReference) { r.Kind = "Node" }, "lies in no namespace"),
 		Entry("to a kind that the operator may not get", func(r *v1alpha1.HolderReference) { r.Kind = "Secret" }, "lock-operator may not get secrets"),
+		Entry("with a name that is a path", func(r *v1alpha1.HolderReference) { r.Name = "../secrets/worker" }, "spec.holderRef.name"),
 		Entry("with a version that cannot be read", func(r *v1alpha1.HolderReference) { r.APIVersion = "a/b/c" }, "spec.holderRef.apiVersion"),
 	)
 
 	It("is refused if the object lies in another namespace", func(ctx context.Context) {
 		pod := running(ctx, newNamespace(ctx), "worker")
 		refused(alice.Create(ctx, manifest(namespace, "report", podRef(pod))), "in the namespace of the lock, "+namespace)
+		path := podRef(pod)
+		path.Name = "../../" + pod.Namespace + "/pods/" + pod.Name
+		refused(alice.Create(ctx, manifest(namespace, "report", path)), "spec.holderRef.name")
 	})
 
 	It("may come with a manifest", func(ctx context.Context) {
