@@ -83,6 +83,9 @@ func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) a
 }
 
 func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
+	if err := rules.ValidateSize(len(request.Object.Raw)); err != nil {
+		return nil, err
+	}
 	candidate := submitted.DeepCopy()
 	if candidate.Spec.Owner == "" {
 		candidate.Spec.Owner = lock.NewOwner()
@@ -113,6 +116,9 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, submitted *v1alpha1.Loc
 		return nil, err
 	}
 	change := rules.Change{Old: &old, Updated: submitted, IsUnchanged: isUnchanged, User: request.UserInfo.Username}
+	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), a.Clock.Now()); err != nil {
+		return nil, err
+	}
 	admitted, err := rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.grace())
 	if err != nil {
 		return nil, err
