@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -77,7 +77,7 @@ func ValidateReference(ref *v1alpha1.HolderReference) field.ErrorList {
 	if _, err := schema.ParseGroupVersion(ref.APIVersion); err != nil {
 		problems = append(problems, field.Invalid(HolderRefPath.Child("apiVersion"), ref.APIVersion, "must be version or group/version, such as v1 or batch/v1"))
 	}
-	for _, problem := range path.IsValidPathSegmentName(ref.Name) {
+	for _, problem := range content.IsPathSegmentName(ref.Name) {
 		problems = append(problems, field.Invalid(HolderRefPath.Child("name"), ref.Name, problem))
 	}
 	return problems

@@ -196,6 +196,17 @@ var _ = Describe("Forcing a release", func() {
 		Expect(stored(ctx, lock).Annotations).To(HaveKeyWithValue(reasonAnnotation, "the node burnt down"))
 	})
 
+	It("is not for the holder to fend off", func(ctx context.Context) {
+		giveReason(ctx, "the node burnt down")
+		_, err := worker.run(ctx, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"-")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = worker.run(ctx, namespace, "", "annotate", "--overwrite", "lock", lock.Name, reasonAnnotation+"=", v1alpha1.RequestAnnotation+"=renew")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(stored(ctx, lock).Annotations).To(HaveKeyWithValue(reasonAnnotation, "the node burnt down"))
+		_, err = administrator.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		Expect(err).NotTo(HaveOccurred())
+	})
+
 	It("does not go by the words of the holder", func(ctx context.Context) {
 		_, err := worker.run(ctx, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"=whatever")
 		Expect(err).NotTo(HaveOccurred())
