@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/routes"
@@ -20,6 +21,7 @@ func (c *call) forwarding(route routes.Route) Invocation {
 		}
 		switch {
 		case err == nil:
+			c.isUnstarted = isUnknownFunction(answer)
 			return c.merge(answer, request)
 		case ctx.Err() != nil:
 			// Whoever asked has stopped waiting.
@@ -27,6 +29,14 @@ func (c *call) forwarding(route routes.Route) Invocation {
 		}
 		return nil, c.dependencyProblem(route, err)
 	}
+}
+
+// isUnknownFunction reports whether a service says that it does not have the function,
+// which it then cannot have started.
+func isUnknownFunction(answer *forrst.Response) bool {
+	return slices.ContainsFunc(answer.Errors, func(problem forrst.Error) bool {
+		return problem.Code == forrst.FunctionNotFound || problem.Code == forrst.VersionNotFound
+	})
 }
 
 // exchange calls the service. Inside a lock that ends with the function, the lock is kept

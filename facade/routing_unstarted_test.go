@@ -32,6 +32,13 @@ func TestFunctionsThatWereNotStartedLeaveNoLock(t *testing.T) {
 	f.wantNoLock(got)
 }
 
+func TestFunctionsThatTheServiceDoesNotHaveLeaveNoLock(t *testing.T) {
+	for _, code := range []string{"FUNCTION_NOT_FOUND", "VERSION_NOT_FOUND"} {
+		f, _ := newRouted(t, says(`"errors":[{"code":"`+code+`","message":"m"}]`))
+		f.wantNoLock(f.post(envelope("r.f", "", locked(keptLockOptions))))
+	}
+}
+
 func TestFunctionsThatMayHaveBeenStartedLeaveTheLockToTheCaller(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"an error":    says(`"errors":[{"code":"NOT_FOUND","message":"m"}]`),
