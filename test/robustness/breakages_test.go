@@ -60,12 +60,11 @@ var breakages = map[string]breakage{
 	},
 	"a hand-off over whoever holds the lock by then": {
 		edits: []edit{{"lock/handoff.go",
-			"	sent := e.sentGrant(next)\n	backoff := newBackoff()\n",
+			"	sent := e.sentGrant(next)\n",
 			`	if current, err := get(ctx, objects, next.Name); err == nil && current != nil {
 		next.UID, next.ResourceVersion = current.UID, current.ResourceVersion
 	}
 	sent := e.sentGrant(next)
-	backoff := newBackoff()
 `}},
 		faults: []fault{delayRequests, loseReplies}, workload: workload{clients: 12, keys: 3, waits: 0.6, forced: 0.15, overslept: 0.2},
 		found: []string{"exclusion", "order"},
@@ -79,7 +78,7 @@ var breakages = map[string]breakage{
 	},
 	"an unanswered write that is taken for a success": {
 		edits: []edit{{"lock/acquire.go",
-			"			a.remember(next)\n			a.current, err = a.settle(ctx, next.Name, &backoff, err)\n",
+			"			a.remember(a.sent(next))\n			a.current, err = a.settle(ctx, next.Name, &backoff, err)\n",
 			"			_ = backoff\n			return a.granted(next)\n"}},
 		faults: []fault{loseReplies}, workload: ordinary, found: []string{"grants"},
 	},
@@ -90,11 +89,11 @@ var breakages = map[string]breakage{
 	},
 	"a renewal of a lock that has expired": {
 		edits: []edit{{"lock/rules/transitions.go",
-			"	if err := Release(current, owner, now); err != nil {\n		return nil, err\n	}\n	next := current.DeepCopy()\n",
+			"	if err := Release(current, proof, now); err != nil {\n		return nil, err\n	}\n	next := current.DeepCopy()\n",
 			`	if current == nil {
 		return nil, ErrNotHeld
 	}
-	if current.Spec.Owner != owner {
+	if current.Spec.Owner != proof.Owner {
 		return nil, ErrOwnerMismatch
 	}
 	next := current.DeepCopy()
