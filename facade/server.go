@@ -85,9 +85,9 @@ func (s *Server) Start(ctx context.Context) error {
 	failed := make(chan error, 2)
 	stopWatching := s.watchCertificates(ctx, failed)
 	defer stopWatching()
-	go func() { failed <- s.serve(server) }()
 	s.serving.Store(true)
 	defer s.serving.Store(false)
+	go func() { failed <- s.serve(server) }()
 	s.Logger.Info("Façade is serving", "address", s.Listener.Addr().String(), "tls", s.Certificates != nil)
 
 	var failure error
