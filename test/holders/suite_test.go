@@ -117,7 +117,7 @@ func runOperator(ctx context.Context, manager ctrl.Manager, leadership *controll
 		Leadership: leadership, Events: manager.GetEventRecorder("lock-operator"), Audit: records,
 	}
 	change(reconciler)
-	Expect(reconciler.SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck // what it sets up ends with the manager
+	Expect(reconciler.SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck,nolintlint // it ends with the manager; the linter does not always see a context
 	end := testenv.StartManager(ctx, manager)
 	stopped := false
 	stop = func() {
