@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -60,10 +61,5 @@ func (p *pass) heldBy(candidate *candidate) string {
 
 // tell records an event on the Job.
 func (p *pass) tell(job *batchv1.Job, kind, reason, action, note string) {
-	// The API server refuses longer notes.
-	const most = 1000
-	if len(note) > most {
-		note = note[:most]
-	}
-	p.Recorder.Eventf(job, nil, kind, reason, action, "%s", note)
+	p.Recorder.Eventf(job, nil, kind, reason, action, "%s", audit.Bounded(note)) // which bounds an event's note, too
 }
