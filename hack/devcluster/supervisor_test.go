@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -75,20 +74,6 @@ func TestProcessIsKilledAfterTheGracePeriod(t *testing.T) {
 	if overdue := s.processes[0].stop(time.Millisecond, nil); !overdue {
 		t.Error("it ended in time though it ignores SIGTERM")
 	}
-}
-
-func TestProcessesDieWithAKilledSupervisor(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux can end a child with its parent")
-	}
-	dir := stateDir(t.TempDir())
-	supervisor := runHelper(t, "supervise", string(dir))
-	awaitReady(t, dir.log("child"))
-	if err := supervisor.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	// The child inherited the claim: the folder is free when both are gone.
-	awaitFree(t, dir)
 }
 
 // testSupervisor returns a supervisor of an empty state folder. Whatever it still
