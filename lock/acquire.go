@@ -287,7 +287,7 @@ func (a *acquisition) fail(err error) error {
 }
 
 // isLostRace reports whether a conditional write failed because the object is no
-// longer what the write was decided on.
+// longer what the write was decided on, or because admission says that it is held.
 func isLostRace(err error) bool {
-	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err)
+	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld)
 }

@@ -68,7 +68,17 @@ func refusal(object *v1alpha1.Lock, err error) error {
 	if invalid, ok := errors.AsType[*rules.InvalidError](err); ok {
 		return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), object.Name, invalid.Problems)
 	}
+	if errors.Is(err, rules.ErrHeld) {
+		return refusedAsHeld(object.Name, err)
+	}
 	return apierrors.NewConflict(v1alpha1.Resource("locks"), object.Name, err)
+}
+
+// refusedAsHeld is the answer of the admission to a change of a lock that is held.
+func refusedAsHeld(name string, err error) error {
+	status := apierrors.NewForbidden(v1alpha1.Resource("locks"), name, err)
+	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: v1alpha1.CauseTypeHeld}}
+	return status
 }
 
 func TestAnAdmittedLateWriteIsCleanedUp(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -409,10 +408,10 @@ func TestATakeOverThatIsRefusedIsNotRepeatedAtOnce(t *testing.T) {
 		engine := start(t, etcd)
 		acquire(t, engine, by("a"))
 		pass(31 * time.Second)
-		conflict := apierrors.NewConflict(v1alpha1.Resource("locks"), name, errors.New("held, by the clock of the webhook"))
+		refused := refusedAsHeld(name, errors.New("held, by the clock of the webhook"))
 		etcd.inject(faults{before: func(verb string) error {
 			if verb == "update" {
-				return conflict
+				return refused
 			}
 			return nil
 		}})

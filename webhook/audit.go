@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -152,7 +153,7 @@ func (a *Audit) refused(request admission.Request, response admission.Response) 
 	record.Operation = strings.ToLower(string(request.Operation))
 	record.Reason = audit.Failed
 	if response.Result != nil {
-		record.Reason = reasonOf(response.Result.Reason)
+		record.Reason = reasonOf(response.Result)
 		record.Message = audit.Bounded(response.Result.Message)
 	}
 	a.sink.Record(record)
@@ -181,8 +182,11 @@ func (a *Audit) madeWay(expired *v1alpha1.Lock) {
 }
 
 // reasonOf returns one of a bounded number of reasons.
-func reasonOf(reason metav1.StatusReason) audit.Reason {
-	switch reason {
+func reasonOf(status *metav1.Status) audit.Reason {
+	if apierrors.HasStatusCause(&apierrors.StatusError{ErrStatus: *status}, v1alpha1.CauseTypeHeld) {
+		return audit.Conflict // Forbidden is for a missing right.
+	}
+	switch status.Reason {
 	case metav1.StatusReasonAlreadyExists:
 		return audit.Held
 	case metav1.StatusReasonConflict:

@@ -38,7 +38,7 @@ func refuse(request admission.Request, lock *v1alpha1.Lock, err error) admission
 		status.ErrStatus.Message = held.Error() + "; create it again when it is released or has expired"
 		return denied(status)
 	case errors.As(err, &held):
-		return denied(apierrors.NewConflict(lockResource, lock.Name, errors.New(held.Error()+onConflict(held, request.UserInfo.Username))))
+		return denied(heldStatus(lock.Name, held, request.UserInfo.Username))
 	case errors.Is(err, rules.ErrExpired):
 		return denied(apierrors.NewConflict(lockResource, lock.Name, fmt.Errorf("%w; acquire it again", err)))
 	case errors.Is(err, rules.ErrStale):
@@ -48,8 +48,16 @@ func refuse(request admission.Request, lock *v1alpha1.Lock, err error) admission
 	}
 }
 
-// onConflict says what the user can do about a lock that is held.
-func onConflict(held *rules.HeldError, user string) string {
+// heldStatus refuses a change of a lock that is held. It is no Conflict: repeating it does
+// not help, whereas clients repeat conflicts, and kubectl advises to force them.
+func heldStatus(name string, held *rules.HeldError, user string) *apierrors.StatusError {
+	status := apierrors.NewForbidden(lockResource, name, errors.New(held.Error()+onHeld(held, user)))
+	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: v1alpha1.CauseTypeHeld, Message: held.Error()}}
+	return status
+}
+
+// onHeld says what the user can do about a lock that is held.
+func onHeld(held *rules.HeldError, user string) string {
 	if user == held.Holder {
 		return ": it is yours under another owner token, which stays until the lock is released or has expired"
 	}

@@ -51,7 +51,7 @@ func examples() []audit.Record {
 	forced.Message = "worker-0 hangs, see incident 4711"
 	refused := audit.Of(audit.Refused, audit.Admission, second)
 	refused.Time, refused.Actor, refused.Operation, refused.Reason = v1alpha1.NewTimestamp(began.Add(21*time.Second)), admin, "update", audit.Conflict
-	refused.Message = `Operation cannot be fulfilled on locks.forrst.dev "billing--report": lock:billing:report is held by "` + nightly + `"`
+	refused.Message = `locks.forrst.dev "billing--report" is forbidden: lock:billing:report is held by "` + nightly + `"`
 	return []audit.Record{
 		audit.Begun(audit.Granted, audit.Facade, first),
 		audit.Prolonged(audit.Facade, worker, renewed),

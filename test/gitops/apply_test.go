@@ -141,6 +141,25 @@ var _ = Describe("A Lock in a repository", func() {
 		})
 	}
 
+	DescribeTable("is refused at once, without the advice to force it, where somebody else holds the key",
+		func(ctx context.Context, arguments ...string) {
+			theirs, _ := folder("gitops:at-once", "  owner: theirs\n  ttl: 1h\n")
+			must(kubectl[argo].Run(ctx, "", "apply", "-k", theirs))
+			ours, _ := folder("gitops:at-once", "  owner: ours\n  ttl: 1h\n")
+			_, err := kubectl[flux].Run(ctx, "", append(arguments, "-k", ours, "-v=6")...)
+			Expect(err).To(MatchError(And(
+				ContainSubstring("(Forbidden)"),
+				ContainSubstring(`gitops:at-once is held by "`+argo+`" until `),
+				Not(ContainSubstring("`--force-conflicts`")),
+			)))
+			// kubectl repeats a conflict, for seconds.
+			Expect(strings.Count(err.Error(), `verb="PATCH"`)).To(Equal(1), err.Error())
+		},
+		Entry("apply", "apply"),
+		Entry("apply --force, which would delete it", "apply", "--force"),
+		Entry("server-side apply as Flux does it", "apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller"),
+	)
+
 	It("is refused on creation, too, if the holder came in between", func(ctx context.Context) {
 		theirs, name := folder("gitops:created", "  owner: theirs\n  ttl: 1h\n")
 		must(kubectl[argo].Run(ctx, "", "apply", "-k", theirs))
