@@ -31,7 +31,7 @@ var _ = Describe("The admission of Jobs", func() {
 
 	It("leaves Jobs without the label alone, and takes no label away", func(ctx context.Context) {
 		job := makeJob(namespace, "ordinary", "none", podAnnotated(kubelet.Key, ""))
-		job.Labels = nil
+		job.Labels, job.Annotations = nil, nil
 		create(ctx, job)
 		Expect(read(ctx, job).Finalizers).To(BeEmpty())
 		Eventually(isRunning(ctx, job)).Should(BeTrue())

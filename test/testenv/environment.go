@@ -40,7 +40,8 @@ type Environment struct {
 }
 
 // Start starts etcd and an API server from KUBEBUILDER_ASSETS, or else from
-// bin/k8s, and installs config/crd and config/rbac. The caller stops it.
+// bin/k8s, and installs config/crd, config/rbac and config/admission-policy. The caller
+// stops it.
 func Start(ctx context.Context) (*Environment, error) {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -91,6 +92,10 @@ func (e *Environment) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	policies, err := e.Kustomize(ctx, "admission-policy")
+	if err != nil {
+		return err
+	}
 	testers := fmt.Sprintf(`
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -111,7 +116,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: %s}]
 	if err != nil {
 		return err
 	}
-	_, err = admin.Run(ctx, string(rbac)+testers, "apply", "-f", "-")
+	_, err = admin.Run(ctx, string(rbac)+testers+"---\n"+string(policies), "apply", "-f", "-")
 	return err
 }
 
