@@ -109,8 +109,8 @@ var _ = Describe("Deleting a Lock", func() {
 		}
 		Expect(judge(ctx, admissionv1.Delete, "alice", 0).Allowed).To(BeTrue())
 	},
-		Entry("without the right", authorizer.DecisionNoOpinion, nil, "ask somebody with the verb force-release on locks.forrst.dev"),
-		Entry("with the right denied", authorizer.DecisionDeny, nil, "ask somebody with the verb force-release on locks.forrst.dev"),
+		Entry("without the right", authorizer.DecisionNoOpinion, nil, "ask somebody who has the verb force-release on locks.forrst.dev"),
+		Entry("with the right denied", authorizer.DecisionDeny, nil, "ask somebody who has the verb force-release on locks.forrst.dev"),
 		Entry("where nobody can say", authorizer.DecisionNoOpinion, errors.New("connection refused"), "could not be found out; try again"),
 	)
 

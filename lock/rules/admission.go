@@ -161,7 +161,7 @@ func nameAfterKey(lock *v1alpha1.Lock) field.ErrorList {
 	want := lock.Spec.FullKey().ObjectName()
 	if lock.Name != "" && lock.Name != want {
 		return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), lock.Name,
-			fmt.Sprintf("must be %q, the name that follows from the key; with kubectl create, generateName does instead", want))}
+			fmt.Sprintf("must be %q, the name that follows from the key; kubectl create takes any generateName in its place", want))}
 	}
 	lock.Name = want
 	return nil

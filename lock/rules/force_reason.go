@@ -23,7 +23,7 @@ func ForceReason(lock *v1alpha1.Lock) (string, error) {
 		return reason, nil
 	}
 	return "", &InvalidError{Problems: field.ErrorList{field.Required(forceReasonPath, fmt.Sprintf(
-		"%s; say why it is to be taken from its holder, and delete it again: kubectl annotate lock %s -n %s %s=\"...\"",
+		"%s; to take it from its holder, first say why: kubectl annotate lock %s -n %s %s=\"...\"; then delete it again",
 		HeldBy(lock), lock.Name, lock.Namespace, v1alpha1.ForceReleaseReasonAnnotation))}}
 }
 
