@@ -17,6 +17,8 @@ type announcement struct {
 	Logs       string `json:"logs"`
 	// Token is a file with a bearer token for the façade, or empty if it asks for none.
 	Token string `json:"token,omitempty"`
+	// Options are those of [options.chosen] that it was started with.
+	Options map[string]string `json:"options"`
 }
 
 func (a announcement) save(dir stateDir) error {

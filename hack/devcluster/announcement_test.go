@@ -12,7 +12,7 @@ func TestAnnouncementCountsForItsProcessOnly(t *testing.T) {
 		t.Fatalf("before any: announced = %v, error = %v", announced, err)
 	}
 
-	saved := announcement{PID: 7, Facade: "http://127.0.0.1:8080", Kubeconfig: "/kubeconfig", Kubectl: "/kubectl", Logs: "/logs"}
+	saved := announcement{PID: 7, Facade: "http://127.0.0.1:8080", Kubeconfig: "/kubeconfig", Kubectl: "/kubectl", Logs: "/logs", Options: map[string]string{"AUTH": authToken}}
 	if err := saved.save(dir); err != nil {
 		t.Fatal(err)
 	}

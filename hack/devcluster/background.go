@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -23,7 +24,7 @@ const (
 // errEnded says that a cluster that was waited for is not there any more.
 var errEnded = errors.New("the development cluster ended before it was ready")
 
-// up returns when a cluster is up and ready, whoever started it.
+// up returns when a cluster with these options is up and ready, whoever started it.
 func up(opts options, out io.Writer) error {
 	ctx, _ := stopSignals()
 	dir := stateDir(opts.dir)
@@ -31,7 +32,7 @@ func up(opts options, out io.Writer) error {
 	claim, err := dir.claim()
 	if running, ok := errors.AsType[*runningError](err); ok {
 		fmt.Fprintf(out, "A development cluster runs already (process %d)\n", running.pid)
-		return awaitOther(ctx, dir, running.pid, out)
+		return awaitOther(ctx, opts, running.pid, out)
 	}
 	if err != nil {
 		return err
@@ -95,14 +96,19 @@ func startInBackground(ctx context.Context, opts options, out io.Writer) error {
 	return nil
 }
 
-// awaitOther returns when a cluster that somebody else started is ready.
-func awaitOther(ctx context.Context, dir stateDir, pid int, out io.Writer) error {
+// awaitOther returns when a cluster that somebody else started is ready. It fails if that
+// has other options.
+func awaitOther(ctx context.Context, opts options, pid int, out io.Writer) error {
+	dir := stateDir(opts.dir)
 	a, err := awaitAnnouncement(ctx, dir, pid, func() (bool, error) {
 		_, running, err := dir.holder()
 		return !running, err
 	})
 	if err != nil {
 		return err
+	}
+	if found := differences(a.Options, opts.chosen()); len(found) > 0 {
+		return fmt.Errorf("it runs with other options: %s; end it with %s first", strings.Join(found, ", "), stopInBackground)
 	}
 	a.print(out, stopInBackground)
 	return nil

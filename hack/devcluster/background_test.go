@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,5 +45,35 @@ func TestDownWithoutAClusterIsFine(t *testing.T) {
 				t.Errorf("output = %q", &output)
 			}
 		})
+	}
+}
+
+func TestUpTellsOfAClusterWithOtherOptions(t *testing.T) {
+	opts := options{dir: t.TempDir(), auth: authNone, facade: "127.0.0.1:8080"}
+	dir := stateDir(opts.dir)
+	claim, err := dir.claim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = claim.Close() }()
+	running := announcement{PID: os.Getpid(), Facade: "http://127.0.0.1:8080", Options: opts.chosen()}
+	if err := running.save(dir); err != nil {
+		t.Fatal(err)
+	}
+
+	var output strings.Builder
+	if err := up(opts, &output); err != nil || !strings.Contains(output.String(), "is ready") {
+		t.Errorf("the same options: error = %v, output = %q", err, &output)
+	}
+	output.Reset()
+	other := opts
+	other.auth, other.facade, other.routes = authToken, "127.0.0.1:9090", "/routes.yaml"
+	const want = `it runs with other options: AUTH is "none", not "token", FACADE_ADDR is "127.0.0.1:8080", not "127.0.0.1:9090", ` +
+		`ROUTES is "", not "/routes.yaml"; end it with "make dev-down" first`
+	if err := up(other, &output); err == nil || err.Error() != want {
+		t.Errorf("error = %v, want %s", err, want)
+	}
+	if strings.Contains(output.String(), "is ready") {
+		t.Errorf("output = %q", &output)
 	}
 }

@@ -68,6 +68,7 @@ func (c *cluster) keep(ctx context.Context) error {
 		Kubectl:    filepath.Join(c.options.binaries, kubectlName),
 		Logs:       c.dir.logs(),
 		Token:      c.tokenPath(),
+		Options:    c.options.chosen(),
 	}
 	if err := a.save(c.dir); err != nil {
 		return err
