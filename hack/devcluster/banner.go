@@ -9,21 +9,17 @@ import (
 )
 
 // acquireCall takes a lock that stays until it is released or its ttl ends: the
-// extension locks around a function, and ping is the cheapest one there is.
+// extension locks around a function, and ping is the cheapest one there is. The README
+// begins with it.
 const acquireCall = `{
-    "protocol": {"name": "forrst", "version": "0.1.0"},
-    "id": "1",
-    "call": {"function": "urn:cline:forrst:fn:ping", "version": "1.0.0"},
-    "extensions": [{
-      "urn": "urn:cline:forrst:ext:atomic-lock",
-      "options": {
-        "key": "billing:report",
-        "scope": "global",
-        "ttl": {"value": 5, "unit": "minute"},
-        "auto_release": false
-      }
-    }]
-  }`
+  "protocol": {"name": "forrst", "version": "0.1.0"},
+  "id": "first",
+  "call": {"function": "urn:cline:forrst:fn:ping"},
+  "extensions": [{
+    "urn": "urn:cline:forrst:ext:atomic-lock",
+    "options": {"key": "billing:report", "scope": "global", "ttl": {"value": 5, "unit": "minute"}, "auto_release": false}
+  }]
+}`
 
 // otherIdentities tells how to call as somebody else.
 const otherIdentities = `
@@ -59,7 +55,7 @@ See it:
   %s %s
 %s
 Stop it with %s.
-`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, credentials, acquireCall, kubectl, locks, others, stopWith)
+`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, credentials, strings.ReplaceAll(acquireCall, "\n", "\n  "), kubectl, locks, others, stopWith)
 }
 
 // displayPath shortens a path below the working folder.

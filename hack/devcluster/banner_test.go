@@ -55,6 +55,16 @@ func TestAcquireCallIsJSONInSingleQuotes(t *testing.T) {
 	}
 }
 
+func TestReadmeBeginsWithTheCallOfTheBanner(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), "curl -sS http://127.0.0.1:8080/forrst -H 'Content-Type: application/json' -d '"+acquireCall+"'") {
+		t.Error("the README has another first call")
+	}
+}
+
 func TestShellWord(t *testing.T) {
 	for path, want := range map[string]string{
 		"bin/k8s/kubectl": "bin/k8s/kubectl",
