@@ -104,11 +104,11 @@ type LockSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="function is immutable; create another Lock for another function"
 	Function string `json:"function,omitempty"`
 
-	// owner is the token that proves this acquisition: whoever knows it may release
-	// the lock through the façade. Any text of 1 to 512 bytes; whoever
-	// applies manifests sets one that nobody else uses, since applying the owner of a
-	// held lock again changes nothing. Unset means a new UUID v4. It changes only when
-	// the lock is granted anew after it expired or was released.
+	// owner is the token that proves this acquisition: who renews or releases the lock
+	// through the façade has to know it. Any text of 1 to 512 bytes; set one in manifests
+	// that nobody else uses, since a manifest that equals what is stored changes nothing,
+	// whoever applies it. Unset means a new UUID v4. It changes only when the lock is
+	// granted anew after it expired or was released.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -136,7 +136,7 @@ type LockSpec struct {
 	Holder string `json:"holder,omitempty"`
 
 	// holderRef names the object on whose behalf the lock is held, for example the
-	// Pod that does the work. It lies in the namespace of the lock, and exists when it
+	// Pod that does the work. It must be in the namespace of the lock and exist when it
 	// is named. The lock is released when the object is deleted, a Pod also when it has
 	// succeeded or failed, and a Job when it is complete, has failed or is deleted and
 	// its pods have ended. Unset means that only the ttl ends the lock of a holder that is
@@ -155,8 +155,8 @@ type LockSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) <= duration('24h')",message="releaseDelay must be a duration with units of at most 24h, such as 0s, 30s or 5m"
 	ReleaseDelay *metav1.Duration `json:"releaseDelay,omitempty"`
 
-	// holderEndTime is when the object of holderRef was found to have ended, if the lock
-	// stays for its releaseDelay since then. Stamped; may not be set or changed.
+	// holderEndTime is when the object of holderRef was found to have ended. Unset unless
+	// the lock stays for its releaseDelay. Stamped; may not be set or changed.
 	// +optional
 	HolderEndTime *Timestamp `json:"holderEndTime,omitempty"`
 
@@ -179,13 +179,13 @@ type LockSpec struct {
 	// expireTime is when the lock ends unless it is renewed, as an RFC 3339 time.
 	// Stamped as renewTime plus ttl. A manifest may set it instead of ttl to hold
 	// the lock until a fixed time, such as the end of a freeze, at most 366 days
-	// ahead; the maximum of ttl does not bound it. The holder may then change it.
+	// ahead; the maximum of ttl does not bound it. The holder may change what was set so.
 	// +optional
 	ExpireTime *Timestamp `json:"expireTime,omitempty"`
 
-	// fencingToken is the number of this grant if the object was written again
-	// since then. While it is unset, the number is metadata.resourceVersion.
-	// Numbers of later grants are always larger. Stamped; may not be set or changed.
+	// fencingToken is the number of this grant, kept here once the object is written
+	// again. While it is unset, the number is metadata.resourceVersion. Later grants
+	// always have larger numbers. Stamped; may not be set or changed.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	FencingToken *int64 `json:"fencingToken,omitempty"`
