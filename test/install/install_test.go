@@ -33,6 +33,16 @@ var _ = Describe("config/default", func() {
 		Expect(taken).To(BeNumerically(">=", 10))
 	})
 
+	It("has the policies that refuse Jobs with a forgotten label, in force", func(context.Context) {
+		for _, name := range []string{"lock-operator-jobs", "lock-operator-cronjobs"} {
+			Expect(documents).To(HaveKey("ValidatingAdmissionPolicy/" + name))
+			var binding admissionregistrationv1.ValidatingAdmissionPolicyBinding
+			Expect(yaml.UnmarshalStrict(documents["ValidatingAdmissionPolicyBinding/"+name], &binding)).To(Succeed())
+			Expect(binding.Spec.PolicyName).To(Equal(name))
+			Expect(binding.Spec.ValidationActions).To(ConsistOf(admissionregistrationv1.Deny))
+		}
+	})
+
 	It("keeps the operator's account, and it alone, out of the webhook", func(context.Context) {
 		var configuration admissionregistrationv1.MutatingWebhookConfiguration
 		Expect(yaml.UnmarshalStrict(documents["MutatingWebhookConfiguration/lock-operator"], &configuration)).To(Succeed())
