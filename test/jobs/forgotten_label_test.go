@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -72,6 +73,35 @@ var _ = Describe("A Job that names a lock", func() {
 		Expect(admin.Update(ctx, runs)).To(refusedFor("spec.jobTemplate.metadata.labels"))
 		runs.Spec.JobTemplate.Labels = map[string]string{v1alpha1.LockLabel: "true"}
 		Expect(admin.Update(ctx, runs)).To(Succeed())
+	})
+
+	It("is refused when the CronJob was stored before the policy, which itself may be suspended", func(ctx context.Context) {
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+		Expect(admin.Get(ctx, client.ObjectKey{Name: "lock-operator-cronjobs"}, binding)).To(Succeed())
+		Expect(admin.Delete(ctx, binding)).To(Succeed())
+		binding.ResourceVersion, binding.UID = "", ""
+		installed := false
+		install := func(ctx context.Context) {
+			if !installed {
+				Expect(admin.Create(ctx, binding)).To(Succeed())
+				installed = true
+			}
+		}
+		DeferCleanup(install)
+		unlabelled := makeJob(namespace, "job", "key")
+		unlabelled.Labels = nil
+		runs := makeCronJob(unlabelled)
+		Eventually(try(ctx, runs)).Should(Succeed())
+		Expect(admin.Create(ctx, runs)).To(Succeed())
+		install(ctx)
+		other := runs.DeepCopy()
+		other.ResourceVersion, other.UID, other.Name = "", "", "other"
+		Eventually(try(ctx, other)).Should(refusedFor("spec.jobTemplate.metadata.labels"))
+
+		runs.Spec.Schedule = "1 1 1 1 *"
+		Expect(admin.Update(ctx, runs)).To(Succeed())
+		runs.Spec.JobTemplate.Labels = map[string]string{"app": "billing"}
+		Expect(admin.Update(ctx, runs)).To(refusedFor("spec.jobTemplate.metadata.labels"))
 	})
 
 	It("is refused with one sentence that kubectl shows", func(ctx context.Context) {
