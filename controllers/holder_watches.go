@@ -39,6 +39,8 @@ const (
 type holderWatches struct {
 	client client.WithWatch
 	clock  clock.Clock
+	// isLeader says whether this replica is to watch.
+	isLeader func() bool
 	// slots has room for as many watches as there may be.
 	slots chan struct{}
 	// wake is told each lock whose holder has ended.
@@ -68,24 +70,44 @@ type holderWatch struct {
 	how string
 }
 
-func newHolderWatches(client client.WithWatch, clock clock.Clock, wake func(types.NamespacedName)) *holderWatches {
+func newHolderWatches(client client.WithWatch, clock clock.Clock, limit int, isLeader func() bool, wake func(types.NamespacedName)) *holderWatches {
 	watches := &holderWatches{
-		client: client, clock: clock, wake: wake, slots: make(chan struct{}, maxHolderWatches),
+		client: client, clock: clock, wake: wake, isLeader: isLeader, slots: make(chan struct{}, limit),
 		byHolder: map[holder]*holderWatch{}, byLock: map[types.NamespacedName]holder{},
 	}
 	watches.working, watches.stop = context.WithCancel(context.Background())
 	return watches
 }
 
-// Start ends all watches with ctx, and waits for that. It implements controller-runtime's
+// Start ends all watches with ctx, and waits for that. Some time after another replica has
+// come to lead, it ends those that this one has left. It implements controller-runtime's
 // manager.Runnable.
 func (w *holderWatches) Start(ctx context.Context) error {
-	<-ctx.Done()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-w.clock.After(unwatchedPeriod):
+			w.leaveUnlessLeading()
+		}
+	}
 	w.mu.Lock()
 	w.stop()
 	w.mu.Unlock()
 	w.running.Wait()
 	return nil
+}
+
+// leaveUnlessLeading asks under the mutex: a replica that leads again looks at all locks, and
+// what it then observes must not be left.
+func (w *holderWatches) leaveUnlessLeading() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isLeader() {
+		return
+	}
+	for lock := range w.byLock {
+		w.leave(lock)
+	}
 }
 
 // NeedLeaderElection is false: which replica watches is decided lock by lock.
@@ -199,7 +221,7 @@ func (w *holderWatches) look(ctx context.Context, of holder) (how string, isWatc
 	object := objectOf(of)
 	err = w.client.Get(ctx, client.ObjectKey{Namespace: of.namespace, Name: of.ref.Name}, object)
 	switch {
-	case apierrors.IsNotFound(err):
+	case isGone(err):
 		return howDeleted, true, nil
 	case err != nil:
 		return "", false, unlessFutile(err)
@@ -216,6 +238,11 @@ func (w *holderWatches) look(ctx context.Context, of holder) (how string, isWatc
 				return howDeleted, true, nil
 			}
 		case watch.Added, watch.Modified:
+			// A watch may begin in the past. A namesake was there before the read that found
+			// the holder, or comes after an event that tells of its deletion.
+			if !isHolder(of, event.Object) {
+				continue
+			}
 			if how = howEnded(of, event.Object); how != "" {
 				return how, true, nil
 			}
@@ -225,10 +252,16 @@ func (w *holderWatches) look(ctx context.Context, of holder) (how string, isWatc
 	return "", true, nil
 }
 
+// isGone reports whether there is no object of the name. An API server that does not serve
+// the kind, or no longer in that version, finds nothing either, which says nothing of the object.
+func isGone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
 // unlessFutile leaves out what trying again soon does not mend, such as a right that an
 // administrator has not given.
 func unlessFutile(err error) error {
-	if apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apimeta.IsNoMatchError(err) {
+	if apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err) {
 		return nil
 	}
 	return err

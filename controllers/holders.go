@@ -113,7 +113,7 @@ func (r *HolderReconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock)
 		return "", client.IgnoreNotFound(err)
 	}
 	var pod corev1.Pod
-	if err := r.LiveReader.Get(ctx, name, &pod); apierrors.IsNotFound(err) || err == nil && pod.UID != ref.UID {
+	if err := r.LiveReader.Get(ctx, name, &pod); isGone(err) || err == nil && pod.UID != ref.UID {
 		return howDeleted, nil
 	} else if err != nil {
 		return "", fmt.Errorf("read the Pod that has ended: %w", err)
@@ -145,7 +145,7 @@ func (r *HolderReconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1
 		return ctrl.Result{}, err
 	}
 	switch err := r.Client.Update(ctx, next); {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case isGone(err), apierrors.IsConflict(err):
 		return ctrl.Result{}, nil // Somebody moved first, which wakes us if the lock still exists.
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("record the end of the holder: %w", err)
@@ -157,7 +157,7 @@ func (r *HolderReconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1
 func (r *HolderReconciler) release(ctx context.Context, lock *v1alpha1.Lock, end HolderEnd) error {
 	err := r.Client.Delete(ctx, lock, client.Preconditions{UID: &lock.UID, ResourceVersion: &lock.ResourceVersion})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case isGone(err), apierrors.IsConflict(err):
 		return nil // Somebody moved first, which wakes us if the lock still exists.
 	case err != nil:
 		r.failed(lock, err)

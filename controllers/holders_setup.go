@@ -43,7 +43,8 @@ func (r *HolderReconciler) SetupWithManager(manager ctrl.Manager) error {
 		return fmt.Errorf("index of the locks by holder: %w", err)
 	}
 	var queue requestQueue
-	r.watches = newHolderWatches(watcher, r.Clock, func(lock types.NamespacedName) { queue.Add(reconcile.Request{NamespacedName: lock}) })
+	r.watches = newHolderWatches(watcher, r.Clock, maxHolderWatches, r.Leadership.IsLeader,
+		func(lock types.NamespacedName) { queue.Add(reconcile.Request{NamespacedName: lock}) })
 	if err := manager.Add(endedPods); err != nil {
 		return err
 	}
