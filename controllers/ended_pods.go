@@ -33,8 +33,11 @@ func podMetadata() *metav1.PartialObjectMetadata {
 	return pod
 }
 
+// jobUIDLabel is what Kubernetes puts on the pods of a Job.
+const jobUIDLabel = "batch.kubernetes.io/controller-uid"
+
 // newEndedPods returns a cache of the Pods that have succeeded or failed, with nothing but
-// their names and UIDs. It is one of its own: the manager's answers for all Pods.
+// their names, their UIDs and those of their Jobs. It is one of its own: the manager's answers for all Pods.
 func newEndedPods(manager ctrl.Manager) (cache.Cache, error) {
 	return cache.New(manager.GetConfig(), cache.Options{
 		HTTPClient: manager.GetHTTPClient(),
@@ -49,7 +52,11 @@ func onlyIdentity(object any) (any, error) {
 	if !ok {
 		return object, nil // the tombstone of one that was transformed
 	}
-	pod.ObjectMeta = metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
+	kept := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
+	if job, ok := pod.Labels[jobUIDLabel]; ok {
+		kept.Labels = map[string]string{jobUIDLabel: job}
+	}
+	pod.ObjectMeta = kept
 	return pod, nil
 }
 
@@ -58,6 +65,6 @@ func hasLivePods(ctx context.Context, reader client.Reader, namespace string, jo
 	pods := &metav1.PartialObjectMetadataList{}
 	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
 	err := reader.List(ctx, pods, client.InNamespace(namespace), client.Limit(1),
-		client.MatchingLabels{"batch.kubernetes.io/controller-uid": string(job.UID)}, client.MatchingFieldsSelector{Selector: livePods})
+		client.MatchingLabels{jobUIDLabel: string(job.UID)}, client.MatchingFieldsSelector{Selector: livePods})
 	return len(pods.Items) > 0, err
 }

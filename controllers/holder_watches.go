@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/holders"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -218,7 +219,7 @@ func (w *holderWatches) look(ctx context.Context, of holder) (how string, isWatc
 		}
 	default:
 	}
-	object := objectOf(of)
+	object := holders.ObjectOf(&of.ref)
 	err = w.client.Get(ctx, client.ObjectKey{Namespace: of.namespace, Name: of.ref.Name}, object)
 	switch {
 	case isGone(err):
@@ -272,8 +273,8 @@ func howEnded(of holder, object runtime.Object) string {
 	if !isHolder(of, object) {
 		return howDeleted // Another object has its name.
 	}
-	if job, ok := object.(*batchv1.Job); ok {
-		return howJobEnded(job)
+	if there, ok := object.(client.Object); ok {
+		return holders.HowEnded(there)
 	}
 	return ""
 }
@@ -283,17 +284,8 @@ func isHolder(of holder, object runtime.Object) bool {
 	return ok && named.GetUID() == of.ref.UID
 }
 
-// objectOf returns what to read of the holder: all of a Job, since its conditions count, and
-// only the metadata of others.
-func objectOf(of holder) client.Object {
-	if rules.IsJob(&of.ref) {
-		return &batchv1.Job{}
-	}
-	object := &metav1.PartialObjectMetadata{}
-	object.SetGroupVersionKind(schema.FromAPIVersionAndKind(of.ref.APIVersion, of.ref.Kind))
-	return object
-}
-
+// listOf returns what to watch of the holder: all of a Job, since its conditions count, and
+// only the metadata of others. That a Pod has succeeded or failed is told by another watch.
 func listOf(of holder) client.ObjectList {
 	if rules.IsJob(&of.ref) {
 		return &batchv1.JobList{}

@@ -14,6 +14,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/holders"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -22,8 +23,9 @@ const (
 	// unwatchedAge is how old a lock becomes without a watch on its holder, so that locks
 	// that are held for a moment cost none. A holder that ends earlier is found then.
 	unwatchedAge = time.Second
-	// podsPeriod is how often the pods of a Job are looked for that has ended before them.
-	podsPeriod = 500 * time.Millisecond
+	// podsPeriod is how often the pods of a Job are looked for that has ended before them,
+	// besides when one of them succeeds or fails.
+	podsPeriod = 5 * time.Second
 )
 
 // HolderReconciler releases locks whose spec.holderRef has ended. The garbage collector
@@ -118,7 +120,7 @@ func (r *HolderReconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock)
 	} else if err != nil {
 		return "", fmt.Errorf("read the Pod that has ended: %w", err)
 	}
-	return howPodEnded(&pod), nil
+	return holders.HowEnded(&pod), nil
 }
 
 // releaseAfterDelay releases the lock at once, or when its releaseDelay is over. When that
@@ -150,7 +152,7 @@ func (r *HolderReconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("record the end of the holder: %w", err)
 	}
-	r.Events.Eventf(lock, related(lock), corev1.EventTypeNormal, holderEndedReason, releaseAction, "%s; the lock stays for %s", end, remaining)
+	r.tell(lock, holderEndedReason, fmt.Sprintf("%s; the lock stays for %s", end, remaining))
 	return ctrl.Result{RequeueAfter: remaining}, nil
 }
 

@@ -24,12 +24,17 @@ const (
 
 // released tells that the lock, as it stood before, was released.
 func (r *HolderReconciler) released(ctx context.Context, ended *v1alpha1.Lock, end HolderEnd, isUnconfirmed bool) {
-	r.Events.Eventf(ended, related(ended), corev1.EventTypeNormal, releasedReason, releaseAction, "Released the lock: %s", end)
+	r.tell(ended, releasedReason, "Released the lock: "+end.String())
 	record := audit.Ended(audit.Released, audit.HolderGone, audit.Controller, "", ended, r.Clock.Now())
 	record.Message, record.Unconfirmed = audit.Bounded(end.String()), isUnconfirmed
 	audit.OrNowhere(r.Audit).Record(record)
 	logf.FromContext(ctx).V(1).Info("Released the Lock of a holder that has ended",
 		"lock", klog.KObj(ended), "holder", ended.Spec.Holder, "end", end.String(), "unconfirmed", isUnconfirmed)
+}
+
+// tell has the Event say at most what the API server accepts in one.
+func (r *HolderReconciler) tell(lock *v1alpha1.Lock, reason, note string) {
+	r.Events.Eventf(lock, related(lock), corev1.EventTypeNormal, reason, releaseAction, "%s", audit.Bounded(note))
 }
 
 // failed remembers a release that may have happened.

@@ -78,18 +78,23 @@ func holderUID(object client.Object) []string {
 	return []string{string(lock.Spec.HolderRef.UID)}
 }
 
-// locksOf returns the locks that are held for a Pod that has ended. A Pod that is gone
-// from the cache had ended before, and the locks were looked at then.
+// locksOf returns the locks that are held for a Pod that has ended, or for its Job. A Pod
+// that is gone from the cache had ended before, and the locks were looked at then.
 func (r *HolderReconciler) locksOf(ctx context.Context, pod *metav1.PartialObjectMetadata) []reconcile.Request {
-	var locks v1alpha1.LockList
-	err := r.Client.List(ctx, &locks, client.InNamespace(pod.Namespace), client.MatchingFields{holderUIDIndex: string(pod.UID)}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		logf.FromContext(ctx).Error(err, "Could not look up the Locks of a Pod that has ended", "pod", client.ObjectKeyFromObject(pod))
-		return nil
-	}
-	requests := make([]reconcile.Request, len(locks.Items))
-	for index := range locks.Items {
-		requests[index].NamespacedName = client.ObjectKeyFromObject(&locks.Items[index])
+	var requests []reconcile.Request
+	for _, uid := range []string{string(pod.UID), pod.Labels[jobUIDLabel]} {
+		if uid == "" {
+			continue
+		}
+		var locks v1alpha1.LockList
+		err := r.Client.List(ctx, &locks, client.InNamespace(pod.Namespace), client.MatchingFields{holderUIDIndex: uid}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			logf.FromContext(ctx).Error(err, "Could not look up the Locks of a Pod that has ended", "pod", client.ObjectKeyFromObject(pod))
+			return nil
+		}
+		for index := range locks.Items {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&locks.Items[index])})
+		}
 	}
 	return requests
 }

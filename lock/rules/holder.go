@@ -74,13 +74,21 @@ func ValidateReference(ref *v1alpha1.HolderReference) field.ErrorList {
 	bounded("kind", ref.Kind, 63)
 	bounded("name", ref.Name, 253)
 	bounded("uid", string(ref.UID), 128)
-	if _, err := schema.ParseGroupVersion(ref.APIVersion); err != nil {
+	if ref.APIVersion != "" && !isGroupVersion(ref.APIVersion) {
 		problems = append(problems, field.Invalid(HolderRefPath.Child("apiVersion"), ref.APIVersion, "must be version or group/version, such as v1 or batch/v1"))
 	}
 	for _, problem := range content.IsPathSegmentName(ref.Name) {
 		problems = append(problems, field.Invalid(HolderRefPath.Child("name"), ref.Name, problem))
 	}
 	return problems
+}
+
+// isGroupVersion is stricter than the parser: the kinds of a group and version are asked for
+// by a path, and ".." would lead elsewhere.
+func isGroupVersion(text string) bool {
+	parsed, err := schema.ParseGroupVersion(text)
+	return err == nil && len(content.IsDNS1123Label(parsed.Version)) == 0 &&
+		(parsed.Group == "" || len(content.IsDNS1123Subdomain(parsed.Group)) == 0)
 }
 
 // ownByHolder makes the object of holderRef an owner of the lock where the garbage

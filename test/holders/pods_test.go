@@ -74,9 +74,9 @@ var _ = Describe("A lock that is held for a Pod", func() {
 
 	It("is not released because a namesake has failed", func(ctx context.Context) {
 		failed := running(ctx, namespace, "worker")
+		lock := held(ctx, namespace, "report", podRef(failed))
 		setPhase(ctx, failed, corev1.PodFailed, "")
 		startOperator(ctx, nil)
-		lock := held(ctx, namespace, "report", podRef(failed))
 		expectReleased(ctx, lock)
 		remove(ctx, failed)
 		lock = held(ctx, namespace, "report", podRef(running(ctx, namespace, "worker")))

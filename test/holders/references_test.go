@@ -3,9 +3,11 @@ package holders_test
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	facadeclient "forrst.dev/lock-operator/facade/client"
+	locks "forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/testenv"
 )
 
@@ -45,7 +49,43 @@ var _ = Describe("A reference to a holder", func() {
 		Entry("to a kind without namespaces", func(r *v1alpha1.HolderReference) { r.Kind = "Node" }, "lies in no namespace"),
 		Entry("to a kind that the operator may not get", func(r *v1alpha1.HolderReference) { r.Kind = "Secret" }, "lock-operator may not get secrets"),
 		Entry("with a name that is a path", func(r *v1alpha1.HolderReference) { r.Name = "../secrets/worker" }, "spec.holderRef.name"),
+		Entry("with a version that is a path", func(r *v1alpha1.HolderReference) { r.APIVersion = "../version" }, "spec.holderRef.apiVersion"),
 		Entry("with a version that cannot be read", func(r *v1alpha1.HolderReference) { r.APIVersion = "a/b/c" }, "spec.holderRef.apiVersion"),
+	)
+
+	DescribeTable("is refused at every door once the object has ended", func(ctx context.Context, end func(context.Context) *v1alpha1.HolderReference, want string) {
+		lock := held(ctx, namespace, "held", podRef(running(ctx, namespace, "worker")))
+		ended := end(ctx)
+		refused(alice.Create(ctx, manifest(namespace, "report", ended)), want)
+		lock.Spec.HolderRef = ended
+		refused(alice.Update(ctx, lock), want)
+
+		backend, err := facadeclient.New(startFacade(ctx, namespace))
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(backend.Close)
+		_, err = locks.NewClient(backend, namespace, locks.WithoutRenewal()).TryAcquire(ctx, "report", locks.WithHolderRef(ended))
+		Expect(err).To(MatchError(locks.ErrInvalid))
+		Expect(err).To(MatchError(ContainSubstring(strings.TrimPrefix(want, "spec.holderRef: Invalid value: "))))
+	},
+		Entry("a Pod", func(ctx context.Context) *v1alpha1.HolderReference {
+			pod := running(ctx, namespace, "ended")
+			setPhase(ctx, pod, corev1.PodFailed, "Evicted")
+			return podRef(pod)
+		}, "spec.holderRef: Invalid value: has already ended: Pod ended has failed: Evicted"),
+		Entry("a Job", func(ctx context.Context) *v1alpha1.HolderReference {
+			job := &batchv1.Job{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ended"},
+				Spec:       batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: template()}},
+			}
+			Expect(admin.Create(ctx, job)).To(Succeed())
+			now := metav1.Now()
+			job.Status.StartTime, job.Status.CompletionTime = &now, &now
+			for _, kind := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
+				job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now})
+			}
+			Expect(admin.Status().Update(ctx, job)).To(Succeed())
+			return jobRef(job)
+		}, "spec.holderRef: Invalid value: has already ended: Job ended is complete"),
 	)
 
 	It("is refused if the object lies in another namespace", func(ctx context.Context) {
