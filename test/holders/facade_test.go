@@ -2,6 +2,7 @@ package holders_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -27,7 +28,7 @@ import (
 
 // startFacade serves locks to callers with tokens, and, if a namespace is given, those of
 // that namespace to everyone.
-func startFacade(ctx context.Context, namespace string) (url string) {
+func startFacade(ctx context.Context, namespace string, changes ...func(*facade.Config)) (url string) {
 	GinkgoHelper()
 	config, _, err := environment.User(testenv.OperatorUser)
 	Expect(err).NotTo(HaveOccurred())
@@ -55,6 +56,9 @@ func startFacade(ctx context.Context, namespace string) (url string) {
 		settings.Access, err = auth.New(config, httpClient, auth.Options{})
 		Expect(err).NotTo(HaveOccurred())
 	}
+	for _, change := range changes {
+		change(&settings)
+	}
 	handler, err := facade.New(settings)
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)
@@ -62,15 +66,44 @@ func startFacade(ctx context.Context, namespace string) (url string) {
 	return server.URL
 }
 
-// acquireWith acquires a lock with the bearer token and returns it as stored.
-func acquireWith(ctx context.Context, url, token, namespace, key string) *v1alpha1.Lock {
+// allowWorkers lets the service account "worker" use the locks of the namespace.
+func allowWorkers(ctx context.Context, namespace string) {
 	GinkgoHelper()
-	body := `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a","call":{"function":"urn:k8s:forrst:ext:atomic-lock:fn:acquire","arguments":{"key":"` + key + `"}}}`
+	Expect(admin.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"}})).To(Succeed())
+	Expect(admin.Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: testenv.TestersGroup},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "worker"}},
+	})).To(Succeed())
+}
+
+// runningWithToken creates a Pod of that account, and a token that is bound to it.
+func runningWithToken(ctx context.Context, namespace, name string) (pod *corev1.Pod, token string) {
+	GinkgoHelper()
+	pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: template()}
+	pod.Spec.ServiceAccountName = "worker"
+	Expect(admin.Create(ctx, pod)).To(Succeed())
+	setPhase(ctx, pod, corev1.PodRunning, "")
+	token, err := adminKubectl.Run(ctx, "", "create", "token", "worker", "-n", namespace, "--bound-object-kind=Pod", "--bound-object-name="+name)
+	Expect(err).NotTo(HaveOccurred())
+	return pod, strings.TrimSpace(token)
+}
+
+// vendorCall is a call of a function of locks.
+func vendorCall(ctx context.Context, url, token, function, arguments string) *http.Request {
+	GinkgoHelper()
+	body := fmt.Sprintf(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a","call":{"function":"urn:k8s:forrst:ext:atomic-lock:fn:%s","arguments":%s}}`, function, arguments)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/forrst", strings.NewReader(body))
 	Expect(err).NotTo(HaveOccurred())
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := http.DefaultClient.Do(request)
+	return request
+}
+
+// acquireWith acquires a lock with the bearer token and returns it as stored.
+func acquireWith(ctx context.Context, url, token, namespace, key string) *v1alpha1.Lock {
+	GinkgoHelper()
+	response, err := http.DefaultClient.Do(vendorCall(ctx, url, token, "acquire", fmt.Sprintf(`{"key":%q}`, key)))
 	Expect(err).NotTo(HaveOccurred())
 	defer response.Body.Close()
 	Expect(response.StatusCode).To(Equal(http.StatusOK))
@@ -86,20 +119,10 @@ var _ = Describe("A caller of the façade", func() {
 	})
 
 	DescribeTable("with the token of a Pod loses its lock when the Pod", func(ctx context.Context, end func(context.Context, *corev1.Pod)) {
-		Expect(admin.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"}})).To(Succeed())
-		Expect(admin.Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: testenv.TestersGroup},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "worker"}},
-		})).To(Succeed())
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker-0"}, Spec: template()}
-		pod.Spec.ServiceAccountName = "worker"
-		Expect(admin.Create(ctx, pod)).To(Succeed())
-		setPhase(ctx, pod, corev1.PodRunning, "")
-		token, err := adminKubectl.Run(ctx, "", "create", "token", "worker", "-n", namespace, "--bound-object-kind=Pod", "--bound-object-name=worker-0")
-		Expect(err).NotTo(HaveOccurred())
+		allowWorkers(ctx, namespace)
+		pod, token := runningWithToken(ctx, namespace, "worker-0")
 
-		lock := acquireWith(ctx, startFacade(ctx, ""), strings.TrimSpace(token), namespace, "report")
+		lock := acquireWith(ctx, startFacade(ctx, ""), token, namespace, "report")
 		Expect(lock.Spec.HolderRef).To(Equal(podRef(pod)))
 		Expect(lock.OwnerReferences).To(HaveLen(1))
 		expectHeld(ctx, lock)
@@ -108,6 +131,8 @@ var _ = Describe("A caller of the façade", func() {
 	},
 		Entry("is deleted", func(ctx context.Context, pod *corev1.Pod) { remove(ctx, pod) }),
 		Entry("fails", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodFailed, "") }),
+		Entry("is evicted", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodFailed, "Evicted") }),
+		Entry("succeeds", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodSucceeded, "") }),
 	)
 
 	It("may name the object, by the SDK, and be refused", func(ctx context.Context) {

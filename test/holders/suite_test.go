@@ -15,6 +15,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -133,8 +134,15 @@ func runOperator(ctx context.Context, manager ctrl.Manager, leadership *controll
 // candidate takes part in an election with short times.
 func candidate(name string) *controllers.Leadership {
 	GinkgoHelper()
+	return candidateBy(func(*rest.Config) {}, name)
+}
+
+// candidateBy does the same with a change of how it talks to the API server.
+func candidateBy(prepare func(*rest.Config), name string) *controllers.Leadership {
+	GinkgoHelper()
 	operator, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts")
 	Expect(err).NotTo(HaveOccurred())
+	prepare(operator)
 	leadership, err := controllers.NewLeadership(operator, controllers.LeadershipOptions{
 		Namespace: "forrst-system", Name: name,
 		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,

@@ -1,0 +1,92 @@
+package holders_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers"
+)
+
+// cable connects a replica to the API server, until it is cut.
+type cable struct {
+	mu    sync.Mutex
+	isCut bool
+	ends  []net.Conn
+}
+
+// connect has a client use the cable.
+func (c *cable) connect(config *rest.Config) {
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		connection, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.isCut {
+			return nil, errors.Join(errors.New("the cable is cut"), connection.Close())
+		}
+		c.ends = append(c.ends, connection)
+		return connection, nil
+	}
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = true
+	for _, end := range c.ends {
+		_ = end.Close() // It may have been closed before.
+	}
+	c.ends = nil
+}
+
+func (c *cable) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = false
+}
+
+var _ = Describe("A leader that loses its connection", func() {
+	It("leaves the holders that end meanwhile to the next one", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		wire := &cable{}
+		first, second := candidateBy(wire.connect, "crash"), candidate("crash")
+		manager, err := environment.NewManagerFor(wire.connect)
+		Expect(err).NotTo(HaveOccurred())
+		runOperator(ctx, manager, first, func(*controllers.HolderReconciler) {})
+		Eventually(first.IsLeader).Should(BeTrue())
+		startOperator(ctx, second)
+		deleted, failed, alive := running(ctx, namespace, "deleted"), running(ctx, namespace, "failed"), running(ctx, namespace, "alive")
+		one, two := held(ctx, namespace, "deleted", podRef(deleted)), held(ctx, namespace, "failed", podRef(failed))
+		kept := held(ctx, namespace, "alive", podRef(alive))
+		expectHeld(ctx, one)
+
+		wire.cut()
+		remove(ctx, deleted)
+		setPhase(ctx, failed, corev1.PodFailed, "")
+		Expect(exists(ctx, one)()).To(BeTrue(), "nobody leads who can release it")
+		expectReleased(ctx, one)
+		expectReleased(ctx, two)
+		Expect(second.IsLeader()).To(BeTrue())
+
+		By("coming back")
+		wire.mend()
+		Eventually(first.IsLeader).Should(BeFalse())
+		expectHeld(ctx, kept)
+		Expect(second.IsLeader()).To(BeTrue())
+		remove(ctx, alive)
+		expectReleased(ctx, kept)
+		for _, released := range []*v1alpha1.Lock{one, two, kept} {
+			Eventually(recorded(released)).Should(HaveLen(1))
+		}
+	})
+})
