@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/testenv"
 )
 
 var _ = Describe("A lock with a releaseDelay", func() {
@@ -77,6 +78,18 @@ var _ = Describe("A lock with a releaseDelay", func() {
 		recorded.Spec.ReleaseDelay = nil
 		Expect(alice.Update(ctx, recorded)).To(Succeed())
 		expectReleased(ctx, lock)
+	})
+
+	It("keeps it from strangers", func(ctx context.Context) {
+		lock := held(ctx, namespace, "report", podRef(running(ctx, namespace, "worker")), delayed(time.Hour))
+		mallory, _ := clientOf("mallory", testenv.TestersGroup)
+		for _, change := range []func(*v1alpha1.Lock){delayed(0), func(l *v1alpha1.Lock) { l.Spec.ReleaseDelay = nil }} {
+			changed := lock.DeepCopy()
+			change(changed)
+			err := mallory.Update(ctx, changed)
+			Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+		}
+		Expect(stored(ctx, namespace, "report").Spec).To(Equal(lock.Spec))
 	})
 
 	DescribeTable("is refused", func(ctx context.Context, change func(*v1alpha1.Lock), want string) {
