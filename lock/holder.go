@@ -22,7 +22,7 @@ const (
 
 // WithHolderRef names the object that the lock is held for, in the namespace of the lock:
 // it is released when that object ends; see [v1alpha1.LockSpec]. An object that does not
-// exist is refused with [ErrInvalid]. Nil, or no such option, means that the lock ends by
+// exist, or has ended, is refused with [ErrInvalid]. Nil, or no such option, means that the lock ends by
 // its release or ttl only, unless it is acquired through a façade with the token of a Pod,
 // which is then named.
 func WithHolderRef(ref *v1alpha1.HolderReference) Option {

@@ -1,3 +1,3 @@
 // Package holders deals with the objects that locks are held for: whether a reference
-// names one, and which Pod a caller is.
+// names one, whether it has ended, and which Pod a caller is.
 package holders
