@@ -136,8 +136,8 @@ type LockSpec struct {
 	Holder string `json:"holder,omitempty"`
 
 	// holderRef names the object on whose behalf the lock is held, for example the
-	// Pod that does the work. It must be in the namespace of the lock and exist when it
-	// is named. The lock is released when the object is deleted, a Pod also when it has
+	// Pod that does the work. It must be in the namespace of the lock; when it is
+	// named, it must exist and not have ended. The lock is released when the object is deleted, a Pod also when it has
 	// succeeded or failed, and a Job when it is complete, has failed or is deleted and
 	// its pods have ended. Unset means that only the ttl ends the lock of a holder that is
 	// gone. The holder may change it.
