@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -78,15 +79,15 @@ type oneReader struct {
 
 func (r *oneReader) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	r.reads++
-	switch into := into.(type) {
-	case *corev1.Pod:
-		r.there.(*corev1.Pod).DeepCopyInto(into)
-	case *batchv1.Job:
-		r.there.(*batchv1.Job).DeepCopyInto(into)
-	case *metav1.PartialObjectMetadata:
+	if _, isMetadata := into.(*metav1.PartialObjectMetadata); isMetadata {
 		into.SetUID(r.there.GetUID())
+		return nil
 	}
-	return nil
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r.there)
+	if err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
 }
 
 func TestCheckRefusesWhatHasEnded(t *testing.T) {

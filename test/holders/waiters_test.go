@@ -79,7 +79,9 @@ var _ = Describe("A Pod that waits for a lock", func() {
 			response, err := http.DefaultClient.Do(request)
 			Expect(err).NotTo(HaveOccurred())
 			defer func() { _ = response.Body.Close() }()
-			var answer struct{ Errors []json.RawMessage }
+			var answer struct {
+				Errors []json.RawMessage `json:"errors"`
+			}
 			Expect(json.NewDecoder(response.Body).Decode(&answer)).To(Succeed())
 			Expect(answer.Errors).To(BeEmpty())
 			answered <- time.Now()
@@ -101,7 +103,7 @@ var _ = Describe("A Pod that waits for a lock", func() {
 		AddReportEntry("from the release to the grant of the next caller", at.Sub(released).String())
 		Expect(stored(ctx, namespace, "report").Spec.HolderRef).To(Equal(podRef(next)))
 		for isOver := false; !isOver; {
-			var event = <-granted.ResultChan()
+			event := <-granted.ResultChan()
 			lock, ok := event.Object.(*v1alpha1.Lock)
 			Expect(ok).To(BeTrue())
 			Expect(lock.Spec.HolderRef.UID).NotTo(Equal(dead.UID), "the lock went to the dead Pod")
