@@ -86,8 +86,7 @@ var _ = Describe("A lock with a releaseDelay", func() {
 		for _, change := range []func(*v1alpha1.Lock){delayed(0), func(l *v1alpha1.Lock) { l.Spec.ReleaseDelay = nil }} {
 			changed := lock.DeepCopy()
 			change(changed)
-			err := mallory.Update(ctx, changed)
-			Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+			Expect(mallory.Update(ctx, changed)).To(MatchError(ContainSubstring(`is held by "alice"`)))
 		}
 		Expect(stored(ctx, namespace, "report").Spec).To(Equal(lock.Spec))
 	})
