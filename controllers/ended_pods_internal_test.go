@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,7 +17,7 @@ import (
 // TestEndedPodsAreSmall is about a cluster with many Pods that nobody has deleted.
 func TestEndedPodsAreSmall(t *testing.T) {
 	pod := podNamed("worker", "pod-1")
-	pod.Labels = map[string]string{jobUIDLabel: "job-1", "app": strings.Repeat("a", 63)}
+	pod.Labels = map[string]string{batchv1.ControllerUidLabel: "job-1", "app": strings.Repeat("a", 63)}
 	pod.Annotations = map[string]string{"large": strings.Repeat("a", 1<<10)}
 	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 	pod.OwnerReferences = []metav1.OwnerReference{{Name: "batch"}}
@@ -25,7 +26,7 @@ func TestEndedPodsAreSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := podNamed("worker", "pod-1")
-	want.Labels = map[string]string{jobUIDLabel: "job-1"}
+	want.Labels = map[string]string{batchv1.ControllerUidLabel: "job-1"}
 	if diff := cmp.Diff(any(want), kept); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -60,6 +61,6 @@ func TestLocksOfAnEndedPod(t *testing.T) {
 		}
 	}
 	expect("default/of-the-pod")
-	pod.Labels = map[string]string{jobUIDLabel: "job-1"}
+	pod.Labels = map[string]string{batchv1.ControllerUidLabel: "job-1"}
 	expect("default/of-the-pod", "default/of-its-job")
 }

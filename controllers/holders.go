@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/jobpods"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/holders"
 	"forrst.dev/lock-operator/lock/rules"
@@ -86,7 +87,7 @@ func (r *HolderReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		return ctrl.Result{}, nil
 	}
 	if rules.IsJob(&end.Ref) {
-		isLeft, err := hasLivePods(ctx, r.LiveReader, lock.Namespace, &end.Ref)
+		isLeft, err := jobpods.AnyLive(ctx, r.LiveReader, lock.Namespace, end.Ref.UID)
 		if isLeft || err != nil {
 			return ctrl.Result{RequeueAfter: podsPeriod}, err
 		}

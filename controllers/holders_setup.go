@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -82,7 +83,7 @@ func holderUID(object client.Object) []string {
 // that is gone from the cache had ended before, and the locks were looked at then.
 func (r *HolderReconciler) locksOf(ctx context.Context, pod *metav1.PartialObjectMetadata) []reconcile.Request {
 	var requests []reconcile.Request
-	for _, uid := range []string{string(pod.UID), pod.Labels[jobUIDLabel]} {
+	for _, uid := range []string{string(pod.UID), pod.Labels[batchv1.ControllerUidLabel]} {
 		if uid == "" {
 			continue
 		}
