@@ -47,7 +47,7 @@ func (p *pass) hold(job types.UID, granted *v1alpha1.Lock) {
 	p.slot.holding = &holding{job: job, lock: granted}
 }
 
-// checkHolding takes in what the cache shows of the lock, and renews it when that is due.
+// checkHolding takes in what the cache shows of the lock.
 func (p *pass) checkHolding(ctx context.Context) error {
 	var current v1alpha1.Lock
 	switch err := p.Client.Get(ctx, p.name, &current); {
@@ -61,15 +61,10 @@ func (p *pass) checkHolding(ctx context.Context) error {
 	if p.slot.holding == nil {
 		p.adopt(p.shown)
 	}
-	if p.slot.holding == nil {
+	if p.slot.holding == nil || !p.isInDoubt() {
 		return nil
 	}
-	if p.isInDoubt() {
-		if err := p.verify(ctx); err != nil {
-			return err
-		}
-	}
-	return p.renew(ctx)
+	return p.verify(ctx)
 }
 
 // adopt goes on with a grant that another replica, or an earlier process, has made.

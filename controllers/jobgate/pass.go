@@ -23,6 +23,9 @@ type pass struct {
 	// shown is the Lock in the cache, or nil.
 	shown *v1alpha1.Lock
 	now   time.Time
+	// cannotAcquire says that the engine failed to take the lock, which is tried again in
+	// the next pass.
+	cannotAcquire bool
 	// again is when there is something to do though nothing happens; zero for never.
 	again time.Duration
 }
@@ -34,20 +37,17 @@ func (p *pass) comeBackIn(wait time.Duration) {
 	}
 }
 
+// run does what is due. What goes wrong for one Job does not keep the others from being
+// served: none is started while pods of another one may run, whatever became of that.
 func (p *pass) run(ctx context.Context) error {
-	// What went wrong for the contender must not keep others from being stopped.
 	failed := p.collect()
-	err := p.checkHolding(ctx)
-	if err == nil {
-		err = p.serveHolder(ctx)
+	p.cannotAcquire = failed != nil
+	if err := p.checkHolding(ctx); err != nil {
+		// The Job that holds the lock may look like one that waits, and must not be ended.
+		return errors.Join(failed, err, p.stopOthers(ctx))
 	}
-	if err := errors.Join(err, p.stopOthers(ctx)); err != nil {
-		return errors.Join(failed, err)
-	}
-	if failed != nil {
-		return failed
-	}
-	return p.serveQueue(ctx)
+	errs := []error{failed, p.renew(ctx), p.serveHolder(ctx), p.stopOthers(ctx), p.serveQueue(ctx)}
+	return errors.Join(errs...)
 }
 
 // holder returns the Job that holds the lock, or nil if none does or it is unknown.
@@ -173,43 +173,44 @@ func (p *pass) stopOthers(ctx context.Context) error {
 func (p *pass) serveQueue(ctx context.Context) error {
 	isHeld := p.slot.holding != nil
 	var head *candidate
+	var errs []error
 	for _, candidate := range p.waiting() {
 		if candidate.terms.Policy != jobs.PolicyWait {
-			if err := p.serveImpatient(ctx, candidate, head); err != nil {
-				return err
-			}
+			errs = append(errs, p.serveImpatient(ctx, candidate, head))
 			continue
 		}
 		isOver, err := p.endOverdue(ctx, candidate)
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 		if head == nil && !isOver {
 			head = candidate
 		}
 	}
 	if p.slot.contender != nil && (head == nil || head.job.UID != p.slot.contender.job) {
 		if err := p.recall(ctx); err != nil {
-			return err
+			return errors.Join(append(errs, err)...)
 		}
 	}
 	if p.slot.holding != nil && !isHeld {
 		p.comeBackIn(time.Millisecond) // A grant was taken in just now.
-		return nil
+		return errors.Join(errs...)
 	}
-	if head != nil && p.slot.contender == nil {
+	if head != nil && p.slot.contender == nil && !p.cannotAcquire {
 		p.contend(head) //nolint:contextcheck // it waits beyond this pass
 	}
 	p.report()
-	return nil
+	return errors.Join(errs...)
 }
 
 // serveImpatient tries the lock for a Job that does not wait, unless others have it or
 // come first, and ends the Job if it cannot have it.
 func (p *pass) serveImpatient(ctx context.Context, candidate, head *candidate) error {
 	if head == nil && p.slot.contender == nil && p.slot.holding == nil && !p.isBlockedFor(candidate) {
+		if p.cannotAcquire {
+			return nil
+		}
 		err := p.tryNow(ctx, candidate)
 		if err == nil || !errors.Is(err, lock.ErrHeld) {
+			p.cannotAcquire = err != nil
 			return err
 		}
 	}
@@ -231,7 +232,7 @@ func (p *pass) endOverdue(ctx context.Context, candidate *candidate) (isOver boo
 	}
 	if p.slot.contender != nil && p.slot.contender.job == candidate.job.UID {
 		if err := p.recall(ctx); err != nil {
-			return false, err
+			return true, err
 		}
 		if p.slot.holding != nil && p.slot.holding.job == candidate.job.UID {
 			return true, nil // at the last moment
