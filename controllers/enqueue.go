@@ -3,46 +3,35 @@ package controllers
 import (
 	"context"
 
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/enqueue"
 )
 
-type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+type requestQueue = enqueue.Queue
 
-// enqueueAllWhenLeading makes up for the events that passed while another replica
-// led. What it starts ends with ctx, which is the controller's.
+// enqueueAllWhenLeading has a controller look at every lock when this replica comes to
+// lead. What it starts ends with ctx, which is the controller's.
 func enqueueAllWhenLeading(leadership *Leadership, locks client.Reader) func(context.Context, requestQueue) error {
 	return func(ctx context.Context, queue requestQueue) error {
-		gained := leadership.Gained()
-		go func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-gained:
-				}
-				// The cache answers as soon as it has caught up, so that an error is the end of
-				// ctx or of the cache.
-				if err := enqueueAll(ctx, locks, queue); err != nil && ctx.Err() == nil {
-					logf.FromContext(ctx).Error(err, "Could not list the Locks after gaining the leadership; what has become of them before is noticed when they change")
-				}
-			}
-		}()
+		go enqueue.WhenLeading(ctx, leadership, clock.RealClock{}, queue, func(ctx context.Context) ([]reconcile.Request, error) {
+			return everyLock(ctx, locks)
+		})
 		return nil
 	}
 }
 
-func enqueueAll(ctx context.Context, reader client.Reader, queue requestQueue) error {
+func everyLock(ctx context.Context, reader client.Reader) ([]reconcile.Request, error) {
 	var locks v1alpha1.LockList
 	if err := reader.List(ctx, &locks, client.UnsafeDisableDeepCopy); err != nil {
-		return err
+		return nil, err
 	}
+	requests := make([]reconcile.Request, len(locks.Items))
 	for index := range locks.Items {
-		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&locks.Items[index])})
+		requests[index].NamespacedName = client.ObjectKeyFromObject(&locks.Items[index])
 	}
-	return nil
+	return requests, nil
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/jobpods"
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
@@ -27,21 +28,18 @@ func (f finalizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	if err := f.jobs.Get(ctx, request.NamespacedName, &job); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	switch jobs.PhaseOf(&job) {
-	case jobs.Discarded:
-	case jobs.Ended:
-		if !jobs.IsFinished(&job) {
-			// A change now would be a conflict to the Job controller, which is about to write
-			// the last condition, and would try again a second later.
-			return ctrl.Result{}, nil
-		}
-	default:
+	phase := jobs.PhaseOf(&job)
+	if phase != jobs.Discarded && phase != jobs.Ended || !controllerutil.ContainsFinalizer(&job, v1alpha1.LockFinalizer) {
 		return ctrl.Result{}, nil
+	}
+	if phase == jobs.Ended {
+		hasPods, err := jobpods.AnyLive(ctx, f.LiveReader, job.Namespace, job.UID)
+		if err != nil || hasPods {
+			return ctrl.Result{RequeueAfter: lookAgainForPods}, err
+		}
 	}
 	changed := job.DeepCopy()
-	if !controllerutil.RemoveFinalizer(changed, v1alpha1.LockFinalizer) {
-		return ctrl.Result{}, nil
-	}
+	removeFinalizer(changed)
 	err := f.Client.Patch(ctx, changed, client.MergeFromWithOptions(&job, client.MergeFromWithOptimisticLock{}))
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return ctrl.Result{}, fmt.Errorf("remove the finalizer of the Job: %w", err)

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -157,21 +155,6 @@ func (p *pass) release(ctx context.Context) error {
 	p.slot.holding = nil
 	p.slot.noteEnd(held.lock.Spec.Owner)
 	return nil
-}
-
-// isGone reports whether the Job that holds the lock exists no more, and none of its pods
-// runs. That happens only to Jobs whose finalizer was removed by force.
-func (p *pass) isGone(ctx context.Context) (bool, error) {
-	held := p.slot.holding
-	var job batchv1.Job
-	err := p.LiveReader.Get(ctx, client.ObjectKey{Namespace: p.name.Namespace, Name: held.lock.Spec.HolderRef.Name}, &job)
-	switch {
-	case err == nil && job.UID == held.job:
-		return false, nil // The cache will show it.
-	case err != nil && !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("look for its Job: %w", err)
-	}
-	return p.haveEnded(ctx, held.job)
 }
 
 // tryNow takes the lock for a Job that does not wait. The error is a [*lock.HeldError]

@@ -75,19 +75,14 @@ func (p *pass) waiting() []*candidate {
 }
 
 // serveHolder starts the Job that holds the lock, or releases the lock when the Job has
-// no pods any more.
+// no pods any more, and will get none.
 func (p *pass) serveHolder(ctx context.Context) error {
 	if p.slot.holding == nil {
 		return nil
 	}
 	holder := p.holder()
 	if holder == nil {
-		isGone, err := p.isGone(ctx)
-		if err != nil || !isGone {
-			p.comeBackIn(lookAgainForPods)
-			return err
-		}
-		return p.release(ctx)
+		return p.serveStray(ctx)
 	}
 	if holder.isBehind {
 		return nil
@@ -98,9 +93,9 @@ func (p *pass) serveHolder(ctx context.Context) error {
 	case jobs.Running:
 		delete(p.slot.fences, holder.job.UID)
 		return nil
-	case jobs.Ended:
-		return p.release(ctx)
-	case jobs.Stopping, jobs.Finishing:
+	case jobs.Finishing:
+		return nil // The Job controller goes on, and the cache shows it.
+	case jobs.Stopping, jobs.Ended:
 		hasEnded, err := p.stop(ctx, holder)
 		if err != nil || !hasEnded {
 			return err
@@ -127,11 +122,21 @@ func (p *pass) startUnlessBlocked(ctx context.Context, holder *candidate) error 
 // isBlockedFor reports whether pods of a Job other than this one may run.
 func (p *pass) isBlockedFor(candidate *candidate) bool {
 	for _, other := range p.candidates {
-		if other.job.UID != candidate.job.UID && (other.isBehind || other.phase.MayHavePods()) {
+		if other.job.UID != candidate.job.UID && p.mayHavePods(other) {
 			return true
 		}
 	}
 	return false
+}
+
+func (p *pass) mayHavePods(candidate *candidate) bool {
+	switch {
+	case p.slot.cleared[candidate.job.UID]:
+		return false
+	case candidate.isBehind, candidate.phase.MayHavePods():
+		return true
+	}
+	return candidate.phase == jobs.Ended && !jobs.IsCleared(candidate.job)
 }
 
 // releaseUnstarted releases the lock of a Job that is not to be started after all,
@@ -156,12 +161,17 @@ func (p *pass) stopOthers(ctx context.Context) error {
 		case jobs.Running:
 			delete(p.slot.fences, candidate.job.UID)
 			errs = append(errs, p.suspendWithoutLock(ctx, candidate))
-		case jobs.Stopping, jobs.Finishing:
+		case jobs.Stopping:
 			hasEnded, err := p.stop(ctx, candidate)
 			if err == nil && hasEnded {
 				err = p.settle(ctx, candidate)
 			}
 			errs = append(errs, err)
+		case jobs.Ended:
+			if p.mayHavePods(candidate) {
+				_, err := p.stop(ctx, candidate)
+				errs = append(errs, err)
+			}
 		default:
 		}
 	}

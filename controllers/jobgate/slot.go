@@ -25,6 +25,8 @@ type slot struct {
 	written map[types.UID]string
 	// fences are what the Job controller has to answer before a Job counts as stopped.
 	fences map[types.UID]string
+	// cleared are Jobs that have no pods and get none any more.
+	cleared map[types.UID]bool
 	// lookedAt is when pods of a Job were last listed, reportedAt when it was last told
 	// whom it waits for.
 	lookedAt, reportedAt map[types.UID]time.Time
@@ -37,6 +39,7 @@ func newSlot() *slot {
 		ended:      map[string]bool{},
 		written:    map[types.UID]string{},
 		fences:     map[types.UID]string{},
+		cleared:    map[types.UID]bool{},
 		lookedAt:   map[types.UID]time.Time{},
 		reportedAt: map[types.UID]time.Time{},
 	}
@@ -77,8 +80,12 @@ func (s *slot) forgetOthers(candidates []*candidate) {
 	for _, candidate := range candidates {
 		present[candidate.job.UID] = true
 	}
+	if s.holding != nil {
+		present[s.holding.job] = true
+	}
 	forget(s.written, present)
 	forget(s.fences, present)
+	forget(s.cleared, present)
 	forget(s.lookedAt, present)
 	forget(s.reportedAt, present)
 }

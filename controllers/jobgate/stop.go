@@ -8,12 +8,11 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"forrst.dev/lock-operator/controllers/jobpods"
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
@@ -21,10 +20,13 @@ import (
 // that were suspended, deleted or stripped of their lock are.
 const lookAgainForPods = time.Second
 
-// stop sees a Job through that was suspended, deleted or decided, and reports when its
-// last pod has ended. The lock must not be released before.
+// stop sees a Job through that was suspended or deleted, or is complete or has failed, and
+// reports when its last pod has ended. The lock must not be released before.
 func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, err error) {
 	job := stopping.job
+	if p.slot.cleared[job.UID] {
+		return true, nil
+	}
 	if stopping.phase == jobs.Stopping {
 		fence, isFenced := p.slot.fences[job.UID]
 		if !isFenced {
@@ -40,12 +42,18 @@ func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, er
 		return false, nil
 	}
 	p.slot.lookedAt[job.UID] = p.now
-	hasEnded, err = p.haveEnded(ctx, job.UID)
-	if err != nil || hasEnded {
-		return hasEnded, err
+	hasPods, err := jobpods.AnyLive(ctx, p.LiveReader, job.Namespace, job.UID)
+	switch {
+	case err != nil:
+		return false, err
+	case hasPods:
+		p.comeBackIn(lookAgainForPods)
+		return false, p.deletePods(ctx, job)
 	}
-	p.comeBackIn(lookAgainForPods)
-	return false, p.deletePods(ctx, job)
+	if stopping.phase == jobs.Ended {
+		p.slot.cleared[job.UID] = true
+	}
+	return true, nil
 }
 
 // fence clears a field of the Job's status that only the Job controller sets. That one
@@ -71,31 +79,13 @@ func isAnswered(job *batchv1.Job, fence string) bool {
 	return job.Status.Ready != nil && isNewer(job.ResourceVersion, fence)
 }
 
-// haveEnded reports whether every pod of the Job has ended, by what stands in etcd.
-func (g *Gate) haveEnded(ctx context.Context, job types.UID) (bool, error) {
-	pods, err := g.runningPods(ctx, job)
-	return len(pods) == 0, err
-}
-
-// runningPods lists the pods of the Job that have not ended, also those that an orphaning
-// delete has left without an owner.
-func (g *Gate) runningPods(ctx context.Context, job types.UID) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := g.LiveReader.List(ctx, &pods, client.MatchingLabels{batchv1.ControllerUidLabel: string(job)}); err != nil {
-		return nil, fmt.Errorf("list the pods of a Job: %w", err)
-	}
-	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
-		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	}), nil
-}
-
 // deletePods deletes the pods of a Job that was deleted, as the garbage collector would
 // if the finalizer did not keep the Job. Those that the user wants to keep it leaves.
 func (p *pass) deletePods(ctx context.Context, job *batchv1.Job) error {
 	if job.DeletionTimestamp.IsZero() || slices.Contains(job.Finalizers, metav1.FinalizerOrphanDependents) {
 		return nil
 	}
-	pods, err := p.runningPods(ctx, job.UID)
+	pods, err := jobpods.ListLive(ctx, p.LiveReader, job.Namespace, job.UID, 0)
 	errs := []error{err}
 	for i := range pods {
 		pod := &pods[i]

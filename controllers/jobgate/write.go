@@ -78,15 +78,13 @@ func (p *pass) isLiveHolder(ctx context.Context, candidate *candidate) (bool, er
 }
 
 // settle takes in that a Job that was stopped has no pods any more: it queues again, or,
-// if it was deleted, may go.
+// if it was deleted, may go. An Ended one is left to [finalizing].
 func (p *pass) settle(ctx context.Context, stopped *candidate) error {
-	if stopped.phase == jobs.Finishing && !jobs.IsFinished(stopped.job) {
-		return nil // The Job controller is about to write it.
+	if stopped.phase == jobs.Ended {
+		return nil
 	}
-	if stopped.phase == jobs.Finishing || !stopped.job.DeletionTimestamp.IsZero() {
-		_, err := p.change(ctx, stopped, func(job *batchv1.Job) {
-			controllerutil.RemoveFinalizer(job, v1alpha1.LockFinalizer)
-		})
+	if !stopped.job.DeletionTimestamp.IsZero() {
+		_, err := p.change(ctx, stopped, removeFinalizer)
 		return err
 	}
 	isWritten, err := p.change(ctx, stopped, func(job *batchv1.Job) {
@@ -99,6 +97,8 @@ func (p *pass) settle(ctx context.Context, stopped *candidate) error {
 	return err
 }
 
+func removeFinalizer(job *batchv1.Job) { controllerutil.RemoveFinalizer(job, v1alpha1.LockFinalizer) }
+
 // decide ends a Job that was not run.
 func (p *pass) decide(ctx context.Context, candidate *candidate, outcome jobs.Outcome) error {
 	message := fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate))
@@ -108,6 +108,7 @@ func (p *pass) decide(ctx context.Context, candidate *candidate, outcome jobs.Ou
 	if err != nil || !isWritten {
 		return err
 	}
+	p.slot.cleared[candidate.job.UID] = true // It was not started until then.
 	kind := corev1.EventTypeWarning
 	if outcome == jobs.Skipped {
 		kind = corev1.EventTypeNormal

@@ -22,25 +22,26 @@ const (
 	// Stopping Jobs were started and then suspended or deleted: pods may still run, and
 	// the Job controller may still be about to create some.
 	Stopping Phase = "Stopping"
-	// Finishing Jobs will get no more pods, but their status does not say that the last
-	// one has ended.
+	// Finishing Jobs have succeeded or failed, and the Job controller is about to end
+	// their pods and to say so.
 	Finishing Phase = "Finishing"
-	// Ended Jobs completed or failed, and their last pod has ended.
+	// Ended Jobs are complete or have failed: the Job controller creates no more pods. Their
+	// status counts those that are left as far as it had seen them, which is not enough.
 	Ended Phase = "Ended"
 	// Discarded Jobs were deleted before they were started.
 	Discarded Phase = "Discarded"
 )
 
-// MayHavePods reports whether pods of the Job may run.
+// MayHavePods reports whether pods of a Job in this phase may run. Of Ended ones some may
+// be left; see [IsCleared].
 func (p Phase) MayHavePods() bool { return p == Running || p == Stopping || p == Finishing }
 
 // PhaseOf returns the phase of a Job with [v1alpha1.LockLabel].
 func PhaseOf(job *batchv1.Job) Phase {
 	switch {
+	case IsFinished(job):
+		return Ended
 	case IsDecided(job):
-		if job.Status.Active == 0 && job.Status.Terminating != nil && *job.Status.Terminating == 0 {
-			return Ended
-		}
 		return Finishing
 	case !job.DeletionTimestamp.IsZero():
 		if isStarted(job) {
@@ -57,9 +58,7 @@ func PhaseOf(job *batchv1.Job) Phase {
 	return Waiting
 }
 
-// IsDecided reports whether the Job has succeeded or failed. From the first of these
-// conditions on, the Job controller creates no more pods, before it has counted those
-// that were.
+// IsDecided reports whether the Job has succeeded or failed.
 func IsDecided(job *batchv1.Job) bool {
 	return slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
 		switch condition.Type {
@@ -71,12 +70,21 @@ func IsDecided(job *batchv1.Job) bool {
 	})
 }
 
-// IsFinished reports whether the Job controller is done with the Job.
+// IsFinished reports whether the Job controller is done with the Job. It has created no pod
+// since, for one worker at a time syncs a Job, awaits every create before it writes the
+// status, and leaves a Job alone that it has written as finished. That does not hold from
+// the first of the conditions of [IsDecided] on: if the write of the last one fails, the
+// Job is synced again, and pods that were counted may be counted no more and replaced,
+// before the cache of the controller shows the first.
 func IsFinished(job *batchv1.Job) bool {
 	return slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
 		return condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed)
 	})
 }
+
+// IsCleared reports whether the operator has found that an Ended Job has no pods any more,
+// and recorded that by taking the finalizer off.
+func IsCleared(job *batchv1.Job) bool { return !hasFinalizer(job) }
 
 // isStarted reports whether the Job controller may have created pods since the Job was
 // last known to have none. A Job that was created while the webhook was away carries no

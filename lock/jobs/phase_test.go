@@ -69,12 +69,12 @@ func TestPhaseOf(t *testing.T) {
 		"deleted after its start":                    {waiting(deleted, resumed, withToken), jobs.Stopping},
 		"deleted after its start, and suspended":     {waiting(deleted, withToken), jobs.Stopping},
 		"complete":                                   {waiting(resumed, withToken, condition(batchv1.JobComplete, corev1.ConditionTrue), pods(0, 0)), jobs.Ended},
-		"about to be complete":                       {waiting(resumed, withToken, condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue), pods(0, 0)), jobs.Ended},
+		"about to be complete":                       {waiting(resumed, withToken, condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue), pods(0, 0)), jobs.Finishing},
 		"failed with pods that end":                  {waiting(resumed, withToken, condition(batchv1.JobFailureTarget, corev1.ConditionTrue), pods(0, 1)), jobs.Finishing},
 		"succeeded with pods that run":               {waiting(resumed, withToken, condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue), pods(1, 0)), jobs.Finishing},
-		"complete, of an old cluster that does not count pods that end": {waiting(resumed, withToken, condition(batchv1.JobComplete, corev1.ConditionTrue)), jobs.Finishing},
-		"complete and deleted": {waiting(deleted, resumed, withToken, condition(batchv1.JobComplete, corev1.ConditionTrue), pods(0, 0)), jobs.Ended},
-		"not failed":           {waiting(resumed, withToken, condition(batchv1.JobFailed, corev1.ConditionFalse), pods(0, 0)), jobs.Running},
+		"complete, whatever its status counts":       {waiting(resumed, withToken, condition(batchv1.JobComplete, corev1.ConditionTrue), pods(1, 1)), jobs.Ended},
+		"complete and deleted":                       {waiting(deleted, resumed, withToken, condition(batchv1.JobComplete, corev1.ConditionTrue), pods(0, 0)), jobs.Ended},
+		"not failed":                                 {waiting(resumed, withToken, condition(batchv1.JobFailed, corev1.ConditionFalse), pods(0, 0)), jobs.Running},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
