@@ -9,14 +9,12 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/enqueue"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
@@ -35,15 +33,6 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
-// Leadership says whether this replica acts.
-type Leadership interface {
-	// IsLeader reports whether it does, as far as it knows.
-	IsLeader() bool
-	// Gained returns a channel that has a value after each time that leadership was
-	// gained, and now if this replica leads already.
-	Gained() <-chan struct{}
-}
-
 // Gate has Jobs run under their locks. Its fields are set before
 // [Gate.SetupWithManager] and not changed after.
 type Gate struct {
@@ -61,14 +50,16 @@ type Gate struct {
 	// Clock tells the time. Required.
 	Clock clock.WithTicker
 	// Leadership says whether this replica acts. Required.
-	Leadership Leadership
+	Leadership enqueue.Leadership
 	// Recorder tells users what happens to their Jobs. Required.
 	Recorder events.EventRecorder
 
-	// jobs reads the Jobs with the label from a cache of their own.
-	jobs cache.Cache
+	// jobs reads the Jobs with the label from a cache of their own. waitForJobs waits until
+	// that has caught up.
+	jobs        client.Reader
+	waitForJobs func(context.Context) bool
 	// queue and working are those of the running controller.
-	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
+	queue   enqueue.Queue
 	working context.Context //nolint:containedctx // the lifetime of the controller, which contenders end with
 
 	mu    sync.Mutex

@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/enqueue"
 )
 
 // lockIndex finds the Jobs that want a lock by the name of the Lock.
@@ -42,7 +42,7 @@ func (g *Gate) SetupWithManager(mgr ctrl.Manager) error {
 	if err := locked.IndexField(context.Background(), &batchv1.Job{}, lockIndex, indexByLock); err != nil {
 		return fmt.Errorf("index of Jobs: %w", err)
 	}
-	g.jobs = locked
+	g.jobs, g.waitForJobs = locked, locked.WaitForCacheSync
 	if err := mgr.Add(locked); err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (g *Gate) SetupWithManager(mgr ctrl.Manager) error {
 	finalizing := finalizing{g}
 	return g.controller(mgr, "job-finalizer").
 		WatchesRawSource(source.Kind[client.Object](locked, &batchv1.Job{}, &handler.EnqueueRequestForObject{})).
-		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			g.enqueueWhenLeading(ctx, queue, g.everyJob)
+		WatchesRawSource(source.Func(func(ctx context.Context, queue enqueue.Queue) error {
+			go g.enqueueWhenLeading(ctx, queue, g.everyJob)
 			return nil
 		})).
 		Complete(finalizing)
@@ -130,34 +130,17 @@ func (g *Gate) requestOfLock(_ context.Context, object client.Object) []reconcil
 }
 
 // begin lends the gate the queue of its controller and the context that this lives by.
-func (g *Gate) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (g *Gate) begin(ctx context.Context, queue enqueue.Queue) error {
 	g.working, g.queue = ctx, queue
-	g.enqueueWhenLeading(ctx, queue, g.everyLock)
+	go g.enqueueWhenLeading(ctx, queue, g.everyLock)
 	return nil
 }
 
-// enqueueWhenLeading makes up for the events that passed while another replica led. What
-// it starts ends with ctx, which is the controller's.
-func (g *Gate) enqueueWhenLeading(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request], every func(context.Context) ([]reconcile.Request, error)) {
-	gained := g.Leadership.Gained()
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-gained:
-			}
-			// Leadership may be gained before there is anything to read.
-			g.jobs.WaitForCacheSync(ctx)
-			requests, err := every(ctx)
-			if err != nil && ctx.Err() == nil {
-				logf.FromContext(ctx).Error(err, "Could not list the Jobs after gaining the leadership; they are left until they change")
-			}
-			for _, request := range requests {
-				queue.Add(request)
-			}
-		}
-	}()
+func (g *Gate) enqueueWhenLeading(ctx context.Context, queue enqueue.Queue, every func(context.Context) ([]reconcile.Request, error)) {
+	// Leadership may be gained before there is anything to read.
+	if g.waitForJobs(ctx) {
+		enqueue.WhenLeading(ctx, g.Leadership, g.Clock, queue, every)
+	}
 }
 
 func (g *Gate) everyJob(ctx context.Context) ([]reconcile.Request, error) {
