@@ -43,4 +43,8 @@ const (
 	// LockQueuedTimeAnnotation is the RFC 3339 time from which on the Job waits: its
 	// creation, or when it was resumed or lost its lock.
 	LockQueuedTimeAnnotation = "forrst.dev/lock-queued-time"
+	// LockWaitingAnnotation says of a Job that waits at which place it is, for what, and who
+	// holds it, as of a time that it names. It is for people, is rewritten every ten minutes
+	// and goes when the wait ends.
+	LockWaitingAnnotation = "forrst.dev/lock-waiting"
 )

@@ -1,7 +1,9 @@
 package jobs
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -20,6 +22,18 @@ var fixedAnnotations = []string{
 	v1alpha1.LockTTLAnnotation, v1alpha1.LockPolicyAnnotation,
 }
 
+// annotationPrefix is that of the annotations that say how a Job runs under its lock.
+const annotationPrefix = v1alpha1.LockLabel + "-"
+
+var (
+	// userAnnotations are those that users set.
+	userAnnotations = append(slices.Clone(fixedAnnotations),
+		v1alpha1.LockWaitTimeoutAnnotation, v1alpha1.LockPriorityAnnotation, v1alpha1.LockPausedAnnotation)
+	// operatorAnnotations are set by the operator. A Job that is created from the manifest
+	// of another one may bring them along.
+	operatorAnnotations = []string{v1alpha1.LockQueuedTimeAnnotation, v1alpha1.LockWaitingAnnotation}
+)
+
 // AdmitCreate suspends a Job that is to run under a lock, or reports why it cannot.
 // Doing it again is harmless.
 func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList {
@@ -29,6 +43,7 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 	}
 	_, malformed := ParseTerms(job.Annotations, limits)
 	problems = append(problems, malformed...)
+	problems = append(problems, checkNames(nil, job.Annotations)...)
 	problems = append(problems, foreignManagers(job)...)
 	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector {
 		problems = append(problems, field.Forbidden(field.NewPath("spec", "manualSelector"),
@@ -44,6 +59,7 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 		job.Finalizers = append(job.Finalizers, v1alpha1.LockFinalizer)
 	}
 	metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, FormatTime(now))
+	delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
 	delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
 	job.Spec.Suspend = new(true)
 	return nil
@@ -61,6 +77,7 @@ func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time) (warni
 		return nil, problems
 	}
 	problems = append(problems, checkAnnotations(old, updated, limits)...)
+	problems = append(problems, checkNames(old.Annotations, updated.Annotations)...)
 	if updated.Labels[kueueLabel] != old.Labels[kueueLabel] {
 		problems = append(problems, foreignManagers(updated)...)
 	}
@@ -119,6 +136,20 @@ func checkAnnotations(old, updated *batchv1.Job, limits Limits) field.ErrorList 
 	return problems
 }
 
+// checkNames refuses annotations that were added under names that mean nothing, since they
+// are likely to be misspelt, and what they were to say would be ignored.
+func checkNames(old, updated map[string]string) field.ErrorList {
+	var problems field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(updated)) {
+		if _, wasThere := old[name]; wasThere || !strings.HasPrefix(name, annotationPrefix) ||
+			slices.Contains(userAnnotations, name) || slices.Contains(operatorAnnotations, name) {
+			continue
+		}
+		problems = append(problems, field.NotSupported(annotationPath(name), name, userAnnotations))
+	}
+	return problems
+}
+
 func hasFinalizer(job *batchv1.Job) bool {
 	return slices.Contains(job.Finalizers, v1alpha1.LockFinalizer)
 }
@@ -147,14 +178,22 @@ func admitSuspend(old, updated *batchv1.Job, now time.Time) (warnings []string) 
 	case !IsSuspended(old) && IsSuspended(updated):
 		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1alpha1.LockPausedAnnotation, "true")
 	}
-	queued, ok := old.Annotations[v1alpha1.LockQueuedTimeAnnotation]
+	keepAnnotation(old, updated, v1alpha1.LockQueuedTimeAnnotation)
 	if isPaused(old) && !isPaused(updated) {
-		queued, ok = FormatTime(now), true
+		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, FormatTime(now))
 	}
-	if ok {
-		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, queued)
-	} else {
-		delete(updated.Annotations, v1alpha1.LockQueuedTimeAnnotation)
+	keepAnnotation(old, updated, v1alpha1.LockWaitingAnnotation)
+	if isPaused(updated) {
+		delete(updated.Annotations, v1alpha1.LockWaitingAnnotation)
 	}
 	return warnings
+}
+
+// keepAnnotation leaves an annotation as the operator has set it.
+func keepAnnotation(old, updated *batchv1.Job, name string) {
+	if value, ok := old.Annotations[name]; ok {
+		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, name, value)
+	} else {
+		delete(updated.Annotations, name)
+	}
 }

@@ -32,6 +32,9 @@ func queued(job *batchv1.Job) {
 	job.Annotations[v1alpha1.LockQueuedTimeAnnotation] = "2026-11-20T10:00:00.000000Z"
 }
 
+// told has the report of the operator to a Job that waits.
+func told(job *batchv1.Job) { job.Annotations[v1alpha1.LockWaitingAnnotation] = "place 2 of 2" }
+
 func TestAdmitCreate(t *testing.T) {
 	cases := map[string]struct {
 		job *batchv1.Job
@@ -46,6 +49,9 @@ func TestAdmitCreate(t *testing.T) {
 		"is left alone without a lock":        {job: submitted(labelled(v1alpha1.LockLabel, "false")), want: submitted(labelled(v1alpha1.LockLabel, "false"))},
 		"with another label":                  {job: submitted(labelled(v1alpha1.LockLabel, "True")), wantField: "metadata.labels[forrst.dev/lock]"},
 		"with a malformed annotation":         {job: submitted(annotated(v1alpha1.LockTTLAnnotation, "soon")), wantField: "metadata.annotations[forrst.dev/lock-ttl]"},
+		"with a misspelt annotation":          {job: submitted(annotated("forrst.dev/lock-polcy", "skip")), wantField: "metadata.annotations[forrst.dev/lock-polcy]"},
+		"of the manifest of one that waited":  {job: submitted(queued, annotated(v1alpha1.LockWaitingAnnotation, "place 1 of 2")), want: waiting(queued)},
+		"with annotations of other tools":     {job: submitted(annotated("forrst.dev/locker", "x")), want: waiting(queued, annotated("forrst.dev/locker", "x"))},
 		"of Kueue":                            {job: submitted(labelled("kueue.x-k8s.io/queue-name", "main")), wantField: "metadata.labels[kueue.x-k8s.io/queue-name]"},
 		"of another controller":               {job: submitted(func(job *batchv1.Job) { job.Spec.ManagedBy = new("example.com/jobs") }), wantField: "spec.managedBy"},
 		"with a selector of its own":          {job: submitted(func(job *batchv1.Job) { job.Spec.ManualSelector = new(true) }), wantField: "spec.manualSelector"},
@@ -88,6 +94,11 @@ func TestAdmitUpdate(t *testing.T) {
 		"a pause of a Job that waits":      {old: waiting(queued), updated: waiting(queued, paused), want: waiting(queued, paused)},
 		"the end of that pause":            {old: waiting(paused), updated: waiting(), want: waiting(queued)},
 		"another place in the queue":       {old: waiting(queued), updated: waiting(annotated(v1alpha1.LockQueuedTimeAnnotation, "2020-01-01T00:00:00Z")), want: waiting(queued)},
+		"a forged report":                  {old: waiting(queued), updated: waiting(queued, told), want: waiting(queued)},
+		"a removed report":                 {old: waiting(queued, told), updated: waiting(queued), want: waiting(queued, told)},
+		"a pause of a Job that was told":   {old: waiting(queued, told), updated: waiting(queued, told, paused), want: waiting(queued, paused)},
+		"a misspelt annotation":            {old: waiting(), updated: waiting(annotated("forrst.dev/lock-prio", "3")), wantField: "metadata.annotations[forrst.dev/lock-prio]"},
+		"one that was misspelt before":     {old: waiting(queued, annotated("forrst.dev/lock-prio", "3")), updated: waiting(queued, annotated("forrst.dev/lock-prio", "4")), want: waiting(queued, annotated("forrst.dev/lock-prio", "4"))},
 		"a forged token":                   {old: waiting(queued), updated: waiting(queued, withToken), want: waiting(queued, func(job *batchv1.Job) { job.Spec.Template.Annotations = map[string]string{} })},
 		"a removed token":                  {old: running(), updated: running(func(job *batchv1.Job) { job.Spec.Template.Annotations = nil }), want: running()},
 		"a removed finalizer":              {old: running(), updated: running(func(job *batchv1.Job) { job.Finalizers = nil }), want: running(), wantWarning: true},
