@@ -64,7 +64,8 @@ type Gate struct {
 
 	mu    sync.Mutex
 	slots map[client.ObjectKey]*slot
-	// contending counts the goroutines that wait for locks. None is added once isEnding.
+	// contending counts the goroutines that wait for locks or annotate Jobs. None is added
+	// once isEnding.
 	contending sync.WaitGroup
 	isEnding   bool
 }

@@ -19,12 +19,15 @@ const (
 	// before the API server forgets the last event, after an hour, and not so often that
 	// client-go takes it for a repetition of the last one, within 6 minutes.
 	reportEvery = 10 * time.Minute
+	// reportsAtOnce is how many Jobs are told in one pass. Others follow after reportAfter.
+	reportsAtOnce = 20
 )
 
 // report tells the Jobs that have waited for a while for what they wait, who holds it,
-// and which place they have.
+// and which place they have, by an event and an annotation.
 func (p *pass) report() {
 	waiting := p.waiting()
+	var annotations []annotation
 	for place, candidate := range waiting {
 		uid := candidate.job.UID
 		due := jobs.WaitsSince(candidate.job).Add(reportAfter)
@@ -35,10 +38,20 @@ func (p *pass) report() {
 			p.comeBackIn(left)
 			continue
 		}
+		if len(annotations) == reportsAtOnce || p.slot.isAnnotating.Load() {
+			p.comeBackIn(reportAfter)
+			break
+		}
 		p.slot.reportedAt[uid] = p.now
 		p.comeBackIn(reportEvery)
-		p.tell(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait",
-			fmt.Sprintf("Waits at place %d of %d: %s", place+1, len(waiting), p.heldBy(candidate)))
+		placed, holder := fmt.Sprintf("place %d of %d", place+1, len(waiting)), p.heldBy(candidate)
+		p.tell(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait", fmt.Sprintf("Waits at %s: %s", placed, holder))
+		annotations = append(annotations, annotation{
+			job: candidate.job, text: audit.Bounded(fmt.Sprintf("%s at %s: %s", placed, p.now.UTC().Format(time.RFC3339), holder)),
+		})
+	}
+	if len(annotations) > 0 {
+		p.annotate(annotations) //nolint:contextcheck // it goes on beyond this pass
 	}
 }
 

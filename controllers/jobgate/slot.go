@@ -11,7 +11,7 @@ import (
 )
 
 // slot is what is known of one lock beyond the caches. Only passes over that lock use
-// it, one at a time, except for waiting.
+// it, one at a time, except for waiting and isAnnotating.
 type slot struct {
 	// holding is the grant to a Job, or nil.
 	holding *holding
@@ -32,6 +32,8 @@ type slot struct {
 	lookedAt, reportedAt map[types.UID]time.Time
 	// waiting is how many Jobs wait.
 	waiting atomic.Int64
+	// isAnnotating says that annotations are being written.
+	isAnnotating atomic.Bool
 }
 
 func newSlot() *slot {

@@ -33,6 +33,7 @@ func (p *pass) start(ctx context.Context, holder *candidate) error {
 	defer cancel()
 	isWritten, err := p.change(ctx, holder, func(job *batchv1.Job) {
 		job.Spec.Suspend = new(false)
+		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
 		metav1.SetMetaDataAnnotation(&job.Spec.Template.ObjectMeta, v1alpha1.FencingTokenAnnotation, strconv.FormatInt(token, 10))
 	})
 	if err != nil || !isWritten {
@@ -53,6 +54,7 @@ func (p *pass) suspendWithoutLock(ctx context.Context, candidate *candidate) err
 	}
 	isWritten, err := p.change(ctx, candidate, func(job *batchv1.Job) {
 		job.Spec.Suspend = new(true)
+		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
 		if job.DeletionTimestamp.IsZero() {
 			controllerutil.AddFinalizer(job, v1alpha1.LockFinalizer)
 		}
@@ -104,6 +106,7 @@ func (p *pass) decide(ctx context.Context, candidate *candidate, outcome jobs.Ou
 	message := fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate))
 	changed := candidate.job.DeepCopy()
 	outcome.Decide(changed, message, metav1.NewTime(p.now))
+	delete(changed.Annotations, v1alpha1.LockWaitingAnnotation) // The status is written along with it.
 	isWritten, err := p.write(ctx, candidate, changed, p.sendStatus)
 	if err != nil || !isWritten {
 		return err

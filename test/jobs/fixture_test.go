@@ -244,6 +244,19 @@ func waitingEvents(ctx context.Context, namespace string) []corev1.Event {
 	return slices.DeleteFunc(events.Items, func(event corev1.Event) bool { return event.Reason != "LockWaiting" })
 }
 
+// waitingNote returns what the Job is told in its annotation while it waits.
+func waitingNote(ctx context.Context, job *batchv1.Job) func() string {
+	return func() string { return read(ctx, job).Annotations[v1alpha1.LockWaitingAnnotation] }
+}
+
+// annotatedJobs returns the Jobs that are told in their annotations for whom they wait.
+func annotatedJobs(ctx context.Context, namespace string) []batchv1.Job {
+	GinkgoHelper()
+	var list batchv1.JobList
+	Expect(admin.List(ctx, &list, client.InNamespace(namespace))).To(Succeed())
+	return slices.DeleteFunc(list.Items, func(job batchv1.Job) bool { return job.Annotations[v1alpha1.LockWaitingAnnotation] == "" })
+}
+
 // counter counts requests.
 type counter struct{ made atomic.Int64 }
 

@@ -40,11 +40,15 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 		}).Should(And(
 			ContainSubstring("LockWaiting"), ContainSubstring("Waits at place 2 of 2"), ContainSubstring("lock:shared is held by \"admin\" until "),
 		))
+		// The annotation says it for as long as it waits.
+		Eventually(waitingNote(ctx, second)).Should(MatchRegexp(`^place 2 of 2 at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: lock:shared is held by "admin" until `))
+		Eventually(waitingNote(ctx, first)).Should(HavePrefix("place 1 of "))
 		Expect(startsOf(namespace)).To(BeEmpty())
 
 		// While a Job runs, a manifest of its key is refused.
 		Expect(admin.Delete(ctx, held)).To(Succeed())
 		Eventually(isRunning(ctx, first)).Should(BeTrue())
+		Expect(waitingNote(ctx, first)()).To(BeEmpty())
 		again := held.DeepCopy()
 		again.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: held.Name}
 		again.Spec = v1alpha1.LockSpec{Key: "shared", Owner: "manifest-2"}
@@ -85,12 +89,14 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 
 	It("fails when it has waited for as long as it was to", func(ctx context.Context) {
 		byManifest(ctx, "slow")
-		job := create(ctx, makeJob(namespace, "waits", "slow", annotated(v1alpha1.LockWaitTimeoutAnnotation, "2s")))
+		job := create(ctx, makeJob(namespace, "waits", "slow", annotated(v1alpha1.LockWaitTimeoutAnnotation, "8s")))
 		patient := create(ctx, makeJob(namespace, "patient", "slow"))
+		Eventually(waitingNote(ctx, job)).Should(HavePrefix("place 1 of "))
 		Eventually(has(ctx, job, batchv1.JobFailed)).Should(BeTrue())
+		Expect(waitingNote(ctx, job)()).To(BeEmpty())
 		condition := conditionOf(read(ctx, job), batchv1.JobFailed)
 		Expect(condition.Reason).To(Equal("LockWaitTimeout"))
-		Expect(condition.LastTransitionTime.Sub(job.CreationTimestamp.Time)).To(BeNumerically(">=", 2*time.Second))
+		Expect(condition.LastTransitionTime.Sub(job.CreationTimestamp.Time)).To(BeNumerically(">=", 8*time.Second))
 		Expect(conditionOf(read(ctx, patient), batchv1.JobFailed)).To(BeNil())
 		Expect(startsOf(namespace)).To(BeEmpty())
 	})

@@ -120,6 +120,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		}
 		// Each is told once for whom it waits.
 		Eventually(func() int { return len(waitingEvents(ctx, namespace)) }).Should(Equal(waiting))
+		Eventually(func() int { return len(annotatedJobs(ctx, namespace)) }).Should(Equal(waiting))
 		before := requests.number()
 		Consistently(requests.number).WithTimeout(3 * time.Second).Should(BeNumerically("<=", before+2))
 	})

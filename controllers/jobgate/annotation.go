@@ -1,0 +1,80 @@
+package jobgate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+// annotatingTimeout bounds the writes of the annotations of one pass.
+const annotatingTimeout = 10 * time.Second
+
+// annotation is what a Job that waits is told in [v1alpha1.LockWaitingAnnotation].
+type annotation struct {
+	job  *batchv1.Job
+	text string
+}
+
+// annotate writes the annotations apart from the pass, which must not wait for them: it
+// may have to hand the lock on. A Job that is started meanwhile is either written here
+// first, so that its start is tried again as soon as the cache shows that, or not at all.
+func (p *pass) annotate(annotations []annotation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isEnding {
+		return
+	}
+	p.slot.isAnnotating.Store(true)
+	p.contending.Go(func() {
+		defer p.slot.isAnnotating.Store(false)
+		ctx, cancel := context.WithTimeout(p.working, annotatingTimeout)
+		defer cancel()
+		for _, annotation := range annotations {
+			if !p.Leadership.IsLeader() {
+				return
+			}
+			if err := p.Gate.annotate(ctx, annotation); err != nil {
+				if p.working.Err() == nil {
+					logf.FromContext(ctx).Error(err, "Could not annotate a Job that waits, leaving this and the next ones at their events",
+						"job", klog.KObj(annotation.job))
+				}
+				return
+			}
+		}
+	})
+}
+
+// annotate writes one annotation, unless the Job does not wait any more.
+func (g *Gate) annotate(ctx context.Context, annotation annotation) error {
+	err := g.sendAnnotation(ctx, annotation.job, annotation.text)
+	if apierrors.IsConflict(err) {
+		var current batchv1.Job
+		if err := g.LiveReader.Get(ctx, client.ObjectKeyFromObject(annotation.job), &current); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if current.UID != annotation.job.UID || jobs.PhaseOf(&current) != jobs.Waiting {
+			return nil
+		}
+		err = g.sendAnnotation(ctx, &current, annotation.text)
+	}
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write the annotation %s: %w", v1alpha1.LockWaitingAnnotation, err)
+	}
+	return nil
+}
+
+func (g *Gate) sendAnnotation(ctx context.Context, job *batchv1.Job, text string) error {
+	changed := job.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, v1alpha1.LockWaitingAnnotation, text)
+	return g.Client.Patch(ctx, changed, client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{}))
+}
