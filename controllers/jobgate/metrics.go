@@ -17,6 +17,9 @@ func (g *Gate) Collect(metrics chan<- prometheus.Metric) {
 }
 
 func (g *Gate) waitingByNamespace() map[string]int64 {
+	if !g.Leadership.IsLeader() {
+		return nil // What is left in the slots is of the time when it did.
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	counts := map[string]int64{}
