@@ -1,0 +1,458 @@
+package jobgate
+
+import (
+	"context"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+const (
+	space    = "default"
+	operator = "system:serviceaccount:forrst-system:lock-operator"
+)
+
+var key = v1alpha1.FullKeyOf("key")
+
+// world is a gate on fakes. Its passes are made by the test, one at a time.
+type world struct {
+	t     *testing.T
+	gate  *Gate
+	clock *clocktesting.FakeClock
+	// locks is what the engine and the cache of Locks show.
+	locks      *locktest.Backend
+	engine     *engine
+	cluster    client.WithWatch
+	leadership *leadership
+	recorder   *events.FakeRecorder
+
+	mu sync.Mutex
+	// pods says which Jobs have pods that have not ended.
+	pods map[types.UID]bool
+	// shown is what the cache of Jobs shows if it is behind.
+	shown *batchv1.JobList
+	// refuse is asked before a Job or its status is written, and afterLook called when the
+	// cache has shown the Lock.
+	refuse    func(job client.Object, isStatus bool) error
+	afterLook func()
+	// starts are the names of the Jobs that were started, in order.
+	starts []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		t: t, clock: clocktesting.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)),
+		leadership: &leadership{isLeader: true}, recorder: events.NewFakeRecorder(1000), pods: map[types.UID]bool{},
+	}
+	w.locks = locktest.New(locktest.WithClock(w.clock))
+	w.engine = &engine{Backend: w.locks}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&batchv1.Job{}).Build()
+	w.start()
+	return w
+}
+
+// start begins a process of the operator.
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	faulty := interceptor.NewClient(w.cluster, interceptor.Funcs{
+		Get: w.get, List: w.list, Patch: w.patch,
+		SubResourcePatch: func(ctx context.Context, _ client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			if err := w.refused(ctx, object, true); err != nil {
+				return err
+			}
+			return w.cluster.SubResource(name).Patch(ctx, object, patch, options...)
+		},
+	})
+	gate := &Gate{
+		Client: faulty, LiveReader: faulty, Engine: w.engine, Holder: operator, Limits: rules.DefaultLimits(),
+		Clock: w.clock, Leadership: w.leadership, Recorder: w.recorder,
+		jobs: cachedJobs{w}, working: ctx, slots: map[client.ObjectKey]*slot{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
+	}
+	w.gate = gate
+	w.t.Cleanup(func() {
+		cancel()
+		if err := gate.awaitContenders(ctx); err != nil {
+			w.t.Error(err)
+		}
+		gate.queue.ShutDown()
+	})
+}
+
+// get shows the Lock as a cache would that is up to date.
+func (w *world) get(ctx context.Context, cluster client.WithWatch, name client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	shown, ok := object.(*v1alpha1.Lock)
+	if !ok {
+		return cluster.Get(ctx, name, object, options...)
+	}
+	held := w.held()
+	if w.afterLook != nil {
+		w.afterLook()
+	}
+	if held == nil {
+		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("locks").GroupResource(), name.Name)
+	}
+	held.DeepCopyInto(shown)
+	return nil
+}
+
+// list shows the pods that have not ended.
+func (w *world) list(ctx context.Context, cluster client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+	pods, ok := list.(*metav1.PartialObjectMetadataList)
+	if !ok {
+		return cluster.List(ctx, list, options...)
+	}
+	var asked client.ListOptions
+	asked.ApplyOptions(options)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid, isLive := range w.pods {
+		if isLive && asked.Namespace == space && asked.LabelSelector.String() == batchv1.ControllerUidLabel+"="+string(uid) {
+			pods.Items = append(pods.Items, metav1.PartialObjectMetadata{})
+		}
+	}
+	return nil
+}
+
+func (w *world) patch(ctx context.Context, cluster client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+	if err := w.refused(ctx, object, false); err != nil {
+		return err
+	}
+	job, isJob := object.(*batchv1.Job)
+	isStart := isJob && !jobs.IsSuspended(job)
+	if err := cluster.Patch(ctx, object, patch, options...); err != nil {
+		return err
+	}
+	if isStart {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.starts = append(w.starts, object.GetName())
+		w.pods[object.GetUID()] = true
+	}
+	return nil
+}
+
+func (w *world) refused(ctx context.Context, object client.Object, isStatus bool) error {
+	if err := ctx.Err(); err != nil || w.refuse == nil {
+		return err
+	}
+	return w.refuse(object, isStatus)
+}
+
+// cachedJobs is the cache of Jobs.
+type cachedJobs struct{ *world }
+
+// Get implements [client.Reader].
+func (c cachedJobs) Get(ctx context.Context, name client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	return c.cluster.Get(ctx, name, object, options...)
+}
+
+// List implements [client.Reader]. All Jobs with the label want the same lock here.
+func (c cachedJobs) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if c.shown != nil {
+		c.shown.DeepCopyInto(list.(*batchv1.JobList)) //nolint:forcetypeassert // a test
+		return nil
+	}
+	return c.cluster.List(ctx, list, client.MatchingLabels{v1alpha1.LockLabel: "true"})
+}
+
+// engine is one that fails where it is told to.
+type engine struct {
+	lock.Backend
+
+	renewing, getting error
+	// acquire takes the place of the backend's, if set.
+	acquire func(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error)
+}
+
+func (e *engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+	if e.renewing != nil {
+		return nil, e.renewing
+	}
+	return e.Backend.Renew(ctx, namespace, key, owner, ttl)
+}
+
+func (e *engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	if e.getting != nil {
+		return nil, e.getting
+	}
+	return e.Backend.Get(ctx, namespace, key)
+}
+
+func (e *engine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	if e.acquire != nil {
+		return e.acquire(ctx, namespace, request)
+	}
+	return e.Backend.Acquire(ctx, namespace, request)
+}
+
+type leadership struct {
+	mu       sync.Mutex
+	isLeader bool
+}
+
+func (l *leadership) IsLeader() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.isLeader
+}
+
+func (l *leadership) Gained() <-chan struct{} { return nil }
+
+func (l *leadership) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isLeader = false
+}
+
+type change func(*batchv1.Job)
+
+func annotated(name, value string) change {
+	return func(job *batchv1.Job) { job.Annotations[name] = value }
+}
+
+// running is the state of a Job that was started.
+func running(job *batchv1.Job) {
+	job.Spec.Suspend = new(false)
+	job.Spec.Template.Annotations = map[string]string{v1alpha1.FencingTokenAnnotation: "1"}
+}
+
+// stopping is the state of a Job that was started and suspended.
+func stopping(job *batchv1.Job) {
+	running(job)
+	job.Spec.Suspend = new(true)
+	job.Status.Ready = new(int32(0))
+}
+
+func condition(kind batchv1.JobConditionType) change {
+	return func(job *batchv1.Job) {
+		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue})
+	}
+}
+
+// create creates a Job as admission leaves it. The names order the Jobs.
+func (w *world) create(name string, changes ...change) *batchv1.Job {
+	w.t.Helper()
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: space, Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(w.clock.Now()),
+			Labels:      map[string]string{v1alpha1.LockLabel: "true"},
+			Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "key"},
+			Finalizers:  []string{v1alpha1.LockFinalizer},
+		},
+		Spec: batchv1.JobSpec{Suspend: new(true)},
+	}
+	for _, change := range changes {
+		change(job)
+	}
+	status := job.Status.DeepCopy()
+	if err := w.cluster.Create(w.t.Context(), job); err != nil {
+		w.t.Fatal(err)
+	}
+	job.Status = *status
+	if err := w.cluster.Status().Update(w.t.Context(), job); err != nil {
+		w.t.Fatal(err)
+	}
+	return job
+}
+
+// write changes a Job as users and the Job controller do.
+func (w *world) write(job *batchv1.Job, changes ...change) {
+	w.t.Helper()
+	current := w.read(job)
+	for _, change := range changes {
+		change(current)
+	}
+	status := current.Status.DeepCopy()
+	if err := w.cluster.Update(w.t.Context(), current); err != nil {
+		w.t.Fatal(err)
+	}
+	current.Status = *status
+	if err := w.cluster.Status().Update(w.t.Context(), current); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) read(job *batchv1.Job) *batchv1.Job {
+	w.t.Helper()
+	var current batchv1.Job
+	if err := w.cluster.Get(w.t.Context(), client.ObjectKeyFromObject(job), &current); err != nil {
+		w.t.Fatal(err)
+	}
+	return &current
+}
+
+func (w *world) isRunning(job *batchv1.Job) bool {
+	w.t.Helper()
+	return jobs.PhaseOf(w.read(job)) == jobs.Running
+}
+
+// complete has the last pod of a Job end, as far as the Job controller knows.
+func (w *world) complete(job *batchv1.Job, hasPods bool) {
+	w.t.Helper()
+	w.mu.Lock()
+	w.pods[job.UID] = hasPods
+	w.mu.Unlock()
+	w.write(job, condition(batchv1.JobComplete))
+}
+
+// held returns the Lock, or nil.
+func (w *world) held() *v1alpha1.Lock {
+	held, err := w.locks.Get(context.Background(), space, key)
+	if err != nil {
+		return nil
+	}
+	return held
+}
+
+// holder returns the name of the Job that holds the lock, or "".
+func (w *world) holder() string {
+	if held := w.held(); held != nil && held.Spec.HolderRef != nil {
+		return held.Spec.HolderRef.Name
+	}
+	return ""
+}
+
+// grant gives the lock to a Job as another process of the operator would have.
+func (w *world) grant(job *batchv1.Job) *v1alpha1.Lock {
+	w.t.Helper()
+	granted, err := w.locks.Acquire(w.t.Context(), space, lock.Request{Acquisition: rules.Acquisition{
+		Scope: v1alpha1.ScopeGlobal, Key: "key", TTL: jobs.DefaultTTL, Holder: operator, Owner: "from-" + job.Name,
+		HolderRef: &v1alpha1.HolderReference{APIVersion: jobAPIVersion, Kind: jobKind, Name: job.Name, UID: job.UID},
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return granted
+}
+
+// grantTo has somebody else hold the lock.
+func (w *world) grantTo(holder string) {
+	w.t.Helper()
+	if _, err := w.locks.Acquire(w.t.Context(), space, lock.Request{Acquisition: rules.Acquisition{
+		Scope: v1alpha1.ScopeGlobal, Key: "key", TTL: time.Hour, Holder: holder, Owner: "somebody",
+	}}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+var theLock = client.ObjectKey{Namespace: space, Name: key.ObjectName()}
+
+// tryPass makes one pass.
+func (w *world) tryPass() (ctrl.Result, error) {
+	return w.gate.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: theLock})
+}
+
+// pass makes passes that succeed.
+func (w *world) pass(times int) {
+	w.t.Helper()
+	for range times {
+		if _, err := w.tryPass(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) wantError() {
+	w.t.Helper()
+	if _, err := w.tryPass(); err == nil {
+		w.t.Error("the pass succeeds")
+	}
+}
+
+// awaitContender waits until the contender's wait is over, and makes a pass.
+func (w *world) awaitContender() {
+	w.t.Helper()
+	request, _ := w.gate.queue.Get()
+	w.gate.queue.Done(request)
+	w.pass(1)
+}
+
+func (w *world) awaitWaiters(number int) {
+	for w.locks.Waiting(space, key) != number {
+		if w.t.Context().Err() != nil {
+			return
+		}
+		goruntime.Gosched()
+	}
+}
+
+// awaitAnnotations waits until no annotations are being written.
+func (w *world) awaitAnnotations() {
+	for w.gate.slot(theLock).isAnnotating.Load() {
+		goruntime.Gosched()
+	}
+}
+
+// told returns the events so far.
+func (w *world) told() []string {
+	var said []string
+	for {
+		select {
+		case event := <-w.recorder.Events:
+			said = append(said, event)
+		default:
+			slices.Sort(said)
+			return said
+		}
+	}
+}
+
+// freeze has the cache of Jobs show what it shows now.
+func (w *world) freeze() {
+	w.t.Helper()
+	var shown batchv1.JobList
+	if err := (cachedJobs{w}).List(w.t.Context(), &shown); err != nil {
+		w.t.Fatal(err)
+	}
+	w.shown = &shown
+}
+
+// acquireWhenCancelled is an engine's grant that comes when the wait is given up.
+func (w *world) acquireWhenCancelled(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	<-ctx.Done()
+	return w.locks.Acquire(context.WithoutCancel(ctx), namespace, request)
+}
+
+// finalize looks at whether the finalizer of a Job may go.
+func (w *world) finalize(job *batchv1.Job) {
+	w.t.Helper()
+	if _, err := (finalizing{w.gate}).Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(job)}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func itoa(number int64) string { return strconv.FormatInt(number, 10) }

@@ -1,0 +1,139 @@
+package jobgate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+var errOutage = fmt.Errorf("renew: %w", lock.ErrUnavailable)
+
+// started returns a world in which a Job runs, and the Job.
+func started(t *testing.T) (*world, *batchv1.Job) {
+	t.Helper()
+	w := newWorld(t)
+	job := w.create("a")
+	w.grant(job)
+	w.pass(2)
+	if !w.isRunning(job) {
+		t.Fatal("the Job was not started")
+	}
+	return w, job
+}
+
+func TestRenewalThatFailsForAWhile(t *testing.T) {
+	w, job := started(t)
+	w.engine.renewing = errOutage
+	w.clock.Step(jobs.DefaultTTL / 2)
+	w.wantError()
+	w.clock.Step(jobs.DefaultTTL / 4)
+	w.wantError()
+	w.engine.renewing = nil
+	w.pass(1)
+	if left := w.held().Spec.ExpireTime.Sub(w.clock.Now()); left != jobs.DefaultTTL {
+		t.Errorf("the lock lasts for %s", left)
+	}
+	if !w.isRunning(job) {
+		t.Error("suspended in between")
+	}
+}
+
+func TestRenewalThatFailsKeepsNothingElseFromBeingDone(t *testing.T) {
+	w, job := started(t)
+	w.engine.renewing = errOutage
+	w.clock.Step(jobs.DefaultTTL / 2)
+	w.complete(job, false)
+	w.create("b")
+	w.wantError()
+	if w.holder() == "a" {
+		t.Error("not released")
+	}
+	request, _ := w.gate.queue.Get()
+	w.gate.queue.Done(request)
+	w.pass(1)
+	if !slices.Equal(w.starts, []string{"a", "b"}) {
+		t.Errorf("started %v", w.starts)
+	}
+}
+
+func TestRenewalOfALockThatIsNotHeld(t *testing.T) {
+	w, job := started(t)
+	// It is suspended only when the API server says so, too.
+	w.engine.renewing, w.engine.getting = lock.ErrNotHeld, errOutage
+	w.clock.Step(jobs.DefaultTTL / 2)
+	w.wantError()
+	if !w.isRunning(job) {
+		t.Fatal("suspended before the live check")
+	}
+	if err := w.locks.ForceRelease(t.Context(), space, key, "test"); err != nil {
+		t.Fatal(err)
+	}
+	w.engine.renewing, w.engine.getting = nil, nil
+	w.told()
+	w.pass(1)
+	if w.isRunning(job) {
+		t.Error("runs on without its lock")
+	}
+	if said := strings.Join(w.told(), "\n"); !strings.Contains(said, "LockLost") {
+		t.Errorf("told %q", said)
+	}
+}
+
+func TestHolderIsUnknownForAWhile(t *testing.T) {
+	w, job := started(t)
+	w.create("b", skip)
+	w.engine.getting = errOutage
+	w.clock.Step(jobs.DefaultTTL + time.Second) // The lock is in doubt.
+	w.wantError()
+	if !w.isRunning(job) || len(w.starts) != 1 {
+		t.Errorf("suspended, or started %v, by guess", w.starts)
+	}
+}
+
+func TestLockExpiresBeforeTheStart(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a")
+	held := w.grant(job)
+	w.afterLook = func() { w.clock.Step(held.Spec.TTL.Duration + time.Second) }
+	if _, err := w.tryPass(); err == nil {
+		t.Error("no error")
+	}
+	if w.isRunning(job) {
+		t.Error("started without the lock")
+	}
+	w.afterLook = nil
+	w.pass(1)
+	w.awaitContender()
+	if !w.isRunning(job) || w.holder() != "a" {
+		t.Errorf("started %v, and %q holds the lock", w.starts, w.holder())
+	}
+}
+
+func TestLeadershipIsLost(t *testing.T) {
+	w, _ := started(t)
+	w.create("b")
+	w.pass(1)
+	w.awaitWaiters(1)
+	w.leadership.lose()
+	w.pass(1)
+	w.gate.contending.Wait()
+	w.awaitWaiters(0)
+	if w.gate.hasSlot(theLock) {
+		t.Error("the slot is kept")
+	}
+	if w.holder() != "a" {
+		t.Error("the lock is not left to the next leader")
+	}
+	writes := len(w.starts)
+	w.pass(1)
+	if w.gate.hasSlot(theLock) || len(w.starts) != writes {
+		t.Error("acts without leading")
+	}
+}

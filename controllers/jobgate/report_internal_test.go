@@ -1,0 +1,171 @@
+package jobgate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
+)
+
+func (w *world) note(job *batchv1.Job) string {
+	w.t.Helper()
+	return w.read(job).Annotations[v1alpha1.LockWaitingAnnotation]
+}
+
+func TestWaitingJobsAreToldInTurns(t *testing.T) {
+	w := newWorld(t)
+	w.grantTo(strings.Repeat("ä", audit.MaxMessageBytes))
+	var created []*batchv1.Job
+	for i := range reportsAtOnce + 3 {
+		created = append(created, w.create(fmt.Sprintf("job-%02d", i)))
+	}
+	w.pass(1)
+	w.awaitAnnotations()
+	if said := w.told(); len(said) > 0 || w.note(created[0]) != "" {
+		t.Fatalf("told at once: %q", said)
+	}
+	told := func() (number int) {
+		for _, job := range created {
+			if w.note(job) != "" {
+				number++
+			}
+		}
+		return number
+	}
+	for _, want := range []int{reportsAtOnce, len(created), len(created)} {
+		w.clock.Step(reportAfter)
+		result, err := w.tryPass()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.awaitAnnotations()
+		if got := told(); got != want {
+			t.Errorf("told %d Jobs, want %d", got, want)
+		}
+		if want < len(created) && result.RequeueAfter > reportAfter {
+			t.Errorf("comes back to the others in %s", result.RequeueAfter)
+		}
+	}
+	if said := w.told(); len(said) != len(created) {
+		t.Errorf("%d events", len(said))
+	}
+	if note := w.note(created[1]); !strings.HasPrefix(note, "place 2 of 23 at 2026-11-21T10:00:01Z: lock:key is held by ") || len(note) > audit.MaxMessageBytes {
+		t.Errorf("the note is %q", note)
+	}
+	w.clock.Step(reportEvery)
+	w.pass(1)
+	w.awaitAnnotations()
+	if note := w.note(created[1]); !strings.Contains(note, "10:10:03Z") {
+		t.Errorf("the note is %q ten minutes later", note)
+	}
+}
+
+func TestTheNoteGoesWithTheStart(t *testing.T) {
+	w := newWorld(t)
+	w.grantTo("alice")
+	job := w.create("a")
+	w.clock.Step(reportAfter)
+	w.pass(1)
+	w.awaitAnnotations()
+	if w.note(job) == "" {
+		t.Fatal("no note")
+	}
+	if err := w.locks.ForceRelease(t.Context(), space, key, "test"); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitContender()
+	if !w.isRunning(job) || w.note(job) != "" {
+		t.Errorf("of a Job that runs: %q", w.note(job))
+	}
+}
+
+func TestNotesThatCannotBeWritten(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"refused":          errPolicy,
+		"in conflict":      apierrors.NewConflict(batchv1.Resource("jobs"), "", errPolicy),
+		"of what has gone": apierrors.NewNotFound(batchv1.Resource("jobs"), ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.grantTo("alice")
+			first := w.create("a")
+			w.create("b")
+			w.refuse = func(client.Object, bool) error { return refusal }
+			w.clock.Step(reportAfter)
+			w.pass(1)
+			w.awaitAnnotations()
+			w.refuse = nil
+			if err := w.locks.ForceRelease(t.Context(), space, key, "test"); err != nil {
+				t.Fatal(err)
+			}
+			w.awaitContender()
+			if !w.isRunning(first) {
+				t.Error("not started")
+			}
+		})
+	}
+}
+
+func TestTheJobThatIsStartedIsNotAnnotated(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a")
+	w.grant(job)
+	w.clock.Step(time.Minute)
+	w.pass(3)
+	w.awaitAnnotations()
+	if note := w.note(job); note != "" {
+		t.Errorf("annotated with %q", note)
+	}
+}
+
+// The cache shows the Job as it was before its annotation.
+func TestAStartInConflictWithANoteIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.grantTo("alice")
+	job := w.create("a")
+	w.freeze()
+	w.clock.Step(reportAfter)
+	w.pass(1)
+	w.awaitAnnotations()
+	if err := w.locks.ForceRelease(t.Context(), space, key, "test"); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitContender()
+	if w.isRunning(job) {
+		t.Fatal("written by what the cache showed")
+	}
+	w.shown = nil
+	w.pass(1)
+	if !w.isRunning(job) || w.note(job) != "" {
+		t.Error("not started when the cache has caught up")
+	}
+}
+
+func TestWaitingJobsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	w.grantTo("alice")
+	w.create("a")
+	w.create("b")
+	w.create("c", annotated(v1alpha1.LockPausedAnnotation, "true"))
+	w.pass(1)
+	const want = `
+# HELP lock_operator_jobs_waiting Jobs that wait for a lock now, by namespace. Only the leader counts them.
+# TYPE lock_operator_jobs_waiting gauge
+lock_operator_jobs_waiting{namespace="default"} 2
+`
+	if err := testutil.CollectAndCompare(w.gate, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	w.leadership.lose()
+	if number := testutil.CollectAndCount(w.gate); number != 0 {
+		t.Errorf("%d series without the leadership", number)
+	}
+}
