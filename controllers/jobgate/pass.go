@@ -26,6 +26,8 @@ type pass struct {
 	// cannotAcquire says that the engine failed to take the lock, which is tried again in
 	// the next pass.
 	cannotAcquire bool
+	// began is the Job that has begun to contend in this pass, or nil.
+	began *candidate
 	// again is when there is something to do though nothing happens; zero for never.
 	again time.Duration
 }
@@ -206,6 +208,7 @@ func (p *pass) serveQueue(ctx context.Context) error {
 	}
 	if head != nil && p.slot.contender == nil && !p.cannotAcquire {
 		p.contend(head) //nolint:contextcheck // it waits beyond this pass
+		p.began = head
 	}
 	p.report()
 	return errors.Join(errs...)

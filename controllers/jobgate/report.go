@@ -34,6 +34,10 @@ func (p *pass) report() {
 		if reported, ok := p.slot.reportedAt[uid]; ok {
 			due = reported.Add(reportEvery)
 		}
+		if candidate == p.began {
+			// The lock may be free, and the start would be in conflict with the annotation.
+			due = p.now.Add(reportAfter)
+		}
 		if left := due.Sub(p.now); left > 0 {
 			p.comeBackIn(left)
 			continue

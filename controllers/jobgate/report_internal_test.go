@@ -73,7 +73,7 @@ func TestTheNoteGoesWithTheStart(t *testing.T) {
 	w.grantTo("alice")
 	job := w.create("a")
 	w.clock.Step(reportAfter)
-	w.pass(1)
+	w.pass(2)
 	w.awaitAnnotations()
 	if w.note(job) == "" {
 		t.Fatal("no note")
@@ -100,7 +100,7 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 			w.create("b")
 			w.refuse = func(client.Object, bool) error { return refusal }
 			w.clock.Step(reportAfter)
-			w.pass(1)
+			w.pass(2)
 			w.awaitAnnotations()
 			w.refuse = nil
 			if err := w.locks.ForceRelease(t.Context(), space, key, "test"); err != nil {
@@ -111,6 +111,17 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 				t.Error("not started")
 			}
 		})
+	}
+}
+
+func TestTheJobThatMayGetAFreeLockIsNotAnnotated(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a")
+	w.clock.Step(time.Minute)
+	w.pass(1)
+	w.awaitAnnotations()
+	if note := w.note(job); note != "" {
+		t.Errorf("annotated with %q", note)
 	}
 }
 
@@ -133,7 +144,7 @@ func TestAStartInConflictWithANoteIsTriedAgain(t *testing.T) {
 	job := w.create("a")
 	w.freeze()
 	w.clock.Step(reportAfter)
-	w.pass(1)
+	w.pass(2)
 	w.awaitAnnotations()
 	if err := w.locks.ForceRelease(t.Context(), space, key, "test"); err != nil {
 		t.Fatal(err)
