@@ -60,6 +60,8 @@ type world struct {
 	// cache has shown the Lock.
 	refuse    func(job client.Object, isStatus bool) error
 	afterLook func()
+	// stop ends the process of the operator.
+	stop func()
 	// starts are the names of the Jobs that were started, in order.
 	starts []string
 }
@@ -80,13 +82,16 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.cluster = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&batchv1.Job{}).Build()
+	w.stop = func() {}
 	w.start()
+	t.Cleanup(func() { w.stop() })
 	return w
 }
 
-// start begins a process of the operator.
+// start begins a process of the operator, after the end of the one before.
 func (w *world) start() {
-	ctx, cancel := context.WithCancel(w.t.Context())
+	w.stop()
+	ctx, cancel := context.WithCancel(context.Background())
 	faulty := interceptor.NewClient(w.cluster, interceptor.Funcs{
 		Get: w.get, List: w.list, Patch: w.patch,
 		SubResourcePatch: func(ctx context.Context, _ client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
@@ -103,13 +108,13 @@ func (w *world) start() {
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
 	}
 	w.gate = gate
-	w.t.Cleanup(func() {
+	w.stop = func() {
 		cancel()
 		if err := gate.awaitContenders(ctx); err != nil {
 			w.t.Error(err)
 		}
 		gate.queue.ShutDown()
-	})
+	}
 }
 
 // get shows the Lock as a cache would that is up to date.
@@ -151,12 +156,14 @@ func (w *world) patch(ctx context.Context, cluster client.WithWatch, object clie
 	if err := w.refused(ctx, object, false); err != nil {
 		return err
 	}
-	job, isJob := object.(*batchv1.Job)
-	isStart := isJob && !jobs.IsSuspended(job)
+	var before batchv1.Job
+	if err := cluster.Get(ctx, client.ObjectKeyFromObject(object), &before); err != nil {
+		return err
+	}
 	if err := cluster.Patch(ctx, object, patch, options...); err != nil {
 		return err
 	}
-	if isStart {
+	if after, ok := object.(*batchv1.Job); ok && jobs.IsSuspended(&before) && !jobs.IsSuspended(after) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.starts = append(w.starts, object.GetName())
