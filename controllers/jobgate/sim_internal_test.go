@@ -8,6 +8,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/lock/jobs"
@@ -119,7 +120,7 @@ func (s *simulation) act() {
 		s.mu.Lock()
 		s.pods[job.UID] = false
 		s.mu.Unlock()
-		s.finalize(job)
+		_, _ = finalizing{s.gate}.Reconcile(s.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(job)})
 	}
 }
 
