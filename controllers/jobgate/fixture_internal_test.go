@@ -403,23 +403,40 @@ func (w *world) wantError() {
 // awaitContender waits until the contender's wait is over, and makes a pass.
 func (w *world) awaitContender() {
 	w.t.Helper()
-	request, _ := w.gate.queue.Get()
-	w.gate.queue.Done(request)
+	w.awaitItem()
 	w.pass(1)
 }
 
+// awaitItem takes the next item out of the queue.
+func (w *world) awaitItem() {
+	w.t.Helper()
+	w.await("item in the queue", func() bool { return w.gate.queue.Len() > 0 })
+	request, _ := w.gate.queue.Get()
+	w.gate.queue.Done(request)
+}
+
 func (w *world) awaitWaiters(number int) {
-	for w.locks.Waiting(space, key) != number {
-		if w.t.Context().Err() != nil {
-			return
-		}
-		goruntime.Gosched()
-	}
+	w.t.Helper()
+	w.await("waiters", func() bool { return w.locks.Waiting(space, key) == number })
 }
 
 // awaitAnnotations waits until no annotations are being written.
 func (w *world) awaitAnnotations() {
-	for w.gate.slot(theLock).isAnnotating.Load() {
+	w.t.Helper()
+	w.await("annotations", func() bool { return !w.gate.slot(theLock).isAnnotating.Load() })
+}
+
+// patience bounds what a goroutine is waited for.
+const patience = 10 * time.Second
+
+func (w *world) await(what string, isThere func() bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	for !isThere() {
+		if ctx.Err() != nil {
+			w.t.Fatalf("no %s in time", what)
+		}
 		goruntime.Gosched()
 	}
 }

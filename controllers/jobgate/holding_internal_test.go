@@ -55,8 +55,7 @@ func TestRenewalThatFailsKeepsNothingElseFromBeingDone(t *testing.T) {
 	if w.holder() == "a" {
 		t.Error("not released")
 	}
-	request, _ := w.gate.queue.Get()
-	w.gate.queue.Done(request)
+	w.awaitItem()
 	w.pass(1)
 	if !slices.Equal(w.starts, []string{"a", "b"}) {
 		t.Errorf("started %v", w.starts)

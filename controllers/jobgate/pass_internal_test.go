@@ -85,7 +85,7 @@ func TestAJobThatCannotBeStoppedKeepsOthersFromTheStartOnly(t *testing.T) {
 		return nil
 	}
 	w.wantError()
-	_, _ = w.gate.queue.Get()
+	w.awaitItem()
 	w.wantError()
 	if w.holder() != "b" || w.isRunning(waits) {
 		t.Fatalf("%q holds the lock, started %v", w.holder(), w.starts)
@@ -222,8 +222,7 @@ func TestAPassStartsOneJobAtMost(t *testing.T) {
 		}
 		w.clock.Step(time.Second)
 	}
-	request, _ := w.gate.queue.Get()
-	w.gate.queue.Done(request)
+	w.awaitItem()
 	w.pass(2)
 	if len(w.starts) != 1 {
 		t.Errorf("started %v", w.starts)
