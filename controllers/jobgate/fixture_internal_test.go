@@ -123,7 +123,7 @@ func (w *world) get(ctx context.Context, cluster client.WithWatch, name client.O
 	if !ok {
 		return cluster.Get(ctx, name, object, options...)
 	}
-	held := w.held()
+	held := w.held() //nolint:contextcheck // in memory
 	if w.afterLook != nil {
 		w.afterLook()
 	}
@@ -190,7 +190,7 @@ func (c cachedJobs) Get(ctx context.Context, name client.ObjectKey, object clien
 // List implements [client.Reader]. All Jobs with the label want the same lock here.
 func (c cachedJobs) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	if c.shown != nil {
-		c.shown.DeepCopyInto(list.(*batchv1.JobList)) //nolint:forcetypeassert // a test
+		c.shown.DeepCopyInto(list.(*batchv1.JobList)) //nolint:forcetypeassert,errcheck // a test
 		return nil
 	}
 	return c.cluster.List(ctx, list, client.MatchingLabels{v1alpha1.LockLabel: "true"})

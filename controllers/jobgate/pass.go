@@ -210,7 +210,7 @@ func (p *pass) serveQueue(ctx context.Context) error {
 		p.contend(head) //nolint:contextcheck // it waits beyond this pass
 		p.began = head
 	}
-	p.report()
+	p.report() //nolint:contextcheck // its writes go on beyond this pass
 	return errors.Join(errs...)
 }
 

@@ -55,7 +55,7 @@ func (p *pass) report() {
 		})
 	}
 	if len(annotations) > 0 {
-		p.annotate(annotations) //nolint:contextcheck // it goes on beyond this pass
+		p.annotate(annotations)
 	}
 }
 

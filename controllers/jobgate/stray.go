@@ -21,42 +21,53 @@ func (p *pass) serveStray(ctx context.Context) error {
 	p.comeBackIn(lookAgainForPods) // No watch shows it.
 	var job batchv1.Job
 	err := p.LiveReader.Get(ctx, client.ObjectKey{Namespace: p.name.Namespace, Name: held.lock.Spec.HolderRef.Name}, &job)
-	if apierrors.IsNotFound(err) || err == nil && job.UID != held.job {
+	switch {
+	case apierrors.IsNotFound(err), err == nil && job.UID != held.job:
 		hasPods, err := jobpods.AnyLive(ctx, p.LiveReader, p.name.Namespace, held.job)
 		if err != nil || hasPods {
 			return err
 		}
 		return p.release(ctx)
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("look for its Job: %w", err)
 	}
-	other := lockNameOf(&job)
-	if other == p.name.Name {
-		return nil // The cache will show it.
-	}
 	stray := &candidate{job: &job, phase: jobs.PhaseOf(&job)}
-	switch stray.phase {
-	case jobs.Running, jobs.Finishing:
-		return nil
-	case jobs.Stopping:
-		if other != "" {
-			return nil // It is stopped by the passes over that lock.
-		}
-		fallthrough
-	case jobs.Ended:
-		if hasEnded, err := p.stop(ctx, stray); err != nil || !hasEnded {
-			return err
-		}
-	case jobs.Waiting, jobs.Paused, jobs.Discarded:
+	switch lockNameOf(&job) {
+	case p.name.Name:
+		return nil // The cache will show it.
+	case "":
+		return p.seeOff(ctx, stray)
 	}
-	if other == "" {
-		// Before the release, since nobody else would. If the Job was started or changed since,
-		// nothing is written.
-		isWritten, err := p.change(ctx, stray, removeFinalizer)
-		if err != nil || !isWritten {
-			return err
-		}
+	if stray.phase.MayHavePods() {
+		return nil // It is stopped by the passes over its other lock.
+	}
+	if hasEnded, err := p.hasStrayEnded(ctx, stray); err != nil || !hasEnded {
+		return err
 	}
 	return p.release(ctx)
+}
+
+// seeOff releases the lock of a Job that wants none any more.
+func (p *pass) seeOff(ctx context.Context, stray *candidate) error {
+	if hasEnded, err := p.hasStrayEnded(ctx, stray); err != nil || !hasEnded {
+		return err
+	}
+	// Before the release, since nobody else would. If the Job was started or changed since,
+	// nothing is written.
+	isWritten, err := p.change(ctx, stray, removeFinalizer)
+	if err != nil || !isWritten {
+		return err
+	}
+	return p.release(ctx)
+}
+
+func (p *pass) hasStrayEnded(ctx context.Context, stray *candidate) (bool, error) {
+	switch stray.phase {
+	case jobs.Stopping, jobs.Ended:
+		return p.stop(ctx, stray)
+	case jobs.Running, jobs.Finishing:
+		return false, nil
+	case jobs.Waiting, jobs.Paused, jobs.Discarded:
+	}
+	return true, nil
 }
