@@ -122,8 +122,8 @@ func TestLeadershipIsLost(t *testing.T) {
 	w.awaitWaiters(1)
 	w.leadership.lose()
 	w.pass(1)
-	w.gate.contending.Wait()
 	w.awaitWaiters(0)
+	w.gate.contending.Wait()
 	if w.gate.hasSlot(theLock) {
 		t.Error("the slot is kept")
 	}
