@@ -69,8 +69,14 @@ func (f *fixture) every(context.Context) ([]reconcile.Request, error) {
 }
 
 // step has the next pause pass.
-func (f *fixture) step() {
+func (f *fixture) step(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
 	for !f.clock.HasWaiters() {
+		if ctx.Err() != nil {
+			t.Fatal("it does not wait")
+		}
 		runtime.Gosched()
 	}
 	f.clock.Step(time.Minute)
@@ -80,7 +86,7 @@ func TestRepeatsAListThatFails(t *testing.T) {
 	f := start(t, 2)
 	for range 2 {
 		<-f.calls
-		f.step()
+		f.step(t)
 	}
 	<-f.calls
 	if request, _ := f.queue.Get(); request.Name != "one" {
@@ -94,7 +100,7 @@ func TestStopsWhenLeadershipIsLost(t *testing.T) {
 	f := start(t, 100)
 	<-f.calls
 	f.leadership.isLeader.Store(false)
-	f.step()
+	f.step(t)
 	f.failures.Store(0)
 	// That is taken up only when it waits for it again.
 	f.leadership.gained <- struct{}{}

@@ -57,9 +57,10 @@ type world struct {
 	// shown is what the cache of Jobs shows if it is behind.
 	shown *batchv1.JobList
 	// refuse is asked before a Job or its status is written, and afterLook called when the
-	// cache has shown the Lock.
+	// cache has shown the Lock, unless it fails with looking.
 	refuse    func(job client.Object, isStatus bool) error
 	afterLook func()
+	looking   error
 	// stop ends the process of the operator.
 	stop func()
 	// starts are the names of the Jobs that were started, in order.
@@ -122,6 +123,9 @@ func (w *world) get(ctx context.Context, cluster client.WithWatch, name client.O
 	shown, ok := object.(*v1alpha1.Lock)
 	if !ok {
 		return cluster.Get(ctx, name, object, options...)
+	}
+	if w.looking != nil {
+		return w.looking
 	}
 	held := w.held() //nolint:contextcheck // in memory
 	if w.afterLook != nil {
