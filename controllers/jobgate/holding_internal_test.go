@@ -1,6 +1,7 @@
 package jobgate
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/jobs"
 )
@@ -146,5 +148,23 @@ func TestLeadershipIsLost(t *testing.T) {
 	w.pass(1)
 	if w.gate.hasSlot(theLock) || len(w.starts) != writes {
 		t.Error("acts without leading")
+	}
+}
+
+func TestAnAcquireThatFailsIsLeftToAnotherPass(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a")
+	w.engine.acquire = func(context.Context, string, lock.Request) (*v1alpha1.Lock, error) { return nil, errOutage }
+	w.pass(1)
+	w.awaitItem()
+	w.wantError()
+	if w.gate.slot(theLock).contender != nil {
+		t.Error("asked again without a pause")
+	}
+	w.engine.acquire = nil
+	w.pass(1)
+	w.awaitContender()
+	if !w.isRunning(job) {
+		t.Error("not asked again")
 	}
 }

@@ -180,3 +180,22 @@ lock_operator_jobs_waiting{namespace="default"} 2
 		t.Errorf("%d series without the leadership", number)
 	}
 }
+
+func TestANoteInConflictWithAChange(t *testing.T) {
+	w := newWorld(t)
+	w.grantTo("alice")
+	changed, paused := w.create("a"), w.create("b")
+	w.pass(1)
+	w.freeze()
+	w.write(changed, annotated("example.com/other", "change"))
+	w.write(paused, annotated(v1alpha1.LockPausedAnnotation, "true"))
+	w.clock.Step(reportAfter)
+	w.pass(1)
+	w.awaitAnnotations()
+	if w.note(changed) == "" {
+		t.Error("not written")
+	}
+	if note := w.note(paused); note != "" {
+		t.Errorf("a paused Job is annotated with %q", note)
+	}
+}
