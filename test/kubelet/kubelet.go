@@ -21,6 +21,8 @@ const (
 	StopFor = "test.forrst.dev/stop-for"
 	// Fails has the pod fail instead of succeed.
 	Fails = "test.forrst.dev/fails"
+	// ExitCode is that of the containers of the pod if it fails; 1 if unset.
+	ExitCode = "test.forrst.dev/exit-code"
 	// Key groups pods of which only those of one Job may run at a time.
 	Key = "test.forrst.dev/key"
 )
@@ -57,11 +59,35 @@ type Started struct {
 
 // pod is one that the kubelet knows.
 type pod struct {
-	// deleted is closed when the pod was marked as deleted, ended when it was told to end.
-	deleted, ended     chan struct{}
-	isDeleted, isEnded bool
-	// isTaken says that the pod runs or has run here.
-	isTaken bool
+	deleted, ended, failed, lost signal
+	// removed is given when the object is gone.
+	removed signal
+	// isTaken says that the pod runs or has run here, isRunning that it does.
+	isTaken, isRunning bool
+}
+
+func newPod() *pod {
+	return &pod{deleted: newSignal(), ended: newSignal(), failed: newSignal(), lost: newSignal(), removed: newSignal()}
+}
+
+// signal is given once and for all. It is given under the mutex of the kubelet.
+type signal chan struct{}
+
+func newSignal() signal { return make(signal) }
+
+func (s signal) isGiven() bool {
+	select {
+	case <-s:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s signal) give() {
+	if !s.isGiven() {
+		close(s)
+	}
 }
 
 // Start runs the pods of all namespaces until [Kubelet.Stop].
@@ -72,6 +98,7 @@ func Start(ctx context.Context, client kubernetes.Interface) (*Kubelet, error) {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { k.see(ctx, object) },
 		UpdateFunc: func(_, object any) { k.see(ctx, object) },
+		DeleteFunc: k.seeGone,
 	})
 	if err != nil {
 		cancel()
@@ -102,19 +129,24 @@ func (k *Kubelet) Starts() []Started {
 }
 
 // End has a pod end that runs forever, now or as soon as it runs.
-func (k *Kubelet) End(uid types.UID) {
+func (k *Kubelet) End(uid types.UID) { k.give(uid, func(pod *pod) signal { return pod.ended }) }
+
+// Fail has a pod fail, with the exit code of the annotation [ExitCode].
+func (k *Kubelet) Fail(uid types.UID) { k.give(uid, func(pod *pod) signal { return pod.failed }) }
+
+// Lose has the node of a pod vanish: nobody tells of the pod any more, or ends it when it
+// is deleted. It counts as running until it is removed.
+func (k *Kubelet) Lose(uid types.UID) { k.give(uid, func(pod *pod) signal { return pod.lost }) }
+
+func (k *Kubelet) give(uid types.UID, which func(*pod) signal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	known := k.know(uid)
-	if !known.isEnded {
-		known.isEnded = true
-		close(known.ended)
-	}
+	which(k.know(uid)).give()
 }
 
 func (k *Kubelet) know(uid types.UID) *pod {
 	if k.pods[uid] == nil {
-		k.pods[uid] = &pod{deleted: make(chan struct{}), ended: make(chan struct{})}
+		k.pods[uid] = newPod()
 	}
 	return k.pods[uid]
 }
@@ -127,12 +159,29 @@ func (k *Kubelet) see(ctx context.Context, object any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	known := k.know(seen.UID)
-	if !seen.DeletionTimestamp.IsZero() && !known.isDeleted {
-		known.isDeleted = true
-		close(known.deleted)
+	if !seen.DeletionTimestamp.IsZero() {
+		known.deleted.give()
 	}
 	if !known.isTaken && seen.DeletionTimestamp.IsZero() && seen.Status.Phase == corev1.PodPending {
 		known.isTaken = true
 		k.all.Go(func() { k.run(ctx, seen, known) })
 	}
+}
+
+// seeGone ends a pod that somebody has removed. That is noted before the pods are seen
+// that were created after.
+func (k *Kubelet) seeGone(object any) {
+	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	seen, ok := object.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.know(seen.UID)
+	k.finish(seen, known)
+	known.deleted.give()
+	known.removed.give()
 }

@@ -2,7 +2,9 @@ package kubelet
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -16,10 +18,9 @@ import (
 
 // run takes a pod from its schedule to its end.
 func (k *Kubelet) run(ctx context.Context, pod *corev1.Pod, known *pod) {
-	if !k.bind(ctx, pod) {
+	if !k.bind(ctx, pod) || !k.began(pod, known) {
 		return
 	}
-	k.began(pod)
 	k.setPhase(ctx, pod, corev1.PodRunning)
 	phase := corev1.PodSucceeded
 	if pod.Annotations[Fails] != "" {
@@ -28,13 +29,22 @@ func (k *Kubelet) run(ctx context.Context, pod *corev1.Pod, known *pod) {
 	select {
 	case <-ctx.Done():
 		return
+	case <-known.lost:
+		return
 	case <-known.ended:
+	case <-known.failed:
+		phase = corev1.PodFailed
 	case <-after(pod.Annotations[RunFor]):
 	case <-known.deleted:
 		phase = corev1.PodFailed
-		<-after(orZero(pod.Annotations[StopFor]))
+		select {
+		case <-known.lost:
+			return
+		case <-known.removed:
+		case <-after(orZero(pod.Annotations[StopFor])):
+		}
 	}
-	k.finished(pod)
+	k.finished(pod, known)
 	k.setPhase(ctx, pod, phase)
 	select {
 	case <-ctx.Done():
@@ -71,11 +81,33 @@ func (k *Kubelet) bind(ctx context.Context, pod *corev1.Pod) bool {
 
 // setPhase reports what has become of the pod. Like a kubelet, it has the last word.
 func (k *Kubelet) setPhase(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhase) {
-	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"status":{"phase":%q}}`, pod.UID, phase)
+	status := map[string]any{"phase": phase}
+	if phase == corev1.PodFailed {
+		status["containerStatuses"] = failedContainers(pod)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	if err != nil {
+		panic(err) // It is made of texts and numbers.
+	}
 	_ = k.persist(ctx, func() error {
-		_, err := k.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+		_, err := k.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		return err
 	})
+}
+
+func failedContainers(pod *corev1.Pod) []corev1.ContainerStatus {
+	exitCode := int64(1)
+	if text, ok := pod.Annotations[ExitCode]; ok {
+		exitCode, _ = strconv.ParseInt(text, 10, 32) // What is malformed is no failure.
+	}
+	var statuses []corev1.ContainerStatus
+	for i := range pod.Spec.Containers {
+		statuses = append(statuses, corev1.ContainerStatus{
+			Name: pod.Spec.Containers[i].Name, Image: pod.Spec.Containers[i].Image,
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: int32(exitCode)}},
+		})
+	}
+	return statuses
 }
 
 func (k *Kubelet) remove(ctx context.Context, pod *corev1.Pod) {
@@ -105,17 +137,21 @@ func jobOf(pod *corev1.Pod) (name string, uid types.UID) {
 	return pod.Labels[batchv1.JobNameLabel], types.UID(pod.Labels[batchv1.ControllerUidLabel])
 }
 
-// began notes that the pod runs from now on.
-func (k *Kubelet) began(pod *corev1.Pod) {
+// began notes that the pod runs from now on, unless it is gone already.
+func (k *Kubelet) began(pod *corev1.Pod, known *pod) bool {
 	name, uid := jobOf(pod)
 	key := pod.Annotations[Key]
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if known.removed.isGiven() {
+		return false
+	}
+	known.isRunning = true
 	k.starts = append(k.starts, Started{
 		Pod: pod.Name, Job: name, UID: uid, Key: key, Token: pod.Annotations[v1alpha1.FencingTokenAnnotation], At: time.Now(),
 	})
 	if key == "" {
-		return
+		return true
 	}
 	if k.running[key] == nil {
 		k.running[key] = map[types.UID]int{}
@@ -124,14 +160,24 @@ func (k *Kubelet) began(pod *corev1.Pod) {
 	if len(k.running[key]) > 1 {
 		k.violations = append(k.violations, fmt.Sprintf("pod %s of Job %s runs while pods of %v run, too: %s", pod.Name, uid, k.running[key], key))
 	}
+	return true
 }
 
 // finished notes that the pod runs no more. It is noted before anybody else can know.
-func (k *Kubelet) finished(pod *corev1.Pod) {
-	_, uid := jobOf(pod)
-	key := pod.Annotations[Key]
+func (k *Kubelet) finished(pod *corev1.Pod, known *pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.finish(pod, known)
+}
+
+// finish requires the mutex. Doing it again is harmless.
+func (k *Kubelet) finish(pod *corev1.Pod, known *pod) {
+	if !known.isRunning {
+		return
+	}
+	known.isRunning = false
+	_, uid := jobOf(pod)
+	key := pod.Annotations[Key]
 	if key == "" {
 		return
 	}
