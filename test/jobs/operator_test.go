@@ -35,6 +35,12 @@ func startOperator(ctx context.Context, changes ...func(*rest.Config)) *operator
 
 func startReplica(ctx context.Context, leadership *controllers.Leadership, changes ...func(*rest.Config)) *operator {
 	GinkgoHelper()
+	return startReplicaWith(ctx, leadership, clock.RealClock{}, changes...)
+}
+
+// startReplicaWith starts a replica whose gate goes by the clock.
+func startReplicaWith(ctx context.Context, leadership *controllers.Leadership, now clock.WithTicker, changes ...func(*rest.Config)) *operator {
+	GinkgoHelper()
 	mgr, err := environment.NewManagerFor(func(config *rest.Config) {
 		for _, change := range changes {
 			change(config)
@@ -53,7 +59,7 @@ func startReplica(ctx context.Context, leadership *controllers.Leadership, chang
 	Expect(err).NotTo(HaveOccurred())
 	gate := &jobgate.Gate{
 		Client: mgr.GetClient(), LiveReader: mgr.GetAPIReader(), Engine: engine, Holder: testenv.OperatorUser,
-		Limits: rules.DefaultLimits(), Clock: clock.RealClock{}, Leadership: leadership,
+		Limits: rules.DefaultLimits(), Clock: now, Leadership: leadership,
 		Recorder: mgr.GetEventRecorder("lock-operator"),
 	}
 	Expect(mgr.Add(engine)).To(Succeed())
@@ -74,10 +80,13 @@ func startReplica(ctx context.Context, leadership *controllers.Leadership, chang
 }
 
 // candidate takes part in an election that is over quickly.
-func candidate(name string) *controllers.Leadership {
+func candidate(name string, changes ...func(*rest.Config)) *controllers.Leadership {
 	GinkgoHelper()
 	config, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
 	Expect(err).NotTo(HaveOccurred())
+	for _, change := range changes {
+		change(config)
+	}
 	leadership, err := controllers.NewLeadership(config, controllers.LeadershipOptions{
 		Namespace: "forrst-system", Name: name,
 		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,

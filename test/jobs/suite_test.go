@@ -70,13 +70,29 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	DeferCleanup(func() { node.Stop() })
 })
 
+var (
+	// stopWebhook takes the admission away until serveWebhook brings it back.
+	stopWebhook  func() error
+	serveWebhook func(context.Context)
+)
+
 // startWebhook starts the admission of Jobs and Locks apart from the operator, which the
 // specs start, stop and kill.
 func startWebhook(ctx context.Context) {
 	GinkgoHelper()
 	host, port, certDir, err := environment.InstallWebhook(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
+	serveWebhook = func(ctx context.Context) {
+		GinkgoHelper()
+		stopWebhook = runWebhook(ctx, ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
+	}
+	serveWebhook(ctx)
+	DeferCleanup(func() error { return stopWebhook() })
+}
+
+func runWebhook(ctx context.Context, options ctrlwebhook.Options) (stop func() error) {
+	GinkgoHelper()
+	server := ctrlwebhook.NewServer(options)
 	mgr, err := environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = server })
 	Expect(err).NotTo(HaveOccurred())
 	authorizer, err := auth.NewAuthorizer(mgr.GetConfig(), mgr.GetHTTPClient())
@@ -85,11 +101,12 @@ func startWebhook(ctx context.Context) {
 		Client: mgr.GetClient(), LiveReader: mgr.GetAPIReader(), Limits: rules.DefaultLimits(), Clock: clock.RealClock{}, Authorizer: authorizer,
 	}).SetupWithManager(mgr)
 	(&webhook.JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clock.RealClock{}}).SetupWithManager(mgr)
-	DeferCleanup(testenv.StartManager(ctx, mgr))
+	stop = testenv.StartManager(ctx, mgr)
 	Eventually(func() error {
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
 			return errors.New("cache")
 		}
 		return server.StartedChecker()(&http.Request{})
 	}).Should(Succeed())
+	return stop
 }

@@ -1,0 +1,95 @@
+package jobs_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+)
+
+var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+	AfterEach(expectNoViolations)
+
+	It("starts nothing twice and leaves nothing suspended when its leader dies in any phase", func(ctx context.Context) {
+		connection := &link{}
+		dying, heir := candidate(namespace, connection.through), candidate(namespace)
+		startReplica(ctx, dying, connection.through)
+		Eventually(dying.IsLeader).Should(BeTrue())
+		startReplica(ctx, heir)
+
+		// The leader gets as far as this with each key, and no further.
+		until := map[string]<-chan struct{}{}
+		freeze := func(key string, matches func(namespace, name string) func(*http.Request) bool, isCarriedOut bool) {
+			until[key] = connection.freeze(matches(namespace, key), isCarriedOut, isAbout(namespace, key))
+		}
+		freeze("ungranted", isGrantOf, false)
+		freeze("granted", isGrantOf, true)
+		freeze("unstarted", isStartOf, false)
+		freeze("started", isStartOf, true)
+		freeze("unreleased", isReleaseOf, false)
+		freeze("released", isReleaseOf, true)
+		keys := []string{"running"}
+		for key := range until {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		first, second, finished := map[string]*batchv1.Job{}, map[string]*batchv1.Job{}, map[string]bool{}
+		for _, key := range keys {
+			first[key], second[key] = createTwo(ctx, namespace, key)
+		}
+		for _, key := range []string{"unreleased", "released"} {
+			finish(ctx, first[key])
+			finished[key] = true
+		}
+		for _, key := range keys {
+			if key != "running" {
+				Eventually(until[key]).Should(BeClosed(), key)
+			}
+		}
+		Eventually(isRunning(ctx, first["running"])).Should(BeTrue())
+		connection.cut()
+		Eventually(heir.IsLeader).Should(BeTrue())
+		Expect(dying.IsLeader()).To(BeFalse())
+
+		for _, key := range keys {
+			if !finished[key] {
+				finish(ctx, first[key])
+			}
+		}
+		for _, key := range keys {
+			finish(ctx, second[key])
+			Expect(startsOfKey(namespace, key)).To(Equal([]string{first[key].Name, second[key].Name}), key)
+		}
+		for _, key := range keys {
+			Eventually(lockOf).WithArguments(ctx, namespace, key).Should(BeNil(), key)
+		}
+	})
+
+	It("starts nothing twice and leaves nothing suspended when answers are lost", func(ctx context.Context) {
+		connection := &link{}
+		startOperator(ctx, connection.through)
+		lost := map[string]<-chan struct{}{
+			"granted":  connection.lose(isGrantOf(namespace, "granted")),
+			"started":  connection.lose(isStartOf(namespace, "started")),
+			"released": connection.lose(isReleaseOf(namespace, "released")),
+		}
+		first, second := map[string]*batchv1.Job{}, map[string]*batchv1.Job{}
+		for key := range lost {
+			first[key], second[key] = createTwo(ctx, namespace, key)
+		}
+		for key := range lost {
+			finish(ctx, first[key])
+		}
+		for key, met := range lost {
+			finish(ctx, second[key])
+			Expect(met).To(BeClosed(), key)
+			Expect(startsOfKey(namespace, key)).To(Equal([]string{first[key].Name, second[key].Name}), key)
+			Eventually(lockOf).WithArguments(ctx, namespace, key).Should(BeNil(), key)
+		}
+	})
+})
