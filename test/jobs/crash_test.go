@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -38,14 +39,11 @@ var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {
 			keys = append(keys, key)
 		}
 		slices.Sort(keys)
-		first, second, finished := map[string]*batchv1.Job{}, map[string]*batchv1.Job{}, map[string]bool{}
+		first, second := map[string]*batchv1.Job{}, map[string]*batchv1.Job{}
 		for _, key := range keys {
 			first[key], second[key] = createTwo(ctx, namespace, key)
 		}
-		for _, key := range []string{"unreleased", "released"} {
-			finish(ctx, first[key])
-			finished[key] = true
-		}
+		finishAll(ctx, first["unreleased"], first["released"])
 		for _, key := range keys {
 			if key != "running" {
 				Eventually(until[key]).Should(BeClosed(), key)
@@ -54,15 +52,16 @@ var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {
 		Eventually(isRunning(ctx, first["running"])).Should(BeTrue())
 		connection.cut()
 		Eventually(heir.IsLeader).Should(BeTrue())
-		Expect(dying.IsLeader()).To(BeFalse())
 
+		var unfinished []*batchv1.Job
 		for _, key := range keys {
-			if !finished[key] {
-				finish(ctx, first[key])
+			if key != "unreleased" && key != "released" {
+				unfinished = append(unfinished, first[key])
 			}
 		}
+		finishAll(ctx, unfinished...)
+		finishAll(ctx, slices.Collect(maps.Values(second))...)
 		for _, key := range keys {
-			finish(ctx, second[key])
 			Expect(startsOfKey(namespace, key)).To(Equal([]string{first[key].Name, second[key].Name}), key)
 		}
 		for _, key := range keys {
@@ -82,11 +81,9 @@ var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {
 		for key := range lost {
 			first[key], second[key] = createTwo(ctx, namespace, key)
 		}
-		for key := range lost {
-			finish(ctx, first[key])
-		}
+		finishAll(ctx, slices.Collect(maps.Values(first))...)
+		finishAll(ctx, slices.Collect(maps.Values(second))...)
 		for key, met := range lost {
-			finish(ctx, second[key])
 			Expect(met).To(BeClosed(), key)
 			Expect(startsOfKey(namespace, key)).To(Equal([]string{first[key].Name, second[key].Name}), key)
 			Eventually(lockOf).WithArguments(ctx, namespace, key).Should(BeNil(), key)

@@ -100,9 +100,7 @@ var _ = Describe("The pods of a Job under a lock", func() {
 			Eventually(has(ctx, job, condition)).Should(BeTrue(), job.Name)
 		}
 		// What the kubelet notes shows that these start when the pods have ended.
-		finish(ctx, afterDone)
-		finish(ctx, afterFailed)
-		finish(ctx, afterLate)
+		finishAll(ctx, afterDone, afterFailed, afterLate)
 		Expect(conditionOf(read(ctx, failed), batchv1.JobFailed).Reason).To(Equal(batchv1.JobReasonPodFailurePolicy))
 		Expect(conditionOf(read(ctx, late), batchv1.JobFailed).Reason).To(Equal(batchv1.JobReasonDeadlineExceeded))
 	})
@@ -125,9 +123,9 @@ var _ = Describe("The pods of a Job under a lock", func() {
 			g.Expect(holderOf(ctx, namespace, "retried")()).To(Equal(retried.UID))
 			g.Expect(holderOf(ctx, namespace, "disrupted")()).To(Equal(disrupted.UID))
 		}).WithTimeout(3 * lookAgain).Should(Succeed())
+		finishAll(ctx, retried, disrupted)
+		finishAll(ctx, afterRetried, afterDisrupted)
 		for first, next := range map[*batchv1.Job]*batchv1.Job{retried: afterRetried, disrupted: afterDisrupted} {
-			finish(ctx, first)
-			finish(ctx, next)
 			Expect(startsOfKey(namespace, first.Name)).To(Equal([]string{first.Name, first.Name, next.Name}))
 			tokens := tokensOfKey(namespace, first.Name)
 			Expect(tokens[1]).To(Equal(tokens[0]))
@@ -175,8 +173,7 @@ var _ = Describe("The pods of a Job under a lock", func() {
 		for i := range pods {
 			Expect(admin.Delete(ctx, &pods[i], client.GracePeriodSeconds(0), client.Preconditions{UID: &pods[i].UID})).To(Succeed())
 		}
-		finish(ctx, afterEvicted)
-		finish(ctx, afterDeleted)
+		finishAll(ctx, afterEvicted, afterDeleted)
 		Expect(startsOfKey(namespace, "evicted")).To(Equal([]string{"evicted", "evicted-next"}))
 		Expect(startsOfKey(namespace, "deleted")).To(Equal([]string{"deleted", "deleted-next"}))
 	})
@@ -186,6 +183,20 @@ var _ = Describe("The pods of a Job under a lock", func() {
 func createTwo(ctx context.Context, namespace, key string, changes ...change) (first, next *batchv1.Job) {
 	GinkgoHelper()
 	return create(ctx, makeJob(namespace, key, key, changes...)), create(ctx, makeJob(namespace, key+"-next", key))
+}
+
+// finishAll has the running pods of each Job end, and waits until the Jobs are complete.
+func finishAll(ctx context.Context, jobs ...*batchv1.Job) {
+	GinkgoHelper()
+	for _, job := range jobs {
+		Eventually(isRunning(ctx, job)).Should(BeTrue(), job.Name)
+		for _, pod := range runningPods(ctx, job) {
+			node.End(pod.UID)
+		}
+	}
+	for _, job := range jobs {
+		Eventually(has(ctx, job, batchv1.JobComplete)).Should(BeTrue(), job.Name)
+	}
 }
 
 // endOne has one of the running pods end that were not told to before.

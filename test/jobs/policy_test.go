@@ -20,19 +20,8 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 	})
 	AfterEach(expectNoViolations)
 
-	// byManifest has a user hold the lock of the key.
-	byManifest := func(ctx context.Context, key string) *v1alpha1.Lock {
-		GinkgoHelper()
-		held := &v1alpha1.Lock{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
-			Spec:       v1alpha1.LockSpec{Key: key, Owner: "manifest", TTL: &metav1.Duration{Duration: time.Hour}},
-		}
-		Expect(admin.Create(ctx, held)).To(Succeed())
-		return held
-	}
-
 	It("waits for a lock that was taken by a manifest, and says so", func(ctx context.Context) {
-		held := byManifest(ctx, "shared")
+		held := byManifest(ctx, namespace, "shared")
 		first := create(ctx, makeJob(namespace, "waits", "shared"))
 		second := create(ctx, makeJob(namespace, "waits-too", "shared"))
 		Eventually(func() (string, error) {
@@ -58,7 +47,7 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 	})
 
 	It("is completed without a pod under the policy skip", func(ctx context.Context) {
-		byManifest(ctx, "skipped")
+		byManifest(ctx, namespace, "skipped")
 		job := create(ctx, makeJob(namespace, "skips", "skipped", annotated(v1alpha1.LockPolicyAnnotation, "skip")))
 		Eventually(has(ctx, job, batchv1.JobComplete)).Should(BeTrue())
 		Expect(conditionOf(read(ctx, job), batchv1.JobComplete)).To(And(HaveField("Reason", "LockSkipped"),
@@ -88,7 +77,7 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 	})
 
 	It("fails when it has waited for as long as it was to", func(ctx context.Context) {
-		byManifest(ctx, "slow")
+		byManifest(ctx, namespace, "slow")
 		job := create(ctx, makeJob(namespace, "waits", "slow", annotated(v1alpha1.LockWaitTimeoutAnnotation, "8s")))
 		patient := create(ctx, makeJob(namespace, "patient", "slow"))
 		Eventually(waitingNote(ctx, job)).Should(HavePrefix("place 1 of "))
@@ -102,7 +91,7 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 	})
 
 	It("of a CronJob is skipped without blocking the runs that follow", func(ctx context.Context) {
-		held := byManifest(ctx, "nightly")
+		held := byManifest(ctx, namespace, "nightly")
 		template := makeJob(namespace, "", "nightly", annotated(v1alpha1.LockPolicyAnnotation, "skip"))
 		cron := &batchv1.CronJob{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nightly"},

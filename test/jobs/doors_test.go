@@ -1,0 +1,217 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/auth"
+	facadeclient "forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/holders"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/kubelet"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+// door is a way to a lock other than that of Jobs.
+type door struct {
+	// try takes the lock of the key "shared" unless somebody holds it; the error says so.
+	try func(context.Context) error
+	// free ends the lock.
+	free func(context.Context) error
+	// holder is whom others see it held by.
+	holder string
+}
+
+var _ = Describe("A lock that a Job shares with others", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) {
+		namespace = newNamespace(ctx)
+		startOperator(ctx)
+	})
+	AfterEach(expectNoViolations)
+
+	DescribeTable("excludes it and", func(ctx context.Context, open func(context.Context, string) *door) {
+		other := open(ctx, namespace)
+		Expect(other.try(ctx)).To(Succeed())
+		job := create(ctx, makeJob(namespace, "job", "shared"))
+		Eventually(func() (string, error) { return kubectl.Run(ctx, "", "describe", "job", "job", "-n", namespace) }).
+			Should(ContainSubstring("Waits at place 1 of 1: lock:shared is held by %q until ", other.holder))
+		Expect(startsOf(namespace)).To(BeEmpty())
+		Expect(other.free(ctx)).To(Succeed())
+
+		Eventually(isRunning(ctx, job)).Should(BeTrue())
+		Expect(other.try(ctx)).To(MatchError(ContainSubstring("held by %q", testenv.OperatorUser)))
+		Expect(kubectl.Run(ctx, "", "get", "locks", "-n", namespace)).To(ContainSubstring("shared"))
+		Expect(lockOf(ctx, namespace, "shared").Spec.Reason).To(Equal("Job job"))
+		finish(ctx, job)
+		Eventually(other.try).WithArguments(ctx).Should(Succeed())
+		Expect(other.free(ctx)).To(Succeed())
+		Expect(tokensOf(namespace)).To(HaveExactElements(BeNumerically(">", 0)))
+	},
+		Entry("an applied manifest", manifestDoor),
+		Entry("a Go program that asks the API server", programDoor),
+		Entry("a caller of the façade", callerDoor),
+		Entry("a pod that calls the façade with its token", podDoor),
+	)
+})
+
+var _ = Describe("An outage that is longer than the ttl", func() {
+	It("lets a caller of the façade take the lock of a Job, which starts over when the lock is free", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		caller := callerDoor(ctx, namespace)
+		first := startOperator(ctx)
+		job := create(ctx, makeJob(namespace, "job", "shared", annotated(v1alpha1.LockTTLAnnotation, "3s")))
+		Eventually(isRunning(ctx, job)).Should(BeTrue())
+		first.stop()
+		Expect(caller.try(ctx)).To(MatchError(lock.ErrHeld))
+		Eventually(caller.try).WithArguments(ctx).Should(Succeed())
+		Expect(isRunning(ctx, job)()).To(BeTrue(), "nobody has stopped it")
+
+		startOperator(ctx)
+		Eventually(eventsOf(ctx, job)).Should(ContainSubstring("Warning LockLost"))
+		Eventually(isRunning(ctx, job)).Should(BeFalse())
+		Eventually(eventsOf(ctx, job)).Should(ContainSubstring("Normal LockWaiting"))
+		Expect(caller.free(ctx)).To(Succeed())
+		finish(ctx, job)
+		Expect(startsOf(namespace)).To(Equal([]string{"job", "job"}))
+		tokens := tokensOf(namespace)
+		Expect(tokens[1]).To(BeNumerically(">", tokens[0]))
+		expectNoViolations(ctx)
+	})
+})
+
+func manifestDoor(_ context.Context, namespace string) *door {
+	name := v1alpha1.FullKeyOf("shared").ObjectName()
+	manifest := fmt.Sprintf("{apiVersion: forrst.dev/v1alpha1, kind: Lock, metadata: {name: %s}, spec: {key: shared, owner: manifest, ttl: 1h}}", name)
+	return &door{
+		holder: "admin",
+		try: func(ctx context.Context) error {
+			_, err := kubectl.Run(ctx, manifest, "apply", "-n", namespace, "-f", "-")
+			return err
+		},
+		free: func(ctx context.Context) error {
+			_, err := kubectl.Run(ctx, "", "delete", "lock", name, "-n", namespace)
+			return err
+		},
+	}
+}
+
+func programDoor(ctx context.Context, namespace string) *door {
+	GinkgoHelper()
+	config, _, err := environment.User("program", testenv.TestersGroup)
+	Expect(err).NotTo(HaveOccurred())
+	engine, err := lock.NewDirectEngine(config, namespace, logr.Discard())
+	Expect(err).NotTo(HaveOccurred())
+	run(ctx, engine)
+	return backendDoor(engine, namespace, "program")
+}
+
+func callerDoor(ctx context.Context, namespace string) *door {
+	GinkgoHelper()
+	backend, err := facadeclient.New(startFacade(ctx, namespace))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(backend.Close)
+	return backendDoor(backend, namespace, facade.Anonymous)
+}
+
+// podDoor has a pod call the façade with the token that is projected into it.
+func podDoor(ctx context.Context, namespace string) *door {
+	GinkgoHelper()
+	Expect(admin.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"}})).To(Succeed())
+	Expect(admin.Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: testenv.TestersGroup},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "worker"}},
+	})).To(Succeed())
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker-0", Annotations: map[string]string{kubelet.RunFor: "forever"}},
+		Spec:       makeJob(namespace, "", "").Spec.Template.Spec,
+	}
+	pod.Spec.ServiceAccountName = "worker"
+	Expect(admin.Create(ctx, pod)).To(Succeed())
+	token, err := kubectl.Run(ctx, "", "create", "token", "worker", "-n", namespace, "--bound-object-kind=Pod", "--bound-object-name=worker-0")
+	Expect(err).NotTo(HaveOccurred())
+	backend, err := facadeclient.New(startFacade(ctx, ""),
+		facadeclient.WithBearerToken(func(context.Context) (string, error) { return strings.TrimSpace(token), nil }))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(backend.Close)
+	return backendDoor(backend, namespace, "system:serviceaccount:"+namespace+":worker")
+}
+
+// backendDoor is that of the SDK, whatever it asks.
+func backendDoor(backend lock.Backend, namespace, holder string) *door {
+	locks := lock.NewClient(backend, namespace)
+	var held *lock.Held
+	return &door{
+		holder: holder,
+		try: func(ctx context.Context) (err error) {
+			held, err = locks.TryAcquire(ctx, "shared", lock.WithTTL(time.Minute))
+			return err
+		},
+		free: func(ctx context.Context) error {
+			if held == nil {
+				return errors.New("it is not held")
+			}
+			return held.Release(ctx)
+		},
+	}
+}
+
+// startFacade serves locks to callers with tokens, or, if a namespace is given, those of
+// that namespace to everyone.
+func startFacade(ctx context.Context, namespace string) (url string) {
+	GinkgoHelper()
+	config, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
+	Expect(err).NotTo(HaveOccurred())
+	httpClient, err := rest.HTTPClientFor(config)
+	Expect(err).NotTo(HaveOccurred())
+	objects, err := lock.NewObjectClient(config, httpClient)
+	Expect(err).NotTo(HaveOccurred())
+	engine, err := lock.NewEngine(lock.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
+	Expect(err).NotTo(HaveOccurred())
+	run(ctx, engine)
+	operator := clientAs(config)
+	settings := facade.Config{
+		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(),
+		Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()},
+	}
+	if namespace == "" {
+		settings.Access, err = auth.New(config, httpClient, auth.Options{})
+		Expect(err).NotTo(HaveOccurred())
+	}
+	handler, err := facade.New(settings)
+	Expect(err).NotTo(HaveOccurred())
+	server := httptest.NewServer(handler)
+	DeferCleanup(server.Close)
+	return server.URL
+}
+
+// run has the engine run until the end of the spec.
+func run(ctx context.Context, engine *lock.Engine) {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		defer GinkgoRecover()
+		Expect(engine.Start(running)).To(Succeed())
+	})
+	DeferCleanup(func() {
+		stop()
+		ended.Wait()
+	})
+}

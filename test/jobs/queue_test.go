@@ -1,0 +1,215 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/test/kubelet"
+	"forrst.dev/lock-operator/test/testenv"
+)
+
+var _ = Describe("The queue of the Jobs of a key", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+	AfterEach(expectNoViolations)
+
+	// annotate changes what a Job asks for.
+	annotate := func(ctx context.Context, name, annotation string) {
+		GinkgoHelper()
+		_, err := kubectl.Run(ctx, "", "annotate", "job", name, "-n", namespace, "--overwrite", annotation)
+		Expect(err).NotTo(HaveOccurred())
+	}
+	described := func(ctx context.Context, name string) func() (string, error) {
+		return func() (string, error) { return kubectl.Run(ctx, "", "describe", "job", name, "-n", namespace) }
+	}
+	named := func(ctx context.Context, names ...string) []*batchv1.Job {
+		GinkgoHelper()
+		var created []*batchv1.Job
+		for _, name := range names {
+			created = append(created, create(ctx, makeJob(namespace, name, "key")))
+		}
+		return created
+	}
+
+	It("closes up when a Job in the middle is deleted, tells the places, and is counted", func(ctx context.Context) {
+		first := startOperator(ctx)
+		created := named(ctx, "running", "second", "third", "fourth")
+		Eventually(isRunning(ctx, created[0])).Should(BeTrue())
+		Eventually(described(ctx, "fourth")).Should(ContainSubstring(
+			fmt.Sprintf("Waits at place 3 of 3: lock:key is held by %q until ", testenv.OperatorUser)))
+		Expect(described(ctx, "fourth")()).To(ContainSubstring("on behalf of Job running"))
+		Eventually(waitingJobs).WithArguments(first.gate, namespace).Should(BeEquivalentTo(3))
+
+		Expect(admin.Delete(ctx, created[2])).To(Succeed())
+		Eventually(isGone(ctx, created[2])).Should(BeTrue())
+		Eventually(waitingJobs).WithArguments(first.gate, namespace).Should(BeEquivalentTo(2))
+		// A replica that begins to lead tells everybody.
+		first.stop()
+		startOperator(ctx)
+		Eventually(described(ctx, "fourth")).Should(ContainSubstring("Waits at place 2 of 2"))
+		finish(ctx, created[0])
+		finish(ctx, created[1])
+		finish(ctx, created[3])
+		Expect(startsOf(namespace)).To(Equal([]string{"running", "second", "fourth"}))
+	})
+
+	It("tells Jobs again after ten minutes what they wait for", func(ctx context.Context) {
+		now := &testenv.SteppedClock{}
+		startReplicaWith(ctx, controllers.AlwaysLeading(), now)
+		held := byManifest(ctx, namespace, "key")
+		// Its lock must outlast the steps.
+		waiting := create(ctx, makeJob(namespace, "waiting", "key", annotated(v1alpha1.LockTTLAnnotation, "1h")))
+		Eventually(waitingEvents).WithArguments(ctx, namespace).Should(HaveLen(1))
+		now.Step(9 * time.Minute)
+		annotate(ctx, "waiting", "example.com/touched=once")
+		Consistently(waitingEvents).WithArguments(ctx, namespace).WithTimeout(shortly).Should(HaveLen(1))
+		now.Step(2 * time.Minute)
+		annotate(ctx, "waiting", "example.com/touched=twice")
+		Eventually(waitingEvents).WithArguments(ctx, namespace).Should(HaveLen(2))
+		Expect(admin.Delete(ctx, held)).To(Succeed())
+		finish(ctx, waiting)
+	})
+
+	It("goes by the priorities as they are now", func(ctx context.Context) {
+		startOperator(ctx)
+		created := named(ctx, "running", "second", "third", "fourth")
+		Eventually(isRunning(ctx, created[0])).Should(BeTrue())
+		annotate(ctx, "fourth", v1alpha1.LockPriorityAnnotation+"=5")
+		annotate(ctx, "second", v1alpha1.LockPriorityAnnotation+"=-5")
+		// The lock may be handed on by what the operator has seen.
+		Eventually(waitingEvents).WithArguments(ctx, namespace).Should(HaveLen(3))
+		for _, i := range []int{0, 3, 2, 1} {
+			finish(ctx, created[i])
+		}
+		Expect(startsOf(namespace)).To(Equal([]string{"running", "fourth", "third", "second"}))
+	})
+
+	It("goes by the wait-timeouts as they are now", func(ctx context.Context) {
+		startOperator(ctx)
+		held := byManifest(ctx, namespace, "key")
+		prolonged := create(ctx, makeJob(namespace, "prolonged", "key", annotated(v1alpha1.LockWaitTimeoutAnnotation, "4s")))
+		annotate(ctx, "prolonged", v1alpha1.LockWaitTimeoutAnnotation+"=1h")
+		shortened := named(ctx, "shortened")[0]
+		annotate(ctx, "shortened", v1alpha1.LockWaitTimeoutAnnotation+"=5s")
+		Eventually(has(ctx, shortened, batchv1.JobFailed)).Should(BeTrue())
+		Expect(conditionOf(read(ctx, shortened), batchv1.JobFailed).Reason).To(Equal("LockWaitTimeout"))
+		Expect(conditionOf(read(ctx, prolonged), batchv1.JobFailureTarget)).To(BeNil())
+		Expect(admin.Delete(ctx, held)).To(Succeed())
+		finish(ctx, prolonged)
+		Expect(startsOf(namespace)).To(Equal([]string{"prolonged"}))
+	})
+
+	It("serves many Jobs that are created in quick succession in that order", func(ctx context.Context) {
+		startOperator(ctx)
+		const keys, perKey = 4, 5
+		var created []*batchv1.Job
+		for i := range keys * perKey {
+			created = append(created, create(ctx, makeJob(namespace, fmt.Sprintf("job-%02d", i), fmt.Sprintf("key-%d", i%keys), runFor("50ms"))))
+		}
+		for _, job := range created {
+			Eventually(has(ctx, job, batchv1.JobComplete)).Should(BeTrue(), job.Name)
+		}
+		orders := lockedOrders(namespace)
+		Expect(orders).To(HaveLen(keys))
+		for key, order := range orders {
+			Expect(order).To(HaveLen(perKey), key)
+		}
+		for i, job := range created[keys:] {
+			before, after := read(ctx, created[i]), read(ctx, job)
+			Expect(after.Status.StartTime.Time).To(BeTemporally(">=", before.Status.StartTime.Time), job.Name)
+		}
+	})
+
+	It("is what a Job with the policy skip or fail does not stand in", func(ctx context.Context) {
+		waiting := create(ctx, makeJob(namespace, "waiting", "taken"))
+		skipped := create(ctx, makeJob(namespace, "skipped", "taken", annotated(v1alpha1.LockPolicyAnnotation, "skip")))
+		first := create(ctx, makeJob(namespace, "first", "free", annotated(v1alpha1.LockPolicyAnnotation, "fail")))
+		failed := create(ctx, makeJob(namespace, "failed", "free", annotated(v1alpha1.LockPolicyAnnotation, "fail")))
+		// Nobody holds a lock; who waits before it does for them.
+		startOperator(ctx)
+		Eventually(has(ctx, skipped, batchv1.JobComplete)).Should(BeTrue())
+		Eventually(has(ctx, failed, batchv1.JobFailed)).Should(BeTrue())
+		finishAll(ctx, waiting, first)
+		Expect(startsOfKey(namespace, "taken")).To(Equal([]string{"waiting"}))
+		Expect(startsOfKey(namespace, "free")).To(Equal([]string{"first"}))
+	})
+
+	It("is left and entered by the annotation that pauses a Job, or by suspend on creation", func(ctx context.Context) {
+		startOperator(ctx)
+		running := create(ctx, makeJob(namespace, "running", "key", func(job *batchv1.Job) { job.Spec.Suspend = new(false) }))
+		Eventually(isRunning(ctx, running)).Should(BeTrue())
+		paused := named(ctx, "paused")[0]
+		suspended := create(ctx, makeJob(namespace, "suspended", "key", func(job *batchv1.Job) { job.Spec.Suspend = new(true) }))
+		Expect(suspended.Annotations).To(HaveKeyWithValue(v1alpha1.LockPausedAnnotation, "true"))
+		annotate(ctx, "paused", v1alpha1.LockPausedAnnotation+"=true")
+		last := named(ctx, "last")[0]
+		finish(ctx, running)
+		finish(ctx, last)
+		Eventually(func() types.UID { return holderOf(ctx, namespace, "key")() }).Should(BeEmpty())
+		Expect(startsOf(namespace)).To(Equal([]string{"running", "last"}))
+
+		_, err := kubectl.Run(ctx, "", "patch", "job", "suspended", "-n", namespace, "--type=merge", "-p", `{"spec":{"suspend":false}}`)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(isRunning(ctx, suspended)).Should(BeTrue())
+		annotate(ctx, "paused", v1alpha1.LockPausedAnnotation+"-")
+		finish(ctx, suspended)
+		finish(ctx, paused)
+		Expect(startsOf(namespace)).To(Equal([]string{"running", "last", "suspended", "paused"}))
+	})
+
+	It("is one of the function's own with the scope Function", func(ctx context.Context) {
+		startOperator(ctx)
+		global := named(ctx, "global")[0]
+		scoped := func(name string) *batchv1.Job {
+			GinkgoHelper()
+			return create(ctx, makeJob(namespace, name, "key", annotated(v1alpha1.LockScopeAnnotation, "Function"),
+				annotated(v1alpha1.LockFunctionAnnotation, "billing"), podAnnotated(kubelet.Key, namespace+"/billing")))
+		}
+		first := scoped("first")
+		Eventually(isRunning(ctx, global)).Should(BeTrue())
+		Eventually(isRunning(ctx, first)).Should(BeTrue())
+		second := scoped("second")
+		finishAll(ctx, global, first)
+		finish(ctx, second)
+		Expect(startsOfKey(namespace, "billing")).To(Equal([]string{"first", "second"}))
+	})
+})
+
+// waitingJobs returns what the metric says of a namespace.
+func waitingJobs(gate prometheus.Collector, namespace string) float64 {
+	GinkgoHelper()
+	registry := prometheus.NewRegistry()
+	Expect(registry.Register(gate)).To(Succeed())
+	families, err := registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	for _, family := range families {
+		Expect(family.GetName()).To(Equal("lock_operator_jobs_waiting"))
+		for _, metric := range family.GetMetric() {
+			if metric.GetLabel()[0].GetValue() == namespace {
+				return metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// byManifest has a user hold the lock of the key.
+func byManifest(ctx context.Context, namespace, key string) *v1alpha1.Lock {
+	GinkgoHelper()
+	held := &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
+		Spec:       v1alpha1.LockSpec{Key: key, Owner: "manifest", TTL: &metav1.Duration{Duration: time.Hour}},
+	}
+	Expect(admin.Create(ctx, held)).To(Succeed())
+	return held
+}
