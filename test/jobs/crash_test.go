@@ -5,10 +5,14 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/kubelet"
 )
 
 var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {
@@ -88,5 +92,32 @@ var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {
 			Expect(startsOfKey(namespace, key)).To(Equal([]string{first[key].Name, second[key].Name}), key)
 			Eventually(lockOf).WithArguments(ctx, namespace, key).Should(BeNil(), key)
 		}
+	})
+
+	It("stops the Job again that a process started which was frozen for longer than the ttl", func(ctx context.Context) {
+		connection := &link{}
+		frozen := startOperator(ctx, connection.through)
+		isHeld, send := connection.hold(isStartOf(namespace, "late"))
+		// For a moment, its pods may run beside those of the other Job.
+		late := create(ctx, makeJob(namespace, "late", "key", annotated(v1alpha1.LockTTLAnnotation, "2s"), podAnnotated(kubelet.Key, namespace+"/late")))
+		Eventually(isHeld).Should(BeClosed())
+		held := lockOf(ctx, namespace, "key")
+		other := create(ctx, makeJob(namespace, "other", "key", annotated(v1alpha1.LockPriorityAnnotation, "1")))
+		Eventually(time.Now).Should(BeTemporally(">", held.Spec.ExpireTime.Time))
+		startOperator(ctx)
+		Eventually(isRunning(ctx, other)).Should(BeTrue())
+
+		Expect(send()).To(Succeed())
+		frozen.stop()
+		Eventually(eventsOf(ctx, late)).Should(ContainSubstring("Warning LockLost"))
+		Expect(read(ctx, late).Spec.Suspend).To(HaveValue(BeTrue()))
+		Expect(holderOf(ctx, namespace, "key")()).To(Equal(other.UID))
+		finish(ctx, other)
+		finish(ctx, late)
+		tokens := tokensOfKey(namespace, "late")
+		Expect(tokens[len(tokens)-1]).To(BeNumerically(">", tokensOfKey(namespace, "key")[0]))
+		token, err := held.FencingToken()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(tokensOfKey(namespace, "key")[0]).To(BeNumerically(">", token))
 	})
 })

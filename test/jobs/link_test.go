@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -30,6 +31,9 @@ type linkRule struct {
 	follows func(*http.Request) bool
 	isMet   bool
 	met     chan struct{}
+	// held is the request that was met, without its deadline.
+	held *http.Request
+	next http.RoundTripper
 }
 
 // through has a replica or a candidate use the link.
@@ -53,6 +57,23 @@ func (l *link) lose(matches func(*http.Request) bool) <-chan struct{} {
 // freeze lets the first request that matches be carried out or not, and none that follows.
 func (l *link) freeze(matches func(*http.Request) bool, isCarriedOut bool, follows func(*http.Request) bool) <-chan struct{} {
 	return l.add(&linkRule{matches: matches, isCarriedOut: isCarriedOut, follows: follows})
+}
+
+// hold keeps back the first request that matches, and has all others fail from then on: the
+// process is frozen. When the channel is closed, send sends the request.
+func (l *link) hold(matches func(*http.Request) bool) (held <-chan struct{}, send func() error) {
+	rule := &linkRule{matches: matches, follows: func(*http.Request) bool { return true }}
+	return l.add(rule), func() error {
+		response, err := rule.next.RoundTrip(rule.held)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	}
 }
 
 func (l *link) add(rule *linkRule) <-chan struct{} {
@@ -91,6 +112,10 @@ type linked struct {
 func (l linked) RoundTrip(request *http.Request) (*http.Response, error) {
 	isSent, isAnswered, rule := l.link.judge(request)
 	if rule != nil {
+		rule.held, rule.next = request.Clone(context.WithoutCancel(request.Context())), l.next
+		if request.GetBody != nil {
+			rule.held.Body, _ = request.GetBody() // a copy in memory
+		}
 		defer close(rule.met)
 	}
 	if !isSent {
