@@ -26,6 +26,12 @@ const (
 // report tells the Jobs that have waited for a while for what they wait, who holds it,
 // and which place they have, by an event and an annotation.
 func (p *pass) report() {
+	if p.slot.holding == nil && p.shown == nil {
+		// Nobody holds it: the first of the queue is about to. To tell places and holder now
+		// would be wrong for as long as nothing is told again.
+		p.comeBackIn(reportAfter)
+		return
+	}
 	waiting := p.waiting()
 	var annotations []annotation
 	for place, candidate := range waiting {
