@@ -43,8 +43,9 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 
 	It("closes up when a Job in the middle is deleted, tells the places, and is counted", func(ctx context.Context) {
 		first := startOperator(ctx)
-		created := named(ctx, "running", "second", "third", "fourth")
+		created := named(ctx, "running")
 		Eventually(isRunning(ctx, created[0])).Should(BeTrue())
+		created = append(created, named(ctx, "second", "third", "fourth")...)
 		Eventually(described(ctx, "fourth")).Should(ContainSubstring(
 			fmt.Sprintf("Waits at place 3 of 3: lock:key is held by %q until ", testenv.OperatorUser)))
 		Expect(described(ctx, "fourth")()).To(ContainSubstring("on behalf of Job running"))
@@ -61,6 +62,19 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		finish(ctx, created[1])
 		finish(ctx, created[3])
 		Expect(startsOf(namespace)).To(Equal([]string{"running", "second", "fourth"}))
+	})
+
+	It("is told to Jobs that waited for an operator when one of them holds the lock", func(ctx context.Context) {
+		created := named(ctx, "first", "second", "third")
+		Eventually(time.Now).Should(BeTemporally(">", created[2].CreationTimestamp.Add(2*time.Second)), "each has waited for longer than a second")
+		startOperator(ctx)
+		Eventually(waitingEvents).WithArguments(ctx, namespace).Should(ConsistOf(
+			HaveField("Message", ContainSubstring("Waits at place 1 of 2: lock:key is held by ")),
+			HaveField("Message", ContainSubstring("Waits at place 2 of 2: lock:key is held by ")),
+		))
+		for _, job := range created {
+			finish(ctx, job)
+		}
 	})
 
 	It("tells Jobs again after ten minutes what they wait for", func(ctx context.Context) {
