@@ -84,7 +84,7 @@ var _ = Describe("A CronJob under a lock", func() {
 	}
 
 	It("that replaces its runs starts the new one when the pods of the old one have ended", func(ctx context.Context) {
-		held := byManifest(ctx, namespace, "nightly")
+		held := heldByManifest(ctx, namespace, "nightly")
 		schedule(ctx, batchv1.ReplaceConcurrent)
 		miss(ctx)
 		waiting := onlyRun(ctx)
@@ -103,7 +103,7 @@ var _ = Describe("A CronJob under a lock", func() {
 	})
 
 	It("that forbids runs at the same time counts one that waits", func(ctx context.Context) {
-		held := byManifest(ctx, namespace, "nightly")
+		held := heldByManifest(ctx, namespace, "nightly")
 		schedule(ctx, batchv1.ForbidConcurrent)
 		miss(ctx)
 		first := onlyRun(ctx)

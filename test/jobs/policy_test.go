@@ -20,8 +20,14 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 	})
 	AfterEach(expectNoViolations)
 
+	// byManifest has a user hold the lock of the key.
+	byManifest := func(ctx context.Context, key string) *v1alpha1.Lock {
+		GinkgoHelper()
+		return heldByManifest(ctx, namespace, key)
+	}
+
 	It("waits for a lock that was taken by a manifest, and says so", func(ctx context.Context) {
-		held := byManifest(ctx, namespace, "shared")
+		held := byManifest(ctx, "shared")
 		first := create(ctx, makeJob(namespace, "waits", "shared"))
 		second := create(ctx, makeJob(namespace, "waits-too", "shared"))
 		Eventually(func() (string, error) {
@@ -47,7 +53,7 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 	})
 
 	It("is completed without a pod under the policy skip", func(ctx context.Context) {
-		byManifest(ctx, namespace, "skipped")
+		byManifest(ctx, "skipped")
 		job := create(ctx, makeJob(namespace, "skips", "skipped", annotated(v1alpha1.LockPolicyAnnotation, "skip")))
 		Eventually(has(ctx, job, batchv1.JobComplete)).Should(BeTrue())
 		Expect(conditionOf(read(ctx, job), batchv1.JobComplete)).To(And(HaveField("Reason", "LockSkipped"),
@@ -77,7 +83,7 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 	})
 
 	It("fails when it has waited for as long as it was to", func(ctx context.Context) {
-		byManifest(ctx, namespace, "slow")
+		byManifest(ctx, "slow")
 		job := create(ctx, makeJob(namespace, "waits", "slow", annotated(v1alpha1.LockWaitTimeoutAnnotation, "8s")))
 		patient := create(ctx, makeJob(namespace, "patient", "slow"))
 		Eventually(waitingNote(ctx, job)).Should(HavePrefix("place 1 of "))
@@ -91,7 +97,7 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 	})
 
 	It("of a CronJob is skipped without blocking the runs that follow", func(ctx context.Context) {
-		held := byManifest(ctx, namespace, "nightly")
+		held := byManifest(ctx, "nightly")
 		template := makeJob(namespace, "", "nightly", annotated(v1alpha1.LockPolicyAnnotation, "skip"))
 		cron := &batchv1.CronJob{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nightly"},

@@ -80,7 +80,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 	It("tells Jobs again after ten minutes what they wait for", func(ctx context.Context) {
 		now := &testenv.SteppedClock{}
 		startReplicaWith(ctx, controllers.AlwaysLeading(), now)
-		held := byManifest(ctx, namespace, "key")
+		held := heldByManifest(ctx, namespace, "key")
 		// Its lock must outlast the steps.
 		waiting := create(ctx, makeJob(namespace, "waiting", "key", annotated(v1alpha1.LockTTLAnnotation, "1h")))
 		Eventually(waitingEvents).WithArguments(ctx, namespace).Should(HaveLen(1))
@@ -110,7 +110,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 
 	It("goes by the wait-timeouts as they are now", func(ctx context.Context) {
 		startOperator(ctx)
-		held := byManifest(ctx, namespace, "key")
+		held := heldByManifest(ctx, namespace, "key")
 		prolonged := create(ctx, makeJob(namespace, "prolonged", "key", annotated(v1alpha1.LockWaitTimeoutAnnotation, "4s")))
 		annotate(ctx, "prolonged", v1alpha1.LockWaitTimeoutAnnotation+"=1h")
 		shortened := named(ctx, "shortened")[0]
@@ -217,8 +217,8 @@ func waitingJobs(gate prometheus.Collector, namespace string) float64 {
 	return 0
 }
 
-// byManifest has a user hold the lock of the key.
-func byManifest(ctx context.Context, namespace, key string) *v1alpha1.Lock {
+// heldByManifest has a user hold the lock of the key.
+func heldByManifest(ctx context.Context, namespace, key string) *v1alpha1.Lock {
 	GinkgoHelper()
 	held := &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
