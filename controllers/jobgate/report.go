@@ -26,9 +26,8 @@ const (
 // report tells the Jobs that have waited for a while for what they wait, who holds it,
 // and which place they have, by an event and an annotation.
 func (p *pass) report() {
-	if p.slot.holding == nil && p.shown == nil {
-		// Nobody holds it: the first of the queue is about to. To tell places and holder now
-		// would be wrong for as long as nothing is told again.
+	if p.isChangingHands() {
+		// Places and holder would be wrong for as long as nothing is told again.
 		p.comeBackIn(reportAfter)
 		return
 	}
@@ -63,6 +62,15 @@ func (p *pass) report() {
 	if len(annotations) > 0 {
 		p.annotate(annotations)
 	}
+}
+
+// isChangingHands reports whether the first of the queue is about to hold the lock: it is
+// free, or the grant has yet to be delivered.
+func (p *pass) isChangingHands() bool {
+	if p.slot.holding != nil {
+		return false
+	}
+	return p.shown == nil || p.slot.contender != nil && p.shown.Spec.Owner == p.slot.contender.owner
 }
 
 // heldBy says who has the lock that the Job wants.
