@@ -45,6 +45,9 @@ type HolderReconciler struct {
 	Events events.EventRecorder
 	// Audit takes a record of each lock that was released. Nil means nowhere.
 	Audit audit.Sink
+	// LeftToOthers reports whether another controller releases the lock. Nil means that
+	// none does.
+	LeftToOthers func(*v1alpha1.Lock) bool
 
 	endedPods  client.Reader
 	watches    *holderWatches
@@ -68,7 +71,8 @@ func (r *HolderReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	}
 	// One that is gone is an empty one.
 	r.settle(ctx, request.NamespacedName, &lock)
-	if lock.Spec.HolderRef == nil || !lock.DeletionTimestamp.IsZero() || !r.Leadership.IsLeader() {
+	if lock.Spec.HolderRef == nil || !lock.DeletionTimestamp.IsZero() || !r.Leadership.IsLeader() ||
+		r.LeftToOthers != nil && r.LeftToOthers(&lock) {
 		r.watches.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}

@@ -20,13 +20,13 @@ const operatorUser = "system:serviceaccount:forrst-system:lock-operator"
 
 // addJobGate has Jobs run under their locks. Its engine is its own, since the façade may
 // run elsewhere or not at all.
-func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, leadership *controllers.Leadership) error {
+func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, leadership *controllers.Leadership) (*jobgate.Gate, error) {
 	engine, err := newEngine(manager, settings, now, "job-lock-engine", audit.Controller)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := manager.Add(engine); err != nil {
-		return err
+		return nil, err
 	}
 	gate := &jobgate.Gate{
 		Client:     manager.GetClient(),
@@ -39,12 +39,12 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, le
 		Recorder:   manager.GetEventRecorder("lock-operator"),
 	}
 	if err := gate.SetupWithManager(manager); err != nil {
-		return err
+		return nil, err
 	}
 	if err := metrics.Registry.Register(gate); err != nil {
-		return fmt.Errorf("register the metrics of Jobs: %w", err)
+		return nil, fmt.Errorf("register the metrics of Jobs: %w", err)
 	}
-	return nil
+	return gate, nil
 }
 
 func addJobAdmission(manager ctrl.Manager, settings options, now clock.PassiveClock) {

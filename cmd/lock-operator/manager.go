@@ -117,10 +117,11 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 	if err := manager.Add(leadership); err != nil {
 		return err
 	}
-	if err := addJobGate(manager, settings, now, leadership); err != nil {
+	gate, err := addJobGate(manager, settings, now, leadership)
+	if err != nil {
 		return err
 	}
-	err := (&controllers.ExpiryReconciler{
+	err = (&controllers.ExpiryReconciler{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
 		ClockSkewAllowance: settings.clockSkewAllowance,
@@ -132,12 +133,13 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		return err
 	}
 	return (&controllers.HolderReconciler{
-		Client:     manager.GetClient(),
-		LiveReader: manager.GetAPIReader(),
-		Clock:      now,
-		Leadership: leadership,
-		Events:     manager.GetEventRecorder("lock-operator"),
-		Audit:      settings.audit,
+		Client:       manager.GetClient(),
+		LiveReader:   manager.GetAPIReader(),
+		Clock:        now,
+		Leadership:   leadership,
+		Events:       manager.GetEventRecorder("lock-operator"),
+		Audit:        settings.audit,
+		LeftToOthers: gate.IsForJob,
 	}).SetupWithManager(manager)
 }
 

@@ -141,8 +141,9 @@ func lockNameOf(job *batchv1.Job) string {
 	return terms.FullKey().ObjectName()
 }
 
-// isJobLock reports whether a Job holds the lock, through this operator.
-func (g *Gate) isJobLock(held *v1alpha1.Lock) bool {
+// IsForJob reports whether the lock was taken for a Job that runs under it. The gate
+// releases it, whatever becomes of the Job. Safe for concurrent use.
+func (g *Gate) IsForJob(held *v1alpha1.Lock) bool {
 	ref := held.Spec.HolderRef
 	return held.Spec.Holder == g.Holder && ref != nil && ref.Kind == jobKind && ref.APIVersion == jobAPIVersion
 }

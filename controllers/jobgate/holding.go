@@ -67,7 +67,7 @@ func (p *pass) checkHolding(ctx context.Context) error {
 
 // adopt goes on with a grant that another replica, or an earlier process, has made.
 func (p *pass) adopt(current *v1alpha1.Lock) {
-	if current == nil || !p.isJobLock(current) || p.slot.ended[current.Spec.Owner] ||
+	if current == nil || !p.IsForJob(current) || p.slot.ended[current.Spec.Owner] ||
 		!current.DeletionTimestamp.IsZero() || rules.Expired(current, p.now) {
 		return
 	}

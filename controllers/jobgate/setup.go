@@ -123,7 +123,7 @@ func requestOfJob(_ context.Context, object client.Object) []reconcile.Request {
 // requestOfLock passes over the locks that no Job wants.
 func (g *Gate) requestOfLock(_ context.Context, object client.Object) []reconcile.Request {
 	held, ok := object.(*v1alpha1.Lock)
-	if !ok || !g.isJobLock(held) && !g.hasSlot(client.ObjectKeyFromObject(held)) {
+	if !ok || !g.IsForJob(held) && !g.hasSlot(client.ObjectKeyFromObject(held)) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(held)}}

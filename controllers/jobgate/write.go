@@ -76,7 +76,7 @@ func (p *pass) isLiveHolder(ctx context.Context, candidate *candidate) (bool, er
 	case err != nil:
 		return false, fmt.Errorf("see who holds it: %w", err)
 	}
-	return p.isJobLock(current) && current.Spec.HolderRef.UID == candidate.job.UID, nil
+	return p.IsForJob(current) && current.Spec.HolderRef.UID == candidate.job.UID, nil
 }
 
 // settle takes in that a Job that was stopped has no pods any more: it queues again, or,

@@ -52,6 +52,16 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		expectReleased(ctx, lock)
 	})
 
+	It("is left to another controller that releases it", func(ctx context.Context) {
+		leftAlone := func(lock *v1alpha1.Lock) bool { return lock.Spec.Key == "gated" }
+		startOperatorWith(ctx, nil, func(reconciler *controllers.HolderReconciler) { reconciler.LeftToOthers = leftAlone })
+		pod := running(ctx, namespace, "worker")
+		gated, lock := held(ctx, namespace, "gated", podRef(pod)), held(ctx, namespace, "report", podRef(pod))
+		remove(ctx, pod)
+		expectReleased(ctx, lock)
+		expectHeld(ctx, gated)
+	})
+
 	It("is released if the Pod ended before the lock was a second old", func(ctx context.Context) {
 		startOperator(ctx, nil)
 		pod := running(ctx, namespace, "worker")
