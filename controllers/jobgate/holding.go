@@ -27,6 +27,8 @@ type holding struct {
 	lock *v1alpha1.Lock
 	// isSeen says that the cache has shown the grant, so that its absence means something.
 	isSeen bool
+	// isVerified says that the API server, and not only the cache, has shown the grant.
+	isVerified bool
 }
 
 // isIn reports whether the object still records the grant.
@@ -42,7 +44,7 @@ func (h *holding) renewAt() time.Time {
 }
 
 func (p *pass) hold(job types.UID, granted *v1alpha1.Lock) {
-	p.slot.holding = &holding{job: job, lock: granted}
+	p.slot.holding = &holding{job: job, lock: granted, isVerified: true}
 }
 
 // checkHolding takes in what the cache shows of the lock.
@@ -65,7 +67,8 @@ func (p *pass) checkHolding(ctx context.Context) error {
 	return p.verify(ctx)
 }
 
-// adopt goes on with a grant that another replica, or an earlier process, has made.
+// adopt goes on with a grant that another replica, or an earlier process, has made. It is
+// verified first, since the cache may be behind.
 func (p *pass) adopt(current *v1alpha1.Lock) {
 	if current == nil || !p.IsForJob(current) || p.slot.ended[current.Spec.Owner] ||
 		!current.DeletionTimestamp.IsZero() || rules.Expired(current, p.now) {
@@ -78,11 +81,11 @@ func (p *pass) adopt(current *v1alpha1.Lock) {
 }
 
 // isInDoubt reports whether the cache shows something else than the grant although it
-// must know the grant, or the grant's time is over.
+// must know the grant, or nothing else shows the grant, or its time is over.
 func (p *pass) isInDoubt() bool {
 	held := p.slot.holding
 	switch {
-	case rules.Expired(held.lock, p.now):
+	case !held.isVerified, rules.Expired(held.lock, p.now):
 		return true
 	case p.shown == nil:
 		return held.isSeen
@@ -102,7 +105,7 @@ func (p *pass) verify(ctx context.Context) error {
 	current, err := p.Engine.Get(ctx, p.name.Namespace, held.lock.Spec.FullKey())
 	switch {
 	case err == nil && held.isIn(current):
-		held.lock = current
+		held.lock, held.isVerified = current, true
 	case err == nil, isEnded(err):
 		p.lose(ctx)
 	default:
@@ -117,6 +120,9 @@ func (p *pass) lose(ctx context.Context) {
 	held := p.slot.holding
 	p.slot.holding = nil
 	p.slot.noteEnd(held.lock.Spec.Owner)
+	if !held.isVerified {
+		return // Maybe it was released long ago.
+	}
 	logf.FromContext(ctx).Info("Lost the Lock of a Job", "lock", klog.KObj(held.lock), "job", held.lock.Spec.HolderRef.Name)
 }
 

@@ -114,14 +114,14 @@ func TestLockExpiresBeforeTheStart(t *testing.T) {
 	w := newWorld(t)
 	job := w.create("a")
 	held := w.grant(job)
-	w.afterLook = func() { w.clock.Step(held.Spec.TTL.Duration + time.Second) }
+	w.engine.Backend = afterGet{w.locks, func() { w.clock.Step(held.Spec.TTL.Duration + time.Second) }}
 	if _, err := w.tryPass(); err == nil {
 		t.Error("no error")
 	}
 	if w.isRunning(job) {
 		t.Error("started without the lock")
 	}
-	w.afterLook = nil
+	w.engine.Backend = w.locks
 	w.pass(1)
 	w.awaitContender()
 	if !w.isRunning(job) || w.holder() != "a" {

@@ -66,7 +66,8 @@ func isNewer(version, than string) bool {
 	return err == nil && order > 0
 }
 
-// maxEnded bounds how many ended grants are remembered. The cache is never as many behind.
+// maxEnded bounds how many ended grants are remembered. One that is forgotten while the
+// cache still shows it costs a request more.
 const maxEnded = 64
 
 func (s *slot) noteEnd(owner string) {

@@ -1,0 +1,69 @@
+package jobgate
+
+import (
+	"context"
+	"testing"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+// afterGet is an engine after whose live reads something happens.
+type afterGet struct {
+	lock.Backend
+
+	then func()
+}
+
+func (a afterGet) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	defer a.then()
+	return a.Backend.Get(ctx, namespace, key)
+}
+
+// The cache of a new leader may show a grant that has ended meanwhile.
+func TestAGrantThatOnlyTheCacheKnowsStartsNothing(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a")
+	w.grant(job)
+	w.afterLook = func() {
+		w.afterLook = nil
+		if err := w.locks.ForceRelease(t.Context(), space, key, "test"); err != nil {
+			t.Error(err)
+		}
+		w.grantTo("alice")
+	}
+	w.pass(1)
+	if w.isRunning(job) {
+		t.Fatal("started without the lock")
+	}
+	if said := w.told(); len(said) > 0 {
+		t.Errorf("told %q", said)
+	}
+}
+
+func TestAGrantThatCannotBeVerifiedChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a")
+	w.grant(job)
+	w.engine.getting = errOutage
+	w.wantError()
+	w.wantError()
+	if w.isRunning(job) {
+		t.Fatal("started on what only the cache shows")
+	}
+	w.engine.getting = nil
+	w.pass(1)
+	if !w.isRunning(job) {
+		t.Fatal("not started")
+	}
+
+	w.start()
+	w.engine.getting = errOutage
+	w.wantError()
+	w.wantError()
+	w.engine.getting = nil
+	w.pass(1)
+	if !w.isRunning(job) || w.holder() != "a" {
+		t.Errorf("suspended by guess, and %q holds the lock", w.holder())
+	}
+}
