@@ -61,6 +61,8 @@ type world struct {
 	refuse    func(job client.Object, isStatus bool) error
 	afterLook func()
 	looking   error
+	// losePatches has the answers to patches of Jobs get lost.
+	losePatches bool
 	// stop ends the process of the operator.
 	stop func()
 	// starts are the names of the Jobs that were started, in order.
@@ -172,6 +174,9 @@ func (w *world) patch(ctx context.Context, cluster client.WithWatch, object clie
 		defer w.mu.Unlock()
 		w.starts = append(w.starts, object.GetName())
 		w.pods[object.GetUID()] = true
+	}
+	if w.losePatches {
+		return errOutage
 	}
 	return nil
 }

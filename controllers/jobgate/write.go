@@ -31,6 +31,7 @@ func (p *pass) start(ctx context.Context, holder *candidate) error {
 	left := held.lock.Spec.ExpireTime.Sub(p.Clock.Now())
 	ctx, cancel := context.WithTimeout(ctx, min(writeTimeout, left/2))
 	defer cancel()
+	delete(p.slot.fences, holder.job.UID) // It was for the run before, if any.
 	isWritten, err := p.change(ctx, holder, func(job *batchv1.Job) {
 		job.Spec.Suspend = new(false)
 		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
