@@ -96,7 +96,7 @@ func (p *pass) serveHolder(ctx context.Context) error {
 		delete(p.slot.fences, holder.job.UID)
 		return nil
 	case jobs.Finishing:
-		return nil // The Job controller goes on, and the cache shows it.
+		return p.awaitEnd(ctx, holder)
 	case jobs.Stopping, jobs.Ended:
 		hasEnded, err := p.stop(ctx, holder)
 		if err != nil || !hasEnded {
@@ -169,6 +169,8 @@ func (p *pass) stopOthers(ctx context.Context) error {
 				err = p.settle(ctx, candidate)
 			}
 			errs = append(errs, err)
+		case jobs.Finishing:
+			errs = append(errs, p.awaitEnd(ctx, candidate))
 		case jobs.Ended:
 			if p.mayHavePods(candidate) {
 				_, err := p.stop(ctx, candidate)

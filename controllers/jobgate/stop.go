@@ -63,10 +63,6 @@ func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, er
 func (p *pass) fence(ctx context.Context, stopping *candidate) error {
 	changed := stopping.job.DeepCopy()
 	changed.Status.Ready = nil
-	if jobs.IsSuspended(changed) {
-		// The pod template may be changed again only in a Job that has not started.
-		changed.Status.StartTime = nil
-	}
 	isWritten, err := p.write(ctx, stopping, changed, p.sendStatus)
 	if isWritten {
 		p.slot.fences[changed.UID] = changed.ResourceVersion
@@ -77,6 +73,20 @@ func (p *pass) fence(ctx context.Context, stopping *candidate) error {
 
 func isAnswered(job *batchv1.Job, fence string) bool {
 	return job.Status.Ready != nil && isNewer(job.ResourceVersion, fence)
+}
+
+// awaitEnd has a Job that is decided be finished by the Job controller, which cannot do so
+// without a start time. Since Kubernetes 1.36 it clears that itself in a Job that is
+// suspended, and so do [pass.settle] and older versions of this operator, which may be just
+// before it learns that the Job has succeeded or failed.
+func (p *pass) awaitEnd(ctx context.Context, decided *candidate) error {
+	if decided.job.Status.StartTime != nil {
+		return nil // The cache shows the end.
+	}
+	changed := decided.job.DeepCopy()
+	jobs.EnsureStartTime(changed)
+	_, err := p.write(ctx, decided, changed, p.sendStatus)
+	return err
 }
 
 // deletePods deletes the pods of a Job that was deleted, as the garbage collector would

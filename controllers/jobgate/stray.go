@@ -65,8 +65,10 @@ func (p *pass) hasStrayEnded(ctx context.Context, stray *candidate) (bool, error
 	switch stray.phase {
 	case jobs.Stopping, jobs.Ended:
 		return p.stop(ctx, stray)
-	case jobs.Running, jobs.Finishing:
+	case jobs.Running:
 		return false, nil
+	case jobs.Finishing:
+		return false, p.awaitEnd(ctx, stray)
 	case jobs.Waiting, jobs.Paused, jobs.Discarded:
 	}
 	return true, nil

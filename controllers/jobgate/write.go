@@ -90,6 +90,9 @@ func (p *pass) settle(ctx context.Context, stopped *candidate) error {
 		_, err := p.change(ctx, stopped, removeFinalizer)
 		return err
 	}
+	if isCleared, err := p.clearStartTime(ctx, stopped); err != nil || !isCleared {
+		return err
+	}
 	isWritten, err := p.change(ctx, stopped, func(job *batchv1.Job) {
 		delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
 		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, jobs.FormatTime(p.now))
@@ -98,6 +101,21 @@ func (p *pass) settle(ctx context.Context, stopped *candidate) error {
 		delete(p.slot.fences, stopped.job.UID)
 	}
 	return err
+}
+
+// clearStartTime makes the Job one that has not started, since only in such a one the pod
+// template may be changed again, and goes on with what was written.
+func (p *pass) clearStartTime(ctx context.Context, stopped *candidate) (isCleared bool, err error) {
+	if stopped.job.Status.StartTime == nil {
+		return true, nil
+	}
+	changed := stopped.job.DeepCopy()
+	changed.Status.StartTime = nil
+	isCleared, err = p.write(ctx, stopped, changed, p.sendStatus)
+	if isCleared {
+		stopped.job = changed
+	}
+	return isCleared, err
 }
 
 func removeFinalizer(job *batchv1.Job) { controllerutil.RemoveFinalizer(job, v1alpha1.LockFinalizer) }

@@ -27,13 +27,17 @@ var (
 // Decide gives a Job that was not started the outcome, in its status. The Job
 // controller completes or fails it then by its own rules.
 func (o Outcome) Decide(job *batchv1.Job, message string, now metav1.Time) {
-	if job.Status.StartTime == nil {
-		// A finished Job must have a start time, and no later one than its end, which
-		// another machine's clock tells.
-		job.Status.StartTime = job.CreationTimestamp.DeepCopy()
-	}
+	EnsureStartTime(job)
 	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{
 		Type: o.condition, Status: corev1.ConditionTrue, Reason: o.Reason, Message: message,
 		LastProbeTime: now, LastTransitionTime: now,
 	})
+}
+
+// EnsureStartTime gives a Job that is to finish a start time, without which the API server
+// takes no finished Job. It is no later than the end, which another machine's clock tells.
+func EnsureStartTime(job *batchv1.Job) {
+	if job.Status.StartTime == nil {
+		job.Status.StartTime = job.CreationTimestamp.DeepCopy()
+	}
 }
