@@ -47,4 +47,7 @@ const (
 	// holds it, as of a time that it names. It is for people, is rewritten every ten minutes
 	// and goes when the wait ends.
 	LockWaitingAnnotation = "forrst.dev/lock-waiting"
+	// LockStoppingAnnotation is "true" from when the operator suspends a Job that runs
+	// without the lock until its last pod has ended.
+	LockStoppingAnnotation = "forrst.dev/lock-stopping"
 )

@@ -56,6 +56,7 @@ func (p *pass) suspendWithoutLock(ctx context.Context, candidate *candidate) err
 	isWritten, err := p.change(ctx, candidate, func(job *batchv1.Job) {
 		job.Spec.Suspend = new(true)
 		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockStoppingAnnotation, "true")
 		if job.DeletionTimestamp.IsZero() {
 			controllerutil.AddFinalizer(job, v1alpha1.LockFinalizer)
 		}
@@ -87,19 +88,31 @@ func (p *pass) settle(ctx context.Context, stopped *candidate) error {
 		return nil
 	}
 	if !stopped.job.DeletionTimestamp.IsZero() {
-		_, err := p.change(ctx, stopped, removeFinalizer)
-		return err
+		return p.settleDeleted(ctx, stopped)
 	}
 	if isCleared, err := p.clearStartTime(ctx, stopped); err != nil || !isCleared {
 		return err
 	}
 	isWritten, err := p.change(ctx, stopped, func(job *batchv1.Job) {
 		delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
+		delete(job.Annotations, v1alpha1.LockStoppingAnnotation)
+		controllerutil.AddFinalizer(job, v1alpha1.LockFinalizer)
 		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, jobs.FormatTime(p.now))
 	})
 	if isWritten {
 		delete(p.slot.fences, stopped.job.UID)
 	}
+	return err
+}
+
+// settleDeleted lets a deleted Job go. Somebody else's finalizer may keep it, which concerns
+// no other Job: the Job controller creates no pods of a deleted one.
+func (p *pass) settleDeleted(ctx context.Context, stopped *candidate) error {
+	p.slot.cleared[stopped.job.UID] = true
+	if !controllerutil.ContainsFinalizer(stopped.job, v1alpha1.LockFinalizer) {
+		return nil
+	}
+	_, err := p.change(ctx, stopped, removeFinalizer)
 	return err
 }
 

@@ -31,7 +31,7 @@ var (
 		v1alpha1.LockWaitTimeoutAnnotation, v1alpha1.LockPriorityAnnotation, v1alpha1.LockPausedAnnotation)
 	// operatorAnnotations are set by the operator. A Job that is created from the manifest
 	// of another one may bring them along.
-	operatorAnnotations = []string{v1alpha1.LockQueuedTimeAnnotation, v1alpha1.LockWaitingAnnotation}
+	operatorAnnotations = []string{v1alpha1.LockQueuedTimeAnnotation, v1alpha1.LockWaitingAnnotation, v1alpha1.LockStoppingAnnotation}
 )
 
 // AdmitCreate suspends a Job that is to run under a lock, or reports why it cannot.
@@ -60,6 +60,7 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 	}
 	metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, FormatTime(now))
 	delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
+	delete(job.Annotations, v1alpha1.LockStoppingAnnotation)
 	delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
 	job.Spec.Suspend = new(true)
 	return nil
@@ -87,6 +88,10 @@ func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time) (warni
 	if hasFinalizer(old) && !hasFinalizer(updated) {
 		updated.Finalizers = append(updated.Finalizers, v1alpha1.LockFinalizer)
 		warnings = append(warnings, "the finalizer "+v1alpha1.LockFinalizer+" stays until the last pod of the Job has ended; the operator removes it")
+	}
+	if !hasFinalizer(old) && hasFinalizer(updated) {
+		updated.Finalizers = slices.DeleteFunc(updated.Finalizers, func(name string) bool { return name == v1alpha1.LockFinalizer })
+		warnings = append(warnings, "the finalizer "+v1alpha1.LockFinalizer+" is set by the operator only")
 	}
 	keepToken(old, updated)
 	return append(warnings, admitSuspend(old, updated, now)...), nil
@@ -182,6 +187,7 @@ func admitSuspend(old, updated *batchv1.Job, now time.Time) (warnings []string) 
 	if isPaused(old) && !isPaused(updated) {
 		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, FormatTime(now))
 	}
+	keepAnnotation(old, updated, v1alpha1.LockStoppingAnnotation)
 	keepAnnotation(old, updated, v1alpha1.LockWaitingAnnotation)
 	if isPaused(updated) {
 		delete(updated.Annotations, v1alpha1.LockWaitingAnnotation)

@@ -32,6 +32,9 @@ func queued(job *batchv1.Job) {
 	job.Annotations[v1alpha1.LockQueuedTimeAnnotation] = "2026-11-20T10:00:00.000000Z"
 }
 
+// stoppingMark is what the operator leaves on a Job that it suspends.
+func stoppingMark(job *batchv1.Job) { job.Annotations[v1alpha1.LockStoppingAnnotation] = "true" }
+
 // told has the report of the operator to a Job that waits.
 func told(job *batchv1.Job) { job.Annotations[v1alpha1.LockWaitingAnnotation] = "place 2 of 2" }
 
@@ -51,6 +54,7 @@ func TestAdmitCreate(t *testing.T) {
 		"with a malformed annotation":         {job: submitted(annotated(v1alpha1.LockTTLAnnotation, "soon")), wantField: "metadata.annotations[forrst.dev/lock-ttl]"},
 		"with a misspelt annotation":          {job: submitted(annotated("forrst.dev/lock-polcy", "skip")), wantField: "metadata.annotations[forrst.dev/lock-polcy]"},
 		"of the manifest of one that waited":  {job: submitted(queued, annotated(v1alpha1.LockWaitingAnnotation, "place 1 of 2")), want: waiting(queued)},
+		"of the manifest of one that stopped": {job: submitted(queued, stoppingMark), want: waiting(queued)},
 		"with annotations of other tools":     {job: submitted(annotated("forrst.dev/locker", "x")), want: waiting(queued, annotated("forrst.dev/locker", "x"))},
 		"of Kueue":                            {job: submitted(labelled("kueue.x-k8s.io/queue-name", "main")), wantField: "metadata.labels[kueue.x-k8s.io/queue-name]"},
 		"of another controller":               {job: submitted(func(job *batchv1.Job) { job.Spec.ManagedBy = new("example.com/jobs") }), wantField: "spec.managedBy"},
@@ -103,6 +107,9 @@ func TestAdmitUpdate(t *testing.T) {
 		"a removed token":                  {old: running(), updated: running(func(job *batchv1.Job) { job.Spec.Template.Annotations = nil }), want: running()},
 		"a removed finalizer":              {old: running(), updated: running(func(job *batchv1.Job) { job.Finalizers = nil }), want: running(), wantWarning: true},
 		"a removed finalizer at the end":   {old: running(condition(batchv1.JobComplete, corev1.ConditionTrue)), updated: running(func(job *batchv1.Job) { job.Finalizers = nil }), want: running(func(job *batchv1.Job) { job.Finalizers = nil })},
+		"a forged finalizer":               {old: submitted(queued), updated: waiting(queued, resumed), want: submitted(queued, resumed, func(job *batchv1.Job) { job.Finalizers = []string{} }), wantWarning: true},
+		"a removed mark":                   {old: waiting(queued, stoppingMark), updated: waiting(queued), want: waiting(queued, stoppingMark)},
+		"a forged mark":                    {old: waiting(queued), updated: waiting(queued, stoppingMark), want: waiting(queued)},
 		"another finalizer":                {old: running(), updated: running(func(job *batchv1.Job) { job.Finalizers = append(job.Finalizers, "orphan") }), want: running(func(job *batchv1.Job) { job.Finalizers = append(job.Finalizers, "orphan") })},
 		"another priority":                 {old: waiting(queued), updated: waiting(queued, annotated(v1alpha1.LockPriorityAnnotation, "3")), want: waiting(queued, annotated(v1alpha1.LockPriorityAnnotation, "3"))},
 		"a malformed priority":             {old: waiting(), updated: waiting(annotated(v1alpha1.LockPriorityAnnotation, "x")), wantField: "metadata.annotations[forrst.dev/lock-priority]"},

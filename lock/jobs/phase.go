@@ -19,8 +19,8 @@ const (
 	Paused Phase = "Paused"
 	// Running Jobs may have pods, now or later.
 	Running Phase = "Running"
-	// Stopping Jobs were started and then suspended or deleted: pods may still run, and
-	// the Job controller may still be about to create some.
+	// Stopping Jobs were started, or may have been, and then suspended or deleted: pods may
+	// still run, and the Job controller may still be about to create some.
 	Stopping Phase = "Stopping"
 	// Finishing Jobs have succeeded or failed, and the Job controller is about to end
 	// their pods and to say so.
@@ -87,11 +87,14 @@ func IsFinished(job *batchv1.Job) bool {
 func IsCleared(job *batchv1.Job) bool { return !hasFinalizer(job) }
 
 // isStarted reports whether the Job controller may have created pods since the Job was
-// last known to have none. A Job that was created while the webhook was away carries no
-// token.
+// last known to have none. One that was started by somebody else, while the webhook was
+// away, carries no token, and its start time does not last: the Job controller clears it
+// when the Job is suspended. If the operator has suspended it, it has left its mark; and one
+// that the operator has seen nothing of yet lacks the finalizer.
 func isStarted(job *batchv1.Job) bool {
 	_, hasToken := job.Spec.Template.Annotations[v1alpha1.FencingTokenAnnotation]
-	return hasToken || job.Status.StartTime != nil || !IsSuspended(job)
+	_, hasMark := job.Annotations[v1alpha1.LockStoppingAnnotation]
+	return hasToken || hasMark || !hasFinalizer(job) || job.Status.StartTime != nil || !IsSuspended(job)
 }
 
 // IsSuspended reports whether the Job is suspended, by whomever.
