@@ -134,11 +134,12 @@ func checkAnnotations(old, updated *batchv1.Job, limits Limits) field.ErrorList 
 	if len(problems) > 0 {
 		return problems
 	}
-	if _, already := ParseTerms(old.Annotations, limits); len(already) > 0 {
-		return nil
-	}
-	_, problems = ParseTerms(updated.Annotations, limits)
-	return problems
+	_, before := ParseTerms(old.Annotations, limits)
+	_, after := ParseTerms(updated.Annotations, limits)
+	// The limits may have been lowered since the Job was created.
+	return slices.DeleteFunc(after, func(problem *field.Error) bool {
+		return slices.ContainsFunc(before, func(known *field.Error) bool { return known.Error() == problem.Error() })
+	})
 }
 
 // checkNames refuses annotations that were added under names that mean nothing, since they
