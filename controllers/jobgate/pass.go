@@ -189,13 +189,16 @@ func (p *pass) serveQueue(ctx context.Context) error {
 	var head *candidate
 	var errs []error
 	for _, candidate := range p.waiting() {
+		isPutOff := p.isPutOff(candidate)
 		if candidate.terms.Policy != jobs.PolicyWait {
-			errs = append(errs, p.serveImpatient(ctx, candidate, head))
+			if !isPutOff {
+				errs = append(errs, p.serveImpatient(ctx, candidate, head))
+			}
 			continue
 		}
 		isOver, err := p.endOverdue(ctx, candidate)
 		errs = append(errs, err)
-		if head == nil && !isOver {
+		if head == nil && !isOver && !isPutOff {
 			head = candidate
 		}
 	}

@@ -30,6 +30,8 @@ type slot struct {
 	// lookedAt is when pods of a Job were last listed, reportedAt when it was last told
 	// whom it waits for.
 	lookedAt, reportedAt map[types.UID]time.Time
+	// putOffUntil is until when others are served before a Job whose start was refused.
+	putOffUntil map[types.UID]time.Time
 	// waiting is how many Jobs wait.
 	waiting atomic.Int64
 	// isAnnotating says that annotations are being written.
@@ -38,12 +40,13 @@ type slot struct {
 
 func newSlot() *slot {
 	return &slot{
-		ended:      map[string]bool{},
-		written:    map[types.UID]string{},
-		fences:     map[types.UID]string{},
-		cleared:    map[types.UID]bool{},
-		lookedAt:   map[types.UID]time.Time{},
-		reportedAt: map[types.UID]time.Time{},
+		ended:       map[string]bool{},
+		putOffUntil: map[types.UID]time.Time{},
+		written:     map[types.UID]string{},
+		fences:      map[types.UID]string{},
+		cleared:     map[types.UID]bool{},
+		lookedAt:    map[types.UID]time.Time{},
+		reportedAt:  map[types.UID]time.Time{},
 	}
 }
 
@@ -91,6 +94,7 @@ func (s *slot) forgetOthers(candidates []*candidate) {
 	forget(s.cleared, present)
 	forget(s.lookedAt, present)
 	forget(s.reportedAt, present)
+	forget(s.putOffUntil, present)
 }
 
 func forget[V any](known map[types.UID]V, present map[types.UID]bool) {

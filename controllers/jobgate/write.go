@@ -37,6 +37,9 @@ func (p *pass) start(ctx context.Context, holder *candidate) error {
 		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
 		metav1.SetMetaDataAnnotation(&job.Spec.Template.ObjectMeta, v1alpha1.FencingTokenAnnotation, strconv.FormatInt(token, 10))
 	})
+	if refusalOf(err) != "" {
+		return p.makeWay(ctx, holder, err)
+	}
 	if err != nil || !isWritten {
 		return err
 	}
@@ -133,9 +136,13 @@ func (p *pass) clearStartTime(ctx context.Context, stopped *candidate) (isCleare
 
 func removeFinalizer(job *batchv1.Job) { controllerutil.RemoveFinalizer(job, v1alpha1.LockFinalizer) }
 
-// decide ends a Job that was not run.
+// decide ends a Job that was not run, since somebody else has the lock.
 func (p *pass) decide(ctx context.Context, candidate *candidate, outcome jobs.Outcome) error {
-	message := fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate))
+	return p.end(ctx, candidate, outcome, fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate)))
+}
+
+// end gives a Job that was not started its outcome.
+func (p *pass) end(ctx context.Context, candidate *candidate, outcome jobs.Outcome, message string) error {
 	changed := candidate.job.DeepCopy()
 	outcome.Decide(changed, message, metav1.NewTime(p.now))
 	delete(changed.Annotations, v1alpha1.LockWaitingAnnotation) // The status is written along with it.

@@ -1,12 +1,14 @@
 package jobs
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -45,6 +47,7 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 	problems = append(problems, malformed...)
 	problems = append(problems, checkNames(nil, job.Annotations)...)
 	problems = append(problems, foreignManagers(job)...)
+	problems = append(problems, checkRoom(job)...)
 	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector {
 		problems = append(problems, field.Forbidden(field.NewPath("spec", "manualSelector"),
 			"a Job under a lock needs the selector that is generated: by it, its pods are found even after it was deleted"))
@@ -79,6 +82,9 @@ func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time) (warni
 	}
 	problems = append(problems, checkAnnotations(old, updated, limits)...)
 	problems = append(problems, checkNames(old.Annotations, updated.Annotations)...)
+	if len(checkRoom(old)) == 0 {
+		problems = append(problems, checkRoom(updated)...)
+	}
 	if updated.Labels[kueueLabel] != old.Labels[kueueLabel] {
 		problems = append(problems, foreignManagers(updated)...)
 	}
@@ -154,6 +160,25 @@ func checkNames(old, updated map[string]string) field.ErrorList {
 		problems = append(problems, field.NotSupported(annotationPath(name), name, userAnnotations))
 	}
 	return problems
+}
+
+// maxTokenDigits is the length of the longest fencing token.
+const maxTokenDigits = 19
+
+// checkRoom refuses a pod template to which the token could not be added.
+func checkRoom(job *batchv1.Job) field.ErrorList {
+	annotations := map[string]string{v1alpha1.FencingTokenAnnotation: strings.Repeat("9", maxTokenDigits)}
+	for name, value := range job.Spec.Template.Annotations {
+		if name != v1alpha1.FencingTokenAnnotation {
+			annotations[name] = value
+		}
+	}
+	if err := validation.ValidateAnnotationsSize(annotations); err != nil {
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "template", "metadata", "annotations"),
+			fmt.Sprintf("leave %d of %d bytes to the annotation %s, which is added when the Job is started",
+				len(v1alpha1.FencingTokenAnnotation)+maxTokenDigits, validation.TotalAnnotationSizeLimitB, v1alpha1.FencingTokenAnnotation))}
+	}
+	return nil
 }
 
 func hasFinalizer(job *batchv1.Job) bool {

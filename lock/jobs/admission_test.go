@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +36,14 @@ func queued(job *batchv1.Job) {
 // stoppingMark is what the operator leaves on a Job that it suspends.
 func stoppingMark(job *batchv1.Job) { job.Annotations[v1alpha1.LockStoppingAnnotation] = "true" }
 
+// filled has as many annotations of pods as leave room for a fencing token, and some
+// bytes more.
+func filled(more int) change {
+	return func(job *batchv1.Job) {
+		job.Spec.Template.Annotations = map[string]string{"x": strings.Repeat("x", 256*1024-1-len(v1alpha1.FencingTokenAnnotation+"9223372036854775807")+more)}
+	}
+}
+
 // told has the report of the operator to a Job that waits.
 func told(job *batchv1.Job) { job.Annotations[v1alpha1.LockWaitingAnnotation] = "place 2 of 2" }
 
@@ -58,6 +67,8 @@ func TestAdmitCreate(t *testing.T) {
 		"with annotations of other tools":     {job: submitted(annotated("forrst.dev/locker", "x")), want: waiting(queued, annotated("forrst.dev/locker", "x"))},
 		"of Kueue":                            {job: submitted(labelled("kueue.x-k8s.io/queue-name", "main")), wantField: "metadata.labels[kueue.x-k8s.io/queue-name]"},
 		"of another controller":               {job: submitted(func(job *batchv1.Job) { job.Spec.ManagedBy = new("example.com/jobs") }), wantField: "spec.managedBy"},
+		"with no room for the token":          {job: submitted(filled(1)), wantField: "spec.template.metadata.annotations"},
+		"with just enough room for the token": {job: submitted(filled(0)), want: waiting(queued, filled(0))},
 		"with a selector of its own":          {job: submitted(func(job *batchv1.Job) { job.Spec.ManualSelector = new(true) }), wantField: "spec.manualSelector"},
 	}
 	for name, test := range cases {
@@ -123,6 +134,8 @@ func TestAdmitUpdate(t *testing.T) {
 			updated: waiting(queued, annotated(v1alpha1.LockTTLAnnotation, "1000h"), annotated(v1alpha1.LockPriorityAnnotation, "3")),
 			want:    waiting(queued, annotated(v1alpha1.LockTTLAnnotation, "1000h"), annotated(v1alpha1.LockPriorityAnnotation, "3")),
 		},
+		"annotations that leave no room for the token": {old: waiting(), updated: waiting(filled(1)), wantField: "spec.template.metadata.annotations"},
+		"another priority where there is no room":      {old: waiting(queued, filled(1)), updated: waiting(queued, filled(1), annotated(v1alpha1.LockPriorityAnnotation, "3")), want: waiting(queued, filled(1), annotated(v1alpha1.LockPriorityAnnotation, "3"))},
 		"another key":                      {old: waiting(), updated: waiting(annotated(v1alpha1.LockKeyAnnotation, "other")), wantField: "metadata.annotations[forrst.dev/lock-key]"},
 		"no key":                           {old: waiting(), updated: waiting(without(v1alpha1.LockKeyAnnotation)), wantField: "metadata.annotations[forrst.dev/lock-key]"},
 		"another ttl":                      {old: waiting(), updated: waiting(annotated(v1alpha1.LockTTLAnnotation, "1m")), wantField: "metadata.annotations[forrst.dev/lock-ttl]"},

@@ -22,6 +22,8 @@ var (
 	Refused = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockHeld"}
 	// TimedOut fails the Job: it has waited for as long as it was to.
 	TimedOut = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockWaitTimeout"}
+	// StartRefused fails the Job: it holds the lock, and the API server refuses to start it.
+	StartRefused = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockStartRefused"}
 )
 
 // Decide gives a Job that was not started the outcome, in its status. The Job

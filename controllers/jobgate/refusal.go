@@ -1,0 +1,80 @@
+package jobgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+// putOffFor is how long a Job whose start was refused leaves the lock to others before it
+// is tried again.
+const putOffFor = 30 * time.Second
+
+// refusalOf returns what the API server says of a write that it understood and does not
+// carry out, or "" if it may well carry out the same write a moment later.
+func refusalOf(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return ""
+	}
+	switch status.Status().Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return status.Status().Message
+	default:
+		return ""
+	}
+}
+
+// makeWay has the others of its key served that a Job keeps waiting which cannot be started.
+// An invalid Job fails, and so does one that is not to wait; what is forbidden today may be
+// allowed tomorrow, when another policy or quota applies.
+func (p *pass) makeWay(ctx context.Context, holder *candidate, start error) error {
+	refusal := refusalOf(start)
+	logf.FromContext(ctx).Info("The start of a Job was refused", "job", klog.KObj(holder.job), "reason", apierrors.ReasonForError(start))
+	// The template of a Job whose last pods are still counted is immutable for a moment.
+	isInvalid := apierrors.IsInvalid(start) && holder.job.Status.Active == 0
+	var failed error
+	if isInvalid || holder.terms.Policy != jobs.PolicyWait {
+		failed = p.end(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
+		if failed == nil {
+			// If it has changed meanwhile, the cache will show that.
+			return p.releaseEnded(ctx, holder)
+		}
+	}
+	p.slot.putOffUntil[holder.job.UID] = p.now.Add(putOffFor)
+	p.tell(holder.job, corev1.EventTypeWarning, jobs.StartRefused.Reason, "Start",
+		fmt.Sprintf("Leaves the lock to others for %s, since the Job cannot be started: %s", putOffFor, refusal))
+	return errors.Join(failed, p.releaseUnstarted(ctx, holder))
+}
+
+// releaseEnded releases the lock of a Job that was ended before it was started.
+func (p *pass) releaseEnded(ctx context.Context, holder *candidate) error {
+	if !p.slot.cleared[holder.job.UID] {
+		return nil
+	}
+	return p.release(ctx)
+}
+
+// isPutOff reports whether others are served before the Job, whose start was refused.
+func (p *pass) isPutOff(candidate *candidate) bool {
+	until, ok := p.slot.putOffUntil[candidate.job.UID]
+	if !ok {
+		return false
+	}
+	if left := until.Sub(p.now); left > 0 {
+		p.comeBackIn(left)
+		return true
+	}
+	delete(p.slot.putOffUntil, candidate.job.UID)
+	return false
+}

@@ -1,0 +1,125 @@
+package jobgate
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+var errInvalid = apierrors.NewInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), "a",
+	field.ErrorList{field.TooLong(field.NewPath("spec", "template", "annotations"), "", 262144)})
+
+// refuseStartOf has the API server refuse the start of a Job.
+func refuseStartOf(name string, refusal error) func(client.Object, bool) error {
+	return func(object client.Object, isStatus bool) error {
+		job, isJob := object.(*batchv1.Job)
+		if !isStatus && isJob && job.Name == name && !jobs.IsSuspended(job) {
+			return refusal
+		}
+		return nil
+	}
+}
+
+// next has the contender get the lock, and be started.
+func (w *world) next() {
+	w.t.Helper()
+	w.pass(1)
+	w.awaitContender()
+}
+
+func TestAJobThatIsInvalidWhenItIsStartedFails(t *testing.T) {
+	for name, changes := range map[string][]change{"waits": nil, "does not wait": {skip}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			stuck := w.create("a", changes...)
+			w.create("b")
+			w.grant(stuck)
+			w.refuse = refuseStartOf("a", errInvalid)
+			w.next()
+			if !slices.Equal(w.starts, []string{"b"}) {
+				t.Errorf("started %v, and %q holds the lock", w.starts, w.holder())
+			}
+			failed := slices.IndexFunc(w.read(stuck).Status.Conditions, func(condition batchv1.JobCondition) bool {
+				return condition.Type == batchv1.JobFailureTarget && condition.Status == corev1.ConditionTrue &&
+					condition.Reason == "LockStartRefused" && strings.Contains(condition.Message, "262144")
+			})
+			if failed < 0 {
+				t.Errorf("its conditions are %v", w.read(stuck).Status.Conditions)
+			}
+			if said := strings.Join(w.told(), "\n"); strings.Count(said, "Warning LockStartRefused The Job cannot be started") != 1 {
+				t.Errorf("told %q", said)
+			}
+		})
+	}
+}
+
+func TestAJobWhoseStartIsForbiddenMakesWayAndIsTriedAgain(t *testing.T) {
+	for name, refusal := range map[string]error{"by a policy": errPolicy, "by a template that is immutable for a moment": errInvalid} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			stuck := w.create("a", func(job *batchv1.Job) { job.Status.Active = 1 })
+			other := w.create("b")
+			w.grant(stuck)
+			w.refuse = refuseStartOf("a", refusal)
+			w.next()
+			if !slices.Equal(w.starts, []string{"b"}) || jobs.PhaseOf(w.read(stuck)) != jobs.Waiting {
+				t.Fatalf("started %v, and %q holds the lock", w.starts, w.holder())
+			}
+			if said := strings.Join(w.told(), "\n"); strings.Count(said, "Warning LockStartRefused Leaves the lock to others for 30s") != 1 {
+				t.Errorf("told %q", said)
+			}
+			w.refuse = nil
+			w.complete(other, false)
+			w.pass(2)
+			if w.held() != nil {
+				t.Fatalf("%q holds the lock", w.holder())
+			}
+			result, err := w.tryPass()
+			if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > putOffFor {
+				t.Fatalf("comes back in %s, %v", result.RequeueAfter, err)
+			}
+			w.clock.Step(putOffFor)
+			w.next()
+			if !w.isRunning(stuck) {
+				t.Error("not tried again")
+			}
+		})
+	}
+}
+
+func TestARefusalThatCannotBeRecordedBlocksNobody(t *testing.T) {
+	w := newWorld(t)
+	stuck := w.create("a")
+	w.create("b")
+	w.grant(stuck)
+	w.refuse = func(job client.Object, isStatus bool) error {
+		return errors.Join(refuseStartOf("a", errInvalid)(job, isStatus), refuseStatusOf("a")(job, isStatus))
+	}
+	w.wantError()
+	w.awaitContender()
+	if !slices.Equal(w.starts, []string{"b"}) {
+		t.Errorf("started %v, and %q holds the lock", w.starts, w.holder())
+	}
+}
+
+func TestAnOutageOfTheAPIServerIsNoRefusal(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a")
+	w.grant(job)
+	w.refuse = refuseStartOf("a", apierrors.NewInternalError(errors.New("etcd")))
+	w.wantError()
+	w.refuse = nil
+	w.pass(1)
+	if !w.isRunning(job) {
+		t.Error("not started")
+	}
+}
