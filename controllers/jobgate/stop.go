@@ -33,8 +33,7 @@ func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, er
 			return false, p.fence(ctx, stopping)
 		}
 		if !isAnswered(job, fence) {
-			// Nobody else deletes them, since the finalizer keeps the Job.
-			return false, p.deletePods(ctx, job)
+			return false, p.deletePodsEarly(ctx, job)
 		}
 	}
 	if p.now.Sub(p.slot.lookedAt[job.UID]) < lookAgainForPods/2 {
@@ -42,13 +41,13 @@ func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, er
 		return false, nil
 	}
 	p.slot.lookedAt[job.UID] = p.now
-	hasPods, err := jobpods.AnyLive(ctx, p.LiveReader, job.Namespace, job.UID)
+	pods, err := p.livePods(ctx, job)
 	switch {
 	case err != nil:
 		return false, err
-	case hasPods:
+	case len(pods) > 0:
 		p.comeBackIn(lookAgainForPods)
-		return false, p.deletePods(ctx, job)
+		return false, p.deletePods(ctx, job, pods)
 	}
 	if stopping.phase == jobs.Ended {
 		p.slot.cleared[job.UID] = true
@@ -89,14 +88,39 @@ func (p *pass) awaitEnd(ctx context.Context, decided *candidate) error {
 	return err
 }
 
-// deletePods deletes the pods of a Job that was deleted, as the garbage collector would
-// if the finalizer did not keep the Job. Those that the user wants to keep it leaves.
-func (p *pass) deletePods(ctx context.Context, job *batchv1.Job) error {
-	if job.DeletionTimestamp.IsZero() || slices.Contains(job.Finalizers, metav1.FinalizerOrphanDependents) {
+// ownsPods reports whether the pods of the Job are to be deleted as those of a Job that was
+// deleted, which the user has not told to leave them.
+func ownsPods(job *batchv1.Job) bool {
+	return !job.DeletionTimestamp.IsZero() && !slices.Contains(job.Finalizers, metav1.FinalizerOrphanDependents)
+}
+
+// livePods returns pods of the Job that have not ended: all that are to be deleted, or one.
+func (p *pass) livePods(ctx context.Context, job *batchv1.Job) ([]metav1.PartialObjectMetadata, error) {
+	limit := int64(1)
+	if ownsPods(job) {
+		limit = 0
+	}
+	return jobpods.ListLive(ctx, p.LiveReader, job.Namespace, job.UID, limit)
+}
+
+// deletePodsEarly deletes the pods that there are while the Job controller may still create
+// some.
+func (p *pass) deletePodsEarly(ctx context.Context, job *batchv1.Job) error {
+	if !ownsPods(job) {
 		return nil
 	}
-	pods, err := jobpods.ListLive(ctx, p.LiveReader, job.Namespace, job.UID, 0)
-	errs := []error{err}
+	p.comeBackIn(lookAgainForPods)
+	pods, err := p.livePods(ctx, job)
+	return errors.Join(err, p.deletePods(ctx, job, pods))
+}
+
+// deletePods deletes the pods of a Job that was deleted, as the garbage collector would
+// if the finalizer did not keep the Job. Those that the user wants to keep it leaves.
+func (p *pass) deletePods(ctx context.Context, job *batchv1.Job, pods []metav1.PartialObjectMetadata) error {
+	if !ownsPods(job) {
+		return nil
+	}
+	var errs []error
 	for i := range pods {
 		pod := &pods[i]
 		if !pod.DeletionTimestamp.IsZero() || !metav1.IsControlledBy(pod, job) {
@@ -107,6 +131,5 @@ func (p *pass) deletePods(ctx context.Context, job *batchv1.Job) error {
 			errs = append(errs, fmt.Errorf("delete a pod of the Job %s: %w", job.Name, err))
 		}
 	}
-	p.comeBackIn(lookAgainForPods)
 	return errors.Join(errs...)
 }
