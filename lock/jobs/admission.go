@@ -55,10 +55,10 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 	if len(problems) > 0 {
 		return problems
 	}
+	if IsSuspended(job) && !isReinvoked(job, now) {
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockPausedAnnotation, "true")
+	}
 	if !hasFinalizer(job) {
-		if IsSuspended(job) {
-			metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockPausedAnnotation, "true")
-		}
 		job.Finalizers = append(job.Finalizers, v1alpha1.LockFinalizer)
 	}
 	metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, FormatTime(now))
@@ -67,6 +67,16 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 	delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
 	job.Spec.Suspend = new(true)
 	return nil
+}
+
+// reinvokedWithin is longer than the API server works on a request.
+const reinvokedWithin = time.Minute
+
+// isReinvoked reports whether admission has had the new Job before, in the same request. A
+// Job from a backup looks the same, but for the time.
+func isReinvoked(job *batchv1.Job, now time.Time) bool {
+	queued, err := time.Parse(time.RFC3339Nano, job.Annotations[v1alpha1.LockQueuedTimeAnnotation])
+	return err == nil && hasFinalizer(job) && now.Sub(queued).Abs() < reinvokedWithin
 }
 
 // AdmitUpdate takes back in updated what is the operator's to change, and reports what
