@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // grant identifies one grant of one object and what is needed to end it.
@@ -106,7 +107,7 @@ func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 	entry := grantOf(lock)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if known, ok := g.byName[entry.name]; ok && isNewer(known.resourceVersion, entry.resourceVersion) {
+	if known, ok := g.byName[entry.name]; ok && rules.IsNewer(known.resourceVersion, entry.resourceVersion) {
 		return
 	}
 	g.byName[entry.name] = entry

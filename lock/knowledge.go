@@ -1,9 +1,8 @@
 package lock
 
 import (
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // knowledge is the newest state of a lock that the engine has seen.
@@ -21,7 +20,7 @@ type knowledge struct {
 func (k *knowledge) learn(change Change, isConfirmed bool) bool {
 	lock := change.Lock
 	switch {
-	case k.version == "" || isNewer(lock.ResourceVersion, k.version):
+	case k.version == "" || rules.IsNewer(lock.ResourceVersion, k.version):
 	case k.lock != nil && k.lock.UID == lock.UID && lock.ResourceVersion == k.version:
 		// The same state again, or its end if the informer has missed the event.
 		isConfirmed = isConfirmed || k.isConfirmed
@@ -37,9 +36,4 @@ func (k *knowledge) learn(change Change, isConfirmed bool) bool {
 		k.lock = nil
 	}
 	return true
-}
-
-func isNewer(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err != nil || order > 0
 }

@@ -91,12 +91,12 @@ func (p *pass) isInDoubt() bool {
 		return held.isSeen
 	case held.isIn(p.shown):
 		held.isSeen = true
-		if isNewer(p.shown.ResourceVersion, held.lock.ResourceVersion) {
+		if rules.IsNewer(p.shown.ResourceVersion, held.lock.ResourceVersion) {
 			held.lock = p.shown
 		}
 		return false
 	}
-	return isNewer(p.shown.ResourceVersion, held.lock.ResourceVersion)
+	return rules.IsNewer(p.shown.ResourceVersion, held.lock.ResourceVersion)
 }
 
 // verify asks the API server whether the grant lasts.

@@ -6,8 +6,9 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // slot is what is known of one lock beyond the caches. Only passes over that lock use
@@ -56,17 +57,11 @@ func (s *slot) isBehind(job *batchv1.Job) bool {
 	if !ok {
 		return false
 	}
-	if isNewer(written, job.ResourceVersion) {
+	if rules.IsNewer(written, job.ResourceVersion) {
 		return true
 	}
 	delete(s.written, job.UID)
 	return false
-}
-
-// isNewer reports whether a resourceVersion is later than another one.
-func isNewer(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order > 0
 }
 
 // maxEnded bounds how many ended grants are remembered. One that is forgotten while the

@@ -14,6 +14,7 @@ import (
 
 	"forrst.dev/lock-operator/controllers/jobpods"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // lookAgainForPods is how often pods are listed that have yet to end. Only those of Jobs
@@ -71,7 +72,7 @@ func (p *pass) fence(ctx context.Context, stopping *candidate) error {
 }
 
 func isAnswered(job *batchv1.Job, fence string) bool {
-	return job.Status.Ready != nil && isNewer(job.ResourceVersion, fence)
+	return job.Status.Ready != nil && rules.IsNewer(job.ResourceVersion, fence)
 }
 
 // awaitEnd has a Job that is decided be finished by the Job controller, which cannot do so
