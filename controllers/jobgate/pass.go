@@ -189,16 +189,13 @@ func (p *pass) serveQueue(ctx context.Context) error {
 	var head *candidate
 	var errs []error
 	for _, candidate := range p.waiting() {
-		isPutOff := p.isPutOff(candidate)
 		if candidate.terms.Policy != jobs.PolicyWait {
-			if !isPutOff {
-				errs = append(errs, p.serveImpatient(ctx, candidate, head))
-			}
+			errs = append(errs, p.serveImpatient(ctx, candidate, head))
 			continue
 		}
 		isOver, err := p.endOverdue(ctx, candidate)
 		errs = append(errs, err)
-		if head == nil && !isOver && !isPutOff {
+		if head == nil && !isOver && !p.isPutOff(candidate) {
 			head = candidate
 		}
 	}
@@ -222,6 +219,9 @@ func (p *pass) serveQueue(ctx context.Context) error {
 // serveImpatient tries the lock for a Job that does not wait, unless others have it or
 // come first, and ends the Job if it cannot have it.
 func (p *pass) serveImpatient(ctx context.Context, candidate, head *candidate) error {
+	if p.isPutOff(candidate) {
+		return nil
+	}
 	if head == nil && p.slot.contender == nil && p.slot.holding == nil && !p.isBlockedFor(candidate) {
 		if p.cannotAcquire {
 			return nil

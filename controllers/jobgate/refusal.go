@@ -45,7 +45,7 @@ func (p *pass) makeWay(ctx context.Context, holder *candidate, start error) erro
 	isInvalid := apierrors.IsInvalid(start) && holder.job.Status.Active == 0
 	var failed error
 	if isInvalid || holder.terms.Policy != jobs.PolicyWait {
-		failed = p.end(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
+		failed = p.conclude(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
 		if failed == nil {
 			// If it has changed meanwhile, the cache will show that.
 			return p.releaseEnded(ctx, holder)

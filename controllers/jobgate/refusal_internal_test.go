@@ -18,11 +18,11 @@ import (
 var errInvalid = apierrors.NewInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), "a",
 	field.ErrorList{field.TooLong(field.NewPath("spec", "template", "annotations"), "", 262144)})
 
-// refuseStartOf has the API server refuse the start of a Job.
-func refuseStartOf(name string, refusal error) func(client.Object, bool) error {
+// refuseStart has the API server refuse the start of the Job a.
+func refuseStart(refusal error) func(client.Object, bool) error {
 	return func(object client.Object, isStatus bool) error {
 		job, isJob := object.(*batchv1.Job)
-		if !isStatus && isJob && job.Name == name && !jobs.IsSuspended(job) {
+		if !isStatus && isJob && job.Name == "a" && !jobs.IsSuspended(job) {
 			return refusal
 		}
 		return nil
@@ -43,7 +43,7 @@ func TestAJobThatIsInvalidWhenItIsStartedFails(t *testing.T) {
 			stuck := w.create("a", changes...)
 			w.create("b")
 			w.grant(stuck)
-			w.refuse = refuseStartOf("a", errInvalid)
+			w.refuse = refuseStart(errInvalid)
 			w.next()
 			if !slices.Equal(w.starts, []string{"b"}) {
 				t.Errorf("started %v, and %q holds the lock", w.starts, w.holder())
@@ -69,7 +69,7 @@ func TestAJobWhoseStartIsForbiddenMakesWayAndIsTriedAgain(t *testing.T) {
 			stuck := w.create("a", func(job *batchv1.Job) { job.Status.Active = 1 })
 			other := w.create("b")
 			w.grant(stuck)
-			w.refuse = refuseStartOf("a", refusal)
+			w.refuse = refuseStart(refusal)
 			w.next()
 			if !slices.Equal(w.starts, []string{"b"}) || jobs.PhaseOf(w.read(stuck)) != jobs.Waiting {
 				t.Fatalf("started %v, and %q holds the lock", w.starts, w.holder())
@@ -102,7 +102,7 @@ func TestARefusalThatCannotBeRecordedBlocksNobody(t *testing.T) {
 	w.create("b")
 	w.grant(stuck)
 	w.refuse = func(job client.Object, isStatus bool) error {
-		return errors.Join(refuseStartOf("a", errInvalid)(job, isStatus), refuseStatusOf("a")(job, isStatus))
+		return errors.Join(refuseStart(errInvalid)(job, isStatus), refuseStatusOf("a")(job, isStatus))
 	}
 	w.wantError()
 	w.awaitContender()
@@ -115,7 +115,7 @@ func TestAnOutageOfTheAPIServerIsNoRefusal(t *testing.T) {
 	w := newWorld(t)
 	job := w.create("a")
 	w.grant(job)
-	w.refuse = refuseStartOf("a", apierrors.NewInternalError(errors.New("etcd")))
+	w.refuse = refuseStart(apierrors.NewInternalError(errors.New("etcd")))
 	w.wantError()
 	w.refuse = nil
 	w.pass(1)

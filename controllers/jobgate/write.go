@@ -93,7 +93,8 @@ func (p *pass) settle(ctx context.Context, stopped *candidate) error {
 	if !stopped.job.DeletionTimestamp.IsZero() {
 		return p.settleDeleted(ctx, stopped)
 	}
-	if isCleared, err := p.clearStartTime(ctx, stopped); err != nil || !isCleared {
+	stopped, err := p.clearStartTime(ctx, stopped)
+	if err != nil || stopped == nil {
 		return err
 	}
 	isWritten, err := p.change(ctx, stopped, func(job *batchv1.Job) {
@@ -120,29 +121,30 @@ func (p *pass) settleDeleted(ctx context.Context, stopped *candidate) error {
 }
 
 // clearStartTime makes the Job one that has not started, since only in such a one the pod
-// template may be changed again, and goes on with what was written.
-func (p *pass) clearStartTime(ctx context.Context, stopped *candidate) (isCleared bool, err error) {
+// template may be changed again, and returns it as it was written; nil if it was not what
+// the cache shows until then.
+func (p *pass) clearStartTime(ctx context.Context, stopped *candidate) (cleared *candidate, err error) {
 	if stopped.job.Status.StartTime == nil {
-		return true, nil
+		return stopped, nil
 	}
 	changed := stopped.job.DeepCopy()
 	changed.Status.StartTime = nil
-	isCleared, err = p.write(ctx, stopped, changed, p.sendStatus)
-	if isCleared {
-		stopped.job = changed
+	isWritten, err := p.write(ctx, stopped, changed, p.sendStatus)
+	if err != nil || !isWritten {
+		return nil, err
 	}
-	return isCleared, err
+	return &candidate{job: changed, terms: stopped.terms, phase: stopped.phase}, nil
 }
 
 func removeFinalizer(job *batchv1.Job) { controllerutil.RemoveFinalizer(job, v1alpha1.LockFinalizer) }
 
 // decide ends a Job that was not run, since somebody else has the lock.
 func (p *pass) decide(ctx context.Context, candidate *candidate, outcome jobs.Outcome) error {
-	return p.end(ctx, candidate, outcome, fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate)))
+	return p.conclude(ctx, candidate, outcome, fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate)))
 }
 
-// end gives a Job that was not started its outcome.
-func (p *pass) end(ctx context.Context, candidate *candidate, outcome jobs.Outcome, message string) error {
+// conclude gives a Job that was not started its outcome.
+func (p *pass) conclude(ctx context.Context, candidate *candidate, outcome jobs.Outcome, message string) error {
 	changed := candidate.job.DeepCopy()
 	outcome.Decide(changed, message, metav1.NewTime(p.now))
 	delete(changed.Annotations, v1alpha1.LockWaitingAnnotation) // The status is written along with it.
