@@ -9,6 +9,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 // refused marks the Jobs that a policy of the cluster keeps suspended.
@@ -53,6 +55,7 @@ var _ = Describe("A Job whose start the API server refuses", func() {
 		})
 		probe := makeJob(namespace, "probe", "none", annotated(refused, "yes"), func(job *batchv1.Job) {
 			job.Labels = nil
+			delete(job.Annotations, v1alpha1.LockKeyAnnotation)
 			job.Spec.Suspend = new(true)
 		})
 		create(ctx, probe)

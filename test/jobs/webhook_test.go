@@ -59,6 +59,7 @@ var _ = Describe("Locked Jobs while the webhook is away", func() {
 		}
 		ordinary := makeJob(namespace, "ordinary", "none", podAnnotated(kubelet.Key, ""))
 		ordinary.Labels = nil
+		delete(ordinary.Annotations, v1alpha1.LockKeyAnnotation)
 		create(ctx, ordinary)
 		Eventually(isRunning(ctx, ordinary)).Should(BeTrue())
 
