@@ -32,7 +32,7 @@ func (f finalizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	if phase != jobs.Discarded && phase != jobs.Ended || !controllerutil.ContainsFinalizer(&job, v1alpha1.LockFinalizer) {
 		return ctrl.Result{}, nil
 	}
-	if phase == jobs.Ended {
+	if phase == jobs.Ended && !jobs.OnlyPodSucceeded(&job) {
 		hasPods, err := jobpods.AnyLive(ctx, f.LiveReader, job.Namespace, job.UID)
 		if err != nil || hasPods {
 			return ctrl.Result{RequeueAfter: lookAgainForPods}, err

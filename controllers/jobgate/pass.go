@@ -133,7 +133,7 @@ func (p *pass) isBlockedFor(candidate *candidate) bool {
 
 func (p *pass) mayHavePods(candidate *candidate) bool {
 	switch {
-	case p.slot.cleared[candidate.job.UID]:
+	case p.slot.cleared[candidate.job.UID], jobs.OnlyPodSucceeded(candidate.job):
 		return false
 	case candidate.isBehind, candidate.phase.MayHavePods():
 		return true

@@ -25,7 +25,7 @@ const lookAgainForPods = time.Second
 // reports when its last pod has ended. The lock must not be released before.
 func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, err error) {
 	job := stopping.job
-	if p.slot.cleared[job.UID] {
+	if p.slot.cleared[job.UID] || jobs.OnlyPodSucceeded(job) {
 		return true, nil
 	}
 	if stopping.phase == jobs.Stopping {

@@ -60,14 +60,7 @@ func PhaseOf(job *batchv1.Job) Phase {
 
 // IsDecided reports whether the Job has succeeded or failed.
 func IsDecided(job *batchv1.Job) bool {
-	return slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
-		switch condition.Type {
-		case batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget, batchv1.JobComplete, batchv1.JobFailed:
-			return condition.Status == corev1.ConditionTrue
-		default:
-			return false
-		}
-	})
+	return hasCondition(job, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget, batchv1.JobComplete, batchv1.JobFailed)
 }
 
 // IsFinished reports whether the Job controller is done with the Job. It has created no pod
@@ -77,8 +70,25 @@ func IsDecided(job *batchv1.Job) bool {
 // Job is synced again, and pods that were counted may be counted no more and replaced,
 // before the cache of the controller shows the first.
 func IsFinished(job *batchv1.Job) bool {
+	return hasCondition(job, batchv1.JobComplete, batchv1.JobFailed)
+}
+
+// OnlyPodSucceeded reports whether the status of a Job alone shows that it has no pod any
+// more: it is complete, was to have one pod, and that one has succeeded without another
+// having failed or been replaced. Of other Jobs that are finished, pods may be left that the
+// Job controller has not yet seen, or sees no more since their owner was taken from them.
+func OnlyPodSucceeded(job *batchv1.Job) bool {
+	return hasCondition(job, batchv1.JobComplete) && job.DeletionTimestamp.IsZero() &&
+		isOne(job.Spec.Completions) && isOne(job.Spec.Parallelism) &&
+		job.Status.Succeeded == 1 && job.Status.Failed == 0 && job.Status.Active == 0 &&
+		job.Status.Terminating != nil && *job.Status.Terminating == 0
+}
+
+func isOne(number *int32) bool { return number != nil && *number == 1 }
+
+func hasCondition(job *batchv1.Job, kinds ...batchv1.JobConditionType) bool {
 	return slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
-		return condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed)
+		return condition.Status == corev1.ConditionTrue && slices.Contains(kinds, condition.Type)
 	})
 }
 
