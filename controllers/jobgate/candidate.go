@@ -1,7 +1,7 @@
 package jobgate
 
 import (
-	"slices"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 
@@ -18,19 +18,21 @@ const (
 // candidate is a Job that wants, has or had the lock, as the cache shows it. The Job must
 // not be modified.
 type candidate struct {
-	job   *batchv1.Job
+	job *batchv1.Job
+	// terms, turn and phase are those of the Job.
 	terms jobs.Terms
+	turn  jobs.Turn
 	phase jobs.Phase
 	// isBehind says that this replica has changed the Job since.
 	isBehind bool
+	// reportedAt is when the Job was last told whom it waits for.
+	reportedAt time.Time
+	// shownIn is the last update of the roster that had the Job.
+	shownIn uint64
 }
 
 func (c *candidate) is(phase jobs.Phase) bool { return !c.isBehind && c.phase == phase }
 
 func (c *candidate) ref() *v1alpha1.HolderReference {
 	return &v1alpha1.HolderReference{APIVersion: jobAPIVersion, Kind: jobKind, Name: c.job.Name, UID: c.job.UID}
-}
-
-func sortByTurn(candidates []*candidate) {
-	slices.SortFunc(candidates, func(a, b *candidate) int { return jobs.Compare(a.job, b.job, a.terms, b.terms) })
 }

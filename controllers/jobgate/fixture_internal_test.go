@@ -107,7 +107,7 @@ func (w *world) start() {
 	gate := &Gate{
 		Client: faulty, LiveReader: faulty, Engine: w.engine, Holder: operator, Limits: rules.DefaultLimits(),
 		Clock: w.clock, Leadership: w.leadership, Recorder: w.recorder,
-		jobs: cachedJobs{w}, working: ctx, slots: map[client.ObjectKey]*slot{},
+		jobs: cachedJobs{w}, jobsOf: cachedJobs{w}.of, working: ctx, slots: map[client.ObjectKey]*slot{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
 	}
 	w.gate = gate
@@ -203,6 +203,17 @@ func (c cachedJobs) List(ctx context.Context, list client.ObjectList, _ ...clien
 		return nil
 	}
 	return c.cluster.List(ctx, list, client.MatchingLabels{v1alpha1.LockLabel: "true"})
+}
+
+// of shows the Jobs that want the lock, which are all.
+func (c cachedJobs) of(client.ObjectKey) ([]*batchv1.Job, error) {
+	var list batchv1.JobList
+	err := c.List(c.t.Context(), &list)
+	shown := make([]*batchv1.Job, 0, len(list.Items))
+	for i := range list.Items {
+		shown = append(shown, &list.Items[i])
+	}
+	return shown, err
 }
 
 // engine is one that fails where it is told to.

@@ -54,9 +54,10 @@ type Gate struct {
 	// Recorder tells users what happens to their Jobs. Required.
 	Recorder events.EventRecorder
 
-	// jobs reads the Jobs with the label from a cache of their own. waitForJobs waits until
-	// that has caught up.
+	// jobs reads the Jobs with the label from a cache of their own, and jobsOf those of them
+	// that want a lock, without copying them. waitForJobs waits until the cache has caught up.
 	jobs        client.Reader
+	jobsOf      func(lock client.ObjectKey) ([]*batchv1.Job, error)
 	waitForJobs func(context.Context) bool
 	// queue and working are those of the running controller.
 	queue   enqueue.Queue
@@ -86,18 +87,20 @@ func (g *Gate) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result
 		g.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	candidates, err := g.candidates(ctx, request.NamespacedName)
+	shown, err := g.jobsOf(request.NamespacedName)
 	if err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, fmt.Errorf("list the Jobs of the lock %s: %w", request.NamespacedName, err)
 	}
 	slot := g.slot(request.NamespacedName)
-	slot.forgetOthers(candidates)
+	slot.roster.update(shown, g.Limits.MaxTTL)
+	slot.forgetOthers()
+	candidates := slot.roster.inTurn
 	pass := &pass{Gate: g, name: request.NamespacedName, slot: slot, candidates: candidates, now: g.Clock.Now()}
 	for _, candidate := range candidates {
 		candidate.isBehind = slot.isBehind(candidate.job)
 	}
 	err = pass.run(ctx)
-	slot.waiting.Store(int64(len(pass.waiting())))
+	slot.waiting.Store(pass.countWaiting())
 	g.tidy(request.NamespacedName, len(candidates))
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("lock %s: %w", request.NamespacedName, err)
@@ -106,27 +109,6 @@ func (g *Gate) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result
 		pass.comeBackIn(lookAgainAfter)
 	}
 	return ctrl.Result{RequeueAfter: pass.again}, nil
-}
-
-// candidates returns the Jobs that want the lock, in the order in which they are served.
-func (g *Gate) candidates(ctx context.Context, name client.ObjectKey) ([]*candidate, error) {
-	var list batchv1.JobList
-	if err := g.jobs.List(ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{lockIndex: name.Name},
-		client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list the Jobs: %w", err)
-	}
-	candidates := make([]*candidate, 0, len(list.Items))
-	for i := range list.Items {
-		job := &list.Items[i]
-		// What the index found can be parsed.
-		terms, _ := jobs.ParseTerms(job.Annotations, jobs.Limits{})
-		if terms.TTL > g.Limits.MaxTTL {
-			terms.TTL = g.Limits.MaxTTL
-		}
-		candidates = append(candidates, &candidate{job: job, terms: terms, phase: jobs.PhaseOf(job)})
-	}
-	sortByTurn(candidates)
-	return candidates, nil
 }
 
 // lockNameOf returns the name of the Lock that a Job runs under, or "".

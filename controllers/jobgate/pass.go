@@ -57,23 +57,25 @@ func (p *pass) holder() *candidate {
 	if p.slot.holding == nil {
 		return nil
 	}
-	for _, candidate := range p.candidates {
-		if candidate.job.UID == p.slot.holding.job {
-			return candidate
-		}
-	}
-	return nil
+	return p.slot.roster.byUID[p.slot.holding.job]
 }
 
-// waiting returns the Jobs that wait for the lock.
-func (p *pass) waiting() []*candidate {
-	var waiting []*candidate
+func (p *pass) isHolder(candidate *candidate) bool {
+	return p.slot.holding != nil && p.slot.holding.job == candidate.turn.UID
+}
+
+// isWaiting reports whether the Job waits for the lock.
+func (p *pass) isWaiting(candidate *candidate) bool {
+	return candidate.is(jobs.Waiting) && !p.isHolder(candidate)
+}
+
+func (p *pass) countWaiting() (number int64) {
 	for _, candidate := range p.candidates {
-		if candidate.is(jobs.Waiting) && (p.slot.holding == nil || p.slot.holding.job != candidate.job.UID) {
-			waiting = append(waiting, candidate)
+		if p.isWaiting(candidate) {
+			number++
 		}
 	}
-	return waiting
+	return number
 }
 
 // serveHolder starts the Job that holds the lock, or releases the lock when the Job has
@@ -156,7 +158,7 @@ func (p *pass) releaseUnstarted(ctx context.Context, holder *candidate) error {
 func (p *pass) stopOthers(ctx context.Context) error {
 	var errs []error
 	for _, candidate := range p.candidates {
-		if candidate.isBehind || p.slot.holding != nil && p.slot.holding.job == candidate.job.UID {
+		if candidate.isBehind || p.isHolder(candidate) {
 			continue
 		}
 		switch candidate.phase {
@@ -188,7 +190,10 @@ func (p *pass) serveQueue(ctx context.Context) error {
 	isHeld := p.slot.holding != nil
 	var head *candidate
 	var errs []error
-	for _, candidate := range p.waiting() {
+	for _, candidate := range p.candidates {
+		if !p.isWaiting(candidate) {
+			continue
+		}
 		if candidate.terms.Policy != jobs.PolicyWait {
 			errs = append(errs, p.serveImpatient(ctx, candidate, head))
 			continue
@@ -244,7 +249,7 @@ func (p *pass) endOverdue(ctx context.Context, candidate *candidate) (isOver boo
 	if candidate.terms.WaitTimeout == 0 {
 		return false, nil
 	}
-	if left := jobs.WaitsSince(candidate.job).Add(candidate.terms.WaitTimeout).Sub(p.now); left > 0 {
+	if left := candidate.turn.WaitsSince.Add(candidate.terms.WaitTimeout).Sub(p.now); left > 0 {
 		p.comeBackIn(left)
 		return false, nil
 	}
@@ -252,7 +257,7 @@ func (p *pass) endOverdue(ctx context.Context, candidate *candidate) (isOver boo
 		if err := p.recall(ctx); err != nil {
 			return true, err
 		}
-		if p.slot.holding != nil && p.slot.holding.job == candidate.job.UID {
+		if p.isHolder(candidate) {
 			return true, nil // at the last moment
 		}
 	}

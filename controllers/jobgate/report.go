@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"forrst.dev/lock-operator/lock/audit"
-	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -31,13 +30,16 @@ func (p *pass) report() {
 		p.comeBackIn(reportAfter)
 		return
 	}
-	waiting := p.waiting()
+	waiting, place := p.countWaiting(), 0
 	var annotations []annotation
-	for place, candidate := range waiting {
-		uid := candidate.job.UID
-		due := jobs.WaitsSince(candidate.job).Add(reportAfter)
-		if reported, ok := p.slot.reportedAt[uid]; ok {
-			due = reported.Add(reportEvery)
+	for _, candidate := range p.candidates {
+		if !p.isWaiting(candidate) {
+			continue
+		}
+		place++
+		due := candidate.turn.WaitsSince.Add(reportAfter)
+		if !candidate.reportedAt.IsZero() {
+			due = candidate.reportedAt.Add(reportEvery)
 		}
 		if candidate == p.began {
 			// The lock may be free, and the start would be in conflict with the annotation.
@@ -51,9 +53,9 @@ func (p *pass) report() {
 			p.comeBackIn(reportAfter)
 			break
 		}
-		p.slot.reportedAt[uid] = p.now
+		candidate.reportedAt = p.now
 		p.comeBackIn(reportEvery)
-		placed, holder := fmt.Sprintf("place %d of %d", place+1, len(waiting)), p.heldBy(candidate)
+		placed, holder := fmt.Sprintf("place %d of %d", place, waiting), p.heldBy(candidate)
 		p.tell(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait", fmt.Sprintf("Waits at %s: %s", placed, holder))
 		annotations = append(annotations, annotation{
 			job: candidate.job, text: audit.Bounded(fmt.Sprintf("%s at %s: %s", placed, p.now.UTC().Format(time.RFC3339), holder)),

@@ -21,9 +21,6 @@ import (
 	"forrst.dev/lock-operator/controllers/enqueue"
 )
 
-// lockIndex finds the Jobs that want a lock by the name of the Lock.
-const lockIndex = "forrst.dev/lock"
-
 // SetupWithManager has the manager run the gate.
 func (g *Gate) SetupWithManager(mgr ctrl.Manager) error {
 	g.slots = map[client.ObjectKey]*slot{}
@@ -39,7 +36,7 @@ func (g *Gate) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("cache of Jobs: %w", err)
 	}
-	if err := locked.IndexField(context.Background(), &batchv1.Job{}, lockIndex, indexByLock); err != nil {
+	if g.jobsOf, err = indexJobs(locked); err != nil {
 		return fmt.Errorf("index of Jobs: %w", err)
 	}
 	g.jobs, g.waitForJobs = locked, locked.WaitForCacheSync
@@ -94,17 +91,6 @@ func (g *Gate) awaitContenders(ctx context.Context) error {
 	g.isEnding = true
 	g.mu.Unlock()
 	g.contending.Wait()
-	return nil
-}
-
-func indexByLock(object client.Object) []string {
-	job, ok := object.(*batchv1.Job)
-	if !ok {
-		return nil
-	}
-	if name := lockNameOf(job); name != "" {
-		return []string{name}
-	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package jobgate
 
 import (
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -28,11 +29,12 @@ type slot struct {
 	fences map[types.UID]string
 	// cleared are Jobs that have no pods and get none any more.
 	cleared map[types.UID]bool
-	// lookedAt is when pods of a Job were last listed, reportedAt when it was last told
-	// whom it waits for.
-	lookedAt, reportedAt map[types.UID]time.Time
+	// lookedAt is when pods of a Job were last listed.
+	lookedAt map[types.UID]time.Time
 	// putOffUntil is until when others are served before a Job whose start was refused.
 	putOffUntil map[types.UID]time.Time
+	// roster is the Jobs that want the lock.
+	roster roster
 	// waiting is how many Jobs wait.
 	waiting atomic.Int64
 	// isAnnotating says that annotations are being written.
@@ -47,12 +49,14 @@ func newSlot() *slot {
 		fences:      map[types.UID]string{},
 		cleared:     map[types.UID]bool{},
 		lookedAt:    map[types.UID]time.Time{},
-		reportedAt:  map[types.UID]time.Time{},
 	}
 }
 
 // isBehind reports whether the cache has not caught up with what this replica wrote.
 func (s *slot) isBehind(job *batchv1.Job) bool {
+	if len(s.written) == 0 {
+		return false
+	}
 	written, ok := s.written[job.UID]
 	if !ok {
 		return false
@@ -76,28 +80,18 @@ func (s *slot) noteEnd(owner string) {
 }
 
 // forgetOthers drops what is known of Jobs that are gone.
-func (s *slot) forgetOthers(candidates []*candidate) {
-	present := make(map[types.UID]bool, len(candidates))
-	for _, candidate := range candidates {
-		present[candidate.job.UID] = true
-	}
-	if s.holding != nil {
-		present[s.holding.job] = true
-	}
-	forget(s.written, present)
-	forget(s.fences, present)
-	forget(s.cleared, present)
-	forget(s.lookedAt, present)
-	forget(s.reportedAt, present)
-	forget(s.putOffUntil, present)
+func (s *slot) forgetOthers() {
+	forgetOthers(s, s.written)
+	forgetOthers(s, s.fences)
+	forgetOthers(s, s.cleared)
+	forgetOthers(s, s.lookedAt)
+	forgetOthers(s, s.putOffUntil)
 }
 
-func forget[V any](known map[types.UID]V, present map[types.UID]bool) {
-	for uid := range known {
-		if !present[uid] {
-			delete(known, uid)
-		}
-	}
+func forgetOthers[V any](s *slot, known map[types.UID]V) {
+	maps.DeleteFunc(known, func(uid types.UID, _ V) bool {
+		return s.roster.byUID[uid] == nil && (s.holding == nil || s.holding.job != uid)
+	})
 }
 
 func (g *Gate) slot(name client.ObjectKey) *slot {

@@ -106,8 +106,8 @@ func TestCompare(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			first, second := jobs.Terms{Priority: test.firstPriority}, jobs.Terms{Priority: test.nextPriority}
-			if jobs.Compare(test.first, test.second, first, second) >= 0 || jobs.Compare(test.second, test.first, second, first) <= 0 {
+			first, second := jobs.TurnOf(test.first, jobs.Terms{Priority: test.firstPriority}), jobs.TurnOf(test.second, jobs.Terms{Priority: test.nextPriority})
+			if first.Compare(second) >= 0 || second.Compare(first) <= 0 {
 				t.Error("the other one comes first")
 			}
 		})

@@ -1,0 +1,80 @@
+package jobgate
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// rosterTest is a roster of 100 Jobs.
+type rosterTest struct {
+	roster
+
+	now   time.Time
+	shown []*batchv1.Job
+}
+
+func newRosterTest() *rosterTest {
+	r := &rosterTest{now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
+	for i := range 100 {
+		r.shown = append(r.shown, waitingJob(r.now, i))
+	}
+	r.readAgain()
+	return r
+}
+
+// readAgain updates the roster and returns the Jobs that it has read. What it worked out
+// for a Job is then replaced by something that would not last if it were worked out again.
+func (r *rosterTest) readAgain() (names []string) {
+	r.update(r.shown, time.Hour)
+	for _, candidate := range r.inTurn {
+		if candidate.terms.Key != "not read" {
+			names = append(names, candidate.job.Name)
+		}
+		candidate.terms.Key = "not read"
+		candidate.reportedAt = r.now
+	}
+	return names
+}
+
+func TestUnchangedJobsAreNotReadAgain(t *testing.T) {
+	r := newRosterTest()
+	slices.Reverse(r.shown)
+	slices.Reverse(r.inTurn)
+	if got := r.readAgain(); len(got) > 0 {
+		t.Errorf("read again: %v", got)
+	}
+	if r.inTurn[0].job != r.shown[0] {
+		t.Error("sorted again")
+	}
+}
+
+func TestChangedJobsAreReadAgain(t *testing.T) {
+	r := newRosterTest()
+	changed := r.shown[7].DeepCopy()
+	changed.Annotations[v1alpha1.LockPriorityAnnotation] = "1"
+	r.shown[7] = changed
+	if got := r.readAgain(); !slices.Equal(got, []string{changed.Name}) {
+		t.Errorf("read again: %v, want %s", got, changed.Name)
+	}
+	if first := r.inTurn[0]; first.job != changed || first.terms.Priority != 1 || !first.reportedAt.Equal(r.now) {
+		t.Errorf("first is %s with the priority %d, told at %s", first.job.Name, first.terms.Priority, first.reportedAt)
+	}
+}
+
+func TestRosterFollowsWhatIsShown(t *testing.T) {
+	r := newRosterTest()
+	r.shown[3] = waitingJob(r.now, 200)
+	if got := r.readAgain(); !slices.Equal(got, []string{"job-00200"}) || r.inTurn[99].job != r.shown[3] {
+		t.Errorf("read again: %v", got)
+	}
+	r.shown = r.shown[:2]
+	r.readAgain()
+	if len(r.inTurn) != 2 || len(r.byUID) != 2 || len(r.byJob) != 2 {
+		t.Errorf("keeps %d, %d and %d Jobs", len(r.inTurn), len(r.byUID), len(r.byJob))
+	}
+}
