@@ -27,6 +27,8 @@ type candidate struct {
 	isBehind bool
 	// reportedAt is when the Job was last told whom it waits for.
 	reportedAt time.Time
+	// endAgainAt is when to try again to end a Job that could not be ended, or zero.
+	endAgainAt time.Time
 	// shownIn is the last update of the roster that had the Job.
 	shownIn uint64
 }

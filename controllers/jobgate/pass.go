@@ -26,6 +26,11 @@ type pass struct {
 	// cannotAcquire says that the engine failed to take the lock, which is tried again in
 	// the next pass.
 	cannotAcquire bool
+	// isTaken says that somebody else was found to hold the lock, or to have pods that may
+	// run under it, so that it need not be tried for the next Job that does not wait.
+	isTaken bool
+	// decisions counts the Jobs that the pass has tried to end.
+	decisions int
 	// began is the Job that has begun to contend in this pass, or nil.
 	began *candidate
 	// again is when there is something to do though nothing happens; zero for never.
@@ -188,22 +193,8 @@ func (p *pass) stopOthers(ctx context.Context) error {
 // is over.
 func (p *pass) serveQueue(ctx context.Context) error {
 	isHeld := p.slot.holding != nil
-	var head *candidate
-	var errs []error
-	for _, candidate := range p.candidates {
-		if !p.isWaiting(candidate) {
-			continue
-		}
-		if candidate.terms.Policy != jobs.PolicyWait {
-			errs = append(errs, p.serveImpatient(ctx, candidate, head))
-			continue
-		}
-		isOver, err := p.endOverdue(ctx, candidate)
-		errs = append(errs, err)
-		if head == nil && !isOver && !p.isPutOff(candidate) {
-			head = candidate
-		}
-	}
+	queue, head, err := p.serveWaiting(ctx)
+	errs := []error{err}
 	if p.slot.contender != nil && (head == nil || head.job.UID != p.slot.contender.job) {
 		if err := p.recall(ctx); err != nil {
 			return errors.Join(append(errs, err)...)
@@ -217,31 +208,64 @@ func (p *pass) serveQueue(ctx context.Context) error {
 		p.contend(head) //nolint:contextcheck // it waits beyond this pass
 		p.began = head
 	}
-	p.report() //nolint:contextcheck // its writes go on beyond this pass
+	p.report(queue) //nolint:contextcheck // its writes go on beyond this pass
 	return errors.Join(errs...)
+}
+
+// serveWaiting ends the Jobs whose wait is over. It returns the others, and the one of them
+// that is to contend for the lock, or nil.
+func (p *pass) serveWaiting(ctx context.Context) (queue []*candidate, head *candidate, err error) {
+	var errs []error
+	for _, candidate := range p.candidates {
+		if !p.isWaiting(candidate) {
+			continue
+		}
+		var isOver bool
+		var err error
+		if candidate.terms.Policy == jobs.PolicyWait {
+			isOver, err = p.endOverdue(ctx, candidate)
+		} else {
+			isOver, err = true, p.serveImpatient(ctx, candidate, head == nil)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if isOver {
+			continue
+		}
+		queue = append(queue, candidate)
+		if head == nil && !p.isPutOff(candidate) {
+			head = candidate
+		}
+	}
+	return queue, head, errors.Join(errs...)
 }
 
 // serveImpatient tries the lock for a Job that does not wait, unless others have it or
 // come first, and ends the Job if it cannot have it.
-func (p *pass) serveImpatient(ctx context.Context, candidate, head *candidate) error {
+func (p *pass) serveImpatient(ctx context.Context, candidate *candidate, isFirst bool) error {
 	if p.isPutOff(candidate) {
 		return nil
 	}
-	if head == nil && p.slot.contender == nil && p.slot.holding == nil && !p.isBlockedFor(candidate) {
+	if isFirst && !p.isTaken && p.slot.contender == nil && p.slot.holding == nil {
 		if p.cannotAcquire {
 			return nil
 		}
-		err := p.tryNow(ctx, candidate)
-		if err == nil || !errors.Is(err, lock.ErrHeld) {
-			p.cannotAcquire = err != nil
-			return err
+		p.isTaken = p.isBlockedFor(candidate)
+		if !p.isTaken {
+			err := p.tryNow(ctx, candidate)
+			p.isTaken = errors.Is(err, lock.ErrHeld)
+			if !p.isTaken {
+				p.cannotAcquire = err != nil
+				return err
+			}
 		}
 	}
 	outcome := jobs.Skipped
 	if candidate.terms.Policy == jobs.PolicyFail {
 		outcome = jobs.Refused
 	}
-	return p.decide(ctx, candidate, outcome)
+	return p.end(ctx, candidate, outcome)
 }
 
 // endOverdue fails a Job that has waited for as long as it was to.
@@ -261,5 +285,5 @@ func (p *pass) endOverdue(ctx context.Context, candidate *candidate) (isOver boo
 			return true, nil // at the last moment
 		}
 	}
-	return true, p.decide(ctx, candidate, jobs.TimedOut)
+	return true, p.end(ctx, candidate, jobs.TimedOut)
 }

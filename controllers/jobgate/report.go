@@ -24,19 +24,14 @@ const (
 
 // report tells the Jobs that have waited for a while for what they wait, who holds it,
 // and which place they have, by an event and an annotation.
-func (p *pass) report() {
+func (p *pass) report(queue []*candidate) {
 	if p.isChangingHands() {
 		// Places and holder would be wrong for as long as nothing is told again.
 		p.comeBackIn(reportAfter)
 		return
 	}
-	waiting, place := p.countWaiting(), 0
 	var annotations []annotation
-	for _, candidate := range p.candidates {
-		if !p.isWaiting(candidate) {
-			continue
-		}
-		place++
+	for place, candidate := range queue {
 		due := candidate.turn.WaitsSince.Add(reportAfter)
 		if !candidate.reportedAt.IsZero() {
 			due = candidate.reportedAt.Add(reportEvery)
@@ -55,7 +50,7 @@ func (p *pass) report() {
 		}
 		candidate.reportedAt = p.now
 		p.comeBackIn(reportEvery)
-		placed, holder := fmt.Sprintf("place %d of %d", place, waiting), p.heldBy(candidate)
+		placed, holder := fmt.Sprintf("place %d of %d", place+1, len(queue)), p.heldBy(candidate)
 		p.tell(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait", fmt.Sprintf("Waits at %s: %s", placed, holder))
 		annotations = append(annotations, annotation{
 			job: candidate.job, text: audit.Bounded(fmt.Sprintf("%s at %s: %s", placed, p.now.UTC().Format(time.RFC3339), holder)),
