@@ -9,6 +9,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,6 +60,8 @@ type Gate struct {
 	jobs        client.Reader
 	jobsOf      func(lock client.ObjectKey) ([]*batchv1.Job, error)
 	waitForJobs func(context.Context) bool
+	// reports bounds how many Jobs are told for what they wait.
+	reports flowcontrol.PassiveRateLimiter
 	// queue and working are those of the running controller.
 	queue   enqueue.Queue
 	working context.Context //nolint:containedctx // the lifetime of the controller, which contenders end with

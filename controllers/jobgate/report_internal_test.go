@@ -68,6 +68,34 @@ func TestWaitingJobsAreToldInTurns(t *testing.T) {
 	}
 }
 
+// Passes over other locks have told as many Jobs as may be told at once.
+func TestThePassesTogetherTellABoundedNumberOfJobs(t *testing.T) {
+	w := newWorld(t)
+	w.grantTo("alice")
+	first, second := w.create("a"), w.create("b")
+	w.pass(1)
+	w.clock.Step(time.Minute)
+	for range reportsBurst - 1 {
+		if !w.gate.reports.TryAccept() {
+			t.Fatal("the bound is less")
+		}
+	}
+	result, err := w.tryPass()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.awaitAnnotations()
+	if w.note(first) == "" || w.note(second) != "" || result.RequeueAfter != lookAgainAfter {
+		t.Fatalf("the notes are %q and %q; comes back in %s", w.note(first), w.note(second), result.RequeueAfter)
+	}
+	w.clock.Step(time.Second)
+	w.pass(1)
+	w.awaitAnnotations()
+	if w.note(second) == "" || len(w.told()) != 2 {
+		t.Error("the second Job is not told later")
+	}
+}
+
 func TestTheNoteGoesWithTheStart(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")

@@ -61,6 +61,9 @@ func TestChangedJobsAreReadAgain(t *testing.T) {
 	if got := r.readAgain(); !slices.Equal(got, []string{changed.Name}) {
 		t.Errorf("read again: %v, want %s", got, changed.Name)
 	}
+	if len(r.byJob) != len(r.shown) {
+		t.Errorf("keeps %d versions of %d Jobs", len(r.byJob), len(r.shown))
+	}
 	if first := r.inTurn[0]; first.job != changed || first.terms.Priority != 1 || !first.reportedAt.Equal(r.now) {
 		t.Errorf("first is %s with the priority %d, told at %s", first.job.Name, first.terms.Priority, first.reportedAt)
 	}

@@ -23,7 +23,7 @@ import (
 
 // SetupWithManager has the manager run the gate.
 func (g *Gate) SetupWithManager(mgr ctrl.Manager) error {
-	g.slots = map[client.ObjectKey]*slot{}
+	g.slots, g.reports = map[client.ObjectKey]*slot{}, newReportLimiter(g.Clock)
 	// A cache of its own, so that no other Job is watched, whatever else the manager's
 	// cache is used for.
 	locked, err := cache.New(mgr.GetConfig(), cache.Options{
