@@ -109,20 +109,31 @@ func (e *Engine) letGo(ctx context.Context, objects Objects, held grant) error {
 	if heir == nil {
 		return e.deleteGrant(ctx, objects, held)
 	}
+	err := e.bequeath(ctx, objects, held, queue, heir)
+	if err == nil {
+		return nil
+	}
+	if isRefused(err) {
+		// The fault is in what the heir asked for, which is told to it when it tries itself.
+		err = e.deleteGrant(ctx, objects, held)
+	}
+	e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+	return err
+}
+
+// bequeath hands the lock to a waiter that was marked for it. After an error the mark is
+// the caller's to take off.
+func (e *Engine) bequeath(ctx context.Context, objects Objects, held grant, queue *queue, heir *waiter) error {
 	granted, err := e.handOff(ctx, objects, held, heir.request)
 	switch {
 	case err == nil:
 		e.queues.handedOff(queue, granted, e.clock.Now())
 		e.handOver(ctx, objects, queue, heir, granted)
-		return nil
-	case isRefused(err):
-		// The fault is in what the heir asked for, which is told to it when it tries itself.
-		err = e.deleteGrant(ctx, objects, held)
 	case errors.Is(err, errEnded):
 		e.recordRelease(held.object(), held.endReason, held.endedBy, true)
+		e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
 		err = nil
 	}
-	e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
 	return err
 }
 

@@ -65,6 +65,39 @@ func (e *Engine) ReleaseWith(ctx context.Context, namespace string, key v1alpha1
 	return err
 }
 
+// HandOff is [Engine.Release] on the condition that a caller of this engine gets the lock
+// in the same write, so that nobody else can have it in between. Otherwise nothing
+// changes, and isEnded is false: no caller waits, those of other replicas are to have a
+// chance, or the grant is not one that this engine has made or renewed. HandOff is carried
+// out even if ctx ends meanwhile.
+//
+// After an error it is not known whether the grant has ended; [Engine.Renew] and
+// [Engine.Release] find out. The error matches [ErrUnavailable] if the API server did not
+// answer.
+func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (isEnded bool, err error) {
+	ctx, cancel := e.detached(ctx)
+	defer cancel()
+	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
+	proof := Proof{Owner: owner}
+	held, isKnown := e.grants.find(name, proof, e.clock.Now())
+	if !isKnown {
+		return false, nil
+	}
+	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
+	queue, heir := e.queues.heir(name, e.clock.Now())
+	if heir == nil {
+		return false, nil
+	}
+	if err := e.bequeath(ctx, e.objects(namespace), held, queue, heir); err != nil {
+		e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+		if isRefused(err) {
+			return false, nil // What the heir asked for is refused, which it is told when it tries itself.
+		}
+		return false, e.requestError(fmt.Sprintf("hand on %s in namespace %s", key, namespace), err)
+	}
+	return true, nil
+}
+
 // ending is what [Engine.end] has found out.
 type ending struct {
 	// lock is what a delete was last sent for, as it was read before; nil if none was.

@@ -76,7 +76,7 @@ func newWorld(t *testing.T) *world {
 		leadership: &leadership{isLeader: true}, recorder: events.NewFakeRecorder(1000), pods: map[types.UID]bool{},
 	}
 	w.locks = locktest.New(locktest.WithClock(w.clock))
-	w.engine = &engine{Backend: w.locks}
+	w.engine = &engine{Backend: w.locks, waiting: w.locks.Waiting}
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -220,6 +220,8 @@ func (c cachedJobs) of(client.ObjectKey) ([]*batchv1.Job, error) {
 type engine struct {
 	lock.Backend
 
+	// waiting is how many callers wait for a lock.
+	waiting           func(namespace string, key v1alpha1.FullKey) int
 	renewing, getting error
 	// acquire takes the place of the backend's, if set.
 	acquire func(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error)
@@ -230,6 +232,15 @@ func (e *engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		return nil, e.renewing
 	}
 	return e.Backend.Renew(ctx, namespace, key, owner, ttl)
+}
+
+// HandOff hands the lock on if anybody waits for it.
+func (e *engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (bool, error) {
+	if e.waiting(namespace, key) == 0 {
+		return false, nil
+	}
+	err := e.Release(ctx, namespace, key, owner)
+	return err == nil, err
 }
 
 func (e *engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {

@@ -34,6 +34,16 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
+// Engine takes, renews and releases locks, and hands them on. [lock.Engine] is one.
+type Engine interface {
+	lock.Backend
+	// HandOff ends a grant if a caller of the same engine gets the lock in the same write,
+	// and reports whether it has. Otherwise nothing changes.
+	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (isEnded bool, err error)
+}
+
+var _ Engine = (*lock.Engine)(nil)
+
 // Gate has Jobs run under their locks. Its fields are set before
 // [Gate.SetupWithManager] and not changed after.
 type Gate struct {
@@ -43,7 +53,7 @@ type Gate struct {
 	LiveReader client.Reader
 	// Engine takes, renews and releases the locks, with the identity that Holder names. It
 	// is started by the caller. Required.
-	Engine lock.Backend
+	Engine Engine
 	// Holder is the identity that the locks of Jobs are held by, this operator's. Required.
 	Holder string
 	// Limits bounds the ttl of the locks. Required.

@@ -13,6 +13,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -160,6 +161,25 @@ func (p *pass) release(ctx context.Context) error {
 	}
 	p.slot.holding = nil
 	p.slot.noteEnd(held.lock.Spec.Owner)
+	return nil
+}
+
+// handOnEarly gives the lock of a Job to the next one of the queue when the last pod has
+// ended and the Job controller has yet to finish the Job. The next one is started when it
+// has; until then the lock keeps others out, and one write less is left to wait for.
+func (p *pass) handOnEarly(ctx context.Context, holder *candidate) error {
+	if p.slot.contender == nil || !jobs.HasNoPods(holder.job) {
+		return nil
+	}
+	held := p.slot.holding
+	isEnded, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), held.lock.Spec.Owner)
+	if err != nil {
+		return fmt.Errorf("hand it on: %w", err)
+	}
+	if isEnded {
+		p.slot.holding = nil
+		p.slot.noteEnd(held.lock.Spec.Owner)
+	}
 	return nil
 }
 

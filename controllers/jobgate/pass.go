@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -103,7 +104,10 @@ func (p *pass) serveHolder(ctx context.Context) error {
 		delete(p.slot.fences, holder.job.UID)
 		return nil
 	case jobs.Finishing:
-		return p.awaitEnd(ctx, holder)
+		if err := p.awaitEnd(ctx, holder); err != nil || holder.isBehind {
+			return err
+		}
+		return p.handOnEarly(ctx, holder)
 	case jobs.Stopping, jobs.Ended:
 		hasEnded, err := p.stop(ctx, holder)
 		if err != nil || !hasEnded {
@@ -122,16 +126,16 @@ func (p *pass) serveHolder(ctx context.Context) error {
 // startUnlessBlocked starts the Job unless pods of another one may run. That is so only
 // if the other's lock was lost or broken; the grant is kept until they have ended.
 func (p *pass) startUnlessBlocked(ctx context.Context, holder *candidate) error {
-	if p.isBlockedFor(holder) {
+	if p.isBlockedFor(holder.job.UID) {
 		return nil
 	}
 	return p.start(ctx, holder)
 }
 
 // isBlockedFor reports whether pods of a Job other than this one may run.
-func (p *pass) isBlockedFor(candidate *candidate) bool {
+func (p *pass) isBlockedFor(job types.UID) bool {
 	for _, other := range p.candidates {
-		if other.job.UID != candidate.job.UID && p.mayHavePods(other) {
+		if other.job.UID != job && p.mayHavePods(other) {
 			return true
 		}
 	}
@@ -149,8 +153,12 @@ func (p *pass) mayHavePods(candidate *candidate) bool {
 }
 
 // releaseUnstarted releases the lock of a Job that is not to be started after all,
-// unless it has been started since the cache saw it.
+// unless it has been started since the cache saw it, or keeps others from running beside
+// the pods of the Job before it.
 func (p *pass) releaseUnstarted(ctx context.Context, holder *candidate) error {
+	if p.isBlockedFor(holder.job.UID) {
+		return nil
+	}
 	isCurrent, err := p.isCurrent(ctx, holder.job)
 	if err != nil || !isCurrent {
 		p.comeBackIn(lookAgainForPods)
@@ -251,7 +259,7 @@ func (p *pass) serveImpatient(ctx context.Context, candidate *candidate, isFirst
 		if p.cannotAcquire {
 			return nil
 		}
-		p.isTaken = p.isBlockedFor(candidate)
+		p.isTaken = p.isBlockedFor(candidate.job.UID)
 		if !p.isTaken {
 			err := p.tryNow(ctx, candidate)
 			p.isTaken = errors.Is(err, lock.ErrHeld)

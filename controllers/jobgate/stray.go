@@ -24,7 +24,7 @@ func (p *pass) serveStray(ctx context.Context) error {
 	switch {
 	case apierrors.IsNotFound(err), err == nil && job.UID != held.job:
 		hasPods, err := jobpods.AnyLive(ctx, p.LiveReader, p.name.Namespace, held.job)
-		if err != nil || hasPods {
+		if err != nil || hasPods || p.isBlockedFor(held.job) {
 			return err
 		}
 		return p.release(ctx)

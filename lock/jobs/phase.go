@@ -80,8 +80,12 @@ func IsFinished(job *batchv1.Job) bool {
 func OnlyPodSucceeded(job *batchv1.Job) bool {
 	return hasCondition(job, batchv1.JobComplete) && job.DeletionTimestamp.IsZero() &&
 		isOne(job.Spec.Completions) && isOne(job.Spec.Parallelism) &&
-		job.Status.Succeeded == 1 && job.Status.Failed == 0 && job.Status.Active == 0 &&
-		job.Status.Terminating != nil && *job.Status.Terminating == 0
+		job.Status.Succeeded == 1 && job.Status.Failed == 0 && HasNoPods(job)
+}
+
+// HasNoPods reports whether all pods of the Job that its controller knows of have ended.
+func HasNoPods(job *batchv1.Job) bool {
+	return job.Status.Active == 0 && job.Status.Terminating != nil && *job.Status.Terminating == 0
 }
 
 func isOne(number *int32) bool { return number != nil && *number == 1 }
