@@ -278,3 +278,65 @@ func TestAHandOffThatIsAnsweredAfterItsExpiry(t *testing.T) {
 		release(t, engine, "c")
 	})
 }
+
+func TestAHandOffWithoutAWaiterChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); isEnded || err != nil {
+			t.Fatalf("isEnded %t, %v", isEnded, err)
+		}
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, "somebody"); isEnded || err != nil {
+			t.Fatalf("with the owner token of another grant: isEnded %t, %v", isEnded, err)
+		}
+		if owner := etcd.owner(name); owner != "a" {
+			t.Fatalf("%q holds the lock", owner)
+		}
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); !isEnded || err != nil {
+			t.Fatalf("to a waiter: isEnded %t, %v", isEnded, err)
+		}
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		release(t, engine, "b")
+	})
+}
+
+// Whoever called goes on to release or to renew, which finds out what has happened.
+func TestAHandOffThatFails(t *testing.T) {
+	cases := map[string]struct {
+		fail func(*etcd)
+		// owner holds the lock afterwards.
+		owner string
+	}{
+		"since the lock was written": {func(etcd *etcd) { etcd.touch() }, "a"},
+		"since it is gone":           {func(etcd *etcd) { etcd.remove(name) }, ""},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				acquire(t, engine, by("a"))
+				answers := make(chan answer, 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				queueUp(ctx, t, engine, waiting("b", time.Hour), answers)
+				test.fail(etcd)
+				if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); isEnded || err == nil {
+					t.Fatalf("isEnded %t, %v", isEnded, err)
+				}
+				if test.owner != "" {
+					release(t, engine, test.owner)
+				}
+				if got := <-answers; got.err != nil {
+					t.Fatalf("the waiter is told %v", got.err)
+				}
+				release(t, engine, "b")
+			})
+		})
+	}
+}

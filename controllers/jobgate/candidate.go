@@ -27,6 +27,8 @@ type candidate struct {
 	isBehind bool
 	// reportedAt is when the Job was last told whom it waits for.
 	reportedAt time.Time
+	// isAnnotated says that it was told so by its annotation, too.
+	isAnnotated bool
 	// endAgainAt is when to try again to end a Job that could not be ended, or zero.
 	endAgainAt time.Time
 	// shownIn is the last update of the roster that had the Job.

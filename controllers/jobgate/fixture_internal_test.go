@@ -107,7 +107,7 @@ func (w *world) start() {
 	gate := &Gate{
 		Client: faulty, LiveReader: faulty, Engine: w.engine, Holder: operator, Limits: rules.DefaultLimits(),
 		Clock: w.clock, Leadership: w.leadership, Recorder: w.recorder,
-		jobs: cachedJobs{w}, jobsOf: cachedJobs{w}.of, reports: newReportLimiter(w.clock), working: ctx, slots: map[client.ObjectKey]*slot{},
+		jobs: cachedJobs{w}, jobsOf: cachedJobs{w}.of, reports: newReportLimiter(w.clock), AnnotateAfter: reportAfter, working: ctx, slots: map[client.ObjectKey]*slot{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
 	}
 	w.gate = gate

@@ -64,6 +64,9 @@ type Gate struct {
 	Leadership enqueue.Leadership
 	// Recorder tells users what happens to their Jobs. Required.
 	Recorder events.EventRecorder
+	// AnnotateAfter is how long a Job waits before its annotation says for what. Zero means
+	// a minute.
+	AnnotateAfter time.Duration
 
 	// jobs reads the Jobs with the label from a cache of their own, and jobsOf those of them
 	// that want a lock, without copying them. waitForJobs waits until the cache has caught up.

@@ -282,6 +282,77 @@ func TestReleasesWhenALiveListShowsNoPod(t *testing.T) {
 	}
 }
 
+// In between, the lock is the next Job's and keeps others out, and no pod of it runs.
+func TestTheLockIsHandedOnBeforeTheJobIsFinished(t *testing.T) {
+	w := newWorld(t)
+	first := w.create("a")
+	w.grant(first)
+	w.pass(1)
+	next := w.create("b")
+	w.pass(1)
+	w.awaitWaiters(1)
+	w.write(first, condition(batchv1.JobSuccessCriteriaMet), func(job *batchv1.Job) { job.Status.Terminating = new(int32(1)) })
+	w.pass(1)
+	if w.holder() != "a" {
+		t.Fatal("handed on while a pod is ending")
+	}
+	w.write(first, func(job *batchv1.Job) { job.Status.Terminating = new(int32) })
+	w.pass(1)
+	w.awaitContender()
+	if w.holder() != "b" || w.isRunning(next) {
+		t.Fatalf("%q holds the lock, the next Job runs: %t", w.holder(), w.isRunning(next))
+	}
+	w.complete(first, true)
+	w.pass(1)
+	if w.isRunning(next) {
+		t.Fatal("started while a pod runs that the status did not count")
+	}
+	w.pods[first.UID] = false
+	w.clock.Step(lookAgainForPods)
+	w.pass(2)
+	if !w.isRunning(next) {
+		t.Error("not started")
+	}
+}
+
+// Otherwise somebody else might have it beside pods that the status did not count.
+func TestALockThatWasHandedOnEarlyIsNotReleasedEarly(t *testing.T) {
+	for name, withdraw := range map[string]func(w *world, next *batchv1.Job){
+		"the next Job is paused": func(w *world, next *batchv1.Job) {
+			w.write(next, annotated(v1alpha1.LockPausedAnnotation, "true"))
+		},
+		"the next Job is gone": func(w *world, next *batchv1.Job) {
+			w.write(next, func(job *batchv1.Job) { job.Finalizers = nil })
+			if err := w.cluster.Delete(t.Context(), next); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first := w.create("a")
+			w.grant(first)
+			w.pass(1)
+			next := w.create("b")
+			w.pass(1)
+			w.awaitWaiters(1)
+			w.write(first, condition(batchv1.JobSuccessCriteriaMet), func(job *batchv1.Job) { job.Status.Terminating = new(int32) })
+			w.pass(2)
+			w.awaitContender()
+			withdraw(w, next)
+			w.pass(2)
+			if w.held() == nil {
+				t.Fatal("released before the first Job is finished")
+			}
+			w.complete(first, false)
+			w.pass(2)
+			if w.held() != nil {
+				t.Error("kept by nobody")
+			}
+		})
+	}
+}
+
 func TestAHolderWithoutItsLabel(t *testing.T) {
 	unlabelled := func(job *batchv1.Job) { job.Labels = nil }
 	cases := map[string]struct {

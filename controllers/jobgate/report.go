@@ -1,6 +1,7 @@
 package jobgate
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 const (
 	// reportAfter is how long a Job waits before that is worth an event.
 	reportAfter = time.Second
+	// defaultAnnotateAfter is how long a Job waits before its annotation tells it, too. Most
+	// waits are over by then, and cost no change of the Job.
+	defaultAnnotateAfter = time.Minute
 	// reportEvery is how often a Job that waits is told again for whom and at which place:
 	// before the API server forgets the last event, after an hour, and not so often that
 	// client-go takes it for a repetition of the last one, within 6 minutes.
@@ -34,19 +38,18 @@ func newReportLimiter(now clock.PassiveClock) flowcontrol.PassiveRateLimiter {
 }
 
 // report tells the Jobs that have waited for a while for what they wait, who holds it,
-// and which place they have, by an event and an annotation.
+// and which place they have, by an event, and those that have waited for long by an
+// annotation, too.
 func (p *pass) report(queue []*candidate) {
 	if p.isChangingHands() {
 		// Places and holder would be wrong for as long as nothing is told again.
 		p.comeBackIn(reportAfter)
 		return
 	}
+	told := 0
 	var annotations []annotation
 	for place, candidate := range queue {
-		due := candidate.turn.WaitsSince.Add(reportAfter)
-		if !candidate.reportedAt.IsZero() {
-			due = candidate.reportedAt.Add(reportEvery)
-		}
+		due := p.reportDue(candidate)
 		if candidate == p.began {
 			// The lock may be free, and the start would be in conflict with the annotation.
 			due = p.now.Add(reportAfter)
@@ -55,7 +58,7 @@ func (p *pass) report(queue []*candidate) {
 			p.comeBackIn(left)
 			continue
 		}
-		if len(annotations) == reportsAtOnce || p.slot.isAnnotating.Load() {
+		if told == reportsAtOnce || p.slot.isAnnotating.Load() {
 			p.comeBackIn(reportAfter)
 			break
 		}
@@ -63,18 +66,37 @@ func (p *pass) report(queue []*candidate) {
 			p.comeBackIn(lookAgainAfter) // as often as it does anyway
 			break
 		}
-		candidate.reportedAt = p.now
-		p.comeBackIn(reportEvery)
+		told++
+		isEventDue := candidate.reportedAt.IsZero() || candidate.isAnnotated
+		candidate.reportedAt, candidate.isAnnotated = p.now, p.now.Sub(candidate.turn.WaitsSince) >= p.annotateAfter()
+		p.comeBackIn(p.reportDue(candidate).Sub(p.now))
 		placed, holder := fmt.Sprintf("place %d of %d", place+1, len(queue)), p.heldBy(candidate)
-		p.tell(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait", fmt.Sprintf("Waits at %s: %s", placed, holder))
-		annotations = append(annotations, annotation{
-			job: candidate.job, text: audit.Bounded(fmt.Sprintf("%s at %s: %s", placed, p.now.UTC().Format(time.RFC3339), holder)),
-		})
+		if isEventDue {
+			p.tell(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait", fmt.Sprintf("Waits at %s: %s", placed, holder))
+		}
+		if candidate.isAnnotated {
+			annotations = append(annotations, annotation{
+				job: candidate.job, text: audit.Bounded(fmt.Sprintf("%s at %s: %s", placed, p.now.UTC().Format(time.RFC3339), holder)),
+			})
+		}
 	}
 	if len(annotations) > 0 {
 		p.annotate(annotations)
 	}
 }
+
+// reportDue returns when the Job is to be told next.
+func (p *pass) reportDue(candidate *candidate) time.Time {
+	switch {
+	case candidate.reportedAt.IsZero():
+		return candidate.turn.WaitsSince.Add(reportAfter)
+	case !candidate.isAnnotated:
+		return candidate.turn.WaitsSince.Add(p.annotateAfter())
+	}
+	return candidate.reportedAt.Add(reportEvery)
+}
+
+func (g *Gate) annotateAfter() time.Duration { return cmp.Or(g.AnnotateAfter, defaultAnnotateAfter) }
 
 // isChangingHands reports whether the first of the queue is about to hold the lock: it is
 // free, or the grant has yet to be delivered.

@@ -68,6 +68,37 @@ func TestWaitingJobsAreToldInTurns(t *testing.T) {
 	}
 }
 
+// TestAShortWaitChangesNoJob is about many Jobs that each wait for the one before: their
+// events tell as much, at less cost.
+func TestAShortWaitChangesNoJob(t *testing.T) {
+	w := newWorld(t)
+	w.gate.AnnotateAfter = 0
+	w.grantTo("alice")
+	job := w.create("a")
+	w.pass(1)
+	for _, step := range []struct {
+		after        time.Duration
+		events       int
+		isAnnotated  bool
+		comesBackMax time.Duration
+	}{
+		{reportAfter, 1, false, defaultAnnotateAfter},
+		{defaultAnnotateAfter - reportAfter - time.Millisecond, 0, false, time.Millisecond},
+		{time.Millisecond, 0, true, reportEvery},
+		{reportEvery, 1, true, reportEvery},
+	} {
+		w.clock.Step(step.after)
+		result, err := w.tryPass()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.awaitAnnotations()
+		if said := w.told(); len(said) != step.events || (w.note(job) != "") != step.isAnnotated || result.RequeueAfter > step.comesBackMax {
+			t.Errorf("%s later: events %q, note %q, comes back in %s", step.after, said, w.note(job), result.RequeueAfter)
+		}
+	}
+}
+
 // Passes over other locks have told as many Jobs as may be told at once.
 func TestThePassesTogetherTellABoundedNumberOfJobs(t *testing.T) {
 	w := newWorld(t)

@@ -43,6 +43,7 @@ func (p *pass) start(ctx context.Context, holder *candidate) error {
 	if err != nil || !isWritten {
 		return err
 	}
+	holder.reportedAt, holder.isAnnotated = time.Time{}, false // in case it has to wait again
 	p.tell(holder.job, corev1.EventTypeNormal, "LockAcquired", "Start",
 		fmt.Sprintf("Holds %s and is started, with the fencing token %d", holder.terms.FullKey(), token))
 	return nil

@@ -60,7 +60,7 @@ func startReplicaWith(ctx context.Context, leadership *controllers.Leadership, n
 	gate := &jobgate.Gate{
 		Client: mgr.GetClient(), LiveReader: mgr.GetAPIReader(), Engine: engine, Holder: testenv.OperatorUser,
 		Limits: rules.DefaultLimits(), Clock: now, Leadership: leadership,
-		Recorder: mgr.GetEventRecorder("lock-operator"),
+		Recorder: mgr.GetEventRecorder("lock-operator"), AnnotateAfter: time.Second,
 	}
 	Expect(mgr.Add(engine)).To(Succeed())
 	Expect(mgr.Add(leadership)).To(Succeed())
