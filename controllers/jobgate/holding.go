@@ -168,7 +168,7 @@ func (p *pass) release(ctx context.Context) error {
 // ended and the Job controller has yet to finish the Job. The next one is started when it
 // has; until then the lock keeps others out, and one write less is left to wait for.
 func (p *pass) handOnEarly(ctx context.Context, holder *candidate) error {
-	if p.slot.contender == nil || !jobs.HasNoPods(holder.job) {
+	if !jobs.IsAboutToSucceed(holder.job) {
 		return nil
 	}
 	held := p.slot.holding

@@ -282,6 +282,10 @@ func TestReleasesWhenALiveListShowsNoPod(t *testing.T) {
 	}
 }
 
+func ofOnePod(job *batchv1.Job) {
+	job.Spec.Completions, job.Spec.Parallelism = new(int32(1)), new(int32(1))
+}
+
 // In between, the lock is the next Job's and keeps others out, and no pod of it runs.
 func TestTheLockIsHandedOnBeforeTheJobIsFinished(t *testing.T) {
 	w := newWorld(t)
@@ -291,8 +295,8 @@ func TestTheLockIsHandedOnBeforeTheJobIsFinished(t *testing.T) {
 	next := w.create("b")
 	w.pass(1)
 	w.awaitWaiters(1)
-	w.write(first, condition(batchv1.JobSuccessCriteriaMet), func(job *batchv1.Job) { job.Status.Terminating = new(int32(1)) })
-	w.pass(1)
+	w.write(first, ofOnePod, condition(batchv1.JobSuccessCriteriaMet), func(job *batchv1.Job) { job.Status.Terminating = new(int32(1)) })
+	w.pass(2)
 	if w.holder() != "a" {
 		t.Fatal("handed on while a pod is ending")
 	}
@@ -336,7 +340,7 @@ func TestALockThatWasHandedOnEarlyIsNotReleasedEarly(t *testing.T) {
 			next := w.create("b")
 			w.pass(1)
 			w.awaitWaiters(1)
-			w.write(first, condition(batchv1.JobSuccessCriteriaMet), func(job *batchv1.Job) { job.Status.Terminating = new(int32) })
+			w.write(first, ofOnePod, condition(batchv1.JobSuccessCriteriaMet), func(job *batchv1.Job) { job.Status.Terminating = new(int32) })
 			w.pass(2)
 			w.awaitContender()
 			withdraw(w, next)

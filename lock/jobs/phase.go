@@ -78,14 +78,19 @@ func IsFinished(job *batchv1.Job) bool {
 // having failed or been replaced. Of other Jobs that are finished, pods may be left that the
 // Job controller has not yet seen, or sees no more since their owner was taken from them.
 func OnlyPodSucceeded(job *batchv1.Job) bool {
-	return hasCondition(job, batchv1.JobComplete) && job.DeletionTimestamp.IsZero() &&
-		isOne(job.Spec.Completions) && isOne(job.Spec.Parallelism) &&
-		job.Status.Succeeded == 1 && job.Status.Failed == 0 && HasNoPods(job)
+	return hasCondition(job, batchv1.JobComplete) && job.Status.Succeeded == 1 && hasNoPodButOne(job)
 }
 
-// HasNoPods reports whether all pods of the Job that its controller knows of have ended.
-func HasNoPods(job *batchv1.Job) bool {
-	return job.Status.Active == 0 && job.Status.Terminating != nil && *job.Status.Terminating == 0
+// IsAboutToSucceed reports whether a Job that is not finished is about to be as
+// [OnlyPodSucceeded] requires.
+func IsAboutToSucceed(job *batchv1.Job) bool {
+	return hasCondition(job, batchv1.JobSuccessCriteriaMet) && !IsFinished(job) && hasNoPodButOne(job)
+}
+
+// hasNoPodButOne reports whether the Job was to have one pod only, and has none now.
+func hasNoPodButOne(job *batchv1.Job) bool {
+	return job.DeletionTimestamp.IsZero() && isOne(job.Spec.Completions) && isOne(job.Spec.Parallelism) &&
+		job.Status.Failed == 0 && job.Status.Active == 0 && job.Status.Terminating != nil && *job.Status.Terminating == 0
 }
 
 func isOne(number *int32) bool { return number != nil && *number == 1 }

@@ -113,3 +113,36 @@ func TestCompare(t *testing.T) {
 		})
 	}
 }
+
+// TestOnlyPodSucceeded begins with a Job of which it is so; each change makes it doubtful.
+func TestOnlyPodSucceeded(t *testing.T) {
+	succeeded := func(job *batchv1.Job) {
+		job.Spec.Completions, job.Spec.Parallelism = new(int32(1)), new(int32(1))
+		job.Status.Succeeded = 1
+	}
+	certain := []change{withToken, resumed, succeeded, pods(0, 0), condition(batchv1.JobComplete, corev1.ConditionTrue)}
+	if !jobs.OnlyPodSucceeded(waiting(certain...)) {
+		t.Fatal("not so from the beginning")
+	}
+	about := waiting(append(certain[:len(certain)-1:len(certain)-1], condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue))...)
+	if !jobs.IsAboutToSucceed(about) || jobs.IsAboutToSucceed(waiting(certain...)) {
+		t.Error("not about to succeed before it is complete, or still so afterwards")
+	}
+	for name, doubt := range map[string]change{
+		"deleted":                     deleted,
+		"parallel":                    func(job *batchv1.Job) { job.Spec.Parallelism = new(int32(2)) },
+		"a work queue":                func(job *batchv1.Job) { job.Spec.Completions = nil },
+		"several pods in turn":        func(job *batchv1.Job) { job.Spec.Completions = new(int32(2)) },
+		"a pod has failed":            func(job *batchv1.Job) { job.Status.Failed = 1 },
+		"none has succeeded":          func(job *batchv1.Job) { job.Status.Succeeded = 0 },
+		"one runs":                    pods(1, 0),
+		"one is ending":               pods(0, 1),
+		"it is unknown whether so":    func(job *batchv1.Job) { job.Status.Terminating = nil },
+		"the Job has yet to be ended": func(job *batchv1.Job) { job.Status.Conditions[0].Type = batchv1.JobSuccessCriteriaMet },
+		"the Job has failed":          func(job *batchv1.Job) { job.Status.Conditions[0].Type = batchv1.JobFailed },
+	} {
+		if jobs.OnlyPodSucceeded(waiting(append(certain, doubt)...)) {
+			t.Errorf("also if %s", name)
+		}
+	}
+}
