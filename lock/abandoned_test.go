@@ -254,7 +254,7 @@ func TestTakeOverOfALockThatIsReapedMeanwhile(t *testing.T) {
 		pass(time.Minute)
 		etcd.inject(faults{before: func(verb string) error {
 			if verb == "update" {
-				etcd.remove(name)
+				etcd.remove()
 			}
 			return nil
 		}})

@@ -226,8 +226,8 @@ func (e *etcd) sent() *v1alpha1.Lock {
 	return e.lastSent
 }
 
-// remove deletes the object, as the reaper does.
-func (e *etcd) remove(name string) {
+// remove deletes the lock, as the reaper does.
+func (e *etcd) remove() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.discard(name)

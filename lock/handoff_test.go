@@ -172,7 +172,7 @@ func TestAReleaseWhoseHeirHasGoneByNow(t *testing.T) {
 						return nil
 					}
 					isFirst = false
-					etcd.remove(name)
+					etcd.remove()
 					if next != "" {
 						acquire(t, other, by(next))
 					}
@@ -313,7 +313,7 @@ func TestAHandOffThatFails(t *testing.T) {
 		owner string
 	}{
 		"since the lock was written": {func(etcd *etcd) { etcd.touch() }, "a"},
-		"since it is gone":           {func(etcd *etcd) { etcd.remove(name) }, ""},
+		"since it is gone":           {func(etcd *etcd) { etcd.remove() }, ""},
 	}
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {

@@ -355,7 +355,7 @@ func TestALockThatCameAndWentUnseenIsReadAgain(t *testing.T) {
 		acquire(t, engine, by("a"))
 		answers := make(chan answer, 1)
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-		etcd.remove(name)
+		etcd.remove()
 		begin := time.Now()
 		if got := <-answers; got.err != nil {
 			t.Error(got.err)
