@@ -306,7 +306,7 @@ func TestAHandOffWithoutAWaiterChangesNothing(t *testing.T) {
 }
 
 // Whoever called goes on to release or to renew, which finds out what has happened.
-func TestAHandOffThatFails(t *testing.T) {
+func TestAHandOffOfALockThatIsNotAsItWas(t *testing.T) {
 	cases := map[string]struct {
 		fail func(*etcd)
 		// owner holds the lock afterwards.
@@ -326,7 +326,7 @@ func TestAHandOffThatFails(t *testing.T) {
 				defer cancel()
 				queueUp(ctx, t, engine, waiting("b", time.Hour), answers)
 				test.fail(etcd)
-				if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); isEnded || err == nil {
+				if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); isEnded || err != nil {
 					t.Fatalf("isEnded %t, %v", isEnded, err)
 				}
 				if test.owner != "" {

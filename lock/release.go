@@ -66,14 +66,14 @@ func (e *Engine) ReleaseWith(ctx context.Context, namespace string, key v1alpha1
 }
 
 // HandOff is [Engine.Release] on the condition that a caller of this engine gets the lock
-// in the same write, so that nobody else can have it in between. Otherwise nothing
-// changes, and isEnded is false: no caller waits, those of other replicas are to have a
-// chance, or the grant is not one that this engine has made or renewed. HandOff is carried
-// out even if ctx ends meanwhile.
+// in the same write. Otherwise nothing changes, and isEnded is false: no caller waits,
+// those of other replicas are to have a chance, or the lock is not as this engine has
+// granted or renewed it. HandOff is carried out even if ctx ends meanwhile. A caller that
+// has gone by the end of the write, or that cannot be told whether it happened, loses the
+// lock again, which is free then.
 //
 // After an error it is not known whether the grant has ended; [Engine.Renew] and
-// [Engine.Release] find out. The error matches [ErrUnavailable] if the API server did not
-// answer.
+// [Engine.Release] find out. The error matches [ErrUnavailable].
 func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (isEnded bool, err error) {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
@@ -90,8 +90,12 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 	}
 	if err := e.bequeath(ctx, e.objects(namespace), held, queue, heir); err != nil {
 		e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
-		if isRefused(err) {
+		switch {
+		case isRefused(err):
 			return false, nil // What the heir asked for is refused, which it is told when it tries itself.
+		case isAnswered(err):
+			e.grants.take(name, proof, e.clock.Now()) // It was written since.
+			return false, nil
 		}
 		return false, e.requestError(fmt.Sprintf("hand on %s in namespace %s", key, namespace), err)
 	}

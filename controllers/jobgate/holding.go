@@ -166,7 +166,8 @@ func (p *pass) release(ctx context.Context) error {
 
 // handOnEarly gives the lock of a Job to the next one of the queue when the last pod has
 // ended and the Job controller has yet to finish the Job. The next one is started when it
-// has; until then the lock keeps others out, and one write less is left to wait for.
+// has, and one write less is left to wait for. Until then the lock keeps others out, unless
+// the operator fails just then.
 func (p *pass) handOnEarly(ctx context.Context, holder *candidate) error {
 	if !jobs.IsAboutToSucceed(holder.job) {
 		return nil

@@ -123,8 +123,9 @@ func (p *pass) serveHolder(ctx context.Context) error {
 	return fmt.Errorf("the Job %s is in an unknown phase", holder.job.Name)
 }
 
-// startUnlessBlocked starts the Job unless pods of another one may run. That is so only
-// if the other's lock was lost or broken; the grant is kept until they have ended.
+// startUnlessBlocked starts the Job unless pods of another one may run. That is so
+// while the Job before it is being finished, and if the other's lock was lost or broken; the
+// grant is kept until they have ended.
 func (p *pass) startUnlessBlocked(ctx context.Context, holder *candidate) error {
 	if p.isBlockedFor(holder.job.UID) {
 		return nil
@@ -188,7 +189,10 @@ func (p *pass) stopOthers(ctx context.Context) error {
 			errs = append(errs, p.awaitEnd(ctx, candidate))
 		case jobs.Ended:
 			if p.mayHavePods(candidate) {
-				_, err := p.stop(ctx, candidate)
+				hasEnded, err := p.stop(ctx, candidate)
+				if hasEnded {
+					p.comeBackIn(0) // The holder may have waited for it.
+				}
 				errs = append(errs, err)
 			}
 		default:

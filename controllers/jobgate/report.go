@@ -41,6 +41,9 @@ func newReportLimiter(now clock.PassiveClock) flowcontrol.PassiveRateLimiter {
 // and which place they have, by an event, and those that have waited for long by an
 // annotation, too.
 func (p *pass) report(queue []*candidate) {
+	if len(queue) == 0 {
+		return
+	}
 	if p.isChangingHands() {
 		// Places and holder would be wrong for as long as nothing is told again.
 		p.comeBackIn(reportAfter)

@@ -13,6 +13,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/jobs"
 )
 
 func (w *world) note(job *batchv1.Job) string {
@@ -96,6 +97,40 @@ func TestAShortWaitChangesNoJob(t *testing.T) {
 		if said := w.told(); len(said) != step.events || (w.note(job) != "") != step.isAnnotated || result.RequeueAfter > step.comesBackMax {
 			t.Errorf("%s later: events %q, note %q, comes back in %s", step.after, said, w.note(job), result.RequeueAfter)
 		}
+	}
+}
+
+// Most keys have no Job, or only Jobs that have ended.
+func TestNothingIsLookedAtAgainWhereNobodyWaits(t *testing.T) {
+	w := newWorld(t)
+	for _, ended := range []bool{false, true} {
+		if ended {
+			w.complete(w.create("a", running), false)
+			w.pass(3)
+		}
+		if result, err := w.tryPass(); err != nil || result.RequeueAfter != 0 {
+			t.Errorf("with a Job that has ended: %t; comes back in %s, %v", ended, result.RequeueAfter, err)
+		}
+	}
+}
+
+// A Job that is paused has no annotation any more.
+func TestAJobThatQueuesAnewIsToldAnew(t *testing.T) {
+	w := newWorld(t)
+	w.grantTo("alice")
+	job := w.create("a")
+	w.clock.Step(reportAfter)
+	w.pass(2)
+	w.awaitAnnotations()
+	w.write(job, func(job *batchv1.Job) {
+		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
+		job.Annotations[v1alpha1.LockQueuedTimeAnnotation] = jobs.FormatTime(w.clock.Now())
+	})
+	w.clock.Step(reportAfter)
+	w.pass(1)
+	w.awaitAnnotations()
+	if said := w.told(); len(said) != 2 || w.note(job) == "" {
+		t.Errorf("told %q, note %q", said, w.note(job))
 	}
 }
 

@@ -70,5 +70,8 @@ func (r *roster) read(job *batchv1.Job, maxTTL time.Duration) (known *candidate,
 	terms, _ := jobs.ParseTerms(job.Annotations, jobs.Limits{})
 	terms.TTL = min(terms.TTL, maxTTL)
 	known.job, known.terms, known.turn, known.phase = job, terms, jobs.TurnOf(job, terms), jobs.PhaseOf(job)
+	if !known.turn.WaitsSince.Equal(before.WaitsSince) {
+		known.reportedAt, known.isAnnotated = time.Time{}, false // It waits anew.
+	}
 	return known, isInOrder && known.turn.Compare(before) == 0
 }

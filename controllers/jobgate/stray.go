@@ -71,5 +71,5 @@ func (p *pass) hasStrayEnded(ctx context.Context, stray *candidate) (bool, error
 		return false, p.awaitEnd(ctx, stray)
 	case jobs.Waiting, jobs.Paused, jobs.Discarded:
 	}
-	return true, nil
+	return !p.isBlockedFor(stray.job.UID), nil
 }

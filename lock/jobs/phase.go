@@ -74,8 +74,8 @@ func IsFinished(job *batchv1.Job) bool {
 }
 
 // OnlyPodSucceeded reports whether the status of a Job alone shows that it has no pod any
-// more: it is complete, was to have one pod, and that one has succeeded without another
-// having failed or been replaced. Of other Jobs that are finished, pods may be left that the
+// more: it is complete, was to have one pod, and one has succeeded without another having
+// been counted as failed. Of other Jobs that are finished, pods may be left that the
 // Job controller has not yet seen, or sees no more since their owner was taken from them.
 func OnlyPodSucceeded(job *batchv1.Job) bool {
 	return hasCondition(job, batchv1.JobComplete) && job.Status.Succeeded == 1 && hasNoPodButOne(job)
