@@ -1,0 +1,101 @@
+package jobgate
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+// cachedJobs is the cache of Jobs.
+type cachedJobs struct{ *world }
+
+// Get implements [client.Reader].
+func (c cachedJobs) Get(ctx context.Context, name client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	return c.cluster.Get(ctx, name, object, options...)
+}
+
+// List implements [client.Reader]. All Jobs with the label want the same lock here.
+func (c cachedJobs) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if c.shown != nil {
+		c.shown.DeepCopyInto(list.(*batchv1.JobList)) //nolint:forcetypeassert,errcheck // a test
+		return nil
+	}
+	return c.cluster.List(ctx, list, client.MatchingLabels{v1alpha1.LockLabel: "true"})
+}
+
+// of shows the Jobs that want the lock, which are all.
+func (c cachedJobs) of(client.ObjectKey) ([]*batchv1.Job, error) {
+	var list batchv1.JobList
+	err := c.List(c.t.Context(), &list)
+	shown := make([]*batchv1.Job, 0, len(list.Items))
+	for i := range list.Items {
+		shown = append(shown, &list.Items[i])
+	}
+	return shown, err
+}
+
+// engine is one that fails where it is told to.
+type engine struct {
+	lock.Backend
+
+	// waiting is how many callers wait for a lock.
+	waiting           func(namespace string, key v1alpha1.FullKey) int
+	renewing, getting error
+	// acquire takes the place of the backend's, if set.
+	acquire func(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error)
+}
+
+func (e *engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+	if e.renewing != nil {
+		return nil, e.renewing
+	}
+	return e.Backend.Renew(ctx, namespace, key, owner, ttl)
+}
+
+// HandOff hands the lock on if anybody waits for it.
+func (e *engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (bool, error) {
+	if e.waiting(namespace, key) == 0 {
+		return false, nil
+	}
+	err := e.Release(ctx, namespace, key, owner)
+	return err == nil, err
+}
+
+func (e *engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	if e.getting != nil {
+		return nil, e.getting
+	}
+	return e.Backend.Get(ctx, namespace, key)
+}
+
+func (e *engine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	if e.acquire != nil {
+		return e.acquire(ctx, namespace, request)
+	}
+	return e.Backend.Acquire(ctx, namespace, request)
+}
+
+type leadership struct {
+	mu       sync.Mutex
+	isLeader bool
+}
+
+func (l *leadership) IsLeader() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.isLeader
+}
+
+func (l *leadership) Gained() <-chan struct{} { return nil }
+
+func (l *leadership) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isLeader = false
+}
