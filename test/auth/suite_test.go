@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,8 +22,6 @@ import (
 
 	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/facade/auth"
-	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/testenv"
 )
 
@@ -67,30 +63,13 @@ func serve(ctx context.Context, config *rest.Config) string {
 	GinkgoHelper()
 	httpClient, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
-	objects, err := lock.NewObjectClient(config, httpClient)
-	Expect(err).NotTo(HaveOccurred())
-	engine, err := lock.NewEngine(lock.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
-	Expect(err).NotTo(HaveOccurred())
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		defer GinkgoRecover()
-		Expect(engine.Start(running)).To(Succeed())
-	})
-	DeferCleanup(func() {
-		stop()
-		ended.Wait()
-	})
 	access, err := auth.New(config, httpClient, auth.Options{TokenTTL: shortTTL, AllowTTL: shortTTL, DenyTTL: shortTTL})
 	Expect(err).NotTo(HaveOccurred())
 	logged = &logRecorder{}
-	handler, err := facade.New(facade.Config{
-		Locks: engine, Access: access, Limits: rules.DefaultLimits(), Logger: logged.logger(),
-	})
+	served, stop, err := testenv.StartFacade(ctx, config, facade.Config{Access: access, Logger: logged.logger()})
 	Expect(err).NotTo(HaveOccurred())
-	server := httptest.NewServer(handler)
-	DeferCleanup(server.Close)
-	return server.URL
+	DeferCleanup(stop)
+	return served
 }
 
 // createNamespace creates a namespace with service accounts that may use its locks.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -22,7 +20,6 @@ import (
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/holders"
-	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/testenv"
 )
 
@@ -34,24 +31,7 @@ func startFacade(ctx context.Context, namespace string, changes ...func(*facade.
 	Expect(err).NotTo(HaveOccurred())
 	httpClient, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
-	objects, err := lock.NewObjectClient(config, httpClient)
-	Expect(err).NotTo(HaveOccurred())
-	engine, err := lock.NewEngine(lock.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
-	Expect(err).NotTo(HaveOccurred())
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var parts sync.WaitGroup
-	parts.Go(func() {
-		defer GinkgoRecover()
-		Expect(engine.Start(running)).To(Succeed())
-	})
-	DeferCleanup(func() {
-		stop()
-		parts.Wait()
-	})
-	settings := facade.Config{
-		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(),
-		Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()},
-	}
+	settings := facade.Config{Namespace: namespace, Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
 	if namespace == "" {
 		settings.Access, err = auth.New(config, httpClient, auth.Options{})
 		Expect(err).NotTo(HaveOccurred())
@@ -59,11 +39,10 @@ func startFacade(ctx context.Context, namespace string, changes ...func(*facade.
 	for _, change := range changes {
 		change(&settings)
 	}
-	handler, err := facade.New(settings)
+	url, stop, err := testenv.StartFacade(ctx, config, settings)
 	Expect(err).NotTo(HaveOccurred())
-	server := httptest.NewServer(handler)
-	DeferCleanup(server.Close)
-	return server.URL
+	DeferCleanup(stop)
+	return url
 }
 
 // allowWorkers lets the service account "worker" use the locks of the namespace.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +22,6 @@ import (
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/holders"
-	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/kubelet"
 	"forrst.dev/lock-operator/test/testenv"
 )
@@ -181,25 +179,16 @@ func startFacade(ctx context.Context, namespace string) (url string) {
 	Expect(err).NotTo(HaveOccurred())
 	httpClient, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
-	objects, err := lock.NewObjectClient(config, httpClient)
-	Expect(err).NotTo(HaveOccurred())
-	engine, err := lock.NewEngine(lock.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
-	Expect(err).NotTo(HaveOccurred())
-	run(ctx, engine)
 	operator := clientAs(config)
-	settings := facade.Config{
-		Locks: engine, Namespace: namespace, Limits: rules.DefaultLimits(),
-		Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()},
-	}
+	settings := facade.Config{Namespace: namespace, Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
 	if namespace == "" {
 		settings.Access, err = auth.New(config, httpClient, auth.Options{})
 		Expect(err).NotTo(HaveOccurred())
 	}
-	handler, err := facade.New(settings)
+	url, stop, err := testenv.StartFacade(ctx, config, settings)
 	Expect(err).NotTo(HaveOccurred())
-	server := httptest.NewServer(handler)
-	DeferCleanup(server.Close)
-	return server.URL
+	DeferCleanup(stop)
+	return url
 }
 
 // run has the engine run until the end of the spec.

@@ -1,0 +1,44 @@
+package testenv
+
+import (
+	"context"
+	"net/http/httptest"
+
+	"k8s.io/client-go/rest"
+
+	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// StartFacade serves a façade on an engine of its own that has the identity of config, with
+// the default limits. What else it is to be is in settings. It runs until stop is called,
+// whatever becomes of ctx; stop returns the error that the engine has ended with.
+func StartFacade(ctx context.Context, config *rest.Config, settings facade.Config) (url string, stop func() error, err error) {
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return "", nil, err
+	}
+	objects, err := lock.NewObjectClient(config, httpClient)
+	if err != nil {
+		return "", nil, err
+	}
+	engine, err := lock.NewEngine(lock.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
+	if err != nil {
+		return "", nil, err
+	}
+	settings.Locks, settings.Limits = engine, rules.DefaultLimits()
+	handler, err := facade.New(settings)
+	if err != nil {
+		return "", nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- engine.Start(running) }()
+	server := httptest.NewServer(handler)
+	return server.URL, func() error {
+		server.Close()
+		cancel()
+		return <-ended
+	}, nil
+}
