@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 // record records that the lock, as it stood before, was deleted.
@@ -26,7 +26,7 @@ func (r *ExpiryReconciler) deleted(expired *v1alpha1.Lock) {
 
 // failed remembers a delete that may have happened.
 func (r *ExpiryReconciler) failed(expired *v1alpha1.Lock, err error) {
-	if lock.MayHaveHappened(err) {
+	if engine.MayHaveHappened(err) {
 		r.unanswered.put(expired)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 // Reasons and the action of Events about a lock whose holder has ended.
@@ -39,7 +39,7 @@ func (r *HolderReconciler) tell(lock *v1alpha1.Lock, reason, note string) {
 
 // failed remembers a release that may have happened.
 func (r *HolderReconciler) failed(ended *v1alpha1.Lock, err error) {
-	if lock.MayHaveHappened(err) {
+	if engine.MayHaveHappened(err) {
 		r.unanswered.put(ended)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/wire"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -344,6 +345,6 @@ func result(value string) facade.Invocation {
 	return func(context.Context) (any, error) { return json.RawMessage(value), nil }
 }
 
-var _ facade.Locks = (*lock.Engine)(nil)
+var _ facade.Locks = (*engine.Engine)(nil)
 
 var errBroken = errors.New("something broke")

@@ -10,6 +10,10 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
+// DefaultOperationTimeout is how long one acquire or release may take, read-backs
+// of unanswered writes included.
+const DefaultOperationTimeout = 5 * time.Second
+
 // WaitForever is a wait that only the end of the context ends.
 const WaitForever time.Duration = 1<<63 - 1
 
@@ -23,8 +27,8 @@ type Request struct {
 	Wait time.Duration
 }
 
-// validate finds what cannot be granted however long it waits.
-func (r *Request) validate(namespace string, limits rules.Limits, now time.Time) error {
+// Validate finds what cannot be granted however long it waits.
+func (r *Request) Validate(namespace string, limits rules.Limits, now time.Time) error {
 	if r.Wait < 0 {
 		return &InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("wait"), r.Wait.String(), "must not be negative")}}
 	}
@@ -84,5 +88,3 @@ type Backend interface {
 	// cannot watch.
 	Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan Change, error)
 }
-
-var _ Backend = (*Engine)(nil)

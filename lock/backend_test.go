@@ -16,6 +16,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // backend is a [lock.Backend] as bare as possible, into which faults can be built.
@@ -290,3 +291,14 @@ type lateClock struct {
 }
 
 func (c *lateClock) Now() time.Time { return time.Now().Add(time.Duration(c.late.Load())) }
+
+const key = v1alpha1.FullKey("lock:billing:report")
+
+func by(owner string) lock.Request {
+	return lock.Request{Acquisition: rules.Acquisition{Key: "billing:report", Owner: owner, TTL: 30 * time.Second, Holder: "alice"}}
+}
+
+// pass lets time pass in a synctest bubble, where no test waits for it.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // steps the clock of the bubble
+}

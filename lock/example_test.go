@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
@@ -130,39 +126,6 @@ func ExampleHeld_Context() {
 	// Output:
 	// true
 	// double lock: lock:billing:report in namespace payments is held in this context already
-}
-
-// recolor can only be called by those who hold the lock of the object.
-func recolor(ctx context.Context, guard *lock.Guarded[*corev1.ConfigMap], locked *lock.Locked[*corev1.ConfigMap]) error {
-	locked.Object().Data["color"] = "blue"
-	return guard.Patch(ctx, locked)
-}
-
-func ExampleLockObject() {
-	ctx := context.Background()
-	settings := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "settings"},
-		Data:       map[string]string{"color": "red"},
-	}
-	cluster := fake.NewClientBuilder().WithObjects(settings).Build()
-	guard := lock.NewGuarded[*corev1.ConfigMap](cluster)
-	locks := lock.NewClient(locktest.New(), "shop")
-
-	locked, err := lock.LockObject(ctx, locks, cluster, settings)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(locked.Held().Key(), locked.Object().Data["color"])
-	fmt.Println(recolor(ctx, guard, locked), locked.Object().Data["color"])
-
-	fmt.Println(locked.Release(ctx))
-	fmt.Println(errors.Is(recolor(ctx, guard, locked), lock.ErrReleased))
-	// Output:
-	// lock:object:configmap:shop:settings red
-	// <nil> blue
-	// <nil>
-	// true
 }
 
 func ExampleClient_Get() {

@@ -102,8 +102,8 @@ func (h *Held) wakeKeeper() {
 	}
 }
 
-// untilEnd returns a context that ends with ctx or with the lock.
-func (h *Held) untilEnd(ctx context.Context) (bound context.Context, cancel func()) {
+// Bind returns a context that ends with ctx or with the lock.
+func (h *Held) Bind(ctx context.Context) (bound context.Context, cancel func()) {
 	bound, cancelBound := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(h.calls, func() { cancelBound(h.Err()) })
 	return bound, func() {

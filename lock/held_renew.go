@@ -85,7 +85,7 @@ func (h *Held) renew(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	defer h.wakeKeeper()
-	ctx, cancel := h.untilEnd(ctx)
+	ctx, cancel := h.Bind(ctx)
 	defer cancel()
 	renewed, err := h.client.backend.Renew(ctx, h.client.namespace, h.key, h.owner, ttl)
 	return h.finishRenewal(attempt, renewed, err)

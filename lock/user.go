@@ -10,16 +10,8 @@ func ContextWithUser(ctx context.Context, user string) context.Context {
 	return context.WithValue(ctx, userKey{}, user)
 }
 
-func userFrom(ctx context.Context) string {
+// UserFrom returns the user that [ContextWithUser] put into the context, or "".
+func UserFrom(ctx context.Context) string {
 	user, _ := ctx.Value(userKey{}).(string)
 	return user
-}
-
-// actor is who shows the proof: the user on whose behalf the engine acts, or else the
-// holder that the caller has been found to be.
-func actor(ctx context.Context, proof Proof) string {
-	if user := userFrom(ctx); user != "" {
-		return user
-	}
-	return proof.Holder
 }

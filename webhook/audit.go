@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -32,7 +32,7 @@ type Audit struct {
 }
 
 // NewAudit returns an audit that learns from the informer what has happened.
-func NewAudit(sink audit.Sink, informer lock.Informer, now clock.PassiveClock) (*Audit, error) {
+func NewAudit(sink audit.Sink, informer engine.Informer, now clock.PassiveClock) (*Audit, error) {
 	awaited := newAwaited(sink, now)
 	if _, err := informer.AddEventHandler(awaited); err != nil {
 		return nil, fmt.Errorf("audit of admission: watch locks: %w", err)

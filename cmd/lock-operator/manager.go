@@ -24,8 +24,8 @@ import (
 	"forrst.dev/lock-operator/controllers"
 	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/facade/auth"
-	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/events"
 	"forrst.dev/lock-operator/lock/holders"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -221,8 +221,8 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 }
 
 // newEngine returns an engine that is to be started.
-func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via) (*lock.Engine, error) {
-	objects, err := lock.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
+func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via) (*engine.Engine, error) {
+	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +230,7 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 	if err != nil {
 		return nil, err
 	}
-	return lock.NewEngine(lock.Options{
+	return engine.New(engine.Options{
 		Objects:            objects.Locks,
 		Informer:           informer,
 		Limits:             settings.limits,
@@ -251,7 +251,7 @@ func lockInformer(manager ctrl.Manager) (cache.Informer, error) {
 // still running need.
 type facadeWithEngine struct {
 	server *facade.Server
-	engine *lock.Engine
+	engine *engine.Engine
 }
 
 // Start implements manager.Runnable.

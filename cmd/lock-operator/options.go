@@ -12,8 +12,8 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade"
-	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -73,7 +73,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
 	flags.StringVar(&o.auditLog, "audit-log", stdoutAudit, "Where to write the audit, as lines of JSON: a file to append to, - for the standard output, or empty for nowhere.")
-	flags.DurationVar(&o.clockSkewAllowance, "clock-skew-allowance", lock.DefaultClockSkewAllowance, "How long after its expiry a lock is left alone, for clocks that differ.")
+	flags.DurationVar(&o.clockSkewAllowance, "clock-skew-allowance", engine.DefaultClockSkewAllowance, "How long after its expiry a lock is left alone, for clocks that differ.")
 }
 
 func (o *options) validate(arguments []string) error {

@@ -40,8 +40,8 @@ func (c cachedJobs) of(client.ObjectKey) ([]*batchv1.Job, error) {
 	return shown, err
 }
 
-// engine is one that fails where it is told to.
-type engine struct {
+// faultyEngine is an engine that fails where it is told to.
+type faultyEngine struct {
 	lock.Backend
 
 	// waiting is how many callers wait for a lock.
@@ -51,7 +51,7 @@ type engine struct {
 	acquire func(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error)
 }
 
-func (e *engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+func (e *faultyEngine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
 	if e.renewing != nil {
 		return nil, e.renewing
 	}
@@ -59,7 +59,7 @@ func (e *engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 }
 
 // HandOff hands the lock on if anybody waits for it.
-func (e *engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (bool, error) {
+func (e *faultyEngine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (bool, error) {
 	if e.waiting(namespace, key) == 0 {
 		return false, nil
 	}
@@ -67,14 +67,14 @@ func (e *engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 	return err == nil, err
 }
 
-func (e *engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+func (e *faultyEngine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
 	if e.getting != nil {
 		return nil, e.getting
 	}
 	return e.Backend.Get(ctx, namespace, key)
 }
 
-func (e *engine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+func (e *faultyEngine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	if e.acquire != nil {
 		return e.acquire(ctx, namespace, request)
 	}

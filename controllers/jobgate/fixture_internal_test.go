@@ -46,7 +46,7 @@ type world struct {
 	clock *clocktesting.FakeClock
 	// locks is what the engine and the cache of Locks show.
 	locks      *locktest.Backend
-	engine     *engine
+	engine     *faultyEngine
 	cluster    client.WithWatch
 	leadership *leadership
 	recorder   *events.FakeRecorder
@@ -76,7 +76,7 @@ func newWorld(t *testing.T) *world {
 		leadership: &leadership{isLeader: true}, recorder: events.NewFakeRecorder(1000), pods: map[types.UID]bool{},
 	}
 	w.locks = locktest.New(locktest.WithClock(w.clock))
-	w.engine = &engine{Backend: w.locks, waiting: w.locks.Waiting}
+	w.engine = &faultyEngine{Backend: w.locks, waiting: w.locks.Waiting}
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

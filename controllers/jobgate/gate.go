@@ -17,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/enqueue"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -42,7 +43,7 @@ type Engine interface {
 	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (isEnded bool, err error)
 }
 
-var _ Engine = (*lock.Engine)(nil)
+var _ Engine = (*engine.Engine)(nil)
 
 // Gate has Jobs run under their locks. Its fields are set before
 // [Gate.SetupWithManager] and not changed after.

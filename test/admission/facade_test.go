@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/events"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/testenv"
@@ -30,9 +31,9 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	GinkgoHelper()
 	manager, err := environment.NewManager()
 	Expect(err).NotTo(HaveOccurred())
-	objects, err := lock.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
+	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	Expect(err).NotTo(HaveOccurred())
-	engine, err := lock.NewEngine(lock.Options{
+	engine, err := engine.New(engine.Options{
 		Objects: objects.Locks, Limits: rules.DefaultLimits(),
 		Audit: events.OfForcedReleases(manager.GetEventRecorder("lock-operator"), nil),
 	})
@@ -82,7 +83,7 @@ var _ = Describe("Forcing a release in a program", func() {
 	// force has an engine with the user's own identity do it.
 	force := func(ctx context.Context, who identity, reason string) error {
 		GinkgoHelper()
-		engine, err := lock.NewDirectEngine(who.config, namespace, logr.Discard())
+		engine, err := engine.NewDirect(who.config, namespace, logr.Discard())
 		Expect(err).NotTo(HaveOccurred())
 		running, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)

@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 // sdkClient is a goroutine of a Go program that uses the SDK with an ordinary user's
@@ -18,7 +19,7 @@ type sdkClient struct {
 
 // newSDK starts the SDK's engine. The contender's stop ends it.
 func newSDK(ctx context.Context, config *rest.Config) (contender, error) {
-	engine, err := lock.NewDirectEngine(config, namespace, logr.Discard())
+	engine, err := engine.NewDirect(config, namespace, logr.Discard())
 	if err != nil {
 		return contender{}, err
 	}

@@ -10,13 +10,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
 // replica is an engine that runs until the suite ends.
 type replica struct {
-	*lock.Engine
+	*engine.Engine
 	waits *waitCounter
 }
 
@@ -25,11 +25,11 @@ func startReplica(ctx context.Context, config *rest.Config, isAdmitted bool) rep
 	GinkgoHelper()
 	httpClient, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
-	objects, err := lock.NewObjectClient(config, httpClient)
+	objects, err := engine.NewObjectClient(config, httpClient)
 	Expect(err).NotTo(HaveOccurred())
 	informer := objects.Informer("")
 	started := replica{waits: &waitCounter{}}
-	started.Engine, err = lock.NewEngine(lock.Options{
+	started.Engine, err = engine.New(engine.Options{
 		Objects: objects.Locks, Informer: informer, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted, Clock: started.waits,
 	})
 	Expect(err).NotTo(HaveOccurred())

@@ -21,6 +21,7 @@ import (
 	"forrst.dev/lock-operator/facade/auth"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/holders"
 	"forrst.dev/lock-operator/test/kubelet"
 	"forrst.dev/lock-operator/test/testenv"
@@ -114,7 +115,7 @@ func programDoor(ctx context.Context, namespace string) *door {
 	GinkgoHelper()
 	config, _, err := environment.User("program", testenv.TestersGroup)
 	Expect(err).NotTo(HaveOccurred())
-	engine, err := lock.NewDirectEngine(config, namespace, logr.Discard())
+	engine, err := engine.NewDirect(config, namespace, logr.Discard())
 	Expect(err).NotTo(HaveOccurred())
 	run(ctx, engine)
 	return backendDoor(engine, namespace, "program")
@@ -192,7 +193,7 @@ func startFacade(ctx context.Context, namespace string) (url string) {
 }
 
 // run has the engine run until the end of the spec.
-func run(ctx context.Context, engine *lock.Engine) {
+func run(ctx context.Context, engine *engine.Engine) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	ended.Go(func() {

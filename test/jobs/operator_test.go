@@ -14,7 +14,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers"
 	"forrst.dev/lock-operator/controllers/jobgate"
-	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/testenv"
 )
@@ -47,13 +47,13 @@ func startReplicaWith(ctx context.Context, leadership *controllers.Leadership, n
 		}
 	}, func(options *ctrl.Options) { options.Logger = GinkgoLogr })
 	Expect(err).NotTo(HaveOccurred())
-	objects, err := lock.NewObjectClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	objects, err := engine.NewObjectClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	Expect(err).NotTo(HaveOccurred())
 	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.Lock{})
 	if err != nil {
 		Expect(err).To(MatchError(ContainSubstring("cache is not started"))) // It starts with the manager.
 	}
-	engine, err := lock.NewEngine(lock.Options{
+	engine, err := engine.New(engine.Options{
 		Objects: objects.Locks, Informer: informer, Limits: rules.DefaultLimits(), Logger: logr.Discard(),
 	})
 	Expect(err).NotTo(HaveOccurred())

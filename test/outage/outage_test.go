@@ -17,6 +17,7 @@ import (
 
 	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/testenv"
 )
@@ -69,9 +70,9 @@ func serve(ctx context.Context, environment *testenv.Environment) *httptest.Serv
 	Expect(err).NotTo(HaveOccurred())
 	transport, err := rest.HTTPClientFor(operator)
 	Expect(err).NotTo(HaveOccurred())
-	objects, err := lock.NewObjectClient(operator, transport)
+	objects, err := engine.NewObjectClient(operator, transport)
 	Expect(err).NotTo(HaveOccurred())
-	engine, err := lock.NewEngine(lock.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
+	engine, err := engine.New(engine.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
 	Expect(err).NotTo(HaveOccurred())
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan error, 1)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/facade"
-	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -19,11 +19,11 @@ func StartFacade(ctx context.Context, config *rest.Config, settings facade.Confi
 	if err != nil {
 		return "", nil, err
 	}
-	objects, err := lock.NewObjectClient(config, httpClient)
+	objects, err := engine.NewObjectClient(config, httpClient)
 	if err != nil {
 		return "", nil, err
 	}
-	engine, err := lock.NewEngine(lock.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
+	engine, err := engine.New(engine.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
 	if err != nil {
 		return "", nil, err
 	}

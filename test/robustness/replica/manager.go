@@ -16,7 +16,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers"
 	"forrst.dev/lock-operator/facade"
-	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -81,7 +81,7 @@ func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock) 
 }
 
 func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (string, error) {
-	objects, err := lock.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
+	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return "", err
 	}
@@ -89,7 +89,7 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (s
 	if err != nil {
 		return "", err
 	}
-	engine, err := lock.NewEngine(lock.Options{
+	engine, err := engine.New(engine.Options{
 		Objects:            objects.Locks,
 		Informer:           informer,
 		Limits:             rules.DefaultLimits(),

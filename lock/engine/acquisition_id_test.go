@@ -1,0 +1,61 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// Several programs may use the same owner token. What one of them holds must not pass
+// for the grant of another whose answer was lost.
+func TestAnotherGrantOfTheSameOwnerIsNotOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), IsAdmitted: true})
+		theirs, err := rules.Grant("default", by("shared").Acquisition, rules.DefaultLimits(), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		etcd.inject(faults{before: func(verb string) error {
+			if verb != "create" {
+				return nil
+			}
+			etcd.inject(faults{})
+			etcd.mu.Lock()
+			defer etcd.mu.Unlock()
+			etcd.store(theirs)
+			return errLostAnswer
+		}})
+		if _, err := engine.Acquire(t.Context(), "default", by("shared")); !errors.Is(err, lock.ErrHeld) {
+			t.Errorf("got %v, want ErrHeld", err)
+		}
+		pass(20 * time.Second)
+		if owner := etcd.owner(name); owner != "shared" {
+			t.Error("the grant of the other program was ended")
+		}
+	})
+}
+
+func TestWhatIsAdmittedIsSentWithoutStamps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), IsAdmitted: true})
+		// Nobody stamps it here, so it is stored as something that has expired.
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrExpired) {
+			t.Fatal(err)
+		}
+		sent := etcd.sent()
+		if sent.Spec.Holder != "" || sent.Spec.AcquireTime != nil || sent.Spec.RenewTime != nil || sent.Spec.ExpireTime != nil {
+			t.Errorf("sent %+v, which admission refuses as forged", sent.Spec)
+		}
+		if sent.Annotations[v1alpha1.AcquisitionAnnotation] == "" {
+			t.Error("sent without an id to know the grant by")
+		}
+	})
+}

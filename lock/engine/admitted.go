@@ -1,0 +1,40 @@
+package engine
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// stampedLater stands for the holder where admission will stamp it.
+const stampedLater = "stamped-on-admission"
+
+// prepare makes next what this engine may send. An engine whose writes are admitted
+// must leave the stamps to admission, and say what it means by an update.
+func (e *Engine) prepare(next *v1alpha1.Lock, request string) {
+	if !e.isAdmitted {
+		return
+	}
+	if request != v1alpha1.RequestRenewal {
+		next.Spec.Holder = ""
+		next.Spec.AcquireTime, next.Spec.FencingToken = nil, nil
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.AcquisitionAnnotation, string(uuid.NewUUID()))
+	} else {
+		next.Spec.FencingToken = nil
+	}
+	next.Spec.RenewTime, next.Spec.ExpireTime = nil, nil
+	if request != "" {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.RequestAnnotation, request)
+	}
+}
+
+// sentGrant returns the grant that next, which is about to be sent or was, will make.
+// If admission is to stamp it, it expires at the latest a ttl after it can arrive.
+func (e *Engine) sentGrant(next *v1alpha1.Lock) grant {
+	sent := grantOf(next)
+	if e.isAdmitted && next.Spec.TTL != nil {
+		sent.expireTime = e.clock.Now().Add(lateWriteWindow + next.Spec.TTL.Duration)
+	}
+	return sent
+}

@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
+)
+
+// grantAudit is what only the audit has to know of a grant.
+type grantAudit struct {
+	holder string
+	// token is the fencing token; zero if it is not known.
+	token int64
+	// event says how a write that was sent is to begin the grant, and former which grant it
+	// is to end by that; nil if none.
+	event  audit.Event
+	former *grant
+	// endReason and endedBy say why the grant is to end, and who wants it to. An empty
+	// reason means [audit.Abandoned].
+	endReason audit.Reason
+	endedBy   string
+	// isEnding says that a delete of it was sent and not answered.
+	isEnding bool
+}
+
+func (g grantAudit) reasonToEnd() audit.Reason {
+	if g.endReason == "" {
+		return audit.Abandoned
+	}
+	return g.endReason
+}
+
+// recordGrant records that the write of the grant happened, and made the lock what is
+// stored.
+func (e *Engine) recordGrant(sent grant, stored *v1alpha1.Lock) {
+	begun := audit.Begun(sent.event, e.via, stored)
+	switch former := sent.former; {
+	case former == nil:
+	case sent.event == audit.TakenOver:
+		e.audit.Record(audit.Ended(audit.Expired, audit.Replaced, e.via, begun.Holder, former.object(), begun.Time.Time))
+	default:
+		e.audit.Record(audit.Ended(audit.Released, audit.PassedOn, e.via, former.endedBy, former.object(), begun.Time.Time))
+	}
+	e.audit.Record(begun)
+}
+
+// cameIn records that a grant that went unanswered has come in, and returns what is
+// known of it by now.
+func (e *Engine) cameIn(sent grant, stored *v1alpha1.Lock) grant {
+	e.recordGrant(sent, stored)
+	known := grantOf(stored)
+	known.endReason, known.endedBy = sent.endReason, sent.endedBy
+	return known
+}
+
+// recordRelease records that the grant that the object records was released.
+func (e *Engine) recordRelease(ended *v1alpha1.Lock, reason audit.Reason, actor string, isUnconfirmed bool) {
+	record := audit.Ended(audit.Released, reason, e.via, actor, ended, e.clock.Now())
+	record.Unconfirmed = isUnconfirmed
+	e.audit.Record(record)
+}
+
+func (e *Engine) recordForcedRelease(ended ending, actor, reason string) {
+	record := audit.Ended(audit.ForceReleased, audit.ByForce, e.via, actor, ended.lock, e.clock.Now())
+	record.Message, record.Unconfirmed = audit.Bounded(reason), ended.isUnconfirmed
+	e.audit.Record(record)
+}

@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
+)
+
+// NewDirectEngine returns an engine for a program that asks the API server itself,
+// with the identity of config, for the locks of one namespace. That identity needs
+// the verbs get, list, watch, create, update and delete on locks there, and is what
+// admission stamps as the holder.
+//
+// [Engine.Start] runs the engine with its informer: one list and one watch, however
+// many locks are held or waited for. An acquire waits until it was called, for up to
+// [DefaultOperationTimeout], and then fails with [ErrUnavailable].
+func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engine, error) {
+	now := servertime.New(clock.RealClock{})
+	config = rest.CopyConfig(config)
+	config.Wrap(now.RoundTripper)
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("lock engine: %w", err)
+	}
+	objects, err := NewObjectClient(config, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	informer := objects.Informer(namespace)
+	engine, err := New(Options{
+		Objects:            objects.Locks,
+		Informer:           informer,
+		IsAdmitted:         true,
+		Limits:             rules.DefaultLimits(),
+		ClockSkewAllowance: DefaultClockSkewAllowance,
+		Clock:              now,
+		Logger:             logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	engine.runInformer = informer.RunWithContext
+	return engine, nil
+}

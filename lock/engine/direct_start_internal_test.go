@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+	"k8s.io/utils/clock"
+)
+
+func TestAnEngineThatWasNotStartedSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &Engine{clock: clock.RealClock{}, timeout: 5 * time.Second, started: make(chan struct{})}
+		if err := engine.awaitStart(t.Context()); err != nil {
+			t.Errorf("an engine without an informer of its own: %v", err)
+		}
+		engine.runInformer = func(context.Context) {}
+		begun := time.Now()
+		if err := engine.awaitStart(t.Context()); !errors.Is(err, lock.ErrUnavailable) || time.Since(begun) != engine.timeout {
+			t.Errorf("after %s: %v", time.Since(begun), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := engine.awaitStart(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller that has gone: %v", err)
+		}
+		// It may be started while it is used already.
+		time.AfterFunc(time.Second, func() { close(engine.started) })
+		for range 2 {
+			if err := engine.awaitStart(t.Context()); err != nil {
+				t.Errorf("an engine that was started: %v", err)
+			}
+		}
+	})
+}

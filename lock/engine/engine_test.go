@@ -1,0 +1,285 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+const (
+	key  = v1alpha1.FullKey("lock:billing:report")
+	name = "billing--report"
+)
+
+// start returns an engine that runs until the test ends.
+func start(t *testing.T, etcd *etcd) *engine.Engine {
+	t.Helper()
+	engine, stop := startStoppable(t, etcd)
+	t.Cleanup(stop)
+	return engine
+}
+
+// startStoppable returns a running engine, on the timers of the test's bubble, and
+// what ends it and waits until it has ended.
+func startStoppable(t *testing.T, etcd *etcd) (running *engine.Engine, stop func()) {
+	t.Helper()
+	return run(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second})
+}
+
+// startWith is start with other options.
+func startWith(t *testing.T, options engine.Options) *engine.Engine {
+	t.Helper()
+	engine, stop := run(t, options)
+	t.Cleanup(stop)
+	return engine
+}
+
+func run(t *testing.T, options engine.Options) (running *engine.Engine, stop func()) {
+	t.Helper()
+	engine, err := engine.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- engine.Start(ctx) }()
+	return engine, func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func by(owner string) lock.Request {
+	return lock.Request{Acquisition: rules.Acquisition{Key: "billing:report", Owner: owner, TTL: 30 * time.Second, Holder: "alice"}}
+}
+
+func TestAcquireAndReleaseAreTwoWritesAndNoRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquired, err := engine.Acquire(t.Context(), "default", by("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token, err := acquired.FencingToken(); err != nil || token != 1 {
+			t.Errorf("fencing token %d, %v; want the revision of the create, 1", token, err)
+		}
+		if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"create", "delete"}, etcd.made()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("the second release returns %v, want ErrNotHeld", err)
+		}
+	})
+}
+
+func TestAcquireGeneratesAnOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := start(t, newEtcd())
+		request := by("")
+		first, err := engine.Acquire(t.Context(), "default", request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Key = "another"
+		second, err := engine.Acquire(t.Context(), "default", request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(first.Spec.Owner) != 36 || first.Spec.Owner == second.Spec.Owner {
+			t.Errorf("owners %q and %q are not two UUIDs", first.Spec.Owner, second.Spec.Owner)
+		}
+	})
+}
+
+func TestAcquireOfAHeldLockNamesTheHolderAndTouchesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquired, err := engine.Acquire(t.Context(), "default", by("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = engine.Acquire(t.Context(), "default", by("b"))
+		var held *lock.HeldError
+		if !errors.As(err, &held) || held.Holder != "alice" || !held.ExpireTime.Equal(acquired.Spec.ExpireTime.Time) {
+			t.Errorf("got %v, want who holds it and until when", err)
+		}
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrHeld) {
+			t.Errorf("the same owner acquires twice: %v", err)
+		}
+		after, err := engine.Get(t.Context(), "default", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(acquired, after); diff != "" {
+			t.Errorf("the holder's record changed (-before +after):\n%s", diff)
+		}
+	})
+}
+
+func TestAcquireTakesOverOnlyAfterExpiryAndAllowance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		first, err := engine.Acquire(t.Context(), "default", by("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(31*time.Second - time.Microsecond)
+		if _, err := engine.Acquire(t.Context(), "default", by("b")); !errors.Is(err, lock.ErrHeld) {
+			t.Fatalf("a microsecond early: got %v, want ErrHeld", err)
+		}
+		pass(time.Microsecond)
+		etcd.made()
+		second, err := engine.Acquire(t.Context(), "default", by("b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"create", "get", "update"}, etcd.made()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+		before, _ := first.FencingToken()
+		after, _ := second.FencingToken()
+		if second.UID != first.UID || after <= before {
+			t.Errorf("take-over of %s with token %d gives %s with token %d", first.UID, before, second.UID, after)
+		}
+		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrOwnerMismatch) {
+			t.Errorf("the former owner releases: %v", err)
+		}
+	})
+}
+
+func TestReleaseAfterTheObjectWasEdited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
+			t.Fatal(err)
+		}
+		etcd.touch()
+		if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("still held by %q", owner)
+		}
+	})
+}
+
+func TestReleaseThroughAnotherReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		first, second := start(t, etcd), start(t, etcd)
+		if _, err := first.Acquire(t.Context(), "default", by("a")); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Release(t.Context(), "default", key, "b"); !errors.Is(err, lock.ErrOwnerMismatch) {
+			t.Errorf("another owner: got %v, want ErrOwnerMismatch", err)
+		}
+		if err := second.Release(t.Context(), "default", key, "a"); err != nil {
+			t.Fatal(err)
+		}
+		// The first replica still remembers the grant; its delete must hit nothing else.
+		if _, err := second.Acquire(t.Context(), "default", by("a")); err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Release(t.Context(), "default", key, "a"); err != nil {
+			t.Errorf("release of a later grant of the same owner: %v", err)
+		}
+	})
+}
+
+func TestReleaseOfAnExpiredLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
+			t.Fatal(err)
+		}
+		pass(30 * time.Second)
+		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("got %v, want ErrNotHeld", err)
+		}
+		if _, err := engine.Get(t.Context(), "default", key); !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("get returns %v, want ErrNotHeld", err)
+		}
+	})
+}
+
+func TestForceRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("of nothing: got %v, want ErrNotHeld", err)
+		}
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("release afterwards: got %v, want ErrNotHeld", err)
+		}
+	})
+}
+
+func TestAcquireInANamespaceThatDoesNotExist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		etcd.inject(faults{before: once("create", apierrors.NewNotFound(v1alpha1.Resource("namespaces"), "nowhere"))})
+		if _, err := engine.Acquire(t.Context(), "nowhere", by("a")); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("got %v, want ErrInvalid", err)
+		}
+	})
+}
+
+func TestGrantsForgetWhatHasExpired(t *testing.T) {
+	// A clock that stands still keeps every grant alive; one step lets all expire.
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+	etcd := newEtcd()
+	engine, err := engine.New(engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() {
+		// An engine that ends has no goroutine left.
+		cancel()
+		if err := engine.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	request := by("a")
+	for index := range 5000 {
+		request.Key = time.Duration(index).String()
+		if _, err := engine.Acquire(t.Context(), "default", request); err != nil {
+			t.Fatal(err)
+		}
+		if index == 2500 {
+			clock.Step(time.Minute)
+		}
+	}
+	if known := engine.KnownGrants(); known > 4096 {
+		t.Errorf("%d grants are remembered although half of them expired", known)
+	}
+}

@@ -1,0 +1,337 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/servertime"
+)
+
+var (
+	// errLostAnswer is a broken connection: the write may have happened.
+	errLostAnswer = errors.New("EOF")
+	// errRefused is a connection that was never made: nothing was sent.
+	errRefused = &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+)
+
+// etcd keeps the locks of one namespace and has the conditions of the API server.
+// Before and after each request a fault can be injected.
+type etcd struct {
+	mu       sync.Mutex
+	revision int
+	objects  map[string]*v1alpha1.Lock
+	requests []string
+	// lastSent is the object of the last write that was tried.
+	lastSent *v1alpha1.Lock
+
+	faults faults
+	// handlers are told of every change; see AddEventHandler.
+	handlers []cache.ResourceEventHandler
+	isMute   bool
+}
+
+// AddEventHandler implements [lock.Informer]: it tells of changes at once, unless the
+// watch is down.
+func (e *etcd) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.handlers = append(e.handlers, handler)
+	return nil, nil //nolint:nilnil // nobody asks for the registration
+}
+
+// mute takes the watch down or up again. What happened meanwhile is not told.
+func (e *etcd) mute(isMute bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.isMute = isMute
+}
+
+func (e *etcd) tell(event func(cache.ResourceEventHandler)) {
+	if e.isMute {
+		return
+	}
+	for _, handler := range e.handlers {
+		event(handler)
+	}
+}
+
+// faults are injected around each request. A nil hook injects nothing.
+type faults struct {
+	// before is called ahead of a request; an error keeps it from happening.
+	before func(verb string) error
+	// after is called behind a request that happened; an error replaces its answer.
+	after func(verb string) error
+}
+
+func newEtcd() *etcd { return &etcd{objects: map[string]*v1alpha1.Lock{}} }
+
+// inject replaces the faults.
+func (e *etcd) inject(faults faults) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.faults = faults
+}
+
+func (e *etcd) locks(string) engine.Objects { return e }
+
+// do runs one request under the mutex.
+func (e *etcd) do(ctx context.Context, verb string, request func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.requests = append(e.requests, verb)
+	faults := e.faults
+	e.mu.Unlock()
+	if faults.before != nil {
+		if err := faults.before(verb); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	err := request()
+	e.mu.Unlock()
+	if err != nil || faults.after == nil {
+		return err
+	}
+	return faults.after(verb)
+}
+
+func (e *etcd) store(object *v1alpha1.Lock) *v1alpha1.Lock {
+	e.revision++
+	object = object.DeepCopy()
+	object.ResourceVersion = strconv.Itoa(e.revision)
+	e.objects[object.Name] = object
+	e.tell(func(handler cache.ResourceEventHandler) { handler.OnUpdate(nil, object.DeepCopy()) })
+	return object.DeepCopy()
+}
+
+func (e *etcd) discard(name string) {
+	object := e.objects[name]
+	if object == nil {
+		return
+	}
+	delete(e.objects, name)
+	e.revision++
+	object = object.DeepCopy()
+	object.ResourceVersion = strconv.Itoa(e.revision)
+	e.tell(func(handler cache.ResourceEventHandler) { handler.OnDelete(object) })
+}
+
+func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.CreateOptions) (stored *v1alpha1.Lock, err error) {
+	e.send(object)
+	err = e.do(ctx, "create", func() error {
+		if e.objects[object.Name] != nil {
+			return apierrors.NewAlreadyExists(v1alpha1.Resource("locks"), object.Name)
+		}
+		object = object.DeepCopy()
+		object.UID = types.UID("uid-" + strconv.Itoa(e.revision+1))
+		stored = e.store(object)
+		return nil
+	})
+	return stored, err
+}
+
+func (e *etcd) Update(ctx context.Context, object *v1alpha1.Lock, _ metav1.UpdateOptions) (stored *v1alpha1.Lock, err error) {
+	e.send(object)
+	err = e.do(ctx, "update", func() error {
+		switch current := e.objects[object.Name]; {
+		case current == nil:
+			return apierrors.NewNotFound(v1alpha1.Resource("locks"), object.Name)
+		case object.ResourceVersion == "" || current.ResourceVersion != object.ResourceVersion:
+			return apierrors.NewConflict(v1alpha1.Resource("locks"), object.Name, errors.New("changed"))
+		}
+		stored = e.store(object)
+		return nil
+	})
+	return stored, err
+}
+
+func (e *etcd) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	return e.do(ctx, "delete", func() error {
+		current := e.objects[name]
+		if current == nil {
+			return apierrors.NewNotFound(v1alpha1.Resource("locks"), name)
+		}
+		conditions := options.Preconditions
+		if conditions == nil || conditions.UID == nil || conditions.ResourceVersion == nil ||
+			*conditions.UID != current.UID || *conditions.ResourceVersion != current.ResourceVersion {
+			return apierrors.NewConflict(v1alpha1.Resource("locks"), name, errors.New("precondition failed"))
+		}
+		e.discard(name)
+		return nil
+	})
+}
+
+func (e *etcd) Get(ctx context.Context, name string, _ metav1.GetOptions) (found *v1alpha1.Lock, err error) {
+	err = e.do(ctx, "get", func() error {
+		current := e.objects[name]
+		if current == nil {
+			return apierrors.NewNotFound(v1alpha1.Resource("locks"), name)
+		}
+		found = current.DeepCopy()
+		return nil
+	})
+	return found, err
+}
+
+func (e *etcd) List(ctx context.Context, options metav1.ListOptions) (found *v1alpha1.LockList, err error) {
+	err = e.do(ctx, "list", func() error {
+		found = &v1alpha1.LockList{}
+		for _, object := range e.objects {
+			if options.FieldSelector == "" || options.FieldSelector == "spec.owner="+object.Spec.Owner {
+				found.Items = append(found.Items, *object.DeepCopy())
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// touch changes the object without changing the grant, as a label edit does.
+func (e *etcd) touch() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	object := e.objects[name].DeepCopy()
+	token, err := object.FencingToken()
+	if err != nil {
+		panic(err)
+	}
+	object.Spec.FencingToken = &token
+	e.store(object)
+}
+
+func (e *etcd) send(object *v1alpha1.Lock) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lastSent = object.DeepCopy()
+}
+
+// sent returns the object of the last write that was tried.
+func (e *etcd) sent() *v1alpha1.Lock {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lastSent
+}
+
+// remove deletes the lock, as the reaper does.
+func (e *etcd) remove() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.discard(name)
+}
+
+// owner returns who holds what stands under the name, or "".
+func (e *etcd) owner(name string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.objects[name] == nil {
+		return ""
+	}
+	return e.objects[name].Spec.Owner
+}
+
+// version returns the resourceVersion of what stands under the name, or "".
+func (e *etcd) version(name string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.objects[name] == nil {
+		return ""
+	}
+	return e.objects[name].ResourceVersion
+}
+
+// made returns and forgets the requests made so far.
+func (e *etcd) made() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	made := e.requests
+	e.requests = nil
+	return made
+}
+
+// once returns a hook that fails the first request of a verb.
+func once(verb string, err error) func(string) error {
+	var mu sync.Mutex
+	return func(got string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if got != verb || err == nil {
+			return nil
+		}
+		failure := err
+		err = nil
+		return failure
+	}
+}
+
+// pass lets time pass in a synctest bubble, where no test waits for it.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // steps the clock of the bubble
+}
+
+// always returns a hook that fails every request.
+func always(err error) func(string) error {
+	return func(string) error { return err }
+}
+
+// answering dates its answers.
+type answering struct {
+	engine.Objects
+	local clock.PassiveClock
+	clock *servertime.Clock
+}
+
+// asked returns what is to be called when the answer is there.
+func (a answering) asked() func() {
+	sent := a.local.Now()
+	return func() { a.clock.Observe(sent, a.local.Now(), time.Now().Truncate(time.Second)) }
+}
+
+func (a answering) Create(ctx context.Context, object *v1alpha1.Lock, options metav1.CreateOptions) (*v1alpha1.Lock, error) {
+	answered := a.asked()
+	defer answered()
+	return a.Objects.Create(ctx, object, options)
+}
+
+func (a answering) Update(ctx context.Context, object *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error) {
+	answered := a.asked()
+	defer answered()
+	return a.Objects.Update(ctx, object, options)
+}
+
+func (a answering) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
+	answered := a.asked()
+	defer answered()
+	return a.Objects.Get(ctx, name, options)
+}
+
+func mustHold(t *testing.T, client *lock.Client, options ...lock.Option) *lock.Held {
+	t.Helper()
+	held, err := client.Acquire(t.Context(), "billing:report", options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
+func mustRelease(t *testing.T, held *lock.Held) {
+	t.Helper()
+	if err := held.Release(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// ForceRelease ends the lock whoever holds it, and logs the reason. Whether the caller of
+// [ContextWithUser] may is decided before; an engine whose writes are admitted needs the
+// verb force-release on locks, and a reason. It is carried out even if ctx ends
+// meanwhile.
+//
+// The error matches [ErrNotHeld], [ErrUnavailable] or, where admission asks for a reason
+// and there is none, [ErrInvalid].
+func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
+	ctx, cancel := e.detached(ctx)
+	defer cancel()
+	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
+	objects := e.objects(namespace)
+	if e.isAdmitted && reason != "" {
+		if err := e.giveReason(ctx, operation, objects, key, reason); err != nil {
+			return err
+		}
+	}
+	ended, err := e.end(ctx, operation, objects, key.ObjectName(), "", func(current *v1alpha1.Lock) error {
+		return rules.ForceRelease(current, e.clock.Now())
+	})
+	if err == nil {
+		e.recordForcedRelease(ended, lock.UserFrom(ctx), reason)
+		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", ended.lock.Spec.Holder, "reason", reason)
+	}
+	return err
+}
+
+// giveReason says on the lock why it is to be ended, which admission asks for before it
+// lets a lock of somebody else be deleted. It changes nothing for the holder.
+func (e *Engine) giveReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string) error {
+	backoff := newBackoff()
+	for {
+		current, err := get(ctx, objects, key.ObjectName())
+		if err != nil {
+			return e.requestError(operation, err)
+		}
+		if err := rules.ForceRelease(current, e.clock.Now()); err != nil {
+			return err
+		}
+		next := current.DeepCopy()
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ForceReleaseReasonAnnotation, reason)
+		_, err = objects.Update(ctx, next, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			return nil
+		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
+			return e.requestError(operation, err)
+		}
+		if !e.pause(ctx, &backoff) {
+			return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
+		}
+	}
+}

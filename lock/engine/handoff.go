@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// A replica that releases a lock hands it to its own waiters, in one write each, only
+// so often and for so long. Then it deletes the lock, and the waiters of all replicas
+// contend. Without a bound the others would starve; 64 keeps the cost of that, one
+// write more per run, below two per cent.
+const (
+	maxHandOffs    = 64
+	maxHandOffTime = 10 * time.Second
+)
+
+// handOffRun counts what was handed on without a chance for other replicas.
+type handOffRun struct {
+	handOffs int
+	// since is when the first hand-off was made.
+	since time.Time
+}
+
+func (r *handOffRun) mayGoOn(now time.Time) bool {
+	return r.handOffs == 0 || r.handOffs < maxHandOffs && now.Sub(r.since) < maxHandOffTime
+}
+
+func (r *handOffRun) count(now time.Time) {
+	if r.handOffs == 0 {
+		r.since = now
+	}
+	r.handOffs++
+}
+
+// heir returns the waiter to hand the lock to, marked as being tried for, or nil if
+// there is none or others are to have a chance.
+func (q *queues) heir(name types.NamespacedName, now time.Time) (*queue, *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue := q.byName[name]
+	if queue == nil || queue.granting != nil || queue.head() == nil {
+		return nil, nil
+	}
+	if !queue.run.mayGoOn(now) {
+		return nil, nil
+	}
+	queue.granting = queue.head()
+	return queue, queue.granting
+}
+
+// succeed takes out a waiter to whom the lock was given but who has gone, and returns
+// the next one, if any.
+func (q *queues) succeed(queue *queue, gone *waiter) *waiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue.waiters.Remove(gone.element)
+	queue.granting = queue.head()
+	queue.signal()
+	return queue.granting
+}
+
+// handedOff takes in a hand-off of this engine.
+func (q *queues) handedOff(queue *queue, granted *v1alpha1.Lock, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue.run.count(now)
+	queue.learnGrant(granted, now)
+}
+
+// yield has the waiters of this engine stand back when it deletes the lock now: those
+// of other replicas learn of it from their informers, and ours would always be quicker.
+func (q *queues) yield(name types.NamespacedName) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue := q.byName[name]; queue != nil {
+		queue.isYielding = true
+	}
+}
+
+// freed takes in that this engine has deleted the lock, unless the informer was quicker.
+// That may not have shown the lock at all yet: in a quick succession of hand-offs it
+// never has.
+func (q *queues) freed(name types.NamespacedName, version string, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue := q.byName[name]
+	if queue == nil || queue.known.version != version || queue.known.lock == nil {
+		return
+	}
+	queue.known.lock = nil
+	queue.yieldUntil = now.Add(yieldFor)
+	queue.signal()
+}
+
+// letGo ends a grant of this engine that its owner is done with: it hands the lock to
+// a waiter, or deletes it, also where the waiter is refused. Either is conditional on
+// nothing having changed.
+func (e *Engine) letGo(ctx context.Context, objects Objects, held grant) error {
+	queue, heir := e.queues.heir(held.name, e.clock.Now())
+	if heir == nil {
+		return e.deleteGrant(ctx, objects, held)
+	}
+	err := e.bequeath(ctx, objects, held, queue, heir)
+	if err == nil {
+		return nil
+	}
+	if isRefused(err) {
+		// The fault is in what the heir asked for, which is told to it when it tries itself.
+		err = e.deleteGrant(ctx, objects, held)
+	}
+	e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+	return err
+}
+
+// bequeath hands the lock to a waiter that was marked for it. After an error the mark is
+// the caller's to take off.
+func (e *Engine) bequeath(ctx context.Context, objects Objects, held grant, queue *queue, heir *waiter) error {
+	granted, err := e.handOff(ctx, objects, held, heir.request)
+	switch {
+	case err == nil:
+		e.queues.handedOff(queue, granted, e.clock.Now())
+		e.handOver(ctx, objects, queue, heir, granted)
+	case errors.Is(err, errEnded):
+		e.recordRelease(held.object(), held.endReason, held.endedBy, true)
+		e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+		err = nil
+	}
+	return err
+}
+
+// isRefused reports whether the API server will not have a write as it is, whatever
+// the state of the lock.
+func isRefused(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) }
+
+func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) error {
+	e.queues.yield(held.name)
+	err := deleteExactly(ctx, objects, held.name.Name, held.uid, held.resourceVersion)
+	if err == nil {
+		e.recordRelease(held.object(), held.endReason, held.endedBy, false)
+		e.queues.freed(held.name, held.resourceVersion, e.clock.Now())
+	}
+	return err
+}
+
+// handOver gives a grant to the waiter that it was made for. If its caller has gone,
+// the lock is handed to the next one, or ended. One that has expired is nobody's.
+func (e *Engine) handOver(ctx context.Context, objects Objects, queue *queue, heir *waiter, granted *v1alpha1.Lock) {
+	for {
+		now := e.clock.Now()
+		if rules.Expired(granted, now) {
+			e.queues.remove(queue, heir)
+			heir.deliver(outcome{err: expiredError(acquireOperation(granted.Spec.FullKey(), granted.Namespace))})
+			return
+		}
+		e.grants.put(granted, now)
+		if heir.deliver(outcome{lock: granted}) {
+			e.queues.remove(queue, heir)
+			return
+		}
+		held := grantOf(granted)
+		held.endReason = audit.Abandoned
+		e.grants.take(held.name, lock.Proof{Owner: held.owner}, e.clock.Now())
+		heir = e.queues.succeed(queue, heir)
+		if heir == nil {
+			if err := e.deleteGrant(ctx, objects, held); err != nil {
+				held.isEnding = !isAnswered(err)
+				e.orphans.add(held)
+			}
+			return
+		}
+		var err error
+		if granted, err = e.handOff(ctx, objects, held, heir.request); err != nil {
+			e.orphans.add(held)
+			e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+			return
+		}
+		e.queues.handedOff(queue, granted, e.clock.Now())
+	}
+}
+
+// handOff makes the lock the waiter's in one write. A write that goes unanswered is
+// repeated as it is: only one of the two can happen, and either is recognised.
+func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, heir lock.Request) (*v1alpha1.Lock, error) {
+	now, err := e.checkedNow(ctx, objects, held.name.Name)
+	if err != nil {
+		return nil, err
+	}
+	next, err := rules.HandOff(held.object(), heir.Acquisition, e.limits, e.stamp(now))
+	if err != nil {
+		return nil, err
+	}
+	e.prepare(next, v1alpha1.RequestHandOff)
+	sent := e.sentGrant(next)
+	sent.event, sent.former = audit.HandedOn, &held
+	backoff := newBackoff()
+	for {
+		stored, err := objects.Update(ctx, next, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			e.recordGrant(sent, stored)
+			return stored, nil
+		case sent.isUnanswered && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
+			var current *v1alpha1.Lock
+			if current, err = e.readBack(ctx, objects, next.Name); err == nil {
+				stored, err = recognise(sent, held, current)
+				if err == nil {
+					e.recordGrant(sent, stored)
+				}
+				return stored, err
+			}
+		case isAnswered(err) && !sent.isUnanswered:
+			return nil, err
+		}
+		sent.isUnanswered = true
+		if !e.pause(ctx, &backoff) {
+			e.orphans.add(sent)
+			return nil, err
+		}
+	}
+}
+
+// errEnded means that a grant has ended, though not who holds the lock by now.
+var errEnded = errors.New("the grant has ended")
+
+// recognise judges by what stands under the name after a hand-off that went
+// unanswered. If it is neither the grant that was sent nor the one before, both have
+// ended.
+func recognise(sent, before grant, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+	switch {
+	case current == nil:
+		return nil, errEnded
+	case sent.matches(current):
+		return current, nil
+	case before.matches(current):
+		return nil, apierrors.NewConflict(v1alpha1.Resource("locks"), sent.name.Name, rules.ErrStale)
+	}
+	return nil, errEnded
+}

@@ -1,0 +1,343 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
+	cases := map[string]faults{
+		"though it happened": {after: once("update", errLostAnswer)},
+		"and it did not":     {before: once("update", errLostAnswer)},
+	}
+	for title, fault := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				acquire(t, engine, by("a"))
+				answers := make(chan answer, 1)
+				queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+				etcd.inject(fault)
+				release(t, engine, "a")
+				if got := <-answers; got.err != nil {
+					t.Fatal(got.err)
+				}
+				if owner := etcd.owner(name); owner != "b" {
+					t.Errorf("%q holds the lock, want b", owner)
+				}
+				release(t, engine, "b")
+			})
+		})
+	}
+}
+
+// The write may happen after everybody has given up on it.
+func TestAHandOffInAnOutageEndsBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", 2*time.Second), answers)
+		etcd.inject(faults{after: always(errLostAnswer), before: func(verb string) error {
+			if verb == "get" {
+				return errLostAnswer
+			}
+			return nil
+		}})
+		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("the release returns %v, want ErrUnavailable", err)
+		}
+		if got := <-answers; !errors.Is(got.err, lock.ErrUnavailable) && !errors.Is(got.err, lock.ErrTimeout) {
+			t.Errorf("the waiter is told %v", got.err)
+		}
+		etcd.inject(faults{})
+		pass(10 * time.Second)
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("%q still holds the lock that nobody knows of", owner)
+		}
+	})
+}
+
+func TestAHandOffOfALockThatWasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		etcd.touch()
+		release(t, engine, "a")
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+	})
+}
+
+func TestAHandOffOfALockThatSomebodyElseHasByNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, other := start(t, etcd), start(t, etcd)
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 1)
+		etcd.mute(true)
+		queueUp(t.Context(), t, engine, waiting("b", 5*time.Second), answers)
+		if err := other.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, other, by("c"))
+		etcd.mute(false)
+		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrOwnerMismatch) {
+			t.Errorf("got %v, want ErrOwnerMismatch", err)
+		}
+		if owner := etcd.owner(name); owner != "c" {
+			t.Errorf("%q holds the lock, want c", owner)
+		}
+		if got := <-answers; !errors.Is(got.err, lock.ErrTimeout) {
+			t.Errorf("the waiter is told %v, want ErrTimeout", got.err)
+		}
+	})
+}
+
+func TestAGrantToACallerThatHasGoneEndsAlsoInAnOutage(t *testing.T) {
+	cases := map[string]struct {
+		others int
+		broken string
+	}{
+		"when nobody else waits":      {broken: "delete"},
+		"when it cannot be handed on": {others: 1, broken: "update"},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				acquire(t, engine, by("a"))
+				answers := make(chan answer, 2)
+				ctx, cancel := context.WithCancel(t.Context())
+				queueUp(ctx, t, engine, waiting("gone", time.Hour), answers)
+				for range test.others {
+					queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+				}
+				isFirst := true
+				etcd.inject(faults{
+					before: func(verb string) error {
+						if verb == test.broken && !isFirst {
+							return errRefused
+						}
+						return nil
+					},
+					after: func(string) error {
+						if isFirst {
+							isFirst = false
+							cancel()
+							pass(time.Millisecond)
+						}
+						return nil
+					},
+				})
+				release(t, engine, "a")
+				pass(time.Second)
+				etcd.inject(faults{})
+				pass(9 * time.Second)
+				if owner := etcd.owner(name); owner == "gone" {
+					t.Errorf("%q still holds the lock", owner)
+				}
+			})
+		})
+	}
+}
+
+// The hand-off happened, and what it granted has ended before anybody looked.
+func TestAReleaseWhoseHeirHasGoneByNow(t *testing.T) {
+	for title, next := range map[string]string{"and nobody holds the lock": "", "and somebody else holds the lock": "c"} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine, other := start(t, etcd), start(t, etcd)
+				acquire(t, engine, by("a"))
+				answers := make(chan answer, 1)
+				queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+				etcd.mute(true)
+				isFirst := true
+				etcd.inject(faults{after: func(verb string) error {
+					if verb != "update" || !isFirst {
+						return nil
+					}
+					isFirst = false
+					etcd.remove()
+					if next != "" {
+						acquire(t, other, by(next))
+					}
+					return errLostAnswer
+				}})
+				if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+					t.Errorf("the release, which happened, returns %v", err)
+				}
+				etcd.inject(faults{})
+				etcd.mute(false)
+				if next != "" {
+					release(t, other, next)
+				}
+				if got := <-answers; got.err != nil {
+					t.Error(got.err)
+				}
+			})
+		})
+	}
+}
+
+// No write is under way any more when a hand-off has failed, and so nothing to wait for.
+func TestAWaitEndsWhenTheHandOffForItHasFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		began := time.Now()
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Second), answers)
+		etcd.inject(faults{before: always(errLostAnswer)})
+		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatalf("release: got %v, want ErrUnavailable", err)
+		}
+		released := time.Since(began)
+		got := <-answers
+		if got.err == nil {
+			t.Error("acquired")
+		}
+		if late := time.Since(began) - released; late > 100*time.Millisecond {
+			t.Errorf("waited %v longer than the hand-off took", late)
+		}
+		etcd.inject(faults{})
+		settled()
+	})
+}
+
+// Without an informer nothing else tells the queue that it may go on.
+func TestAWaiterGoesOnWhenTheHandOffForItHasFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits()})
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "update" {
+				pass(1500 * time.Millisecond) // longer than until the next look
+				etcd.inject(faults{})
+				etcd.touch()
+			}
+			return nil
+		}})
+		release(t, engine, "a")
+		began := time.Now()
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("acquired %v after the release", took)
+		}
+	})
+}
+
+// As by a process that is stopped while it hands on.
+func TestAHandOffThatIsAnsweredAfterItsExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 2)
+		for _, owner := range []string{"b", "c"} {
+			request := waiting(owner, time.Hour)
+			request.TTL = 30 * time.Second
+			queueUp(t.Context(), t, engine, request, answers)
+		}
+		etcd.inject(faults{after: func(verb string) error {
+			if verb == "update" {
+				etcd.inject(faults{})
+				pass(40 * time.Second)
+			}
+			return nil
+		}})
+		release(t, engine, "a")
+		got := map[string]error{}
+		for range 2 {
+			answer := <-answers
+			got[answer.owner] = answer.err
+		}
+		if !errors.Is(got["b"], lock.ErrExpired) || got["c"] != nil {
+			t.Errorf("b got %v, want ErrExpired; c got %v, want the lock", got["b"], got["c"])
+		}
+		release(t, engine, "c")
+	})
+}
+
+func TestAHandOffWithoutAWaiterChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); isEnded || err != nil {
+			t.Fatalf("isEnded %t, %v", isEnded, err)
+		}
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, "somebody"); isEnded || err != nil {
+			t.Fatalf("with the owner token of another grant: isEnded %t, %v", isEnded, err)
+		}
+		if owner := etcd.owner(name); owner != "a" {
+			t.Fatalf("%q holds the lock", owner)
+		}
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); !isEnded || err != nil {
+			t.Fatalf("to a waiter: isEnded %t, %v", isEnded, err)
+		}
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		release(t, engine, "b")
+	})
+}
+
+// Whoever called goes on to release or to renew, which finds out what has happened.
+func TestAHandOffOfALockThatIsNotAsItWas(t *testing.T) {
+	cases := map[string]struct {
+		fail func(*etcd)
+		// owner holds the lock afterwards.
+		owner string
+	}{
+		"since the lock was written": {func(etcd *etcd) { etcd.touch() }, "a"},
+		"since it is gone":           {func(etcd *etcd) { etcd.remove() }, ""},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				acquire(t, engine, by("a"))
+				answers := make(chan answer, 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				queueUp(ctx, t, engine, waiting("b", time.Hour), answers)
+				test.fail(etcd)
+				if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); isEnded || err != nil {
+					t.Fatalf("isEnded %t, %v", isEnded, err)
+				}
+				if test.owner != "" {
+					release(t, engine, test.owner)
+				}
+				if got := <-answers; got.err != nil {
+					t.Fatalf("the waiter is told %v", got.err)
+				}
+				release(t, engine, "b")
+			})
+		})
+	}
+}

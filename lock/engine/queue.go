@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+// queues holds the callers that wait, in one queue for each lock. All of them share
+// one mutex, which is never held during a request.
+type queues struct {
+	mu        sync.Mutex
+	byName    map[types.NamespacedName]*queue
+	isStopped bool
+}
+
+func newQueues() *queues { return &queues{byName: map[types.NamespacedName]*queue{}} }
+
+// queue holds the callers of this engine that wait for one lock, first in first out.
+// Only the head contends, and only one goroutine at a time writes for it: the
+// queue's own, or that of a caller which releases the lock.
+type queue struct {
+	name types.NamespacedName
+	// wake tells the queue's goroutine to look again.
+	wake chan struct{}
+
+	// What follows is guarded by the mutex of queues.
+
+	waiters list.List
+	// granting is the waiter that somebody is writing for, or nil.
+	granting *waiter
+	run      handOffRun
+	known    knowledge
+	// recheckAt is when the lock is read again unless the informer has shown it.
+	recheckAt time.Time
+	// isYielding says that this engine is deleting the lock after a run of local
+	// hand-offs, and that the informer has not shown the end of it yet.
+	isYielding bool
+	// yieldUntil lets other replicas have a chance then.
+	yieldUntil time.Time
+	trouble    trouble
+}
+
+// maxTrouble is how long a queue stands back at most before it contends again.
+const maxTrouble = 2 * time.Second
+
+// trouble is what keeps the queue from contending for a while.
+type trouble struct {
+	// err is nil if the lock was refused although it seems to be free.
+	err     error
+	until   time.Time
+	backoff *wait.Backoff
+}
+
+func (t *trouble) note(err error, now time.Time) {
+	if t.backoff == nil {
+		backoff := newBackoff()
+		t.backoff = &backoff
+	}
+	t.err, t.until = err, now.Add(min(t.backoff.Step(), maxTrouble))
+}
+
+// add appends a waiter, and reports whether its queue is new and needs a goroutine. A
+// new queue begins with the state that seen returns. It is asked under the mutex: a
+// change that is told in between would find no queue and be lost, and the end of a
+// lock is told only once.
+func (q *queues) add(name types.NamespacedName, request lock.Request, seen func(types.NamespacedName) *v1alpha1.Lock) (*queue, *waiter, bool) {
+	joined := &waiter{request: request, outcome: make(chan outcome), left: make(chan struct{})}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue, exists := q.byName[name], true
+	if queue == nil {
+		queue, exists = newQueue(name, seen(name)), false
+		q.byName[name] = queue
+	}
+	joined.element = queue.waiters.PushBack(joined)
+	return queue, joined, !exists
+}
+
+func newQueue(name types.NamespacedName, seen *v1alpha1.Lock) *queue {
+	queue := &queue{name: name, wake: make(chan struct{}, 1)}
+	if seen != nil {
+		queue.known.learn(lock.Change{Lock: seen}, true)
+	}
+	return queue
+}
+
+// leave takes out a waiter whose caller has gone.
+func (q *queues) leave(queue *queue, gone *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue.waiters.Remove(gone.element)
+	close(gone.left)
+	queue.signal()
+}
+
+// giveUp takes out a waiter whose wait is over, and returns the reason. It returns
+// nil if the waiter is to wait for the outcome of a write for it, which is under
+// way or about to be.
+func (q *queues) giveUp(queue *queue, overdue *waiter) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	isNext := queue.waiters.Front() == overdue.element && queue.known.lock == nil && queue.trouble.err == nil
+	if queue.granting == overdue || isNext {
+		overdue.isOverdue = true
+		queue.signal()
+		return nil
+	}
+	queue.waiters.Remove(overdue.element)
+	close(overdue.left)
+	return queue.timeout(overdue)
+}
+
+// changed takes in what the informer has told.
+func (q *queues) changed(name types.NamespacedName, change lock.Change, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue := q.byName[name]
+	if queue == nil {
+		return
+	}
+	if queue.known.learn(change, true) {
+		queue.trouble = trouble{}
+	}
+	if change.IsGone && queue.isYielding {
+		queue.isYielding, queue.yieldUntil = false, now.Add(headStart)
+	}
+	queue.signal()
+}
+
+// stop has all queues dismiss their waiters and end.
+func (q *queues) stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.isStopped = true
+	for _, queue := range q.byName {
+		queue.signal()
+	}
+}
+
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// head returns the first waiter, or nil.
+func (q *queue) head() *waiter {
+	front := q.waiters.Front()
+	if front == nil {
+		return nil
+	}
+	return front.Value.(*waiter) //nolint:errcheck,forcetypeassert // only waiters are put in
+}

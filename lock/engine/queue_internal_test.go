@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+// The end of a lock that is told while a queue for it comes into being reaches the
+// queue. Otherwise its waiters would wait for the expiry of a lock that is long gone.
+func TestNewQueueMissesNoChange(t *testing.T) {
+	name := types.NamespacedName{Namespace: "default", Name: "report"}
+	meta := metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "1", ResourceVersion: "10"}
+	held := &v1alpha1.Lock{ObjectMeta: meta}
+	gone := held.DeepCopy()
+	gone.ResourceVersion = "11"
+
+	q := newQueues()
+	told := make(chan struct{})
+	queue, _, isNew := q.add(name, lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock {
+		if q.mu.TryLock() {
+			q.mu.Unlock()
+			t.Error("a change could be told now, and no queue would take it in")
+		}
+		go func() {
+			defer close(told)
+			q.changed(name, lock.Change{Lock: gone, IsGone: true}, time.Time{})
+		}()
+		return held
+	})
+	<-told
+	if !isNew {
+		t.Error("the queue is not new")
+	}
+	if queue.known.lock != nil {
+		t.Error("the queue still takes the lock for held")
+	}
+}
+
+// What was read before a change became known says nothing about the present.
+func TestARecheckThatIsOutOfDateIsIgnored(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "12"}}
+	q := newQueues()
+	queue, _, _ := q.add(nameOf(held), lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock { return held })
+	q.rechecked(queue, "10", nil, false, time.Time{})
+	if queue.known.lock == nil {
+		t.Error("the lock is taken to be free by a read from before it was acquired")
+	}
+	q.rechecked(queue, "12", nil, false, time.Time{})
+	if queue.known.lock != nil {
+		t.Error("the lock is taken to be held though it was not there")
+	}
+}
+
+func TestOnlyNewerStatesAreLearnt(t *testing.T) {
+	state := func(uid types.UID, version string) *v1alpha1.Lock {
+		return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: uid, ResourceVersion: version}}
+	}
+	cases := map[string]struct {
+		change        lock.Change
+		wantVersion   string
+		wantFree      bool
+		wantConfirmed bool
+	}{
+		"a newer state":                         {lock.Change{Lock: state("2", "12")}, "12", false, true},
+		"an older state":                        {lock.Change{Lock: state("2", "9")}, "10", false, false},
+		"the same state, shown by the informer": {lock.Change{Lock: state("2", "10")}, "10", false, true},
+		"its end":                               {lock.Change{Lock: state("2", "13"), IsGone: true}, "13", true, true},
+		"its end, without the event":            {lock.Change{Lock: state("2", "10"), IsGone: true}, "10", true, true},
+		"the end of an older object":            {lock.Change{Lock: state("1", "8"), IsGone: true}, "10", false, false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			k := knowledge{lock: state("2", "10"), version: "10"}
+			k.learn(test.change, true)
+			if k.version != test.wantVersion || (k.lock == nil) != test.wantFree || k.isConfirmed != test.wantConfirmed {
+				t.Errorf("version %s, free %v, confirmed %v", k.version, k.lock == nil, k.isConfirmed)
+			}
+		})
+	}
+	t.Run("a confirmed object of which the informer knows an older one only", func(t *testing.T) {
+		k := knowledge{lock: state("2", "10"), version: "10", isConfirmed: true}
+		k.learn(lock.Change{Lock: state("1", "8"), IsGone: true}, true)
+		if k.isConfirmed {
+			t.Error("nothing will tell of its end, and yet it is not read again")
+		}
+	})
+}
+
+// What the others see too need not be waited for, but they get a head start.
+func TestAReplicaStandsBackForOthers(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	gone := held.DeepCopy()
+	gone.ResourceVersion = "11"
+	now := time.Unix(1e9, 0)
+	shown := func(q *queues) { q.changed(nameOf(held), lock.Change{Lock: gone, IsGone: true}, now) }
+	answered := func(q *queues) { q.freed(nameOf(held), "10", now) }
+	cases := map[string]struct {
+		then []func(*queues)
+		want time.Duration
+	}{
+		"until the informer shows it":    {[]func(*queues){answered}, yieldFor},
+		"when the informer has shown it": {[]func(*queues){answered, shown}, headStart},
+		"when the informer was quicker":  {[]func(*queues){shown, answered}, headStart},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			q := newQueues()
+			queue, _, _ := q.add(nameOf(held), lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock { return held })
+			q.yield(nameOf(held))
+			for _, step := range test.then {
+				step(q)
+			}
+			if pause := queue.untilDue(now, 0); pause != test.want {
+				t.Errorf("stands back for %v, want %v", pause, test.want)
+			}
+		})
+	}
+	t.Run("not at all when somebody else has deleted the lock", func(t *testing.T) {
+		q := newQueues()
+		queue, _, _ := q.add(nameOf(held), lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock { return held })
+		shown(q)
+		if pause := queue.untilDue(now, 0); pause > 0 {
+			t.Errorf("stands back for %v", pause)
+		}
+	})
+}

@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// Release ends the lock if it is held under the owner token. If callers of this
+// engine wait for it, the first of them gets it in the same write. Release is carried
+// out even if ctx ends meanwhile.
+//
+// The error matches [ErrNotHeld], [ErrOwnerMismatch] or [ErrUnavailable].
+func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
+	return e.ReleaseWith(ctx, namespace, key, lock.Proof{Owner: owner})
+}
+
+// ReleaseWith is [Engine.Release] for whoever shows the proof, which can name the holder
+// besides the owner token.
+func (e *Engine) ReleaseWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	ctx, cancel := e.detached(ctx)
+	defer cancel()
+	operation := fmt.Sprintf("release %s in namespace %s", key, namespace)
+	objects := e.objects(namespace)
+	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
+
+	known, isKnown := e.grants.take(name, proof, e.clock.Now())
+	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
+	var unanswered types.UID
+	if isKnown {
+		err := e.letGo(ctx, objects, known)
+		switch {
+		case err == nil:
+			return nil
+		case apierrors.IsNotFound(err):
+			return lock.ErrNotHeld
+		case !isAnswered(err):
+			unanswered = known.uid
+		case !apierrors.IsConflict(err):
+			e.orphans.add(known)
+			return e.requestError(operation, err)
+		}
+	}
+	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
+		return rules.Release(current, proof, e.clock.Now())
+	})
+	switch {
+	case err == nil && ended.lock != nil:
+		e.recordRelease(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
+	case err == nil:
+		e.recordRelease(known.object(), audit.ByOwner, actor(ctx, proof), true)
+	case isKnown && errors.Is(err, lock.ErrUnavailable):
+		// The owner is done with it: end it once the API server answers again.
+		known.isEnding = unanswered != "" || ended.isSent
+		e.orphans.add(known)
+	}
+	return err
+}
+
+// HandOff is [Engine.Release] on the condition that a caller of this engine gets the lock
+// in the same write. Otherwise nothing changes, and isEnded is false: no caller waits,
+// those of other replicas are to have a chance, or the lock is not as this engine has
+// granted or renewed it. HandOff is carried out even if ctx ends meanwhile. A caller that
+// has gone by the end of the write, or that cannot be told whether it happened, loses the
+// lock again, which is free then.
+//
+// After an error it is not known whether the grant has ended; [Engine.Renew] and
+// [Engine.Release] find out. The error matches [ErrUnavailable].
+func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (isEnded bool, err error) {
+	ctx, cancel := e.detached(ctx)
+	defer cancel()
+	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
+	proof := lock.Proof{Owner: owner}
+	held, isKnown := e.grants.find(name, proof, e.clock.Now())
+	if !isKnown {
+		return false, nil
+	}
+	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
+	queue, heir := e.queues.heir(name, e.clock.Now())
+	if heir == nil {
+		return false, nil
+	}
+	if err := e.bequeath(ctx, e.objects(namespace), held, queue, heir); err != nil {
+		e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+		switch {
+		case isRefused(err):
+			return false, nil // What the heir asked for is refused, which it is told when it tries itself.
+		case isAnswered(err):
+			e.grants.take(name, proof, e.clock.Now()) // It was written since.
+			return false, nil
+		}
+		return false, e.requestError(fmt.Sprintf("hand on %s in namespace %s", key, namespace), err)
+	}
+	return true, nil
+}
+
+// ending is what [Engine.end] has found out.
+type ending struct {
+	// lock is what a delete was last sent for, as it was read before; nil if none was.
+	lock *v1alpha1.Lock
+	// isSent says that a delete of it was sent and not answered.
+	isSent bool
+	// isUnconfirmed says that this, or an earlier unanswered delete, is taken to have
+	// happened, since the lock is gone.
+	isUnconfirmed bool
+}
+
+// end deletes what stands under the name if allowed permits it, and judges again
+// whenever the object changed in between. Unanswered is the UID of an object for
+// which a permitted delete was sent and not answered, or empty: if that object is
+// gone, the delete is taken to have happened.
+func (e *Engine) end(ctx context.Context, operation string, objects Objects, name string, unanswered types.UID, allowed func(*v1alpha1.Lock) error) (ending, error) {
+	var known ending
+	backoff := newBackoff()
+	for {
+		read := get
+		if unanswered != "" {
+			read = e.readBack
+		}
+		current, err := read(ctx, objects, name)
+		switch {
+		case err != nil:
+			return known, e.requestError(operation, err)
+		case unanswered != "" && (current == nil || current.UID != unanswered):
+			known.isUnconfirmed = true
+			return known, nil
+		}
+		if err := allowed(current); err != nil {
+			return known, err
+		}
+		known.lock = current
+		err = deleteExactly(ctx, objects, name, current.UID, current.ResourceVersion)
+		switch {
+		case err == nil:
+			return known, nil
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		case !isAnswered(err):
+			unanswered, known.isSent = current.UID, true
+		default:
+			return known, e.requestError(operation, err)
+		}
+		if !e.pause(ctx, &backoff) {
+			return known, fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
+		}
+	}
+}
+
+// endGrant ends exactly one grant on behalf of a caller that has gone, and reports
+// whether it was there. One that another has replaced is not.
+func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	wasUnanswered := orphan.isUnanswered
+	objects := e.objects(orphan.name.Namespace)
+	var unanswered types.UID
+	if orphan.isEnding {
+		unanswered = orphan.uid
+	}
+	ended, err := e.end(ctx, "release of an abandoned grant", objects, orphan.name.Name, unanswered, func(current *v1alpha1.Lock) error {
+		if current == nil || !orphan.matches(current) {
+			return lock.ErrNotHeld
+		}
+		if orphan.isUnanswered {
+			orphan = e.cameIn(orphan, current)
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, lock.ErrNotHeld):
+		return false, nil
+	case err == nil:
+		e.recordRelease(orphan.object(), orphan.reasonToEnd(), orphan.endedBy, ended.isUnconfirmed)
+	case ended.isSent && !orphan.isEnding, wasUnanswered && !orphan.isUnanswered:
+		// What is known of it by now has to be known when it is tried again.
+		orphan.isEnding = ended.isSent
+		e.orphans.add(orphan)
+		return true, nil
+	}
+	return err == nil, err
+}
+
+// deleteExactly deletes the object only if it is still the one, and in the very
+// state, that the decision was made on.
+func deleteExactly(ctx context.Context, objects Objects, name string, uid types.UID, resourceVersion string) error {
+	return objects.Delete(ctx, name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},
+	})
+}

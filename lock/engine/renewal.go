@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// Renew replaces the remaining time of a lock by a whole ttl, or by the ttl that the
+// lock has if ttl is zero. Through the engine that acquired it is one write.
+//
+// The error matches [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch], [ErrInvalid] or
+// [ErrUnavailable], or is that of ctx.
+func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+	return e.RenewWith(ctx, namespace, key, lock.Proof{Owner: owner}, ttl)
+}
+
+// RenewWith is [Engine.Renew] for whoever shows the proof, which can name the holder
+// besides the owner token.
+func (e *Engine) RenewWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
+	operation, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	attempt := renewalAttempt{
+		engine:  e,
+		objects: e.objects(namespace),
+		name:    types.NamespacedName{Namespace: namespace, Name: key.ObjectName()},
+		proof:   proof,
+		ttl:     ttl,
+	}
+	stored, err := attempt.run(operation)
+	if err != nil {
+		if callerErr := ctx.Err(); callerErr != nil {
+			return nil, callerErr
+		}
+		return nil, e.requestError(fmt.Sprintf("renew %s in namespace %s", key, namespace), err)
+	}
+	e.grants.put(stored, e.clock.Now())
+	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), stored))
+	return stored, nil
+}
+
+// renewalAttempt is one attempt to renew.
+type renewalAttempt struct {
+	engine  *Engine
+	objects Objects
+	name    types.NamespacedName
+	proof   lock.Proof
+	ttl     time.Duration
+}
+
+func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
+	backoff := newBackoff()
+	next, err := r.firstNext(ctx)
+	for err == nil {
+		stored, writeErr := r.objects.Update(ctx, next, metav1.UpdateOptions{})
+		if writeErr == nil {
+			return stored, nil
+		}
+		var current *v1alpha1.Lock
+		switch {
+		case apierrors.IsConflict(writeErr), apierrors.IsNotFound(writeErr):
+			current, err = get(ctx, r.objects, r.name.Name)
+		case isAnswered(writeErr):
+			return nil, writeErr
+		default:
+			current, err = r.engine.readBack(ctx, r.objects, r.name.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if isRenewed(current, next) {
+			return current, nil
+		}
+		if !r.engine.pause(ctx, &backoff) {
+			return nil, writeErr
+		}
+		next, err = r.next(ctx, current)
+	}
+	return nil, err
+}
+
+// firstNext judges by the informer's copy where that is what this engine wrote last.
+func (r *renewalAttempt) firstNext(ctx context.Context) (*v1alpha1.Lock, error) {
+	engine := r.engine
+	known, isKnown := engine.grants.find(r.name, r.proof, engine.clock.Now())
+	if seen := engine.observed.get(r.name); isKnown && seen != nil && seen.UID == known.uid &&
+		seen.ResourceVersion == known.resourceVersion {
+		return r.next(ctx, seen)
+	}
+	current, err := get(ctx, r.objects, r.name.Name)
+	if err != nil {
+		return nil, err
+	}
+	return r.next(ctx, current)
+}
+
+func (r *renewalAttempt) next(ctx context.Context, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+	now, err := r.engine.checkedNow(ctx, r.objects, r.name.Name)
+	if err != nil {
+		return nil, err
+	}
+	next, err := rules.Renew(current, r.proof, r.ttl, r.engine.limits, now)
+	if err == nil {
+		r.engine.prepare(next, v1alpha1.RequestRenewal)
+	}
+	return next, err
+}
+
+// isRenewed reports whether current is what a renewal that went unanswered has
+// written. Of a renewal that admission stamps, that is not known.
+func isRenewed(current, sent *v1alpha1.Lock) bool {
+	return current != nil && current.Spec.Owner == sent.Spec.Owner && sent.Spec.RenewTime != nil &&
+		current.Spec.AcquireTime.Equal(sent.Spec.AcquireTime) && current.Spec.RenewTime.Equal(sent.Spec.RenewTime)
+}

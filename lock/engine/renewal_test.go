@@ -1,0 +1,204 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"forrst.dev/lock-operator/lock"
+)
+
+func TestRenewIsOneWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquired := acquire(t, engine, by("a"))
+		for range 3 {
+			pass(10 * time.Second)
+			renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := time.Now().Add(30 * time.Second); !renewed.Spec.ExpireTime.Time.Equal(want) {
+				t.Errorf("expires at %v, want a whole ttl from now, %v", renewed.Spec.ExpireTime, want)
+			}
+			token, err := renewed.FencingToken()
+			if want, _ := acquired.FencingToken(); err != nil || token != want {
+				t.Errorf("token %d, %v; want that of the grant, %d", token, err, want)
+			}
+		}
+		release(t, engine, "a")
+		if diff := cmp.Diff([]string{"create", "update", "update", "update", "delete"}, etcd.made()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestRenewRefuses(t *testing.T) {
+	cases := map[string]struct {
+		owner string
+		ttl   time.Duration
+		after time.Duration
+		want  error
+	}{
+		"another owner":             {owner: "b", want: lock.ErrOwnerMismatch},
+		"what has expired":          {owner: "a", after: 30 * time.Second, want: lock.ErrExpired},
+		"a ttl beyond the maximum":  {owner: "a", ttl: 25 * time.Hour, want: lock.ErrInvalid},
+		"a ttl below a millisecond": {owner: "a", ttl: time.Microsecond, want: lock.ErrInvalid},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				acquired := acquire(t, engine, by("a"))
+				pass(test.after)
+				if _, err := engine.Renew(t.Context(), "default", key, test.owner, test.ttl); !errors.Is(err, test.want) {
+					t.Errorf("got %v, want %v", err, test.want)
+				}
+				if version := etcd.version(name); version != acquired.ResourceVersion {
+					t.Errorf("the lock was written: version %s after %s", version, acquired.ResourceVersion)
+				}
+			})
+		})
+	}
+	t.Run("what is not there", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			engine := start(t, newEtcd())
+			if _, err := engine.Renew(t.Context(), "default", key, "a", 0); !errors.Is(err, lock.ErrNotHeld) {
+				t.Errorf("got %v, want ErrNotHeld", err)
+			}
+		})
+	})
+}
+
+func TestRenewThroughAnotherReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		first, second := start(t, etcd), start(t, etcd)
+		acquire(t, first, by("a"))
+		if _, err := second.Renew(t.Context(), "default", key, "a", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := first.Renew(t.Context(), "default", key, "a", 0); err != nil {
+			t.Fatal(err)
+		}
+		release(t, second, "a")
+	})
+}
+
+func TestRenewOfALockThatWasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquired := acquire(t, engine, by("a"))
+		etcd.touch()
+		renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _ := acquired.FencingToken()
+		if token, err := renewed.FencingToken(); err != nil || token != want {
+			t.Errorf("token %d, %v; want that of the grant, %d", token, err, want)
+		}
+	})
+}
+
+func TestARenewalWhoseAnswerIsLost(t *testing.T) {
+	cases := map[string]struct {
+		fault faults
+		want  []string
+	}{
+		"though it happened":   {faults{after: once("update", errLostAnswer)}, []string{"update", "get"}},
+		"and it did not":       {faults{before: once("update", errLostAnswer)}, []string{"update", "get", "update"}},
+		"and a read fails too": {faults{after: once("update", errLostAnswer), before: once("get", errRefused)}, []string{"update", "get", "get"}},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				acquired := acquire(t, engine, by("a"))
+				pass(10 * time.Second)
+				etcd.inject(test.fault)
+				etcd.made()
+				renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, _ := acquired.FencingToken()
+				if token, err := renewed.FencingToken(); err != nil || token != want {
+					t.Errorf("token %d, %v; want that of the grant, %d", token, err, want)
+				}
+				if diff := cmp.Diff(test.want, etcd.made()); diff != "" {
+					t.Errorf("requests (-want +got):\n%s", diff)
+				}
+				release(t, engine, "a")
+			})
+		})
+	}
+}
+
+func TestARenewalInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		etcd.inject(faults{before: always(errLostAnswer)})
+		if _, err := engine.Renew(t.Context(), "default", key, "a", 0); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+		etcd.inject(faults{})
+	})
+}
+
+func TestARenewalThatTheInformerHasNotShownIsNotBuiltUpon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		etcd.mute(true)
+		for range 2 {
+			if _, err := engine.Renew(t.Context(), "default", key, "a", 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff([]string{"create", "update", "get", "update"}, etcd.made()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// The answer to a renewal can come when the lock has long been another's.
+func TestARenewalThatIsAnsweredLateForgetsNoGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		etcd.inject(faults{after: func(verb string) error {
+			if verb == "update" {
+				pass(time.Second)
+			}
+			return nil
+		}})
+		renewed := make(chan error)
+		go func() {
+			_, err := engine.Renew(t.Context(), "default", key, "a", 0)
+			renewed <- err
+		}()
+		synctest.Wait()
+		release(t, engine, "a")
+		acquire(t, engine, by("b"))
+		if err := <-renewed; err != nil {
+			t.Errorf("the renewal, which happened, returns %v", err)
+		}
+		etcd.made()
+		release(t, engine, "b")
+		if diff := cmp.Diff([]string{"delete"}, etcd.made()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}

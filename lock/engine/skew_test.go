@@ -1,0 +1,207 @@
+package engine_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
+)
+
+// steppedClock is the clock of a machine that somebody sets.
+type steppedClock struct {
+	clock.RealClock
+	offset atomic.Int64
+}
+
+func (c *steppedClock) Now() time.Time { return c.RealClock.Now().Add(time.Duration(c.offset.Load())) }
+
+// startSkewed returns an engine whose clock can be stepped, and which learns the right
+// time from each answer of etcd, as it does from those of the API server.
+func startSkewed(t *testing.T, etcd *etcd) (*engine.Engine, func(time.Duration)) {
+	t.Helper()
+	return startSkewedBy(t, etcd, 0, time.Second)
+}
+
+// startSkewedBy is startSkewed with a clock that was wrong from the start.
+func startSkewedBy(t *testing.T, etcd *etcd, ahead, allowance time.Duration) (*engine.Engine, func(time.Duration)) {
+	t.Helper()
+	local := &steppedClock{}
+	local.offset.Store(int64(ahead))
+	checked := servertime.New(local)
+	engine := startWith(t, engine.Options{
+		Objects: func(namespace string) engine.Objects {
+			return answering{Objects: etcd.locks(namespace), local: local, clock: checked}
+		},
+		Informer: etcd, Limits: rules.DefaultLimits(), ClockSkewAllowance: allowance, Clock: checked,
+	})
+	return engine, func(by time.Duration) { local.offset.Add(int64(by)) }
+}
+
+func TestAClockThatIsAheadTakesNothingAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		holder := start(t, etcd)
+		skewed, step := startSkewed(t, etcd)
+		acquire(t, holder, by("a"))
+		// A read that makes the clock fresh, before it is set.
+		if _, err := skewed.Get(t.Context(), "default", key); err != nil {
+			t.Fatal(err)
+		}
+		step(time.Hour)
+		if _, err := skewed.Acquire(t.Context(), "default", by("b")); !errors.Is(err, lock.ErrHeld) {
+			t.Errorf("without waiting: got %v, want ErrHeld", err)
+		}
+		step(time.Hour)
+		if _, err := skewed.Acquire(t.Context(), "default", waiting("b", 20*time.Second)); !errors.Is(err, lock.ErrTimeout) {
+			t.Errorf("waiting: got %v, want ErrTimeout", err)
+		}
+		if owner := etcd.owner(name); owner != "a" {
+			t.Errorf("%q holds the lock, want a", owner)
+		}
+	})
+}
+
+func TestStampsAreRightThoughTheClockIsNot(t *testing.T) {
+	for title, offset := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine, step := startSkewed(t, etcd)
+				if _, err := engine.Get(t.Context(), "default", key); !errors.Is(err, lock.ErrNotHeld) {
+					t.Fatal(err)
+				}
+				inTime := func(what string, expireTime time.Time) {
+					t.Helper()
+					if off := time.Until(expireTime) - 30*time.Second; off.Abs() > 2*time.Second {
+						t.Errorf("%s ends %v from a ttl after now", what, off)
+					}
+				}
+				step(offset)
+				request := by("a")
+				inTime("a grant", acquire(t, engine, request).Spec.ExpireTime.Time)
+				step(offset)
+				renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				inTime("a renewal", renewed.Spec.ExpireTime.Time)
+				answers := make(chan answer, 1)
+				queueUp(t.Context(), t, engine, waiting("b", time.Minute), answers)
+				step(offset)
+				release(t, engine, "a")
+				if got := <-answers; got.err != nil {
+					t.Fatal(got.err)
+				}
+				handedOn, err := engine.Get(t.Context(), "default", key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				inTime("a hand-off", handedOn.Spec.ExpireTime.Time)
+			})
+		})
+	}
+}
+
+func TestACorrectedClockDoesNotStretchAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, step := startSkewed(t, etcd)
+		etcd.inject(faults{before: always(errRefused)})
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("a", time.Hour), answers)
+		step(-time.Hour)
+		etcd.inject(faults{})
+		begin := time.Now()
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		if waited := time.Since(begin); waited > 3*time.Second {
+			t.Errorf("acquired after %v", waited)
+		}
+	})
+}
+
+func TestAWaitFollowsACorrectedClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		holder := start(t, etcd)
+		engine, step := startSkewed(t, etcd)
+		step(-time.Hour)
+		acquired := acquire(t, holder, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", 2*time.Hour), answers)
+		if _, err := engine.Get(t.Context(), "default", "lock:another"); !errors.Is(err, lock.ErrNotHeld) {
+			t.Fatal(err)
+		}
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		if late := time.Since(acquired.Spec.ExpireTime.Time); late < 0 || late > 13*time.Second {
+			t.Errorf("taken over %v after the expiry", late)
+		}
+	})
+}
+
+// The clock is stepped while it is being checked.
+func TestARenewalIsStampedByAClockThatWasCheckedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, step := startSkewed(t, etcd)
+		acquire(t, engine, by("a"))
+		pass(15 * time.Second)
+		isFirst := true
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "get" && isFirst {
+				isFirst = false
+				step(-time.Hour)
+			}
+			return nil
+		}})
+		renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := time.Until(renewed.Spec.ExpireTime.Time) - 30*time.Second; off.Abs() > 2*time.Second {
+			t.Errorf("renewed until %v from a ttl after now", off)
+		}
+		etcd.inject(faults{})
+	})
+}
+
+func TestAMisstampedGrantIsNotLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, step := startSkewed(t, etcd)
+		step(time.Hour)
+		etcd.inject(faults{before: once("delete", errLostAnswer)})
+		_, err := engine.Acquire(t.Context(), "default", by("a"))
+		settled()
+		if owner := etcd.owner(name); err == nil || owner != "" {
+			t.Errorf("held by %q, error %v", owner, err)
+		}
+	})
+}
+
+// A response is dated to the second, so a clock that is almost a second ahead seems to
+// be right.
+func TestNothingIsTakenAwayByAClockThatMayBeAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		holder := start(t, etcd)
+		engine, _ := startSkewedBy(t, etcd, 900*time.Millisecond, 0)
+		pass(950 * time.Millisecond)
+		acquired := acquire(t, holder, by("a"))
+		got := acquire(t, engine, waiting("b", time.Hour))
+		if early := time.Until(acquired.Spec.ExpireTime.Time); early > 0 {
+			t.Errorf("taken over %v before the expiry, at %v", early, got.Spec.AcquireTime)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+// isAnswered reports whether it is known that the write that failed with err did
+// not happen. A timeout, a broken connection and an internal error of the API
+// server leave that open: etcd may have committed before the answer was lost.
+func isAnswered(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Code < 500
+	}
+	return neverSent(err)
+}
+
+// MayHaveHappened reports whether a write to the API server that failed with err may have
+// happened all the same.
+func MayHaveHappened(err error) bool { return !isAnswered(err) }
+
+// neverSent reports whether there was no connection to send a request on.
+func neverSent(err error) bool {
+	var operation *net.OpError
+	return errors.As(err, &operation) && operation.Op == "dial"
+}
+
+// get returns what stands under the name in etcd, or nil if nothing does.
+func get(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
+	current, err := objects.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return current, nil
+}
+
+// readBack is get after an unanswered write: nothing may be reported before it is
+// known what happened, so it tries until the API server answers or ctx ends.
+func (e *Engine) readBack(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
+	backoff := newBackoff()
+	for {
+		current, err := get(ctx, objects, name)
+		if err == nil || isAnswered(err) && !neverSent(err) {
+			return current, err
+		}
+		if !e.pause(ctx, &backoff) {
+			return nil, err
+		}
+	}
+}
+
+// newBackoff spaces requests to an API server in trouble.
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
+}
+
+// pause waits for the next step and reports false if ctx ended first.
+func (e *Engine) pause(ctx context.Context, backoff *wait.Backoff) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-e.clock.After(backoff.Step()):
+		return true
+	}
+}
+
+// requestError tells the caller of an operation what a failed request means.
+func (e *Engine) requestError(operation string, err error) error {
+	switch {
+	case !isAnswered(err), neverSent(err), apierrors.IsTooManyRequests(err):
+		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
+	case !e.isAdmitted && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
+		// Not the caller's fault: an API server that has just started refuses the
+		// operator until it has read the roles.
+		e.log.Error(err, "The API server refuses what the roles of the operator should allow", "operation", operation)
+		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
+	case apierrors.IsInvalid(err):
+		return fmt.Errorf("%s: %w: %w", operation, lock.ErrInvalid, err)
+	}
+	return fmt.Errorf("%s: %w", operation, err)
+}

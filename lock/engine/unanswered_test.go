@@ -1,0 +1,302 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+func TestAcquireWhoseAnswerIsLost(t *testing.T) {
+	timeout := apierrors.NewTimeoutError("etcd did not answer in time", 0)
+	internal := apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	cases := map[string]faults{
+		"after the create happened":            {after: once("create", errLostAnswer)},
+		"before the create happened":           {before: once("create", errLostAnswer)},
+		"with a timeout of the API server":     {after: once("create", timeout)},
+		"with an internal error of the server": {after: once("create", internal)},
+		"and the read-back fails, too":         {after: once("create", errLostAnswer), before: once("get", errLostAnswer)},
+		"and the read-back finds no server":    {after: once("create", errLostAnswer), before: once("get", errRefused)},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				etcd.inject(test)
+				engine := start(t, etcd)
+				acquired, err := engine.Acquire(t.Context(), "default", by("a"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if acquired.UID == "" || etcd.owner(acquired.Name) != "a" {
+					t.Errorf("acquired %v, but %q holds it", acquired, etcd.owner(acquired.Name))
+				}
+				if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestAcquireWhoseAnswerIsLostToARival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		rival := start(t, etcd)
+		engine := start(t, etcd)
+		etcd.inject(faults{before: func(string) error {
+			etcd.inject(faults{})
+			if _, err := rival.Acquire(t.Context(), "default", by("rival")); err != nil {
+				t.Error(err)
+			}
+			return errLostAnswer
+		}})
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrHeld) {
+			t.Errorf("got %v, want ErrHeld", err)
+		}
+		synctest.Wait()
+		if owner := etcd.owner(name); owner != "rival" {
+			t.Errorf("the lock of the rival is now held by %q", owner)
+		}
+	})
+}
+
+func TestTakeOverWhoseAnswerIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		etcd.inject(faults{after: once("update", errLostAnswer)})
+		acquired, err := engine.Acquire(t.Context(), "default", by("b"))
+		if err != nil || acquired.Spec.Owner != "b" {
+			t.Errorf("got %v, %v; want the lock of b", acquired, err)
+		}
+	})
+}
+
+// TestUnavailableAcquireLeavesNoLock has the API server commit a create, lose the
+// answer and go away for longer than the caller waits.
+func TestUnavailableAcquireLeavesNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		etcd.inject(faults{after: once("create", errLostAnswer), before: func(verb string) error {
+			if verb == "create" {
+				return nil
+			}
+			return errRefused
+		}})
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+		if owner := etcd.owner(name); owner != "a" {
+			t.Fatalf("the create did not happen (owner %q), the test shows nothing", owner)
+		}
+		etcd.inject(faults{})
+		pass(10 * time.Second)
+		synctest.Wait()
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("the grant that nobody knows of is still held by %q", owner)
+		}
+	})
+}
+
+func TestUnreachableServerIsReportedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		etcd.inject(faults{before: always(errRefused)})
+		engine := start(t, etcd)
+		begin := time.Now()
+		_, acquire := engine.Acquire(t.Context(), "default", by("a"))
+		release := engine.Release(t.Context(), "default", key, "a")
+		_, get := engine.Get(t.Context(), "default", key)
+		for _, err := range []error{acquire, release, get} {
+			if !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("got %v, want ErrUnavailable", err)
+			}
+		}
+		if waited := time.Since(begin); waited != 0 {
+			t.Errorf("waited %s for a server that is not there", waited)
+		}
+	})
+}
+
+func TestThrottledRequestIsUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		etcd.inject(faults{before: once("create", apierrors.NewTooManyRequests("slow down", 1))})
+		engine := start(t, etcd)
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+	})
+}
+
+// Callers of the operator cannot do anything about its roles; a program with an
+// identity of its own can.
+func TestForbiddenRequest(t *testing.T) {
+	for isAdmitted, wantUnavailable := range map[bool]bool{false: true, true: false} {
+		synctest.Test(t, func(t *testing.T) {
+			etcd := newEtcd()
+			etcd.inject(faults{before: once("create", apierrors.NewForbidden(schema.GroupResource{Resource: "locks"}, name, errors.New("no right")))})
+			engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted})
+			_, err := engine.Acquire(t.Context(), "default", by("a"))
+			if errors.Is(err, lock.ErrUnavailable) != wantUnavailable || !apierrors.IsForbidden(err) {
+				t.Errorf("admitted %v: got %v, want the refusal of the API server, unavailable %v", isAdmitted, err, wantUnavailable)
+			}
+		})
+	}
+}
+
+func TestReleaseWhoseAnswerIsLost(t *testing.T) {
+	cases := map[string]faults{
+		"after the delete happened":  {after: once("delete", errLostAnswer)},
+		"before the delete happened": {before: once("delete", errLostAnswer)},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				first, second := start(t, etcd), start(t, etcd)
+				for _, engine := range []*engine.Engine{first, second} {
+					etcd.inject(faults{})
+					if _, err := first.Acquire(t.Context(), "default", by("a")); err != nil {
+						t.Fatal(err)
+					}
+					etcd.inject(test)
+					if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+						t.Errorf("got %v, want the release to be found done", err)
+					}
+					if owner := etcd.owner("billing--report"); owner != "" {
+						t.Errorf("still held by %q", owner)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestReleaseIsFinishedOnceTheServerIsBack(t *testing.T) {
+	lostDelete := func(verb string) error {
+		if verb == "delete" {
+			return errLostAnswer
+		}
+		return errRefused
+	}
+	for name, outage := range map[string]func(string) error{"nothing was sent": always(errRefused), "the delete was lost": lostDelete} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
+					t.Fatal(err)
+				}
+				etcd.inject(faults{before: outage})
+				if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v, want ErrUnavailable", err)
+				}
+				etcd.inject(faults{})
+				pass(10 * time.Second)
+				synctest.Wait()
+				if owner := etcd.owner("billing--report"); owner != "" {
+					t.Errorf("still held by %q", owner)
+				}
+			})
+		})
+	}
+}
+
+// TestCancelledCallerHoldsNothing cancels while the create is under way.
+func TestCancelledCallerHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		ctx, cancel := context.WithCancel(t.Context())
+		resume := make(chan struct{})
+		etcd.inject(faults{after: func(verb string) error {
+			if verb == "create" {
+				cancel()
+				<-resume
+			}
+			return nil
+		}})
+		if _, err := engine.Acquire(ctx, "default", by("a")); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want context.Canceled", err)
+		}
+		if owner := etcd.owner(name); owner != "a" {
+			t.Fatalf("the create did not happen (owner %q), the test shows nothing", owner)
+		}
+		close(resume)
+		synctest.Wait()
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("a caller that has gone holds the lock as %q", owner)
+		}
+	})
+}
+
+func TestReleaseByACancelledCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := engine.Release(ctx, "default", key, "a"); err != nil {
+			t.Error(err)
+		}
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("still held by %q", owner)
+		}
+	})
+}
+
+// TestCallersOfOneOwnerDoNotShareAGrant has two callers with the same owner token
+// acquire in the same moment, and loses the answers to both.
+func TestCallersOfOneOwnerDoNotShareAGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		etcd.inject(faults{after: func(verb string) error {
+			if verb == "create" {
+				return errLostAnswer
+			}
+			return nil
+		}, before: once("create", errLostAnswer)})
+		results := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := engine.Acquire(t.Context(), "default", by("shared"))
+				results <- err
+			}()
+		}
+		first, second := <-results, <-results
+		if (first == nil) == (second == nil) {
+			t.Errorf("got %v and %v, want exactly one grant", first, second)
+		}
+	})
+}
+
+func TestObjectThatTheSchemaRefusesIsInvalid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}, name, nil)
+		etcd.inject(faults{before: once("create", invalid)})
+		engine := start(t, etcd)
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("got %v, want ErrInvalid", err)
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+const (
+	// recheckAfter is how often a lock is read that is waited for and that the informer
+	// has not shown yet: it may have come and gone while the watch was down.
+	recheckAfter = time.Second
+	// lookAgainAfter is how long the queue's goroutine sleeps at most. Its timer was
+	// set by a clock that may have been corrected since.
+	lookAgainAfter = 10 * time.Second
+	// yieldFor is how long a replica stands back after a run of local hand-offs, unless
+	// it sees earlier what the others see, the end of the object.
+	yieldFor = 50 * time.Millisecond
+	// headStart is for how long it stands back from then on: a create is under way by
+	// then if anybody else waits.
+	headStart = 3 * time.Millisecond
+)
+
+// acquireOrWait joins the queue of the lock and returns when the lock is acquired or
+// the wait is over. It costs no request unless the caller is the head of the queue
+// and the lock may be free.
+func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
+	queue, joined, isNew := e.queues.add(name, request, e.observed.get)
+	if isNew {
+		// The queue's goroutine ends with its last waiter.
+		e.calls.Add(1)
+		go e.contend(e.working, queue) //nolint:contextcheck // it serves all callers, not this one
+	}
+
+	var overdue <-chan time.Time
+	if request.Wait < lock.WaitForever {
+		timer := e.clock.NewTimer(request.Wait)
+		defer timer.Stop()
+		overdue = timer.C()
+	}
+	for {
+		select {
+		case result := <-joined.outcome:
+			return result.lock, result.err
+		case <-ctx.Done():
+			e.queues.leave(queue, joined)
+			return nil, ctx.Err()
+		case <-overdue:
+			if err := e.queues.giveUp(queue, joined); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// contend acquires the lock for one waiter after the other. It ends when nobody
+// waits any more.
+func (e *Engine) contend(ctx context.Context, queue *queue) {
+	defer e.calls.Done()
+	objects := e.objects(queue.name.Namespace)
+	for {
+		step := e.queues.next(queue, e.clock.Now(), e.graceNow())
+		switch {
+		case step.isOver:
+			return
+		case step.dismissed != nil:
+			step.dismissed.deliver(outcome{err: step.reason})
+		case step.isRecheck:
+			e.recheck(ctx, objects, queue, step.version)
+		case step.head != nil:
+			e.try(ctx, objects, queue, step)
+		default:
+			e.idle(queue, step.pause)
+		}
+	}
+}
+
+func (e *Engine) idle(queue *queue, wait time.Duration) {
+	timer := e.clock.NewTimer(min(wait, lookAgainAfter))
+	defer timer.Stop()
+	select {
+	case <-queue.wake:
+	case <-timer.C():
+	}
+}
+
+// try makes one attempt for the head of the queue. It does not end with the context of
+// its caller: what was sent is followed to its end, and a grant that the caller does
+// not take goes to the next one.
+func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next step) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	attempt := acquisition{
+		engine: e, objects: objects, namespace: queue.name.Namespace,
+		request: next.head.request.Acquisition, current: next.current,
+	}
+	granted, err := attempt.run(ctx)
+	now := e.clock.Now()
+	switch {
+	case err == nil:
+		e.queues.won(queue, granted, now)
+		e.handOver(ctx, objects, queue, next.head, granted)
+	case errors.Is(err, lock.ErrHeld):
+		e.queues.lost(queue, attempt.current, e.hasObserved(attempt.current), now, e.graceNow())
+	case errors.Is(err, lock.ErrUnavailable):
+		e.queues.hindered(queue, err, now)
+	default:
+		e.queues.remove(queue, next.head)
+		next.head.deliver(outcome{err: err})
+	}
+}
+
+// recheck reads the lock because the informer has not shown it.
+func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, version string) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	current, err := get(ctx, objects, queue.name.Name)
+	now := e.clock.Now()
+	if err != nil {
+		e.queues.hindered(queue, e.requestError("read "+queue.name.String(), err), now)
+		return
+	}
+	e.queues.rechecked(queue, version, current, e.hasObserved(current), now)
+}
+
+// hasObserved reports whether the informer has shown the object and will therefore
+// tell of its end.
+func (e *Engine) hasObserved(current *v1alpha1.Lock) bool {
+	if current == nil {
+		return false
+	}
+	seen := e.observed.get(nameOf(current))
+	return seen != nil && seen.UID == current.UID
+}

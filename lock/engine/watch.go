@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+)
+
+// Watch implements [Backend] on the engine's informer, at the cost of no request. The
+// states come from a cache, the first may be behind what the caller knows already:
+// compare resourceVersions. Without an informer the error matches
+// [errors.ErrUnsupported].
+func (e *Engine) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
+	if !e.hasInformer {
+		return nil, fmt.Errorf("watch %s: the engine has no informer: %w", key, errors.ErrUnsupported)
+	}
+	return e.observed.watch(ctx, types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}), nil
+}
+
+// watcher receives the states of one lock. The mutex of observed guards sending
+// and closing.
+type watcher struct {
+	// changes holds the latest state that was not received yet.
+	changes chan lock.Change
+}
+
+// send replaces a state that was not received yet.
+func (w *watcher) send(change lock.Change) {
+	select {
+	case <-w.changes:
+	default:
+	}
+	w.changes <- change
+}
+
+// watch sends the present state of a lock and what it comes to.
+func (o *observed) watch(ctx context.Context, name types.NamespacedName) <-chan lock.Change {
+	watcher := &watcher{changes: make(chan lock.Change, 1)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.watchers == nil {
+		close(watcher.changes)
+		return watcher.changes
+	}
+	present := o.locks[name]
+	watcher.send(lock.Change{Lock: present, IsGone: present == nil})
+	addTo(o.watchers, name, watcher)
+	context.AfterFunc(ctx, func() { o.unwatch(name, watcher) })
+	return watcher.changes
+}
+
+func addTo(watchers map[types.NamespacedName]map[*watcher]struct{}, name types.NamespacedName, added *watcher) {
+	if watchers[name] == nil {
+		watchers[name] = map[*watcher]struct{}{}
+	}
+	watchers[name][added] = struct{}{}
+}
+
+func (o *observed) unwatch(name types.NamespacedName, watcher *watcher) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.watchers[name][watcher]; !ok {
+		return
+	}
+	close(watcher.changes)
+	delete(o.watchers[name], watcher)
+	if len(o.watchers[name]) == 0 {
+		delete(o.watchers, name)
+	}
+}
+
+// close ends all watches.
+func (o *observed) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, watchers := range o.watchers {
+		for watcher := range watchers {
+			close(watcher.changes)
+		}
+	}
+	o.watchers = nil
+}

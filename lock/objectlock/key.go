@@ -1,0 +1,56 @@
+package objectlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"forrst.dev/lock-operator/lock"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// ObjectKey returns the key under which [LockObject] locks a Kubernetes object, of
+// scope Global:
+//
+//	object:{kind}.{group}:{namespace}:{name}
+//
+// The kind is in lower case; "." and the group are left out in the core group, and
+// the namespace and its ":" for objects that have none. Examples:
+//
+//	object:deployment.apps:shop:web
+//	object:configmap:shop:settings
+//	object:node:worker-1
+//
+// The version is left out on purpose: all versions of an object are one object. Since a
+// kind either has namespaces or has not, distinct objects have distinct keys. Whoever
+// takes the lock of this key, with any tool, in the namespace of the client, excludes
+// LockObject.
+func Key(kind schema.GroupKind, object client.ObjectKey) string {
+	key := "object:" + strings.ToLower(kind.Kind)
+	if kind.Group != "" {
+		key += "." + kind.Group
+	}
+	if object.Namespace != "" {
+		key += ":" + object.Namespace
+	}
+	return key + ":" + object.Name
+}
+
+// kindOf returns the kind of the object: as the scheme of the reader says, if it has
+// one, as all clients of controller-runtime do, or else as the object says itself.
+func kindOf(reader client.Reader, object client.Object) (schema.GroupVersionKind, error) {
+	if typed, ok := reader.(interface{ Scheme() *runtime.Scheme }); ok {
+		return apiutil.GVKForObject(object, typed.Scheme())
+	}
+	kind := object.GetObjectKind().GroupVersionKind()
+	if kind.Kind == "" || kind.Version == "" {
+		return kind, fmt.Errorf("%w: the kind of %T is not known: set apiVersion and kind, or read with a client that has a scheme", lock.ErrInvalid, object)
+	}
+	return kind, nil
+}
+
+// errNoObject refuses what has no name to be locked by.
+var errNoObject = errors.New("an object with a name is needed")
