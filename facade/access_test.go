@@ -25,7 +25,7 @@ func TestInvalidTokensOfOneNetworkAreLimited(t *testing.T) {
 		}}
 	})
 	post := func(address, credentials string) int {
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope(ping, "", "")))
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelopeWith(ping, "", "")))
 		request.RemoteAddr = address
 		request.Header.Set("Authorization", credentials)
 		return f.serve(request).status
@@ -55,8 +55,8 @@ func TestAForeignHolderCannotUseTheOwnerToken(t *testing.T) {
 	f := newFixtureWith(t, func(config *facade.Config) {
 		config.Access = identified(func(*http.Request) string { return name })
 	})
-	f.post(envelope(ping, "", locked(`{"key":"k","owner":"o","scope":"global","auto_release":false,`+ttl+`}`)))
-	release := envelope("forrst.locks.release", arguments(`"key":"k","owner":"o"`), "")
+	f.post(envelopeWith(ping, "", locked(`{"key":"k","owner":"o","scope":"global","auto_release":false,`+ttl+`}`)))
+	release := envelopeWith("forrst.locks.release", arguments(`"key":"k","owner":"o"`), "")
 	name = "system:serviceaccount:payments:rival"
 	f.wantProblems(f.post(release), 403, "LOCK_OWNERSHIP_MISMATCH")
 	f.wantHeld("lock:k")

@@ -53,7 +53,7 @@ func TestLockOptions(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, function("payments.charge", result(`7`)))
-			got := f.post(envelope("payments.charge", "", locked(test.options)))
+			got := f.post(envelopeWith("payments.charge", "", locked(test.options)))
 			if got.status != 200 || string(got.Result) != "7" {
 				t.Fatalf("status %d, %s", got.status, got.body)
 			}
@@ -122,7 +122,7 @@ func TestLockOptionsThatAreRefused(t *testing.T) {
 			for _, pointer := range test.want {
 				want = append(want, "INVALID_ARGUMENTS /extensions/1/options/"+pointer)
 			}
-			got := f.post(envelope(ping, "", `{"urn":"urn:x"},`+test.element))
+			got := f.post(envelopeWith(ping, "", `{"urn":"urn:x"},`+test.element))
 			f.wantProblems(got, 400, want...)
 			if got.Extensions != nil || len(f.locks.requests) > 0 {
 				t.Errorf("entries %v, tried %v", got.Extensions, f.locks.requests)
@@ -132,7 +132,7 @@ func TestLockOptionsThatAreRefused(t *testing.T) {
 }
 
 func TestTTLAboveTheMaximumNamesTheMaximum(t *testing.T) {
-	got := newFixture(t).post(envelope(ping, "", locked(`{"key":"k","ttl":{"value":25,"unit":"hour"}}`)))
+	got := newFixture(t).post(envelopeWith(ping, "", locked(`{"key":"k","ttl":{"value":25,"unit":"hour"}}`)))
 	if want := `{"max":{"value":86400,"unit":"second"}}`; string(got.Errors[0].Details) != want {
 		t.Errorf("details %s, want %s", got.Errors[0].Details, want)
 	}
@@ -141,15 +141,15 @@ func TestTTLAboveTheMaximumNamesTheMaximum(t *testing.T) {
 func TestScopeFunctionNeedsAUsableName(t *testing.T) {
 	long := strings.Repeat("f", 513)
 	f := newFixture(t, function(long, result(`1`)))
-	f.wantProblems(f.post(envelope(long, "", locked(`{"key":"k",`+ttl+`}`))), 400, "INVALID_ARGUMENTS /extensions/0/options/scope")
-	if got := f.post(envelope(long, "", locked(`{"key":"k",`+ttl+`,"scope":"global"}`))); got.status != 200 {
+	f.wantProblems(f.post(envelopeWith(long, "", locked(`{"key":"k",`+ttl+`}`))), 400, "INVALID_ARGUMENTS /extensions/0/options/scope")
+	if got := f.post(envelopeWith(long, "", locked(`{"key":"k",`+ttl+`,"scope":"global"}`))); got.status != 200 {
 		t.Errorf("with scope global: %s", got.body)
 	}
 }
 
 func TestLockUnderAllNamesIsEchoedAsReceived(t *testing.T) {
 	for _, urn := range []string{"urn:cline:forrst:ext:atomic-lock", "urn:forrst:ext:atomicLock", "urn:forrst:ext:atomic-lock"} {
-		got := newFixture(t).post(envelope(ping, "", `{"urn":"`+urn+`","options":{"key":"k",`+ttl+`}}`))
+		got := newFixture(t).post(envelopeWith(ping, "", `{"urn":"`+urn+`","options":{"key":"k",`+ttl+`}}`))
 		if len(got.Extensions) != 1 || got.Extensions[0].URN != urn {
 			t.Errorf("%s: %s", urn, got.body)
 		}
@@ -162,7 +162,7 @@ func TestFunctionRunsInsideItsLock(t *testing.T) {
 		f.wantHeld("lock:payments.charge:user:1")
 		return nil, nil
 	}))
-	if got := f.post(envelope("payments.charge", "", locked(`{"key":"user:1",`+ttl+`}`))); got.status != 200 {
+	if got := f.post(envelopeWith("payments.charge", "", locked(`{"key":"user:1",`+ttl+`}`))); got.status != 200 {
 		t.Error(got.body)
 	}
 	f.wantHeld()
@@ -184,7 +184,7 @@ func TestAHeldLockIsRefusedAndItsHolderUndisturbed(t *testing.T) {
 		`{"key":"user:1",` + ttl + `,"owner":"secret-owner"}`, // Not re-entrant.
 		`{"key":"user:1",` + ttl + `,"auto_release":false}`,
 	} {
-		got := f.post(envelope("payments.charge", "", locked(options)))
+		got := f.post(envelopeWith("payments.charge", "", locked(options)))
 		want := `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a-1","result":null,` +
 			`"errors":[{"code":"LOCK_ACQUISITION_FAILED","message":"Unable to acquire lock","details":{"key":"user:1","scope":"function","full_key":"lock:payments.charge:user:1"}}],` +
 			`"extensions":[{"urn":"urn:cline:forrst:ext:atomic-lock","data":{"key":"user:1","acquired":false}}]}`
@@ -205,7 +205,7 @@ func TestAnExpiredLockIsFree(t *testing.T) {
 	f := newFixture(t)
 	f.hold("k", "x", time.Second)
 	f.clock.SetTime(f.clock.Now().Add(time.Second))
-	if got := f.post(envelope(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`}`))); got.status != 200 {
+	if got := f.post(envelopeWith(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`}`))); got.status != 200 {
 		t.Error(got.body)
 	}
 }
@@ -227,7 +227,7 @@ func TestLockAfterTheFunction(t *testing.T) {
 		for _, keep := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, kept %t", name, keep), func(t *testing.T) {
 				f := newFixture(t, function("f", way.invoke))
-				got := f.post(envelope("f", "", locked(fmt.Sprintf(`{"key":"k",%s,"auto_release":%t}`, ttl, !keep))))
+				got := f.post(envelopeWith("f", "", locked(fmt.Sprintf(`{"key":"k",%s,"auto_release":%t}`, ttl, !keep))))
 				if got.status != way.status {
 					t.Errorf("status %d, want %d", got.status, way.status)
 				}
@@ -260,7 +260,7 @@ func TestLockOfAClientThatGoesAway(t *testing.T) {
 				f.locks.granted = cancel
 			}
 			f.locks.releaseHook = context.Context.Err
-			body := envelope("f", "", locked(fmt.Sprintf(`{"key":"k",%s,"auto_release":%t}`, ttl, !kept)))
+			body := envelopeWith("f", "", locked(fmt.Sprintf(`{"key":"k",%s,"auto_release":%t}`, ttl, !kept)))
 			got := f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, facade.Path, strings.NewReader(body)))
 			f.wantProblems(got, 499, "CANCELLED")
 			if ran != strings.HasPrefix(name, during) {
@@ -286,7 +286,7 @@ func TestTroubleWithTheReleaseIsOnlyLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, function("f", result(`1`)))
 			f.locks.releaseHook = func(context.Context) error { return err }
-			got := f.post(envelope("f", "", locked(`{"key":"k",`+ttl+`,"owner":"secret-owner"}`)))
+			got := f.post(envelopeWith("f", "", locked(`{"key":"k",`+ttl+`,"owner":"secret-owner"}`)))
 			if got.status != 200 || string(got.Result) != "1" {
 				t.Errorf("status %d, %s", got.status, got.body)
 			}
@@ -318,7 +318,7 @@ func TestLocksThatCannotBeTaken(t *testing.T) {
 				return nil, nil
 			}))
 			f.locks.acquireHook = func(context.Context) error { return test.err }
-			got := f.post(envelope("f", "", locked(`{"key":"k",`+ttl+`}`)))
+			got := f.post(envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)))
 			f.wantProblems(got, test.status, test.want)
 			if ran || got.entry("urn:cline:forrst:ext:atomic-lock") != test.entry {
 				t.Errorf("ran %t, %s", ran, got.body)
@@ -331,7 +331,7 @@ func TestHolderIsWhoCalls(t *testing.T) {
 	f := newFixtureWith(t, func(config *facade.Config) {
 		config.Access = identified(func(r *http.Request) string { return r.Header.Get("X-User") })
 	})
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope(ping, "", locked(`{"key":"k","holder":"root",`+ttl+`}`))))
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelopeWith(ping, "", locked(`{"key":"k","holder":"root",`+ttl+`}`))))
 	request.Header.Set("X-User", "alice")
 	request.Header.Set("Forrst-Namespace", namespace)
 	f.serve(request)
@@ -349,7 +349,7 @@ func FuzzLockOptions(f *testing.F) {
 			return
 		}
 		fixture := newFixture(t)
-		got := fixture.post(envelope(ping, "", locked(options)))
+		got := fixture.post(envelopeWith(ping, "", locked(options)))
 		if got.status != 200 && got.status != 400 {
 			t.Fatalf("status %d, %s", got.status, got.body)
 		}

@@ -15,7 +15,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-var lockBody = []byte(envelope(ping, `,"version":"1.0.0","arguments":{}`, locked(`{"key":"sku:X9","ttl":{"value":20,"unit":"second"},"block":{"value":2,"unit":"second"}}`)))
+var lockBody = []byte(envelopeWith(ping, `,"version":"1.0.0","arguments":{}`, locked(`{"key":"sku:X9","ttl":{"value":20,"unit":"second"},"block":{"value":2,"unit":"second"}}`)))
 
 // instantLocks grants the same lock to everybody and does nothing else.
 type instantLocks struct {

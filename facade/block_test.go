@@ -37,8 +37,8 @@ func newWaiter(f *fixture) *waiter {
 
 // blocking are calls that wait five seconds for the global lock "k".
 var blocking = map[string]string{
-	"extension": envelope(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":5},"auto_release":false}`)),
-	"function":  envelope(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":{"value":5}`), ""),
+	"extension": envelopeWith(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":5},"auto_release":false}`)),
+	"function":  envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":{"value":5}`), ""),
 }
 
 func TestBlockIsHowLongToWait(t *testing.T) {
@@ -47,8 +47,8 @@ func TestBlockIsHowLongToWait(t *testing.T) {
 		`{"value":60}`: time.Minute, `{"value":0.2,"unit":"millisecond"}`: time.Millisecond,
 	} {
 		f := newFixture(t)
-		f.post(envelope(ping, "", locked(`{"key":"k",`+ttl+`,"block":`+block+`}`)))
-		f.post(envelope(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":`+block), ""))
+		f.post(envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`,"block":`+block+`}`)))
+		f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":`+block), ""))
 		if len(f.locks.requests) != 2 || f.locks.requests[0].Wait != want || f.locks.requests[1].Wait != want {
 			t.Errorf("block %s: %+v, want a wait of %s", block, f.locks.requests, want)
 		}
@@ -62,8 +62,8 @@ func TestBlockAboveTheMaximumNamesTheMaximum(t *testing.T) {
 	} {
 		f := newFixtureWith(t, func(config *facade.Config) { config.MaxBlock = maximum })
 		for _, test := range []struct{ body, pointer string }{
-			{envelope(ping, "", locked(`{"key":"k",`+ttl+`,"block":{"value":60.001}}`)), "/extensions/0/options/block/value"},
-			{envelope(wire.Acquire, arguments(`"key":"k","block":{"value":60.001}`), ""), "/call/arguments/block/value"},
+			{envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`,"block":{"value":60.001}}`)), "/extensions/0/options/block/value"},
+			{envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":60.001}`), ""), "/call/arguments/block/value"},
 		} {
 			got := f.post(test.body)
 			f.wantProblems(got, 400, "INVALID_ARGUMENTS "+test.pointer)
@@ -88,7 +88,7 @@ func TestWaitThatIsOver(t *testing.T) {
 	} {
 		f := newFixture(t)
 		f.hold("k", "secret-owner", time.Minute)
-		got := f.post(envelope(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":`+block+`}`)))
+		got := f.post(envelopeWith(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":`+block+`}`)))
 		f.wantProblems(got, 423, "LOCK_TIMEOUT")
 		if want := `{"key":"k","scope":"global","full_key":"lock:k","waited":` + block + `}`; string(got.Errors[0].Details) != want || got.Errors[0].Message != message {
 			t.Errorf("message %q, want %q; details %s, want %s", got.Errors[0].Message, message, got.Errors[0].Details, want)
@@ -165,7 +165,7 @@ func TestStoppingServerAnswersWhoeverWaits(t *testing.T) {
 			s := serve(t, f.Handler, time.Minute)
 			waited, ran := make(chan int, 1), make(chan int, 1)
 			go func() { waited <- s.post(t.Context(), body) }()
-			go func() { ran <- s.post(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+			go func() { ran <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 			<-w.began
 			<-running
 			s.stop()
@@ -218,8 +218,8 @@ func TestServerNoticesABlockedClientThatDisconnects(t *testing.T) {
 func TestGrantsComeWithAFencingToken(t *testing.T) {
 	f := newFixture(t, function("f", result(`1`)))
 	for _, body := range []string{
-		envelope("f", "", locked(`{"key":"k",`+ttl+`}`)),
-		envelope(wire.Acquire, arguments(`"key":"k"`), ""),
+		envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)),
+		envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""),
 	} {
 		got := f.post(body)
 		var response forrst.Response
@@ -236,7 +236,7 @@ func TestGrantsComeWithAFencingToken(t *testing.T) {
 func TestGrantWithoutATokenIsLogged(t *testing.T) {
 	f := newFixture(t)
 	f.locks.granted = func() { f.locks.held["lock:k"].ResourceVersion = "" }
-	got := f.post(envelope(wire.Acquire, arguments(`"key":"k"`), ""))
+	got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""))
 	if got.status != 200 || got.fencing != 0 || !strings.Contains(f.log.String(), "fencing token") {
 		t.Errorf("status %d, %s, logged %s", got.status, got.body, f.log)
 	}

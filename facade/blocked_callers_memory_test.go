@@ -26,9 +26,9 @@ func TestMemoryOfBlockedCallers(t *testing.T) {
 		callers int
 		body    string
 	}{
-		"extension":              {1000, envelope(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":60}}`))},
-		"function":               {1000, envelope(wire.Acquire, arguments(`"key":"k","block":{"value":60}`), "")},
-		"function, much to read": {100, envelope(wire.Acquire, arguments(`"key":"k","block":{"value":60},"unknown":"`+strings.Repeat("x", 128<<10)+`"`), "")},
+		"extension":              {1000, envelopeWith(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":60}}`))},
+		"function":               {1000, envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":60}`), "")},
+		"function, much to read": {100, envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":60},"unknown":"`+strings.Repeat("x", 128<<10)+`"`), "")},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

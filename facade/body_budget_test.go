@@ -27,7 +27,7 @@ func (f *fixture) wantNoRoom(got answer) {
 
 func TestBodiesOfAllCallersAreBounded(t *testing.T) {
 	f := newFixtureWith(t, limitBodies(1000))
-	small, large := envelope(ping, "", ""), envelope(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")
+	small, large := envelopeWith(ping, "", ""), envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")
 	for range 3 {
 		f.wantNoRoom(f.post(large))
 		if got := f.post(small); got.status != 200 {
@@ -65,11 +65,11 @@ func TestCallsThatWaitTakeNoRoomForTheirBodies(t *testing.T) {
 	f := newFixtureWith(t, limitBodies(1500))
 	f.hold("k", "somebody", time.Hour)
 	w := newWaiter(f)
-	body := envelope(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":5}}`))
+	body := envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":5}}`))
 	answered := make(chan answer, 1)
 	go func() { answered <- f.post(body) }()
 	<-w.began
-	if got := f.post(envelope(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")); got.status != 200 {
+	if got := f.post(envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")); got.status != 200 {
 		t.Errorf("beside one that waits: %s", got.body)
 	}
 	if err := f.locks.Release(t.Context(), namespace, "lock:k", "somebody"); err != nil {
@@ -92,9 +92,9 @@ func TestRoutedCallsKeepTheirRoom(t *testing.T) {
 		limitBodies(1500)(config)
 	})
 	answered := make(chan answer, 1)
-	go func() { answered <- f.post(envelope("r.f", arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")) }()
+	go func() { answered <- f.post(envelopeWith("r.f", arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")) }()
 	<-arrived
-	f.wantNoRoom(f.post(envelope(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")))
+	f.wantNoRoom(f.post(envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")))
 	close(finish)
 	if got := <-answered; got.status != 200 {
 		t.Errorf("the routed call: %s", got.body)
@@ -105,19 +105,19 @@ func TestConnectionsAreBounded(t *testing.T) {
 	f := newFixture(t)
 	s := serveWith(t, &facade.Server{Handler: f.Handler, DrainTimeout: time.Minute, MaxConnections: 1})
 	first := dial(t, s)
-	writeCall(t, first, envelope(ping, "", ""))
+	writeCall(t, first, envelopeWith(ping, "", ""))
 	if _, err := first.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if status := s.post(ctx, envelope(ping, "", "")); status != 0 {
+	if status := s.post(ctx, envelopeWith(ping, "", "")); status != 0 {
 		t.Errorf("a second connection got status %d", status)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if status := s.post(t.Context(), envelope(ping, "", "")); status != 200 {
+	if status := s.post(t.Context(), envelopeWith(ping, "", "")); status != 200 {
 		t.Errorf("after the first has ended: status %d", status)
 	}
 	s.wantEnd(t)

@@ -86,8 +86,8 @@ func (c *crowd) wantRefusal(got answer, status int, problem string) {
 }
 
 var (
-	waiting = envelope(wire.Acquire, arguments(`"key":"held","block":{"value":60}`), "")
-	running = envelope(lingering, "", "")
+	waiting = envelopeWith(wire.Acquire, arguments(`"key":"held","block":{"value":60}`), "")
+	running = envelopeWith(lingering, "", "")
 )
 
 func TestLimitsOfWaitingCalls(t *testing.T) {
@@ -108,12 +108,12 @@ func TestLimitsOfWaitingCalls(t *testing.T) {
 			c.begin(anAddress, waiting)
 			tried := len(c.locks.requests)
 			c.wantRefusal(c.postFrom(test.address, waiting), test.status, test.problem)
-			inLock := c.postFrom(test.address, envelope(ping, "", locked(`{"key":"free",`+ttl+`,"block":{"value":1}}`)))
+			inLock := c.postFrom(test.address, envelopeWith(ping, "", locked(`{"key":"free",`+ttl+`,"block":{"value":1}}`)))
 			c.wantRefusal(inLock, test.status, test.problem)
 			if len(c.locks.requests) != tried {
 				t.Error("a refused call asked for a lock")
 			}
-			if got := c.postFrom(test.address, envelope(ping, "", locked(`{"key":"free","scope":"global",`+ttl+`,"auto_release":false}`))); got.status != 200 {
+			if got := c.postFrom(test.address, envelopeWith(ping, "", locked(`{"key":"free","scope":"global",`+ttl+`,"auto_release":false}`))); got.status != 200 {
 				t.Errorf("a call that does not wait: %s", got.body)
 			}
 			c.release("held", "other")
@@ -131,7 +131,7 @@ func TestLimitsOfWaitingCalls(t *testing.T) {
 
 func (f *fixture) release(key, owner string) {
 	f.t.Helper()
-	got := f.post(envelope("forrst.locks.release", arguments(`"key":"lock:`+key+`","owner":"`+owner+`"`), ""))
+	got := f.post(envelopeWith("forrst.locks.release", arguments(`"key":"lock:`+key+`","owner":"`+owner+`"`), ""))
 	if got.status != 200 {
 		f.t.Fatal(got.body)
 	}
@@ -152,7 +152,7 @@ func TestLimitsOfRunningCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCrowd(t, test.limits, nil)
 			c.begin(anAddress, running)
-			c.wantRefusal(c.postFrom(test.address, envelope(lingering, "", locked(`{"key":"k",`+ttl+`}`))), test.status, test.problem)
+			c.wantRefusal(c.postFrom(test.address, envelopeWith(lingering, "", locked(`{"key":"k",`+ttl+`}`))), test.status, test.problem)
 			if len(c.locks.requests) != 0 {
 				t.Error("a refused call asked for a lock")
 			}
@@ -160,7 +160,7 @@ func TestLimitsOfRunningCalls(t *testing.T) {
 			if got := <-c.answers; got.status != 200 {
 				t.Error(got.body)
 			}
-			for _, body := range []string{envelope("panic", "", ""), envelope(ping, "", ""), envelope("missing", "", ""), envelope(ping, "", "")} {
+			for _, body := range []string{envelopeWith("panic", "", ""), envelopeWith(ping, "", ""), envelopeWith("missing", "", ""), envelopeWith(ping, "", "")} {
 				if got := c.postFrom(test.address, body); got.status == test.status {
 					t.Errorf("there is room again: %s", got.body)
 				}
@@ -173,7 +173,7 @@ func TestLimitsOfRunningCalls(t *testing.T) {
 func TestCallsThatWaitedRunBeyondTheLimit(t *testing.T) {
 	c := newCrowd(t, facade.CallLimits{Running: 1}, nil)
 	c.hold("held", "other", 1e12)
-	c.begin(anAddress, envelope(lingering, "", locked(`{"key":"held","scope":"global",`+ttl+`,"block":{"value":60}}`)))
+	c.begin(anAddress, envelopeWith(lingering, "", locked(`{"key":"held","scope":"global",`+ttl+`,"block":{"value":60}}`)))
 	c.begin(anotherAddress, running)
 	if err := c.locks.Release(t.Context(), namespace, "lock:held", "other"); err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestCallsThatWaitedRunBeyondTheLimit(t *testing.T) {
 			t.Error(got.body)
 		}
 	}
-	if got := c.postFrom(anAddress, envelope(ping, "", "")); got.status != 200 {
+	if got := c.postFrom(anAddress, envelopeWith(ping, "", "")); got.status != 200 {
 		t.Errorf("there is room again: %s", got.body)
 	}
 	c.wantHeld()
@@ -220,7 +220,7 @@ func TestWhoACallerIs(t *testing.T) {
 			if test.same {
 				want = 429
 			}
-			if got := c.postFrom(test.second, envelope(ping, "", "")); got.status != want {
+			if got := c.postFrom(test.second, envelopeWith(ping, "", "")); got.status != want {
 				t.Errorf("status %d, want %d", got.status, want)
 			}
 			c.finish <- struct{}{}
@@ -232,7 +232,7 @@ func TestWhoACallerIs(t *testing.T) {
 func TestRefusalsTellWhetherToRetry(t *testing.T) {
 	c := newCrowd(t, facade.CallLimits{Running: 1}, nil)
 	c.begin(anAddress, running)
-	got := c.postFrom(anAddress, envelope(ping, "", `{"urn":"urn:cline:forrst:ext:retry"}`))
+	got := c.postFrom(anAddress, envelopeWith(ping, "", `{"urn":"urn:cline:forrst:ext:retry"}`))
 	want := `{"allowed":true,"strategy":"exponential","after":{"value":1,"unit":"second"},"max_attempts":5}`
 	if len(got.Extensions) != 1 || cmp.Diff(want, string(got.Extensions[0].Data)) != "" {
 		t.Errorf("extensions %s", got.body)

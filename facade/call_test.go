@@ -23,7 +23,7 @@ func TestPingUnderAllNames(t *testing.T) {
 	f := newFixture(t)
 	for _, name := range []string{ping, "urn:cline:forrst:ext:diagnostics:fn:ping", "forrst.ping"} {
 		for _, version := range []string{``, `,"version":null`, `,"version":"1.0.0"`, `,"version":"1"`, `,"arguments":{"ignored":1}`} {
-			got := f.post(envelope(name, version, ""))
+			got := f.post(envelopeWith(name, version, ""))
 			if want := `{"status":"healthy","timestamp":"2024-03-15T10:30:00Z"}`; string(got.Result) != want || got.status != 200 {
 				t.Errorf("%s %s: status %d, %s", name, version, got.status, got.body)
 			}
@@ -75,7 +75,7 @@ func TestCapabilitiesUnderAllNames(t *testing.T) {
 	}
 	for _, name := range []string{"urn:cline:forrst:fn:capabilities", "urn:cline:forrst:ext:discovery:fn:capabilities", "forrst.capabilities"} {
 		var result map[string]any
-		got := f.post(envelope(name, "", ""))
+		got := f.post(envelopeWith(name, "", ""))
 		if err := json.Unmarshal(got.Result, &result); err != nil {
 			t.Fatal(err)
 		}
@@ -99,20 +99,20 @@ func TestFunctionAndVersionAreResolved(t *testing.T) {
 		"a number alone":                        {"f", `,"version":"1"`, `"1.0.0"`},
 	}
 	for name, test := range cases {
-		if got := f.post(envelope(test.function, test.version, "")); string(got.Result) != test.want {
+		if got := f.post(envelopeWith(test.function, test.version, "")); string(got.Result) != test.want {
 			t.Errorf("%s: %s, want %s", name, got.body, test.want)
 		}
 	}
 
-	got := f.post(envelope("f", `,"version":"1.9.0+build"`, ""))
+	got := f.post(envelopeWith("f", `,"version":"1.9.0+build"`, ""))
 	f.wantProblems(got, 404, "VERSION_NOT_FOUND /call/version")
 	want := `{"function":"f","requested_version":"1.9.0+build","available_versions":["1.0.0","1.9.0","1.10.0","2.0.0-rc.1"]}`
 	if string(got.Errors[0].Details) != want || got.Errors[0].Message != "Version 1.9.0+build not found for function f" {
 		t.Errorf("%+v, details %s", got.Errors[0], got.Errors[0].Details)
 	}
-	f.wantProblems(f.post(envelope("young", "", "")), 404, "VERSION_NOT_FOUND /call/version")
-	f.wantProblems(f.post(envelope("nobody", `,"version":"9.9.9"`, "")), 404, "FUNCTION_NOT_FOUND /call/function")
-	f.wantProblems(f.post(envelope("F", "", "")), 404, "FUNCTION_NOT_FOUND /call/function")
+	f.wantProblems(f.post(envelopeWith("young", "", "")), 404, "VERSION_NOT_FOUND /call/version")
+	f.wantProblems(f.post(envelopeWith("nobody", `,"version":"9.9.9"`, "")), 404, "FUNCTION_NOT_FOUND /call/function")
+	f.wantProblems(f.post(envelopeWith("F", "", "")), 404, "FUNCTION_NOT_FOUND /call/function")
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -150,17 +150,17 @@ func TestStepsAreTakenInOrder(t *testing.T) {
 		problems []string
 	}{
 		"the protocol version before the rest": {`{"protocol":{"name":"forrst","version":"9.0.0"},"call":1}`, 400, []string{"INVALID_PROTOCOL_VERSION /protocol/version"}},
-		"the envelope before the function":     {envelope("nobody", `,"arguments":1`, badLock), 400, []string{"INVALID_REQUEST /call/arguments"}},
-		"the function before the lock":         {envelope("nobody", "", lock), 404, []string{"FUNCTION_NOT_FOUND /call/function"}},
-		"the function before the options":      {envelope("nobody", "", badLock), 404, []string{"FUNCTION_NOT_FOUND /call/function"}},
-		"the version before the lock":          {envelope(ping, `,"version":"7.0.0"`, lock), 404, []string{"VERSION_NOT_FOUND /call/version"}},
+		"the envelope before the function":     {envelopeWith("nobody", `,"arguments":1`, badLock), 400, []string{"INVALID_REQUEST /call/arguments"}},
+		"the function before the lock":         {envelopeWith("nobody", "", lock), 404, []string{"FUNCTION_NOT_FOUND /call/function"}},
+		"the function before the options":      {envelopeWith("nobody", "", badLock), 404, []string{"FUNCTION_NOT_FOUND /call/function"}},
+		"the version before the lock":          {envelopeWith(ping, `,"version":"7.0.0"`, lock), 404, []string{"VERSION_NOT_FOUND /call/version"}},
 		"options, extensions and arguments at once": {
-			envelope("f", `,"arguments":{}`, `{"urn":"urn:forrst:ext:dry-run"},`+badLock),
+			envelopeWith("f", `,"arguments":{}`, `{"urn":"urn:forrst:ext:dry-run"},`+badLock),
 			400, []string{"EXTENSION_NOT_SUPPORTED /extensions/0", "INVALID_ARGUMENTS /extensions/1/options/key", "INVALID_ARGUMENTS /extensions/1/options/ttl", "INVALID_ARGUMENTS /call/arguments/n"},
 		},
-		"arguments before the lock":         {envelope("f", "", lock), 400, []string{"INVALID_ARGUMENTS /call/arguments/n"}},
-		"other extensions before the lock":  {envelope(ping, "", lock+`,{"urn":"urn:cline:forrst:ext:dry-run","options":{"enabled":true}}`), 400, []string{"EXTENSION_NOT_SUPPORTED /extensions/1"}},
-		"the second lock before any at all": {envelope(ping, "", lock+`,{"urn":"urn:forrst:ext:atomicLock","options":{"key":"other","ttl":{"value":1}}}`), 400, []string{"INVALID_REQUEST /extensions/1"}},
+		"arguments before the lock":         {envelopeWith("f", "", lock), 400, []string{"INVALID_ARGUMENTS /call/arguments/n"}},
+		"other extensions before the lock":  {envelopeWith(ping, "", lock+`,{"urn":"urn:cline:forrst:ext:dry-run","options":{"enabled":true}}`), 400, []string{"EXTENSION_NOT_SUPPORTED /extensions/1"}},
+		"the second lock before any at all": {envelopeWith(ping, "", lock+`,{"urn":"urn:forrst:ext:atomicLock","options":{"key":"other","ttl":{"value":1}}}`), 400, []string{"INVALID_REQUEST /extensions/1"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestExtensionsThatAreIgnored(t *testing.T) {
 	} {
 		elements = append(elements, fmt.Sprintf(`{"urn":%q,"options":{"key":1}}`, urn))
 	}
-	got := f.post(envelope(ping, "", strings.Join(elements, ",")))
+	got := f.post(envelopeWith(ping, "", strings.Join(elements, ",")))
 	if got.status != 200 || got.Extensions != nil || strings.Contains(got.body, "extensions") {
 		t.Errorf("status %d, %s", got.status, got.body)
 	}
@@ -200,7 +200,7 @@ func TestExtensionsThatMustNotBeIgnored(t *testing.T) {
 	f := newFixture(t)
 	for _, name := range []string{"dry-run", "simulation", "replay", "idempotency"} {
 		for _, dialect := range []string{"urn:forrst:ext:", "urn:cline:forrst:ext:"} {
-			got := f.post(envelope(ping, "", `{"urn":"x"},{"urn":"`+dialect+name+`"}`))
+			got := f.post(envelopeWith(ping, "", `{"urn":"x"},{"urn":"`+dialect+name+`"}`))
 			f.wantProblems(got, 400, "EXTENSION_NOT_SUPPORTED /extensions/1")
 			want := `{"unsupported":["` + dialect + name + `"],"supported":["` + strings.Join(handledURNs, `","`) + `"]}`
 			if string(got.Errors[0].Details) != want {
@@ -213,7 +213,7 @@ func TestExtensionsThatMustNotBeIgnored(t *testing.T) {
 func TestADryRunThatIsNotAskedForIsIgnored(t *testing.T) {
 	f := newFixture(t)
 	dryRun := func(options string) answer {
-		return f.post(envelope(ping, "", `{"urn":"urn:forrst:ext:dry-run","options":`+options+`}`))
+		return f.post(envelopeWith(ping, "", `{"urn":"urn:forrst:ext:dry-run","options":`+options+`}`))
 	}
 	if got := dryRun(`{"enabled":false}`); got.status != 200 || got.Extensions != nil {
 		t.Errorf("got %s", got.body)
@@ -221,7 +221,7 @@ func TestADryRunThatIsNotAskedForIsIgnored(t *testing.T) {
 	for _, options := range []string{`{"enabled":true}`, `{}`, `{"enabled":null}`, `{"enabled":"false"}`, `{"enabled":0}`, `{"enabled":false,"enabled":true}`, `{"enabled":false,"enabled":false}`} {
 		f.wantProblems(dryRun(options), 400, "EXTENSION_NOT_SUPPORTED /extensions/0")
 	}
-	f.wantProblems(f.post(envelope(ping, "", `{"urn":"urn:forrst:ext:replay","options":{"enabled":false}}`)), 400, "EXTENSION_NOT_SUPPORTED /extensions/0")
+	f.wantProblems(f.post(envelopeWith(ping, "", `{"urn":"urn:forrst:ext:replay","options":{"enabled":false}}`)), 400, "EXTENSION_NOT_SUPPORTED /extensions/0")
 }
 
 func TestHowFunctionsEnd(t *testing.T) {
@@ -242,7 +242,7 @@ func TestHowFunctionsEnd(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, function("f", test.invoke))
-			got := f.post(envelope("f", "", ""))
+			got := f.post(envelopeWith("f", "", ""))
 			f.wantProblems(got, test.status, test.problems...)
 			if *got.ID != "a-1" || strings.Contains(got.body, "something broke") {
 				t.Errorf("answered %s", got.body)
@@ -256,7 +256,7 @@ func TestHowFunctionsEnd(t *testing.T) {
 
 func TestResultsPassThroughUnchanged(t *testing.T) {
 	f := newFixture(t, function("f", result(`{"n":12345678901234567890.10,"e":1E400,"html":"<&>","null":null}`)))
-	got := f.post(envelope("f", "", ""))
+	got := f.post(envelopeWith("f", "", ""))
 	if want := `{"n":12345678901234567890.10,"e":1E400,"html":"<&>","null":null}`; string(got.Result) != want {
 		t.Errorf("got %s", got.Result)
 	}
@@ -269,7 +269,7 @@ func TestCallsWhoseClientHasGone(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}))
-	got := f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, facade.Path, strings.NewReader(envelope("f", "", ""))))
+	got := f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, facade.Path, strings.NewReader(envelopeWith("f", "", ""))))
 	f.wantProblems(got, 499, "CANCELLED")
 }
 
@@ -277,7 +277,7 @@ func TestCallsWhoseClientHasGone(t *testing.T) {
 // encode.
 func BenchmarkLockedCall(b *testing.B) {
 	f := newFixture(b)
-	body := envelope(ping, `,"version":"1.0.0","arguments":{}`, locked(`{"key":"sku:X9","ttl":{"value":20,"unit":"second"},"scope":"global","owner":"job-17"}`))
+	body := envelopeWith(ping, `,"version":"1.0.0","arguments":{}`, locked(`{"key":"sku:X9","ttl":{"value":20,"unit":"second"},"scope":"global","owner":"job-17"}`))
 	b.ReportAllocs()
 	for b.Loop() {
 		recorder := httptest.NewRecorder()

@@ -17,7 +17,7 @@ func cancellable(options string) string {
 }
 
 func cancelCall(token string) string {
-	return envelope(cancelName, arguments(`"token":"`+token+`"`), "")
+	return envelopeWith(cancelName, arguments(`"token":"`+token+`"`), "")
 }
 
 // postAside posts a call that takes its time.
@@ -29,8 +29,8 @@ func (f *fixture) postAside(body string) <-chan answer {
 
 func TestCancelReachesWaitingCalls(t *testing.T) {
 	for name, request := range map[string]string{
-		"extension": envelope(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":50}}`)+","+cancellable(`{"token":"t-1"}`)),
-		"function":  envelope(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":{"value":50}`), cancellable(`{"token":"t-1"}`)),
+		"extension": envelopeWith(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":50}}`)+","+cancellable(`{"token":"t-1"}`)),
+		"function":  envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":{"value":50}`), cancellable(`{"token":"t-1"}`)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -61,7 +61,7 @@ func TestCancelReachesRunningCallsAndEndsTheirLocks(t *testing.T) {
 		<-ctx.Done()
 		return true, nil
 	}))
-	answers := f.postAside(envelope("slow", "", locked(`{"key":"k",`+ttl+`}`)+","+cancellable(`{"token":"t-1"}`)))
+	answers := f.postAside(envelopeWith("slow", "", locked(`{"key":"k",`+ttl+`}`)+","+cancellable(`{"token":"t-1"}`)))
 	<-began
 	f.wantHeld("lock:slow:k")
 	f.post(cancelCall("t-1"))
@@ -76,11 +76,11 @@ func TestCancelledTokenEndsLaterCallsForAWhile(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}))
-	answers := f.postAside(envelope("slow", "", cancellable(`{"token":"t-1"}`)))
+	answers := f.postAside(envelopeWith("slow", "", cancellable(`{"token":"t-1"}`)))
 	<-began
 	f.post(cancelCall("t-1"))
 	<-answers
-	request := envelope(ping, "", locked(`{"key":"k",`+ttl+`}`)+","+cancellable(`{"token":"t-1"}`))
+	request := envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`}`)+","+cancellable(`{"token":"t-1"}`))
 	f.wantProblems(f.post(request), 499, "CANCELLED")
 	if len(f.locks.requests) > 0 {
 		t.Errorf("locks were asked for: %v", f.locks.requests)
@@ -94,7 +94,7 @@ func TestCancelledTokenEndsLaterCallsForAWhile(t *testing.T) {
 
 func TestCancelOfWhatDoesNotRun(t *testing.T) {
 	f := newFixture(t)
-	f.post(envelope(ping, "", cancellable(`{"token":"over"}`)))
+	f.post(envelopeWith(ping, "", cancellable(`{"token":"over"}`)))
 	for _, token := range []string{"over", "never"} {
 		got := f.post(cancelCall(token))
 		f.wantProblems(got, 404, "CANCELLATION_TOKEN_UNKNOWN")
@@ -112,7 +112,7 @@ func TestCancelAfterTheFunctionIsTooLate(t *testing.T) {
 		<-goOn
 		return nil
 	}
-	answers := f.postAside(envelope(ping, "", locked(`{"key":"k",`+ttl+`}`)+","+cancellable(`{"token":"t-1"}`)))
+	answers := f.postAside(envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`}`)+","+cancellable(`{"token":"t-1"}`)))
 	<-releasing
 	got := f.post(cancelCall("t-1"))
 	close(goOn)
@@ -136,7 +136,7 @@ func TestNobodyCancelsCallsOfOthers(t *testing.T) {
 			return nil, ctx.Err()
 		})}
 	})
-	answers := f.postAside(envelope("slow", "", cancellable(`{"token":"t-1"}`)))
+	answers := f.postAside(envelopeWith("slow", "", cancellable(`{"token":"t-1"}`)))
 	<-began
 	caller = "bob"
 	f.wantProblems(f.post(cancelCall("t-1")), 404, "CANCELLATION_TOKEN_UNKNOWN")
@@ -154,7 +154,7 @@ func TestOneTokenCanHaveSeveralCalls(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}))
-	body := envelope("slow", "", cancellable(`{"token":"t-1"}`))
+	body := envelopeWith("slow", "", cancellable(`{"token":"t-1"}`))
 	first, second := f.postAside(body), f.postAside(body)
 	<-began
 	<-began
@@ -166,10 +166,10 @@ func TestOneTokenCanHaveSeveralCalls(t *testing.T) {
 func TestTokensThatAreNone(t *testing.T) {
 	f := newFixture(t)
 	for _, token := range []string{``, `"token":null`, `"token":""`, `"token":7`, `"token":"a b"`, `"token":"` + tooLong + `"`} {
-		f.wantProblems(f.post(envelope(ping, "", cancellable(`{`+token+`}`))), 400, "INVALID_ARGUMENTS /extensions/0/options/token")
-		f.wantProblems(f.post(envelope(cancelName, arguments(token), "")), 400, "INVALID_ARGUMENTS /call/arguments/token")
+		f.wantProblems(f.post(envelopeWith(ping, "", cancellable(`{`+token+`}`))), 400, "INVALID_ARGUMENTS /extensions/0/options/token")
+		f.wantProblems(f.post(envelopeWith(cancelName, arguments(token), "")), 400, "INVALID_ARGUMENTS /call/arguments/token")
 	}
-	f.wantProblems(f.post(envelope(cancelName, arguments(`"token":"t"`), locked(`{"key":"k",`+ttl+`}`))), 400, "EXTENSION_NOT_APPLICABLE /extensions/0")
+	f.wantProblems(f.post(envelopeWith(cancelName, arguments(`"token":"t"`), locked(`{"key":"k",`+ttl+`}`))), 400, "EXTENSION_NOT_APPLICABLE /extensions/0")
 }
 
 // tooLong is a token of 101 characters.

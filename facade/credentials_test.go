@@ -11,7 +11,7 @@ import (
 
 func TestCredentialsAreNotPassedOn(t *testing.T) {
 	f, s := newRouted(t, says(`"result":1`))
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope("r.f", "", locked(`{"key":"k","owner":"secret","scope":"global",`+ttl+`}`))))
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelopeWith("r.f", "", locked(`{"key":"k","owner":"secret","scope":"global",`+ttl+`}`))))
 	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Forwarded-Access-Token", "X-Remote-User"} {
 		request.Header.Set(name, "secret")
 	}

@@ -52,7 +52,7 @@ func TestDeadlineInEveryForm(t *testing.T) {
 			f.clock.SetTime(f.clock.Now().Add(1250 * time.Millisecond))
 			return true, nil
 		}))
-		got := f.post(envelope("slow", "", deadline(options)))
+		got := f.post(envelopeWith("slow", "", deadline(options)))
 		if specified == "" {
 			f.wantProblems(got, 400, "INVALID_ARGUMENTS /extensions/0/options/value")
 			continue
@@ -72,7 +72,7 @@ func TestDeadlinesThatAreNone(t *testing.T) {
 		`{"value":"2024-03-15T10:30:05","unit":"iso8601"}`: "/value", `{"deadline":"soon"}`: "/deadline", `{"deadline":5}`: "/deadline",
 		`{"timeout":5}`: "/timeout", `{"timeout":{}}`: "/timeout/value",
 	} {
-		got := f.post(envelope(ping, "", deadline(options)))
+		got := f.post(envelopeWith(ping, "", deadline(options)))
 		f.wantProblems(got, 400, "INVALID_ARGUMENTS /extensions/0/options"+at)
 		if got.Extensions != nil {
 			t.Errorf("%s: %s", options, got.body)
@@ -87,7 +87,7 @@ func TestDeadlineInThePastEndsTheCallBeforeALock(t *testing.T) {
 			return nil, nil
 		}))
 		// Extensions work in an order of their own, whatever that of the request.
-		got := f.post(envelope("f", "", locked(`{"key":"k",`+ttl+`,"block":{"value":5}}`)+","+deadline(past)))
+		got := f.post(envelopeWith("f", "", locked(`{"key":"k",`+ttl+`,"block":{"value":5}}`)+","+deadline(past)))
 		f.wantProblems(got, 504, "DEADLINE_EXCEEDED")
 		if len(f.locks.requests) > 0 || len(got.Extensions) != 1 || !strings.Contains(got.entry("urn:forrst:ext:deadline"), `"remaining":{"value":0,"unit":"millisecond"},"utilization":1}`) {
 			t.Errorf("%s: requests %v, %s", past, f.locks.requests, got.body)
@@ -101,8 +101,8 @@ func TestDeadlineInThePastEndsTheCallBeforeALock(t *testing.T) {
 
 func TestDeadlineEndsTheWaitForALock(t *testing.T) {
 	for name, request := range map[string]string{
-		"extension": envelope(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":50}}`)+","+deadline(`{"value":3}`)),
-		"function":  envelope(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":{"value":50}`), deadline(`{"value":3}`)),
+		"extension": envelopeWith(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":50}}`)+","+deadline(`{"value":3}`)),
+		"function":  envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":{"value":50}`), deadline(`{"value":3}`)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestDeadlineEndsTheFunctionAndThenTheLock(t *testing.T) {
 			// There is no late success.
 			return true, nil
 		}))
-		got := f.post(envelope("slow", "", locked(`{"key":"k",`+ttl+`}`)+","+deadline(`{"value":20,"unit":"millisecond"}`)))
+		got := f.post(envelopeWith("slow", "", locked(`{"key":"k",`+ttl+`}`)+","+deadline(`{"value":20,"unit":"millisecond"}`)))
 		f.wantProblems(got, 504, "DEADLINE_EXCEEDED")
 		f.wantHeld()
 		if !strings.Contains(got.entry("urn:cline:forrst:ext:atomic-lock"), `"acquired":true`) {
@@ -150,7 +150,7 @@ func TestLockOfALateAcquireIsReleased(t *testing.T) {
 		f := bubbled(t)
 		// The lock is granted in time, and what follows takes too long.
 		f.locks.granted = func() { <-time.After(time.Minute) }
-		got := f.post(envelope(wire.Acquire, arguments(`"key":"k",`+ttl), deadline(`{"value":3}`)))
+		got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl), deadline(`{"value":3}`)))
 		f.wantProblems(got, 504, "DEADLINE_EXCEEDED")
 		f.wantHeld()
 	})
@@ -160,7 +160,7 @@ func TestClientThatGoesIsNoDeadline(t *testing.T) {
 	f := newFixture(t, function("f", func(ctx context.Context) (any, error) { return nil, ctx.Err() }))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	request := httptest.NewRequestWithContext(ctx, http.MethodPost, facade.Path, strings.NewReader(envelope("f", "", deadline(`{"value":3}`))))
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, facade.Path, strings.NewReader(envelopeWith("f", "", deadline(`{"value":3}`))))
 	f.wantProblems(f.serve(request), 499, "CANCELLED")
 }
 
@@ -181,7 +181,7 @@ func (s slowBody) Read(p []byte) (int, error) {
 func TestDeadlineRunsFromTheReceiptOfTheRequest(t *testing.T) {
 	for _, options := range []string{`{"value":5}`, `{"deadline":"0001-01-01T00:00:00Z"}`} {
 		f := newFixture(t)
-		body := slowBody{strings.NewReader(envelope(ping, "", deadline(options))), f}
+		body := slowBody{strings.NewReader(envelopeWith(ping, "", deadline(options))), f}
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, body)
 		f.wantProblems(f.serve(request), 504, "DEADLINE_EXCEEDED")
 	}

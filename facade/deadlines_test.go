@@ -51,7 +51,7 @@ func TestCallsOutlastTheTimeoutsOfConnections(t *testing.T) {
 		listener.connections <- accepted
 		reader := bufio.NewReader(connection)
 		for range 2 {
-			body := envelope("slow", "", "")
+			body := envelopeWith("slow", "", "")
 			if _, err := fmt.Fprintf(connection, "POST /forrst HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 				t.Fatal(err)
 			}

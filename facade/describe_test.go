@@ -52,7 +52,7 @@ func TestDescribeOfOneFunction(t *testing.T) {
 	}
 	nothing := map[string]any{"arguments": map[string]any{"type": "object"}, "returns": map[string]any{}, "definitions": map[string]any{}}
 	for _, name := range []string{"urn:cline:forrst:fn:describe", "forrst.describe"} {
-		got := f.post(envelope(name, arguments(`"function":"acme.pay"`), ""))
+		got := f.post(envelopeWith(name, arguments(`"function":"acme.pay"`), ""))
 		result := decoded[map[string]any](t, got.Result)
 		errors := decoded[struct{ Errors []any }](t, got.Result).Errors
 		if diff := cmp.Diff(map[string]any{"code": "ACME_BROKE", "message": "No money"}, errors[len(errors)-1]); diff != "" || len(errors) != 11 {
@@ -78,7 +78,7 @@ func TestDescribeOfOneFunction(t *testing.T) {
 
 func TestDescribeOfOneVersionWithoutSchemas(t *testing.T) {
 	f := newFixture(t, describedFunctions()...)
-	got := f.post(envelope("forrst.describe", arguments(`"function":"acme.pay","version":"1","include_schema":false`), ""))
+	got := f.post(envelopeWith("forrst.describe", arguments(`"function":"acme.pay","version":"1","include_schema":false`), ""))
 	result := decoded[map[string]any](t, got.Result)
 	want := []any{map[string]any{"version": "1.0.0", "stability": "stable"}}
 	if diff := cmp.Diff(want, result["versions"]); diff != "" || result["recommended_version"] != "2.1.0" || strings.Contains(got.body, `"schema"`) {
@@ -88,7 +88,7 @@ func TestDescribeOfOneVersionWithoutSchemas(t *testing.T) {
 
 func TestDescribeWithoutEnvelope(t *testing.T) {
 	f := newFixture(t, describedFunctions()...)
-	single, recorder := f.postBare(envelope(discoveryDescribe, arguments(`"function":"urn:acme:forrst:fn:pay"`), ""))
+	single, recorder := f.postBare(envelopeWith(discoveryDescribe, arguments(`"function":"urn:acme:forrst:fn:pay"`), ""))
 	if single["name"] != "acme.pay" || single["version"] != "2.1.0" || recorder.Code != 200 || recorder.Header().Get("X-Forrst-Request-Id") != "a-1" {
 		t.Errorf("status %d, %v, %v", recorder.Code, recorder.Header(), single)
 	}
@@ -96,20 +96,20 @@ func TestDescribeWithoutEnvelope(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", single, diff)
 	}
 
-	document, _ := f.postBare(envelope(discoveryDescribe, "", ""))
+	document, _ := f.postBare(envelopeWith(discoveryDescribe, "", ""))
 	keys := slices.Sorted(maps.Keys(document))
 	if diff := cmp.Diff([]string{"components", "discovery", "forrst", "functions", "info", "servers"}, keys); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// A failure has an envelope all the same.
-	f.wantProblems(f.post(envelope(discoveryDescribe, arguments(`"function":"nothing"`), "")), 404, "FUNCTION_NOT_FOUND /call/arguments/function")
-	f.wantProblems(f.post(envelope(discoveryDescribe, "", locked(`{"key":"k",`+ttl+`}`))), 400, "EXTENSION_NOT_APPLICABLE /extensions/0")
+	f.wantProblems(f.post(envelopeWith(discoveryDescribe, arguments(`"function":"nothing"`), "")), 404, "FUNCTION_NOT_FOUND /call/arguments/function")
+	f.wantProblems(f.post(envelopeWith(discoveryDescribe, "", locked(`{"key":"k",`+ttl+`}`))), 400, "EXTENSION_NOT_APPLICABLE /extensions/0")
 }
 
 func TestDescribeOfEverything(t *testing.T) {
 	f := newFixture(t, describedFunctions()...)
-	document := decoded[map[string]any](t, f.post(envelope("forrst.describe", "", "")).Result)
-	bare, _ := f.postBare(envelope(discoveryDescribe, "", ""))
+	document := decoded[map[string]any](t, f.post(envelopeWith("forrst.describe", "", "")).Result)
+	bare, _ := f.postBare(envelopeWith(discoveryDescribe, "", ""))
 	for _, each := range []map[string]any{document, bare} {
 		var names []string
 		listed := decoded[struct {
@@ -136,10 +136,10 @@ func TestDescribeOfEverything(t *testing.T) {
 	if document["describe"] != "0.1.0" || bare["discovery"] != "0.1.0" {
 		t.Errorf("%v, %v", document["describe"], bare["discovery"])
 	}
-	if got := f.post(envelope("acme.secret", "", "")); string(got.Result) != "0" {
+	if got := f.post(envelopeWith("acme.secret", "", "")); string(got.Result) != "0" {
 		t.Errorf("a hidden function: %s", got.body)
 	}
-	if got := f.post(envelope("forrst.capabilities", "", "")); strings.Contains(got.body, "acme.secret") {
+	if got := f.post(envelopeWith("forrst.capabilities", "", "")); strings.Contains(got.body, "acme.secret") {
 		t.Errorf("a hidden function is listed: %s", got.body)
 	}
 }
@@ -156,7 +156,7 @@ func TestDescribeOfWhatThereIsNot(t *testing.T) {
 		if strings.HasPrefix(want[0], "INVALID") {
 			status = 400
 		}
-		f.wantProblems(f.post(envelope("forrst.describe", arguments(given), "")), status, want...)
+		f.wantProblems(f.post(envelopeWith("forrst.describe", arguments(given), "")), status, want...)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestEveryFunctionIsDescribed(t *testing.T) {
 			Name, Summary string
 			Result        struct{ Description string }
 		}
-	}](t, f.post(envelope("forrst.describe", "", "")).Result)
+	}](t, f.post(envelopeWith("forrst.describe", "", "")).Result)
 	for _, function := range document.Functions {
 		if function.Summary == "" || function.Result.Description == "" {
 			t.Errorf("%s has no summary, or none of its result", function.Name)

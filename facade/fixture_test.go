@@ -323,7 +323,7 @@ func (f *fixture) wantProblems(got answer, status int, problems ...string) {
 }
 
 // envelope is a request for a function with members such as "arguments".
-func envelope(function, callMembers, extensions string) string {
+func envelopeWith(function, callMembers, extensions string) string {
 	return fmt.Sprintf(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a-1","call":{"function":%q%s},"extensions":[%s]}`, function, callMembers, extensions)
 }
 

@@ -34,21 +34,21 @@ func TestForceReleaseOfACallerWithANameNeedsAReason(t *testing.T) {
 		`"reason":""`:                        {"INVALID_ARGUMENTS /call/arguments/key", reason},
 	} {
 		for _, name := range aliases[forceRelease] {
-			got := f.post(envelope(name, arguments(members), ""))
+			got := f.post(envelopeWith(name, arguments(members), ""))
 			f.wantProblems(got, 400, want...)
 		}
 	}
 	f.wantHeld("lock:k")
-	got := f.post(envelope(forceRelease, arguments(`"key":"k"`), ""))
+	got := f.post(envelopeWith(forceRelease, arguments(`"key":"k"`), ""))
 	if message := got.Errors[0].Message; !strings.Contains(message, "must say why the lock is taken from its holder") {
 		t.Errorf("message %q", message)
 	}
 
 	refusal = lock.ErrForbidden
-	f.wantProblems(f.post(envelope(forceRelease, arguments(`"key":"k"`), "")), 403, "FORBIDDEN")
+	f.wantProblems(f.post(envelopeWith(forceRelease, arguments(`"key":"k"`), "")), 403, "FORBIDDEN")
 
 	refusal = nil
-	if got := f.post(envelope(forceRelease, arguments(`"key":"k","reason":"holder is gone"`), "")); got.status != 200 {
+	if got := f.post(envelopeWith(forceRelease, arguments(`"key":"k","reason":"holder is gone"`), "")); got.status != 200 {
 		t.Errorf("status %d, %s", got.status, got.body)
 	}
 	if len(f.locks.reasons) != 1 || f.locks.reasons[0] != "holder is gone" {

@@ -40,7 +40,7 @@ func TestHealthIsThatOfTheWorstComponent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := healthFixture(t, test.components...)
 			for _, function := range []string{"urn:cline:forrst:fn:health", "urn:cline:forrst:ext:diagnostics:fn:health", "forrst.health"} {
-				got := f.post(envelope(function, "", ""))
+				got := f.post(envelopeWith(function, "", ""))
 				if got.status != 200 || !strings.HasPrefix(string(got.Result), `{"status":"`+test.want+`","timestamp":"2024-03-15T10:30:00Z","version":"1.2.3","components":{`) {
 					t.Errorf("%s: status %d, %s", function, got.status, got.body)
 				}
@@ -72,14 +72,14 @@ func TestHealthTellsWhatIsAskedFor(t *testing.T) {
 		`"include_details":false`:            `{"status":"unhealthy",` + start + `,"version":"1.2.3","components":{"cache":{"status":"unhealthy"},"kubernetes_api":{"status":"healthy"}}}`,
 		`"include_details":true,"future":[]`: `{"status":"unhealthy",` + start + `,"version":"1.2.3","components":{` + ill + `,` + well + `}}`,
 	} {
-		got := f.post(envelope("forrst.health", arguments(given), ""))
+		got := f.post(envelopeWith("forrst.health", arguments(given), ""))
 		if string(got.Result) != want || got.status != 200 {
 			t.Errorf("%s: status %d, got %s\nwant %s", given, got.status, got.body, want)
 		}
 	}
-	f.wantProblems(f.post(envelope("forrst.health", arguments(`"component":"nothing","include_details":1`), "")), 400,
+	f.wantProblems(f.post(envelopeWith("forrst.health", arguments(`"component":"nothing","include_details":1`), "")), 400,
 		"INVALID_ARGUMENTS /call/arguments/component", "INVALID_ARGUMENTS /call/arguments/include_details")
-	f.wantProblems(f.post(envelope("forrst.health", arguments(`"component":7`), "")), 400, "INVALID_ARGUMENTS /call/arguments/component")
+	f.wantProblems(f.post(envelopeWith("forrst.health", arguments(`"component":7`), "")), 400, "INVALID_ARGUMENTS /call/arguments/component")
 }
 
 func TestHealthDoesNotWaitForLong(t *testing.T) {
@@ -89,7 +89,7 @@ func TestHealthDoesNotWaitForLong(t *testing.T) {
 			return ctx.Err()
 		}})
 		start := time.Now()
-		got := f.post(envelope("forrst.health", "", ""))
+		got := f.post(envelopeWith("forrst.health", "", ""))
 		if took := time.Since(start); took != 2*time.Second || !strings.Contains(got.body, `"message":"The component did not answer in time"`) {
 			t.Errorf("after %s: %s", took, got.body)
 		}

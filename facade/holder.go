@@ -9,7 +9,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/holders"
+	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -24,7 +24,7 @@ type HolderChecker interface {
 // Pod to exist, so that costs no request.
 func (c *call) bind(ctx context.Context, request *lock.Request) error {
 	namespace := c.caller.Namespace
-	podNamespace, pod := holders.PodOf(c.caller.User)
+	podNamespace, pod := holderref.PodOf(c.caller.User)
 	isPodHere := pod != nil && podNamespace == namespace
 	switch named := request.HolderRef; {
 	case named == nil && isPodHere:

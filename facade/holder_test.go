@@ -43,8 +43,8 @@ const (
 )
 
 func TestWhatALockEndsWith(t *testing.T) {
-	acquire := func(members string) string { return envelope(wire.Acquire, arguments(`"key":"k",`+ttl+members), "") }
-	extension := func(members string) string { return envelope(ping, "", locked(`{"key":"k",`+ttl+members+`}`)) }
+	acquire := func(members string) string { return envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+members), "") }
+	extension := func(members string) string { return envelopeWith(ping, "", locked(`{"key":"k",`+ttl+members+`}`)) }
 	cases := map[string]struct {
 		body         string
 		podNamespace string
@@ -104,19 +104,19 @@ func TestHolderThatIsRefused(t *testing.T) {
 		strings.Replace(otherPodJSON, "v1", "a/b/c", 1): "INVALID_ARGUMENTS /call/arguments/holder_ref",
 	} {
 		f := newFixtureWith(t, func(config *facade.Config) { config.Holders = &fakeHolders{known: otherPod} })
-		got := f.post(envelope(wire.Acquire, arguments(`"key":"k",`+members), ""))
+		got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+members), ""))
 		f.wantProblems(got, 400, want)
 		if len(f.locks.held) > 0 {
 			t.Errorf("%s: a lock was taken", members)
 		}
 	}
 	f := newFixture(t)
-	f.wantProblems(f.post(envelope(wire.Acquire, arguments(`"key":"k",`+otherPodJSON), "")), 400, "INVALID_ARGUMENTS /call/arguments/holder_ref")
+	f.wantProblems(f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+otherPodJSON), "")), 400, "INVALID_ARGUMENTS /call/arguments/holder_ref")
 }
 
 func TestHolderIsShown(t *testing.T) {
 	f := newFixtureWith(t, func(config *facade.Config) { config.Holders = &fakeHolders{known: otherPod} })
-	got := f.post(envelope(wire.Acquire, arguments(`"key":"k",`+ttl+`,"release_delay":{"value":5},`+otherPodJSON), ""))
+	got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+`,"release_delay":{"value":5},`+otherPodJSON), ""))
 	for _, want := range []string{`"holder_ref":{"api_version":"v1","kind":"Pod","name":"worker-1","uid":"pod-1"}`, `"release_delay":{"value":5,"unit":"second"}`} {
 		if !strings.Contains(got.body, want) {
 			t.Errorf("%s is not in %s", want, got.body)

@@ -67,7 +67,7 @@ func (s *serving) connect(tb testing.TB, opened *atomic.Int32) int32 {
 	tb.Helper()
 	for range 100 {
 		before := opened.Load()
-		if got := s.receive(tb.Context(), envelope(ping, "", "")); got.err != nil || got.status != 200 || got.major != 2 {
+		if got := s.receive(tb.Context(), envelopeWith(ping, "", "")); got.err != nil || got.status != 200 || got.major != 2 {
 			tb.Fatalf("HTTP/%d, status %d, %v", got.major, got.status, got.err)
 		}
 		if before > 0 && opened.Load() == before {
@@ -96,7 +96,7 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 
 // awaitRefusal returns when there is no way to the server any more.
 func (s *serving) awaitRefusal(ctx context.Context) {
-	for s.receive(ctx, envelope(ping, "", "")).err == nil {
+	for s.receive(ctx, envelopeWith(ping, "", "")).err == nil {
 		continue
 	}
 }
@@ -120,7 +120,7 @@ func wantBlocked(t *testing.T, callers, connections int) {
 	for range callers {
 		<-locks.waiting
 	}
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.status != 200 {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
 		t.Errorf("besides those that wait: status %d, %v", got.status, got.err)
 	}
 	s.stop()
@@ -174,7 +174,7 @@ func TestServerWaitsForStreamsThatWereReset(t *testing.T) {
 		s := &serving{url: "http://x", client: &http.Client{Transport: transport}}
 		ctx, disconnect := context.WithCancel(t.Context())
 		answered := make(chan received, 1)
-		go func() { answered <- s.receive(ctx, envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+		go func() { answered <- s.receive(ctx, envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 		<-running
 		disconnect()
 		if got := <-answered; !errors.Is(got.err, context.Canceled) {
@@ -204,7 +204,7 @@ func TestHTTP2ConnectionIsToldThatTheServerStops(t *testing.T) {
 	s := serve(t, f.Handler, time.Minute)
 	s.useHTTP2(t)
 	answered := make(chan received, 1)
-	go func() { answered <- s.receive(t.Context(), envelope("f", "", "")) }()
+	go func() { answered <- s.receive(t.Context(), envelopeWith("f", "", "")) }()
 	<-running
 	s.stop()
 	// Until it has been told, the connection still takes calls.

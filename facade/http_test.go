@@ -72,7 +72,7 @@ func TestContentEncodingIsRefused(t *testing.T) {
 	request.Header.Set("Content-Encoding", "gzip")
 	f.wantProblems(f.serve(request), 415, "INVALID_REQUEST")
 
-	request = httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope(ping, "", "")))
+	request = httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelopeWith(ping, "", "")))
 	request.Header.Set("Content-Encoding", "Identity")
 	if got := f.serve(request); got.status != 200 {
 		t.Errorf("identity is no encoding, but the status is %d", got.status)
@@ -82,7 +82,7 @@ func TestContentEncodingIsRefused(t *testing.T) {
 func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 	f := newFixture(t)
 	for header, value := range map[string]string{"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"} {
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope(ping, "", locked(`{"key":"k",`+ttl+`}`))))
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`}`))))
 		request.Header.Set(header, value)
 		f.wantProblems(f.serve(request), 403, "FORBIDDEN")
 	}
@@ -119,7 +119,7 @@ func TestResponseHeaders(t *testing.T) {
 	f = newFixtureWith(t, func(config *facade.Config) {
 		config.Node, config.Functions = "replica-1", []facade.Function{slow}
 	})
-	got := f.post(envelope("slow", "", ""))
+	got := f.post(envelopeWith("slow", "", ""))
 	for name, want := range map[string]string{
 		"Content-Type": "application/json", "X-Forrst-Request-Id": "a-1", "X-Forrst-Duration-Ms": "1234", "X-Forrst-Node": "replica-1",
 	} {
@@ -145,7 +145,7 @@ func TestIDsInHeaders(t *testing.T) {
 		strings.Repeat("x", 10_000): "",
 	}
 	for id, want := range cases {
-		got := newFixture(t).post(strings.Replace(envelope(ping, "", ""), "a-1", id, 1))
+		got := newFixture(t).post(strings.Replace(envelopeWith(ping, "", ""), "a-1", id, 1))
 		if header := got.header.Get("X-Forrst-Request-Id"); header != want || got.status != 200 {
 			t.Errorf("id %.20q: status %d, header %q, want %q", id, got.status, header, want)
 		}
@@ -194,7 +194,7 @@ func TestProbes(t *testing.T) {
 func TestUnavailabilityTellsWhenToRetry(t *testing.T) {
 	f := newFixture(t)
 	f.locks.getHook = func(context.Context) error { return fmt.Errorf("secret detail: %w", lock.ErrUnavailable) }
-	got := f.post(envelope("forrst.locks.status", `,"arguments":{"key":"lock:x"}`, ""))
+	got := f.post(envelopeWith("forrst.locks.status", `,"arguments":{"key":"lock:x"}`, ""))
 	f.wantProblems(got, 503, "UNAVAILABLE")
 	if got.header.Get("Retry-After") != "1" || string(got.Errors[0].Details) != `{"retry_after":{"value":1,"unit":"second"}}` {
 		t.Errorf("Retry-After: %q, details %s", got.header.Get("Retry-After"), got.Errors[0].Details)

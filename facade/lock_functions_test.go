@@ -37,7 +37,7 @@ func TestLockFunctionsUnderAllNamesAndSpellingsOfTheKey(t *testing.T) {
 			for _, name := range names {
 				f := newFixture(t)
 				f.hold("billing:report", "o", time.Minute)
-				got := f.post(envelope(name, arguments(`"key":"`+key+`","owner":"o"`), ""))
+				got := f.post(envelopeWith(name, arguments(`"key":"`+key+`","owner":"o"`), ""))
 				if diff := cmp.Diff(results[function], string(got.Result)); diff != "" || got.status != 200 {
 					t.Errorf("%s: status %d (-want +got):\n%s", name, got.status, diff)
 				}
@@ -62,7 +62,7 @@ func TestOnlyOnePrefixIsTakenOff(t *testing.T) {
 	for sent, held := range cases {
 		f := newFixture(t)
 		f.hold(held, "o", time.Minute)
-		got := f.post(envelope(release, arguments(`"key":"`+sent+`","owner":"o"`), ""))
+		got := f.post(envelopeWith(release, arguments(`"key":"`+sent+`","owner":"o"`), ""))
 		if want := `{"released":true,"key":"` + sent + `"}`; string(got.Result) != want {
 			t.Errorf("%s: %s", sent, got.body)
 		}
@@ -91,7 +91,7 @@ func TestReleaseOfWhatTheCallerDoesNotHold(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := f.post(envelope(test.function, arguments(test.arguments), ""))
+			got := f.post(envelopeWith(test.function, arguments(test.arguments), ""))
 			if len(got.Errors) != 1 || got.status != test.status || string(got.Errors[0].Code)+" "+got.Errors[0].Message != test.want {
 				t.Fatalf("status %d, %s", got.status, got.body)
 			}
@@ -110,7 +110,7 @@ func TestReleaseOfWhatTheCallerDoesNotHold(t *testing.T) {
 func TestASecondReleaseFindsNothing(t *testing.T) {
 	f := newFixture(t)
 	f.hold("k", "o", time.Minute)
-	body := envelope(release, arguments(`"key":"lock:k","owner":"o"`), "")
+	body := envelopeWith(release, arguments(`"key":"lock:k","owner":"o"`), "")
 	if got := f.post(body); got.status != 200 {
 		t.Error(got.body)
 	}
@@ -133,12 +133,12 @@ func TestStatus(t *testing.T) {
 		time.Hour:               `{"key":"lock:k","locked":false}`,
 	} {
 		f.clock.SetTime(start.Add(passed))
-		got := f.post(envelope(status, arguments(`"key":"lock:k"`), ""))
+		got := f.post(envelopeWith(status, arguments(`"key":"lock:k"`), ""))
 		if diff := cmp.Diff(want, string(got.Result)); diff != "" || got.status != 200 {
 			t.Errorf("after %s: status %d (-want +got):\n%s", passed, got.status, diff)
 		}
 	}
-	if got := f.post(envelope(status, arguments(`"key":"\u0007"`), "")); string(got.Result) != `{"key":"\u0007","locked":false}` {
+	if got := f.post(envelopeWith(status, arguments(`"key":"\u0007"`), "")); string(got.Result) != `{"key":"\u0007","locked":false}` {
 		t.Errorf("a key that cannot be: %s", got.body)
 	}
 }
@@ -165,10 +165,10 @@ func TestLockFunctionArgumentsThatAreRefused(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.wantProblems(f.post(envelope(release, test.members, "")), 400, test.want...)
+			f.wantProblems(f.post(envelopeWith(release, test.members, "")), 400, test.want...)
 			for _, function := range []string{forceRelease, status} {
 				if test.want[0] == key {
-					f.wantProblems(f.post(envelope(function, test.members, "")), 400, key)
+					f.wantProblems(f.post(envelopeWith(function, test.members, "")), 400, key)
 				}
 			}
 		})
@@ -180,7 +180,7 @@ func TestLockFunctionsExcludeTheLockExtension(t *testing.T) {
 		for _, name := range names {
 			f := newFixture(t)
 			f.hold("k", "o", time.Minute)
-			got := f.post(envelope(name, arguments(`"key":"lock:k","owner":"o"`), `{"urn":"x"},{"urn":"urn:forrst:ext:atomicLock"}`))
+			got := f.post(envelopeWith(name, arguments(`"key":"lock:k","owner":"o"`), `{"urn":"x"},{"urn":"urn:forrst:ext:atomicLock"}`))
 			f.wantProblems(got, 400, "EXTENSION_NOT_APPLICABLE /extensions/1")
 			if want := `{"extension":"urn:forrst:ext:atomicLock","function":"` + name + `"}`; string(got.Errors[0].Details) != want {
 				t.Errorf("details %s, want %s", got.Errors[0].Details, want)
@@ -195,13 +195,13 @@ func TestLockFunctionsWithoutAnAPIServer(t *testing.T) {
 	fail := func(context.Context) error { return fmt.Errorf("no route: %w", lock.ErrUnavailable) }
 	f.locks.getHook, f.locks.releaseHook = fail, fail
 	for function := range aliases {
-		f.wantProblems(f.post(envelope(function, arguments(`"key":"lock:k","owner":"o"`), "")), 503, "UNAVAILABLE")
+		f.wantProblems(f.post(envelopeWith(function, arguments(`"key":"lock:k","owner":"o"`), "")), 503, "UNAVAILABLE")
 	}
 }
 
 // Some members are looked at more than once.
 func TestAMemberThatIsGivenTwiceIsOneProblem(t *testing.T) {
 	f := newFixture(t)
-	f.wantProblems(f.post(envelope("forrst.locks.forceRelease", arguments(`"key":"k","reason":"a","reason":"b"`), "")),
+	f.wantProblems(f.post(envelopeWith("forrst.locks.forceRelease", arguments(`"key":"k","reason":"a","reason":"b"`), "")),
 		400, "INVALID_ARGUMENTS /call/arguments/reason")
 }

@@ -25,10 +25,10 @@ func TestMetricsOfCalls(t *testing.T) {
 		}
 	})
 	for _, body := range []string{
-		envelope(ping, "", ""), envelope("forrst.ping", "", ""), envelope("nothing like it", "", ""), "{", "[]",
-		envelope("own", "", ""), envelope("conflict", "", ""), envelope("fine", "", ""),
-		envelope(wire.Acquire, arguments(`"key":"k"`), ""), envelope(wire.Acquire, arguments(`"key":"k"`), ""),
-		envelope("forrst.locks.status", arguments(`"key":"lock:k"`), ""), envelope("forrst.locks.status", "", ""),
+		envelopeWith(ping, "", ""), envelopeWith("forrst.ping", "", ""), envelopeWith("nothing like it", "", ""), "{", "[]",
+		envelopeWith("own", "", ""), envelopeWith("conflict", "", ""), envelopeWith("fine", "", ""),
+		envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""), envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""),
+		envelopeWith("forrst.locks.status", arguments(`"key":"lock:k"`), ""), envelopeWith("forrst.locks.status", "", ""),
 	} {
 		f.post(body)
 	}

@@ -21,7 +21,7 @@ func FuzzExtensionOptions(f *testing.F) {
 		}
 		fixture := newFixture(t)
 		for _, name := range []string{"deadline", "cancellation", "tracing", "retry"} {
-			got := fixture.post(envelope(ping, "", locked(`{"key":"k",`+ttl+`}`)+`,{"urn":"urn:forrst:ext:`+name+`","options":`+options+`}`))
+			got := fixture.post(envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`}`)+`,{"urn":"urn:forrst:ext:`+name+`","options":`+options+`}`))
 			switch {
 			case got.status == 200, got.status == 400:
 			case got.status == 504 && name == "deadline":

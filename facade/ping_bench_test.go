@@ -38,7 +38,7 @@ func BenchmarkPing(b *testing.B) {
 			transport := &http.Transport{MaxIdleConnsPerHost: clients, DialContext: new(net.Dialer).DialContext}
 			defer transport.CloseIdleConnections()
 			client := &http.Client{Transport: transport}
-			body := envelope(ping, `,"version":"1.0.0"`, "")
+			body := envelopeWith(ping, `,"version":"1.0.0"`, "")
 			// There are GOMAXPROCS times as many goroutines.
 			b.SetParallelism(max(1, clients/runtime.GOMAXPROCS(0)))
 			b.RunParallel(func(pb *testing.PB) {

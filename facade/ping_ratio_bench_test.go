@@ -57,7 +57,7 @@ type rounds struct {
 func newRounds(b *testing.B, handler http.Handler) *rounds {
 	b.Helper()
 	s := serve(b, handler, time.Minute)
-	body := envelope(ping, "", "")
+	body := envelopeWith(ping, "", "")
 	r := &rounds{request: fmt.Sprintf("POST /forrst HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)}
 	var connections []net.Conn
 	for range benchmarkClients {

@@ -34,7 +34,7 @@ func TestRetryAfterFollowsTheDetails(t *testing.T) {
 			f := newFixture(t, function("f", func(context.Context) (any, error) {
 				return nil, &forrst.Error{Code: test.code, Details: []byte(test.details)}
 			}))
-			got := f.post(envelope("f", "", ""))
+			got := f.post(envelopeWith("f", "", ""))
 			if header := got.header.Get("Retry-After"); header != test.want {
 				t.Errorf("Retry-After %q, want %q", header, test.want)
 			}

@@ -28,10 +28,10 @@ func TestRetryGoesByTheFirstError(t *testing.T) {
 		f := newFixture(t, function("f", func(context.Context) (any, error) {
 			return nil, forrst.Errors{{Code: code, Message: "m"}, {Code: forrst.Unavailable, Message: "m"}}
 		}))
-		if got := f.post(envelope("f", "", `{"urn":"`+retryURN+`"}`)); got.entry(retryURN) != want {
+		if got := f.post(envelopeWith("f", "", `{"urn":"`+retryURN+`"}`)); got.entry(retryURN) != want {
 			t.Errorf("%s: %s", code, got.body)
 		}
-		if got := f.post(envelope("f", "", "")); got.Extensions != nil {
+		if got := f.post(envelopeWith("f", "", "")); got.Extensions != nil {
 			t.Errorf("unasked: %s", got.body)
 		}
 	}
@@ -41,13 +41,13 @@ func TestRetryIsAnsweredForEveryFailureAndNoSuccess(t *testing.T) {
 	f := newFixture(t)
 	f.hold("k", "somebody", time.Hour)
 	asked := `{"urn":"` + retryURN + `"}`
-	if got := f.post(envelope(ping, "", asked)); got.status != 200 || got.Extensions != nil {
+	if got := f.post(envelopeWith(ping, "", asked)); got.status != 200 || got.Extensions != nil {
 		t.Error(got.body)
 	}
-	if got := f.post(envelope("unknown", "", asked)); got.status != 404 || got.entry(retryURN) != `{"allowed":false}` {
+	if got := f.post(envelopeWith("unknown", "", asked)); got.status != 404 || got.entry(retryURN) != `{"allowed":false}` {
 		t.Error(got.body)
 	}
-	got := f.post(envelope(ping, "", asked+","+locked(`{"key":"k","scope":"global",`+ttl+`}`)))
+	got := f.post(envelopeWith(ping, "", asked+","+locked(`{"key":"k","scope":"global",`+ttl+`}`)))
 	if got.status != 423 || got.entry(retryURN) != `{"allowed":true,"strategy":"exponential","after":{"value":1,"unit":"second"},"max_attempts":3}` {
 		t.Error(got.body)
 	}
@@ -56,7 +56,7 @@ func TestRetryIsAnsweredForEveryFailureAndNoSuccess(t *testing.T) {
 func TestRetryAgreesWithTheDetails(t *testing.T) {
 	limited := forrst.Error{Code: forrst.RateLimited, Message: "m"}.With(map[string]any{"retry_after": forrst.NewDuration(7 * time.Second)})
 	f := newFixture(t, function("f", func(context.Context) (any, error) { return nil, &limited }))
-	got := f.post(envelope("f", "", `{"urn":"`+retryURN+`"}`))
+	got := f.post(envelopeWith("f", "", `{"urn":"`+retryURN+`"}`))
 	if got.entry(retryURN) != `{"allowed":true,"strategy":"fixed","after":{"value":7,"unit":"second"},"max_attempts":3}` {
 		t.Error(got.body)
 	}

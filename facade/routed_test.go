@@ -19,7 +19,7 @@ func TestRoutedFunctionsJudgeExtensionsThemselves(t *testing.T) {
 	for _, name := range []string{"dry-run", "simulation", "replay", "idempotency", "async", "priority"} {
 		for _, dialect := range []string{"urn:forrst:ext:", "urn:cline:forrst:ext:"} {
 			urn := dialect + name
-			if got := f.post(envelope("r", "", `{"urn":"`+urn+`"}`)); got.status != 200 || got.Extensions != nil {
+			if got := f.post(envelopeWith("r", "", `{"urn":"`+urn+`"}`)); got.status != 200 || got.Extensions != nil {
 				t.Errorf("%s: %s", urn, got.body)
 			}
 			if facade.HandlesExtension(urn) {
@@ -41,21 +41,21 @@ func TestDryRunOfARoutedFunctionTakesNoLock(t *testing.T) {
 	lock := locked(`{"key":"k",` + ttl + `}`)
 	for options, wantLocks := range map[string]int{`{"enabled":true}`: 0, `{"enabled":false}`: 1, `{}`: 1, `{"enabled":"yes"}`: 1} {
 		f := newFixture(t, routed())
-		got := f.post(envelope("r", "", lock+`,{"urn":"urn:forrst:ext:dry-run","options":`+options+`}`))
+		got := f.post(envelopeWith("r", "", lock+`,{"urn":"urn:forrst:ext:dry-run","options":`+options+`}`))
 		if got.status != 200 || len(f.locks.requests) != wantLocks || strings.Contains(got.body, "acquired") != (wantLocks > 0) {
 			t.Errorf("%s: %v, %s", options, f.locks.requests, got.body)
 		}
 	}
 	f := newFixture(t, routed())
-	got := f.post(envelope("r", "", `{"urn":"urn:forrst:ext:dry-run","options":{"enabled":true}},`+locked(`{}`)))
+	got := f.post(envelopeWith("r", "", `{"urn":"urn:forrst:ext:dry-run","options":{"enabled":true}},`+locked(`{}`)))
 	f.wantProblems(got, 400, "INVALID_ARGUMENTS /extensions/1/options/key", "INVALID_ARGUMENTS /extensions/1/options/ttl")
 }
 
 func TestWorkThatOutlivesItsAnswerTakesNoLock(t *testing.T) {
 	f := newFixture(t, routed())
 	lock, async := locked(`{"key":"k",`+ttl+`}`), `{"urn":"urn:forrst:ext:async"}`
-	f.wantProblems(f.post(envelope("r", "", lock+","+async)), 400, "EXTENSION_NOT_APPLICABLE /extensions/1")
-	if got := f.post(envelope(ping, "", lock+","+async)); got.status != 200 {
+	f.wantProblems(f.post(envelopeWith("r", "", lock+","+async)), 400, "EXTENSION_NOT_APPLICABLE /extensions/1")
+	if got := f.post(envelopeWith(ping, "", lock+","+async)); got.status != 200 {
 		t.Errorf("ping takes no hints: %s", got.body)
 	}
 }

@@ -23,9 +23,9 @@ func BenchmarkRouted(b *testing.B) {
 	})
 	around := locked(`{"key":"k",` + ttl + `}`)
 	for name, body := range map[string]string{
-		"bare": envelope("r.f", `,"arguments":{"sku":"X9","n":1}`, ""),
-		"lock": envelope("r.f", `,"arguments":{"sku":"X9","n":1}`, around),
-		"ping": envelope(ping, "", around),
+		"bare": envelopeWith("r.f", `,"arguments":{"sku":"X9","n":1}`, ""),
+		"lock": envelopeWith("r.f", `,"arguments":{"sku":"X9","n":1}`, around),
+		"ping": envelopeWith(ping, "", around),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

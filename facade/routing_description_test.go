@@ -27,7 +27,7 @@ func TestCapabilitiesTellOfRoutedFunctions(t *testing.T) {
 	got := decoded[struct {
 		Functions []string `json:"functions"`
 		Prefixes  []string `json:"function_prefixes"`
-	}](t, f.post(envelope("forrst.capabilities", "", "")).Result)
+	}](t, f.post(envelopeWith("forrst.capabilities", "", "")).Result)
 	if rest := got.Functions[slices.Index(got.Functions, "own"):]; !slices.Equal(rest, []string{"own", "shop.pay", "bill"}) || !slices.Equal(got.Prefixes, []string{"shop.*"}) {
 		t.Errorf("functions %q, prefixes %q", got.Functions, got.Prefixes)
 	}
@@ -38,9 +38,9 @@ func TestRoutedFunctionsAreDescribed(t *testing.T) {
 	type document struct {
 		Functions []map[string]any `json:"functions"`
 	}
-	bare, _ := f.postBare(envelope(discoveryDescribe, "", ""))
+	bare, _ := f.postBare(envelopeWith(discoveryDescribe, "", ""))
 	for form, functions := range map[string][]map[string]any{
-		"enveloped": decoded[document](t, f.post(envelope("forrst.describe", "", "")).Result).Functions,
+		"enveloped": decoded[document](t, f.post(envelopeWith("forrst.describe", "", "")).Result).Functions,
 		"bare":      anyMaps(bare["functions"]),
 	} {
 		var names []string
@@ -55,8 +55,8 @@ func TestRoutedFunctionsAreDescribed(t *testing.T) {
 	}
 
 	for _, name := range []string{"bill", "shop.anything"} {
-		enveloped := decoded[map[string]any](t, f.post(envelope("forrst.describe", arguments(`"function":"`+name+`","version":"2.0.0"`), "")).Result)
-		single, _ := f.postBare(envelope(discoveryDescribe, arguments(`"function":"`+name+`"`), ""))
+		enveloped := decoded[map[string]any](t, f.post(envelopeWith("forrst.describe", arguments(`"function":"`+name+`","version":"2.0.0"`), "")).Result)
+		single, _ := f.postBare(envelopeWith(discoveryDescribe, arguments(`"function":"`+name+`"`), ""))
 		const summary = "Runs in another service, which may describe it"
 		if len(anyMaps(enveloped["errors"])) != 11 || len(anyMaps(single["errors"])) != 11 {
 			t.Errorf("%s: errors %v, %v", name, enveloped["errors"], single["errors"])
@@ -72,7 +72,7 @@ func TestRoutedFunctionsAreDescribed(t *testing.T) {
 			t.Errorf("enveloped (-want +got):\n%s", diff)
 		}
 	}
-	f.wantProblems(f.post(envelope("forrst.describe", arguments(`"function":"nothing"`), "")), 404, "FUNCTION_NOT_FOUND /call/arguments/function")
+	f.wantProblems(f.post(envelopeWith("forrst.describe", arguments(`"function":"nothing"`), "")), 404, "FUNCTION_NOT_FOUND /call/arguments/function")
 }
 
 // anyMaps returns the objects in a decoded array.

@@ -227,7 +227,7 @@ func TestNoFailureLeavesALockBehind(t *testing.T) {
 				timeout = 300 * time.Millisecond
 			}
 			f := newFixtureWith(t, routingTo(t, s.URL, timeout, nil))
-			got := f.post(envelope("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
+			got := f.post(envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
 			f.wantFailure(got, s.Listener.Addr().String(), test.kind, test.reason, test.mayRun, test.status)
 			if !strings.Contains(got.body, `"acquired":true`) || strings.Contains(got.body, "lock-lost") {
 				t.Errorf("entries in %s", got.body)
@@ -239,7 +239,7 @@ func TestNoFailureLeavesALockBehind(t *testing.T) {
 			f.wantHeld()
 
 			f.log.Reset()
-			got = f.post(envelope("r.f", "", ""))
+			got = f.post(envelopeWith("r.f", "", ""))
 			f.wantFailure(got, s.Listener.Addr().String(), test.kind, test.reason, test.mayRun, test.status)
 		})
 	}
@@ -260,7 +260,7 @@ func TestServicesThatCannotBeReachedLeaveNoLock(t *testing.T) {
 			url = strings.Replace(newService(t, says(`"result":1`)).URL, "http:", "https:", 1)
 		}
 		f := newFixtureWith(t, routingTo(t, url, time.Minute, nil))
-		got := f.post(envelope("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
+		got := f.post(envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
 		_, host, _ := strings.Cut(url, "//")
 		f.wantFailure(got, host, routes.Unreachable, reason, false, 0)
 		f.wantHeld()

@@ -54,14 +54,14 @@ func TestHealthOfServices(t *testing.T) {
 	}
 	closed := httptest.NewServer(nil)
 	closed.Close()
-	const envelope = `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"health",`
+	const envelopeWith = `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"health",`
 	check := func(url string) error {
 		return routing(t, url).Components()[0].Check(context.WithoutCancel(t.Context()))
 	}
-	if err := check(answers(envelope + `"result":{}}`)); err != nil {
+	if err := check(answers(envelopeWith + `"result":{}}`)); err != nil {
 		t.Errorf("a service that answers: %v", err)
 	}
-	if err := check(answers(envelope + `"errors":[{"code":"FUNCTION_NOT_FOUND","message":"m"}]}`)); err != nil {
+	if err := check(answers(envelopeWith + `"errors":[{"code":"FUNCTION_NOT_FOUND","message":"m"}]}`)); err != nil {
 		t.Errorf("a service without a ping: %v", err)
 	}
 	if err := check(answers("hello")); !errors.Is(err, facade.ErrDegraded) {

@@ -30,11 +30,11 @@ func TestAbandonedFunctionsCountAgainstTheLimits(t *testing.T) {
 				if got := <-answers; got.status != test.status {
 					t.Error(got.body)
 				}
-				b.wantProblems(b.post(envelope(ping, "", "")), 429, "RATE_LIMITED")
+				b.wantProblems(b.post(envelopeWith(ping, "", "")), 429, "RATE_LIMITED")
 				after(38 * time.Second)
-				b.wantProblems(b.post(envelope(ping, "", "")), 429, "RATE_LIMITED")
+				b.wantProblems(b.post(envelopeWith(ping, "", "")), 429, "RATE_LIMITED")
 				after(time.Second)
-				if got := b.post(envelope(ping, "", "")); got.status != 200 {
+				if got := b.post(envelopeWith(ping, "", "")); got.status != 200 {
 					t.Error(got.body)
 				}
 				b.wantHeld()

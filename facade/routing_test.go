@@ -106,11 +106,11 @@ func TestRequestsArePassedOn(t *testing.T) {
 
 func TestFencingTokensArePassedOn(t *testing.T) {
 	f, s := newRouted(t, says(`"result":1`))
-	got := f.post(envelope("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
+	got := f.post(envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
 	if got.fencing == 0 || s.header.Get("Forrst-Fencing-Token") != fmt.Sprint(got.fencing) {
 		t.Errorf("the service got %v, the caller %s", s.header, got.body)
 	}
-	f.post(envelope("r.f", "", ""))
+	f.post(envelopeWith("r.f", "", ""))
 	if _, ok := s.header["Forrst-Fencing-Token"]; ok {
 		t.Errorf("without a lock the service got %v", s.header)
 	}
@@ -119,7 +119,7 @@ func TestFencingTokensArePassedOn(t *testing.T) {
 func TestTracesGoOn(t *testing.T) {
 	f, s := newRouted(t, says(`"result":1,"extensions":[{"urn":"urn:forrst:ext:tracing","data":{"span_id":"theirs"}}]`))
 	const id = "0af7651916cd43dd8448eb211c80319c"
-	got := f.post(envelope("r.f", "", `{"urn":"urn:forrst:ext:tracing","options":{"trace_id":"`+id+`","span_id":"b7ad6b7169203331","baggage":{"a": 1.0}}}`))
+	got := f.post(envelopeWith("r.f", "", `{"urn":"urn:forrst:ext:tracing","options":{"trace_id":"`+id+`","span_id":"b7ad6b7169203331","baggage":{"a": 1.0}}}`))
 	if len(got.Extensions) != 1 {
 		t.Fatalf("got %s", got.body)
 	}
@@ -158,7 +158,7 @@ func TestTracesGoOn(t *testing.T) {
 
 func TestHeadersOfTracesGoOn(t *testing.T) {
 	f, s := newRouted(t, says(`"result":1`))
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope("r.f", "", "")))
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelopeWith("r.f", "", "")))
 	request.Header.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
 	request.Header.Set("tracestate", "a=b")
 	request.Header.Set("Authorization", "Bearer secret")
@@ -175,7 +175,7 @@ func TestHeadersOfTracesGoOn(t *testing.T) {
 func TestRestOfDeadlinesIsPassedOn(t *testing.T) {
 	for given, want := range map[string]float64{`{"value":20,"unit":"second"}`: 20_000, `{"value":1,"unit":"hour"}`: 60_000} {
 		f, s := newRouted(t, says(`"result":1,"extensions":[{"urn":"urn:forrst:ext:deadline","data":{}}]`))
-		got := f.post(envelope("r.f", "", `{"urn":"urn:forrst:ext:deadline","options":`+given+`}`))
+		got := f.post(envelopeWith("r.f", "", `{"urn":"urn:forrst:ext:deadline","options":`+given+`}`))
 		var sent forrst.Request
 		var rest struct {
 			Value float64 `json:"value"`
@@ -214,7 +214,7 @@ func TestAnswersAreMerged(t *testing.T) {
 				w.WriteHeader(http.StatusTeapot) // An envelope counts, whatever the status is.
 				says(test.says)(w, r)
 			})
-			got := f.post(envelope("r.f", "", ""))
+			got := f.post(envelopeWith("r.f", "", ""))
 			if diff := cmp.Diff(test.want, got.body); diff != "" || got.status != test.status {
 				t.Errorf("status %d, (-want +got):\n%s", got.status, diff)
 			}
@@ -225,7 +225,7 @@ func TestAnswersAreMerged(t *testing.T) {
 func TestPlacesInExtensionsAreThoseOfTheCaller(t *testing.T) {
 	f, _ := newRouted(t, says(`"errors":[{"code":"INVALID_ARGUMENTS","message":"m","source":{"pointer":"/extensions/1/options/x"}},`+
 		`{"code":"EXTENSION_NOT_APPLICABLE","message":"m","source":{"pointer":"/extensions/0"}},{"code":"INVALID_REQUEST","message":"m","source":{"pointer":"/extensions/9"}}]`))
-	got := f.post(envelope("r.f", "", `{"urn":"urn:forrst:ext:retry"},{"urn":"a"},`+locked(`{"key":"k",`+ttl+`}`)+`,{"urn":"b"}`))
+	got := f.post(envelopeWith("r.f", "", `{"urn":"urn:forrst:ext:retry"},{"urn":"a"},`+locked(`{"key":"k",`+ttl+`}`)+`,{"urn":"b"}`))
 	f.wantProblems(got, 400, "INVALID_ARGUMENTS /extensions/3/options/x", "EXTENSION_NOT_APPLICABLE /extensions/1", "INVALID_REQUEST /extensions/9")
 	f.wantHeld()
 }
@@ -234,7 +234,7 @@ func TestErrorsBeforeTheIDAreErrorsOfTheService(t *testing.T) {
 	f, _ := newRouted(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"protocol":{"name":"forrst","version":"0.1.0"},"id":null,"errors":[{"code":"RATE_LIMITED","message":"m","details":{"retry_after":{"value":1500,"unit":"millisecond"}}}]}`)
 	})
-	got := f.post(envelope("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
+	got := f.post(envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
 	f.wantProblems(got, 429, "RATE_LIMITED")
 	if after := got.header.Get("Retry-After"); after != "2" || *got.ID != "a-1" {
 		t.Errorf("Retry-After %q in %s", after, got.body)
@@ -256,7 +256,7 @@ func TestWhatIsServedHereOrReservedIsNotRouted(t *testing.T) {
 	})
 	got := map[string]string{}
 	for _, name := range []string{"own", "other", "forrst.nothing", "urn:cline:forrst:fn:nothing", "urn:k8s:forrst:fn:nothing"} {
-		answer := f.post(envelope(name, "", ""))
+		answer := f.post(envelopeWith(name, "", ""))
 		got[name] = string(answer.Result)
 		if answer.status == 404 {
 			got[name] = "404"

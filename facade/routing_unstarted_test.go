@@ -27,7 +27,7 @@ func TestFunctionsThatWereNotStartedLeaveNoLock(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	f := newFixtureWith(t, routingTo(t, closed.URL, time.Minute, nil))
-	got := f.post(envelope("r.f", "", locked(keptLockOptions)))
+	got := f.post(envelopeWith("r.f", "", locked(keptLockOptions)))
 	f.wantFailure(got, closed.Listener.Addr().String(), routes.Unreachable, "connection refused", false, 0)
 	f.wantNoLock(got)
 }
@@ -35,7 +35,7 @@ func TestFunctionsThatWereNotStartedLeaveNoLock(t *testing.T) {
 func TestFunctionsThatTheServiceDoesNotHaveLeaveNoLock(t *testing.T) {
 	for _, code := range []string{"FUNCTION_NOT_FOUND", "VERSION_NOT_FOUND"} {
 		f, _ := newRouted(t, says(`"errors":[{"code":"`+code+`","message":"m"}]`))
-		f.wantNoLock(f.post(envelope("r.f", "", locked(keptLockOptions))))
+		f.wantNoLock(f.post(envelopeWith("r.f", "", locked(keptLockOptions))))
 	}
 }
 
@@ -46,7 +46,7 @@ func TestFunctionsThatMayHaveBeenStartedLeaveTheLockToTheCaller(t *testing.T) {
 		"a break":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		f, _ := newRouted(t, answer)
-		if got := f.post(envelope("r.f", "", locked(keptLockOptions))); got.fencing == 0 || len(got.Errors) == 0 {
+		if got := f.post(envelopeWith("r.f", "", locked(keptLockOptions))); got.fencing == 0 || len(got.Errors) == 0 {
 			t.Errorf("%s: %s", name, got.body)
 		}
 		f.wantHeld(theLock)
@@ -80,7 +80,7 @@ func TestCallsThatEndBeforeTheirFunctionsStartLeaveNoLock(t *testing.T) {
 				if test.leaves {
 					time.AfterFunc(time.Second, cancel)
 				}
-				request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/forrst", strings.NewReader(envelope("r.f", "", locked(keptLockOptions)+test.extensions)))
+				request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/forrst", strings.NewReader(envelopeWith("r.f", "", locked(keptLockOptions)+test.extensions)))
 				got := f.serve(request)
 				if got.status != test.status {
 					t.Errorf("got %s", got.body)

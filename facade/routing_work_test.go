@@ -106,7 +106,7 @@ func lockFor(seconds string) string {
 func (b *bubble) call(extensions string) <-chan answer {
 	answers := make(chan answer, 1)
 	go func() {
-		answers <- b.serve(httptest.NewRequestWithContext(b.ctx, http.MethodPost, facade.Path, strings.NewReader(envelope("r.f", "", extensions))))
+		answers <- b.serve(httptest.NewRequestWithContext(b.ctx, http.MethodPost, facade.Path, strings.NewReader(envelopeWith("r.f", "", extensions))))
 	}()
 	return answers
 }
@@ -238,7 +238,7 @@ func TestALaterGrantIsNotRenewed(t *testing.T) {
 		if err := b.locks.Release(t.Context(), namespace, theLock, "o"); err != nil {
 			t.Fatal(err)
 		}
-		if other := b.post(envelope(ping, "", locked(`{"key":"r.f:k","scope":"global","owner":"o","auto_release":false,`+ttl+`}`))); other.status != 200 {
+		if other := b.post(envelopeWith(ping, "", locked(`{"key":"r.f:k","scope":"global","owner":"o","auto_release":false,`+ttl+`}`))); other.status != 200 {
 			t.Fatal(other.body)
 		}
 		if got := <-answers; !strings.Contains(got.body, `{"key":"k","reason":"taken"}`) {
@@ -387,7 +387,7 @@ func TestClientsThatGoAwayLeaveNothingBehind(t *testing.T) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		s.post(ctx, envelope("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
+		s.post(ctx, envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
 	}()
 	<-arrived
 	disconnect()

@@ -96,7 +96,7 @@ type described struct {
 
 func describedSchemas(f *fixture, function string) (arguments, returns *facade.Schema) {
 	f.t.Helper()
-	got := f.post(envelope("forrst.describe", `,"arguments":{"function":"`+function+`"}`, ""))
+	got := f.post(envelopeWith("forrst.describe", `,"arguments":{"function":"`+function+`"}`, ""))
 	version := decoded[described](f.t, got.Result).Versions[0]
 	return &version.Schema.Arguments, &version.Schema.Returns
 }
@@ -108,7 +108,7 @@ func TestSchemaOfTheReasonForAForcedRelease(t *testing.T) {
 	schema, _ := describedSchemas(f, forceRelease)
 	for _, sample := range []string{`"key":"lock:k"`, `"key":"lock:k","reason":""`, `"key":"lock:k","reason":" \n"`, `"key":"lock:k","reason":7`, `"key":"lock:k","reason":"r"`} {
 		want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
-		got := f.post(envelope(forceRelease, arguments(sample), ""))
+		got := f.post(envelopeWith(forceRelease, arguments(sample), ""))
 		if isValid := got.Errors[0].Code == "LOCK_NOT_FOUND"; isValid != want {
 			t.Errorf("{%s} conforms: %t, but %s", sample, want, got.body)
 		}
@@ -135,7 +135,7 @@ func TestSchemasOfArgumentsAgreeWithTheChecks(t *testing.T) {
 		schema, _ := describedSchemas(f, function)
 		for _, sample := range samples {
 			want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
-			got := f.post(envelope(function, arguments(sample), ""))
+			got := f.post(envelopeWith(function, arguments(sample), ""))
 			if isValid := len(got.Errors) == 0 || got.Errors[0].Code != "INVALID_ARGUMENTS"; isValid != want {
 				t.Errorf("%s: {%s} conforms: %t, but %s", function, sample, want, got.body)
 			}
@@ -149,7 +149,7 @@ func TestSchemasOfOptionsAgreeWithTheChecks(t *testing.T) {
 			Components struct {
 				Schemas map[string]*facade.Schema
 			}
-		}](t, f.post(envelope("forrst.describe", "", "")).Result)
+		}](t, f.post(envelopeWith("forrst.describe", "", "")).Result)
 		return document.Components.Schemas
 	}
 	for name, test := range map[string]struct {
@@ -175,7 +175,7 @@ func TestSchemasOfOptionsAgreeWithTheChecks(t *testing.T) {
 		}
 		for _, sample := range test.samples {
 			want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
-			got := f.post(envelope(ping, "", fmt.Sprintf(`{"urn":%q,"options":{%s}}`, test.urn, sample)))
+			got := f.post(envelopeWith(ping, "", fmt.Sprintf(`{"urn":%q,"options":{%s}}`, test.urn, sample)))
 			if isValid := len(got.Errors) == 0; isValid != want {
 				t.Errorf("%s: {%s} conforms: %t, but %s", name, sample, want, got.body)
 			}
@@ -203,7 +203,7 @@ func TestResultsConformToTheirSchemas(t *testing.T) {
 		{"forrst.locks.forceRelease", `"key":"lock:held"`},
 	} {
 		_, schema := describedSchemas(f, call.function)
-		got := f.post(envelope(call.function, arguments(call.arguments), ""))
+		got := f.post(envelopeWith(call.function, arguments(call.arguments), ""))
 		if got.status != 200 || !conforms(schema, decoded[any](t, got.Result)) {
 			t.Errorf("%s {%s}: %s does not conform to %s", call.function, call.arguments, got.body, schema.Encoded())
 		}

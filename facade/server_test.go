@@ -76,7 +76,7 @@ func TestServerFinishesRunningCallsBeforeItStops(t *testing.T) {
 	}))
 	s := serve(t, f.Handler, time.Minute)
 	answered := make(chan int, 1)
-	go func() { answered <- s.post(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	go func() { answered <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 	<-running
 	s.stop()
 	select {
@@ -92,7 +92,7 @@ func TestServerFinishesRunningCallsBeforeItStops(t *testing.T) {
 		t.Error(err)
 	}
 	f.wantHeld()
-	if status := s.post(t.Context(), envelope(ping, "", "")); status != 0 {
+	if status := s.post(t.Context(), envelopeWith(ping, "", "")); status != 0 {
 		t.Errorf("a call after the stop got status %d", status)
 	}
 }
@@ -106,7 +106,7 @@ func TestServerCancelsCallsThatOutlastTheDrainAndReleasesTheirLocks(t *testing.T
 	}))
 	s := serve(t, f.Handler, time.Millisecond)
 	answered := make(chan received, 1)
-	go func() { answered <- s.receive(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	go func() { answered <- s.receive(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 	<-running
 	s.stop()
 	if err := <-s.ended; err != nil {
@@ -131,7 +131,7 @@ func TestServerReleasesTheLockOfAClientThatDisconnects(t *testing.T) {
 	}
 	s := serve(t, f.Handler, time.Minute)
 	ctx, disconnect := context.WithCancel(t.Context())
-	go s.post(ctx, envelope("f", "", locked(`{"key":"k",`+ttl+`}`)))
+	go s.post(ctx, envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)))
 	<-running
 	disconnect()
 	<-released
@@ -167,7 +167,7 @@ func TestServerFinishesRunningCallsWhenItsListenerBreaks(t *testing.T) {
 	server := &facade.Server{Handler: f.Handler, DrainTimeout: time.Minute}
 	s := serveWith(t, server)
 	answered := make(chan int, 1)
-	go func() { answered <- s.post(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	go func() { answered <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 	<-running
 	if err := server.Listener.Close(); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func newStoppable(t *testing.T) *stoppable {
 	s.serving = serveWith(t, s.server)
 	go func() { s.waits <- s.receive(t.Context(), waiting) }()
 	<-begun
-	go func() { s.runs <- s.receive(t.Context(), envelope("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	go func() { s.runs <- s.receive(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 	<-begun
 	return s
 }
@@ -90,7 +90,7 @@ func TestOrderOfShutdown(t *testing.T) {
 		continue
 	}
 	s.wantReady(false)
-	got := s.receive(t.Context(), envelope(ping, "", locked(`{"key":"other",`+ttl+`}`)))
+	got := s.receive(t.Context(), envelopeWith(ping, "", locked(`{"key":"other",`+ttl+`}`)))
 	if got.status != 200 || !got.closes {
 		t.Errorf("a call during the delay: status %d, headers %v, %v", got.status, got.header, got.err)
 	}
@@ -125,7 +125,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	s := serve(t, newFixture(t).Handler, time.Minute)
 	connection := dial(t, s)
 	reader := bufio.NewReader(connection)
-	writeCall(t, connection, envelope(ping, "", ""))
+	writeCall(t, connection, envelopeWith(ping, "", ""))
 	response, err := http.ReadResponse(reader, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -113,7 +113,7 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 		if useHTTP2 {
 			s.useHTTP2(t)
 		}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+facade.Path, strings.NewReader(envelope(ping, "", "")))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+facade.Path, strings.NewReader(envelopeWith(ping, "", "")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 				}
 			}
 			request.Header.Set("X", strings.Repeat("x", 16<<10))
-			request.Body = io.NopCloser(strings.NewReader(envelope(ping, "", "")))
+			request.Body = io.NopCloser(strings.NewReader(envelopeWith(ping, "", "")))
 		}
 		s.wantEnd(t)
 	}
@@ -153,7 +153,7 @@ func TestHTTP2CallsOutlastTheTimeoutsOfConnections(t *testing.T) {
 		}
 		s := &serving{url: "http://x", client: &http.Client{Transport: transport}}
 		for range 2 {
-			if got := s.receive(t.Context(), envelope("slow", "", "")); got.status != 200 || len(got.Errors) != 0 {
+			if got := s.receive(t.Context(), envelopeWith("slow", "", "")); got.status != 200 || len(got.Errors) != 0 {
 				t.Errorf("status %d, %v, %v", got.status, got.Errors, got.err)
 			}
 		}

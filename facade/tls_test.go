@@ -99,22 +99,22 @@ func TestTLS(t *testing.T) {
 	c := newCertificate(t)
 	s, _ := c.serve(newFixture(t).Handler)
 	c.trust(s, &tls.Config{})
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.status != 200 || got.major != 2 {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 || got.major != 2 {
 		t.Errorf("HTTP/%d, status %d, %v", got.major, got.status, got.err)
 	}
 	c.trust(s, &tls.Config{NextProtos: []string{"http/1.1"}})
 	s.client.Transport.(*http.Transport).ForceAttemptHTTP2 = false //nolint:errcheck,forcetypeassert // Set by trust.
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.status != 200 || got.major != 1 {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 || got.major != 1 {
 		t.Errorf("HTTP/%d, status %d, %v", got.major, got.status, got.err)
 	}
 	c.trust(s, &tls.Config{MaxVersion: tls.VersionTLS12}) //nolint:gosec // Old clients have no more.
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.status != 200 {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
 		t.Errorf("TLS 1.2: status %d, %v", got.status, got.err)
 	}
 	outdated := &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, NextProtos: []string{"http/1.1"}} //nolint:gosec // It must be refused.
 	c.trust(s, outdated)
 	s.client.Transport.(*http.Transport).ForceAttemptHTTP2 = false //nolint:errcheck,forcetypeassert // Set by trust.
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.err == nil {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.err == nil {
 		t.Errorf("TLS 1.1: status %d", got.status)
 	}
 	s.wantEnd(t)
@@ -123,11 +123,11 @@ func TestTLS(t *testing.T) {
 func TestNothingIsServedBesidesTLS(t *testing.T) {
 	s, _ := newCertificate(t).serve(newFixture(t).Handler)
 	s.url = strings.Replace(s.url, "https://", "http://", 1)
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.status == 200 || got.err == nil {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status == 200 || got.err == nil {
 		t.Errorf("HTTP/1.1 without TLS: status %d", got.status)
 	}
 	s.useHTTP2(t)
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.err == nil {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.err == nil {
 		t.Errorf("HTTP/2 without TLS: status %d", got.status)
 	}
 	s.wantEnd(t)
@@ -137,19 +137,19 @@ func TestCertificateThatChanges(t *testing.T) {
 	c := newCertificate(t)
 	s, changed := c.serve(newFixture(t).Handler)
 	c.trust(s, &tls.Config{})
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.status != 200 {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
 		t.Errorf("status %d, %v", got.status, got.err)
 	}
 	// What cannot be read leaves the old one in force.
 	c.write(c.certFile, "CERTIFICATE", []byte("broken"))
 	c.trust(s, &tls.Config{})
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.status != 200 {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
 		t.Errorf("a broken certificate: status %d, %v", got.status, got.err)
 	}
 	c.issue(2)
 	<-changed
 	c.trust(s, &tls.Config{})
-	if got := s.receive(t.Context(), envelope(ping, "", "")); got.status != 200 {
+	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
 		t.Errorf("another certificate: status %d, %v", got.status, got.err)
 	}
 	s.wantEnd(t)

@@ -91,7 +91,7 @@ func TestTraceOfACall(t *testing.T) {
 			if test.options != "" {
 				extensions = tracing(test.options)
 			}
-			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelope("traced", "", extensions)))
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, facade.Path, strings.NewReader(envelopeWith("traced", "", extensions)))
 			for name, value := range test.header {
 				request.Header.Set(name, value)
 			}
@@ -128,7 +128,7 @@ func TestUntracedCallHasNoTrace(t *testing.T) {
 		_, ok := facade.TraceOf(ctx)
 		return ok, nil
 	}))
-	if got := f.post(envelope("f", "", "")); string(got.Result) != "false" {
+	if got := f.post(envelopeWith("f", "", "")); string(got.Result) != "false" {
 		t.Error(got.body)
 	}
 }
@@ -136,7 +136,7 @@ func TestUntracedCallHasNoTrace(t *testing.T) {
 func TestFailuresAreTraced(t *testing.T) {
 	f := newFixture(t, function("panics", func(context.Context) (any, error) { panic("x") }))
 	for function, want := range map[string]int{"unknown": 404, "panics": 500, "forrst.locks.release": 400} {
-		got := f.post(envelope(function, "", tracing(`{"trace_id":"t-1"}`)))
+		got := f.post(envelopeWith(function, "", tracing(`{"trace_id":"t-1"}`)))
 		if got.status != want || !strings.HasPrefix(got.entry(tracingURN), `{"trace_id":"t-1","span_id":"`) {
 			t.Errorf("%s: status %d, %s", function, got.status, got.body)
 		}

@@ -40,7 +40,7 @@ func TestAcquireFunction(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			got := f.post(envelope(wire.Acquire, arguments(test.arguments), ""))
+			got := f.post(envelopeWith(wire.Acquire, arguments(test.arguments), ""))
 			if diff := cmp.Diff([]lock.Request{test.want}, f.locks.requests); diff != "" {
 				t.Errorf("acquired (-want +got):\n%s", diff)
 			}
@@ -88,7 +88,7 @@ func TestArgumentsOfVendorFunctionsThatAreRefused(t *testing.T) {
 			for _, pointer := range test.want {
 				want = append(want, "INVALID_ARGUMENTS /call/arguments/"+pointer)
 			}
-			f.wantProblems(f.post(envelope(test.function, arguments(test.arguments), "")), 400, want...)
+			f.wantProblems(f.post(envelopeWith(test.function, arguments(test.arguments), "")), 400, want...)
 			if len(f.locks.requests) != 1 || len(f.locks.reasons) > 0 {
 				t.Errorf("tried %+v", f.locks.requests)
 			}
@@ -99,7 +99,7 @@ func TestArgumentsOfVendorFunctionsThatAreRefused(t *testing.T) {
 func TestVendorFunctionsExcludeTheLockExtension(t *testing.T) {
 	for _, name := range []string{wire.Acquire, wire.Renew, wire.Release, wire.Status, wire.List} {
 		f := newFixture(t)
-		got := f.post(envelope(name, arguments(`"key":"k","owner":"o"`), `{"urn":"urn:forrst:ext:atomicLock"}`))
+		got := f.post(envelopeWith(name, arguments(`"key":"k","owner":"o"`), `{"urn":"urn:forrst:ext:atomicLock"}`))
 		f.wantProblems(got, 400, "EXTENSION_NOT_APPLICABLE /extensions/0")
 	}
 }
@@ -113,7 +113,7 @@ func TestAcquireFunctionTellsAboutTheHolder(t *testing.T) {
 		``:                     `LOCK_ACQUISITION_FAILED {"key":"k","scope":"global","full_key":"lock:k","holder":"somebody","expires_at":"2024-03-15T10:31:00Z"}`,
 		`,"block":{"value":2}`: `LOCK_TIMEOUT {"key":"k","scope":"global","full_key":"lock:k","waited":{"value":2},"holder":"somebody","expires_at":"2024-03-15T10:31:00Z"}`,
 	} {
-		got := f.post(envelope(wire.Acquire, arguments(`"key":"k"`+members), ""))
+		got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k"`+members), ""))
 		f.wantProblems(got, 423, strings.Fields(want)[0])
 		if problem := string(got.Errors[0].Code) + " " + string(got.Errors[0].Details); problem != want {
 			t.Errorf("got %s, want %s", problem, want)
@@ -146,7 +146,7 @@ func TestHowAcquireFunctionFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.locks.acquireHook = func(context.Context) error { return test.err }
-			got := f.post(envelope(wire.Acquire, arguments(`"key":"k"`), ""))
+			got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""))
 			f.wantProblems(got, test.status, test.want...)
 			if string(got.Errors[0].Details) != test.details || got.Extensions != nil {
 				t.Errorf("details %s, want %s; entries %v", got.Errors[0].Details, test.details, got.Extensions)
@@ -163,7 +163,7 @@ func TestRenewFunction(t *testing.T) {
 		f := newFixture(t)
 		f.hold("k", "o", time.Minute)
 		f.clock.SetTime(f.clock.Now().Add(50 * time.Second))
-		got := f.post(envelope(wire.Renew, arguments(`"key":"forrst_lock:k","owner":"o"`+members), ""))
+		got := f.post(envelopeWith(wire.Renew, arguments(`"key":"forrst_lock:k","owner":"o"`+members), ""))
 		want = `{"key":"forrst_lock:k","renewed":true,"full_key":"lock:k","owner":"o","scope":"global","holder":"somebody",` + want + `,"fencing_token":1}`
 		if diff := cmp.Diff(want, string(got.Result)); diff != "" || got.status != 200 {
 			t.Errorf("status %d (-want +got):\n%s", got.status, diff)
@@ -184,7 +184,7 @@ func TestVendorFunctionsOnWhatTheCallerDoesNotHold(t *testing.T) {
 			`"key":"lock:old","owner":"p"`: `404 LOCK_NOT_FOUND {"key":"lock:old"}`,
 			`"key":"lock:k","owner":"o"`:   `403 LOCK_OWNERSHIP_MISMATCH {"key":"lock:k"}`,
 		} {
-			got := f.post(envelope(function, `,"arguments":{`+arguments+`}`, ""))
+			got := f.post(envelopeWith(function, `,"arguments":{`+arguments+`}`, ""))
 			if len(got.Errors) != 1 || fmt.Sprint(got.status, " ", got.Errors[0].Code, " ", string(got.Errors[0].Details)) != want {
 				t.Errorf("%s %s: status %d, %s; want %s", function, arguments, got.status, got.body, want)
 			}
@@ -199,7 +199,7 @@ func TestVendorFunctionsOnWhatTheCallerDoesNotHold(t *testing.T) {
 func TestVendorRelease(t *testing.T) {
 	f := newFixture(t)
 	f.hold("k", "o", time.Minute)
-	got := f.post(envelope(wire.Release, arguments(`"key":"k","owner":"o"`), ""))
+	got := f.post(envelopeWith(wire.Release, arguments(`"key":"k","owner":"o"`), ""))
 	if string(got.Result) != `{"released":true,"key":"k"}` || got.status != 200 {
 		t.Error(got.body)
 	}
@@ -215,7 +215,7 @@ func TestVendorStatus(t *testing.T) {
 			`"ttl":{"value":60,"unit":"second"},` + stamps + `,"expires_at":"2024-03-15T10:31:00Z","fencing_token":1}`,
 		"x": `{"key":"x","locked":false,"checked_at":"2024-03-15T10:30:01Z"}`,
 	} {
-		got := f.post(envelope(wire.Status, arguments(`"key":"`+key+`"`), ""))
+		got := f.post(envelopeWith(wire.Status, arguments(`"key":"`+key+`"`), ""))
 		if diff := cmp.Diff(want, string(got.Result)); diff != "" || got.status != 200 {
 			t.Errorf("status %d (-want +got):\n%s", got.status, diff)
 		}
@@ -226,7 +226,7 @@ func TestListShowsOwnerTokensToThoseWhoKnowThem(t *testing.T) {
 	f := newFixture(t)
 	f.hold("a", "secret-owner", time.Minute)
 	f.hold("old", "o", time.Second)
-	f.post(envelope(wire.Acquire, arguments(`"key":"b","scope":"function","function":"f","owner":"o"`), ""))
+	f.post(envelopeWith(wire.Acquire, arguments(`"key":"b","scope":"function","function":"f","owner":"o"`), ""))
 	f.clock.SetTime(f.clock.Now().Add(time.Second))
 	a := `{"key":"a","full_key":"lock:a","scope":"global","holder":"somebody","ttl":{"value":60,"unit":"second"},` + stamps + `,"expires_at":"2024-03-15T10:31:00Z","fencing_token":1}`
 	b := func(owner string) string {
@@ -238,7 +238,7 @@ func TestListShowsOwnerTokensToThoseWhoKnowThem(t *testing.T) {
 		`"owner":"o"`:    `{"locks":[` + b(`"owner":"o",`) + `]}`,
 		`"owner":"none"`: `{"locks":[]}`,
 	} {
-		got := f.post(envelope(wire.List, arguments(filter), ""))
+		got := f.post(envelopeWith(wire.List, arguments(filter), ""))
 		if diff := cmp.Diff(want, string(got.Result)); diff != "" || got.status != 200 {
 			t.Errorf("%s: status %d (-want +got):\n%s", filter, got.status, diff)
 		}
@@ -253,7 +253,7 @@ func TestLocksThatLackSomething(t *testing.T) {
 	held := f.locks.held["lock:k"]
 	held.Spec.TTL, held.ResourceVersion = nil, ""
 	held.Spec.AcquireTime = nil
-	got := f.post(envelope(wire.Status, arguments(`"key":"k"`), ""))
+	got := f.post(envelopeWith(wire.Status, arguments(`"key":"k"`), ""))
 	if strings.Contains(got.body, "ttl") || strings.Contains(got.body, "fencing") || got.status != 200 {
 		t.Errorf("status %d, %s", got.status, got.body)
 	}
@@ -263,7 +263,7 @@ func TestForceReleaseKeepsTheReason(t *testing.T) {
 	f := newFixture(t)
 	for members, reason := range map[string]string{`,"reason":"holder is gone"`: "holder is gone", `,"reason":null`: "", `,"reason":""`: "", ``: ""} {
 		f.hold("k", "o", time.Minute)
-		got := f.post(envelope(forceRelease, arguments(`"key":"k"`+members), ""))
+		got := f.post(envelopeWith(forceRelease, arguments(`"key":"k"`+members), ""))
 		if last := len(f.locks.reasons) - 1; got.status != 200 || f.locks.reasons[last] != reason {
 			t.Errorf("status %d, reasons %q, want %q", got.status, f.locks.reasons, reason)
 		}
@@ -275,7 +275,7 @@ func TestVendorFunctionsWithoutAnAPIServer(t *testing.T) {
 	fail := func(context.Context) error { return errors.Join(errBroken, lock.ErrUnavailable) }
 	f.locks.acquireHook, f.locks.renewHook, f.locks.releaseHook, f.locks.getHook, f.locks.listHook = fail, fail, fail, fail, fail
 	for _, function := range []string{wire.Acquire, wire.Renew, wire.Release, wire.Status, wire.List} {
-		f.wantProblems(f.post(envelope(function, arguments(`"key":"lock:k","owner":"o"`), "")), 503, "UNAVAILABLE")
+		f.wantProblems(f.post(envelopeWith(function, arguments(`"key":"lock:k","owner":"o"`), "")), 503, "UNAVAILABLE")
 	}
 }
 
@@ -285,7 +285,7 @@ func FuzzAcquireArguments(f *testing.F) {
 	f.Add(`{"key":"` + strings.Repeat("é", 300) + `","scope":"global","block":{"value":"1e5"}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		fixture := newFixture(t)
-		got := fixture.post(envelope(wire.Acquire, `,"arguments":`+text, ""))
+		got := fixture.post(envelopeWith(wire.Acquire, `,"arguments":`+text, ""))
 		if got.status != 200 && got.status != 400 {
 			t.Fatalf("status %d, %s", got.status, got.body)
 		}

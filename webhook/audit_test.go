@@ -18,7 +18,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // records are those of the replica that admits, foreignRecords those of another one.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/holders"
+	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -14,6 +14,6 @@ func (a *LockAdmission) checkHolder(ctx context.Context, namespace string, admit
 	if !rules.NamesHolder(admitted, old) {
 		return nil
 	}
-	checker := holders.Checker{Reader: a.LiveReader, Mapper: a.Client.RESTMapper()}
+	checker := holderref.Checker{Reader: a.LiveReader, Mapper: a.Client.RESTMapper()}
 	return checker.Check(ctx, namespace, admitted.Spec.HolderRef)
 }

@@ -10,8 +10,8 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade"
-	"forrst.dev/lock-operator/facade/auth"
 )
 
 // How the façade authenticates its callers.

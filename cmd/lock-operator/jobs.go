@@ -7,8 +7,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"forrst.dev/lock-operator/controllers"
 	"forrst.dev/lock-operator/controllers/jobgate"
+	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/webhook"
@@ -20,7 +20,7 @@ const operatorUser = "system:serviceaccount:forrst-system:lock-operator"
 
 // addJobGate has Jobs run under their locks. Its engine is its own, since the façade may
 // run elsewhere or not at all.
-func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, leadership *controllers.Leadership) (*jobgate.Gate, error) {
+func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, election *leadership.Election) (*jobgate.Gate, error) {
 	engine, err := newEngine(manager, settings, now, "job-lock-engine", audit.Controller)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, le
 		Holder:     operatorUser,
 		Limits:     settings.limits,
 		Clock:      now,
-		Leadership: leadership,
+		Leadership: election,
 		Recorder:   manager.GetEventRecorder("lock-operator"),
 	}
 	if err := gate.SetupWithManager(manager); err != nil {

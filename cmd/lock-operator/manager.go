@@ -21,13 +21,15 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/auth"
+	"forrst.dev/lock-operator/controllers/expiry"
+	"forrst.dev/lock-operator/controllers/holders"
+	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/facade"
-	"forrst.dev/lock-operator/facade/auth"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/events"
-	"forrst.dev/lock-operator/lock/holders"
+	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/webhook"
 )
@@ -103,10 +105,10 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 }
 
 func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker) error {
-	leadership := controllers.AlwaysLeading()
+	election := leadership.Always()
 	if settings.leaderElect {
 		var err error
-		leadership, err = controllers.NewLeadership(manager.GetConfig(), controllers.LeadershipOptions{
+		election, err = leadership.NewElection(manager.GetConfig(), leadership.Options{
 			Namespace: settings.leaderElectionNamespace,
 			Name:      "lock-operator.forrst.dev",
 		})
@@ -114,29 +116,29 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 			return err
 		}
 	}
-	if err := manager.Add(leadership); err != nil {
+	if err := manager.Add(election); err != nil {
 		return err
 	}
-	gate, err := addJobGate(manager, settings, now, leadership)
+	gate, err := addJobGate(manager, settings, now, election)
 	if err != nil {
 		return err
 	}
-	err = (&controllers.ExpiryReconciler{
+	err = (&expiry.Reconciler{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
-		Leadership:         leadership,
+		Leadership:         election,
 		Audit:              settings.audit,
 	}).SetupWithManager(manager)
 	if err != nil {
 		return err
 	}
-	return (&controllers.HolderReconciler{
+	return (&holders.Reconciler{
 		Client:       manager.GetClient(),
 		LiveReader:   manager.GetAPIReader(),
 		Clock:        now,
-		Leadership:   leadership,
+		Leadership:   election,
 		Events:       manager.GetEventRecorder("lock-operator"),
 		Audit:        settings.audit,
 		LeftToOthers: gate.IsForJob,
@@ -203,7 +205,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 		CallLimits: settings.facadeServer.calls,
 		Version:    version(),
 		Metrics:    metrics.Registry,
-		Holders:    &holders.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
+		Holders:    &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
 		Clock:      now,
 		Logger:     manager.GetLogger().WithName("facade"),
 	})

@@ -81,20 +81,20 @@ func (e *faultyEngine) Acquire(ctx context.Context, namespace string, request lo
 	return e.Backend.Acquire(ctx, namespace, request)
 }
 
-type leadership struct {
+type fakeLeadership struct {
 	mu       sync.Mutex
 	isLeader bool
 }
 
-func (l *leadership) IsLeader() bool {
+func (l *fakeLeadership) IsLeader() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.isLeader
 }
 
-func (l *leadership) Gained() <-chan struct{} { return nil }
+func (l *fakeLeadership) Gained() <-chan struct{} { return nil }
 
-func (l *leadership) lose() {
+func (l *fakeLeadership) lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isLeader = false

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers/jobpods"
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
@@ -33,7 +32,7 @@ func (f finalizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		return ctrl.Result{}, nil
 	}
 	if phase == jobs.Ended && !jobs.OnlyPodSucceeded(&job) {
-		hasPods, err := jobpods.AnyLive(ctx, f.LiveReader, job.Namespace, job.UID)
+		hasPods, err := jobs.AnyLive(ctx, f.LiveReader, job.Namespace, job.UID)
 		if err != nil || hasPods {
 			return ctrl.Result{RequeueAfter: lookAgainForPods}, err
 		}

@@ -48,7 +48,7 @@ type world struct {
 	locks      *locktest.Backend
 	engine     *faultyEngine
 	cluster    client.WithWatch
-	leadership *leadership
+	leadership *fakeLeadership
 	recorder   *events.FakeRecorder
 
 	mu sync.Mutex
@@ -73,7 +73,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)),
-		leadership: &leadership{isLeader: true}, recorder: events.NewFakeRecorder(1000), pods: map[types.UID]bool{},
+		leadership: &fakeLeadership{isLeader: true}, recorder: events.NewFakeRecorder(1000), pods: map[types.UID]bool{},
 	}
 	w.locks = locktest.New(locktest.WithClock(w.clock))
 	w.engine = &faultyEngine{Backend: w.locks, waiting: w.locks.Waiting}

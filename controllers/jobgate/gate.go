@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers/enqueue"
+	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
@@ -62,7 +62,7 @@ type Gate struct {
 	// Clock tells the time. Required.
 	Clock clock.WithTicker
 	// Leadership says whether this replica acts. Required.
-	Leadership enqueue.Leadership
+	Leadership leadership.Leadership
 	// Recorder tells users what happens to their Jobs. Required.
 	Recorder events.EventRecorder
 	// AnnotateAfter is how long a Job waits before its annotation says for what. Zero means
@@ -77,7 +77,7 @@ type Gate struct {
 	// reports bounds how many Jobs are told for what they wait.
 	reports flowcontrol.PassiveRateLimiter
 	// queue and working are those of the running controller.
-	queue   enqueue.Queue
+	queue   leadership.Queue
 	working context.Context //nolint:containedctx // the lifetime of the controller, which contenders end with
 
 	mu    sync.Mutex

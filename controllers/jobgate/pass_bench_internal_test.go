@@ -61,7 +61,7 @@ func longQueue(b *testing.B, number int) (*Gate, toolscache.Indexer) {
 		}
 	}
 	gate := &Gate{
-		Client: noLocks{}, Leadership: &leadership{isLeader: true}, Clock: clocktesting.NewFakeClock(now), Limits: rules.DefaultLimits(),
+		Client: noLocks{}, Leadership: &fakeLeadership{isLeader: true}, Clock: clocktesting.NewFakeClock(now), Limits: rules.DefaultLimits(),
 		jobsOf: func(lock client.ObjectKey) ([]*batchv1.Job, error) { return jobsOf(indexer, lock) }, slots: map[client.ObjectKey]*slot{},
 	}
 	slot := gate.slot(theLock)

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers/enqueue"
+	"forrst.dev/lock-operator/controllers/leadership"
 )
 
 // SetupWithManager has the manager run the gate.
@@ -56,7 +56,7 @@ func (g *Gate) SetupWithManager(mgr ctrl.Manager) error {
 	finalizing := finalizing{g}
 	return g.controller(mgr, "job-finalizer").
 		WatchesRawSource(source.Kind[client.Object](locked, &batchv1.Job{}, &handler.EnqueueRequestForObject{})).
-		WatchesRawSource(source.Func(func(ctx context.Context, queue enqueue.Queue) error {
+		WatchesRawSource(source.Func(func(ctx context.Context, queue leadership.Queue) error {
 			go g.enqueueWhenLeading(ctx, queue, g.everyJob)
 			return nil
 		})).
@@ -116,16 +116,16 @@ func (g *Gate) requestOfLock(_ context.Context, object client.Object) []reconcil
 }
 
 // begin lends the gate the queue of its controller and the context that this lives by.
-func (g *Gate) begin(ctx context.Context, queue enqueue.Queue) error {
+func (g *Gate) begin(ctx context.Context, queue leadership.Queue) error {
 	g.working, g.queue = ctx, queue
 	go g.enqueueWhenLeading(ctx, queue, g.everyLock)
 	return nil
 }
 
-func (g *Gate) enqueueWhenLeading(ctx context.Context, queue enqueue.Queue, every func(context.Context) ([]reconcile.Request, error)) {
+func (g *Gate) enqueueWhenLeading(ctx context.Context, queue leadership.Queue, every func(context.Context) ([]reconcile.Request, error)) {
 	// Leadership may be gained before there is anything to read.
 	if g.waitForJobs(ctx) {
-		enqueue.WhenLeading(ctx, g.Leadership, g.Clock, queue, every)
+		leadership.Enqueue(ctx, g.Leadership, g.Clock, queue, every)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"forrst.dev/lock-operator/controllers/jobpods"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -101,7 +100,7 @@ func (p *pass) livePods(ctx context.Context, job *batchv1.Job) ([]metav1.Partial
 	if ownsPods(job) {
 		limit = 0
 	}
-	return jobpods.ListLive(ctx, p.LiveReader, job.Namespace, job.UID, limit)
+	return jobs.ListLive(ctx, p.LiveReader, job.Namespace, job.UID, limit)
 }
 
 // deletePodsEarly deletes the pods that there are while the Job controller may still create

@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"forrst.dev/lock-operator/controllers/jobpods"
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
@@ -23,7 +22,7 @@ func (p *pass) serveStray(ctx context.Context) error {
 	err := p.LiveReader.Get(ctx, client.ObjectKey{Namespace: p.name.Namespace, Name: held.lock.Spec.HolderRef.Name}, &job)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && job.UID != held.job:
-		hasPods, err := jobpods.AnyLive(ctx, p.LiveReader, p.name.Namespace, held.job)
+		hasPods, err := jobs.AnyLive(ctx, p.LiveReader, p.name.Namespace, held.job)
 		if err != nil || hasPods || p.isBlockedFor(held.job) {
 			return err
 		}

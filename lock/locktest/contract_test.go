@@ -11,7 +11,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/locktest"
-	"forrst.dev/lock-operator/test/contract"
+	"forrst.dev/lock-operator/test/support/contract"
 )
 
 func TestContract(t *testing.T) {

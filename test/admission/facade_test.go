@@ -12,14 +12,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/controllers/expiry"
+	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/facade"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/events"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // facadeUser is who calls the façade.
@@ -38,10 +39,10 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 		Audit: events.OfForcedReleases(manager.GetEventRecorder("lock-operator"), nil),
 	})
 	Expect(err).NotTo(HaveOccurred())
-	leadership := controllers.AlwaysLeading()
+	leadership := leadership.Always()
 	Expect(manager.Add(leadership)).To(Succeed())
 	Expect(manager.Add(engine)).To(Succeed())
-	Expect((&controllers.ExpiryReconciler{
+	Expect((&expiry.Reconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: leadership,
 	}).SetupWithManager(manager)).To(Succeed())
 	DeferCleanup(testenv.StartManager(ctx, manager))

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade"
-	"forrst.dev/lock-operator/facade/auth"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/contract"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/contract"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // directUser is subject to RBAC and to admission, as every program is that asks the API

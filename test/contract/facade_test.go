@@ -15,8 +15,8 @@ import (
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/test/contract"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/contract"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // facadeCaller is whom the façades take their callers for.

@@ -20,8 +20,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/controllers/holders"
+	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // requests counts what the operator asks the API server: about Pods, and what it deletes.
@@ -89,7 +90,7 @@ func startCounted(ctx context.Context) *requests {
 		Scheme: environment.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: managerconfig.Controller{SkipNameValidation: &isNameFree},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	runOperator(ctx, manager, controllers.AlwaysLeading(), func(*controllers.HolderReconciler) {})
+	runOperator(ctx, manager, leadership.Always(), func(*holders.Reconciler) {})
 	return counted
 }
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/controllers/holders"
 )
 
 // cable connects a replica to the API server, until it is cut.
@@ -62,7 +62,7 @@ var _ = Describe("A leader that loses its connection", func() {
 		first, second := candidateBy(wire.connect, "crash"), candidate("crash")
 		manager, err := environment.NewManagerFor(wire.connect)
 		Expect(err).NotTo(HaveOccurred())
-		runOperator(ctx, manager, first, func(*controllers.HolderReconciler) {})
+		runOperator(ctx, manager, first, func(*holders.Reconciler) {})
 		Eventually(first.IsLeader).Should(BeTrue())
 		startOperator(ctx, second)
 		deleted, failed, alive := running(ctx, namespace, "deleted"), running(ctx, namespace, "failed"), running(ctx, namespace, "alive")

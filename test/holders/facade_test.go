@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade"
-	"forrst.dev/lock-operator/facade/auth"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/holders"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/lock/holderref"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // startFacade serves locks to callers with tokens, and, if a namespace is given, those of
@@ -31,7 +31,7 @@ func startFacade(ctx context.Context, namespace string, changes ...func(*facade.
 	Expect(err).NotTo(HaveOccurred())
 	httpClient, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
-	settings := facade.Config{Namespace: namespace, Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
+	settings := facade.Config{Namespace: namespace, Holders: &holderref.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
 	if namespace == "" {
 		settings.Access, err = auth.New(config, httpClient, auth.Options{})
 		Expect(err).NotTo(HaveOccurred())

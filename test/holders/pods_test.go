@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -54,7 +54,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 
 	It("is left to another controller that releases it", func(ctx context.Context) {
 		leftAlone := func(lock *v1alpha1.Lock) bool { return lock.Spec.Key == "gated" }
-		startOperatorWith(ctx, nil, func(reconciler *controllers.HolderReconciler) { reconciler.LeftToOthers = leftAlone })
+		startOperatorWith(ctx, nil, func(reconciler *holders.Reconciler) { reconciler.LeftToOthers = leftAlone })
 		pod := running(ctx, namespace, "worker")
 		gated, lock := held(ctx, namespace, "gated", podRef(pod)), held(ctx, namespace, "report", podRef(pod))
 		remove(ctx, pod)
@@ -100,7 +100,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(operator.Update(ctx, handedOn)).To(Succeed())
 		remove(ctx, pod)
-		startOperatorWith(ctx, nil, func(r *controllers.HolderReconciler) { r.Client = staleClient{r.Client, lock} })
+		startOperatorWith(ctx, nil, func(r *holders.Reconciler) { r.Client = staleClient{r.Client, lock} })
 		expectHeld(ctx, lock)
 		Expect(notes(ctx, lock)()).To(BeEmpty())
 	})
@@ -109,7 +109,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		pod := running(ctx, namespace, "worker")
 		lock := held(ctx, namespace, "report", podRef(pod))
 		remove(ctx, pod)
-		startOperatorWith(ctx, nil, func(r *controllers.HolderReconciler) { r.Client = unansweredClient{r.Client} })
+		startOperatorWith(ctx, nil, func(r *holders.Reconciler) { r.Client = unansweredClient{r.Client} })
 		Eventually(recorded(lock)).Should(HaveExactElements(And(HaveField("Reason", audit.HolderGone), HaveField("Unconfirmed", true))))
 		Consistently(recorded(lock)).WithTimeout(500 * time.Millisecond).Should(HaveLen(1))
 	})

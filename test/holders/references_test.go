@@ -17,7 +17,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	locks "forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("A reference to a holder", func() {

@@ -22,11 +22,12 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/controllers/holders"
+	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 	"forrst.dev/lock-operator/webhook"
 )
 
@@ -94,28 +95,28 @@ func startWebhook(ctx context.Context) {
 }
 
 // startOperator runs the controller under test until the returned function is called. Nil
-// leadership means that it needs no election.
-func startOperator(ctx context.Context, leadership *controllers.Leadership) (stop func()) {
+// election means that it needs no election.
+func startOperator(ctx context.Context, election *leadership.Election) (stop func()) {
 	GinkgoHelper()
-	return startOperatorWith(ctx, leadership, func(*controllers.HolderReconciler) {})
+	return startOperatorWith(ctx, election, func(*holders.Reconciler) {})
 }
 
-func startOperatorWith(ctx context.Context, leadership *controllers.Leadership, change func(*controllers.HolderReconciler)) (stop func()) {
+func startOperatorWith(ctx context.Context, election *leadership.Election, change func(*holders.Reconciler)) (stop func()) {
 	GinkgoHelper()
 	manager, err := environment.NewManager()
 	Expect(err).NotTo(HaveOccurred())
-	if leadership == nil {
-		leadership = controllers.AlwaysLeading()
+	if election == nil {
+		election = leadership.Always()
 	}
-	return runOperator(ctx, manager, leadership, change)
+	return runOperator(ctx, manager, election, change)
 }
 
-func runOperator(ctx context.Context, manager ctrl.Manager, leadership *controllers.Leadership, change func(*controllers.HolderReconciler)) (stop func()) {
+func runOperator(ctx context.Context, manager ctrl.Manager, election *leadership.Election, change func(*holders.Reconciler)) (stop func()) {
 	GinkgoHelper()
-	Expect(manager.Add(leadership)).To(Succeed())
-	reconciler := &controllers.HolderReconciler{
+	Expect(manager.Add(election)).To(Succeed())
+	reconciler := &holders.Reconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{},
-		Leadership: leadership, Events: manager.GetEventRecorder("lock-operator"), Audit: records,
+		Leadership: election, Events: manager.GetEventRecorder("lock-operator"), Audit: records,
 	}
 	change(reconciler)
 	Expect(reconciler.SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck,nolintlint // it ends with the manager; the linter does not always see a context
@@ -132,23 +133,23 @@ func runOperator(ctx context.Context, manager ctrl.Manager, leadership *controll
 }
 
 // candidate takes part in an election with short times.
-func candidate(name string) *controllers.Leadership {
+func candidate(name string) *leadership.Election {
 	GinkgoHelper()
 	return candidateBy(func(*rest.Config) {}, name)
 }
 
 // candidateBy does the same with a change of how it talks to the API server.
-func candidateBy(prepare func(*rest.Config), name string) *controllers.Leadership {
+func candidateBy(prepare func(*rest.Config), name string) *leadership.Election {
 	GinkgoHelper()
 	operator, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts")
 	Expect(err).NotTo(HaveOccurred())
 	prepare(operator)
-	leadership, err := controllers.NewLeadership(operator, controllers.LeadershipOptions{
+	election, err := leadership.NewElection(operator, leadership.Options{
 		Namespace: "forrst-system", Name: name,
 		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	return leadership
+	return election
 }
 
 // newNamespace makes a namespace for one spec, which leaves no lock behind: operators of

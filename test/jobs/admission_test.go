@@ -11,8 +11,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/kubelet"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/kubelet"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("The admission of Jobs", func() {

@@ -12,7 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/kubelet"
+	"forrst.dev/lock-operator/test/support/kubelet"
 )
 
 var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {

@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade"
-	"forrst.dev/lock-operator/facade/auth"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
-	"forrst.dev/lock-operator/lock/holders"
-	"forrst.dev/lock-operator/test/kubelet"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/lock/holderref"
+	"forrst.dev/lock-operator/test/support/kubelet"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // door is a way to a lock other than that of Jobs.
@@ -181,7 +181,7 @@ func startFacade(ctx context.Context, namespace string) (url string) {
 	httpClient, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
 	operator := clientAs(config)
-	settings := facade.Config{Namespace: namespace, Holders: &holders.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
+	settings := facade.Config{Namespace: namespace, Holders: &holderref.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
 	if namespace == "" {
 		settings.Access, err = auth.New(config, httpClient, auth.Options{})
 		Expect(err).NotTo(HaveOccurred())

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/lock/jobs"
-	"forrst.dev/lock-operator/test/kubelet"
+	"forrst.dev/lock-operator/test/support/kubelet"
 )
 
 var _ = Describe("A Job under a lock whose pod ends when it is suspended", func() {

@@ -16,7 +16,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 const (

@@ -12,17 +12,17 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers"
 	"forrst.dev/lock-operator/controllers/jobgate"
+	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // operator is one replica, as far as it is about Jobs.
 type operator struct {
 	gate       *jobgate.Gate
-	leadership *controllers.Leadership
+	leadership *leadership.Election
 	stop       func()
 }
 
@@ -30,16 +30,16 @@ type operator struct {
 // after the spec unless that has happened.
 func startOperator(ctx context.Context, changes ...func(*rest.Config)) *operator {
 	GinkgoHelper()
-	return startReplica(ctx, controllers.AlwaysLeading(), changes...)
+	return startReplica(ctx, leadership.Always(), changes...)
 }
 
-func startReplica(ctx context.Context, leadership *controllers.Leadership, changes ...func(*rest.Config)) *operator {
+func startReplica(ctx context.Context, leadership *leadership.Election, changes ...func(*rest.Config)) *operator {
 	GinkgoHelper()
 	return startReplicaWith(ctx, leadership, clock.RealClock{}, changes...)
 }
 
 // startReplicaWith starts a replica whose gate goes by the clock.
-func startReplicaWith(ctx context.Context, leadership *controllers.Leadership, now clock.WithTicker, changes ...func(*rest.Config)) *operator {
+func startReplicaWith(ctx context.Context, leadership *leadership.Election, now clock.WithTicker, changes ...func(*rest.Config)) *operator {
 	GinkgoHelper()
 	mgr, err := environment.NewManagerFor(func(config *rest.Config) {
 		for _, change := range changes {
@@ -80,14 +80,14 @@ func startReplicaWith(ctx context.Context, leadership *controllers.Leadership, n
 }
 
 // candidate takes part in an election that is over quickly.
-func candidate(name string, changes ...func(*rest.Config)) *controllers.Leadership {
+func candidate(name string, changes ...func(*rest.Config)) *leadership.Election {
 	GinkgoHelper()
 	config, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
 	Expect(err).NotTo(HaveOccurred())
 	for _, change := range changes {
 		change(config)
 	}
-	leadership, err := controllers.NewLeadership(config, controllers.LeadershipOptions{
+	leadership, err := leadership.NewElection(config, leadership.Options{
 		Namespace: "forrst-system", Name: name,
 		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
 	})

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/kubelet"
+	"forrst.dev/lock-operator/test/support/kubelet"
 )
 
 // shortly is for what must not happen, and would at once.

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers"
-	"forrst.dev/lock-operator/test/kubelet"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/test/support/kubelet"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("The queue of the Jobs of a key", func() {
@@ -79,7 +79,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 
 	It("tells Jobs again after ten minutes what they wait for", func(ctx context.Context) {
 		now := &testenv.SteppedClock{}
-		startReplicaWith(ctx, controllers.AlwaysLeading(), now)
+		startReplicaWith(ctx, leadership.Always(), now)
 		held := heldByManifest(ctx, namespace, "key")
 		// Its lock must outlast the steps.
 		waiting := create(ctx, makeJob(namespace, "waiting", "key", annotated(v1alpha1.LockTTLAnnotation, "1h")))

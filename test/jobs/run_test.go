@@ -9,7 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("A Job under a lock", func() {

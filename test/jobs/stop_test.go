@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/kubelet"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/kubelet"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("A Job under a lock that is stopped", func() {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"forrst.dev/lock-operator/test/kubelet"
+	"forrst.dev/lock-operator/test/support/kubelet"
 )
 
 var _ = Describe("A pod of another namespace", func() {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // breakage is a fault in the product's code that a run has to find. It is put in while

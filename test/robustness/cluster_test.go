@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/testenv"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // cluster is a control plane with two replicas, each behind a proxy of its own.

@@ -14,7 +14,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers"
+	"forrst.dev/lock-operator/controllers/expiry"
+	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -61,7 +62,7 @@ func judgedBy(config *rest.Config, local clock.WithTicker) clock.WithTicker {
 
 func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock) error {
 	// Shorter than the product's, so that the reaper moves within a short test.
-	leadership, err := controllers.NewLeadership(manager.GetConfig(), controllers.LeadershipOptions{
+	leadership, err := leadership.NewElection(manager.GetConfig(), leadership.Options{
 		Namespace: "forrst-system", Name: "lock-operator.forrst.dev",
 		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 500 * time.Millisecond,
 	})
@@ -71,7 +72,7 @@ func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock) 
 	if err := manager.Add(leadership); err != nil {
 		return err
 	}
-	return (&controllers.ExpiryReconciler{
+	return (&expiry.Reconciler{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
 		ClockSkewAllowance: settings.allowance,

@@ -1,0 +1,112 @@
+package expiry_test
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/expiry"
+	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/lock/servertime"
+	"forrst.dev/lock-operator/test/support/testenv"
+)
+
+var _ = Describe("A reaper with a clock of its own", func() {
+	var local *testenv.SteppedClock
+	var live *countingReader
+	var reaper *expiry.Reconciler
+
+	reconcile := func(ctx context.Context, lock *v1alpha1.Lock) ctrl.Result {
+		GinkgoHelper()
+		result, err := reaper.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(lock)})
+		Expect(err).NotTo(HaveOccurred())
+		return result
+	}
+	exists := func(ctx context.Context, lock *v1alpha1.Lock) bool {
+		GinkgoHelper()
+		err := admin.Get(ctx, client.ObjectKeyFromObject(lock), &v1alpha1.Lock{})
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+		return err == nil
+	}
+
+	BeforeEach(func() {
+		local = &testenv.SteppedClock{}
+		now := servertime.New(local)
+		config := rest.CopyConfig(environment.Config)
+		config.Wrap(now.RoundTripper)
+		reader, err := client.New(config, client.Options{Scheme: environment.Scheme})
+		Expect(err).NotTo(HaveOccurred())
+		live = &countingReader{Reader: reader}
+		reaper = &expiry.Reconciler{
+			Client: admin, LiveReader: live, Clock: now, Leadership: leadership.Always(),
+			ClockSkewAllowance: time.Second,
+		}
+	})
+
+	It("deletes no live lock after a step of an hour forward", func(ctx context.Context) {
+		lock := held(ctx, "ahead", time.Minute)
+		for _, step := range []time.Duration{0, time.Hour, time.Hour} {
+			local.Step(step)
+			Eventually(func() time.Duration { return reconcile(ctx, lock).RequeueAfter }).WithTimeout(3 * time.Second).
+				Should(BeNumerically("~", time.Minute, 5*time.Second))
+			Expect(exists(ctx, lock)).To(BeTrue(), "a lock that is held was deleted")
+		}
+	})
+
+	It("deletes an expired lock after a step of an hour back", func(ctx context.Context) {
+		lock := held(ctx, "behind", time.Millisecond)
+		Expect(reconcile(ctx, lock).RequeueAfter).To(BeNumerically("<", 5*time.Second))
+		local.Step(-time.Hour)
+		Eventually(func() bool {
+			Expect(reconcile(ctx, lock).RequeueAfter).To(BeNumerically("<", 5*time.Second))
+			return exists(ctx, lock)
+		}).WithTimeout(10 * time.Second).WithPolling(100 * time.Millisecond).Should(BeFalse())
+	})
+
+	It("reads once for all locks that expire together", func(ctx context.Context) {
+		local.Step(time.Hour)
+		for _, key := range []string{"together-a", "together-b", "together-c"} {
+			lock := held(ctx, key, time.Millisecond)
+			Eventually(func() bool {
+				reconcile(ctx, lock)
+				return exists(ctx, lock)
+			}).WithTimeout(10 * time.Second).WithPolling(100 * time.Millisecond).Should(BeFalse())
+		}
+		Expect(live.reads.Load()).To(BeEquivalentTo(1))
+	})
+
+	It("decides by what it has read", func(ctx context.Context) {
+		stale := held(ctx, "read", time.Millisecond)
+		renewed := stale.DeepCopy()
+		expire := v1alpha1.NewTimestamp(time.Now().Add(time.Minute))
+		renewed.Spec.ExpireTime = &expire
+		Expect(admin.Update(ctx, renewed)).To(Succeed())
+		reaper.Client = staleClient{Client: admin, stale: stale}
+		Eventually(func() time.Duration { return reconcile(ctx, stale).RequeueAfter }).WithTimeout(3 * time.Second).
+			Should(BeNumerically("~", time.Minute, 5*time.Second))
+	})
+
+	It("makes no read for a lock that was written just now", func(ctx context.Context) {
+		lock := held(ctx, "just-written", time.Minute)
+		Expect(reconcile(ctx, lock).RequeueAfter).To(BeNumerically("<=", time.Second))
+		Expect(live.reads.Load()).To(BeZero())
+	})
+})
+
+// countingReader counts the requests.
+type countingReader struct {
+	client.Reader
+	reads atomic.Int32
+}
+
+func (r *countingReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	r.reads.Add(1)
+	return r.Reader.Get(ctx, key, object, options...)
+}

@@ -1,0 +1,2 @@
+// Package expiry deletes locks that have expired.
+package expiry

@@ -1,0 +1,88 @@
+package expiry_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/expiry"
+	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testenv"
+)
+
+func TestControllers(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Controllers")
+}
+
+var (
+	environment *testenv.Environment
+	admin       client.Client
+)
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	var err error
+	environment, err = testenv.Start(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() error { return environment.Stop() })
+	admin, err = client.New(environment.Config, client.Options{Scheme: environment.Scheme})
+	Expect(err).NotTo(HaveOccurred())
+})
+
+// startReaper runs an expiry controller until the returned function is called. Nil
+// election means that it needs no election.
+func startReaper(ctx context.Context, allowance time.Duration, election *leadership.Election) (stop func()) {
+	GinkgoHelper()
+	manager, err := environment.NewManager()
+	Expect(err).NotTo(HaveOccurred())
+	if election == nil {
+		election = leadership.Always()
+	}
+	Expect(manager.Add(election)).To(Succeed())
+	Expect((&expiry.Reconciler{
+		Client:             manager.GetClient(),
+		ClockSkewAllowance: allowance,
+		Clock:              clock.RealClock{},
+		Leadership:         election,
+	}).SetupWithManager(manager)).To(Succeed())
+	end := testenv.StartManager(ctx, manager)
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			Expect(end()).To(Succeed())
+		}
+	}
+	DeferCleanup(stop)
+	return stop
+}
+
+// candidate takes part in an election with short times.
+func candidate() *leadership.Election {
+	GinkgoHelper()
+	operator, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts")
+	Expect(err).NotTo(HaveOccurred())
+	election, err := leadership.NewElection(operator, leadership.Options{
+		Namespace: "forrst-system", Name: "lock-operator.forrst.dev",
+		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return election
+}
+
+// held stores a lock with the given ttl, as the façade does.
+func held(ctx context.Context, key string, ttl time.Duration) *v1alpha1.Lock {
+	GinkgoHelper()
+	lock, err := rules.Grant("default", rules.Acquisition{Key: key, Owner: "token-a", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), time.Now())
+	Expect(err).NotTo(HaveOccurred())
+	Expect(admin.Create(ctx, lock)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) error { return client.IgnoreNotFound(admin.Delete(ctx, lock)) })
+	return lock
+}

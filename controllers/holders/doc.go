@@ -1,0 +1,2 @@
+// Package holders releases locks whose spec.holderRef names an object that has ended.
+package holders

@@ -1,0 +1,280 @@
+package holders
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// soon has room for a slow machine.
+const soon = 30 * time.Second
+
+// fakeObjects are the objects of one namespace, by name. What is not set here is not
+// asked for.
+type fakeObjects struct {
+	client.WithWatch
+
+	mu      sync.Mutex
+	uids    map[string]types.UID
+	streams map[string]*watch.FakeWatcher
+	getErr  error
+	// reads is how many there were; open is how many watches are, and most how many were at once.
+	reads, open, most int
+}
+
+func (f *fakeObjects) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	if f.getErr != nil {
+		return f.getErr
+	}
+	uid, ok := f.uids[key.Name]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, key.Name)
+	}
+	object.SetName(key.Name)
+	object.SetUID(uid)
+	return nil
+}
+
+func (f *fakeObjects) Watch(ctx context.Context, _ client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var asked client.ListOptions
+	asked.ApplyOptions(options)
+	name, _ := asked.FieldSelector.RequiresExactMatch(metav1.ObjectNameField)
+	stream := watch.NewFakeWithChanSize(10, false)
+	if f.streams == nil {
+		f.streams = map[string]*watch.FakeWatcher{}
+	}
+	f.streams[name] = stream
+	f.open++
+	f.most = max(f.most, f.open)
+	context.AfterFunc(ctx, stream.Stop)
+	return &closing{FakeWatcher: stream, closed: func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.open--
+	}}, nil
+}
+
+// closing tells once that a watch was stopped.
+type closing struct {
+	*watch.FakeWatcher
+	once   sync.Once
+	closed func()
+}
+
+func (c *closing) Stop() {
+	c.once.Do(c.closed)
+	c.FakeWatcher.Stop()
+}
+
+func (f *fakeObjects) counts() (reads, open, most int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reads, f.open, f.most
+}
+
+func (f *fakeObjects) stream(name string) *watch.FakeWatcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.streams[name]
+}
+
+func (f *fakeObjects) set(name string, uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if uid == "" {
+		delete(f.uids, name)
+		return
+	}
+	if f.uids == nil {
+		f.uids = map[string]types.UID{}
+	}
+	f.uids[name] = uid
+}
+
+type watchesFixture struct {
+	*holderWatches
+	objects *fakeObjects
+	clock   *clocktesting.FakeClock
+	leads   atomic.Bool
+	woken   chan types.NamespacedName
+}
+
+func newWatchesFixture(t *testing.T, limit int) *watchesFixture {
+	t.Helper()
+	fixture := &watchesFixture{
+		objects: &fakeObjects{}, clock: clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)),
+		woken: make(chan types.NamespacedName, 100),
+	}
+	fixture.leads.Store(true)
+	fixture.holderWatches = newHolderWatches(fixture.objects, fixture.clock, limit, fixture.leads.Load,
+		func(lock types.NamespacedName) { fixture.woken <- lock })
+	ctx, cancel := context.WithCancel(t.Context())
+	var started sync.WaitGroup
+	started.Go(func() { _ = fixture.Start(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		started.Wait()
+		if _, open, _ := fixture.objects.counts(); open != 0 {
+			t.Errorf("%d watches are open after the end", open)
+		}
+	})
+	return fixture
+}
+
+// observePod has a lock of the Pod's name looked after.
+func (f *watchesFixture) observePod(name string) types.NamespacedName {
+	f.objects.set(name, types.UID("uid-of-"+name))
+	lock := types.NamespacedName{Namespace: "default", Name: name}
+	f.observe(lock, holderOf(name))
+	return lock
+}
+
+func holderOf(name string) holder {
+	return holder{namespace: "default", ref: v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID("uid-of-" + name)}}
+}
+
+func podNamed(name string, uid types.UID) *metav1.PartialObjectMetadata {
+	pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid}}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	return pod
+}
+
+// eventually waits for what another goroutine does.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	NewWithT(t).Eventually(holds).WithTimeout(soon).WithPolling(time.Millisecond).Should(BeTrue(), what)
+}
+
+func (f *watchesFixture) expectWoken(t *testing.T, want types.NamespacedName) {
+	t.Helper()
+	NewWithT(t).Eventually(f.woken).WithTimeout(soon).Should(Receive(Equal(want)))
+}
+
+// TestWatchThatBeginsInThePast tells of a former Pod of the same name first, as an API
+// server does that is behind: those of a StatefulSet share names.
+func TestWatchThatBeginsInThePast(t *testing.T) {
+	fixture := newWatchesFixture(t, 10)
+	lock := fixture.observePod("web-0")
+	eventually(t, "the holder is read", func() bool { reads, _, _ := fixture.objects.counts(); return reads == 1 })
+	stream := fixture.objects.stream("web-0")
+	stream.Add(podNamed("web-0", "a-former-one"))
+	stream.Modify(podNamed("web-0", "a-former-one"))
+	stream.Delete(podNamed("web-0", "a-former-one"))
+	stream.Add(podNamed("web-0", "uid-of-web-0"))
+	eventually(t, "the events are taken in", func() bool { return len(stream.ResultChan()) == 0 })
+	if how := fixture.observe(lock, holderOf("web-0")); how != "" || len(fixture.woken) != 0 {
+		t.Fatalf("the holder counts as ended: %q", how)
+	}
+	stream.Delete(podNamed("web-0", "uid-of-web-0"))
+	fixture.expectWoken(t, lock)
+	if how := fixture.observe(lock, holderOf("web-0")); how != howDeleted {
+		t.Errorf("the holder %q, want %q", how, howDeleted)
+	}
+}
+
+// TestKindThatIsNotServed is about a kind, or a version of it, that the API server serves
+// no longer, or not yet: objects of it may exist.
+func TestKindThatIsNotServed(t *testing.T) {
+	fixture := newWatchesFixture(t, 10)
+	fixture.objects.getErr = apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet,
+		schema.GroupResource{Resource: "widgets"}, "w", "404 page not found", 0, true)
+	lock := fixture.observePod("w")
+	eventually(t, "the holder is read", func() bool { reads, _, _ := fixture.objects.counts(); return reads == 1 })
+	eventually(t, "it is left for a while", func() bool { return fixture.clock.Waiters() == 2 })
+	fixture.clock.Step(2 * unwatchedPeriod)
+	eventually(t, "the holder is read again", func() bool { reads, _, _ := fixture.objects.counts(); return reads == 2 })
+	if how := fixture.observe(lock, holderOf("w")); how != "" || len(fixture.woken) != 0 {
+		t.Fatalf("the holder counts as ended: %q", how)
+	}
+}
+
+func TestWatchesAreLimited(t *testing.T) {
+	const limit, holders = 3, 10
+	fixture := newWatchesFixture(t, limit)
+	var locks []types.NamespacedName
+	for i := range holders {
+		locks = append(locks, fixture.observePod(fmt.Sprintf("pod-%d", i)))
+	}
+	// Besides those who look from time to time, Start waits.
+	settled := func(reads int) func() bool {
+		return func() bool {
+			got, open, _ := fixture.objects.counts()
+			return got == reads && open == limit && fixture.clock.Waiters() == holders-limit+1
+		}
+	}
+	eventually(t, "all holders are read, and some watched", settled(holders))
+	isWatched := func(lock types.NamespacedName) bool { return fixture.objects.stream(lock.Name) != nil }
+	unwatched := slices.DeleteFunc(slices.Clone(locks), isWatched)
+	watched := slices.DeleteFunc(slices.Clone(locks), func(lock types.NamespacedName) bool { return !isWatched(lock) })
+	if len(unwatched) != holders-limit {
+		t.Fatalf("%d of %d are not watched, want %d", len(unwatched), holders, holders-limit)
+	}
+
+	fixture.objects.set(unwatched[0].Name, "")
+	fixture.clock.Step(unwatchedPeriod - time.Second)
+	if reads, _, _ := fixture.objects.counts(); reads != holders || len(fixture.woken) != 0 {
+		t.Errorf("%d reads and %d ends before the period is over, want %d and none", reads, len(fixture.woken), holders)
+	}
+	fixture.clock.Step(unwatchedPeriod)
+	fixture.expectWoken(t, unwatched[0])
+	fixture.forget(unwatched[0])
+	eventually(t, "the others wait again", func() bool { return fixture.clock.Waiters() == holders-limit })
+
+	// A watch that is given up makes room for another holder.
+	fixture.forget(watched[0])
+	eventually(t, "a watch is closed", func() bool { return len(fixture.slots) == limit-1 })
+	fixture.clock.Step(2 * unwatchedPeriod)
+	eventually(t, "another one is opened", func() bool { _, open, _ := fixture.objects.counts(); return open == limit })
+	for _, lock := range locks {
+		fixture.forget(lock)
+	}
+	eventually(t, "all are closed", func() bool { _, open, _ := fixture.objects.counts(); return open == 0 })
+	if _, _, most := fixture.objects.counts(); most > limit {
+		t.Errorf("%d watches were open at once, want at most %d", most, limit)
+	}
+}
+
+// TestWatchesEndWithTheLeadership is about locks that do not change after the loss, so that
+// nobody looks at them.
+func TestWatchesEndWithTheLeadership(t *testing.T) {
+	fixture := newWatchesFixture(t, 10)
+	lock := fixture.observePod("pod")
+	isOpen := func(want int) func() bool {
+		return func() bool { _, open, _ := fixture.objects.counts(); return open == want }
+	}
+	eventually(t, "the holder is watched", isOpen(1))
+	eventually(t, "Start waits", func() bool { return fixture.clock.Waiters() == 1 })
+	fixture.clock.Step(2 * unwatchedPeriod)
+	eventually(t, "Start waits again", func() bool { return fixture.clock.Waiters() == 1 })
+	if !isOpen(1)() || !fixture.isWatched(holderOf("pod")) {
+		t.Fatal("the leader does not watch")
+	}
+	fixture.leads.Store(false)
+	fixture.clock.Step(2 * unwatchedPeriod)
+	eventually(t, "the watch is closed", isOpen(0))
+	fixture.leads.Store(true)
+	fixture.observe(lock, holderOf("pod"))
+	eventually(t, "the holder is watched again", isOpen(1))
+}

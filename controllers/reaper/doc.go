@@ -1,0 +1,2 @@
+// Package reaper is what the controllers that delete locks share.
+package reaper

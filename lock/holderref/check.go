@@ -1,0 +1,91 @@
+package holderref
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
+
+// Checker looks whether references name objects. Safe for concurrent use.
+type Checker struct {
+	// Reader asks the API server. A cache would need a watch on each kind, and could not
+	// know an object that is as young as its lock.
+	Reader client.Reader
+	// Mapper knows the kinds of the cluster.
+	Mapper apimeta.RESTMapper
+}
+
+// Check reads the object that ref names in the namespace. The error is a
+// [*rules.InvalidError] if there is no such object, if it has ended, or if neither can be
+// told. It does not say whether another object has the name: whoever asks need not be
+// allowed to know.
+func (c *Checker) Check(ctx context.Context, namespace string, ref *v1alpha1.HolderReference) error {
+	if problems := rules.ValidateReference(ref); len(problems) > 0 {
+		return &rules.InvalidError{Problems: problems}
+	}
+	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	switch {
+	case apimeta.IsNoMatchError(err):
+		return invalid(rules.HolderRefPath.Child("kind"), ref.Kind, fmt.Sprintf("apiVersion %s has no such kind in this cluster", ref.APIVersion))
+	case err != nil:
+		return fmt.Errorf("look up the kind of the holder: %w", err)
+	case mapping.Scope.Name() != apimeta.RESTScopeNameNamespace:
+		return invalid(rules.HolderRefPath.Child("kind"), ref.Kind, "is of a kind that lies in no namespace; name an object in the namespace of the lock")
+	}
+	object := ObjectOf(ref)
+	err = c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
+		return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf(
+			"cannot be checked: lock-operator may not get %s; ask a cluster administrator to allow it, or name a Pod or a Job", mapping.Resource.GroupResource()))
+	case err == nil && object.GetUID() == ref.UID:
+		return unlessEnded(object, ref)
+	case err == nil, apierrors.IsNotFound(err):
+		return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf(
+			"there is no %s %s with the UID %s in the namespace of the lock, %s", ref.Kind, ref.Name, ref.UID, namespace))
+	}
+	return fmt.Errorf("look for the holder: %w", err)
+}
+
+// unlessEnded refuses an object that is there, but can end no more: the lock would be
+// released at once.
+func unlessEnded(object client.Object, ref *v1alpha1.HolderReference) error {
+	how := HowEnded(object)
+	if how == "" {
+		return nil
+	}
+	return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf("has already ended: %s %s %s", ref.Kind, ref.Name, how))
+}
+
+// ObjectOf returns what to read the object into: all of a Pod or a Job, which can end before
+// they are deleted and only the metadata of others.
+func ObjectOf(ref *v1alpha1.HolderReference) client.Object {
+	switch {
+	case rules.IsPod(ref):
+		return &corev1.Pod{}
+	case rules.IsJob(ref):
+		return &batchv1.Job{}
+	}
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+	return object
+}
+
+func invalid(path *field.Path, value any, detail string) error {
+	return &rules.InvalidError{Problems: field.ErrorList{field.Invalid(path, value, detail)}}
+}

@@ -1,0 +1,62 @@
+package holderref
+
+import (
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/lock/audit"
+)
+
+// HowEnded returns how the object has ended that is there, as in "has failed: Evicted", or
+// nothing if it has not. Only Pods and Jobs end before they are deleted; of them it takes
+// more than the metadata.
+func HowEnded(object client.Object) string {
+	switch object := object.(type) {
+	case *corev1.Pod:
+		return howPodEnded(object)
+	case *batchv1.Job:
+		return howJobEnded(object)
+	default:
+		return ""
+	}
+}
+
+func howPodEnded(pod *corev1.Pod) string {
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded:
+		return "has succeeded"
+	case corev1.PodFailed:
+		return withReason("has failed", pod.Status.Reason)
+	default:
+		return ""
+	}
+}
+
+// howJobEnded relies on the Job controller to say that a Job is over when its pods have
+// ended. One that says so earlier, in another implementation or version, is not over yet.
+func howJobEnded(job *batchv1.Job) string {
+	if job.Status.Active > 0 || job.Status.Terminating != nil && *job.Status.Terminating > 0 {
+		return ""
+	}
+	for _, condition := range job.Status.Conditions {
+		if condition.Status != corev1.ConditionTrue {
+			continue
+		}
+		switch condition.Type {
+		case batchv1.JobComplete:
+			return "is complete"
+		case batchv1.JobFailed:
+			return withReason("has failed", condition.Reason)
+		default:
+		}
+	}
+	return ""
+}
+
+func withReason(how, reason string) string {
+	if reason == "" {
+		return how
+	}
+	return how + ": " + audit.Bounded(reason)
+}

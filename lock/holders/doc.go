@@ -1,3 +1,0 @@
-// Package holders deals with the objects that locks are held for: whether a reference
-// names one, whether it has ended, and which Pod a caller is.
-package holders
