@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -45,7 +45,7 @@ type Access struct {
 	authorizer    authorizer.Authorizer
 }
 
-var _ facade.Access = (*Access)(nil)
+var _ forrst.Access = (*Access)(nil)
 
 // New returns an access that asks the API server of config, with the identity of config.
 // That needs the verb create on tokenreviews.authentication.k8s.io and on

@@ -11,7 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"forrst.dev/lock-operator/auth"
-	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/forrst"
 )
 
 // How the façade authenticates its callers.
@@ -55,7 +55,7 @@ func (o *facadeAuthOptions) audienceList() []string {
 }
 
 // newAccess returns what tells the façade's callers apart, or nil if nothing does.
-func newAccess(manager ctrl.Manager, settings options) (facade.Access, error) {
+func newAccess(manager ctrl.Manager, settings options) (forrst.Access, error) {
 	log := manager.GetLogger().WithName("facade")
 	if settings.facadeAuth.mode == authNone {
 		log.Info("Façade authenticates nobody: every program on this machine can take and release its locks",

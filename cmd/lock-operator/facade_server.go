@@ -12,7 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
-	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/forrst"
 )
 
 // defaultShutdownDelay is how long it takes until the nodes of a cluster know that a pod
@@ -22,7 +22,7 @@ const defaultShutdownDelay = 5 * time.Second
 // facadeServerOptions are the flags that say how the façade serves.
 type facadeServerOptions struct {
 	tlsCertFile, tlsKeyFile     string
-	calls                       facade.CallLimits
+	calls                       forrst.CallLimits
 	maxConnections              int
 	shutdownDelay, drainTimeout time.Duration
 }
@@ -30,14 +30,14 @@ type facadeServerOptions struct {
 func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.tlsCertFile, "facade-tls-cert-file", "", "The façade's certificate in PEM, read again when it changes. With it, the façade serves TLS only.")
 	flags.StringVar(&o.tlsKeyFile, "facade-tls-key-file", "", "The key of that certificate in PEM.")
-	flags.IntVar(&o.calls.Waiting, "facade-max-waiting", facade.DefaultMaxWaiting, "How many calls may wait for locks at a time on one replica.")
-	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", facade.DefaultMaxWaitingPerCaller, "How many of them may be of one caller.")
-	flags.IntVar(&o.calls.Running, "facade-max-running", facade.DefaultMaxRunning, "How many other calls may run at a time on one replica.")
-	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", facade.DefaultMaxRunningPerCaller, "How many of them may be of one caller.")
-	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", facade.DefaultMaxBodyBytes, "How many bytes of requests are kept at a time on one replica.")
-	flags.IntVar(&o.maxConnections, "facade-max-connections", facade.DefaultMaxConnections, "How many connections to the façade are open at a time on one replica.")
+	flags.IntVar(&o.calls.Waiting, "facade-max-waiting", forrst.DefaultMaxWaiting, "How many calls may wait for locks at a time on one replica.")
+	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", forrst.DefaultMaxWaitingPerCaller, "How many of them may be of one caller.")
+	flags.IntVar(&o.calls.Running, "facade-max-running", forrst.DefaultMaxRunning, "How many other calls may run at a time on one replica.")
+	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", forrst.DefaultMaxRunningPerCaller, "How many of them may be of one caller.")
+	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", forrst.DefaultMaxBodyBytes, "How many bytes of requests are kept at a time on one replica.")
+	flags.IntVar(&o.maxConnections, "facade-max-connections", forrst.DefaultMaxConnections, "How many connections to the façade are open at a time on one replica.")
 	flags.DurationVar(&o.shutdownDelay, "facade-shutdown-delay", defaultShutdownDelay, "How long the façade still serves as before when it is to stop, but says that it is not ready.")
-	flags.DurationVar(&o.drainTimeout, "facade-drain-timeout", facade.DefaultDrainTimeout, "How long calls may still run after that.")
+	flags.DurationVar(&o.drainTimeout, "facade-drain-timeout", forrst.DefaultDrainTimeout, "How long calls may still run after that.")
 }
 
 func (o *facadeServerOptions) validate() error {
@@ -56,8 +56,8 @@ func (o *facadeServerOptions) validate() error {
 		}
 	}
 	switch {
-	case o.calls.BodyBytes < facade.MaxRequestBytes:
-		return fmt.Errorf("--facade-max-body-bytes: must be at least %d, the largest request", facade.MaxRequestBytes)
+	case o.calls.BodyBytes < forrst.MaxRequestBytes:
+		return fmt.Errorf("--facade-max-body-bytes: must be at least %d, the largest request", forrst.MaxRequestBytes)
 	case o.shutdownDelay < 0:
 		return errors.New("--facade-shutdown-delay: must not be negative")
 	case o.drainTimeout <= 0:
@@ -72,8 +72,8 @@ func (o *facadeServerOptions) stopTimeout() time.Duration {
 }
 
 // newFacadeServer returns a server that has begun to listen.
-func newFacadeServer(settings options, handler http.Handler, logger logr.Logger) (*facade.Server, error) {
-	server := &facade.Server{
+func newFacadeServer(settings options, handler http.Handler, logger logr.Logger) (*forrst.Server, error) {
+	server := &forrst.Server{
 		Handler:        handler,
 		MaxConnections: settings.facadeServer.maxConnections,
 		ShutdownDelay:  settings.facadeServer.shutdownDelay,

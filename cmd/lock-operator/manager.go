@@ -25,7 +25,7 @@ import (
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/events"
@@ -186,7 +186,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	if err != nil {
 		return err
 	}
-	sources := []facade.ComponentSource{dependencies}
+	sources := []forrst.ComponentSource{dependencies}
 	if routing != nil {
 		sources = append(sources, routing)
 	}
@@ -194,7 +194,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	if err != nil {
 		return err
 	}
-	handler, err := facade.New(facade.Config{
+	handler, err := forrst.New(forrst.Config{
 		Access:     access,
 		Locks:      engine,
 		Namespace:  settings.facadeNamespace,
@@ -252,7 +252,7 @@ func lockInformer(manager ctrl.Manager) (cache.Informer, error) {
 // facadeWithEngine stops the façade before the engine, which the calls that are
 // still running need.
 type facadeWithEngine struct {
-	server *facade.Server
+	server *forrst.Server
 	engine *engine.Engine
 }
 

@@ -3,12 +3,12 @@ package main
 import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"forrst.dev/lock-operator/facade"
-	"forrst.dev/lock-operator/facade/routes"
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
 // newRouting has the manager follow the file of routes. It returns nil if there is none.
-func newRouting(manager ctrl.Manager, settings options) (*facade.Routing, error) {
+func newRouting(manager ctrl.Manager, settings options) (*forrst.Routing, error) {
 	if settings.facadeRoutes == "" {
 		return nil, nil // That is what no routing is.
 	}
@@ -19,5 +19,5 @@ func newRouting(manager ctrl.Manager, settings options) (*facade.Routing, error)
 	if err := manager.Add(file); err != nil {
 		return nil, err
 	}
-	return &facade.Routing{Routes: file, Client: routes.NewClient(nil)}, nil
+	return &forrst.Routing{Routes: file, Client: routes.NewClient(nil)}, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
 )
 

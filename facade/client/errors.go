@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -26,33 +26,33 @@ func outcomeUnlessNil(operation string, key v1alpha1.FullKey, err error) error {
 // outcome turns the errors of an answer about the lock into those of package lock.
 // Other errors keep what they match.
 func outcome(operation string, key v1alpha1.FullKey, err error) error {
-	problems, ok := errors.AsType[forrst.Errors](err)
+	problems, ok := errors.AsType[envelope.Errors](err)
 	if !ok {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	switch first := problems[0]; first.Code {
-	case forrst.LockAcquisitionFailed:
+	case envelope.LockAcquisitionFailed:
 		return fmt.Errorf("%s: %w", operation, heldError(key, first))
-	case forrst.LockTimeout:
+	case envelope.LockTimeout:
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrTimeout, heldError(key, first))
-	case forrst.LockNotFound:
+	case envelope.LockNotFound:
 		if hasExpired(first) {
 			return fmt.Errorf("%s: %w", operation, lock.ErrExpired)
 		}
 		return fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
-	case forrst.LockOwnershipMismatch:
+	case envelope.LockOwnershipMismatch:
 		return fmt.Errorf("%s: %w", operation, lock.ErrOwnerMismatch)
-	case forrst.Unauthorized:
+	case envelope.Unauthorized:
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnauthenticated, problems)
-	case forrst.Forbidden:
+	case envelope.Forbidden:
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrForbidden, problems)
-	case forrst.InvalidArguments:
+	case envelope.InvalidArguments:
 		if hasExpired(first) {
 			return fmt.Errorf("%s: %w", operation, lock.ErrExpired)
 		}
 		return fmt.Errorf("%s: %w", operation, invalidError(problems))
-	case forrst.Unavailable, forrst.RateLimited, forrst.FunctionDisabled, forrst.DependencyError,
-		forrst.Cancelled, forrst.DeadlineExceeded:
+	case envelope.Unavailable, envelope.RateLimited, envelope.FunctionDisabled, envelope.DependencyError,
+		envelope.Cancelled, envelope.DeadlineExceeded:
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, problems)
 	default:
 		return fmt.Errorf("%s: %w", operation, problems)
@@ -65,12 +65,12 @@ func isUnanswered(err error) bool {
 	if _, ok := errors.AsType[*unansweredError](err); ok {
 		return true
 	}
-	problems, ok := errors.AsType[forrst.Errors](err)
+	problems, ok := errors.AsType[envelope.Errors](err)
 	if !ok {
 		return false
 	}
 	switch problems[0].Code {
-	case forrst.InternalError, forrst.Cancelled, forrst.DeadlineExceeded, forrst.DependencyError:
+	case envelope.InternalError, envelope.Cancelled, envelope.DeadlineExceeded, envelope.DependencyError:
 		return true
 	default:
 		return false
@@ -80,11 +80,11 @@ func isUnanswered(err error) bool {
 // isUnavailable reports whether the façade answered that it cannot do it for the moment.
 // A release may have happened all the same, an acquire not.
 func isUnavailable(err error) bool {
-	problems, ok := errors.AsType[forrst.Errors](err)
-	return ok && problems[0].Code == forrst.Unavailable
+	problems, ok := errors.AsType[envelope.Errors](err)
+	return ok && problems[0].Code == envelope.Unavailable
 }
 
-func heldError(key v1alpha1.FullKey, problem forrst.Error) *lock.HeldError {
+func heldError(key v1alpha1.FullKey, problem envelope.Error) *lock.HeldError {
 	held := &lock.HeldError{Key: key}
 	var details wire.HeldDetails
 	if json.Unmarshal(problem.Details, &details) != nil || details.Holder == "" {
@@ -96,13 +96,13 @@ func heldError(key v1alpha1.FullKey, problem forrst.Error) *lock.HeldError {
 	return held
 }
 
-func hasExpired(problem forrst.Error) bool {
+func hasExpired(problem envelope.Error) bool {
 	var details wire.KeyDetails
 	return json.Unmarshal(problem.Details, &details) == nil && details.Expired
 }
 
 // invalidError names the fields of the lock, which arguments are called after.
-func invalidError(problems forrst.Errors) error {
+func invalidError(problems envelope.Errors) error {
 	invalid := new(lock.InvalidError)
 	for _, problem := range problems {
 		if problem.Source == nil || problem.Source.Pointer == nil {
@@ -118,7 +118,7 @@ func invalidError(problems forrst.Errors) error {
 // longestBlock returns the longest wait that the façade permits, if that is why it
 // refused a call.
 func longestBlock(err error) (time.Duration, bool) {
-	problems, ok := errors.AsType[forrst.Errors](err)
+	problems, ok := errors.AsType[envelope.Errors](err)
 	if !ok || len(problems) != 1 || problems[0].Source == nil || problems[0].Source.Pointer == nil ||
 		*problems[0].Source.Pointer != "/call/arguments/block/value" {
 		return 0, false

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -34,7 +34,7 @@ func (e *unansweredError) Is(target error) bool { return target == lock.ErrUnava
 
 // exchange calls a function of the façade once. It returns an [*unansweredError], or
 // the [forrst.Errors] of the answer; any other error means that nothing was carried out.
-func (c *Client) exchange(ctx context.Context, namespace, function string, arguments any, timeout time.Duration) (*forrst.Response, error) {
+func (c *Client) exchange(ctx context.Context, namespace, function string, arguments any, timeout time.Duration) (*envelope.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	id := c.idPrefix + strconv.FormatUint(c.calls.Add(1), 36)
@@ -69,14 +69,14 @@ func (c *Client) newRequest(ctx context.Context, namespace, id, function string,
 	if strings.ContainsFunc(namespace, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, fmt.Errorf("%w: %q is not the name of a namespace", lock.ErrInvalid, namespace)
 	}
-	encoded, err := forrst.Encode(arguments)
+	encoded, err := envelope.Encode(arguments)
 	if err != nil {
 		return nil, err
 	}
-	body, err := forrst.Encode(forrst.Request{
-		Protocol: forrst.Protocol{Name: forrst.ProtocolName, Version: forrst.ProtocolVersion},
+	body, err := envelope.Encode(envelope.Request{
+		Protocol: envelope.Protocol{Name: envelope.ProtocolName, Version: envelope.ProtocolVersion},
 		ID:       id,
-		Call:     forrst.Call{Function: function, Version: wire.FunctionVersion, Arguments: encoded},
+		Call:     envelope.Call{Function: function, Version: wire.FunctionVersion, Arguments: encoded},
 	})
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (c *Client) newRequest(ctx context.Context, namespace, id, function string,
 }
 
 // read reads an answer to its end, so that the connection can be used again.
-func read(response *http.Response) (*forrst.Response, error) {
+func read(response *http.Response) (*envelope.Response, error) {
 	var body bytes.Buffer
 	if size := response.ContentLength; 0 < size && size <= maxAnswerBytes {
 		body.Grow(int(size) + bytes.MinRead)
@@ -111,7 +111,7 @@ func read(response *http.Response) (*forrst.Response, error) {
 	if body.Len() > maxAnswerBytes {
 		return nil, &unansweredError{fmt.Errorf("the answer has more than %d bytes", maxAnswerBytes)}
 	}
-	answer, err := forrst.DecodeResponse(body.Bytes())
+	answer, err := envelope.DecodeResponse(body.Bytes())
 	if err == nil {
 		return answer, nil
 	}

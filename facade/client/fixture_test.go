@@ -20,8 +20,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -207,10 +207,10 @@ var errReset = errors.New("connection reset by peer")
 
 func newFixture(t *testing.T, options ...client.Option) *fixture {
 	t.Helper()
-	return newFixtureWith(t, func(*facade.Config) {}, options...)
+	return newFixtureWith(t, func(*forrst.Config) {}, options...)
 }
 
-func newFixtureWith(t *testing.T, configure func(*facade.Config), options ...client.Option) *fixture {
+func newFixtureWith(t *testing.T, configure func(*forrst.Config), options ...client.Option) *fixture {
 	t.Helper()
 	f := &fixture{t: t, locks: newMemory()}
 	handler := newHandler(t, f.locks, configure)
@@ -231,11 +231,11 @@ func newMemory() *memory {
 	}
 }
 
-func newHandler(tb testing.TB, locks *memory, configure func(*facade.Config)) http.Handler {
+func newHandler(tb testing.TB, locks *memory, configure func(*forrst.Config)) http.Handler {
 	tb.Helper()
-	config := facade.Config{Locks: locks, Namespace: namespace, Limits: rules.DefaultLimits(), Clock: locks.clock}
+	config := forrst.Config{Locks: locks, Namespace: namespace, Limits: rules.DefaultLimits(), Clock: locks.clock}
 	configure(&config)
-	handler, err := facade.New(config)
+	handler, err := forrst.New(config)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
 )
 

@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 )
 
 // decode reads a result. What cannot be read is not what was asked for, so it is not
 // known what happened.
-func decode(answer *forrst.Response, result any) error {
+func decode(answer *envelope.Response, result any) error {
 	if err := json.Unmarshal(answer.Result, result); err != nil {
 		return &unansweredError{fmt.Errorf("the result cannot be read: %w", err)}
 	}
@@ -76,9 +76,9 @@ func fullKey(text string) v1alpha1.FullKey { return v1alpha1.FullKeyOf(v1alpha1.
 func sent(key v1alpha1.FullKey) string { return "lock:" + key.Bare() }
 
 // durationOf returns nil for a duration of zero.
-func durationOf(length time.Duration) *forrst.Duration {
+func durationOf(length time.Duration) *envelope.Duration {
 	if length == 0 {
 		return nil
 	}
-	return new(forrst.NewDuration(length))
+	return new(envelope.NewDuration(length))
 }

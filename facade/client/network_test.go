@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/facade/client"
-	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -33,7 +33,7 @@ type network struct {
 func newNetwork(tb testing.TB, front func(facade http.Handler) http.Handler) *network {
 	tb.Helper()
 	n := &network{locks: newMemory()}
-	server := httptest.NewUnstartedServer(front(newHandler(tb, n.locks, func(*facade.Config) {})))
+	server := httptest.NewUnstartedServer(front(newHandler(tb, n.locks, func(*forrst.Config) {})))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			n.opened.Add(1)

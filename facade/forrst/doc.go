@@ -1,17 +1,16 @@
-// Package forrst is the Forrst 0.1.0 protocol: envelopes, errors, durations,
-// versions and extension names. It knows neither HTTP servers nor locks, and
-// serves both ends of a call.
+// Package forrst is the HTTP door to locks: it speaks the Forrst protocol at
+// POST /forrst and answers the probes /healthz and /readyz.
 //
-// What was sent is never reinterpreted on the way: arguments, options, results and
-// details are [encoding/json.RawMessage], so that numbers keep their digits and
-// unknown members survive.
+// One call goes through these steps, in the order of section 1.6 of docs/forrst.md:
+// the HTTP request is checked and read (http.go), the envelope is decoded (package
+// forrst), the function is looked up (functions.go), its extensions and arguments are
+// checked, and only when nothing can be refused any more do the extensions begin
+// their work around the function (call.go). So a lock is never taken for a function
+// that does not run.
 //
-// The decoder is stricter than [encoding/json]: member names are compared exactly,
-// text must be valid UTF-8 without lone surrogates, nothing may follow the document,
-// and nesting is bounded. In objects that the protocol defines, a member that is read
-// must not be given twice: parsers disagree about which of the two counts, and two
-// parties that read different keys would guard different locks. Members that are not
-// read, such as those of context, are passed over.
+// A call may wait for its lock (acquire.go). Until it is granted it costs the memory of
+// its connection and no more, and it ends with its client and with the server (drain.go).
 //
-// A section in a comment is one of the project's Forrst reference, docs/forrst.md.
+// Locks are in the hands of [Locks]. This package translates, and decides nothing
+// about who holds what.
 package forrst

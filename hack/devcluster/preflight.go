@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"forrst.dev/lock-operator/facade/routes"
+	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/facade"
 	facadeclient "forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/events"
@@ -47,7 +47,7 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	}).SetupWithManager(manager)).To(Succeed())
 	DeferCleanup(testenv.StartManager(ctx, manager))
 
-	handler, err := facade.New(facade.Config{
+	handler, err := forrst.New(forrst.Config{
 		Locks: engine, Access: facadeCaller{}, Limits: rules.DefaultLimits(),
 	})
 	Expect(err).NotTo(HaveOccurred())

@@ -8,7 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"forrst.dev/lock-operator/facade/wire"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 )
 
 const (

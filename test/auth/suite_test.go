@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/auth"
-	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -66,7 +66,7 @@ func serve(ctx context.Context, config *rest.Config) string {
 	access, err := auth.New(config, httpClient, auth.Options{TokenTTL: shortTTL, AllowTTL: shortTTL, DenyTTL: shortTTL})
 	Expect(err).NotTo(HaveOccurred())
 	logged = &logRecorder{}
-	served, stop, err := testenv.StartFacade(ctx, config, facade.Config{Access: access, Logger: logged.logger()})
+	served, stop, err := testenv.StartFacade(ctx, config, forrst.Config{Access: access, Logger: logged.logger()})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(stop)
 	return served

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/kubelet"
+	"forrst.dev/lock-operator/test/support/kubelet"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade"
 	"forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/contract"
@@ -60,7 +60,7 @@ func (everybody) Authorize(context.Context, user.Info, string, string) error { r
 // serve returns a client of a façade for the locks of a namespace.
 func serve(engine replica, namespace string) lock.Backend {
 	GinkgoHelper()
-	handler, err := facade.New(facade.Config{
+	handler, err := forrst.New(forrst.Config{
 		Locks: engine, Access: everybody{}, Limits: rules.DefaultLimits(), MaxBlock: maxBlock,
 	})
 	Expect(err).NotTo(HaveOccurred())

@@ -16,8 +16,8 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/auth"
-	"forrst.dev/lock-operator/facade"
 	facadeclient "forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/test/support/testenv"
@@ -25,13 +25,13 @@ import (
 
 // startFacade serves locks to callers with tokens, and, if a namespace is given, those of
 // that namespace to everyone.
-func startFacade(ctx context.Context, namespace string, changes ...func(*facade.Config)) (url string) {
+func startFacade(ctx context.Context, namespace string, changes ...func(*forrst.Config)) (url string) {
 	GinkgoHelper()
 	config, _, err := environment.User(testenv.OperatorUser)
 	Expect(err).NotTo(HaveOccurred())
 	httpClient, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
-	settings := facade.Config{Namespace: namespace, Holders: &holderref.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
+	settings := forrst.Config{Namespace: namespace, Holders: &holderref.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
 	if namespace == "" {
 		settings.Access, err = auth.New(config, httpClient, auth.Options{})
 		Expect(err).NotTo(HaveOccurred())

@@ -18,8 +18,8 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/auth"
-	"forrst.dev/lock-operator/facade"
 	facadeclient "forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/holderref"
@@ -126,7 +126,7 @@ func callerDoor(ctx context.Context, namespace string) *door {
 	backend, err := facadeclient.New(startFacade(ctx, namespace))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(backend.Close)
-	return backendDoor(backend, namespace, facade.Anonymous)
+	return backendDoor(backend, namespace, forrst.Anonymous)
 }
 
 // podDoor has a pod call the façade with the token that is projected into it.
@@ -181,7 +181,7 @@ func startFacade(ctx context.Context, namespace string) (url string) {
 	httpClient, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
 	operator := clientAs(config)
-	settings := facade.Config{Namespace: namespace, Holders: &holderref.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
+	settings := forrst.Config{Namespace: namespace, Holders: &holderref.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
 	if namespace == "" {
 		settings.Access, err = auth.New(config, httpClient, auth.Options{})
 		Expect(err).NotTo(HaveOccurred())

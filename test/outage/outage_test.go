@@ -15,7 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
 
-	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -82,7 +82,7 @@ func serve(ctx context.Context, environment *testenv.Environment) *httptest.Serv
 		return <-stopped
 	})
 
-	handler, err := facade.New(facade.Config{Locks: engine, Namespace: "default", Limits: rules.DefaultLimits()})
+	handler, err := forrst.New(forrst.Config{Locks: engine, Namespace: "default", Limits: rules.DefaultLimits()})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)
 	DeferCleanup(server.Close)
@@ -101,7 +101,7 @@ func call(function, arguments string) string {
 // post returns status and body of the answer.
 func post(ctx context.Context, url, body string) string {
 	GinkgoHelper()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+facade.Path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+forrst.Path, strings.NewReader(body))
 	Expect(err).NotTo(HaveOccurred())
 	response, err := http.DefaultClient.Do(request)
 	Expect(err).NotTo(HaveOccurred())

@@ -16,7 +16,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -101,7 +101,7 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (s
 	if err != nil {
 		return "", err
 	}
-	handler, err := facade.New(facade.Config{
+	handler, err := forrst.New(forrst.Config{
 		Locks:     engine,
 		Namespace: settings.namespace,
 		Limits:    rules.DefaultLimits(),
@@ -115,6 +115,6 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (s
 	if err != nil {
 		return "", err
 	}
-	server := &facade.Server{Listener: listener, Handler: handler, DrainTimeout: time.Second, Logger: manager.GetLogger().WithName("facade")}
+	server := &forrst.Server{Listener: listener, Handler: handler, DrainTimeout: time.Second, Logger: manager.GetLogger().WithName("facade")}
 	return listener.Addr().String(), errors.Join(manager.Add(engine), manager.Add(server))
 }

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"forrst.dev/lock-operator/facade"
+	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -14,7 +14,7 @@ import (
 // StartFacade serves a façade on an engine of its own that has the identity of config, with
 // the default limits. What else it is to be is in settings. It runs until stop is called,
 // whatever becomes of ctx; stop returns the error that the engine has ended with.
-func StartFacade(ctx context.Context, config *rest.Config, settings facade.Config) (url string, stop func() error, err error) {
+func StartFacade(ctx context.Context, config *rest.Config, settings forrst.Config) (url string, stop func() error, err error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return "", nil, err
@@ -28,7 +28,7 @@ func StartFacade(ctx context.Context, config *rest.Config, settings facade.Confi
 		return "", nil, err
 	}
 	settings.Locks, settings.Limits = engine, rules.DefaultLimits()
-	handler, err := facade.New(settings)
+	handler, err := forrst.New(settings)
 	if err != nil {
 		return "", nil, err
 	}

@@ -1,0 +1,264 @@
+package forrst_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
+)
+
+// waiter lets tests follow calls that wait on fake locks until something changes.
+type waiter struct {
+	// began gets a value for each wait.
+	began chan struct{}
+}
+
+func newWaiter(f *fixture) *waiter {
+	w := &waiter{began: make(chan struct{}, 100)}
+	f.locks.waitHook = func(ctx context.Context, changed <-chan struct{}) error {
+		w.began <- struct{}{}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+			return nil
+		}
+	}
+	return w
+}
+
+// blocking are calls that wait five seconds for the global lock "k".
+var blocking = map[string]string{
+	"extension": envelopeWith(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":5},"auto_release":false}`)),
+	"function":  envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":{"value":5}`), ""),
+}
+
+func TestBlockIsHowLongToWait(t *testing.T) {
+	for block, want := range map[string]time.Duration{
+		`null`: 0, `{"value":0}`: 0, `{"value":5,"unit":"second"}`: 5 * time.Second,
+		`{"value":60}`: time.Minute, `{"value":0.2,"unit":"millisecond"}`: time.Millisecond,
+	} {
+		f := newFixture(t)
+		f.post(envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`,"block":`+block+`}`)))
+		f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":`+block), ""))
+		if len(f.locks.requests) != 2 || f.locks.requests[0].Wait != want || f.locks.requests[1].Wait != want {
+			t.Errorf("block %s: %+v, want a wait of %s", block, f.locks.requests, want)
+		}
+	}
+}
+
+func TestBlockAboveTheMaximumNamesTheMaximum(t *testing.T) {
+	for maximum, want := range map[time.Duration]string{
+		0:           "value must be at most 60 seconds",
+		time.Second: "value must be at most 1 seconds",
+	} {
+		f := newFixtureWith(t, func(config *forrst.Config) { config.MaxBlock = maximum })
+		for _, test := range []struct{ body, pointer string }{
+			{envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`,"block":{"value":60.001}}`)), "/extensions/0/options/block/value"},
+			{envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":60.001}`), ""), "/call/arguments/block/value"},
+		} {
+			got := f.post(test.body)
+			f.wantProblems(got, 400, "INVALID_ARGUMENTS "+test.pointer)
+			if got.Errors[0].Message != want || !strings.Contains(string(got.Errors[0].Details), `{"max":{"value":`) {
+				t.Errorf("message %q, want %q; details %s", got.Errors[0].Message, want, got.Errors[0].Details)
+			}
+		}
+		if len(f.locks.requests) > 0 {
+			t.Error("a lock was tried")
+		}
+	}
+}
+
+// Who gave a time to wait is told how long that was, in the words of the request.
+func TestWaitThatIsOver(t *testing.T) {
+	for block, message := range map[string]string{
+		`{"value":0,"unit":"second"}`:       "Lock acquisition timed out after 0 seconds",
+		`{"value":1.50,"unit":"second"}`:    "Lock acquisition timed out after 1.50 seconds",
+		`{"value":20,"unit":"millisecond"}`: "Lock acquisition timed out after 20 milliseconds",
+		`{"value":"2"}`:                     "Lock acquisition timed out after 2 seconds",
+		`{"unit":"minute","value":1e0}`:     "Lock acquisition timed out after 1e0 minutes",
+	} {
+		f := newFixture(t)
+		f.hold("k", "secret-owner", time.Minute)
+		got := f.post(envelopeWith(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`,"block":`+block+`}`)))
+		f.wantProblems(got, 423, "LOCK_TIMEOUT")
+		if want := `{"key":"k","scope":"global","full_key":"lock:k","waited":` + block + `}`; string(got.Errors[0].Details) != want || got.Errors[0].Message != message {
+			t.Errorf("message %q, want %q; details %s, want %s", got.Errors[0].Message, message, got.Errors[0].Details, want)
+		}
+		if want := `{"key":"k","acquired":false}`; len(got.Extensions) != 1 || string(got.Extensions[0].Data) != want || got.fencing != 0 {
+			t.Errorf("entries %v, want %s", got.Extensions, want)
+		}
+		f.wantHeld("lock:k")
+	}
+}
+
+func TestBlockedCallGetsTheLockWhenItIsReleased(t *testing.T) {
+	for name, body := range blocking {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.hold("k", "first", time.Minute)
+			w := newWaiter(f)
+			answered := make(chan answer, 1)
+			go func() { answered <- f.post(body) }()
+			<-w.began
+			// What the lock lives counts from when it was acquired.
+			f.clock.SetTime(f.clock.Now().Add(3 * time.Second))
+			if err := f.locks.Release(t.Context(), namespace, "lock:k", "first"); err != nil {
+				t.Error(err)
+			}
+			got := <-answered
+			if got.status != 200 || got.fencing != 2 || !strings.Contains(got.body, `"expires_at":"2024-03-15T10:30:33Z"`) {
+				t.Errorf("status %d, %s", got.status, got.body)
+			}
+			f.wantHeld("lock:k")
+		})
+	}
+}
+
+func TestBlockedCallWhoseClientGoesAway(t *testing.T) {
+	for name, body := range blocking {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.hold("k", "first", time.Minute)
+			w := newWaiter(f)
+			ctx, leave := context.WithCancel(t.Context())
+			answered := make(chan answer, 1)
+			go func() {
+				answered <- f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(body)))
+			}()
+			<-w.began
+			leave()
+			f.wantProblems(<-answered, 499, "CANCELLED")
+			f.wantHeld("lock:k")
+		})
+		t.Run(name+", just as the lock is granted", func(t *testing.T) {
+			f := newFixture(t)
+			ctx, leave := context.WithCancel(t.Context())
+			f.locks.granted = leave
+			f.locks.releaseHook = context.Context.Err
+			got := f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(body)))
+			f.wantProblems(got, 499, "CANCELLED")
+			f.wantHeld()
+		})
+	}
+}
+
+func TestStoppingServerAnswersWhoeverWaits(t *testing.T) {
+	for name, body := range blocking {
+		t.Run(name, func(t *testing.T) {
+			running, finish := make(chan struct{}), make(chan struct{})
+			f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
+				close(running)
+				<-finish
+				return nil, ctx.Err()
+			}))
+			f.hold("k", "first", time.Minute)
+			w := newWaiter(f)
+			s := serve(t, f.Handler, time.Minute)
+			waited, ran := make(chan int, 1), make(chan int, 1)
+			go func() { waited <- s.post(t.Context(), body) }()
+			go func() { ran <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+			<-w.began
+			<-running
+			s.stop()
+			if status := <-waited; status != 503 {
+				t.Errorf("the waiting call got status %d", status)
+			}
+			close(finish)
+			if status := <-ran; status != 200 {
+				t.Errorf("the running call got status %d", status)
+			}
+			if err := <-s.ended; err != nil {
+				t.Error(err)
+			}
+			f.wantHeld("lock:k")
+			if f.log.Len() > 0 {
+				t.Errorf("logged %s", f.log)
+			}
+		})
+	}
+}
+
+func TestServerNoticesABlockedClientThatDisconnects(t *testing.T) {
+	for name, body := range blocking {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.hold("k", "first", time.Minute)
+			waiting, gone := make(chan struct{}), make(chan struct{})
+			f.locks.waitHook = func(ctx context.Context, _ <-chan struct{}) error {
+				close(waiting)
+				<-ctx.Done()
+				close(gone)
+				return ctx.Err()
+			}
+			s := serve(t, f.Handler, time.Minute)
+			ctx, disconnect := context.WithCancel(t.Context())
+			go s.post(ctx, body)
+			<-waiting
+			disconnect()
+			<-gone
+			s.stop()
+			if err := <-s.ended; err != nil {
+				t.Error(err)
+			}
+			f.wantHeld("lock:k")
+		})
+	}
+}
+
+// fencing is the last entry, behind the one of the extension that was asked for.
+func TestGrantsComeWithAFencingToken(t *testing.T) {
+	f := newFixture(t, function("f", result(`1`)))
+	for _, body := range []string{
+		envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)),
+		envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""),
+	} {
+		got := f.post(body)
+		var response envelope.Response
+		if err := json.Unmarshal([]byte(got.body), &response); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf(`{"token":%d}`, f.locks.revision)
+		if last := response.Extensions[len(response.Extensions)-1]; last.URN != "urn:k8s:forrst:ext:fencing" || string(last.Data) != want {
+			t.Errorf("the last entry is %s %s, want %s", last.URN, last.Data, want)
+		}
+	}
+}
+
+func TestGrantWithoutATokenIsLogged(t *testing.T) {
+	f := newFixture(t)
+	f.locks.granted = func() { f.locks.held["lock:k"].ResourceVersion = "" }
+	got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""))
+	if got.status != 200 || got.fencing != 0 || !strings.Contains(f.log.String(), "fencing token") {
+		t.Errorf("status %d, %s, logged %s", got.status, got.body, f.log)
+	}
+}
+
+func TestOnlyTheNamespaceOfTheFacadeIsServed(t *testing.T) {
+	f := newFixture(t)
+	post := func(body string, namespaces ...string) answer {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader(body))
+		request.Header["Forrst-Namespace"] = namespaces
+		return f.serve(request)
+	}
+	for name, body := range blocking {
+		for _, namespaces := range [][]string{{"other"}, {""}, {"Default"}, {"default", "other"}} {
+			got := post(body, namespaces...)
+			f.wantProblems(got, 400, "INVALID_ARGUMENTS")
+			if !strings.Contains(got.Errors[0].Message, `"default"`) || len(f.locks.requests) > 0 {
+				t.Errorf("%s: %s, tried %v", name, got.body, f.locks.requests)
+			}
+		}
+	}
+	if got := post(blocking["function"], namespace); got.status != 200 {
+		t.Error(got.body)
+	}
+}

@@ -1,0 +1,124 @@
+package forrst_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
+
+func limitBodies(bytes int) func(*forrst.Config) {
+	return func(config *forrst.Config) { config.CallLimits.BodyBytes = bytes }
+}
+
+// wantNoRoom expects that a body was refused for its size beside those of others.
+func (f *fixture) wantNoRoom(got answer) {
+	f.t.Helper()
+	f.wantProblems(got, 503, "UNAVAILABLE")
+	if got.ID != nil || got.header.Get("Retry-After") != "1" {
+		f.t.Errorf("headers %v, %s", got.header, got.body)
+	}
+}
+
+func TestBodiesOfAllCallersAreBounded(t *testing.T) {
+	f := newFixtureWith(t, limitBodies(1000))
+	small, large := envelopeWith(ping, "", ""), envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")
+	for range 3 {
+		f.wantNoRoom(f.post(large))
+		if got := f.post(small); got.status != 200 {
+			t.Errorf("another call: %s", got.body)
+		}
+	}
+
+	// One body that is still being read.
+	reader, writer := io.Pipe()
+	answers := make(chan answer, 1)
+	go func() {
+		answers <- f.serve(httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, reader))
+	}()
+	half := small + strings.Repeat(" ", 950-len(small))
+	if _, err := io.WriteString(writer, half); err != nil {
+		t.Fatal(err)
+	}
+	// The next write begins when the first was counted.
+	if _, err := io.WriteString(writer, " "); err != nil {
+		t.Fatal(err)
+	}
+	f.wantNoRoom(f.post(small))
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answers; got.status != 200 {
+		t.Errorf("the slow one: %s", got.body)
+	}
+	if got := f.post(small); got.status != 200 {
+		t.Errorf("there is room again: %s", got.body)
+	}
+}
+
+func TestCallsThatWaitTakeNoRoomForTheirBodies(t *testing.T) {
+	f := newFixtureWith(t, limitBodies(1500))
+	f.hold("k", "somebody", time.Hour)
+	w := newWaiter(f)
+	body := envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":5}}`))
+	answered := make(chan answer, 1)
+	go func() { answered <- f.post(body) }()
+	<-w.began
+	if got := f.post(envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")); got.status != 200 {
+		t.Errorf("beside one that waits: %s", got.body)
+	}
+	if err := f.locks.Release(t.Context(), namespace, "lock:k", "somebody"); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answered; got.status != 200 {
+		t.Errorf("the call that waited: %s", got.body)
+	}
+}
+
+func TestRoutedCallsKeepTheirRoom(t *testing.T) {
+	arrived, finish := make(chan struct{}), make(chan struct{})
+	s := newService(t, func(w http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-finish
+		says(`"result":1`)(w, r)
+	})
+	f := newFixtureWith(t, func(config *forrst.Config) {
+		routingTo(t, s.URL, time.Minute, nil)(config)
+		limitBodies(1500)(config)
+	})
+	answered := make(chan answer, 1)
+	go func() { answered <- f.post(envelopeWith("r.f", arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")) }()
+	<-arrived
+	f.wantNoRoom(f.post(envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")))
+	close(finish)
+	if got := <-answered; got.status != 200 {
+		t.Errorf("the routed call: %s", got.body)
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	f := newFixture(t)
+	s := serveWith(t, &forrst.Server{Handler: f.Handler, DrainTimeout: time.Minute, MaxConnections: 1})
+	first := dial(t, s)
+	writeCall(t, first, envelopeWith(ping, "", ""))
+	if _, err := first.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if status := s.post(ctx, envelopeWith(ping, "", "")); status != 0 {
+		t.Errorf("a second connection got status %d", status)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if status := s.post(t.Context(), envelopeWith(ping, "", "")); status != 200 {
+		t.Errorf("after the first has ended: status %d", status)
+	}
+	s.wantEnd(t)
+}

@@ -1,0 +1,188 @@
+package forrst
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+)
+
+// call is one call on its way through the façade.
+type call struct {
+	*Handler
+
+	request envelope.Request
+	// body is where the memory of the request is accounted for.
+	body     *countedBody
+	function *Function
+	response *envelope.Response
+	caller   Caller
+	// admission is the call's place among those that are served.
+	admission admission
+	// start is when the request arrived.
+	start time.Time
+	// decorate is done to the response of a call that could be read, whatever came of it.
+	decorate []func()
+	// settle is told when the function is over. Nil if nobody wants to know.
+	settle func()
+	// undo takes back what the function has done, if its caller cannot learn of it. Nil if
+	// there is nothing to take back.
+	undo func(context.Context)
+	// kept is the lock that ends with the function, zero if there is none or it stays.
+	kept keptLock
+	// isUnstarted says that the function runs elsewhere and was not reached.
+	isUnstarted bool
+	// keeper keeps it for a function that runs elsewhere. Nil if there is no such.
+	keeper *keeper
+	// fencing is the number of the grant, 0 if no lock was acquired.
+	fencing int64
+	// isBare says that the result alone is the answer.
+	isBare bool
+	// named are the namespaces that the request names, usually none.
+	named []string
+}
+
+// answer runs the call in text, which body has read, for the user. It always returns a
+// response: a panic of the façade or of a function is an internal error.
+func (h *Handler) answer(r *http.Request, who user.Info, text []byte, body *countedBody, start time.Time) *call {
+	c := &call{Handler: h, caller: Caller{User: who}, body: body, response: envelope.NewResponse(""), start: start}
+	c.serve(r, text)
+	for _, decorate := range c.decorate {
+		decorate()
+	}
+	return c
+}
+
+func (c *call) serve(r *http.Request, body []byte) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			c.config.Logger.Error(fmt.Errorf("panic: %v", cause), "Recovered from a panic",
+				"function", c.request.Call.Function, "stack", string(debug.Stack()))
+			c.fail(envelope.Errors{internalError})
+		}
+	}()
+	var problems envelope.Errors
+	c.request, problems = envelope.DecodeRequest(body)
+	if c.request.ID != "" {
+		c.response.ID = &c.request.ID
+	}
+	if len(problems) > 0 {
+		c.fail(problems)
+		return
+	}
+	c.named = namesOfNamespaces(r)
+	ctx := c.beginTrace(r.Context(), r.Header)
+	c.beginRetry()
+	result, err := c.runAdmitted(ctx, r)
+	if err != nil {
+		c.fail(c.problems(ctx, err))
+		return
+	}
+	c.response.Result = result
+}
+
+// run does steps 6 to 10 of section 1.6.
+func (c *call) run(ctx context.Context) (json.RawMessage, error) {
+	var err error
+	if c.function, err = c.resolve(); err != nil {
+		return nil, err
+	}
+	if err := c.authorize(ctx); err != nil {
+		return nil, err
+	}
+	invoke, problems := c.prepare()
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	result, err := invoke(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if bare, ok := result.(unenveloped); ok {
+		c.isBare, result = true, bare.result
+	}
+	if raw, ok := result.(json.RawMessage); ok {
+		return raw, nil
+	}
+	return envelope.Encode(result)
+}
+
+// prepare checks extensions and arguments and returns the function with everything
+// that its extensions do around it. Nothing has happened yet when it returns.
+func (c *call) prepare() (Invocation, envelope.Errors) {
+	var problems envelope.Errors
+	wrappers := c.prepareExtensions(&problems)
+	invoke, found := c.prepareFunction()
+	for _, problem := range found {
+		problems.Add(problem)
+	}
+	if c.position(envelope.Cancellation) >= 0 {
+		invoke = c.settling(invoke)
+	}
+	for _, wrap := range slices.Backward(wrappers) {
+		invoke = wrap(invoke)
+	}
+	if c.function.forgetsRequest {
+		c.forgetBody()
+	}
+	return invoke, problems
+}
+
+// settling tells when the function is over.
+func (c *call) settling(invoke Invocation) Invocation {
+	return func(ctx context.Context) (any, error) {
+		result, err := invoke(ctx)
+		if c.settle != nil {
+			c.settle()
+		}
+		return result, err
+	}
+}
+
+// undoUnanswered takes back what a function has done that returned err but whose caller
+// is told something else.
+func (c *call) undoUnanswered(ctx context.Context, err error) {
+	if err == nil && c.undo != nil {
+		c.undo(ctx)
+	}
+}
+
+// forgetBody lets go of the body of the request: it can be large, and the call may
+// wait for long.
+func (c *call) forgetBody() {
+	c.request.Call.Arguments, c.request.Context = nil, nil
+	for i := range c.request.Extensions {
+		c.request.Extensions[i].Options = nil
+	}
+	c.body.forget()
+}
+
+func (c *call) prepareFunction() (Invocation, envelope.Errors) {
+	if c.function.prepare != nil {
+		return c.function.prepare(c)
+	}
+	return c.function.Prepare(&c.request)
+}
+
+// fail makes the response a failure. Extension entries stay: they tell what was done
+// before it failed.
+func (c *call) fail(problems envelope.Errors) {
+	c.response.Result = nil
+	c.response.Errors = problems
+}
+
+// report adds an extension entry to the response. It repeats the URN of the request,
+// of the two dialects the one that the caller understands.
+func (c *call) report(position int, data any) {
+	c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{
+		URN:  c.request.Extensions[position].URN,
+		Data: envelope.MustEncode(data),
+	})
+}

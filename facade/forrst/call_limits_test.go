@@ -1,0 +1,251 @@
+package forrst_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/wire"
+)
+
+const (
+	anAddress      = "192.0.2.1:1000"
+	anotherPort    = "192.0.2.1:1001"
+	anotherAddress = "192.0.2.2:1000"
+)
+
+// crowd is a façade whose calls last until they are told to end.
+type crowd struct {
+	*fixture
+
+	// begun gets a value when a call waits or runs.
+	begun chan struct{}
+	// finish ends the functions that run.
+	finish  chan struct{}
+	answers chan answer
+}
+
+const lingering = "linger"
+
+func newCrowd(t *testing.T, limits forrst.CallLimits, holder func(*http.Request) string) *crowd {
+	t.Helper()
+	return newCrowdWith(t, func(config *forrst.Config) { config.CallLimits, config.Access = limits, identified(holder) })
+}
+
+func newCrowdWith(t *testing.T, configure func(*forrst.Config)) *crowd {
+	t.Helper()
+	c := &crowd{begun: make(chan struct{}), finish: make(chan struct{}), answers: make(chan answer)}
+	linger := function(lingering, func(context.Context) (any, error) {
+		c.begun <- struct{}{}
+		<-c.finish
+		return nil, nil
+	})
+	c.fixture = newFixtureWith(t, func(config *forrst.Config) {
+		configure(config)
+		config.Functions = []forrst.Function{linger, function("panic", func(context.Context) (any, error) { panic("x") })}
+	})
+	c.locks.waitHook = func(ctx context.Context, changed <-chan struct{}) error {
+		c.begun <- struct{}{}
+		select {
+		case <-changed:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return c
+}
+
+func (c *crowd) postFrom(address, body string) answer {
+	request := httptest.NewRequestWithContext(c.t.Context(), http.MethodPost, forrst.Path, strings.NewReader(body))
+	request.RemoteAddr = address
+	request.Header.Set("X-User", address)
+	return c.serve(request)
+}
+
+// begin makes a call and returns when it waits or runs.
+func (c *crowd) begin(address, body string) {
+	go func() { c.answers <- c.postFrom(address, body) }()
+	<-c.begun
+}
+
+func (c *crowd) wantRefusal(got answer, status int, problem string) {
+	c.t.Helper()
+	c.wantProblems(got, status, problem)
+	if details := string(got.Errors[0].Details); details != `{"retry_after":{"value":1,"unit":"second"}}` {
+		c.t.Errorf("details %s", details)
+	}
+	if got.header.Get("Retry-After") != "1" || got.ID == nil || *got.ID != "a-1" {
+		c.t.Errorf("Retry-After %q, id %v", got.header.Get("Retry-After"), got.ID)
+	}
+}
+
+var (
+	waiting = envelopeWith(wire.Acquire, arguments(`"key":"held","block":{"value":60}`), "")
+	running = envelopeWith(lingering, "", "")
+)
+
+func TestLimitsOfWaitingCalls(t *testing.T) {
+	cases := map[string]struct {
+		limits  forrst.CallLimits
+		address string
+		status  int
+		problem string
+	}{
+		"of one caller":                    {forrst.CallLimits{WaitingPerCaller: 1}, anotherPort, 429, "RATE_LIMITED"},
+		"of all":                           {forrst.CallLimits{Waiting: 1}, anotherAddress, 503, "UNAVAILABLE"},
+		"of one caller rather than of all": {forrst.CallLimits{Waiting: 1, WaitingPerCaller: 1}, anAddress, 429, "RATE_LIMITED"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCrowd(t, test.limits, nil)
+			c.hold("held", "other", 1e12)
+			c.begin(anAddress, waiting)
+			tried := len(c.locks.requests)
+			c.wantRefusal(c.postFrom(test.address, waiting), test.status, test.problem)
+			inLock := c.postFrom(test.address, envelopeWith(ping, "", locked(`{"key":"free",`+ttl+`,"block":{"value":1}}`)))
+			c.wantRefusal(inLock, test.status, test.problem)
+			if len(c.locks.requests) != tried {
+				t.Error("a refused call asked for a lock")
+			}
+			if got := c.postFrom(test.address, envelopeWith(ping, "", locked(`{"key":"free","scope":"global",`+ttl+`,"auto_release":false}`))); got.status != 200 {
+				t.Errorf("a call that does not wait: %s", got.body)
+			}
+			c.release("held", "other")
+			if got := <-c.answers; got.status != 200 {
+				t.Errorf("the call that waited: %s", got.body)
+			}
+			c.wantHeld("lock:free", "lock:held")
+			c.release("held", generated)
+			if got := c.postFrom(test.address, waiting); got.status != 200 {
+				t.Errorf("there is room again: %s", got.body)
+			}
+		})
+	}
+}
+
+func (f *fixture) release(key, owner string) {
+	f.t.Helper()
+	got := f.post(envelopeWith("forrst.locks.release", arguments(`"key":"lock:`+key+`","owner":"`+owner+`"`), ""))
+	if got.status != 200 {
+		f.t.Fatal(got.body)
+	}
+}
+
+func TestLimitsOfRunningCalls(t *testing.T) {
+	cases := map[string]struct {
+		limits  forrst.CallLimits
+		address string
+		status  int
+		problem string
+	}{
+		"of one caller":                    {forrst.CallLimits{RunningPerCaller: 1}, anotherPort, 429, "RATE_LIMITED"},
+		"of all":                           {forrst.CallLimits{Running: 1}, anotherAddress, 503, "UNAVAILABLE"},
+		"of one caller rather than of all": {forrst.CallLimits{Running: 1, RunningPerCaller: 1}, anAddress, 429, "RATE_LIMITED"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCrowd(t, test.limits, nil)
+			c.begin(anAddress, running)
+			c.wantRefusal(c.postFrom(test.address, envelopeWith(lingering, "", locked(`{"key":"k",`+ttl+`}`))), test.status, test.problem)
+			if len(c.locks.requests) != 0 {
+				t.Error("a refused call asked for a lock")
+			}
+			c.finish <- struct{}{}
+			if got := <-c.answers; got.status != 200 {
+				t.Error(got.body)
+			}
+			for _, body := range []string{envelopeWith("panic", "", ""), envelopeWith(ping, "", ""), envelopeWith("missing", "", ""), envelopeWith(ping, "", "")} {
+				if got := c.postFrom(test.address, body); got.status == test.status {
+					t.Errorf("there is room again: %s", got.body)
+				}
+			}
+		})
+	}
+}
+
+// Whoever waits leaves room to those who run, and is let in when the lock is there.
+func TestCallsThatWaitedRunBeyondTheLimit(t *testing.T) {
+	c := newCrowd(t, forrst.CallLimits{Running: 1}, nil)
+	c.hold("held", "other", 1e12)
+	c.begin(anAddress, envelopeWith(lingering, "", locked(`{"key":"held","scope":"global",`+ttl+`,"block":{"value":60}}`)))
+	c.begin(anotherAddress, running)
+	if err := c.locks.Release(t.Context(), namespace, "lock:held", "other"); err != nil {
+		t.Fatal(err)
+	}
+	<-c.begun
+	c.wantRefusal(c.postFrom(anotherAddress, running), 503, "UNAVAILABLE")
+	for range 2 {
+		c.finish <- struct{}{}
+		if got := <-c.answers; got.status != 200 {
+			t.Error(got.body)
+		}
+	}
+	if got := c.postFrom(anAddress, envelopeWith(ping, "", "")); got.status != 200 {
+		t.Errorf("there is room again: %s", got.body)
+	}
+	c.wantHeld()
+}
+
+func TestWhoACallerIs(t *testing.T) {
+	user := func(r *http.Request) string { return strings.SplitN(r.Header.Get("X-User"), ":", 2)[0] }
+	anonymous := func(*http.Request) string { return forrst.Anonymous }
+	cases := map[string]struct {
+		holder        func(*http.Request) string
+		first, second string
+		same          bool
+	}{
+		"ports of one address":         {nil, anAddress, anotherPort, true},
+		"two addresses":                {nil, anAddress, anotherAddress, false},
+		"a network of IPv6":            {nil, "[2001:db8::1]:1", "[2001:db8::ffff:1]:2", true},
+		"two networks of IPv6":         {nil, "[2001:db8::1]:1", "[2001:db8:0:1::1]:1", false},
+		"one address in two notations": {nil, "192.0.2.1:1", "[::ffff:192.0.2.1]:1", true},
+		"two such addresses":           {nil, "[::ffff:192.0.2.1]:1", "[::ffff:192.0.2.2]:1", false},
+		"no addresses":                 {nil, "pipe", "pipe", true},
+		"one user":                     {user, "somebody:1", "somebody:2", true},
+		"two users":                    {user, "somebody:1", "somebody-else:1", false},
+		"nobody on two addresses":      {anonymous, anAddress, anotherAddress, false},
+		"nobody on one address":        {anonymous, anAddress, anotherPort, true},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCrowd(t, forrst.CallLimits{RunningPerCaller: 1}, test.holder)
+			c.begin(test.first, running)
+			want := 200
+			if test.same {
+				want = 429
+			}
+			if got := c.postFrom(test.second, envelopeWith(ping, "", "")); got.status != want {
+				t.Errorf("status %d, want %d", got.status, want)
+			}
+			c.finish <- struct{}{}
+			<-c.answers
+		})
+	}
+}
+
+func TestRefusalsTellWhetherToRetry(t *testing.T) {
+	c := newCrowd(t, forrst.CallLimits{Running: 1}, nil)
+	c.begin(anAddress, running)
+	got := c.postFrom(anAddress, envelopeWith(ping, "", `{"urn":"urn:cline:forrst:ext:retry"}`))
+	want := `{"allowed":true,"strategy":"exponential","after":{"value":1,"unit":"second"},"max_attempts":5}`
+	if len(got.Extensions) != 1 || cmp.Diff(want, string(got.Extensions[0].Data)) != "" {
+		t.Errorf("extensions %s", got.body)
+	}
+	c.finish <- struct{}{}
+	<-c.answers
+}
+
+func TestNegativeLimitsAreRefused(t *testing.T) {
+	for _, negative := range []forrst.CallLimits{{Waiting: -1}, {WaitingPerCaller: -1}, {Running: -1}, {RunningPerCaller: -1}} {
+		f := newFixture(t)
+		if _, err := forrst.New(forrst.Config{Locks: f.locks, Namespace: namespace, Limits: limits(), CallLimits: negative}); err == nil {
+			t.Errorf("%+v: no error", negative)
+		}
+	}
+}

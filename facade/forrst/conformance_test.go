@@ -1,0 +1,42 @@
+package forrst_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestConformanceTable fails if the table of docs/forrst.md names a test that does not
+// exist.
+func TestConformanceTable(t *testing.T) {
+	document, err := os.ReadFile("../../docs/forrst.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources strings.Builder
+	for _, pattern := range []string{"*_test.go", "*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(source)
+		}
+	}
+	_, table, _ := strings.Cut(string(document), ". Conformance\n")
+	names := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(table, -1)
+	if len(names) < 50 {
+		t.Fatalf("the table names %d tests", len(names))
+	}
+	for _, name := range names {
+		if !strings.Contains(sources.String(), "\nfunc "+name[1]+"(") {
+			t.Errorf("there is no %s", name[1])
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package envelope_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+)
+
+func TestAppendRequestCopiesWhatWasDecoded(t *testing.T) {
+	for name, body := range map[string]string{
+		"everything": `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a","call":{"function":"f.g","version":"2","arguments":{ "n": 1.0e400, "<":"\u00e9" }},` +
+			`"context":{"caller":"c", "x":[ ]},"extensions":[{"urn":"u","options":{"a":-0}},{"urn":"v"}]}`,
+		"as little as there may be": `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a","call":{"function":"f"}}`,
+		"texts that need escapes":   `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"\"<\n","call":{"function":"é\\"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			request, problems := envelope.DecodeRequest([]byte(body))
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			got := envelope.AppendRequest([]byte("before"), &request)
+			if diff := cmp.Diff("before"+body, string(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWithMember(t *testing.T) {
+	for name, test := range map[string]struct{ object, want string }{
+		"nothing":              {``, `{"caller":"me"}`},
+		"an empty object":      {`{ }`, `{"caller":"me"}`},
+		"another member":       {`{"a" : 1.00}`, `{"a":1.00,"caller":"me"}`},
+		"the member":           {`{"caller":"x","n": [1, 2]}`, `{"n":[1, 2],"caller":"me"}`},
+		"the member, escaped":  {`{"c\u0061ller":7}`, `{"caller":"me"}`},
+		"the member, twice":    {`{"caller":1,"a":2,"caller":3}`, `{"a":2,"caller":"me"}`},
+		"in another case":      {`{"caller":1,"Caller":"x"}`, `{"Caller":"x","caller":"me"}`},
+		"the member elsewhere": {`{"a":{"caller":"x"}}`, `{"a":{"caller":"x"},"caller":"me"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := envelope.WithMember(json.RawMessage(test.object), "caller", json.RawMessage(`"me"`)); string(got) != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// encoding/json, for one, ignores the case of names.
+func TestWithMemberHasTheLastWord(t *testing.T) {
+	var context struct {
+		Caller string `json:"caller"`
+	}
+	object := envelope.WithMember(json.RawMessage(`{"caller":"x","Caller":"y"}`), "caller", json.RawMessage(`"me"`))
+	if err := json.Unmarshal(object, &context); err != nil || context.Caller != "me" {
+		t.Errorf("%s is read as %q, %v", object, context.Caller, err)
+	}
+}
+
+func TestMeta(t *testing.T) {
+	for want, meta := range map[string]envelope.Meta{
+		`{}`:                    {},
+		`{"node":"n"}`:          {Node: "n"},
+		`{"x":1.0}`:             {Members: json.RawMessage(`{"x": 1.0}`)},
+		`{"x":1e99,"node":"n"}`: {Node: "n", Members: json.RawMessage(`{"node":"o","x":1e99}`)},
+	} {
+		if got := envelope.MustEncode(&envelope.Response{Meta: &meta}); string(got) != `{"protocol":{"name":"","version":""},"id":null,"result":null,"meta":`+want+`}` {
+			t.Errorf("%v: got %s, want %s", meta, got, want)
+		}
+	}
+	var meta envelope.Meta
+	if err := json.Unmarshal([]byte(`{"node":"n","x":1.0}`), &meta); err != nil || meta.Node != "n" || string(meta.Members) != `{"node":"n","x":1.0}` {
+		t.Errorf("got %v, %v", meta, err)
+	}
+}

@@ -1,0 +1,76 @@
+package envelope
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// MaxErrors is the largest number of errors that are collected for one response.
+// A large request can be wrong in many places; its answer need not be as large.
+const MaxErrors = 100
+
+// Error is one problem with a call (section 5.1). It has no other members.
+type Error struct {
+	Code Code `json:"code"`
+	// Message is for people. Programs go by Code and Details.
+	Message string `json:"message"`
+	// Source says where in the request the problem is. Nil if nowhere in particular.
+	Source *Source `json:"source,omitempty"`
+	// Details is a JSON object with more about the problem, or nil. It must not hold
+	// secrets such as owner tokens.
+	Details json.RawMessage `json:"details,omitempty"`
+}
+
+// Source is a place in a request (section 5.2): either a pointer or, where the
+// request is not JSON, a position.
+type Source struct {
+	// Pointer is an RFC 6901 pointer; "" is the whole document, nil is unset.
+	Pointer *string `json:"pointer,omitempty"`
+	// Position is an offset in bytes from the start of the body, nil if unset.
+	Position *int `json:"position,omitempty"`
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Source != nil && e.Source.Pointer != nil {
+		return string(e.Code) + " at " + *e.Source.Pointer + ": " + e.Message
+	}
+	return string(e.Code) + ": " + e.Message
+}
+
+// At returns e with a pointer to the place of the problem.
+func (e Error) At(pointer string) Error {
+	e.Source = &Source{Pointer: &pointer}
+	return e
+}
+
+// With returns e with details, which must encode as a JSON object.
+func (e Error) With(details any) Error {
+	e.Details = MustEncode(details)
+	return e
+}
+
+// Errors are the problems with one call. As an error value they are not empty.
+type Errors []Error
+
+// Error implements error.
+func (e Errors) Error() string {
+	messages := make([]string, len(e))
+	for i := range e {
+		messages[i] = e[i].Error()
+	}
+	return strings.Join(messages, "; ")
+}
+
+// Add appends a problem unless there are [MaxErrors] already.
+func (e *Errors) Add(problem Error) {
+	if !e.isFull() {
+		*e = append(*e, problem)
+	}
+}
+
+func (e *Errors) isFull() bool { return len(*e) >= MaxErrors }
+
+func (e *Errors) addAt(code Code, pointer, message string) {
+	e.Add(Error{Code: code, Message: message}.At(pointer))
+}

@@ -1,0 +1,85 @@
+package envelope
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+const (
+	// ProtocolName is the name of the protocol.
+	ProtocolName = "forrst"
+	// ProtocolVersion is the version of the protocol that this package speaks. It
+	// understands every version with the same major number (section 6.1).
+	ProtocolVersion = "0.1.0"
+)
+
+var supported, _ = ParseVersion(ProtocolVersion)
+
+// Protocol says which protocol a message speaks.
+type Protocol struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// readProtocol reads the protocol of a request. It adds what is wrong to errors, and
+// returns a version that is not spoken as a refusal of its own.
+func readProtocol(envelope *Fields, errors *Errors) (protocol Protocol, refusal *Error) {
+	raw, ok := envelope.require("protocol")
+	if !ok {
+		return Protocol{}, nil
+	}
+	pointer := "/protocol"
+	fields, isObject := ReadObject(raw, pointer, InvalidRequest, errors)
+	if isObject {
+		protocol, ok = protocolObject(&fields)
+		pointer = "/protocol/version"
+	} else if protocol, ok = protocolText(raw); !ok {
+		envelope.Fail("protocol", "must be an object with name and version")
+	}
+	if !ok || protocol.Version == ProtocolVersion {
+		return protocol, nil
+	}
+	version, _ := ParseVersion(protocol.Version)
+	if version.core[0] == supported.core[0] {
+		return protocol, nil
+	}
+	return protocol, unspoken(protocol.Version, pointer)
+}
+
+// protocolObject reads the members of the protocol. It reports false if something is
+// wrong. Then the version is not judged: nothing is known about other protocols.
+func protocolObject(fields *Fields) (Protocol, bool) {
+	name, hasName := fields.RequiredText("name")
+	isForrst := name == ProtocolName
+	if hasName && !isForrst {
+		fields.Fail("name", `must be "forrst"`)
+	}
+	version, hasVersion := fields.RequiredText("version")
+	if !hasVersion {
+		return Protocol{}, false
+	}
+	isSemantic := isVersion(version)
+	if !isSemantic {
+		fields.Fail("version", "must be a semantic version such as 0.1.0")
+	}
+	return Protocol{Name: name, Version: version}, isForrst && isSemantic
+}
+
+// protocolText reads the form "forrst/0.1", which two pages of the protocol mention.
+func protocolText(raw json.RawMessage) (Protocol, bool) {
+	text, _ := decodeText(raw)
+	name, version, _ := strings.Cut(text, "/")
+	if _, ok := ParseVersion(version + ".0"); name != ProtocolName || !ok {
+		return Protocol{}, false
+	}
+	return Protocol{Name: name, Version: version + ".0"}, true
+}
+
+func unspoken(version, pointer string) *Error {
+	problem := Error{Code: InvalidProtocolVersion, Message: "Protocol version " + version + " is not supported"}
+	problem = problem.At(pointer).With(struct {
+		Requested string   `json:"requested"`
+		Supported []string `json:"supported"`
+	}{version, []string{ProtocolVersion}})
+	return &problem
+}

@@ -1,0 +1,45 @@
+package forrst_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
+
+// fakeAccess takes the word of a function for who calls.
+type fakeAccess struct {
+	who func(*http.Request) (user.Info, error)
+	// judge says what somebody may do. Nil means everything.
+	judge func(who user.Info, verb, namespace string) error
+
+	mu sync.Mutex
+	// asked are the questions, as "verb namespace".
+	asked []string
+}
+
+// Authenticate implements [facade.Access].
+func (a *fakeAccess) Authenticate(request *http.Request) (user.Info, error) { return a.who(request) }
+
+// Authorize implements [facade.Access].
+func (a *fakeAccess) Authorize(_ context.Context, who user.Info, verb, namespace string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, verb+" "+namespace)
+	if a.judge == nil {
+		return nil
+	}
+	return a.judge(who, verb, namespace)
+}
+
+// identified lets everyone do everything, under the name that the function returns. No
+// function means no identities.
+func identified(name func(*http.Request) string) forrst.Access {
+	if name == nil {
+		return nil
+	}
+	return &fakeAccess{who: func(r *http.Request) (user.Info, error) { return &user.DefaultInfo{Name: name(r)}, nil }}
+}

@@ -1,0 +1,57 @@
+package forrst_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/lock"
+)
+
+func TestForceReleaseOfACallerWithANameNeedsAReason(t *testing.T) {
+	var refusal error
+	f := newFixtureWith(t, func(config *forrst.Config) {
+		config.Access = &fakeAccess{
+			who: func(*http.Request) (user.Info, error) {
+				return &user.DefaultInfo{Name: "system:serviceaccount:payments:root"}, nil
+			},
+			judge: func(user.Info, string, string) error { return refusal },
+		}
+	})
+	f.hold("k", "o", time.Minute)
+	const reason = "INVALID_ARGUMENTS /call/arguments/reason"
+	for members, want := range map[string][]string{
+		`"key":"k"`:                          {reason},
+		`"key":"k","reason":null`:            {reason},
+		`"key":"k","reason":""`:              {reason},
+		`"key":"k","reason":" \t\u00a0\n"`:   {reason},
+		`"key":"k","reason":7`:               {reason},
+		`"key":"k","reason":"a","reason":""`: {reason},
+		`"reason":""`:                        {"INVALID_ARGUMENTS /call/arguments/key", reason},
+	} {
+		for _, name := range aliases[forceRelease] {
+			got := f.post(envelopeWith(name, arguments(members), ""))
+			f.wantProblems(got, 400, want...)
+		}
+	}
+	f.wantHeld("lock:k")
+	got := f.post(envelopeWith(forceRelease, arguments(`"key":"k"`), ""))
+	if message := got.Errors[0].Message; !strings.Contains(message, "must say why the lock is taken from its holder") {
+		t.Errorf("message %q", message)
+	}
+
+	refusal = lock.ErrForbidden
+	f.wantProblems(f.post(envelopeWith(forceRelease, arguments(`"key":"k"`), "")), 403, "FORBIDDEN")
+
+	refusal = nil
+	if got := f.post(envelopeWith(forceRelease, arguments(`"key":"k","reason":"holder is gone"`), "")); got.status != 200 {
+		t.Errorf("status %d, %s", got.status, got.body)
+	}
+	if len(f.locks.reasons) != 1 || f.locks.reasons[0] != "holder is gone" {
+		t.Errorf("reasons %q", f.locks.reasons)
+	}
+}

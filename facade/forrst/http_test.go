@@ -1,0 +1,226 @@
+package forrst_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/lock"
+)
+
+func TestHTTPRequestsThatAreRefused(t *testing.T) {
+	large := strings.Repeat(" ", forrst.MaxRequestBytes+1)
+	cases := map[string]struct {
+		method, contentType, body string
+		status                    int
+	}{
+		"GET":                             {http.MethodGet, "", "", 405},
+		"PUT":                             {http.MethodPut, "application/json", "{}", 405},
+		"DELETE":                          {http.MethodDelete, "", "", 405},
+		"OPTIONS":                         {http.MethodOptions, "", "", 405},
+		"PATCH, also with a wrong type":   {http.MethodPatch, "text/xml", large, 405},
+		"text":                            {http.MethodPost, "text/plain", "{}", 415},
+		"a form":                          {http.MethodPost, "application/x-www-form-urlencoded", "a=b", 415},
+		"another JSON":                    {http.MethodPost, "application/vnd.api+json", "{}", 415},
+		"several types":                   {http.MethodPost, "application/json, text/plain", "{}", 415},
+		"a type before its size":          {http.MethodPost, "text/plain", large, 415},
+		"a byte too much":                 {http.MethodPost, "application/json", large, 413},
+		"many bytes too much":             {http.MethodPost, "application/json", strings.Repeat(large, 10), 413},
+		"no bytes, which cannot be JSON":  {http.MethodPost, "application/json", "", 400},
+		"no type is taken for JSON":       {http.MethodPost, "", "", 400},
+		"a type in another case":          {http.MethodPost, "Application/JSON", "", 400},
+		"a type with a charset":           {http.MethodPost, "application/json; charset=utf-8", "", 400},
+		"a type with nonsense parameters": {http.MethodPost, "application/json ;; x=", "", 400},
+		"the largest size":                {http.MethodPost, "application/json", large[1:], 400},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			request := httptest.NewRequestWithContext(t.Context(), test.method, forrst.Path, strings.NewReader(test.body))
+			if test.contentType != "" {
+				request.Header.Set("Content-Type", test.contentType)
+			}
+			got := f.serve(request)
+			want := "INVALID_REQUEST"
+			if test.status == 400 {
+				want = "PARSE_ERROR"
+			}
+			f.wantProblems(got, test.status, want)
+			if got.ID != nil || got.header.Get("Content-Type") != "application/json" {
+				t.Errorf("id %v, headers %v", got.ID, got.header)
+			}
+			if (got.header.Get("Allow") == "POST") != (test.status == 405) {
+				t.Errorf("Allow: %q", got.header.Get("Allow"))
+			}
+		})
+	}
+}
+
+func TestContentEncodingIsRefused(t *testing.T) {
+	f := newFixture(t)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader("\x1f\x8b"))
+	request.Header.Set("Content-Encoding", "gzip")
+	f.wantProblems(f.serve(request), 415, "INVALID_REQUEST")
+
+	request = httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader(envelopeWith(ping, "", "")))
+	request.Header.Set("Content-Encoding", "Identity")
+	if got := f.serve(request); got.status != 200 {
+		t.Errorf("identity is no encoding, but the status is %d", got.status)
+	}
+}
+
+func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
+	f := newFixture(t)
+	for header, value := range map[string]string{"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader(envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`}`))))
+		request.Header.Set(header, value)
+		f.wantProblems(f.serve(request), 403, "FORBIDDEN")
+	}
+	if len(f.locks.requests) != 0 {
+		t.Error("a lock was taken")
+	}
+}
+
+func TestBodyThatBreaksOff(t *testing.T) {
+	f := newFixture(t)
+	body := io.MultiReader(strings.NewReader(`{"id"`), errorReader{})
+	f.wantProblems(f.serve(httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, body)), 400, "INVALID_REQUEST")
+}
+
+type errorReader struct{}
+
+func (errorReader) Read([]byte) (int, error) { return 0, errBroken }
+
+func TestParseErrorsHaveAPosition(t *testing.T) {
+	got := newFixture(t).post(`{"id":"a",`)
+	want := `{"protocol":{"name":"forrst","version":"0.1.0"},"id":null,"result":null,` +
+		`"errors":[{"code":"PARSE_ERROR","message":"unexpected end of JSON","source":{"position":10}}]}`
+	if diff := cmp.Diff(want, got.body); diff != "" || got.status != 400 {
+		t.Errorf("status %d (-want +got):\n%s", got.status, diff)
+	}
+}
+
+func TestResponseHeaders(t *testing.T) {
+	var f *fixture
+	slow := function("slow", func(context.Context) (any, error) {
+		f.clock.SetTime(f.clock.Now().Add(1234567 * time.Microsecond))
+		return nil, nil
+	})
+	f = newFixtureWith(t, func(config *forrst.Config) {
+		config.Node, config.Functions = "replica-1", []forrst.Function{slow}
+	})
+	got := f.post(envelopeWith("slow", "", ""))
+	for name, want := range map[string]string{
+		"Content-Type": "application/json", "X-Forrst-Request-Id": "a-1", "X-Forrst-Duration-Ms": "1234", "X-Forrst-Node": "replica-1",
+	} {
+		if got.header.Get(name) != want {
+			t.Errorf("%s: %q, want %q", name, got.header.Get(name), want)
+		}
+	}
+	if !strings.Contains(got.body, `"result":null,"meta":{"node":"replica-1"}`) || got.status != 200 {
+		t.Errorf("status %d, %s", got.status, got.body)
+	}
+}
+
+func TestIDsInHeaders(t *testing.T) {
+	cases := map[string]string{
+		`a b-1~!`:                   "a b-1~!",
+		`a\r\nSet-Cookie: x`:        "",
+		`tab\t`:                     "",
+		` a`:                        "",
+		`a `:                        "",
+		`\u0000`:                    "",
+		`\u007f`:                    "",
+		`ü`:                         "",
+		strings.Repeat("x", 10_000): "",
+	}
+	for id, want := range cases {
+		got := newFixture(t).post(strings.Replace(envelopeWith(ping, "", ""), "a-1", id, 1))
+		if header := got.header.Get("X-Forrst-Request-Id"); header != want || got.status != 200 {
+			t.Errorf("id %.20q: status %d, header %q, want %q", id, got.status, header, want)
+		}
+		var sent string
+		if err := json.Unmarshal([]byte(`"`+id+`"`), &sent); err != nil || *got.ID != sent {
+			t.Errorf("id %.20q is repeated as %.100q, %v", sent, *got.ID, err)
+		}
+	}
+}
+
+func TestOtherPathsAreNotServed(t *testing.T) {
+	for _, path := range []string{"/", "/forrst/", "/rpc"} {
+		recorder := httptest.NewRecorder()
+		newFixture(t).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody))
+		if recorder.Code != 404 {
+			t.Errorf("%s: status %d, want 404", path, recorder.Code)
+		}
+	}
+}
+
+func TestProbes(t *testing.T) {
+	var notReady error
+	f := newFixtureWith(t, func(config *forrst.Config) {
+		config.Ready = func(context.Context) error { return notReady }
+	})
+	probe := func(path string) string {
+		recorder := httptest.NewRecorder()
+		f.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		return fmt.Sprint(recorder.Code, " ", recorder.Body)
+	}
+	if got := probe("/healthz"); got != "200 ok" {
+		t.Errorf("/healthz: %s", got)
+	}
+	if got := probe("/readyz"); got != "200 ok" {
+		t.Errorf("/readyz: %s", got)
+	}
+	notReady = errors.New("the password is wrong")
+	if got := probe("/readyz"); got != "503 not ready" {
+		t.Errorf("/readyz: %s", got)
+	}
+	if got := probe("/healthz"); got != "200 ok" {
+		t.Errorf("/healthz while not ready: %s", got)
+	}
+}
+
+func TestUnavailabilityTellsWhenToRetry(t *testing.T) {
+	f := newFixture(t)
+	f.locks.getHook = func(context.Context) error { return fmt.Errorf("secret detail: %w", lock.ErrUnavailable) }
+	got := f.post(envelopeWith("forrst.locks.status", `,"arguments":{"key":"lock:x"}`, ""))
+	f.wantProblems(got, 503, "UNAVAILABLE")
+	if got.header.Get("Retry-After") != "1" || string(got.Errors[0].Details) != `{"retry_after":{"value":1,"unit":"second"}}` {
+		t.Errorf("Retry-After: %q, details %s", got.header.Get("Retry-After"), got.Errors[0].Details)
+	}
+	if strings.Contains(got.body, "secret") || !strings.Contains(f.log.String(), "secret detail") {
+		t.Errorf("the cause belongs in the log only: %s, logged %s", got.body, f.log)
+	}
+}
+
+// A client that sends everything before it reads must still see why it is refused, so
+// the rest is read, within reason.
+func TestBodyThatIsTooLargeIsReadToItsEnd(t *testing.T) {
+	for size, want := range map[int64]int64{
+		5 * forrst.MaxRequestBytes:   0,
+		100 * forrst.MaxRequestBytes: 91*forrst.MaxRequestBytes - 1,
+	} {
+		f := newFixture(t)
+		body := &io.LimitedReader{R: zeros{}, N: size}
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, body)
+		f.wantProblems(f.serve(request), 413, "INVALID_REQUEST")
+		if body.N != want {
+			t.Errorf("%d of %d bytes are left, want %d", body.N, size, want)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }

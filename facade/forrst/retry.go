@@ -1,0 +1,67 @@
+package forrst
+
+import (
+	"slices"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+)
+
+// retryAdvice is the data of the retry extension (section 10.5).
+type retryAdvice struct {
+	Allowed     bool               `json:"allowed"`
+	Strategy    string             `json:"strategy,omitempty"`
+	After       *envelope.Duration `json:"after,omitempty"`
+	MaxAttempts int                `json:"max_attempts,omitempty"`
+}
+
+func retry(strategy string, after time.Duration, maxAttempts int) retryAdvice {
+	advice := retryAdvice{Allowed: true, Strategy: strategy, MaxAttempts: maxAttempts}
+	if after > 0 {
+		advice.After = new(envelope.NewDuration(after))
+	}
+	return advice
+}
+
+// retryAdvices are what to do about errors that may not come again. About others there
+// is nothing to be done.
+var retryAdvices = map[envelope.Code]retryAdvice{
+	envelope.RateLimited:           retry("fixed", time.Minute, 3),
+	envelope.Unavailable:           retry("exponential", time.Second, 5),
+	envelope.DeadlineExceeded:      retry("immediate", 0, 1),
+	envelope.InternalError:         retry("exponential", time.Second, 3),
+	envelope.DependencyError:       retry("exponential", 2*time.Second, 3),
+	envelope.IdempotencyProcessing: retry("fixed", time.Second, 3),
+	envelope.ServerMaintenance:     retry("fixed", time.Minute, 1),
+	envelope.FunctionMaintenance:   retry("fixed", time.Minute, 1),
+	envelope.FunctionDisabled:      retry("fixed", 30*time.Second, 2),
+	envelope.LockAcquisitionFailed: retry("exponential", time.Second, 3),
+	envelope.LockTimeout:           retry("exponential", time.Second, 3),
+}
+
+// beginRetry makes a failure tell whether to try again, if the caller wants to know. A
+// function that was routed may have told already.
+func (c *call) beginRetry() {
+	position := c.position(envelope.Retry)
+	if position < 0 {
+		return
+	}
+	c.decorate = append(c.decorate, func() {
+		if len(c.response.Errors) > 0 && !slices.ContainsFunc(c.response.Extensions, isRetry) {
+			c.report(position, adviceOn(&c.response.Errors[0]))
+		}
+	})
+}
+
+func isRetry(entry envelope.ResponseExtension) bool {
+	return envelope.ExtensionName(entry.URN) == envelope.Retry
+}
+
+// adviceOn goes by the code of a problem, and by the time that its details may name.
+func adviceOn(problem *envelope.Error) retryAdvice {
+	advice := retryAdvices[problem.Code]
+	if after := toldRetryTime(problem); after != nil && advice.Allowed {
+		advice.After = after
+	}
+	return advice
+}

@@ -1,0 +1,407 @@
+package forrst_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/routes"
+	"forrst.dev/lock-operator/lock"
+)
+
+// works is a service inside a bubble of synctest: a network would not let its clock move.
+type works struct {
+	// takes is how long the function takes. It ends with an answer, or with err.
+	takes time.Duration
+	err   error
+	// cancelled says that the façade did not wait for the answer.
+	cancelled bool
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (s *works) RoundTrip(request *http.Request) (*http.Response, error) {
+	httptrace.ContextClientTrace(request.Context()).GotConn(httptrace.GotConnInfo{})
+	timer := time.NewTimer(s.takes)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-request.Context().Done():
+		s.cancelled = true
+		return nil, request.Context().Err()
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	recorder := httptest.NewRecorder()
+	says(`"result":1`)(recorder, request)
+	return recorder.Result(), nil
+}
+
+// renewals counts attempts to renew, and has them fail with err.
+type renewals struct {
+	mu    sync.Mutex
+	count int
+	err   error
+}
+
+func (r *renewals) hook(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	return r.err
+}
+
+func (r *renewals) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
+func (r *renewals) attempts() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
+// bubble is a façade inside a bubble of synctest, whose functions time out after a minute.
+type bubble struct {
+	*fixture
+
+	service  *works
+	renewals *renewals
+	// leave ends the context of calls.
+	leave context.CancelFunc
+	ctx   context.Context
+}
+
+func newBubble(t *testing.T, service *works, configure ...func(*forrst.Config)) *bubble {
+	t.Helper()
+	b := &bubble{service: service, renewals: &renewals{}}
+	b.fixture = newFixtureWith(t, func(config *forrst.Config) {
+		routingTo(t, "http://service", time.Minute, service)(config)
+		for _, change := range configure {
+			change(config)
+		}
+	})
+	b.locks.renewHook = b.renewals.hook
+	b.ctx, b.leave = context.WithCancel(t.Context())
+	t.Cleanup(b.leave)
+	return b
+}
+
+// lockFor is the lock extension with a ttl.
+func lockFor(seconds string) string {
+	return locked(`{"key":"k","ttl":{"value":` + seconds + `,"unit":"second"}}`)
+}
+
+// call calls a function of the service, in a goroutine of its own.
+func (b *bubble) call(extensions string) <-chan answer {
+	answers := make(chan answer, 1)
+	go func() {
+		answers <- b.serve(httptest.NewRequestWithContext(b.ctx, http.MethodPost, forrst.Path, strings.NewReader(envelopeWith("r.f", "", extensions))))
+	}()
+	return answers
+}
+
+// after lets time pass.
+func after(length time.Duration) {
+	time.Sleep(length) //nolint:forbidigo // Only the fake clock of the bubble moves.
+	synctest.Wait()
+}
+
+func (b *bubble) wantRenewals(low, high int) {
+	b.t.Helper()
+	if got := b.renewals.attempts(); got < low || got > high {
+		b.t.Errorf("%d renewals, want %d to %d", got, low, high)
+	}
+}
+
+const theLock = "lock:r.f:k"
+
+func TestLocksAreRenewedWhileTheirFunctionsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 50 * time.Second})
+		answers := b.call(lockFor("6"))
+		after(49 * time.Second)
+		b.wantHeld(theLock)
+		b.wantRenewals(24, 24)
+		got := <-answers
+		b.wantHeld()
+		if got.status != 200 || strings.Contains(got.body, "lock-lost") {
+			t.Errorf("got %s", got.body)
+		}
+		after(time.Hour)
+		b.wantRenewals(24, 25)
+	})
+}
+
+func TestLocksThatAreLongEnoughAreNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 9 * time.Second})
+		if got := <-b.call(lockFor("30")); got.status != 200 {
+			t.Errorf("got %s", got.body)
+		}
+		b.wantRenewals(0, 0)
+		b.wantHeld()
+	})
+}
+
+// The ttl begins at the grant, and the façade may learn of that late.
+func TestTheFirstRenewalIsNotLate(t *testing.T) {
+	for took, renewals := range map[time.Duration]int{
+		0: 0, 100 * time.Millisecond: 0, time.Second: 1, 5 * time.Second: 1,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBubble(t, &works{takes: 1500 * time.Millisecond})
+			b.locks.granted = func() { b.clock.SetTime(b.clock.Now().Add(took)) }
+			if got := <-b.call(lockFor("6")); got.status != 200 {
+				t.Errorf("got %s", got.body)
+			}
+			b.wantRenewals(renewals, renewals)
+		})
+	}
+}
+
+func TestRenewalsThatFailAreRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 40 * time.Second})
+		b.renewals.fail(lock.ErrUnavailable)
+		answers := b.call(lockFor("30"))
+		after(14 * time.Second)
+		b.wantRenewals(2, 2)
+		b.renewals.fail(nil)
+		if got := <-answers; got.status != 200 || strings.Contains(got.body, "lock-lost") {
+			t.Errorf("got %s", got.body)
+		}
+		b.wantHeld()
+	})
+}
+
+func TestLocksThatAreNotReleasedAreNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 50 * time.Second})
+		got := <-b.call(locked(`{"key":"k","ttl":{"value":6,"unit":"second"},"auto_release":false}`))
+		if got.status != 200 {
+			t.Errorf("got %s", got.body)
+		}
+		b.wantRenewals(0, 0)
+		b.wantHeld(theLock)
+	})
+}
+
+func TestTheAnswerTellsOfALostLock(t *testing.T) {
+	for name, test := range map[string]struct {
+		renewal, release error
+		want             string
+	}{
+		"expired":                       {renewal: lock.ErrExpired, want: "expired"},
+		"taken":                         {renewal: lock.ErrOwnerMismatch, want: "taken"},
+		"released":                      {renewal: lock.ErrNotHeld, want: "released"},
+		"expired, seen at its end":      {renewal: lock.ErrUnavailable, release: lock.ErrExpired, want: "expired"},
+		"expired, with nobody to tell":  {renewal: lock.ErrUnavailable, release: lock.ErrUnavailable, want: "unknown"},
+		"not known to have been":        {renewal: nil, release: lock.ErrUnavailable, want: ""},
+		"force-released before its end": {renewal: nil, release: lock.ErrNotHeld, want: "released"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, &works{takes: 20 * time.Second})
+				b.renewals.fail(test.renewal)
+				b.locks.releaseHook = func(context.Context) error { return test.release }
+				got := <-b.call(lockFor("6"))
+				entry := got.Response.Extension("urn:k8s:forrst:ext:lock-lost")
+				want := `{"key":"k","reason":"` + test.want + `"}`
+				if test.want == "" {
+					want = ""
+				}
+				if string(entry) != want || got.status != 200 || string(got.Result) != "1" {
+					t.Errorf("got %s", got.body)
+				}
+			})
+		})
+	}
+}
+
+// Two callers can have the same owner token.
+func TestALaterGrantIsNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 20 * time.Second})
+		answers := b.call(locked(`{"key":"k","owner":"o","ttl":{"value":6,"unit":"second"}}`))
+		after(time.Second)
+		if err := b.locks.Release(t.Context(), namespace, theLock, "o"); err != nil {
+			t.Fatal(err)
+		}
+		if other := b.post(envelopeWith(ping, "", locked(`{"key":"r.f:k","scope":"global","owner":"o","auto_release":false,`+ttl+`}`))); other.status != 200 {
+			t.Fatal(other.body)
+		}
+		if got := <-answers; !strings.Contains(got.body, `{"key":"k","reason":"taken"}`) {
+			t.Errorf("got %s", got.body)
+		}
+		b.wantHeld(theLock)
+	})
+}
+
+func TestTheLockOutlivesTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 40 * time.Second})
+		answers := b.call(lockFor("6"))
+		after(10 * time.Second)
+		b.leave()
+		if got := <-answers; got.status != 499 || strings.Contains(got.body, "lock-lost") {
+			t.Errorf("got %s", got.body)
+		}
+		after(29 * time.Second)
+		b.wantHeld(theLock)
+		b.wantRenewals(19, 19)
+		after(time.Second)
+		b.wantHeld()
+		if b.service.cancelled {
+			t.Error("the service was left alone, though its answer ends the lock")
+		}
+	})
+}
+
+func TestWithoutALockTheServiceIsNotKeptBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 40 * time.Second})
+		answers := b.call("")
+		after(10 * time.Second)
+		b.leave()
+		if got := <-answers; got.status != 499 || !b.service.cancelled {
+			t.Errorf("cancelled %t, %s", b.service.cancelled, got.body)
+		}
+	})
+}
+
+func TestTheLockOutlivesTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 40 * time.Second})
+		start := time.Now()
+		got := <-b.call(lockFor("6") + `,{"urn":"urn:forrst:ext:deadline","options":{"value":15,"unit":"second"}}`)
+		b.wantProblems(got, 504, "DEADLINE_EXCEEDED")
+		if took := time.Since(start); took != 15*time.Second {
+			t.Errorf("answered after %s", took)
+		}
+		b.wantHeld(theLock)
+		b.Drain(t.Context())
+		if took := time.Since(start); took != 40*time.Second {
+			t.Errorf("released after %s", took)
+		}
+		b.wantHeld()
+	})
+}
+
+func TestTheLockIsKeptWhenTheConnectionBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 10 * time.Second, err: io.ErrUnexpectedEOF})
+		start := time.Now()
+		got := <-b.call(lockFor("6"))
+		b.wantFailure(got, "service", routes.Disconnected, "closed", true, 0)
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("answered after %s", took)
+		}
+		after(49 * time.Second)
+		b.wantHeld(theLock)
+		b.wantRenewals(29, 29)
+		after(time.Second)
+		b.wantHeld()
+	})
+}
+
+func TestTheTimeoutOfTheRouteEndsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: time.Hour})
+		start := time.Now()
+		got := <-b.call(lockFor("6"))
+		b.wantFailure(got, "service", routes.TimedOut, "no answer", false, 0)
+		if took := time.Since(start); took != time.Minute || !b.service.cancelled {
+			t.Errorf("answered after %s", took)
+		}
+		b.wantHeld()
+	})
+}
+
+func TestAStopLeavesTheLockForTheRestOfTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 40 * time.Second})
+		answers := b.call(lockFor("6"))
+		after(10 * time.Second)
+		b.leave()
+		<-answers
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		b.Drain(ctx)
+		b.wantHeld(theLock)
+		held, err := b.locks.Get(t.Context(), namespace, theLock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A minute of the route, less the time until the stop.
+		if left := held.Spec.ExpireTime.Sub(b.clock.Now()); left < 45*time.Second || left > 46*time.Second {
+			t.Errorf("the lock is left for %s", left)
+		}
+		after(time.Hour)
+		b.wantHeld(theLock)
+	})
+}
+
+func TestAPanicOfTheClientKeepsTheLockUntilTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, nil)
+		got := <-b.call(lockFor("6"))
+		b.wantProblems(got, 500, "INTERNAL_ERROR")
+		b.wantHeld(theLock)
+		after(time.Minute)
+		b.wantHeld()
+	})
+}
+
+func TestAPanicOfARenewalEndsNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 20 * time.Second})
+		b.locks.renewHook = func(context.Context) error { panic("renewal") }
+		if got := <-b.call(lockFor("6")); got.status != 200 {
+			t.Errorf("got %s", got.body)
+		}
+		b.wantHeld()
+	})
+}
+
+func TestClientsThatGoAwayLeaveNothingBehind(t *testing.T) {
+	arrived, finish := make(chan struct{}), make(chan struct{})
+	service := newService(t, func(w http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-finish
+		says(`"result":1`)(w, r)
+	})
+	f := newFixtureWith(t, routingTo(t, service.URL, time.Minute, nil))
+	s := serve(t, f.Handler, time.Minute)
+	ctx, disconnect := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		s.post(ctx, envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
+	}()
+	<-arrived
+	disconnect()
+	<-left
+	s.stop()
+	select {
+	case err := <-s.ended:
+		t.Fatalf("the server has stopped before the function: %v", err)
+	default:
+	}
+	f.wantHeld(theLock)
+	close(finish)
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	f.wantHeld()
+}

@@ -1,0 +1,211 @@
+package forrst_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/wire"
+)
+
+// conforms is a validator for the part of JSON Schema that descriptions use.
+func conforms(schema *forrst.Schema, value any) bool {
+	isAllowed := schema.Enum == nil || slices.Contains(schema.Enum, value)
+	isOneOf := schema.AnyOf == nil || slices.ContainsFunc(schema.AnyOf, func(s forrst.Schema) bool { return conforms(&s, value) })
+	if !isAllowed || !isOneOf || !isOfType(schema.Type, value) {
+		return false
+	}
+	switch value := value.(type) {
+	case string:
+		return textConforms(schema, value)
+	case float64:
+		return (schema.Minimum == nil || value >= float64(*schema.Minimum)) &&
+			(schema.ExclusiveMinimum == nil || value > float64(*schema.ExclusiveMinimum))
+	case []any:
+		return schema.Items == nil || !slices.ContainsFunc(value, func(element any) bool { return !conforms(schema.Items, element) })
+	case map[string]any:
+		return membersConform(schema, value)
+	}
+	return true
+}
+
+func textConforms(schema *forrst.Schema, text string) bool {
+	length := utf8.RuneCountInString(text)
+	_, err := time.Parse(time.RFC3339, text)
+	return length >= schema.MinLength && (schema.MaxLength == 0 || length <= schema.MaxLength) &&
+		(schema.Format == "" || schema.Format == "date-time" && err == nil) &&
+		regexp.MustCompile(schema.Pattern).MatchString(text)
+}
+
+func membersConform(schema *forrst.Schema, members map[string]any) bool {
+	for _, name := range schema.Required {
+		if _, ok := members[name]; !ok {
+			return false
+		}
+	}
+	for name, property := range schema.Properties {
+		if member, ok := members[name]; ok && !conforms(&property, member) {
+			return false
+		}
+	}
+	return true
+}
+
+func isOfType(wanted, value any) bool {
+	number, isNumber := value.(float64)
+	return wanted == nil || typeOf(value) == wanted || wanted == "integer" && isNumber && number == float64(int(number))
+}
+
+func typeOf(value any) string {
+	switch value.(type) {
+	case string:
+		return "string"
+	case float64:
+		return "number"
+	case bool:
+		return "boolean"
+	case []any:
+		return "array"
+	case map[string]any:
+		return "object"
+	}
+	return "null"
+}
+
+func decoded[T any](tb testing.TB, text []byte) T {
+	tb.Helper()
+	var value T
+	if err := json.Unmarshal(text, &value); err != nil {
+		tb.Fatalf("%v in %s", err, text)
+	}
+	return value
+}
+
+// described is the schema of arguments and result of a function.
+type described struct {
+	Versions []struct {
+		Schema struct{ Arguments, Returns forrst.Schema }
+	}
+}
+
+func describedSchemas(f *fixture, function string) (arguments, returns *forrst.Schema) {
+	f.t.Helper()
+	got := f.post(envelopeWith("forrst.describe", `,"arguments":{"function":"`+function+`"}`, ""))
+	version := decoded[described](f.t, got.Result).Versions[0]
+	return &version.Schema.Arguments, &version.Schema.Returns
+}
+
+func TestSchemaOfTheReasonForAForcedRelease(t *testing.T) {
+	f := newFixtureWith(t, func(config *forrst.Config) {
+		config.Access = identified(func(*http.Request) string { return "system:serviceaccount:payments:root" })
+	})
+	schema, _ := describedSchemas(f, forceRelease)
+	for _, sample := range []string{`"key":"lock:k"`, `"key":"lock:k","reason":""`, `"key":"lock:k","reason":" \n"`, `"key":"lock:k","reason":7`, `"key":"lock:k","reason":"r"`} {
+		want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
+		got := f.post(envelopeWith(forceRelease, arguments(sample), ""))
+		if isValid := got.Errors[0].Code == "LOCK_NOT_FOUND"; isValid != want {
+			t.Errorf("{%s} conforms: %t, but %s", sample, want, got.body)
+		}
+	}
+}
+
+func TestSchemasOfArgumentsAgreeWithTheChecks(t *testing.T) {
+	full := `"key":"lock:k","owner":"o"`
+	for function, samples := range map[string][]string{
+		"forrst.locks.release":      {full, `"key":"lock:k"`, `"owner":"o"`, `"key":"","owner":"o"`, `"key":7,"owner":"o"`, `"key":"k","owner":""`, `"key":"k","owner":[]`, ``},
+		"forrst.locks.forceRelease": {`"key":"lock:k"`, `"key":"lock:k","reason":""`, `"key":"lock:k","reason":7`, `"key":{}`, ``},
+		"forrst.locks.status":       {`"key":"lock:k"`, `"key":"lock:k","future":1`, `"key":false`, ``},
+		wire.Renew:                  {full, full + `,"ttl":{"value":"1.5"}`, full + `,"ttl":{"value":0}`, full + `,"ttl":{"value":1,"unit":"weeks"}`, full + `,"ttl":{}`, full + `,"ttl":5`},
+		wire.List:                   {``, `"owner":"o"`, `"owner":""`, `"owner":1`},
+		wire.Acquire: {
+			`"key":"a"`, `"key":"a","ttl":{"value":1,"unit":"day"}`, `"key":"a","scope":"global"`, `"key":"a","scope":"local"`, `"key":"a","scope":"function","function":"f"`,
+			`"key":"a","block":{"value":0}`, `"key":"a","block":{"value":-1}`, `"key":"a","block":{"value":"x"}`, `"key":"a","reason":"r"`, `"ttl":{"value":1}`, `"key":""`,
+		},
+		"forrst.health":   {``, `"component":"self"`, `"component":1`, `"component":""`, `"include_details":false`, `"include_details":0`},
+		"forrst.describe": {``, `"function":"forrst.ping"`, `"function":""`, `"function":{}`, `"include_schema":"no"`},
+		cancelName:        {`"token":"t"`, `"token":""`, `"token":"a.b"`, ``},
+	} {
+		f := newFixture(t)
+		schema, _ := describedSchemas(f, function)
+		for _, sample := range samples {
+			want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
+			got := f.post(envelopeWith(function, arguments(sample), ""))
+			if isValid := len(got.Errors) == 0 || got.Errors[0].Code != "INVALID_ARGUMENTS"; isValid != want {
+				t.Errorf("%s: {%s} conforms: %t, but %s", function, sample, want, got.body)
+			}
+		}
+	}
+}
+
+func TestSchemasOfOptionsAgreeWithTheChecks(t *testing.T) {
+	components := func(f *fixture) map[string]*forrst.Schema {
+		document := decoded[struct {
+			Components struct {
+				Schemas map[string]*forrst.Schema
+			}
+		}](t, f.post(envelopeWith("forrst.describe", "", "")).Result)
+		return document.Components.Schemas
+	}
+	for name, test := range map[string]struct {
+		urn     string
+		samples []string
+	}{
+		"AtomicLockOptions": {"urn:forrst:ext:atomicLock", []string{
+			`"key":"k",` + ttl, `"key":"k"`, ttl, `"key":"",` + ttl, `"key":1,` + ttl, `"key":"k","ttl":{"value":0}`, `"key":"k","ttl":{"unit":"second"}`,
+			`"key":"k",` + ttl + `,"scope":"any"`, `"key":"k",` + ttl + `,"scope":1`, `"key":"k",` + ttl + `,"auto_release":"yes"`, `"key":"k",` + ttl + `,"owner":""`,
+			`"key":"k",` + ttl + `,"owner":1`, `"key":"k",` + ttl + `,"block":{"value":0}`, `"key":"k",` + ttl + `,"block":1`, `"key":"k",` + ttl + `,"future":1`,
+		}},
+		"CancellationOptions": {"urn:forrst:ext:cancellation", []string{`"token":"t"`, `"token":" "`, `"token":1`, ``}},
+		"DeadlineOptions": {"urn:forrst:ext:deadline", []string{
+			`"value":5,"unit":"second"`, `"value":5`, `"value":0`, `"value":"2034-02-03T04:05:06Z","unit":"iso8601"`, `"value":"soon","unit":"iso8601"`,
+			`"deadline":"2034-02-03T04:05:06Z"`, `"deadline":"soon"`, `"timeout":{"value":1}`, `"timeout":{}`, ``,
+		}},
+		"TracingOptions": {"urn:forrst:ext:tracing", []string{``, `"trace_id":"t","span_id":"s","baggage":{}`}},
+	} {
+		f := newFixture(t)
+		schema := components(f)[name]
+		if schema == nil {
+			t.Fatalf("no schema %s", name)
+		}
+		for _, sample := range test.samples {
+			want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
+			got := f.post(envelopeWith(ping, "", fmt.Sprintf(`{"urn":%q,"options":{%s}}`, test.urn, sample)))
+			if isValid := len(got.Errors) == 0; isValid != want {
+				t.Errorf("%s: {%s} conforms: %t, but %s", name, sample, want, got.body)
+			}
+		}
+	}
+}
+
+func TestResultsConformToTheirSchemas(t *testing.T) {
+	f := newFixture(t)
+	f.hold("held", "o", time.Hour)
+	for _, call := range []struct{ function, arguments string }{
+		{"forrst.ping", ``},
+		{"forrst.health", ``},
+		{"forrst.capabilities", ``},
+		{"forrst.describe", ``},
+		{"forrst.describe", `"function":"forrst.ping"`},
+		{"forrst.locks.status", `"key":"lock:held"`},
+		{"forrst.locks.status", `"key":"lock:free"`},
+		{wire.Status, `"key":"lock:held"`},
+		{wire.Status, `"key":"lock:free"`},
+		{wire.Acquire, `"key":"a","owner":"o","scope":"function","function":"f","reason":"r"`},
+		{wire.Renew, `"key":"lock:f:a","owner":"o"`},
+		{wire.List, ``},
+		{wire.Release, `"key":"lock:f:a","owner":"o"`},
+		{"forrst.locks.forceRelease", `"key":"lock:held"`},
+	} {
+		_, schema := describedSchemas(f, call.function)
+		got := f.post(envelopeWith(call.function, arguments(call.arguments), ""))
+		if got.status != 200 || !conforms(schema, decoded[any](t, got.Result)) {
+			t.Errorf("%s {%s}: %s does not conform to %s", call.function, call.arguments, got.body, schema.Encoded())
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package forrst_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst"
+)
+
+// serving is a server on a real listener.
+type serving struct {
+	url    string
+	stop   context.CancelFunc
+	ended  chan error
+	client *http.Client
+}
+
+func serve(tb testing.TB, handler http.Handler, drain time.Duration) *serving {
+	tb.Helper()
+	return serveWith(tb, &forrst.Server{Handler: handler, DrainTimeout: drain})
+}
+
+// serveWith gives the server a listener and starts it.
+func serveWith(tb testing.TB, server *forrst.Server) *serving {
+	tb.Helper()
+	var err error
+	server.Listener, err = new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if server.NeedLeaderElection() {
+		tb.Error("every replica must serve")
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(tb.Context()))
+	tb.Cleanup(stop)
+	s := &serving{url: "http://" + server.Listener.Addr().String(), stop: stop, ended: make(chan error, 1), client: &http.Client{}}
+	tb.Cleanup(func() { s.client.CloseIdleConnections() })
+	go func() { s.ended <- server.Start(ctx) }()
+	return s
+}
+
+// wantEnd stops the server.
+func (s *serving) wantEnd(tb testing.TB) {
+	tb.Helper()
+	s.stop()
+	if err := <-s.ended; err != nil {
+		tb.Error(err)
+	}
+}
+
+// post returns the status of the answer, or 0 if there was none.
+func (s *serving) post(ctx context.Context, body string) int {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+forrst.Path, strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := s.client.Do(request)
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	return response.StatusCode
+}
+
+func TestServerFinishesRunningCallsBeforeItStops(t *testing.T) {
+	running, finish := make(chan struct{}), make(chan struct{})
+	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
+		close(running)
+		<-finish
+		return nil, ctx.Err()
+	}))
+	s := serve(t, f.Handler, time.Minute)
+	answered := make(chan int, 1)
+	go func() { answered <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	<-running
+	s.stop()
+	select {
+	case err := <-s.ended:
+		t.Fatalf("stopped while a call was running: %v", err)
+	default:
+	}
+	close(finish)
+	if status := <-answered; status != 200 {
+		t.Errorf("the running call got status %d", status)
+	}
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	f.wantHeld()
+	if status := s.post(t.Context(), envelopeWith(ping, "", "")); status != 0 {
+		t.Errorf("a call after the stop got status %d", status)
+	}
+}
+
+func TestServerCancelsCallsThatOutlastTheDrainAndReleasesTheirLocks(t *testing.T) {
+	running := make(chan struct{})
+	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
+		close(running)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	s := serve(t, f.Handler, time.Millisecond)
+	answered := make(chan received, 1)
+	go func() { answered <- s.receive(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	<-running
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	if got := <-answered; got.status != 499 || len(got.Errors) != 1 || got.Errors[0].Message != "The server stopped before the call was over" {
+		t.Errorf("the call got status %d, %v, %v", got.status, got.Errors, got.err)
+	}
+	f.wantHeld()
+}
+
+func TestServerReleasesTheLockOfAClientThatDisconnects(t *testing.T) {
+	running, released := make(chan struct{}), make(chan struct{})
+	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
+		close(running)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	f.locks.releaseHook = func(ctx context.Context) error {
+		close(released)
+		return ctx.Err()
+	}
+	s := serve(t, f.Handler, time.Minute)
+	ctx, disconnect := context.WithCancel(t.Context())
+	go s.post(ctx, envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)))
+	<-running
+	disconnect()
+	<-released
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	f.wantHeld()
+}
+
+func TestServerReportsABrokenListener(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	server := &forrst.Server{Listener: listener, Handler: http.NotFoundHandler()}
+	if err := server.Start(t.Context()); err == nil {
+		t.Error("no error")
+	}
+}
+
+// Whatever ends the server, calls that run have locks to release.
+func TestServerFinishesRunningCallsWhenItsListenerBreaks(t *testing.T) {
+	running, finish := make(chan struct{}), make(chan struct{})
+	f := newFixture(t, function("f", func(context.Context) (any, error) {
+		close(running)
+		<-finish
+		return nil, nil
+	}))
+	server := &forrst.Server{Handler: f.Handler, DrainTimeout: time.Minute}
+	s := serveWith(t, server)
+	answered := make(chan int, 1)
+	go func() { answered <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
+	<-running
+	if err := server.Listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for server.Ready(nil) == nil {
+		continue
+	}
+	close(finish)
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("the call got status %d", status)
+	}
+	if err := <-s.ended; err == nil {
+		t.Error("no error")
+	}
+	f.wantHeld()
+}

@@ -1,0 +1,97 @@
+package forrst
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// Trace is where a call belongs in a distributed trace (section 10.2). What the façade
+// calls on behalf of the call carries ID, Baggage and State on, and has Span as parent.
+type Trace struct {
+	// ID names the trace. Not empty; any text if the caller chose it.
+	ID string
+	// Span is the façade's own part of the trace. Not empty.
+	Span string
+	// Baggage is an object that travels with the trace, or nil.
+	Baggage json.RawMessage
+	// State is the tracestate header of the call. May be empty.
+	State string
+	// Flags are the two digits that end a traceparent header.
+	Flags string
+}
+
+// Traceparent returns the W3C header that carries the trace on. It reports false if the
+// caller's ID does not fit in one.
+func (t *Trace) Traceparent() (string, bool) {
+	if !isTraceHex(t.ID, traceIDDigits) || !isTraceHex(t.Span, spanIDDigits) {
+		return "", false
+	}
+	return "00-" + t.ID + "-" + t.Span + "-" + t.Flags, true
+}
+
+type traceKey struct{}
+
+// TraceOf returns the trace of the call whose context is ctx. It reports false if the
+// caller told of none.
+func TraceOf(ctx context.Context) (Trace, bool) {
+	trace, ok := ctx.Value(traceKey{}).(*Trace)
+	if !ok {
+		return Trace{}, false
+	}
+	return *trace, true
+}
+
+const (
+	traceIDDigits = 32
+	spanIDDigits  = 16
+	// sampled is the flag of traces that begin here: nobody has decided against them.
+	sampled = "01"
+)
+
+// traceOfHeaders returns the trace that the headers of a request tell of, or nil. Those
+// of the protocol are more to the point than the general one.
+func traceOfHeaders(header http.Header) *Trace {
+	if id := header.Get("X-Forrst-Trace-Id"); id != "" {
+		return &Trace{ID: id, Flags: sampled}
+	}
+	id, flags, ok := parseTraceparent(header.Get("Traceparent"))
+	if !ok {
+		return nil
+	}
+	return &Trace{ID: id, Flags: flags, State: strings.Join(header.Values("Tracestate"), ",")}
+}
+
+// parseTraceparent reads a traceparent header of any version, as W3C Trace Context asks
+// for: those to come may go on behind the flags.
+func parseTraceparent(header string) (id, flags string, ok bool) {
+	version, rest, _ := strings.Cut(header, "-")
+	id, rest, _ = strings.Cut(rest, "-")
+	span, rest, _ := strings.Cut(rest, "-")
+	flags, _, more := strings.Cut(rest, "-")
+	switch {
+	case len(version) != 2 || !isLowerHex(version) || version == "ff":
+		return "", "", false
+	case len(flags) != 2 || !isLowerHex(flags) || more && version == "00":
+		return "", "", false
+	}
+	return id, flags, isTraceHex(id, traceIDDigits) && isTraceHex(span, spanIDDigits)
+}
+
+// isTraceHex reports whether text has the form of an id, which is not all zeros.
+func isTraceHex(text string, digits int) bool {
+	return len(text) == digits && isLowerHex(text) && strings.Trim(text, "0") != ""
+}
+
+func isLowerHex(text string) bool { return strings.Trim(text, "0123456789abcdef") == "" }
+
+// randomHex returns as many random digits.
+func randomHex(digits int) string {
+	random := make([]byte, digits/2)
+	// It never fails.
+	_, _ = rand.Read(random)
+	return hex.EncodeToString(random)
+}

@@ -1,0 +1,65 @@
+package forrst
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// A success that comes too late is taken back also if it came about in the very moment
+// in which it became too late, which no caller can bring about on purpose.
+func TestSuccessThatNobodyLearnsOfIsUndone(t *testing.T) {
+	undone := 0
+	newCall := func() (*call, Invocation) {
+		c := &call{Handler: &Handler{config: Config{Clock: clock.RealClock{}}}, caller: Caller{User: anonymous}, start: time.Now()}
+		c.cancellations = newCancellations(clock.RealClock{})
+		return c, func(ctx context.Context) (any, error) {
+			c.undo = func(context.Context) { undone++ }
+			<-ctx.Done()
+			return true, nil
+		}
+	}
+
+	late, invoke := newCall()
+	if result, err := late.invokeWithin(t.Context(), &callDeadline{length: time.Millisecond}, invoke); result != nil || err == nil || undone != 1 {
+		t.Errorf("after the deadline: %v, %v, undone %d times", result, err, undone)
+	}
+
+	cancelled, invoke := newCall()
+	ended := make(chan error, 1)
+	begun := make(chan struct{})
+	go func() {
+		_, err := cancelled.invokeCancellable(t.Context(), "t", func(ctx context.Context) (any, error) {
+			close(begun)
+			return invoke(ctx)
+		})
+		ended <- err
+	}()
+	<-begun
+	if err := cancelled.cancellations.cancel(cancellationKey{Anonymous, "t"}); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err == nil || undone != 2 {
+		t.Errorf("after the cancellation: %v, undone %d times", err, undone)
+	}
+}
+
+func TestFewCancelledTokensAreRemembered(t *testing.T) {
+	c := newCancellations(clock.RealClock{})
+	for i := range 3 * maxCancelled {
+		key := cancellationKey{token: string(rune(i))}
+		end, ok := c.begin(key, &cancellable{cancel: func() {}})
+		if !ok {
+			continue // The same rune stands for several numbers.
+		}
+		if err := c.cancel(key); err != nil {
+			t.Fatal(err)
+		}
+		end()
+	}
+	if len(c.cancelled) > maxCancelled || len(c.since) != len(c.cancelled) || len(c.running) != 0 {
+		t.Errorf("%d and %d remembered, %d running", len(c.cancelled), len(c.since), len(c.running))
+	}
+}

@@ -1,0 +1,117 @@
+package forrst
+
+import (
+	"context"
+	"errors"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// acquireArguments are the checked arguments of the acquire function.
+type acquireArguments struct {
+	// key is as sent.
+	key     string
+	block   *waitOption
+	request lock.Request
+}
+
+func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
+	arguments, problems := c.readAcquireArguments()
+	return func(ctx context.Context) (any, error) {
+		if err := c.bind(ctx, &arguments.request); err != nil {
+			return nil, vendorAcquireProblem(err, arguments)
+		}
+		granted, err := c.acquire(ctx, arguments.request)
+		if err != nil {
+			return nil, vendorAcquireProblem(err, arguments)
+		}
+		c.undo = func(ctx context.Context) { c.release(ctx, granted.Spec.FullKey(), granted.Spec.Owner) }
+		c.reportFencing(granted)
+		return wire.Acquired{Key: arguments.key, Acquired: true, Lock: wireLock(granted)}, nil
+	}, problems
+}
+
+func (c *call) readAcquireArguments() (acquireArguments, envelope.Errors) {
+	var problems envelope.Errors
+	fields := c.readArguments(&problems)
+	arguments := acquireArguments{
+		key:   readKey(&fields),
+		block: c.readBlock(&fields),
+	}
+	acquisition := rules.Acquisition{Key: arguments.key, Owner: readOwner(&fields), Holder: c.caller.holder()}
+	acquisition.Scope, acquisition.Function = readScopeAndFunction(&fields)
+	if ttl := fields.Duration("ttl", c.ttlBound()); ttl != nil {
+		acquisition.TTL = ttl.Length
+	}
+	acquisition.Reason = readReason(&fields)
+	acquisition.HolderRef = readHolderRef(&fields, &problems)
+	if delay := fields.Duration("release_delay", envelope.DurationLimits{Max: v1alpha1.MaxReleaseDelay, AllowZero: true}); delay != nil {
+		acquisition.ReleaseDelay = delay.Length
+	}
+	arguments.request.Acquisition = acquisition
+	if arguments.block != nil {
+		arguments.request.Wait = arguments.block.Length
+	}
+	return arguments, problems
+}
+
+func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
+	scope, isGiven := fields.Text("scope")
+	function, hasFunction := fields.Text("function")
+	switch {
+	case isGiven && scope == wire.FunctionScope:
+		if !hasFunction && fields.Raw("function") == nil {
+			fields.Fail("function", `is required when scope is "function"`)
+		}
+	case isGiven && scope != wire.GlobalScope:
+		fields.Fail("scope", `must be "function" or "global"`)
+		return "", ""
+	case hasFunction:
+		fields.Fail("function", `must be absent unless scope is "function"`)
+		return "", ""
+	}
+	if !hasFunction {
+		return v1alpha1.ScopeGlobal, ""
+	}
+	if err := v1alpha1.ValidateFunction(function); err != nil {
+		fields.Fail("function", err.Error())
+	}
+	return v1alpha1.ScopeFunction, function
+}
+
+// vendorAcquireProblem tells more than the atomic lock extension may: who holds the lock
+// and until when.
+func vendorAcquireProblem(err error, arguments acquireArguments) error {
+	switch {
+	case errors.Is(err, lock.ErrHeld), errors.Is(err, lock.ErrTimeout):
+		problem := heldProblem(arguments.heldDetails(err), arguments.block)
+		return &problem
+	case errors.Is(err, lock.ErrExpired):
+		problem := envelope.Error{Code: envelope.InvalidArguments, Message: expiredMessage}.
+			At(argumentsPointer + "/ttl").
+			With(wire.KeyDetails{Key: arguments.key, Expired: true})
+		return &problem
+	case errors.Is(err, lock.ErrInvalid):
+		return invalidArguments(err)
+	}
+	return err
+}
+
+func (a *acquireArguments) heldDetails(err error) wire.HeldDetails {
+	details := wire.HeldDetails{
+		Key:     a.key,
+		Scope:   wire.GlobalScope,
+		FullKey: string(a.request.FullKey()),
+	}
+	if a.request.Scope == v1alpha1.ScopeFunction {
+		details.Scope = wire.FunctionScope
+	}
+	if held, ok := errors.AsType[*lock.HeldError](err); ok && held.Holder != "" {
+		details.Holder, details.ExpiresAt = held.Holder, envelope.FormatTimestamp(held.ExpireTime)
+	}
+	return details
+}

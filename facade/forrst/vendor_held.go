@@ -1,0 +1,86 @@
+package forrst
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/lock"
+)
+
+func (c *call) prepareRenew() (Invocation, envelope.Errors) {
+	var problems envelope.Errors
+	fields := c.readArguments(&problems)
+	arguments := readHeldLock(&fields, true)
+	var ttl time.Duration
+	if given := fields.Duration("ttl", c.ttlBound()); given != nil {
+		ttl = given.Length
+	}
+	return func(ctx context.Context) (any, error) {
+		renewed, err := c.config.Locks.RenewWith(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner), ttl)
+		if err != nil {
+			return nil, heldLockProblem(err, arguments.sent)
+		}
+		return wire.Renewed{Key: arguments.sent, Renewed: true, Lock: wireLock(renewed)}, nil
+	}, problems
+}
+
+func (c *call) prepareVendorRelease() (Invocation, envelope.Errors) {
+	var problems envelope.Errors
+	fields := c.readArguments(&problems)
+	arguments := readHeldLock(&fields, true)
+	return func(ctx context.Context) (any, error) {
+		if err := c.config.Locks.ReleaseWith(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner)); err != nil {
+			return nil, heldLockProblem(err, arguments.sent)
+		}
+		return wire.Released{Released: true, Key: arguments.sent}, nil
+	}, problems
+}
+
+func (c *call) prepareVendorStatus() (Invocation, envelope.Errors) {
+	var problems envelope.Errors
+	fields := c.readArguments(&problems)
+	arguments := readHeldLock(&fields, false)
+	return func(ctx context.Context) (any, error) {
+		current, err := c.config.Locks.Get(ctx, c.caller.Namespace, arguments.key)
+		state := wire.State{Key: arguments.sent, CheckedAt: envelope.FormatTimestamp(c.config.Clock.Now())}
+		switch {
+		case errors.Is(err, lock.ErrNotHeld):
+			return state, nil
+		case err != nil:
+			return nil, err
+		}
+		state.Locked, state.Lock = true, new(wireLock(current))
+		if !c.isOwn(current.Spec.Holder) {
+			state.Owner = ""
+		}
+		return state, nil
+	}, problems
+}
+
+func (c *call) prepareList() (Invocation, envelope.Errors) {
+	var problems envelope.Errors
+	fields := c.readArguments(&problems)
+	owner, _ := fields.Text("owner")
+	return func(ctx context.Context) (any, error) {
+		held, err := c.config.Locks.List(ctx, c.caller.Namespace, lock.Filter{Owner: owner})
+		if err != nil {
+			return nil, err
+		}
+		list := wire.Locks{Locks: make([]wire.ListedLock, 0, len(held))}
+		for i := range held {
+			if owner != "" && !c.isOwn(held[i].Spec.Holder) {
+				// Nobody is to try out owner tokens of others.
+				continue
+			}
+			listed := wire.ListedLock{Key: held[i].Spec.Key, Lock: wireLock(&held[i])}
+			// An owner token is half of what it takes to release the lock, so only those who
+			// know it already are shown it.
+			listed.Owner = owner
+			list.Locks = append(list.Locks, listed)
+		}
+		return list, nil
+	}, problems
+}

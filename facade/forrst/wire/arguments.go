@@ -1,0 +1,55 @@
+package wire
+
+import "forrst.dev/lock-operator/facade/forrst/envelope"
+
+// AcquireArguments are the arguments of [Acquire].
+type AcquireArguments struct {
+	// Key is the key without scope and prefix. Required.
+	Key string `json:"key"`
+	// Scope is [FunctionScope] or [GlobalScope]. Empty means global.
+	Scope string `json:"scope,omitempty"`
+	// Function is what the key belongs to. Required with function scope, and only
+	// allowed there.
+	Function string `json:"function,omitempty"`
+	// TTL is how long the lock lives unless it is renewed or released. Nil means the
+	// default of the service.
+	TTL *envelope.Duration `json:"ttl,omitempty"`
+	// Block is how long to wait for the lock. Nil means not at all.
+	Block *envelope.Duration `json:"block,omitempty"`
+	// Owner is the token that proves the acquisition. Empty means a new UUID v4.
+	Owner string `json:"owner,omitempty"`
+	// Reason tells people why the lock is held. Optional.
+	Reason string `json:"reason,omitempty"`
+	// HolderRef is the object that the lock is held for. Nil means the Pod whose token the
+	// caller shows, if it is one.
+	HolderRef *HolderRef `json:"holder_ref,omitempty"`
+	// ReleaseDelay is how long the lock stays after that object has ended. Nil means not
+	// at all.
+	ReleaseDelay *envelope.Duration `json:"release_delay,omitempty"`
+}
+
+// RenewArguments are the arguments of [Renew].
+type RenewArguments struct {
+	// Key is the full key. Required.
+	Key string `json:"key"`
+	// Owner is the token of the acquisition. Required.
+	Owner string `json:"owner"`
+	// TTL replaces what is left of the lock's time. Nil means the ttl that it has.
+	TTL *envelope.Duration `json:"ttl,omitempty"`
+}
+
+// KeyArguments are the arguments of functions about one lock.
+type KeyArguments struct {
+	// Key is the full key. Required.
+	Key string `json:"key"`
+	// Owner is the token of the acquisition. Only [Release] takes it, and requires it.
+	Owner string `json:"owner,omitempty"`
+	// Reason goes on record. Only [ForceRelease] takes it.
+	Reason string `json:"reason,omitempty"`
+}
+
+// ListArguments are the arguments of [List].
+type ListArguments struct {
+	// Owner selects the locks that are held under this owner token. Empty selects all.
+	Owner string `json:"owner,omitempty"`
+}

@@ -1,0 +1,37 @@
+package wire
+
+import (
+	"encoding/json"
+
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+)
+
+// HeldDetails are the details of LOCK_ACQUISITION_FAILED and LOCK_TIMEOUT. Those of
+// the atomic lock extension have neither holder nor time.
+type HeldDetails struct {
+	// Key is as sent.
+	Key     string `json:"key"`
+	Scope   string `json:"scope"`
+	FullKey string `json:"full_key"`
+	// Waited is the block option as sent. Nil if the caller would not wait.
+	Waited json.RawMessage `json:"waited,omitempty"`
+	// Holder is the identity that acquired the lock. Empty if it changed hands so
+	// often that none was seen; ExpiresAt is then empty too.
+	Holder    string `json:"holder,omitempty"`
+	ExpiresAt string `json:"expires_at,omitempty"`
+}
+
+// KeyDetails are the details of LOCK_NOT_FOUND and LOCK_OWNERSHIP_MISMATCH, and of an
+// acquire that was granted and took longer than its ttl.
+type KeyDetails struct {
+	// Key is as sent.
+	Key string `json:"key"`
+	// Expired says that the lock was held under the caller's owner token and has ended
+	// by its ttl. The functions of the protocol do not tell.
+	Expired bool `json:"expired,omitempty"`
+}
+
+// BoundDetails are the details of INVALID_ARGUMENTS about a duration that is too long.
+type BoundDetails struct {
+	Max envelope.Duration `json:"max"`
+}

@@ -1,0 +1,88 @@
+package wire
+
+import "forrst.dev/lock-operator/facade/forrst/envelope"
+
+// Lock describes a lock that is held.
+type Lock struct {
+	// FullKey is "lock:{function}:{key}" or "lock:{key}", in NFC.
+	FullKey string `json:"full_key"`
+	// Owner is the token that releases the lock. [List] leaves it out unless it was
+	// asked for the locks of that owner.
+	Owner string `json:"owner,omitempty"`
+	Scope string `json:"scope"`
+	// Function is set with function scope.
+	Function string `json:"function,omitempty"`
+	// Holder is the authenticated identity of whoever acquired the lock.
+	Holder string `json:"holder"`
+	Reason string `json:"reason,omitempty"`
+	// HolderRef is the object that the lock is held for. Nil if none is named.
+	HolderRef *HolderRef `json:"holder_ref,omitempty"`
+	// ReleaseDelay is how long the lock stays after that object has ended, if at all.
+	ReleaseDelay *envelope.Duration `json:"release_delay,omitempty"`
+	// TTL is nil for a lock that a manifest holds until a fixed time.
+	TTL        *envelope.Duration `json:"ttl,omitempty"`
+	AcquiredAt string             `json:"acquired_at"`
+	RenewedAt  string             `json:"renewed_at"`
+	ExpiresAt  string             `json:"expires_at"`
+	// FencingToken is the number of the grant. Nil if the lock is about to be deleted and
+	// the number cannot be told any more.
+	FencingToken *int64 `json:"fencing_token,omitempty"`
+}
+
+// Acquired is the result of [Acquire].
+type Acquired struct {
+	// Key is as sent.
+	Key string `json:"key"`
+	// Acquired is true.
+	Acquired bool `json:"acquired"`
+	Lock
+}
+
+// Renewed is the result of [Renew].
+type Renewed struct {
+	// Key is as sent.
+	Key string `json:"key"`
+	// Renewed is true.
+	Renewed bool `json:"renewed"`
+	Lock
+}
+
+// Released is the result of [Release] and [ForceRelease].
+type Released struct {
+	// Released is true.
+	Released bool `json:"released"`
+	// Key is as sent.
+	Key string `json:"key"`
+	// Forced tells [ForceRelease] from [Release].
+	Forced bool `json:"forced,omitempty"`
+}
+
+// State is the result of [Status].
+type State struct {
+	// Key is as sent.
+	Key    string `json:"key"`
+	Locked bool   `json:"locked"`
+	// CheckedAt is the time by the clock of the replica that answers.
+	CheckedAt string `json:"checked_at"`
+	// Lock is nil if Locked is false.
+	*Lock
+}
+
+// Locks is the result of [List].
+type Locks struct {
+	// Locks are ordered by the names of their objects.
+	Locks []ListedLock `json:"locks"`
+}
+
+// ListedLock is one lock of [Locks].
+type ListedLock struct {
+	// Key is the key without scope and prefix.
+	Key string `json:"key"`
+	Lock
+}
+
+// Fencing is the data of the entry [FencingURN].
+type Fencing struct {
+	// Token is the number of the grant: a later grant of a lock has a larger one.
+	Token int64 `json:"token"`
+}
