@@ -69,11 +69,11 @@ type Backend interface {
 	// Renew replaces the remaining time of the lock by a whole ttl and returns it as
 	// stored. Zero means the ttl that the lock has. The error matches [ErrNotHeld],
 	// [ErrExpired], [ErrOwnerMismatch] or [ErrInvalid].
-	Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error)
-	// Release ends the lock if it is held under the owner token. It is carried out even
-	// if ctx ends meanwhile. The error matches [ErrNotHeld], [ErrExpired] or
+	Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof, ttl time.Duration) (*v1alpha1.Lock, error)
+	// Release ends the lock if the proof entitles to it. It is carried out even if ctx
+	// ends meanwhile. The error matches [ErrNotHeld], [ErrExpired] or
 	// [ErrOwnerMismatch].
-	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error
+	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof) error
 	// ForceRelease ends the lock whoever holds it, and records the reason. The error
 	// matches [ErrNotHeld].
 	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error

@@ -137,5 +137,5 @@ const releaseTimeout = 2 * DefaultOperationTimeout
 func (c *Client) release(ctx context.Context, key v1alpha1.FullKey, owner string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	return c.backend.Release(ctx, c.namespace, key, owner)
+	return c.backend.Release(ctx, c.namespace, key, Proof{Owner: owner})
 }

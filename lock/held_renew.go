@@ -87,7 +87,7 @@ func (h *Held) renew(ctx context.Context, ttl time.Duration) error {
 	defer h.wakeKeeper()
 	ctx, cancel := h.Bind(ctx)
 	defer cancel()
-	renewed, err := h.client.backend.Renew(ctx, h.client.namespace, h.key, h.owner, ttl)
+	renewed, err := h.client.backend.Renew(ctx, h.client.namespace, h.key, Proof{Owner: h.owner}, ttl)
 	return h.finishRenewal(attempt, renewed, err)
 }
 

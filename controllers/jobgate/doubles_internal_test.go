@@ -51,19 +51,19 @@ type faultyEngine struct {
 	acquire func(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error)
 }
 
-func (e *faultyEngine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+func (e *faultyEngine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	if e.renewing != nil {
 		return nil, e.renewing
 	}
-	return e.Backend.Renew(ctx, namespace, key, owner, ttl)
+	return e.Backend.Renew(ctx, namespace, key, proof, ttl)
 }
 
 // HandOff hands the lock on if anybody waits for it.
-func (e *faultyEngine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (bool, error) {
+func (e *faultyEngine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (bool, error) {
 	if e.waiting(namespace, key) == 0 {
 		return false, nil
 	}
-	err := e.Release(ctx, namespace, key, owner)
+	err := e.Release(ctx, namespace, key, proof)
 	return err == nil, err
 }
 

@@ -40,7 +40,7 @@ type Engine interface {
 	lock.Backend
 	// HandOff ends a grant if a caller of the same engine gets the lock in the same write,
 	// and reports whether it has. Otherwise nothing changes.
-	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (isEnded bool, err error)
+	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error)
 }
 
 var _ Engine = (*engine.Engine)(nil)

@@ -138,7 +138,7 @@ func (p *pass) renew(ctx context.Context) error {
 		p.comeBackIn(due)
 		return nil
 	}
-	renewed, err := p.Engine.Renew(ctx, p.name.Namespace, held.lock.Spec.FullKey(), held.lock.Spec.Owner, 0)
+	renewed, err := p.Engine.Renew(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner}, 0)
 	switch {
 	case err == nil:
 		held.lock = renewed
@@ -155,7 +155,7 @@ func (p *pass) renew(ctx context.Context) error {
 // write.
 func (p *pass) release(ctx context.Context) error {
 	held := p.slot.holding
-	err := p.Engine.Release(ctx, p.name.Namespace, held.lock.Spec.FullKey(), held.lock.Spec.Owner)
+	err := p.Engine.Release(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
 	if err != nil && !isEnded(err) {
 		return fmt.Errorf("release it: %w", err)
 	}
@@ -173,7 +173,7 @@ func (p *pass) handOnEarly(ctx context.Context, holder *candidate) error {
 		return nil
 	}
 	held := p.slot.holding
-	isEnded, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), held.lock.Spec.Owner)
+	isEnded, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
 	if err != nil {
 		return fmt.Errorf("hand it on: %w", err)
 	}

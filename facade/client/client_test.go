@@ -48,10 +48,10 @@ func TestLifeOfALock(t *testing.T) {
 	f.locks.clock.SetTime(acquired.Add(time.Second))
 	renewed, later := v1alpha1.NewTimestamp(f.locks.clock.Now()), v1alpha1.NewTimestamp(acquired.Add(2500*time.Millisecond))
 	want.Spec.RenewTime, want.Spec.ExpireTime = &renewed, &later
-	same(f.Renew(ctx, namespace, key, "o", 0))
+	same(f.Renew(ctx, namespace, key, lock.Proof{Owner: "o"}, 0))
 	longer := v1alpha1.NewTimestamp(renewed.Add(time.Hour))
 	want.Spec.TTL, want.Spec.ExpireTime = &metav1.Duration{Duration: time.Hour}, &longer
-	same(f.Renew(ctx, namespace, key, "o", time.Hour))
+	same(f.Renew(ctx, namespace, key, lock.Proof{Owner: "o"}, time.Hour))
 
 	listed, err := f.List(ctx, namespace, lock.Filter{Owner: "o"})
 	if diff := cmp.Diff([]v1alpha1.Lock{*want}, listed); diff != "" || err != nil {
@@ -63,10 +63,10 @@ func TestLifeOfALock(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 
-	if err := f.Release(ctx, namespace, key, "o"); err != nil {
+	if err := f.Release(ctx, namespace, key, lock.Proof{Owner: "o"}); err != nil {
 		t.Error(err)
 	}
-	if err := f.Release(ctx, namespace, key, "o"); !errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrExpired) {
+	if err := f.Release(ctx, namespace, key, lock.Proof{Owner: "o"}); !errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrExpired) {
 		t.Errorf("a second release: %v", err)
 	}
 	if _, err := f.Get(ctx, namespace, key); !errors.Is(err, lock.ErrNotHeld) {
@@ -109,7 +109,7 @@ func TestKeysOfAllKinds(t *testing.T) {
 			if granted.Spec.Key != v1alpha1.NormalizeKey(key) || granted.Spec.FullKey() != request.FullKey() || granted.Name != request.FullKey().ObjectName() {
 				t.Errorf("key %q of %q: granted %+v", key, function, granted)
 			}
-			if err := f.Release(t.Context(), namespace, request.FullKey(), granted.Spec.Owner); err != nil {
+			if err := f.Release(t.Context(), namespace, request.FullKey(), lock.Proof{Owner: granted.Spec.Owner}); err != nil {
 				t.Errorf("key %q of %q: %v", key, function, err)
 			}
 		}
@@ -163,11 +163,11 @@ func TestLimitsOfTheFacade(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	f.wantCalls("acquire")
-	if _, err := f.Renew(t.Context(), namespace, "lock:k", "o", time.Hour); !errors.Is(err, lock.ErrInvalid) {
+	if _, err := f.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}, time.Hour); !errors.Is(err, lock.ErrInvalid) {
 		t.Errorf("renewal: %v", err)
 	}
 	for _, ttl := range []time.Duration{-time.Second, time.Microsecond} {
-		if _, err := f.Renew(t.Context(), namespace, "lock:k", "o", ttl); !errors.Is(err, lock.ErrInvalid) {
+		if _, err := f.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}, ttl); !errors.Is(err, lock.ErrInvalid) {
 			t.Errorf("renewal by %s: %v", ttl, err)
 		}
 	}
@@ -199,8 +199,11 @@ func TestOutcomesPassThrough(t *testing.T) {
 			_, err := f.Acquire(t.Context(), namespace, request)
 			return err
 		},
-		"renew":   func(error) error { _, err := f.Renew(t.Context(), namespace, "lock:k", "o", 0); return err },
-		"release": func(error) error { return f.Release(t.Context(), namespace, "lock:k", "o") },
+		"renew": func(error) error {
+			_, err := f.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}, 0)
+			return err
+		},
+		"release": func(error) error { return f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}) },
 		"force":   func(error) error { return f.ForceRelease(t.Context(), namespace, "lock:k", "") },
 		"get":     func(error) error { _, err := f.Get(t.Context(), namespace, "lock:k"); return err },
 		"list":    func(error) error { _, err := f.List(t.Context(), namespace, lock.Filter{}); return err },
@@ -233,18 +236,18 @@ func TestOwnersAndKeysThatCannotBe(t *testing.T) {
 	f := newFixture(t)
 	f.hold("k", "o")
 	for _, owner := range []string{"", "\xff", strings.Repeat("o", 513)} {
-		if err := f.Release(t.Context(), namespace, "lock:k", owner); !errors.Is(err, lock.ErrOwnerMismatch) {
+		if err := f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: owner}); !errors.Is(err, lock.ErrOwnerMismatch) {
 			t.Errorf("release by %.10q: %v", owner, err)
 		}
-		if _, err := f.Renew(t.Context(), namespace, "lock:free", owner, 0); !errors.Is(err, lock.ErrNotHeld) {
+		if _, err := f.Renew(t.Context(), namespace, "lock:free", lock.Proof{Owner: owner}, 0); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("renewal by %.10q: %v", owner, err)
 		}
 	}
 	f.hold("\uFFFD", "o")
 	for _, key := range []v1alpha1.FullKey{"lock:\xff", "lock:", ""} {
 		_, got := f.Get(t.Context(), namespace, key)
-		_, renewed := f.Renew(t.Context(), namespace, key, "o", 0)
-		for _, err := range []error{got, renewed, f.Release(t.Context(), namespace, key, "o"), f.ForceRelease(t.Context(), namespace, key, "")} {
+		_, renewed := f.Renew(t.Context(), namespace, key, lock.Proof{Owner: "o"}, 0)
+		for _, err := range []error{got, renewed, f.Release(t.Context(), namespace, key, lock.Proof{Owner: "o"}), f.ForceRelease(t.Context(), namespace, key, "")} {
 			if !errors.Is(err, lock.ErrNotHeld) {
 				t.Errorf("key %q: %v", key, err)
 			}

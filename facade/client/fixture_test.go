@@ -97,7 +97,7 @@ func (m *memory) store(written *v1alpha1.Lock) {
 	m.held[written.Spec.FullKey()] = written
 }
 
-func (m *memory) RenewWith(_ context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
+func (m *memory) Renew(_ context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fail != nil {
@@ -111,7 +111,7 @@ func (m *memory) RenewWith(_ context.Context, _ string, key v1alpha1.FullKey, pr
 	return next, nil
 }
 
-func (m *memory) ReleaseWith(_ context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof) error {
+func (m *memory) Release(_ context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof) error {
 	return m.end(key, func(current *v1alpha1.Lock) error { return rules.Release(current, proof, m.clock.Now()) })
 }
 

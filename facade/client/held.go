@@ -16,7 +16,7 @@ import (
 
 // Renew implements [lock.Backend]. It asks once: after a lost answer, renewing again
 // is up to the caller.
-func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	operation := fmt.Sprintf("renew %s", key)
 	switch {
 	case 0 < ttl && ttl < time.Millisecond:
@@ -24,10 +24,10 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		return nil, fmt.Errorf("%s: %w", operation, &lock.InvalidError{Problems: field.ErrorList{
 			field.Invalid(field.NewPath("spec", "ttl"), ttl.String(), "must be at least 1ms"),
 		}})
-	case !canBeHeld(key, owner):
+	case !canBeHeld(key, proof.Owner):
 		return nil, c.mismatch(ctx, operation, namespace, key)
 	}
-	answer, err := c.exchange(ctx, namespace, wire.Renew, wire.RenewArguments{Key: sent(key), Owner: owner, TTL: durationOf(ttl)}, c.options.timeout)
+	answer, err := c.exchange(ctx, namespace, wire.Renew, wire.RenewArguments{Key: sent(key), Owner: proof.Owner, TTL: durationOf(ttl)}, c.options.timeout)
 	if err != nil {
 		return nil, c.failed(ctx, operation, key, err)
 	}
@@ -35,7 +35,7 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 	if err := decode(answer, &result); err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
-	if !result.Renewed || !isOf(&result.Lock, key, owner) {
+	if !result.Renewed || !isOf(&result.Lock, key, proof.Owner) {
 		return nil, fmt.Errorf("%s: %w", operation, errAnotherLock)
 	}
 	return lockOf(namespace, &result.Lock)
@@ -44,13 +44,13 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 // Release implements [lock.Backend]. After a lost answer it asks again, until the
 // timeout of the client. A lock that is then gone is taken to have been released by
 // what was not answered.
-func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
+func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	operation := fmt.Sprintf("release %s", key)
-	if !canBeHeld(key, owner) {
+	if !canBeHeld(key, proof.Owner) {
 		return c.mismatch(ctx, operation, namespace, key)
 	}
 	return c.end(ctx, operation, func(ctx context.Context) error {
-		return c.releaseOnce(ctx, namespace, key, owner)
+		return c.releaseOnce(ctx, namespace, key, proof.Owner)
 	})
 }
 

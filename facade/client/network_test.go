@@ -56,7 +56,7 @@ func (n *network) cycle(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	return n.Release(ctx, namespace, granted.Spec.FullKey(), granted.Spec.Owner)
+	return n.Release(ctx, namespace, granted.Spec.FullKey(), lock.Proof{Owner: granted.Spec.Owner})
 }
 
 func TestConnectionsAreUsedAgain(t *testing.T) {
@@ -126,10 +126,10 @@ func TestRenewalThatIsReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Renew(t.Context(), namespace, "lock:k", granted.Spec.Owner, 0); !errors.Is(err, lock.ErrUnavailable) {
+	if _, err := n.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: granted.Spec.Owner}, 0); !errors.Is(err, lock.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := n.Renew(t.Context(), namespace, "lock:k", granted.Spec.Owner, 0); err != nil {
+	if _, err := n.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: granted.Spec.Owner}, 0); err != nil {
 		t.Errorf("repeated: %v", err)
 	}
 }
@@ -152,7 +152,7 @@ func TestFacadeNoticesThatABlockedCallerLeaves(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := n.Release(t.Context(), namespace, "lock:k", "job-17"); err != nil {
+	if err := n.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "job-17"}); err != nil {
 		t.Error(err)
 	}
 	if held, err := n.Get(t.Context(), namespace, "lock:k"); !errors.Is(err, lock.ErrNotHeld) {

@@ -158,10 +158,10 @@ func TestFacadeThatDoesNotAnswerInTime(t *testing.T) {
 			t.Errorf("gave up after %s", took)
 		}
 		start = time.Now()
-		if err := f.Release(t.Context(), namespace, "lock:k", "o"); !errors.Is(err, lock.ErrUnavailable) || time.Since(start) > 10*time.Second {
+		if err := f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}); !errors.Is(err, lock.ErrUnavailable) || time.Since(start) > 10*time.Second {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
-		if _, err := f.Renew(t.Context(), namespace, "lock:k", "o", 0); !errors.Is(err, lock.ErrUnavailable) {
+		if _, err := f.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}, 0); !errors.Is(err, lock.ErrUnavailable) {
 			t.Error(err)
 		}
 	})
@@ -169,7 +169,7 @@ func TestFacadeThatDoesNotAnswerInTime(t *testing.T) {
 
 func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 	releases := map[string]func(*fixture) error{
-		"release":       func(f *fixture) error { return f.Release(f.t.Context(), namespace, "lock:k", "o") },
+		"release":       func(f *fixture) error { return f.Release(f.t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}) },
 		"force-release": func(f *fixture) error { return f.ForceRelease(f.t.Context(), namespace, "lock:k", "") },
 	}
 	for name, lost := range garbage {
@@ -198,7 +198,7 @@ func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
 		f := newFixture(t)
 		f.hold("k", "o")
 		f.befall(lostRequest, answered(503, ""), answered(502, ""))
-		if err := f.Release(t.Context(), namespace, "lock:k", "o"); err != nil {
+		if err := f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}); err != nil {
 			t.Error(err)
 		}
 		f.wantCalls("release", "release", "release", "release")
@@ -210,12 +210,12 @@ func TestReleaseAfterALostAnswerTellsWhatItFinds(t *testing.T) {
 	f := newFixture(t)
 	f.hold("k", "o")
 	f.befall(lostRequest)
-	if err := f.Release(t.Context(), namespace, "lock:k", "p"); !errors.Is(err, lock.ErrOwnerMismatch) {
+	if err := f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "p"}); !errors.Is(err, lock.ErrOwnerMismatch) {
 		t.Errorf("got %v", err)
 	}
 	f.locks.clock.SetTime(f.locks.clock.Now().Add(time.Hour))
 	f.befall(lostRequest)
-	if err := f.Release(t.Context(), namespace, "lock:k", "o"); !errors.Is(err, lock.ErrExpired) {
+	if err := f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}); !errors.Is(err, lock.ErrExpired) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -225,7 +225,7 @@ func TestReleaseGoesOnWhenItsContextEnds(t *testing.T) {
 	f.hold("k", "o")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.Release(ctx, namespace, "lock:k", "o"); err != nil {
+	if err := f.Release(ctx, namespace, "lock:k", lock.Proof{Owner: "o"}); err != nil {
 		t.Error(err)
 	}
 	f.wantHeld()
@@ -238,7 +238,7 @@ func TestReadsAndRenewalsEndWithTheirContext(t *testing.T) {
 	cancel()
 	_, got := f.Get(ctx, namespace, "lock:k")
 	_, listed := f.List(ctx, namespace, lock.Filter{})
-	_, renewed := f.Renew(ctx, namespace, "lock:k", "o", 0)
+	_, renewed := f.Renew(ctx, namespace, "lock:k", lock.Proof{Owner: "o"}, 0)
 	for _, err := range []error{got, listed, renewed} {
 		if !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("got %v", err)
@@ -257,7 +257,7 @@ func TestResultsThatCannotBeRead(t *testing.T) {
 		f := newFixture(t, client.WithTimeout(20*time.Millisecond))
 		f.fixed = result
 		_, acquired := f.Acquire(t.Context(), namespace, chosen("k"))
-		_, renewed := f.Renew(t.Context(), namespace, "lock:k", "job-17", 0)
+		_, renewed := f.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: "job-17"}, 0)
 		for what, err := range map[string]error{"acquire": acquired, "renew": renewed} {
 			if !errors.Is(err, lock.ErrUnavailable) {
 				t.Errorf("%s: result %s: %v", what, result, err)

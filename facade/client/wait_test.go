@@ -92,7 +92,7 @@ func testWaitForever(t *testing.T, options ...client.Option) {
 		granted <- got
 	}()
 	<-f.locks.waiting
-	if err := f.Release(t.Context(), namespace, "lock:k", "o"); err != nil {
+	if err := f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}); err != nil {
 		t.Error(err)
 	}
 	if got := <-granted; got == nil || *got.Spec.FencingToken != 2 {

@@ -146,7 +146,7 @@ func (c *call) release(ctx context.Context, key v1alpha1.FullKey, owner string) 
 // function has done its work, and the lock ends with its ttl.
 func (h *Handler) releaseLock(ctx context.Context, function, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	ctx = context.WithoutCancel(ctx)
-	err := h.config.Locks.ReleaseWith(ctx, namespace, key, proof)
+	err := h.config.Locks.Release(ctx, namespace, key, proof)
 	if err == nil {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/lock"
 )
 
 // waiter lets tests follow calls that wait on fake locks until something changes.
@@ -111,7 +112,7 @@ func TestBlockedCallGetsTheLockWhenItIsReleased(t *testing.T) {
 			<-w.began
 			// What the lock lives counts from when it was acquired.
 			f.clock.SetTime(f.clock.Now().Add(3 * time.Second))
-			if err := f.locks.Release(t.Context(), namespace, "lock:k", "first"); err != nil {
+			if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "first"}); err != nil {
 				t.Error(err)
 			}
 			got := <-answered

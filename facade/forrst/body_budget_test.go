@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/lock"
 )
 
 func limitBodies(bytes int) func(*forrst.Config) {
@@ -72,7 +73,7 @@ func TestCallsThatWaitTakeNoRoomForTheirBodies(t *testing.T) {
 	if got := f.post(envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")); got.status != 200 {
 		t.Errorf("beside one that waits: %s", got.body)
 	}
-	if err := f.locks.Release(t.Context(), namespace, "lock:k", "somebody"); err != nil {
+	if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "somebody"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-answered; got.status != 200 {

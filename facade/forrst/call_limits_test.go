@@ -11,6 +11,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/lock"
 )
 
 const (
@@ -175,7 +176,7 @@ func TestCallsThatWaitedRunBeyondTheLimit(t *testing.T) {
 	c.hold("held", "other", 1e12)
 	c.begin(anAddress, envelopeWith(lingering, "", locked(`{"key":"held","scope":"global",`+ttl+`,"block":{"value":60}}`)))
 	c.begin(anotherAddress, running)
-	if err := c.locks.Release(t.Context(), namespace, "lock:held", "other"); err != nil {
+	if err := c.locks.Release(t.Context(), namespace, "lock:held", lock.Proof{Owner: "other"}); err != nil {
 		t.Fatal(err)
 	}
 	<-c.begun

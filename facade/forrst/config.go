@@ -26,10 +26,10 @@ const DefaultMaxBlock = time.Minute
 // internal errors.
 type Locks interface {
 	Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error)
-	RenewWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error)
-	// ReleaseWith bounds the time that it takes by itself: at the end of a call ctx has no
+	Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error)
+	// Release bounds the time that it takes by itself: at the end of a call ctx has no
 	// end.
-	ReleaseWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error
+	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error
 	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error
 	Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error)
 	List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error)

@@ -101,7 +101,7 @@ func (f *fakeLocks) wait(ctx context.Context) error {
 	return f.waitHook(ctx, changed)
 }
 
-func (f *fakeLocks) RenewWith(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
+func (f *fakeLocks) Renew(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := run(ctx, f.renewHook); err != nil {
@@ -132,13 +132,8 @@ func (f *fakeLocks) List(ctx context.Context, _ string, filter lock.Filter) ([]v
 	return locks, nil
 }
 
-func (f *fakeLocks) ReleaseWith(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof) error {
+func (f *fakeLocks) Release(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof) error {
 	return f.end(ctx, key, func(current *v1alpha1.Lock) error { return rules.Release(current, proof, f.clock.Now()) })
-}
-
-// Release is for tests that end a lock behind the façade's back.
-func (f *fakeLocks) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
-	return f.ReleaseWith(ctx, namespace, key, lock.Proof{Owner: owner})
 }
 
 func (f *fakeLocks) ForceRelease(ctx context.Context, _ string, key v1alpha1.FullKey, reason string) error {

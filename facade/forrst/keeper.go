@@ -111,7 +111,7 @@ func (k *keeper) renew() time.Duration {
 	ctx, cancel := context.WithTimeout(k.work.ctx, k.pause(renewalsPerTTL))
 	defer cancel()
 	sent := k.config.Timers.Now()
-	renewed, err := k.config.Locks.RenewWith(ctx, k.namespace, k.key, k.proof(), 0)
+	renewed, err := k.config.Locks.Renew(ctx, k.namespace, k.key, k.proof(), 0)
 	if err == nil && !isSameGrant(k.granted, renewed) {
 		// A later grant under the same owner token, which was not this one's to renew.
 		err = lock.ErrOwnerMismatch
@@ -136,7 +136,7 @@ func (k *keeper) leave() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.work.ctx), cleanupTimeout)
 	defer cancel()
 	ttl := min(k.left().Truncate(time.Millisecond)+time.Millisecond, k.config.Limits.MaxTTL)
-	_, err := k.config.Locks.RenewWith(ctx, k.namespace, k.key, k.proof(), ttl)
+	_, err := k.config.Locks.Renew(ctx, k.namespace, k.key, k.proof(), ttl)
 	if err != nil {
 		k.config.Logger.Error(err, "Failed to keep a lock for the rest of its function",
 			"namespace", k.namespace, "lock", string(k.key), "function", k.function)

@@ -63,7 +63,7 @@ func lockFunctionNames(name, oldest string) []string {
 func (c *call) prepareRelease() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(true)
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.ReleaseWith(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner)); err != nil {
+		if err := c.config.Locks.Release(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner)); err != nil {
 			return nil, releaseProblem(err, arguments.sent)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil

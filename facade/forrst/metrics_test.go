@@ -11,6 +11,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/lock"
 )
 
 func TestMetricsOfCalls(t *testing.T) {
@@ -80,7 +81,7 @@ func TestMetricsOfCallsThatAreServed(t *testing.T) {
 	c.finish <- struct{}{}
 	<-c.answers
 	for _, owner := range []string{"other", generated} {
-		if err := c.locks.Release(t.Context(), namespace, "lock:held", owner); err != nil {
+		if err := c.locks.Release(t.Context(), namespace, "lock:held", lock.Proof{Owner: owner}); err != nil {
 			t.Fatal(err)
 		}
 		if owner == "other" {

@@ -235,7 +235,7 @@ func TestALaterGrantIsNotRenewed(t *testing.T) {
 		b := newBubble(t, &works{takes: 20 * time.Second})
 		answers := b.call(locked(`{"key":"k","owner":"o","ttl":{"value":6,"unit":"second"}}`))
 		after(time.Second)
-		if err := b.locks.Release(t.Context(), namespace, theLock, "o"); err != nil {
+		if err := b.locks.Release(t.Context(), namespace, theLock, lock.Proof{Owner: "o"}); err != nil {
 			t.Fatal(err)
 		}
 		if other := b.post(envelopeWith(ping, "", locked(`{"key":"r.f:k","scope":"global","owner":"o","auto_release":false,`+ttl+`}`))); other.status != 200 {

@@ -19,7 +19,7 @@ func (c *call) prepareRenew() (Invocation, envelope.Errors) {
 		ttl = given.Length
 	}
 	return func(ctx context.Context) (any, error) {
-		renewed, err := c.config.Locks.RenewWith(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner), ttl)
+		renewed, err := c.config.Locks.Renew(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner), ttl)
 		if err != nil {
 			return nil, heldLockProblem(err, arguments.sent)
 		}
@@ -32,7 +32,7 @@ func (c *call) prepareVendorRelease() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.ReleaseWith(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner)); err != nil {
+		if err := c.config.Locks.Release(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner)); err != nil {
 			return nil, heldLockProblem(err, arguments.sent)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil

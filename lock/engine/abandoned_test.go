@@ -126,7 +126,7 @@ func TestLateWriteAfterARivalIsCleanedUp(t *testing.T) {
 		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrHeld) {
 			t.Fatalf("got %v, want ErrHeld", err)
 		}
-		if err := rival.Release(t.Context(), "default", key, "rival"); err != nil {
+		if err := rival.Release(t.Context(), "default", key, lock.Proof{Owner: "rival"}); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Second)
@@ -153,7 +153,7 @@ func TestLateWriteAfterASuccessIsCleanedUp(t *testing.T) {
 			return errLostAnswer
 		}})
 		mustAcquire(t, engine, "a", time.Hour)
-		if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
@@ -218,7 +218,7 @@ func TestFailingDeleteIsNotRepeatedWithoutPause(t *testing.T) {
 			}
 			return nil
 		}})
-		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
 		if requests := len(etcd.made()); requests > 40 {
@@ -280,7 +280,7 @@ func TestReleaseWhoseAnswerIsLostToTheNextHolder(t *testing.T) {
 			mustAcquire(t, next, "b", time.Hour)
 			return errLostAnswer
 		}})
-		if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Errorf("got %v, want the release to be found done", err)
 		}
 		settled()

@@ -97,10 +97,10 @@ func TestAuditOfTheEngine(t *testing.T) {
 		"acquire, renew, release": {func(on audited) {
 			on.acquire("a", 30*time.Second)
 			pass(2 * time.Second)
-			_, err := on.Renew(on.asCarol(), "default", key, "a", 0)
+			_, err := on.Renew(on.asCarol(), "default", key, lock.Proof{Owner: "a"}, 0)
 			on.want(err, nil)
 			pass(3 * time.Second)
-			on.want(on.Release(on.asCarol(), "default", key, "a"), nil)
+			on.want(on.Release(on.asCarol(), "default", key, lock.Proof{Owner: "a"}), nil)
 		}, []string{"Granted 1 by alice", "Renewed 1 by carol", "Released/ByOwner 1 by carol held 5s"}},
 		"a release through an engine that does not know the lock": {func(on audited) {
 			mustAcquire(on.t, start(on.t, on.etcd), "a", 30*time.Second)
@@ -112,7 +112,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 			answers := make(chan answer, 1)
 			queueUp(on.t.Context(), on.t, on.Engine, waiting("b", time.Hour), answers)
 			pass(time.Second)
-			on.want(on.Release(on.asCarol(), "default", key, "a"), nil)
+			on.want(on.Release(on.asCarol(), "default", key, lock.Proof{Owner: "a"}), nil)
 			<-answers
 		}, []string{"Granted 1 by alice", "Released/PassedOn 1 by carol held 1s", "HandedOn 2 by alice"}},
 		"a hand-off whose answer is lost": {func(on audited) {
@@ -217,7 +217,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 		"a release whose answer an outage keeps": {func(on audited) {
 			on.acquire("a", time.Hour)
 			on.etcd.inject(thenOutage("delete"))
-			on.want(on.Release(on.asCarol(), "default", key, "a"), lock.ErrUnavailable)
+			on.want(on.Release(on.asCarol(), "default", key, lock.Proof{Owner: "a"}), lock.ErrUnavailable)
 			on.etcd.inject(faults{})
 			settled()
 			on.untime()

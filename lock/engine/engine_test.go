@@ -77,13 +77,13 @@ func TestAcquireAndReleaseAreTwoWritesAndNoRead(t *testing.T) {
 		if token, err := acquired.FencingToken(); err != nil || token != 1 {
 			t.Errorf("fencing token %d, %v; want the revision of the create, 1", token, err)
 		}
-		if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"create", "delete"}, etcd.made()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
-		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrNotHeld) {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("the second release returns %v, want ErrNotHeld", err)
 		}
 	})
@@ -160,7 +160,7 @@ func TestAcquireTakesOverOnlyAfterExpiryAndAllowance(t *testing.T) {
 		if second.UID != first.UID || after <= before {
 			t.Errorf("take-over of %s with token %d gives %s with token %d", first.UID, before, second.UID, after)
 		}
-		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrOwnerMismatch) {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrOwnerMismatch) {
 			t.Errorf("the former owner releases: %v", err)
 		}
 	})
@@ -174,7 +174,7 @@ func TestReleaseAfterTheObjectWasEdited(t *testing.T) {
 			t.Fatal(err)
 		}
 		etcd.touch()
-		if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		if owner := etcd.owner(name); owner != "" {
@@ -190,17 +190,17 @@ func TestReleaseThroughAnotherReplica(t *testing.T) {
 		if _, err := first.Acquire(t.Context(), "default", by("a")); err != nil {
 			t.Fatal(err)
 		}
-		if err := second.Release(t.Context(), "default", key, "b"); !errors.Is(err, lock.ErrOwnerMismatch) {
+		if err := second.Release(t.Context(), "default", key, lock.Proof{Owner: "b"}); !errors.Is(err, lock.ErrOwnerMismatch) {
 			t.Errorf("another owner: got %v, want ErrOwnerMismatch", err)
 		}
-		if err := second.Release(t.Context(), "default", key, "a"); err != nil {
+		if err := second.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		// The first replica still remembers the grant; its delete must hit nothing else.
 		if _, err := second.Acquire(t.Context(), "default", by("a")); err != nil {
 			t.Fatal(err)
 		}
-		if err := first.Release(t.Context(), "default", key, "a"); err != nil {
+		if err := first.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Errorf("release of a later grant of the same owner: %v", err)
 		}
 	})
@@ -214,7 +214,7 @@ func TestReleaseOfAnExpiredLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(30 * time.Second)
-		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrNotHeld) {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("got %v, want ErrNotHeld", err)
 		}
 		if _, err := engine.Get(t.Context(), "default", key); !errors.Is(err, lock.ErrNotHeld) {
@@ -236,7 +236,7 @@ func TestForceRelease(t *testing.T) {
 		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
 			t.Fatal(err)
 		}
-		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrNotHeld) {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("release afterwards: got %v, want ErrNotHeld", err)
 		}
 	})

@@ -53,7 +53,7 @@ func TestAHandOffInAnOutageEndsBoth(t *testing.T) {
 			}
 			return nil
 		}})
-		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("the release returns %v, want ErrUnavailable", err)
 		}
 		if got := <-answers; !errors.Is(got.err, lock.ErrUnavailable) && !errors.Is(got.err, lock.ErrTimeout) {
@@ -95,7 +95,7 @@ func TestAHandOffOfALockThatSomebodyElseHasByNow(t *testing.T) {
 		}
 		acquire(t, other, by("c"))
 		etcd.mute(false)
-		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrOwnerMismatch) {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrOwnerMismatch) {
 			t.Errorf("got %v, want ErrOwnerMismatch", err)
 		}
 		if owner := etcd.owner(name); owner != "c" {
@@ -179,7 +179,7 @@ func TestAReleaseWhoseHeirHasGoneByNow(t *testing.T) {
 					}
 					return errLostAnswer
 				}})
-				if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+				if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 					t.Errorf("the release, which happened, returns %v", err)
 				}
 				etcd.inject(faults{})
@@ -205,7 +205,7 @@ func TestAWaitEndsWhenTheHandOffForItHasFailed(t *testing.T) {
 		answers := make(chan answer, 1)
 		queueUp(t.Context(), t, engine, waiting("b", time.Second), answers)
 		etcd.inject(faults{before: always(errLostAnswer)})
-		if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
 			t.Fatalf("release: got %v, want ErrUnavailable", err)
 		}
 		released := time.Since(began)
@@ -285,18 +285,18 @@ func TestAHandOffWithoutAWaiterChangesNothing(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
 		acquire(t, engine, by("a"))
-		if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); isEnded || err != nil {
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, lock.Proof{Owner: "a"}); isEnded || err != nil {
 			t.Fatalf("isEnded %t, %v", isEnded, err)
 		}
 		answers := make(chan answer, 1)
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-		if isEnded, err := engine.HandOff(t.Context(), "default", key, "somebody"); isEnded || err != nil {
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, lock.Proof{Owner: "somebody"}); isEnded || err != nil {
 			t.Fatalf("with the owner token of another grant: isEnded %t, %v", isEnded, err)
 		}
 		if owner := etcd.owner(name); owner != "a" {
 			t.Fatalf("%q holds the lock", owner)
 		}
-		if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); !isEnded || err != nil {
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, lock.Proof{Owner: "a"}); !isEnded || err != nil {
 			t.Fatalf("to a waiter: isEnded %t, %v", isEnded, err)
 		}
 		if got := <-answers; got.err != nil {
@@ -327,7 +327,7 @@ func TestAHandOffOfALockThatIsNotAsItWas(t *testing.T) {
 				defer cancel()
 				queueUp(ctx, t, engine, waiting("b", time.Hour), answers)
 				test.fail(etcd)
-				if isEnded, err := engine.HandOff(t.Context(), "default", key, "a"); isEnded || err != nil {
+				if isEnded, err := engine.HandOff(t.Context(), "default", key, lock.Proof{Owner: "a"}); isEnded || err != nil {
 					t.Fatalf("isEnded %t, %v", isEnded, err)
 				}
 				if test.owner != "" {

@@ -55,7 +55,7 @@ func TestWatchSendsTheLatestState(t *testing.T) {
 			t.Errorf("first %+v, want a free lock", first)
 		}
 		acquire(t, engine, by("a"))
-		if _, err := engine.Renew(t.Context(), "default", key, "a", 0); err != nil {
+		if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
 			t.Fatal(err)
 		}
 		if change := <-changes; change.IsGone || change.Lock.ResourceVersion != etcd.version(name) {

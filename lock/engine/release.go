@@ -15,18 +15,12 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Release ends the lock if it is held under the owner token. If callers of this
-// engine wait for it, the first of them gets it in the same write. Release is carried
-// out even if ctx ends meanwhile.
+// Release ends the lock if the proof entitles to it. If callers of this engine wait for
+// the lock, the first of them gets it in the same write. Release is carried out even if
+// ctx ends meanwhile.
 //
 // The error matches [ErrNotHeld], [ErrOwnerMismatch] or [ErrUnavailable].
-func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
-	return e.ReleaseWith(ctx, namespace, key, lock.Proof{Owner: owner})
-}
-
-// ReleaseWith is [Engine.Release] for whoever shows the proof, which can name the holder
-// besides the owner token.
-func (e *Engine) ReleaseWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("release %s in namespace %s", key, namespace)
@@ -75,11 +69,10 @@ func (e *Engine) ReleaseWith(ctx context.Context, namespace string, key v1alpha1
 //
 // After an error it is not known whether the grant has ended; [Engine.Renew] and
 // [Engine.Release] find out. The error matches [ErrUnavailable].
-func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) (isEnded bool, err error) {
+func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error) {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
-	proof := lock.Proof{Owner: owner}
 	held, isKnown := e.grants.find(name, proof, e.clock.Now())
 	if !isKnown {
 		return false, nil

@@ -20,13 +20,7 @@ import (
 //
 // The error matches [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch], [ErrInvalid] or
 // [ErrUnavailable], or is that of ctx.
-func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
-	return e.RenewWith(ctx, namespace, key, lock.Proof{Owner: owner}, ttl)
-}
-
-// RenewWith is [Engine.Renew] for whoever shows the proof, which can name the holder
-// besides the owner token.
-func (e *Engine) RenewWith(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
+func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	operation, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	attempt := renewalAttempt{

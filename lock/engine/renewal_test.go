@@ -18,7 +18,7 @@ func TestRenewIsOneWrite(t *testing.T) {
 		acquired := acquire(t, engine, by("a"))
 		for range 3 {
 			pass(10 * time.Second)
-			renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+			renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +56,7 @@ func TestRenewRefuses(t *testing.T) {
 				engine := start(t, etcd)
 				acquired := acquire(t, engine, by("a"))
 				pass(test.after)
-				if _, err := engine.Renew(t.Context(), "default", key, test.owner, test.ttl); !errors.Is(err, test.want) {
+				if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: test.owner}, test.ttl); !errors.Is(err, test.want) {
 					t.Errorf("got %v, want %v", err, test.want)
 				}
 				if version := etcd.version(name); version != acquired.ResourceVersion {
@@ -68,7 +68,7 @@ func TestRenewRefuses(t *testing.T) {
 	t.Run("what is not there", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			engine := start(t, newEtcd())
-			if _, err := engine.Renew(t.Context(), "default", key, "a", 0); !errors.Is(err, lock.ErrNotHeld) {
+			if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrNotHeld) {
 				t.Errorf("got %v, want ErrNotHeld", err)
 			}
 		})
@@ -80,10 +80,10 @@ func TestRenewThroughAnotherReplica(t *testing.T) {
 		etcd := newEtcd()
 		first, second := start(t, etcd), start(t, etcd)
 		acquire(t, first, by("a"))
-		if _, err := second.Renew(t.Context(), "default", key, "a", time.Minute); err != nil {
+		if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := first.Renew(t.Context(), "default", key, "a", 0); err != nil {
+		if _, err := first.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
 			t.Fatal(err)
 		}
 		release(t, second, "a")
@@ -96,7 +96,7 @@ func TestRenewOfALockThatWasWritten(t *testing.T) {
 		engine := start(t, etcd)
 		acquired := acquire(t, engine, by("a"))
 		etcd.touch()
-		renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+		renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestARenewalWhoseAnswerIsLost(t *testing.T) {
 				pass(10 * time.Second)
 				etcd.inject(test.fault)
 				etcd.made()
-				renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+				renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -148,7 +148,7 @@ func TestARenewalInAnOutage(t *testing.T) {
 		engine := start(t, etcd)
 		acquire(t, engine, by("a"))
 		etcd.inject(faults{before: always(errLostAnswer)})
-		if _, err := engine.Renew(t.Context(), "default", key, "a", 0); !errors.Is(err, lock.ErrUnavailable) {
+		if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
 		etcd.inject(faults{})
@@ -162,7 +162,7 @@ func TestARenewalThatTheInformerHasNotShownIsNotBuiltUpon(t *testing.T) {
 		acquire(t, engine, by("a"))
 		etcd.mute(true)
 		for range 2 {
-			if _, err := engine.Renew(t.Context(), "default", key, "a", 0); err != nil {
+			if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -186,7 +186,7 @@ func TestARenewalThatIsAnsweredLateForgetsNoGrant(t *testing.T) {
 		}})
 		renewed := make(chan error)
 		go func() {
-			_, err := engine.Renew(t.Context(), "default", key, "a", 0)
+			_, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 			renewed <- err
 		}()
 		synctest.Wait()

@@ -88,7 +88,7 @@ func TestStampsAreRightThoughTheClockIsNot(t *testing.T) {
 				request := by("a")
 				inTime("a grant", acquire(t, engine, request).Spec.ExpireTime.Time)
 				step(offset)
-				renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+				renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -165,7 +165,7 @@ func TestARenewalIsStampedByAClockThatWasCheckedInTime(t *testing.T) {
 			}
 			return nil
 		}})
-		renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+		renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

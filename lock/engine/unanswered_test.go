@@ -39,7 +39,7 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 				if acquired.UID == "" || etcd.owner(acquired.Name) != "a" {
 					t.Errorf("acquired %v, but %q holds it", acquired, etcd.owner(acquired.Name))
 				}
-				if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+				if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -119,7 +119,7 @@ func TestUnreachableServerIsReportedAtOnce(t *testing.T) {
 		engine := start(t, etcd)
 		begin := time.Now()
 		_, acquire := engine.Acquire(t.Context(), "default", by("a"))
-		release := engine.Release(t.Context(), "default", key, "a")
+		release := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
 		_, get := engine.Get(t.Context(), "default", key)
 		for _, err := range []error{acquire, release, get} {
 			if !errors.Is(err, lock.ErrUnavailable) {
@@ -175,7 +175,7 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 						t.Fatal(err)
 					}
 					etcd.inject(test)
-					if err := engine.Release(t.Context(), "default", key, "a"); err != nil {
+					if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 						t.Errorf("got %v, want the release to be found done", err)
 					}
 					if owner := etcd.owner("billing--report"); owner != "" {
@@ -203,7 +203,7 @@ func TestReleaseIsFinishedOnceTheServerIsBack(t *testing.T) {
 					t.Fatal(err)
 				}
 				etcd.inject(faults{before: outage})
-				if err := engine.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrUnavailable) {
+				if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
 					t.Errorf("got %v, want ErrUnavailable", err)
 				}
 				etcd.inject(faults{})
@@ -254,7 +254,7 @@ func TestReleaseByACancelledCaller(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := engine.Release(ctx, "default", key, "a"); err != nil {
+		if err := engine.Release(ctx, "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Error(err)
 		}
 		if owner := etcd.owner(name); owner != "" {

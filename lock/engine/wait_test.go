@@ -35,7 +35,7 @@ func acquire(t *testing.T, engine *engine.Engine, request lock.Request) *v1alpha
 
 func release(t *testing.T, engine *engine.Engine, owner string) {
 	t.Helper()
-	if err := engine.Release(t.Context(), "default", key, owner); err != nil {
+	if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: owner}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -198,7 +198,7 @@ func TestACallerThatHasGoneIsPassedOver(t *testing.T) {
 		}})
 		begin := time.Now()
 		released := make(chan error, 1)
-		go func() { released <- engine.Release(t.Context(), "default", key, "a") }()
+		go func() { released <- engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}) }()
 		if got := <-answers; !errors.Is(got.err, context.Canceled) {
 			t.Errorf("the caller that has gone got %+v", got)
 		}
@@ -243,7 +243,7 @@ func TestARenewalKeepsWaitersWaiting(t *testing.T) {
 		answers := make(chan answer, 1)
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
 		pass(20 * time.Second)
-		renewed, err := engine.Renew(t.Context(), "default", key, "a", 0)
+		renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,13 +47,13 @@ func New(options ...Option) *Backend {
 }
 
 // Renew implements [lock.Backend].
-func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	var renewed *v1alpha1.Lock
 	err := b.on(namespace, key, "renew", func(e *entry, now time.Time) error {
-		next, err := rules.Renew(e.lock, rules.Proof{Owner: owner}, ttl, b.limits, now)
+		next, err := rules.Renew(e.lock, proof, ttl, b.limits, now)
 		if err != nil {
 			return err
 		}
@@ -66,9 +66,9 @@ func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.Full
 
 // Release implements [lock.Backend]. The first of the callers that wait gets the lock
 // in the same write.
-func (b *Backend) Release(_ context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
+func (b *Backend) Release(_ context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	return b.on(namespace, key, "release", func(e *entry, now time.Time) error {
-		if err := rules.Release(e.lock, rules.Proof{Owner: owner}, now); err != nil {
+		if err := rules.Release(e.lock, proof, now); err != nil {
 			return err
 		}
 		b.release(e, now)

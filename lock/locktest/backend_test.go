@@ -109,7 +109,7 @@ func TestAWaiterIsWokenAtTheExpiryOfARenewal(t *testing.T) {
 	f.mustAcquire(t, "a")
 	waiting := f.queue(t.Context(), "b", lock.WaitForever)
 	f.clock.Step(20 * time.Second)
-	if _, err := f.Renew(t.Context(), "default", key, "a", 0); err != nil {
+	if _, err := f.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
 		t.Fatal(err)
 	}
 	f.clock.Step(30*time.Second - time.Microsecond)
@@ -151,10 +151,10 @@ func TestExpire(t *testing.T) {
 	if err := f.Expire("default", key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Renew(t.Context(), "default", key, "a", 0); !errors.Is(err, lock.ErrExpired) {
+	if _, err := f.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrExpired) {
 		t.Errorf("renewal: got %v, want ErrExpired", err)
 	}
-	if err := f.Release(t.Context(), "default", key, "a"); !errors.Is(err, lock.ErrExpired) {
+	if err := f.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrExpired) {
 		t.Errorf("release: got %v, want ErrExpired", err)
 	}
 	if err := f.Expire("default", key); !errors.Is(err, lock.ErrNotHeld) {
@@ -186,13 +186,13 @@ func TestNothingHappensDuringAnOutage(t *testing.T) {
 	f.SetUnavailable(true)
 
 	_, acquireErr := f.Acquire(t.Context(), "default", by("d"))
-	_, renewErr := f.Renew(t.Context(), "default", key, "a", 0)
+	_, renewErr := f.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 	_, getErr := f.Get(t.Context(), "default", key)
 	_, listErr := f.List(t.Context(), "default", lock.Filter{})
 	_, watchErr := f.Watch(t.Context(), "default", key)
 	for call, err := range map[string]error{
 		"acquire": acquireErr, "renew": renewErr, "get": getErr, "list": listErr, "watch": watchErr,
-		"release":       f.Release(t.Context(), "default", key, "a"),
+		"release":       f.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}),
 		"force release": f.ForceRelease(t.Context(), "default", key, "maintenance"),
 		"expire":        f.Expire("default", key),
 	} {
@@ -237,7 +237,7 @@ func TestAnswersAreCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	held.Spec.Owner = "changed"
-	renewed, err := f.Renew(t.Context(), "default", key, "a", 0)
+	renewed, err := f.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestACallerThatHasGoneIsNotGranted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		leaving := f.queue(ctx, "b", lock.WaitForever)
 		cancel()
-		if err := f.Release(t.Context(), "default", key, "a"); err != nil {
+		if err := f.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		if owner := f.owner(t); owner != lock.ErrNotHeld.Error() {
@@ -279,19 +279,19 @@ func TestAGrantThatIsNotTakenGoesOn(t *testing.T) {
 		f.mustAcquire(t, "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		leaving, next := f.queue(ctx, "b", lock.WaitForever), f.queue(t.Context(), "c", lock.WaitForever)
-		if err := f.Release(t.Context(), "default", key, "a"); err != nil {
+		if err := f.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
 		if result := <-leaving; result.err == nil {
-			if err := f.Release(t.Context(), "default", key, "b"); err != nil {
+			if err := f.Release(t.Context(), "default", key, lock.Proof{Owner: "b"}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if result := <-next; result.err != nil {
 			t.Fatal(result.err)
 		}
-		if err := f.Release(t.Context(), "default", key, "c"); err != nil {
+		if err := f.Release(t.Context(), "default", key, lock.Proof{Owner: "c"}); err != nil {
 			t.Fatal(err)
 		}
 	}

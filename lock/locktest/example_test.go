@@ -32,7 +32,7 @@ func Example() {
 	clock.Step(30 * time.Second)
 	second, err := backend.Acquire(ctx, "default", by("worker-2"))
 	fmt.Println("worker-2:", second.Spec.ExpireTime, err)
-	_, err = backend.Renew(ctx, "default", key, "worker-1", 0)
+	_, err = backend.Renew(ctx, "default", key, lock.Proof{Owner: "worker-1"}, 0)
 	fmt.Println("worker-1:", err, errors.Is(err, lock.ErrOwnerMismatch))
 	// Output:
 	// worker-1: 2026-11-20T12:00:30.000000Z <nil>

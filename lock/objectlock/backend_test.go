@@ -179,9 +179,9 @@ func (s *backend) owned(key v1alpha1.FullKey, owner string) (*v1alpha1.Lock, err
 	return found, nil
 }
 
-func (s *backend) Renew(ctx context.Context, _ string, key v1alpha1.FullKey, owner string, ttl time.Duration) (renewed *v1alpha1.Lock, err error) {
+func (s *backend) Renew(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (renewed *v1alpha1.Lock, err error) {
 	err = s.do(ctx, "renew", func() error {
-		found, err := s.owned(key, owner)
+		found, err := s.owned(key, proof.Owner)
 		if err != nil {
 			return err
 		}
@@ -197,9 +197,9 @@ func (s *backend) Renew(ctx context.Context, _ string, key v1alpha1.FullKey, own
 	return renewed, err
 }
 
-func (s *backend) Release(ctx context.Context, _ string, key v1alpha1.FullKey, owner string) error {
+func (s *backend) Release(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof) error {
 	return s.do(ctx, "release", func() error {
-		if _, err := s.owned(key, owner); err != nil {
+		if _, err := s.owned(key, proof.Owner); err != nil {
 			return err
 		}
 		s.end(key)

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 )
 
 const failedCalling = "failed calling webhook"
@@ -42,9 +43,9 @@ var _ = Describe("While the webhook is away", Serial, func() {
 		takeAway()
 		_, err := locks.Acquire(ctx, namespace, requestFor("billing:report"))
 		Expect(err).NotTo(HaveOccurred())
-		_, err = locks.Renew(ctx, namespace, key, "facade-token", time.Hour)
+		_, err = locks.Renew(ctx, namespace, key, lock.Proof{Owner: "facade-token"}, time.Hour)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(locks.Release(ctx, namespace, key, "facade-token")).To(Succeed())
+		Expect(locks.Release(ctx, namespace, key, lock.Proof{Owner: "facade-token"})).To(Succeed())
 		expectGone(ctx, manifest(namespace, "billing:report"))
 
 		brief := requestFor("brief")

@@ -65,7 +65,7 @@ func describeContention(s *subject) {
 					granted, err := backend.Acquire(ctx, s.Namespace, by(owner, wait(patience)))
 					Expect(err).NotTo(HaveOccurred())
 					shared.enter(token(granted))
-					Expect(backend.Release(ctx, s.Namespace, fullKey, owner)).To(Succeed())
+					Expect(backend.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: owner})).To(Succeed())
 				}
 			})
 		}

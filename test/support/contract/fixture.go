@@ -99,11 +99,11 @@ func (s *subject) acquired(ctx context.Context, request lock.Request) *v1alpha1.
 }
 
 func (s *subject) renew(ctx context.Context, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
-	return s.Backend.Renew(ctx, s.Namespace, fullKey, owner, ttl)
+	return s.Backend.Renew(ctx, s.Namespace, fullKey, lock.Proof{Owner: owner}, ttl)
 }
 
 func (s *subject) release(ctx context.Context, owner string) error {
-	return s.Backend.Release(ctx, s.Namespace, fullKey, owner)
+	return s.Backend.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: owner})
 }
 
 // owner returns the owner of the lock, or the error of looking.

@@ -45,9 +45,9 @@ func describeKeys(s *subject) {
 		_, err := s.acquire(ctx, by(bob, keyed(key)))
 		expectRefusal(err, lock.ErrHeld)
 		Expect(s.Backend.Get(ctx, s.Namespace, fullKey)).To(HaveField("Spec.Key", v1alpha1.NormalizeKey(key)))
-		_, err = s.Backend.Renew(ctx, s.Namespace, fullKey, alice, 0)
+		_, err = s.Backend.Renew(ctx, s.Namespace, fullKey, lock.Proof{Owner: alice}, 0)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(s.Backend.Release(ctx, s.Namespace, fullKey, alice)).To(Succeed())
+		Expect(s.Backend.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: alice})).To(Succeed())
 	},
 		Entry("of one byte", "k"),
 		Entry("of 512 bytes", strings.Repeat("k", v1alpha1.MaxKeyBytes)),
@@ -66,7 +66,7 @@ func describeKeys(s *subject) {
 		Expect(granted.Spec.Key).To(Equal(composed))
 		_, err := s.acquire(ctx, by(bob, keyed(composed)))
 		s.expectHeldError(err, granted)
-		Expect(s.Backend.Release(ctx, s.Namespace, v1alpha1.FullKeyOf(decomposed), alice)).To(Succeed())
+		Expect(s.Backend.Release(ctx, s.Namespace, v1alpha1.FullKeyOf(decomposed), lock.Proof{Owner: alice})).To(Succeed())
 		s.acquired(ctx, by(bob, keyed(composed)))
 	})
 
@@ -81,7 +81,7 @@ func describeKeys(s *subject) {
 		s.acquired(ctx, by(carol, of("payments.refund", "user")))
 		Expect(granted.Spec.Scope).To(Equal(v1alpha1.ScopeFunction))
 		Expect(granted.Spec.Function).To(Equal("payments.charge"))
-		Expect(s.Backend.Release(ctx, s.Namespace, "lock:payments.charge:user", bob)).To(Succeed())
+		Expect(s.Backend.Release(ctx, s.Namespace, "lock:payments.charge:user", lock.Proof{Owner: bob})).To(Succeed())
 		Expect(s.Backend.Get(ctx, s.Namespace, "lock:user")).To(HaveField("Spec.Owner", alice))
 		Expect(s.Backend.Get(ctx, s.Namespace, "lock:payments.refund:user")).To(HaveField("Spec.Owner", carol))
 	})
@@ -90,7 +90,7 @@ func describeKeys(s *subject) {
 		granted := s.acquired(ctx, by(alice, of("payments.charge", "user")))
 		_, err := s.acquire(ctx, by(bob, keyed("payments.charge:user")))
 		s.expectHeldError(err, granted)
-		Expect(s.Backend.Release(ctx, s.Namespace, "lock:payments.charge:user", alice)).To(Succeed())
+		Expect(s.Backend.Release(ctx, s.Namespace, "lock:payments.charge:user", lock.Proof{Owner: alice})).To(Succeed())
 		s.acquired(ctx, by(bob, keyed("payments.charge:user")))
 	})
 

@@ -72,9 +72,9 @@ func describeLifeCycle(s *subject) {
 		_, err = s.Backend.Acquire(ctx, s.Elsewhere, by(bob))
 		Expect(err).NotTo(HaveOccurred())
 		s.expectHeldBy(ctx, alice)
-		expectRefusal(s.Backend.Release(ctx, s.Elsewhere, fullKey, alice), lock.ErrOwnerMismatch)
+		expectRefusal(s.Backend.Release(ctx, s.Elsewhere, fullKey, lock.Proof{Owner: alice}), lock.ErrOwnerMismatch)
 		Expect(s.Backend.List(ctx, s.Namespace, lock.Filter{})).To(HaveLen(1))
-		Expect(s.Backend.Release(ctx, s.Elsewhere, fullKey, bob)).To(Succeed())
+		Expect(s.Backend.Release(ctx, s.Elsewhere, fullKey, lock.Proof{Owner: bob})).To(Succeed())
 		s.expectHeldBy(ctx, alice)
 	})
 

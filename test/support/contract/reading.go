@@ -45,7 +45,7 @@ func describeReading(s *subject) {
 		for _, key := range []string{"b", "a", "D", "c"} {
 			s.acquired(ctx, by(alice, keyed(key)))
 		}
-		Expect(s.Backend.Release(ctx, s.Namespace, "lock:c", alice)).To(Succeed())
+		Expect(s.Backend.Release(ctx, s.Namespace, "lock:c", lock.Proof{Owner: alice})).To(Succeed())
 		listed := names(ctx, lock.Filter{})
 		Expect(listed).To(And(HaveLen(3), ContainElements("a", "b")))
 		Expect(slices.IsSorted(listed)).To(BeTrue(), "%v", listed)

@@ -18,7 +18,7 @@ func describeRelease(s *subject) {
 
 	It("refuses what was never acquired", func(ctx context.Context) {
 		expectRefusal(s.release(ctx, alice), lock.ErrNotHeld)
-		expectRefusal(s.Backend.Release(ctx, s.Namespace, "lock:", alice), lock.ErrNotHeld)
+		expectRefusal(s.Backend.Release(ctx, s.Namespace, "lock:", lock.Proof{Owner: alice}), lock.ErrNotHeld)
 	})
 
 	DescribeTable("refuses the lock of another owner, shown", func(ctx context.Context, shown string) {
@@ -56,7 +56,7 @@ func describeRelease(s *subject) {
 			Skip("there is no rival")
 		}
 		s.acquired(ctx, by(alice))
-		Expect(s.Rival.Release(ctx, s.Namespace, fullKey, alice)).To(Succeed())
+		Expect(s.Rival.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: alice})).To(Succeed())
 		s.expectFree(ctx)
 		expectRefusal(s.release(ctx, alice), lock.ErrNotHeld)
 	})

@@ -93,7 +93,7 @@ func describeRenewal(s *subject) {
 			Skip("there is no rival")
 		}
 		granted := s.acquired(ctx, by(alice))
-		renewed, err := s.Rival.Renew(ctx, s.Namespace, fullKey, alice, 0)
+		renewed, err := s.Rival.Renew(ctx, s.Namespace, fullKey, lock.Proof{Owner: alice}, 0)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(token(renewed)).To(Equal(token(granted)))
 		Expect(s.release(ctx, alice)).To(Succeed())

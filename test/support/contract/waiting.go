@@ -73,7 +73,7 @@ func describeWaiting(s *subject) {
 		_, err := s.Rival.Acquire(ctx, s.Namespace, by(alice))
 		Expect(err).NotTo(HaveOccurred())
 		waiting := s.queue(ctx, bob)
-		Expect(s.Rival.Release(ctx, s.Namespace, fullKey, alice)).To(Succeed())
+		Expect(s.Rival.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: alice})).To(Succeed())
 		Expect(waiting.granted().Spec.Owner).To(Equal(bob))
 	})
 
