@@ -17,37 +17,37 @@ const (
 	// set. The lock is renewed while the Job has pods, so that it only says how long an
 	// outage of the operator may last before others may take the lock.
 	LockTTLAnnotation = "forrst.dev/lock-ttl"
-	// LockPolicyAnnotation says what is done if somebody else holds the lock: "wait", which
-	// is meant unless it is set, "skip" or "fail".
+	// LockPolicyAnnotation says what the operator does with the Job while another holder has
+	// the lock: "wait" (the default), "skip" or "fail".
 	LockPolicyAnnotation = "forrst.dev/lock-policy"
 	// LockWaitTimeoutAnnotation is how long the Job waits at most before it fails, a
-	// duration; without end unless set.
+	// duration. Unset means without end.
 	LockWaitTimeoutAnnotation = "forrst.dev/lock-wait-timeout"
 	// LockPriorityAnnotation is an integer; Jobs with a higher one are started before
-	// others that wait for the same lock. 0 unless set.
+	// other waiters of the same lock. Unset means 0.
 	LockPriorityAnnotation = "forrst.dev/lock-priority"
 )
 
 // FencingTokenAnnotation is set in the pod template of a Job when it is started under a
-// lock, so that its pods find the fencing token of the grant by the downward API.
+// lock. The pods read the fencing token of the grant from it by the downward API.
 const FencingTokenAnnotation = "forrst.dev/fencing-token" //nolint:gosec // a name, and no secret
 
 // Marks of the operator on a Job with [LockLabel].
 const (
 	// LockFinalizer keeps the Job until its last pod has ended and the lock is released.
 	LockFinalizer = "forrst.dev/lock"
-	// LockPausedAnnotation is "true" if somebody other than the operator has suspended the
-	// Job, which therefore does not wait for the lock until it is resumed. Users may set it
-	// on a Job that waits, which is suspended already.
+	// LockPausedAnnotation is "true" if a user, not the operator, has suspended the Job. A
+	// paused Job does not wait for the lock until a user resumes it. Users may set the
+	// annotation on a waiting Job, which is suspended already.
 	LockPausedAnnotation = "forrst.dev/lock-paused"
-	// LockQueuedTimeAnnotation is the RFC 3339 time from which on the Job waits: its
-	// creation, or when it was resumed or lost its lock.
+	// LockQueuedTimeAnnotation is the RFC 3339 time since which the Job waits: its
+	// creation, or the time when it was resumed or lost its lock.
 	LockQueuedTimeAnnotation = "forrst.dev/lock-queued-time"
-	// LockWaitingAnnotation says of a Job that waits at which place it is, for what, and who
-	// holds it, as of a time that it names. It is for people, is rewritten every ten minutes
-	// and goes when the wait ends.
+	// LockWaitingAnnotation tells people about a waiting Job: its place in the queue, the
+	// key, the holder, and the time of this information. The operator rewrites it every ten
+	// minutes and removes it when the wait ends.
 	LockWaitingAnnotation = "forrst.dev/lock-waiting"
-	// LockStoppingAnnotation is "true" from when the operator suspends a Job that runs
-	// without the lock until its last pod has ended.
+	// LockStoppingAnnotation is "true" on a Job that ran without the lock, from the time
+	// when the operator suspends it until its last pod has ended.
 	LockStoppingAnnotation = "forrst.dev/lock-stopping"
 )

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Scope says whose requests contend for a key.
+// Scope says which requests contend for a key.
 //
 // +kubebuilder:validation:Enum=Global;Function
 type Scope string
@@ -35,13 +35,16 @@ const MaxReleaseDelay = 24 * time.Hour
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=locks,singular=lock,shortName=lk,categories=forrst
 // +kubebuilder:printcolumn:name="Key",type=string,JSONPath=`.spec.key`
-// +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=`.spec.scope`
-// +kubebuilder:printcolumn:name="Function",type=string,JSONPath=`.spec.function`,priority=1
+// +kubebuilder:printcolumn:name="Holder",type=string,JSONPath=`.spec.holder`
 // +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.spec.owner`
-// +kubebuilder:printcolumn:name="Holder",type=string,JSONPath=`.spec.holder`,priority=1
 // +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expireTime`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=`.spec.scope`,priority=1
+// +kubebuilder:printcolumn:name="Function",type=string,JSONPath=`.spec.function`,priority=1
+// +kubebuilder:printcolumn:name="Object-Kind",type=string,JSONPath=`.spec.holderRef.kind`,priority=1
+// +kubebuilder:printcolumn:name="Object",type=string,JSONPath=`.spec.holderRef.name`,priority=1
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`,priority=1
+// +kubebuilder:printcolumn:name="Token",type=integer,JSONPath=`.spec.fencingToken`,priority=1,description="The fencing token. Empty after a grant, as long as it is the resourceVersion of the object."
 // +kubebuilder:selectablefield:JSONPath=`.spec.key`
 // +kubebuilder:selectablefield:JSONPath=`.spec.owner`
 // +kubebuilder:selectablefield:JSONPath=`.spec.scope`
@@ -85,9 +88,9 @@ type LockSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="key is immutable; create another Lock for another key"
 	Key string `json:"key"`
 
-	// scope says who contends for the key: Global, everyone in the namespace, or
-	// Function, only requests for the same function. Unset means Global. May not
-	// change.
+	// scope says which requests contend for the key: Global, all requests in the
+	// namespace; Function, only requests for the same function. Unset means Global. May
+	// not change.
 	// +optional
 	// +kubebuilder:default=Global
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="scope is immutable; create another Lock for another scope"
@@ -104,11 +107,11 @@ type LockSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="function is immutable; create another Lock for another function"
 	Function string `json:"function,omitempty"`
 
-	// owner is the token that proves this acquisition: who renews or releases the lock
-	// through the façade has to know it. Any text of 1 to 512 bytes; set one in manifests
-	// that nobody else uses, since a manifest that equals what is stored changes nothing,
-	// whoever applies it. Unset means a new UUID v4. It changes only when the lock is
-	// granted anew after it expired or was released.
+	// owner is the token that proves this acquisition: a caller of the façade must show it
+	// to renew or release the lock. Any text of 1 to 512 bytes. A manifest should set an
+	// owner that no other manifest uses: applying a manifest that equals the stored Lock
+	// changes nothing, also when another user applies it. Unset means a new UUID v4. It
+	// changes only with a new grant.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -137,10 +140,10 @@ type LockSpec struct {
 
 	// holderRef names the object on whose behalf the lock is held, for example the
 	// Pod that does the work. It must be in the namespace of the lock; when it is
-	// named, it must exist and not have ended. The lock is released when the object is deleted, a Pod also when it has
-	// succeeded or failed, and a Job when it is complete, has failed or is deleted and
-	// its pods have ended. Unset means that only the ttl ends the lock of a holder that is
-	// gone. The holder may change it.
+	// set, the object must exist and must not have ended. The lock is released when the
+	// object is deleted; for a Pod also when it has succeeded or failed; for a Job when it
+	// is complete, has failed or is deleted, and its pods have ended. Unset means that
+	// only the ttl ends the lock of a holder that is gone. The holder may change it.
 	// +optional
 	HolderRef *HolderReference `json:"holderRef,omitempty"`
 
@@ -160,7 +163,7 @@ type LockSpec struct {
 	// +optional
 	HolderEndTime *Timestamp `json:"holderEndTime,omitempty"`
 
-	// reason tells people why the lock is held, for example "monthly close". At
+	// reason says why the lock is held, for people, for example "monthly close". At
 	// most 1024 characters. Unset means that none was given.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
@@ -179,20 +182,21 @@ type LockSpec struct {
 	// expireTime is when the lock ends unless it is renewed, as an RFC 3339 time.
 	// Stamped as renewTime plus ttl. A manifest may set it instead of ttl to hold
 	// the lock until a fixed time, such as the end of a freeze, at most 366 days
-	// ahead; the maximum of ttl does not bound it. The holder may change what was set so.
+	// ahead; the maximum of ttl does not bound it. The holder may change a time that a
+	// manifest has set.
 	// +optional
 	ExpireTime *Timestamp `json:"expireTime,omitempty"`
 
-	// fencingToken is the number of this grant, kept here once the object is written
-	// again. While it is unset, the number is metadata.resourceVersion. Later grants
-	// always have larger numbers. Stamped; may not be set or changed.
+	// fencingToken is the number of this grant. It is unset until the first write after
+	// the grant; until then the number is metadata.resourceVersion. Later grants always
+	// have larger numbers. Stamped; may not be set or changed.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	FencingToken *int64 `json:"fencingToken,omitempty"`
 }
 
 // HolderReference names an object in the namespace of a Lock. Its fields belong
-// together: whoever sets one sets all.
+// together: set all of them.
 //
 // +structType=atomic
 type HolderReference struct {
