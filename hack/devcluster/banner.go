@@ -9,7 +9,7 @@ import (
 )
 
 // acquireCall takes a lock that stays until it is released or its ttl ends: the
-// extension locks around a function, and ping is the cheapest one there is. The README
+// extension locks around a function, and ping is the cheapest one. docs/getting-started.md
 // begins with it.
 const acquireCall = `{
   "protocol": {"name": "forrst", "version": "0.1.0"},

@@ -55,13 +55,13 @@ func TestAcquireCallIsJSONInSingleQuotes(t *testing.T) {
 	}
 }
 
-func TestReadmeBeginsWithTheCallOfTheBanner(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+func TestGettingStartedShowsTheCallOfTheBanner(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "getting-started.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(readme), "curl -sS http://127.0.0.1:8080/forrst -H 'Content-Type: application/json' -d '"+acquireCall+"'") {
-		t.Error("the README has another first call")
+	if !strings.Contains(string(page), "curl -sS http://127.0.0.1:8080/forrst -H 'Content-Type: application/json' -d '"+acquireCall+"'") {
+		t.Error("docs/getting-started.md has another first call")
 	}
 }
 

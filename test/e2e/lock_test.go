@@ -86,11 +86,11 @@ var _ = Describe("A lock taken over HTTP", func() {
 		Expect(strings.Count(output, "unchanged")).To(Equal(2), output)
 	})
 
-	It("is what the README promises", func(ctx context.Context) {
-		readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	It("is what docs/getting-started.md shows", func(ctx context.Context) {
+		page, err := os.ReadFile(filepath.Join(root, "docs", "getting-started.md"))
 		Expect(err).NotTo(HaveOccurred())
-		bodies := regexp.MustCompile(`(?s)-d '(\{.*?\n\})'`).FindAllStringSubmatch(string(readme), -1)
-		Expect(bodies).To(HaveLen(2), "the README shows an acquire and a release")
+		bodies := regexp.MustCompile(`(?s)-d '(\{.*?\n\})'`).FindAllStringSubmatch(string(page), -1)
+		Expect(bodies).To(HaveLen(2), "the page shows an acquire and a release")
 
 		acquired := shared.post(ctx, bodies[0][1])
 		Expect(acquired).To(beAcquired())
@@ -101,14 +101,34 @@ var _ = Describe("A lock taken over HTTP", func() {
 		release := strings.ReplaceAll(bodies[1][1], "550e8400-e29b-41d4-a716-446655440000", owner)
 		Expect(shared.post(ctx, release)).To(And(HaveField("Status", 200), HaveField("Result", HaveKeyWithValue("released", true))))
 
-		manifest := regexp.MustCompile("(?s)```yaml\n(apiVersion.*?)```").FindSubmatch(readme)
-		Expect(manifest).NotTo(BeNil())
-		_, err = shared.kubectl.Run(ctx, string(manifest[1]), "apply", "-f", "-")
+		shared.applyAndDelete(ctx, page)
+	})
+
+	It("is what the README shows", func(ctx context.Context) {
+		readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 		Expect(err).NotTo(HaveOccurred())
-		_, err = shared.kubectl.Run(ctx, string(manifest[1]), "delete", "-f", "-")
-		Expect(err).NotTo(HaveOccurred())
+		bodies := regexp.MustCompile(`(?s)--json '(\{.*?\})'\n`).FindAllStringSubmatch(string(readme), -1)
+		Expect(bodies).To(HaveLen(1), "the README shows one acquire")
+		acquired, ok := shared.post(ctx, bodies[0][1]).Result.(map[string]any)
+		Expect(ok).To(BeTrue())
+		Expect(acquired).To(HaveKeyWithValue("acquired", true))
+		release := map[string]any{"key": acquired["full_key"], "owner": acquired["owner"]}
+		Expect(shared.call(ctx, "release", release).Status).To(Equal(200))
+
+		shared.applyAndDelete(ctx, readme)
 	})
 })
+
+// applyAndDelete applies the Lock manifest that a page shows, and deletes it again.
+func (c *cluster) applyAndDelete(ctx context.Context, page []byte) {
+	GinkgoHelper()
+	manifest := regexp.MustCompile("(?s)```yaml\n(\\{?apiVersion.*?)```").FindSubmatch(page)
+	Expect(manifest).NotTo(BeNil())
+	for _, command := range []string{"apply", "delete"} {
+		_, err := c.kubectl.Run(ctx, string(manifest[1]), command, "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+	}
+}
 
 var _ = Describe("One key wanted by many at once", func() {
 	const rounds, racers = 50, 100
