@@ -1,17 +1,13 @@
 package webhook
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -20,10 +16,10 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Audit records what users do to Locks directly. Admission comes before the write, which
-// may yet fail in etcd or be refused by somebody else. So what was admitted is recorded
-// when the informer shows it, by the replica that admitted it; what does not show within
-// a minute did not happen. Refusals are recorded at once, dry runs never. Safe for
+// Audit records what users do to Locks directly. A change that was admitted may still fail
+// in etcd or be refused by another webhook. It is therefore recorded when the informer
+// shows it, by the replica that admitted it; a change that does not show within a minute is
+// taken not to have happened. Refusals are recorded at once, dry runs never. Safe for
 // concurrent use.
 type Audit struct {
 	sink    audit.Sink
@@ -31,7 +27,7 @@ type Audit struct {
 	awaited *awaited
 }
 
-// NewAudit returns an audit that learns from the informer what has happened.
+// NewAudit returns an audit that learns from the informer which admitted changes happened.
 func NewAudit(sink audit.Sink, informer engine.Informer, now clock.PassiveClock) (*Audit, error) {
 	awaited := newAwaited(sink, now)
 	if _, err := informer.AddEventHandler(awaited); err != nil {
@@ -40,60 +36,28 @@ func NewAudit(sink audit.Sink, informer engine.Informer, now clock.PassiveClock)
 	return &Audit{sink: sink, clock: now, awaited: awaited}, nil
 }
 
-// of returns the handler with what it decides recorded. Without an audit, that is the
-// handler.
-func (a *Audit) of(handler admission.Handler) admission.Handler {
-	if a == nil {
-		return handler
+// record records a refusal now, and an admitted change when the informer shows it. A nil
+// Audit records nothing.
+func (a *Audit) record(request admission.Request, d decision) {
+	if a == nil || isDryRun(request) {
+		return
 	}
-	return admission.HandlerFunc(func(ctx context.Context, request admission.Request) admission.Response {
-		response := handler.Handle(ctx, request)
-		if request.DryRun != nil && *request.DryRun {
-			return response
-		}
-		var err error
-		if response.Allowed {
-			err = a.admitted(request, response)
-		} else {
-			a.refused(request, response)
-		}
-		if err != nil {
-			a.sink.Lost()
-			logf.FromContext(ctx).Error(err, "Could not tell for the audit what was admitted",
-				"namespace", request.Namespace, "lock", request.Name, "user", request.UserInfo.Username)
-		}
-		return response
-	})
-}
-
-// admitted has what the request will do recorded once it is seen to be done.
-func (a *Audit) admitted(request admission.Request, response admission.Response) error {
-	var old v1alpha1.Lock
-	if request.Operation != admissionv1.Create {
-		if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {
-			return fmt.Errorf("decode the stored lock: %w", err)
-		}
-	}
-	if request.Operation == admissionv1.Delete {
-		a.awaited.end(a.ended(&old, request.UserInfo.Username))
-		return nil
-	}
-	next, err := admittedLock(request, response)
-	if err != nil {
-		return err
-	}
+	user := request.UserInfo.Username
 	switch {
+	case !d.response.Allowed:
+		a.refused(request, d)
+	case request.Operation == admissionv1.Delete:
+		a.awaited.end(a.ended(d.old, user))
 	case request.Operation == admissionv1.Create:
-		a.awaited.grant(next, audit.Granted, nil)
-	case !next.Spec.AcquireTime.Equal(old.Spec.AcquireTime):
-		a.succeeded(next, &old, request.UserInfo.Username)
-	case !next.Spec.RenewTime.Equal(old.Spec.RenewTime):
-		a.awaited.renewal(next, request.UserInfo.Username)
+		a.awaited.grant(d.next, audit.Granted, nil)
+	case !d.next.Spec.AcquireTime.Equal(d.old.Spec.AcquireTime):
+		a.succeeded(d.next, d.old, user)
+	case !d.next.Spec.RenewTime.Equal(d.old.Spec.RenewTime):
+		a.awaited.renewal(d.next, user)
 	}
-	return nil
 }
 
-// succeeded has an update recorded that ends one grant and begins another.
+// succeeded awaits an update that ends one grant and begins another.
 func (a *Audit) succeeded(next, old *v1alpha1.Lock, user string) {
 	at := next.Spec.AcquireTime.Time
 	if rules.Expired(old, at) {
@@ -133,35 +97,31 @@ const (
 	controllerManager = "system:kube-controller-manager"
 )
 
-// refused records a refusal. It tells of the lock that stands there, if the request does.
-func (a *Audit) refused(request admission.Request, response admission.Response) {
-	raw := request.OldObject.Raw
-	if request.Operation == admissionv1.Create {
-		raw = request.Object.Raw
-	}
-	var about v1alpha1.Lock
-	if err := json.Unmarshal(raw, &about); err != nil {
-		about = v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Name: request.Name}}
-	}
-	if request.Operation == admissionv1.Create {
-		about = wanted(&about)
+// refused records a refusal, with the lock that the change was about.
+func (a *Audit) refused(request admission.Request, d decision) {
+	about := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Name: request.Name}}
+	switch {
+	case d.old != nil:
+		about = d.old
+	case d.next != nil:
+		about = bounded(d.next)
 	}
 	about.Namespace = request.Namespace
-	record := audit.Of(audit.Refused, audit.Admission, &about)
+	record := audit.Of(audit.Refused, audit.Admission, about)
 	record.Time = v1alpha1.NewTimestamp(a.clock.Now())
 	record.Actor = request.UserInfo.Username
 	record.Operation = strings.ToLower(string(request.Operation))
 	record.Reason = audit.Failed
-	if response.Result != nil {
-		record.Reason = reasonOf(response.Result)
-		record.Message = audit.Bounded(response.Result.Message)
+	if d.response.Result != nil {
+		record.Reason = reasonOf(d.response.Result)
+		record.Message = audit.Bounded(d.response.Result.Message)
 	}
 	a.sink.Record(record)
 }
 
-// wanted returns what a record tells of a lock that was not created: nothing but what
-// it was to be of. What is not valid may be of any size.
-func wanted(lock *v1alpha1.Lock) v1alpha1.Lock {
+// bounded returns the parts of a lock that was not created which its record shows. Before
+// validation, they may be of any size.
+func bounded(lock *v1alpha1.Lock) *v1alpha1.Lock {
 	spec := v1alpha1.LockSpec{
 		Key:      audit.Bounded(lock.Spec.Key),
 		Scope:    v1alpha1.Scope(audit.Bounded(string(lock.Spec.Scope))),
@@ -171,11 +131,11 @@ func wanted(lock *v1alpha1.Lock) v1alpha1.Lock {
 	if name == "" && v1alpha1.ValidateKey(spec.Key) == nil {
 		name = spec.FullKey().ObjectName()
 	}
-	return v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 }
 
-// madeWay records that an expired lock was deleted so that another can be created.
-func (a *Audit) madeWay(expired *v1alpha1.Lock) {
+// reclaimed records that an expired lock was deleted to create another in its place.
+func (a *Audit) reclaimed(expired *v1alpha1.Lock) {
 	if a != nil {
 		a.sink.Record(audit.Ended(audit.Expired, audit.Reaped, audit.Admission, "", expired, a.clock.Now()))
 	}
@@ -198,31 +158,4 @@ func reasonOf(status *metav1.Status) audit.Reason {
 	default:
 		return audit.Failed
 	}
-}
-
-// admittedLock returns the object as it was admitted: what was submitted, with what the
-// response stamps in its spec.
-func admittedLock(request admission.Request, response admission.Response) (*v1alpha1.Lock, error) {
-	var next v1alpha1.Lock
-	if err := json.Unmarshal(request.Object.Raw, &next); err != nil {
-		return nil, fmt.Errorf("decode the lock: %w", err)
-	}
-	stamps := map[string]any{}
-	for _, operation := range response.Patches {
-		switch name, isSpec := strings.CutPrefix(operation.Path, "/spec/"); {
-		case isSpec && slices.Contains([]string{"owner", "holder", "acquireTime", "renewTime"}, name):
-			stamps[name] = operation.Value
-		case operation.Path == "/metadata/name":
-			next.Name, _ = operation.Value.(string)
-		}
-	}
-	text, err := json.Marshal(stamps)
-	if err != nil {
-		return nil, fmt.Errorf("encode the stamps: %w", err)
-	}
-	if err := json.Unmarshal(text, &next.Spec); err != nil {
-		return nil, fmt.Errorf("decode the stamps: %w", err)
-	}
-	next.Namespace = request.Namespace
-	return &next, nil
 }

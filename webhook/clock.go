@@ -10,9 +10,9 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// freshenClock reads a lock, which need not exist, if the clock is stale: an
-// admission request does not tell the API server's time, the response to a read
-// does. It serves all requests for some seconds; see [servertime.FreshFor].
+// freshenClock reads a lock, which need not exist, if the clock is stale: unlike an
+// admission request, the response to a read carries the API server's time. One read serves
+// all requests for some seconds; see [servertime.FreshFor].
 func (a *LockAdmission) freshenClock(ctx context.Context, namespace, name string) error {
 	if servertime.IsFresh(a.Clock) {
 		return nil
@@ -21,8 +21,8 @@ func (a *LockAdmission) freshenClock(ctx context.Context, namespace, name string
 	return ignoreNotFound("read a lock to learn the time", err)
 }
 
-// grace returns how long after its expireTime a lock is left alone at present: the
-// allowance is for the clock that has stamped it, the rest for that of this replica.
+// grace returns the time to add to the expireTime of a lock before it may be taken over:
+// the allowance is for the clock that stamped it, the rest for the clock of this replica.
 func (a *LockAdmission) grace() time.Duration {
 	return a.ClockSkewAllowance + servertime.MaxAhead(a.Clock)
 }

@@ -4,18 +4,30 @@ import (
 	"context"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// DeletionAuditPath is where the webhook server hears of deletions that are not asked for
-// at [LockPath].
+// DeletionAuditPath is where the webhook server is told of the deletions that are exempt
+// from admission at [LockPath].
 const DeletionAuditPath = "/audit-forrst-dev-v1alpha1-lock"
 
-// SetupDeletionAudit has the deletions recorded that are kept out of admission: those by
-// the garbage collector and the namespace controller, which must not wait for a webhook
-// that is away. They are all allowed here, and config/webhook/deletion_audit.yaml has the
-// API server go on without an answer.
+// SetupDeletionAudit records the deletions that are exempt from admission: those by the
+// garbage collector and the namespace controller, which must not depend on the webhook.
+// They are all allowed here, and by config/webhook/deletion_audit.yaml the API server ignores
+// a missing answer.
 func (a *Audit) SetupDeletionAudit(manager ctrl.Manager) {
-	allow := admission.HandlerFunc(func(context.Context, admission.Request) admission.Response { return admission.Allowed("") })
-	manager.GetWebhookServer().Register(DeletionAuditPath, &admission.Webhook{Handler: a.of(allow)})
+	handler := func(ctx context.Context, request admission.Request) admission.Response {
+		old, err := decode(request.OldObject)
+		switch {
+		case err != nil:
+			a.sink.Lost()
+			logf.FromContext(ctx).Error(err, "Could not decode a deleted Lock for the audit",
+				"namespace", request.Namespace, "lock", request.Name, "user", request.UserInfo.Username)
+		case !isDryRun(request):
+			a.awaited.end(a.ended(old, request.UserInfo.Username))
+		}
+		return admission.Allowed("")
+	}
+	manager.GetWebhookServer().Register(DeletionAuditPath, &admission.Webhook{Handler: admission.HandlerFunc(handler)})
 }

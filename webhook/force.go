@@ -15,22 +15,23 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// forceReleaseVerb is the right to end live locks of others.
+// forceReleaseVerb is the right to end locks of other holders before they expire.
 const forceReleaseVerb = "force-release"
 
-// authorizeTimeout leaves room in the time that the API server gives an admission, so that
-// whoever asked learns what was wrong.
+// authorizeTimeout is below the API server's timeout for the webhook: the user must get the
+// reason of a refusal rather than a timeout.
 const authorizeTimeout = 3 * time.Second
 
-// forbiddenError says that the user has no right, or that nobody could say.
+// forbiddenError says that the user lacks a right, or that this could not be found out.
 type forbiddenError struct{ message string }
 
 func (e *forbiddenError) Error() string { return e.message }
 
-// authorizeForce asks whether the user may take the lock from its holder. It fails closed.
+// authorizeForce checks that the user may take the lock of the name from its holder. It
+// fails closed.
 //
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
-func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Request, held *rules.HeldError) error {
+func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Request, name string, held *rules.HeldError) error {
 	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
 	defer cancel()
 	decision, _, err := a.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
@@ -40,7 +41,7 @@ func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Re
 		APIGroup:        v1alpha1.GroupVersion.Group,
 		APIVersion:      v1alpha1.GroupVersion.Version,
 		Resource:        lockResource.Resource,
-		Name:            request.Name,
+		Name:            name,
 		ResourceRequest: true,
 	})
 	switch {
@@ -48,7 +49,7 @@ func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Re
 		return nil
 	case err != nil:
 		logf.FromContext(ctx).Error(err, "Could not find out whether a user may force the release of a Lock",
-			"namespace", request.Namespace, "lock", request.Name, "user", request.UserInfo.Username)
+			"namespace", request.Namespace, "lock", name, "user", request.UserInfo.Username)
 		return &forbiddenError{held.Error() + ", and whether you may force its release could not be found out; try again"}
 	default:
 		return &forbiddenError{fmt.Sprintf("%s; wait until it is free, or ask somebody who has the verb %s on %s in namespace %q to force its release",

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,6 +19,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -28,19 +31,19 @@ type LockAdmission struct {
 	// Client reads from the cache, where it costs no request, and writes to the API
 	// server.
 	Client client.Client
-	// LiveReader reads what stands in etcd.
+	// LiveReader reads from the API server.
 	LiveReader client.Reader
 	// Limits bounds what is granted.
 	Limits rules.Limits
-	// ClockSkewAllowance is how long after its expireTime a lock is left alone.
+	// ClockSkewAllowance is added to the expireTime of a lock before it may be taken over.
 	ClockSkewAllowance time.Duration
-	// Clock tells the time that grants are stamped with and expiry is judged by. A
-	// stale one, see [servertime.IsFresh], must be freshened by a read of LiveReader.
+	// Clock tells the time that grants are stamped with and expiry is judged by. A stale
+	// clock, see [servertime.IsFresh], is freshened by a read through LiveReader first.
 	Clock clock.PassiveClock
 	// Audit records what is admitted and refused. Nil means that nothing is recorded.
 	Audit *Audit
-	// Authorizer tells who may force a release. It is asked about live locks of others
-	// only. Required.
+	// Authorizer says which users may force a release. It is asked only when a user ends
+	// another holder's lock before its expiry. Required.
 	Authorizer authorizer.Authorizer
 }
 
@@ -51,35 +54,73 @@ type LockAdmission struct {
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {
-	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a.Audit.of(a)})
+	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a})
+}
+
+// decision is the outcome of the admission of one request about a Lock.
+type decision struct {
+	// old is the stored lock; nil for a create, or if it could not be decoded.
+	old *v1alpha1.Lock
+	// next is the lock as it will be stored, or as it was submitted if it was refused; nil
+	// for a delete, or if it could not be decoded.
+	next     *v1alpha1.Lock
+	response admission.Response
 }
 
 // Handle implements [admission.Handler].
 func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) admission.Response {
-	if request.Operation == admissionv1.Delete {
-		return a.handleDelete(ctx, request)
-	}
-	var submitted v1alpha1.Lock
-	if err := json.Unmarshal(request.Object.Raw, &submitted); err != nil {
-		return refuseUndecodable(request, err)
-	}
+	decision := a.decide(ctx, request)
+	a.Audit.record(request, decision)
+	return decision.response
+}
 
-	var admitted *v1alpha1.Lock
+func (a *LockAdmission) decide(ctx context.Context, request admission.Request) (d decision) {
 	var err error
+	if request.Operation == admissionv1.Update || request.Operation == admissionv1.Delete {
+		if d.old, err = decode(request.OldObject); err != nil {
+			d.response = refuse(request, request.Name, fmt.Errorf("decode the stored lock: %w", err))
+			return d
+		}
+	}
+	if request.Operation == admissionv1.Create || request.Operation == admissionv1.Update {
+		if d.next, err = decode(request.Object); err != nil {
+			d.response = refuseUndecodable(request, err)
+			return d
+		}
+	}
+	var admitted *v1alpha1.Lock
 	switch request.Operation {
 	case admissionv1.Create:
-		admitted, err = a.admitCreate(ctx, &submitted, request)
+		admitted, err = a.admitCreate(ctx, d.next, request)
 	case admissionv1.Update:
-		admitted, err = a.admitUpdate(ctx, &submitted, request)
+		admitted, err = a.admitUpdate(ctx, d.old, d.next, request)
+	case admissionv1.Delete:
+		err = a.admitDelete(ctx, d.old, request)
 	default:
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("operation %s is not registered for locks", request.Operation))
+		d.response = admission.Errored(http.StatusBadRequest, fmt.Errorf("operation %s is not registered for locks", request.Operation))
+		return d
 	}
-	if err != nil {
+	switch {
+	case err != nil:
+		name := cmp.Or(d.next, d.old).Name // The request for a collection has no name.
 		logf.FromContext(ctx).V(1).Info("Refused a change to a Lock", "operation", request.Operation,
-			"namespace", request.Namespace, "lock", submitted.Name, "user", request.UserInfo.Username)
-		return refuse(request, &submitted, err)
+			"namespace", request.Namespace, "lock", name, "user", request.UserInfo.Username)
+		d.response = refuse(request, name, err)
+	case admitted == nil:
+		d.response = admission.Allowed("")
+	default:
+		d.response = patch(d.next, admitted)
+		d.next = admitted
 	}
-	return patch(&submitted, admitted)
+	return d
+}
+
+func decode(object runtime.RawExtension) (*v1alpha1.Lock, error) {
+	var lock v1alpha1.Lock
+	if err := json.Unmarshal(object.Raw, &lock); err != nil {
+		return nil, err
+	}
+	return &lock, nil
 }
 
 func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
@@ -100,14 +141,10 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if err := a.checkHolder(ctx, request.Namespace, admitted, &v1alpha1.Lock{}); err != nil {
 		return nil, err
 	}
-	return admitted, a.makeWay(ctx, client.ObjectKeyFromObject(admitted), isDryRun(request))
+	return admitted, a.reclaim(ctx, client.ObjectKeyFromObject(admitted), isDryRun(request))
 }
 
-func (a *LockAdmission) admitUpdate(ctx context.Context, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
-	var old v1alpha1.Lock
-	if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {
-		return nil, fmt.Errorf("decode the stored lock: %w", err)
-	}
+func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
 	isUnchanged, err := rules.IsUnchanged(request.OldObject.Raw, request.Object.Raw)
 	if err != nil {
 		return nil, err
@@ -115,7 +152,7 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, submitted *v1alpha1.Loc
 	if err := a.freshenClock(ctx, request.Namespace, request.Name); err != nil {
 		return nil, err
 	}
-	change := rules.Change{Old: &old, Updated: submitted, IsUnchanged: isUnchanged, User: request.UserInfo.Username}
+	change := rules.Change{Old: old, Updated: submitted, IsUnchanged: isUnchanged, User: request.UserInfo.Username}
 	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), a.Clock.Now()); err != nil {
 		return nil, err
 	}
@@ -124,17 +161,27 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, submitted *v1alpha1.Loc
 		return nil, err
 	}
 	if change.NeedsForce(admitted, a.Clock.Now(), a.grace()) {
-		if err := a.authorizeForce(ctx, request, rules.HeldBy(&old)); err != nil {
+		if err := a.authorizeForce(ctx, request, old.Name, rules.HeldBy(old)); err != nil {
 			return nil, err
 		}
 	}
-	return admitted, a.checkHolder(ctx, request.Namespace, admitted, &old)
+	return admitted, a.checkHolder(ctx, request.Namespace, admitted, old)
+}
+
+// checkHolder checks that the holder object exists if the change names one. A lock without a
+// holderRef costs no request.
+func (a *LockAdmission) checkHolder(ctx context.Context, namespace string, admitted, old *v1alpha1.Lock) error {
+	if !rules.NamesHolder(admitted, old) {
+		return nil
+	}
+	checker := holderref.Checker{Reader: a.LiveReader, Mapper: a.Client.RESTMapper()}
+	return checker.Check(ctx, namespace, admitted.Spec.HolderRef)
 }
 
 func isDryRun(request admission.Request) bool { return request.DryRun != nil && *request.DryRun }
 
-// patch changes only what was stamped, so that the rest keeps the very text of
-// the manifest and GitOps tools see no difference that they did not make.
+// patch returns a response that changes only what was stamped. The rest keeps the text of
+// the manifest: GitOps tools must see no difference that they did not make.
 func patch[T any](submitted, admitted *T) admission.Response {
 	before, err := json.Marshal(submitted)
 	if err != nil {

@@ -21,28 +21,27 @@ var (
 	lockResource = v1alpha1.Resource("locks")
 )
 
-// refuse tells the user what was wrong, where, and what to do.
-func refuse(request admission.Request, lock *v1alpha1.Lock, err error) admission.Response {
+// refuse returns a response that says what was wrong, where, and what to do.
+func refuse(request admission.Request, name string, err error) admission.Response {
 	var invalid *rules.InvalidError
 	var held *rules.HeldError
 	var forbidden *forbiddenError
 	switch {
 	case errors.As(err, &invalid):
-		return denied(apierrors.NewInvalid(lockKind, lock.Name, invalid.Problems))
+		return denied(apierrors.NewInvalid(lockKind, name, invalid.Problems))
 	case errors.As(err, &forbidden):
-		return denied(apierrors.NewForbidden(lockResource, lock.Name, err))
+		return denied(apierrors.NewForbidden(lockResource, name, err))
 	case errors.As(err, &held) && request.Operation == admissionv1.Create:
-		// The reason that etcd gives for a taken name, so that clients need to
-		// know one only.
+		// The API server gives the same reason for a taken name.
 		status := apierrors.NewAlreadyExists(lockResource, held.Key.ObjectName())
 		status.ErrStatus.Message = held.Error() + "; create it again when it is released or has expired"
 		return denied(status)
 	case errors.As(err, &held):
-		return denied(heldStatus(lock.Name, held, request.UserInfo.Username))
+		return denied(heldStatus(name, held, request.UserInfo.Username))
 	case errors.Is(err, rules.ErrExpired):
-		return denied(apierrors.NewConflict(lockResource, lock.Name, fmt.Errorf("%w; acquire it again", err)))
+		return denied(apierrors.NewConflict(lockResource, name, fmt.Errorf("%w; acquire it again", err)))
 	case errors.Is(err, rules.ErrStale):
-		return denied(apierrors.NewConflict(lockResource, lock.Name, fmt.Errorf("%w; read it again and repeat the change", err)))
+		return denied(apierrors.NewConflict(lockResource, name, fmt.Errorf("%w; read it again and repeat the change", err)))
 	default:
 		return denied(apierrors.NewInternalError(err))
 	}

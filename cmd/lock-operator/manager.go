@@ -141,7 +141,7 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		Leadership:   election,
 		Events:       manager.GetEventRecorder("lock-operator"),
 		Audit:        settings.audit,
-		LeftToOthers: gate.IsForJob,
+		ReleasedElsewhere: gate.IsForJob,
 	}).SetupWithManager(manager)
 }
 

@@ -23,37 +23,37 @@ import (
 )
 
 const (
-	// unwatchedAge is how old a lock becomes without a watch on its holder, so that locks
-	// that are held for a moment cost none. A holder that ends earlier is found then.
+	// unwatchedAge is the age at which a lock gets a watch on its holder: locks that are
+	// held for a moment cost none. If the holder ends earlier, it is found out then.
 	unwatchedAge = time.Second
-	// podsPeriod is how often the pods of a Job are looked for that has ended before them,
-	// besides when one of them succeeds or fails.
+	// podsPeriod is the interval between reads of the remaining pods of a Job that has ended.
+	// A pod that succeeds or fails causes a read, too.
 	podsPeriod = 5 * time.Second
 )
 
-// HolderReconciler releases locks whose spec.holderRef has ended. The garbage collector
-// releases some of them, too; whoever is first does it.
+// Reconciler releases locks whose spec.holderRef has ended. The garbage collector releases
+// some of them as well; either may come first.
 type Reconciler struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
-	// LiveReader reads what stands in etcd.
+	// LiveReader reads from the API server.
 	LiveReader client.Reader
-	// Clock tells the time that a releaseDelay is measured by. Before a stale one, see
-	// [servertime.IsFresh], is relied upon, LiveReader must have freshened it.
+	// Clock tells the time that a releaseDelay is measured by. A stale clock, see
+	// [servertime.IsFresh], is freshened by a read through LiveReader first.
 	Clock clock.Clock
-	// Leadership says whether this replica releases, and watches.
+	// Leadership says whether this replica releases and watches.
 	Leadership *leadership.Election
-	// Events are told what was released, and why.
+	// Events takes an Event for each release, and for each delay before one.
 	Events events.EventRecorder
-	// Audit takes a record of each lock that was released. Nil means nowhere.
+	// Audit takes a record of each lock that was released. Nil discards the records.
 	Audit audit.Sink
-	// LeftToOthers reports whether another controller releases the lock. Nil means that
+	// ReleasedElsewhere reports whether another controller releases the lock. Nil means that
 	// none does.
-	LeftToOthers func(*v1alpha1.Lock) bool
+	ReleasedElsewhere func(*v1alpha1.Lock) bool
 
-	endedPods  client.Reader
-	watches    *holderWatches
-	unanswered reaper.Unanswered
+	endedPods client.Reader
+	watches   *holderWatches
+	reaper    reaper.Reaper
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
@@ -62,38 +62,43 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile releases the lock if its holder has ended, and otherwise leaves it to the
-// watch on the holder to wake it. What the cache says of the lock is enough to decide: the
-// preconditions of each write fail if it was renewed, handed on or taken over since, and that
-// change wakes it again.
+// watch on the holder to enqueue the lock. The cached lock is enough to decide: the
+// preconditions of each write fail if the lock was renewed, handed off or taken over since,
+// and that change enqueues it again.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	var lock v1alpha1.Lock
-	err := r.Client.Get(ctx, request.NamespacedName, &lock)
-	if client.IgnoreNotFound(err) != nil {
+	released, err := r.reaper.Resolve(ctx, r.Client, request.NamespacedName)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
-	// One that is gone is an empty one.
-	r.settle(ctx, request.NamespacedName, &lock)
+	if released != nil {
+		r.released(ctx, released, holderEnd{ref: *released.Spec.HolderRef, how: "has ended"}, true)
+	}
+	var lock v1alpha1.Lock
+	// A lock that is gone has no holder.
+	if err := r.Client.Get(ctx, request.NamespacedName, &lock); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	}
 	if lock.Spec.HolderRef == nil || !lock.DeletionTimestamp.IsZero() || !r.Leadership.IsLeader() ||
-		r.LeftToOthers != nil && r.LeftToOthers(&lock) {
+		r.ReleasedElsewhere != nil && r.ReleasedElsewhere(&lock) {
 		r.watches.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	end := End{Ref: *lock.Spec.HolderRef}
-	if end.How, err = r.howPodEnded(ctx, &lock); err != nil {
+	end := holderEnd{ref: *lock.Spec.HolderRef}
+	if end.how, err = r.howPodEnded(ctx, &lock); err != nil {
 		return ctrl.Result{}, err
 	}
-	if end.How == "" {
-		of := holder{namespace: lock.Namespace, ref: end.Ref}
+	if end.how == "" {
+		of := holder{namespace: lock.Namespace, ref: end.ref}
 		if young := r.untilWatched(&lock); young > 0 && !r.watches.isWatched(of) {
 			return ctrl.Result{RequeueAfter: young}, nil
 		}
-		end.How = r.watches.observe(request.NamespacedName, of) //nolint:contextcheck // the watch outlives this look at the lock
+		end.how = r.watches.observe(request.NamespacedName, of) //nolint:contextcheck // the watch outlives this reconcile
 	}
-	if end.How == "" {
+	if end.how == "" {
 		return ctrl.Result{}, nil
 	}
-	if rules.IsJob(&end.Ref) {
-		isLeft, err := jobs.AnyLive(ctx, r.LiveReader, lock.Namespace, end.Ref.UID)
+	if rules.IsJob(&end.ref) {
+		isLeft, err := jobs.AnyLive(ctx, r.LiveReader, lock.Namespace, end.ref.UID)
 		if isLeft || err != nil {
 			return ctrl.Result{RequeueAfter: podsPeriod}, err
 		}
@@ -105,12 +110,12 @@ func (r *Reconciler) untilWatched(lock *v1alpha1.Lock) time.Duration {
 	if lock.Spec.AcquireTime == nil {
 		return 0
 	}
-	// A stamp that is ahead of this clock delays nothing for longer.
+	// An acquireTime ahead of this clock must not lengthen the delay.
 	return min(unwatchedAge, unwatchedAge-r.Clock.Since(lock.Spec.AcquireTime.Time))
 }
 
-// howPodEnded returns how the Pod has succeeded or failed that the lock is held for, or
-// nothing. The narrowed cache says whether, a read how.
+// howPodEnded returns how the Pod that holds the lock has succeeded or failed, or "". The
+// cache of ended Pods says whether it has, and a live read how.
 func (r *Reconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock) (string, error) {
 	ref := lock.Spec.HolderRef
 	if !rules.IsPod(ref) {
@@ -122,7 +127,7 @@ func (r *Reconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock) (stri
 		return "", client.IgnoreNotFound(err)
 	}
 	var pod corev1.Pod
-	if err := r.LiveReader.Get(ctx, name, &pod); isGone(err) || err == nil && pod.UID != ref.UID {
+	if err := r.LiveReader.Get(ctx, name, &pod); reaper.IsGone(err) || err == nil && pod.UID != ref.UID {
 		return howDeleted, nil
 	} else if err != nil {
 		return "", fmt.Errorf("read the Pod that has ended: %w", err)
@@ -130,16 +135,16 @@ func (r *Reconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock) (stri
 	return holderref.HowEnded(&pod), nil
 }
 
-// releaseAfterDelay releases the lock at once, or when its releaseDelay is over. When that
-// began is recorded in the lock, so that another replica goes on from there.
-func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock, end End) (ctrl.Result, error) {
+// releaseAfterDelay releases the lock at once, or when its releaseDelay is over. The start of
+// the delay is recorded in the lock, where another replica finds it.
+func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock, end holderEnd) (ctrl.Result, error) {
 	if lock.Spec.ReleaseDelay != nil && !servertime.IsFresh(r.Clock) {
 		version := lock.ResourceVersion
 		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(lock), lock); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
 		if lock.ResourceVersion != version {
-			return ctrl.Result{RequeueAfter: time.Millisecond}, nil // The change is about to wake it.
+			return ctrl.Result{RequeueAfter: time.Millisecond}, nil // The change is about to enqueue it.
 		}
 	}
 	remaining := rules.UntilHolderReleased(lock, r.Clock.Now())
@@ -154,25 +159,22 @@ func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock,
 		return ctrl.Result{}, err
 	}
 	switch err := r.Client.Update(ctx, next); {
-	case isGone(err), apierrors.IsConflict(err):
-		return ctrl.Result{}, nil // Somebody moved first, which wakes us if the lock still exists.
+	case reaper.IsGone(err), apierrors.IsConflict(err):
+		return ctrl.Result{}, nil // If the lock still exists, its change enqueues it again.
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("record the end of the holder: %w", err)
 	}
-	r.tell(lock, holderEndedReason, fmt.Sprintf("%s; the lock stays for %s", end, remaining))
+	r.emit(lock, holderEndedReason, fmt.Sprintf("%s; the lock stays for %s", end, remaining))
 	return ctrl.Result{RequeueAfter: remaining}, nil
 }
 
-func (r *Reconciler) release(ctx context.Context, lock *v1alpha1.Lock, end End) error {
-	err := r.Client.Delete(ctx, lock, client.Preconditions{UID: &lock.UID, ResourceVersion: &lock.ResourceVersion})
-	switch {
-	case isGone(err), apierrors.IsConflict(err):
-		return nil // Somebody moved first, which wakes us if the lock still exists.
-	case err != nil:
-		r.failed(lock, err)
+func (r *Reconciler) release(ctx context.Context, lock *v1alpha1.Lock, end holderEnd) error {
+	isDeleted, err := r.reaper.Delete(ctx, r.Client, lock)
+	if err != nil {
 		return fmt.Errorf("release the lock of a holder that has ended: %w", err)
 	}
-	r.unanswered.Take(client.ObjectKeyFromObject(lock)) // the try before it did not happen
-	r.released(ctx, lock, end, false)
+	if isDeleted {
+		r.released(ctx, lock, end, false)
+	}
 	return nil
 }

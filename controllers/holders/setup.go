@@ -3,16 +3,13 @@ package holders
 import (
 	"context"
 	"fmt"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -54,7 +51,6 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if err := manager.Add(r.watches); err != nil {
 		return err
 	}
-	everyReplica := false
 	return ctrl.NewControllerManagedBy(manager).
 		Named("lock-holders").
 		For(&v1alpha1.Lock{}, builder.WithPredicates(namesHolder())).
@@ -64,12 +60,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		})).
 		WatchesRawSource(source.Func(leadership.EnqueueLocks(r.Leadership, r.Client))).
 		WatchesRawSource(source.Kind(endedPods, podMetadata(), handler.TypedEnqueueRequestsFromMapFunc(r.locksOf))).
-		WithOptions(controller.Options{
-			NeedLeaderElection:      &everyReplica,
-			MaxConcurrentReconciles: reaper.Concurrency,
-			ReconciliationTimeout:   reaper.Timeout,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, reaper.MaxBackoff),
-		}).
+		WithOptions(reaper.ControllerOptions()).
 		Complete(r)
 }
 

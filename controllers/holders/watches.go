@@ -223,7 +223,7 @@ func (w *holderWatches) look(ctx context.Context, of holder) (how string, isWatc
 	object := holderref.ObjectOf(&of.ref)
 	err = w.client.Get(ctx, client.ObjectKey{Namespace: of.namespace, Name: of.ref.Name}, object)
 	switch {
-	case isGone(err):
+	case reaper.IsGone(err):
 		return howDeleted, true, nil
 	case err != nil:
 		return "", false, unlessFutile(err)
@@ -252,12 +252,6 @@ func (w *holderWatches) look(ctx context.Context, of holder) (how string, isWatc
 		}
 	}
 	return "", true, nil
-}
-
-// isGone reports whether there is no object of the name. An API server that does not serve
-// the kind, or no longer in that version, finds nothing either, which says nothing of the object.
-func isGone(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // unlessFutile leaves out what trying again soon does not mend, such as a right that an

@@ -1,2 +1,2 @@
-// Package reaper is what the controllers that delete locks share.
+// Package reaper deletes locks that have ended, for the controllers that decide which.
 package reaper

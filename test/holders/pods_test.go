@@ -54,7 +54,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 
 	It("is left to another controller that releases it", func(ctx context.Context) {
 		leftAlone := func(lock *v1alpha1.Lock) bool { return lock.Spec.Key == "gated" }
-		startOperatorWith(ctx, nil, func(reconciler *holders.Reconciler) { reconciler.LeftToOthers = leftAlone })
+		startOperatorWith(ctx, nil, func(reconciler *holders.Reconciler) { reconciler.ReleasedElsewhere = leftAlone })
 		pod := running(ctx, namespace, "worker")
 		gated, lock := held(ctx, namespace, "gated", podRef(pod)), held(ctx, namespace, "report", podRef(pod))
 		remove(ctx, pod)

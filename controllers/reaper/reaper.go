@@ -1,0 +1,109 @@
+package reaper
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/engine"
+)
+
+const (
+	// concurrency is the number of simultaneous deletes. Each waits for one etcd commit, and
+	// etcd commits concurrent writes together.
+	concurrency = 16
+	// timeout bounds one reconcile.
+	timeout = 10 * time.Second
+	// MaxBackoff bounds the delay before a failed request is repeated. The default of
+	// controller-runtime, 16 minutes, would outlast most outages.
+	MaxBackoff = 5 * time.Second
+)
+
+// ControllerOptions returns the options of a controller that deletes locks and runs on
+// every replica, whether or not the replica leads.
+func ControllerOptions() controller.Options {
+	return controller.Options{
+		NeedLeaderElection:      new(false),
+		MaxConcurrentReconciles: concurrency,
+		ReconciliationTimeout:   timeout,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, MaxBackoff),
+	}
+}
+
+// Reaper deletes locks and remembers the deletes that failed although they may have
+// happened, at most one for each name. Its zero value is ready for use. Safe for concurrent
+// use with different names.
+type Reaper struct {
+	mu         sync.Mutex
+	unanswered map[types.NamespacedName]*v1alpha1.Lock
+}
+
+// Delete deletes the lock on condition that it still has the UID and resourceVersion of
+// the given object, and reports whether it did. A lock that has changed or is gone is
+// not an error. After an error that leaves open whether the lock was deleted,
+// [Reaper.Resolve] finds out.
+func (r *Reaper) Delete(ctx context.Context, writer client.Writer, lock *v1alpha1.Lock) (isDeleted bool, err error) {
+	err = writer.Delete(ctx, lock, client.Preconditions{UID: &lock.UID, ResourceVersion: &lock.ResourceVersion})
+	switch {
+	case err == nil:
+		r.take(client.ObjectKeyFromObject(lock)) // An earlier delete did not happen.
+		return true, nil
+	case IsGone(err), apierrors.IsConflict(err):
+		return false, nil
+	case engine.MayHaveHappened(err):
+		r.put(lock)
+	}
+	return false, err
+}
+
+// Resolve returns the lock of the name whose delete was left open, once the cache shows
+// that it is gone, or nil. It reads the cache only if there is such a delete.
+func (r *Reaper) Resolve(ctx context.Context, cache client.Reader, name types.NamespacedName) (*v1alpha1.Lock, error) {
+	tried := r.take(name)
+	if tried == nil {
+		return nil, nil //nolint:nilnil // nothing was left open
+	}
+	var current v1alpha1.Lock
+	err := client.IgnoreNotFound(cache.Get(ctx, name, &current)) // A missing lock has no UID.
+	switch {
+	case err != nil, tried.UID == current.UID && tried.ResourceVersion == current.ResourceVersion:
+		r.put(tried)
+		return nil, err
+	case tried.UID == current.UID:
+		return nil, nil //nolint:nilnil // the lock has changed instead
+	}
+	return tried, nil
+}
+
+func (r *Reaper) put(lock *v1alpha1.Lock) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unanswered == nil {
+		r.unanswered = map[types.NamespacedName]*v1alpha1.Lock{}
+	}
+	r.unanswered[client.ObjectKeyFromObject(lock)] = lock
+}
+
+func (r *Reaper) take(name types.NamespacedName) *v1alpha1.Lock {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	tried := r.unanswered[name]
+	delete(r.unanswered, name)
+	return tried
+}
+
+// IsGone reports whether no object has the name. An API server that does not serve the
+// kind, or no longer serves the version, answers Not Found as well, which says nothing of
+// the object.
+func IsGone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}

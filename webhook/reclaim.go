@@ -1,0 +1,46 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// reclaim deletes an expired lock whose name is about to be created. The create then
+// reaches etcd, where one of several concurrent creates succeeds. The error is a
+// [*rules.HeldError] if the lock is held.
+//
+// Only a cache that knows the name leads to a request: a cache that is behind can neither
+// refuse a free lock nor let a held one be taken.
+func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, isDryRun bool) error {
+	var existing v1alpha1.Lock
+	if err := a.Client.Get(ctx, name, &existing); err != nil {
+		return ignoreNotFound("look up the lock", err)
+	}
+	if err := a.LiveReader.Get(ctx, name, &existing); err != nil {
+		return ignoreNotFound("read the lock", err)
+	}
+	if err := rules.Reclaim(&existing, a.Clock.Now(), a.grace()); err != nil || isDryRun {
+		return err
+	}
+	err := a.Client.Delete(ctx, &existing, client.Preconditions{UID: &existing.UID, ResourceVersion: &existing.ResourceVersion})
+	if err == nil {
+		a.Audit.reclaimed(&existing)
+	}
+	if apierrors.IsConflict(err) {
+		return nil // Another writer came first; the create will show whether the name is taken.
+	}
+	return ignoreNotFound("delete the expired lock", err)
+}
+
+func ignoreNotFound(action string, err error) error {
+	if err == nil || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", action, err)
+}
