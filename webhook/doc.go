@@ -6,6 +6,6 @@
 // double the cost of a direct create. What is stamped is checked once more by the
 // rules of the schema, which hold with the webhook away.
 //
-// The operator's own service account is kept out by matchConditions: façade and
-// controllers apply the same rules before they write.
+// The operator's own service account is exempt by matchConditions: façade and controllers
+// apply the same rules before they write. See [Exemption].
 package webhook

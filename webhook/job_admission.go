@@ -27,18 +27,21 @@ const JobPath = "/mutate-batch-v1-job"
 type JobAdmission struct {
 	// Limits bounds the ttl of their locks.
 	Limits jobs.Limits
-	// Clock tells from when on a Job waits.
+	// Clock tells the time at which a Job begins to wait.
 	Clock clock.PassiveClock
+	// Exemption admits the operator's own requests. Nil means that they are judged like all
+	// others.
+	Exemption *Exemption
 }
 
-// Other webhooks may have changed the Job after this one; it is asked again then, so that
-// none of them starts it.
+// If another webhook changes the Job after this one, this one is called again: no other
+// webhook can start the Job.
 //
 // +kubebuilder:webhook:path=/mutate-batch-v1-job,mutating=true,failurePolicy=fail,sideEffects=None,reinvocationPolicy=IfNeeded,timeoutSeconds=5,groups=batch,resources=jobs,verbs=create;update,versions=v1,name=job.forrst.dev,admissionReviewVersions=v1,serviceName=lock-operator-webhook,serviceNamespace=forrst-system
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *JobAdmission) SetupWithManager(manager ctrl.Manager) {
-	manager.GetWebhookServer().Register(JobPath, &admission.Webhook{Handler: a})
+	manager.GetWebhookServer().Register(JobPath, &admission.Webhook{Handler: a.Exemption.of(JobPath, a)})
 }
 
 // Handle implements [admission.Handler].

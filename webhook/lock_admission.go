@@ -45,6 +45,9 @@ type LockAdmission struct {
 	// Authorizer says which users may force a release. It is asked only when a user ends
 	// another holder's lock before its expiry. Required.
 	Authorizer authorizer.Authorizer
+	// Exemption admits the operator's own requests. Nil means that they are judged like all
+	// others.
+	Exemption *Exemption
 }
 
 // +kubebuilder:webhookconfiguration:mutating=true,name=lock-operator
@@ -54,7 +57,7 @@ type LockAdmission struct {
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {
-	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a})
+	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a.Exemption.of(LockPath, a)})
 }
 
 // decision is the outcome of the admission of one request about a Lock.

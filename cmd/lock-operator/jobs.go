@@ -10,16 +10,10 @@ import (
 	"forrst.dev/lock-operator/controllers/jobgate"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/audit"
-	"forrst.dev/lock-operator/lock/jobs"
-	"forrst.dev/lock-operator/webhook"
 )
 
-// operatorUser is the identity of the operator, which the webhook configuration keeps
-// out of admission. The locks of Jobs are held by it.
-const operatorUser = "system:serviceaccount:forrst-system:lock-operator"
-
-// addJobGate has Jobs run under their locks. Its engine is its own, since the façade may
-// run elsewhere or not at all.
+// addJobGate adds the controllers of Jobs under locks. They have an engine of their own, since
+// the façade may run elsewhere or not at all.
 func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, election *leadership.Election) (*jobgate.Gate, error) {
 	engine, err := newEngine(manager, settings, now, "job-lock-engine", audit.Controller)
 	if err != nil {
@@ -32,7 +26,7 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 		Client:     manager.GetClient(),
 		LiveReader: manager.GetAPIReader(),
 		Engine:     engine,
-		Holder:     operatorUser,
+		Holder:     settings.operatorUser,
 		Limits:     settings.limits,
 		Clock:      now,
 		Leadership: election,
@@ -45,9 +39,4 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 		return nil, fmt.Errorf("register the metrics of Jobs: %w", err)
 	}
 	return gate, nil
-}
-
-func addJobAdmission(manager ctrl.Manager, settings options, now clock.PassiveClock) {
-	limits := jobs.Limits{MinTTL: min(jobs.DefaultMinTTL, settings.limits.MaxTTL), MaxTTL: settings.limits.MaxTTL}
-	(&webhook.JobAdmission{Limits: limits, Clock: now}).SetupWithManager(manager)
 }

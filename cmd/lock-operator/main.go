@@ -1,5 +1,5 @@
 // Command lock-operator runs the controllers, the admission webhook and the
-// façade of the lock service, or those of them that it is told to.
+// façade of the lock service, or some of them.
 package main
 
 import (
@@ -42,10 +42,11 @@ func run(settings options) error {
 		return err
 	}
 	settings.audit = records
-	manager, err := newManager(config, settings)
+	ctx := ctrl.SetupSignalHandler()
+	manager, err := newManager(ctx, config, settings)
 	if err == nil {
-		err = manager.Start(ctrl.SetupSignalHandler())
+		err = manager.Start(ctx)
 	}
-	// Last, since what ends with the manager is recorded, too.
+	// Last: the end of the manager may write records, too.
 	return errors.Join(err, closeAudit())
 }

@@ -30,6 +30,7 @@ import (
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/events"
 	"forrst.dev/lock-operator/lock/holderref"
+	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/webhook"
 )
@@ -52,7 +53,7 @@ func init() {
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
+func newManager(ctx context.Context, config *rest.Config, settings options) (ctrl.Manager, error) {
 	// The API server's priority and fairness limits us; a client-side limit would
 	// make locks wait in their own queue.
 	config.QPS = -1
@@ -83,7 +84,10 @@ func newManager(config *rest.Config, settings options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("create the manager: %w", err)
 	}
 
-	// Forced releases, through whichever door, leave an Event besides their record.
+	if err := settings.learnIdentity(ctx, manager); err != nil {
+		return nil, err
+	}
+	// A forced release through either door emits an Event besides its record.
 	settings.audit = events.OfForcedReleases(manager.GetEventRecorder("lock-operator"), settings.audit)
 	add := map[string]func(ctrl.Manager, options, clock.WithTicker) error{
 		controllerComponent: addControllers,
@@ -135,12 +139,12 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		return err
 	}
 	return (&holders.Reconciler{
-		Client:       manager.GetClient(),
-		LiveReader:   manager.GetAPIReader(),
-		Clock:        now,
-		Leadership:   election,
-		Events:       manager.GetEventRecorder("lock-operator"),
-		Audit:        settings.audit,
+		Client:            manager.GetClient(),
+		LiveReader:        manager.GetAPIReader(),
+		Clock:             now,
+		Leadership:        election,
+		Events:            manager.GetEventRecorder("lock-operator"),
+		Audit:             settings.audit,
 		ReleasedElsewhere: gate.IsForJob,
 	}).SetupWithManager(manager)
 }
@@ -160,6 +164,16 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 	if err != nil {
 		return err
 	}
+	exemption, err := webhook.NewExemption(webhook.ExemptionOptions{
+		User:       settings.operatorUser,
+		Reader:     manager.GetAPIReader(),
+		Clock:      now,
+		Registerer: metrics.Registry,
+		Logger:     manager.GetLogger().WithName("webhook"),
+	})
+	if err != nil {
+		return err
+	}
 	(&webhook.LockAdmission{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
@@ -168,9 +182,17 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Clock:              now,
 		Audit:              records,
 		Authorizer:         authorizer,
+		Exemption:          exemption,
 	}).SetupWithManager(manager)
-	addJobAdmission(manager, settings, now)
-	return manager.AddReadyzCheck("webhook", manager.GetWebhookServer().StartedChecker())
+	(&webhook.JobAdmission{
+		Limits:    jobs.Limits{MinTTL: min(jobs.DefaultMinTTL, settings.limits.MaxTTL), MaxTTL: settings.limits.MaxTTL},
+		Clock:     now,
+		Exemption: exemption,
+	}).SetupWithManager(manager)
+	return errors.Join(
+		manager.Add(exemption),
+		manager.AddReadyzCheck("webhook", manager.GetWebhookServer().StartedChecker()),
+	)
 }
 
 func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {

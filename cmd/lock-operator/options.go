@@ -34,6 +34,8 @@ type options struct {
 	metricsAddr string
 	probeAddr   string
 
+	// operatorUser and leaderElectionNamespace may be empty until learnIdentity.
+	operatorUser            string
 	leaderElect             bool
 	leaderElectionNamespace string
 
@@ -51,24 +53,25 @@ type options struct {
 	clockSkewAllowance time.Duration
 
 	auditLog string
-	// audit is where records go; see openAudit.
+	// audit takes the records; see openAudit.
 	audit audit.Sink
 }
 
 func (o *options) bindFlags(flags *flag.FlagSet) {
 	limits := rules.DefaultLimits()
 	flags.StringVar(&o.components, "components", strings.Join(allComponents, ","), "What to run, separated by commas.")
-	flags.StringVar(&o.metricsAddr, "metrics-bind-address", "0", "Where to serve metrics over HTTPS to callers who may get /metrics; 0 for nowhere.")
-	flags.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Where to serve /healthz and /readyz; 0 for nowhere.")
+	flags.StringVar(&o.metricsAddr, "metrics-bind-address", "0", "The address of the metrics, served over HTTPS to callers who may get /metrics; 0 to serve none.")
+	flags.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "The address of /healthz and /readyz; 0 to serve none.")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "Run the controllers on one replica at a time.")
-	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "forrst-system", "The namespace of the leader's Lease.")
+	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease; empty for that of the operator's service account.")
+	flags.StringVar(&o.operatorUser, "operator-user", "", "The user name of this process, as the webhook configuration names it; empty to ask the API server.")
 	flags.StringVar(&o.facadeAddr, "facade-bind-address", "127.0.0.1:8080", "Where the façade listens. Without authentication it must be a loopback address.")
 	flags.StringVar(&o.facadeNamespace, "facade-namespace", "default", "The namespace of the locks that the façade takes where it does not authenticate its callers. Otherwise each caller has one.")
 	flags.DurationVar(&o.facadeMaxBlock, "facade-max-block", forrst.DefaultMaxBlock, "The longest that one call of the façade may wait for a lock, at most 24h.")
 	flags.StringVar(&o.facadeRoutes, "facade-routes", "", "A YAML file that says which functions the façade forwards, and where to. It is read again when it changes. Empty for none.")
 	o.facadeServer.bindFlags(flags)
 	o.facadeAuth.bindFlags(flags)
-	flags.StringVar(&o.webhookAddr, "webhook-bind-address", ":9443", "Where the admission webhook listens.")
+	flags.StringVar(&o.webhookAddr, "webhook-bind-address", ":9443", "The address of the admission webhook.")
 	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "The folder with tls.crt and tls.key of the admission webhook.")
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
