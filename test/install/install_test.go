@@ -63,10 +63,10 @@ var _ = Describe("config/default", func() {
 // rendered returns the documents of config/default by kind and name.
 func rendered(ctx context.Context) map[string][]byte {
 	GinkgoHelper()
-	output, err := environment.Kustomize(ctx, "default")
+	manifests, err := environment.Kustomize(ctx, "default")
 	Expect(err).NotTo(HaveOccurred())
 	documents := map[string][]byte{}
-	for document := range bytes.SplitSeq(output, []byte("\n---\n")) {
+	for _, document := range manifests {
 		var head metav1.PartialObjectMetadata
 		Expect(yaml.Unmarshal(document, &head)).To(Succeed())
 		documents[head.Kind+"/"+head.Name] = document

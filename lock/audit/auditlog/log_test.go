@@ -143,15 +143,15 @@ func TestLogCountsWhatItDoesNotWrite(t *testing.T) {
 	log.Record(granted(1))
 	log.Record(audit.Record{Event: audit.Released, Reason: audit.ByOwner, Via: audit.Facade, HeldSeconds: new(2.0)})
 	want := `
-# HELP forrst_lock_events_total What became of locks, as in the audit: by event, by the reason of an end or a refusal, and by the way on which it happened.
-# TYPE forrst_lock_events_total counter
-forrst_lock_events_total{event="Granted",reason="",via="facade"} 1
-forrst_lock_events_total{event="Released",reason="ByOwner",via="facade"} 1
+# HELP lock_operator_lock_events_total What became of locks, as in the audit: by event, by the reason of an end or a refusal, and by the way on which it happened.
+# TYPE lock_operator_lock_events_total counter
+lock_operator_lock_events_total{event="Granted",reason="",via="facade"} 1
+lock_operator_lock_events_total{event="Released",reason="ByOwner",via="facade"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "forrst_lock_events_total"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "lock_operator_lock_events_total"); err != nil {
 		t.Error(err)
 	}
-	if count := testutil.CollectAndCount(registry, "forrst_lock_held_seconds"); count != 1 {
+	if count := testutil.CollectAndCount(registry, "lock_operator_lock_held_seconds"); count != 1 {
 		t.Errorf("%d series of held times, want 1", count)
 	}
 	if err := log.Close(t.Context()); err != nil {
@@ -167,7 +167,7 @@ func dropped(t *testing.T, registry *prometheus.Registry, cause string) float64 
 		t.Fatal(err)
 	}
 	for _, family := range families {
-		if family.GetName() != "forrst_audit_records_dropped_total" {
+		if family.GetName() != "lock_operator_audit_records_dropped_total" {
 			continue
 		}
 		for _, metric := range family.GetMetric() {

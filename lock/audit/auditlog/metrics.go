@@ -28,17 +28,17 @@ type metrics struct {
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forrst_lock_events_total",
+			Name: "lock_operator_lock_events_total",
 			Help: "What became of locks, as in the audit: by event, by the reason of an end or a refusal, and by the way on which it happened.",
 		}, []string{"event", "reason", "via"}),
 		held: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "forrst_lock_held_seconds",
+			Name: "lock_operator_lock_held_seconds",
 			Help: "For how long locks were held, by the reason why they ended.",
 			// From a millisecond to about 18 hours.
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 14),
 		}, []string{"reason"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forrst_audit_records_dropped_total",
+			Name: "lock_operator_audit_records_dropped_total",
 			Help: "Audit records that were not written, by cause. Other than too_many_refusals, any is a gap in the audit.",
 		}, []string{"cause"}),
 	}

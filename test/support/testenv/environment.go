@@ -2,14 +2,18 @@ package testenv
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -21,8 +25,16 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// OperatorUser is the identity that config/ gives the operator.
-const OperatorUser = "system:serviceaccount:forrst-system:lock-operator"
+// The operator is installed under the names of config/, unless the environment variables
+// OPERATOR_NAMESPACE and OPERATOR_NAME_PREFIX set others.
+var (
+	// OperatorNamespace is the namespace of the operator.
+	OperatorNamespace = cmp.Or(os.Getenv("OPERATOR_NAMESPACE"), "forrst-system")
+	operatorPrefix    = os.Getenv("OPERATOR_NAME_PREFIX")
+	// OperatorUser is the user name of the operator, and OperatorGroups are its groups.
+	OperatorUser   = "system:serviceaccount:" + OperatorNamespace + ":" + operatorPrefix + "lock-operator"
+	OperatorGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + OperatorNamespace}
+)
 
 // TestersGroup may do everything with Locks that RBAC can allow.
 const TestersGroup = "testers"
@@ -88,14 +100,16 @@ func (e *Environment) StopAPIServer() error { return e.envtest.ControlPlane.APIS
 func (e *Environment) StartAPIServer() error { return e.envtest.ControlPlane.APIServer.Start() }
 
 func (e *Environment) prepare(ctx context.Context) error {
-	rbac, err := e.Kustomize(ctx, "rbac")
+	manifests, err := e.installed(ctx)
 	if err != nil {
 		return err
 	}
-	policies, err := e.Kustomize(ctx, "admission-policy")
-	if err != nil {
-		return err
-	}
+	// The rest are the CRD, which envtest has installed, and the webhook.
+	installed := slices.DeleteFunc(manifests, func(manifest []byte) bool {
+		var kind metav1.TypeMeta
+		err := yaml.Unmarshal(manifest, &kind)
+		return err == nil && (kind.Kind == "CustomResourceDefinition" || kind.Kind == "Service" || strings.HasSuffix(kind.Kind, "WebhookConfiguration"))
+	})
 	testers := fmt.Sprintf(`
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -116,7 +130,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: %s}]
 	if err != nil {
 		return err
 	}
-	_, err = admin.Run(ctx, string(rbac)+testers+"---\n"+string(policies), "apply", "-f", "-")
+	_, err = admin.Run(ctx, string(bytes.Join(installed, []byte("\n---\n")))+testers, "apply", "-f", "-")
 	return err
 }
 
@@ -134,27 +148,55 @@ func (e *Environment) User(name string, groups ...string) (*rest.Config, *Kubect
 	return user.Config(), kubectl, err
 }
 
-// Kustomize renders a folder of config/.
-func (e *Environment) Kustomize(ctx context.Context, folder string) ([]byte, error) {
-	command := exec.CommandContext(ctx, filepath.Join(Assets(e.root), "kubectl"), "kustomize", filepath.Join(e.root, "config", folder))
+// Kustomize renders a folder of config/, document by document.
+func (e *Environment) Kustomize(ctx context.Context, folder string) ([][]byte, error) {
+	return e.kustomize(ctx, filepath.Join(e.root, "config", folder))
+}
+
+func (e *Environment) kustomize(ctx context.Context, path string) ([][]byte, error) {
+	command := exec.CommandContext(ctx, filepath.Join(Assets(e.root), "kubectl"), "kustomize", path)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	output, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("kubectl kustomize config/%s: %w: %s", folder, err, stderr.String())
+		return nil, fmt.Errorf("kubectl kustomize %s: %w: %s", path, err, stderr.String())
 	}
-	return output, nil
+	return bytes.Split(output, []byte("\n---\n")), nil
 }
 
-// InstallWebhook points the webhook configurations of config/webhook at a server on
-// this machine. It returns where that server has to listen and its certificate.
+// installed renders config/dev, which has no Deployment, under the names of the operator.
+func (e *Environment) installed(ctx context.Context) ([][]byte, error) {
+	overlay, err := os.MkdirTemp(e.dir, "overlay-")
+	if err != nil {
+		return nil, err
+	}
+	config, err := filepath.Rel(overlay, filepath.Join(e.root, "config"))
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("namespace: %s\nnamePrefix: %q\nresources: [%s/dev]\ntransformers: [%[3]s/identity]\n",
+		OperatorNamespace, operatorPrefix, config)
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return e.kustomize(ctx, overlay)
+}
+
+// InstallWebhook installs the operator's webhook configurations. They call a server on
+// this machine, which must listen on the returned host and port with the certificate in
+// certDir.
 func (e *Environment) InstallWebhook(ctx context.Context) (host string, port int, certDir string, err error) {
-	rendered, err := e.Kustomize(ctx, "webhook")
+	manifests, err := e.installed(ctx)
 	if err != nil {
 		return "", 0, "", err
 	}
+	return e.InstallWebhookOf(manifests)
+}
+
+// InstallWebhookOf does the same with the webhook configurations among the manifests.
+func (e *Environment) InstallWebhookOf(manifests [][]byte) (host string, port int, certDir string, err error) {
 	options := envtest.WebhookInstallOptions{}
-	for document := range bytes.SplitSeq(rendered, []byte("\n---\n")) {
+	for _, document := range manifests {
 		var mutating admissionregistrationv1.MutatingWebhookConfiguration
 		var validating admissionregistrationv1.ValidatingWebhookConfiguration
 		if err := errors.Join(yaml.Unmarshal(document, &mutating), yaml.Unmarshal(document, &validating)); err != nil {

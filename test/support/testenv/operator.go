@@ -22,7 +22,7 @@ func (e *Environment) NewManager(changes ...func(*ctrl.Options)) (ctrl.Manager, 
 
 // NewManagerFor does the same with a change of how the manager talks to the API server.
 func (e *Environment) NewManagerFor(prepare func(*rest.Config), changes ...func(*ctrl.Options)) (ctrl.Manager, error) {
-	operator, _, err := e.User(OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
+	operator, _, err := e.User(OperatorUser, OperatorGroups...)
 	if err != nil {
 		return nil, err
 	}
