@@ -47,7 +47,7 @@ func (c *call) atomicLock(position int) (wrapper, envelope.Errors) {
 // no lock (section 12.12).
 func (c *call) isDryRun() bool {
 	position := c.position(envelope.DryRun)
-	if position < 0 || !c.function.Routed {
+	if position < 0 || !c.function.isRouted {
 		return false
 	}
 	var ignored envelope.Errors

@@ -21,7 +21,7 @@ type call struct {
 	request envelope.Request
 	// body is where the memory of the request is accounted for.
 	body     *countedBody
-	function *Function
+	function *function
 	response *envelope.Response
 	caller   Caller
 	// admission is the call's place among those that are served.
@@ -119,7 +119,7 @@ func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 func (c *call) prepare() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	wrappers := c.prepareExtensions(&problems)
-	invoke, found := c.prepareFunction()
+	invoke, found := c.function.prepare(c)
 	for _, problem := range found {
 		problems.Add(problem)
 	}
@@ -129,7 +129,7 @@ func (c *call) prepare() (Invocation, envelope.Errors) {
 	for _, wrap := range slices.Backward(wrappers) {
 		invoke = wrap(invoke)
 	}
-	if c.function.forgetsRequest {
+	if !c.function.isRouted {
 		c.forgetBody()
 	}
 	return invoke, problems
@@ -162,13 +162,6 @@ func (c *call) forgetBody() {
 		c.request.Extensions[i].Options = nil
 	}
 	c.body.forget()
-}
-
-func (c *call) prepareFunction() (Invocation, envelope.Errors) {
-	if c.function.prepare != nil {
-		return c.function.prepare(c)
-	}
-	return c.function.Prepare(&c.request)
 }
 
 // fail makes the response a failure. Extension entries stay: they tell what was done

@@ -46,10 +46,7 @@ func newCrowdWith(t *testing.T, configure func(*forrst.Config)) *crowd {
 		<-c.finish
 		return nil, nil
 	})
-	c.fixture = newFixtureWith(t, func(config *forrst.Config) {
-		configure(config)
-		config.Functions = []forrst.Function{linger, function("panic", func(context.Context) (any, error) { panic("x") })}
-	})
+	c.fixture = newFixtureWith(t, configure, linger, function("panic", func(context.Context) (any, error) { panic("x") }))
 	c.locks.waitHook = func(ctx context.Context, changed <-chan struct{}) error {
 		c.begun <- struct{}{}
 		select {

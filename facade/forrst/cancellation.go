@@ -69,18 +69,7 @@ type cancelResult struct {
 	Token     string `json:"token"`
 }
 
-// cancelFunction is the function that cancels calls of the same caller on the same
-// replica.
-func (h *Handler) cancelFunction() Function {
-	return Function{
-		Names:       []string{extensionFunction(envelope.Cancellation, "cancel")},
-		Version:     systemVersion,
-		Excluded:    []string{envelope.AtomicLock},
-		Description: describeCancel(),
-		prepare:     (*call).prepareCancel,
-	}
-}
-
+// prepareCancel cancels calls of the same caller on the same replica.
 func (c *call) prepareCancel() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)

@@ -130,12 +130,11 @@ func TestNobodyCancelsCallsOfOthers(t *testing.T) {
 	caller := "ann"
 	f := newFixtureWith(t, func(config *forrst.Config) {
 		config.Access = identified(func(*http.Request) string { return caller })
-		config.Functions = []forrst.Function{function("slow", func(ctx context.Context) (any, error) {
-			close(began)
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})}
-	})
+	}, function("slow", func(ctx context.Context) (any, error) {
+		close(began)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
 	answers := f.postAside(envelopeWith("slow", "", cancellable(`{"token":"t-1"}`)))
 	<-began
 	caller = "bob"

@@ -52,9 +52,6 @@ type Config struct {
 	Components []ComponentSource
 	// CallLimits bounds how many calls are served at a time.
 	CallLimits CallLimits
-	// Functions are served besides the system functions, under names of their own.
-	Functions []Function
-
 	// Routing finds and calls functions that are served elsewhere. Nil means that there are
 	// none.
 	Routing *Routing
@@ -68,9 +65,6 @@ type Config struct {
 	// that they always can.
 	Ready func(context.Context) error
 
-	// Service is the name of the service in its capabilities. Empty means
-	// "lock-operator".
-	Service string
 	// Version is the version of the service in its capabilities. Empty leaves it out.
 	Version string
 	// Node names the replica in responses. Empty leaves it out.
@@ -112,9 +106,6 @@ func (c *Config) setDefaults() {
 		c.MaxBlock = DefaultMaxBlock
 	}
 	c.CallLimits.setDefaults()
-	if c.Service == "" {
-		c.Service = "lock-operator"
-	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

@@ -3,76 +3,58 @@ package forrst
 import (
 	"context"
 	"slices"
+	"strings"
 
+	"forrst.dev/lock-operator/facade/forrst/describe"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
-
-// discovery is the extension that offers functions about functions.
-const discovery = "discovery"
 
 // unenveloped is the result of a function whose answer is the result alone.
 type unenveloped struct{ result any }
 
-// describe answers in the shapes of the two pages that describe it with an envelope
-// (section 9.4): one function, or a document.
-func (h *Handler) describe() Function {
-	return Function{
-		Names:       []string{"urn:cline:forrst:fn:describe", "forrst.describe"},
-		Version:     systemVersion,
-		Description: describeDescribe(),
-		prepare: func(c *call) (Invocation, envelope.Errors) {
-			return c.prepareDescribe(func(asked describeArguments) any {
-				if asked.function == "" {
-					return c.describeAll(asked.includeSchema)
-				}
-				if asked.isRouted {
-					return describeRoutedVersions(asked.function)
-				}
-				return describeVersions(asked)
-			})
-		},
+// describedService is what the documents of package describe tell of the configuration.
+func (h *Handler) describedService() describe.Service {
+	return describe.Service{
+		Version:         h.config.Version,
+		NeedsReason:     h.needsReason(),
+		MaxRequestBytes: MaxRequestBytes,
+		MaxBlock:        h.config.MaxBlock,
 	}
 }
 
-// discoveryDescribe answers as the page of the discovery extension wants it: without
-// an envelope, and so without a place for what a lock extension has to say.
-func (h *Handler) discoveryDescribe() Function {
-	return Function{
-		Names:       []string{extensionFunction(discovery, "describe")},
-		Version:     systemVersion,
-		Excluded:    []string{envelope.AtomicLock},
-		Description: describeDescribe(),
-		prepare: func(c *call) (Invocation, envelope.Errors) {
-			return c.prepareDescribe(func(asked describeArguments) any {
-				if asked.function == "" {
-					return unenveloped{c.discoverAll(asked.includeSchema)}
-				}
-				if asked.isRouted {
-					return unenveloped{inCamelCase(describeRouted(asked.function))}
-				}
-				return unenveloped{inCamelCase(describeFunction(recommended(asked.versions), asked.includeSchema))}
-			})
-		},
-	}
+func (c *call) prepareCapabilities() (Invocation, envelope.Errors) {
+	return func(context.Context) (any, error) {
+		routed, prefixes := c.routedFunctions()
+		functions := slices.Concat(c.functions.names, routed)
+		return c.describedService().Capabilities(functions, prefixes, supportedURNs()), nil
+	}, nil
 }
 
-type describeArguments struct {
-	// function is the name as sent. Empty means all functions.
-	function string
-	// versions are those of the function that are asked about, the lowest first.
-	versions []registered
-	// recommended is the version to use, whichever are asked about.
-	recommended   string
-	includeSchema bool
-	// isRouted says that the function runs elsewhere, and nothing is known of its versions.
-	isRouted bool
+// prepareDescribe answers with an envelope.
+func (c *call) prepareDescribe() (Invocation, envelope.Errors) {
+	return c.prepareDescription(
+		func(document describe.Document) any { return document },
+		func(function describe.Function, asked string) any { return function.Versions(asked) },
+	)
 }
 
-func (c *call) prepareDescribe(describe func(describeArguments) any) (Invocation, envelope.Errors) {
+// prepareDiscoveryDescribe answers without an envelope, and so without a place for the
+// entry of the lock extension.
+func (c *call) prepareDiscoveryDescribe() (Invocation, envelope.Errors) {
+	return c.prepareDescription(
+		func(document describe.Document) any { return unenveloped{document.InCamelCase()} },
+		func(function describe.Function, _ string) any { return unenveloped{function.InCamelCase()} },
+	)
+}
+
+// prepareDescription answers in the dialect that all and one have.
+func (c *call) prepareDescription(
+	all func(describe.Document) any, one func(function describe.Function, asked string) any,
+) (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
-	asked := describeArguments{includeSchema: fields.Bool("include_schema", true)}
-	asked.function, _ = fields.Text("function")
+	withSchemas := fields.Bool("include_schema", true)
+	name, _ := fields.Text("function")
 	version, hasVersion := fields.Text("version")
 	if _, ok := envelope.FunctionVersion(version); hasVersion && !ok {
 		fields.Fail("version", "must be a semantic version such as 1.0.0")
@@ -80,69 +62,40 @@ func (c *call) prepareDescribe(describe func(describeArguments) any) (Invocation
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	if _, asked.isRouted = c.route(asked.function); asked.function != "" && !asked.isRouted {
-		versions, err := c.functions.find(asked.function, version)
-		if err != nil {
-			return nil, envelope.Errors{*err}
-		}
-		asked.versions = versions
-		asked.recommended = recommended(c.functions.versions[asked.function]).version.String()
+	if name == "" {
+		return func(context.Context) (any, error) {
+			routed, _ := c.routedFunctions()
+			return all(c.describedService().Document(routed, withSchemas)), nil
+		}, nil
 	}
-	return func(context.Context) (any, error) { return describe(asked), nil }, nil
+	if _, isRouted := c.route(name); isRouted {
+		return func(context.Context) (any, error) { return one(describe.Routed(name), name), nil }, nil
+	}
+	found, problem := c.functions.find(name, version, argumentsPointer)
+	if problem != nil {
+		return nil, envelope.Errors{*problem}
+	}
+	return func(context.Context) (any, error) {
+		return one(c.describedService().Function(found.names[0], withSchemas), name), nil
+	}, nil
 }
 
-// find returns the versions of a function, or the one that is named.
-func (r *registry) find(function, version string) ([]registered, *envelope.Error) {
-	wanted := &envelope.Call{Function: function, Version: version}
-	versions := r.versions[function]
-	if versions == nil {
-		problem := functionNotFound(wanted).At(argumentsPointer + "/function")
-		return nil, &problem
+// routedFunctions returns the names of the functions that run in other services, and the
+// prefixes, with an asterisk each, where only those are known. Both are in the order of
+// the routes.
+func (h *Handler) routedFunctions() (names, prefixes []string) {
+	if h.config.Routing == nil {
+		return nil, nil
 	}
-	if version == "" {
-		return versions, nil
-	}
-	exact, _ := envelope.FunctionVersion(version)
-	for i := range versions {
-		if versions[i].version.String() == exact {
-			return versions[i : i+1], nil
-		}
-	}
-	problem := versionNotFound(wanted, versions).At(argumentsPointer + "/version")
-	return nil, &problem
-}
-
-// recommended is the version that calls get which name none or, if there is no stable
-// one, the highest.
-func recommended(versions []registered) registered {
-	for _, candidate := range slices.Backward(versions) {
-		if candidate.version.IsStable() {
-			return candidate
-		}
-	}
-	return versions[len(versions)-1]
-}
-
-// discoverable returns the names of all functions that are not hidden.
-func (r *registry) discoverable() []string {
-	var names []string
-	for _, name := range r.names {
-		if !recommended(r.versions[name]).Description.Hidden {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// listed returns every version of every function that is not hidden, once each.
-func (r *registry) listed() []registered {
-	var functions []registered
-	for _, name := range r.names {
-		for _, each := range r.versions[name] {
-			if each.Names[0] == name && !each.Description.Hidden {
-				functions = append(functions, each)
+	for _, route := range h.config.Routing.Routes.Routes() {
+		for _, pattern := range route.Functions {
+			switch {
+			case strings.HasSuffix(pattern, "*"):
+				prefixes = append(prefixes, pattern)
+			case h.functions.byName[pattern] == nil:
+				names = append(names, pattern)
 			}
 		}
 	}
-	return functions
+	return names, prefixes
 }

@@ -24,75 +24,81 @@ func (f *fixture) postBare(body string) (map[string]any, *httptest.ResponseRecor
 	return decoded[map[string]any](f.t, recorder.Body.Bytes()), recorder
 }
 
-// described are versions of a function, one of which is hidden.
-func describedFunctions() []forrst.Function {
-	old, stable, next := function("acme.pay", result(`1`)), function("acme.pay", result(`2`)), function("acme.pay", result(`3`))
-	old.Version, stable.Version, next.Version = "1.0.0", "2.1.0", "3.0.0-beta.1"
-	stable.Names = append(stable.Names, "urn:acme:forrst:fn:pay")
-	stable.Excluded = []string{envelope.AtomicLock}
-	stable.Description = forrst.Description{
-		Summary:     "Pays",
-		Arguments:   []forrst.Argument{{Name: "amount", Required: true, Description: "How much", Schema: forrst.Schema{Type: "integer"}}},
-		Returns:     forrst.Schema{Type: "boolean"},
-		Errors:      []forrst.DescribedError{{Code: "ACME_BROKE", Message: "No money"}},
-		SideEffects: []string{"create"},
-	}
-	hidden := function("acme.secret", result(`0`))
-	hidden.Description.Hidden = true
-	return []forrst.Function{old, stable, next, hidden}
+// lockRefused are the extensions that functions about locks refuse, as described.
+func lockRefused() map[string]any {
+	return map[string]any{"excluded": []any{"urn:cline:forrst:ext:atomic-lock", "urn:forrst:ext:atomic-lock", "urn:forrst:ext:atomicLock"}}
 }
 
 func TestDescribeOfOneFunction(t *testing.T) {
-	f := newFixture(t, describedFunctions()...)
-	exclusion := map[string]any{"excluded": []any{"urn:cline:forrst:ext:atomic-lock", "urn:forrst:ext:atomic-lock", "urn:forrst:ext:atomicLock"}}
+	f := newFixture(t)
+	const name, summary = "urn:cline:forrst:ext:atomic-lock:fn:release", "Releases a lock of the caller"
+	const ofKey, ofOwner = `The full key, such as "lock:billing:report"`, "The token that releases the lock"
+	text := func(description string, limits map[string]any) map[string]any {
+		limits["type"] = "string"
+		if description != "" {
+			limits["description"] = description
+		}
+		return limits
+	}
+	returns := map[string]any{
+		"type": "object", "required": []any{"released", "key"},
+		"properties": map[string]any{"released": map[string]any{"type": "boolean"}, "key": map[string]any{"type": "string"}},
+	}
 	schema := map[string]any{
-		"arguments":   map[string]any{"type": "object", "required": []any{"amount"}, "properties": map[string]any{"amount": map[string]any{"type": "integer", "description": "How much"}}},
-		"returns":     map[string]any{"type": "boolean"},
+		"arguments": map[string]any{"type": "object", "required": []any{"key", "owner"}, "properties": map[string]any{
+			"key":   text(ofKey, map[string]any{"minLength": 1.0}),
+			"owner": text(ofOwner, map[string]any{"minLength": 1.0, "maxLength": 512.0}),
+		}},
+		"returns":     returns,
 		"definitions": map[string]any{},
 	}
-	nothing := map[string]any{"arguments": map[string]any{"type": "object"}, "returns": map[string]any{}, "definitions": map[string]any{}}
-	for _, name := range []string{"urn:cline:forrst:fn:describe", "forrst.describe"} {
-		got := f.post(envelopeWith(name, arguments(`"function":"acme.pay"`), ""))
+	for _, describe := range []string{"urn:cline:forrst:fn:describe", "forrst.describe"} {
+		got := f.post(envelopeWith(describe, arguments(`"function":"forrst.locks.release"`), ""))
 		result := decoded[map[string]any](t, got.Result)
 		errors := decoded[struct{ Errors []any }](t, got.Result).Errors
-		if diff := cmp.Diff(map[string]any{"code": "ACME_BROKE", "message": "No money"}, errors[len(errors)-1]); diff != "" || len(errors) != 11 {
+		wantErrors := []any{
+			map[string]any{"code": "LOCK_NOT_FOUND", "message": "Lock does not exist"},
+			map[string]any{"code": "LOCK_OWNERSHIP_MISMATCH", "message": "Lock is owned by a different process"},
+		}
+		if diff := cmp.Diff(wantErrors, errors[10:]); diff != "" {
 			t.Errorf("%d errors (-want +got):\n%s", len(errors), diff)
 		}
 		delete(result, "errors")
 		want := map[string]any{
-			"function": "acme.pay", "name": "acme.pay", "description": "Pays", "summary": "Pays", "version": "2.1.0", "stability": "stable",
-			"recommended_version": "2.1.0", "side_effects": []any{"create"}, "discoverable": true, "extensions": exclusion,
-			"arguments": []any{map[string]any{"name": "amount", "required": true, "description": "How much", "schema": map[string]any{"type": "integer"}}},
-			"result":    map[string]any{"schema": map[string]any{"type": "boolean"}, "collection": false},
+			"function": "forrst.locks.release", "name": name, "description": summary, "summary": summary, "version": "1.0.0", "stability": "stable",
+			"recommended_version": "1.0.0", "side_effects": []any{"delete"}, "discoverable": true, "extensions": lockRefused(),
+			"arguments": []any{
+				map[string]any{"name": "key", "required": true, "description": ofKey, "schema": text("", map[string]any{"minLength": 1.0})},
+				map[string]any{"name": "owner", "required": true, "description": ofOwner, "schema": text("", map[string]any{"minLength": 1.0, "maxLength": 512.0})},
+			},
+			"result": map[string]any{"schema": returns, "collection": false, "description": "That the lock is released"},
 			"versions": []any{
-				map[string]any{"version": "1.0.0", "stability": "stable", "schema": nothing},
-				map[string]any{"version": "2.1.0", "stability": "stable", "description": "Pays", "schema": schema, "extensions": exclusion},
-				map[string]any{"version": "3.0.0-beta.1", "stability": "beta", "schema": nothing},
+				map[string]any{"version": "1.0.0", "stability": "stable", "description": summary, "schema": schema, "extensions": lockRefused()},
 			},
 		}
 		if diff := cmp.Diff(want, result); diff != "" || got.status != 200 {
-			t.Errorf("%s: status %d (-want +got):\n%s", name, got.status, diff)
+			t.Errorf("%s: status %d (-want +got):\n%s", describe, got.status, diff)
 		}
 	}
 }
 
 func TestDescribeOfOneVersionWithoutSchemas(t *testing.T) {
-	f := newFixture(t, describedFunctions()...)
-	got := f.post(envelopeWith("forrst.describe", arguments(`"function":"acme.pay","version":"1","include_schema":false`), ""))
+	f := newFixture(t)
+	got := f.post(envelopeWith("forrst.describe", arguments(`"function":"forrst.locks.release","version":"1","include_schema":false`), ""))
 	result := decoded[map[string]any](t, got.Result)
-	want := []any{map[string]any{"version": "1.0.0", "stability": "stable"}}
-	if diff := cmp.Diff(want, result["versions"]); diff != "" || result["recommended_version"] != "2.1.0" || strings.Contains(got.body, `"schema"`) {
+	want := []any{map[string]any{"version": "1.0.0", "stability": "stable", "description": "Releases a lock of the caller", "extensions": lockRefused()}}
+	if diff := cmp.Diff(want, result["versions"]); diff != "" || result["recommended_version"] != "1.0.0" || strings.Contains(got.body, `"schema"`) {
 		t.Errorf("%s (-want +got):\n%s", got.body, diff)
 	}
 }
 
 func TestDescribeWithoutEnvelope(t *testing.T) {
-	f := newFixture(t, describedFunctions()...)
-	single, recorder := f.postBare(envelopeWith(discoveryDescribe, arguments(`"function":"urn:acme:forrst:fn:pay"`), ""))
-	if single["name"] != "acme.pay" || single["version"] != "2.1.0" || recorder.Code != 200 || recorder.Header().Get("X-Forrst-Request-Id") != "a-1" {
+	f := newFixture(t)
+	single, recorder := f.postBare(envelopeWith(discoveryDescribe, arguments(`"function":"forrst.locks.release"`), ""))
+	if single["name"] != "urn:cline:forrst:ext:atomic-lock:fn:release" || single["version"] != "1.0.0" || recorder.Code != 200 || recorder.Header().Get("X-Forrst-Request-Id") != "a-1" {
 		t.Errorf("status %d, %v, %v", recorder.Code, recorder.Header(), single)
 	}
-	if diff := cmp.Diff([]any{"create"}, single["sideEffects"]); diff != "" || single["side_effects"] != nil || single["protocol"] != nil {
+	if diff := cmp.Diff([]any{"delete"}, single["sideEffects"]); diff != "" || single["side_effects"] != nil || single["protocol"] != nil {
 		t.Errorf("%v (-want +got):\n%s", single, diff)
 	}
 
@@ -107,7 +113,7 @@ func TestDescribeWithoutEnvelope(t *testing.T) {
 }
 
 func TestDescribeOfEverything(t *testing.T) {
-	f := newFixture(t, describedFunctions()...)
+	f := newFixture(t)
 	document := decoded[map[string]any](t, f.post(envelopeWith("forrst.describe", "", "")).Result)
 	bare, _ := f.postBare(envelopeWith(discoveryDescribe, "", ""))
 	for _, each := range []map[string]any{document, bare} {
@@ -124,7 +130,6 @@ func TestDescribeOfEverything(t *testing.T) {
 			"urn:k8s:forrst:ext:atomic-lock:fn:status 1.0.0", "urn:k8s:forrst:ext:atomic-lock:fn:list 1.0.0",
 			"urn:cline:forrst:fn:ping 1.0.0", "urn:cline:forrst:fn:health 1.0.0", "urn:cline:forrst:fn:capabilities 1.0.0",
 			"urn:cline:forrst:fn:describe 1.0.0", discoveryDescribe + " 1.0.0", cancelName + " 1.0.0",
-			"acme.pay 1.0.0", "acme.pay 2.1.0", "acme.pay 3.0.0-beta.1",
 		}
 		if diff := cmp.Diff(want, names); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -136,15 +141,9 @@ func TestDescribeOfEverything(t *testing.T) {
 	if document["describe"] != "0.1.0" || bare["discovery"] != "0.1.0" {
 		t.Errorf("%v, %v", document["describe"], bare["discovery"])
 	}
-	if got := f.post(envelopeWith("acme.secret", "", "")); string(got.Result) != "0" {
-		t.Errorf("a hidden function: %s", got.body)
-	}
-	if got := f.post(envelopeWith("forrst.capabilities", "", "")); strings.Contains(got.body, "acme.secret") {
-		t.Errorf("a hidden function is listed: %s", got.body)
-	}
 }
 
-func TestDescribeOfWhatThereIsNot(t *testing.T) {
+func TestDescribeOfAnUnknownFunctionOrVersion(t *testing.T) {
 	f := newFixture(t)
 	for given, want := range map[string][]string{
 		`"function":"nothing"`:                        {"FUNCTION_NOT_FOUND /call/arguments/function"},
@@ -160,18 +159,64 @@ func TestDescribeOfWhatThereIsNot(t *testing.T) {
 	}
 }
 
-// TestEveryFunctionIsDescribed fails for a function that was added without a word.
-func TestEveryFunctionIsDescribed(t *testing.T) {
+// describedFunction is what the tests below look at.
+type describedFunction struct {
+	Name, Summary string
+	Result        struct{ Description string }
+	Errors        []struct{ Code envelope.Code }
+	Extensions    *struct{ Excluded []string }
+}
+
+func describedFunctions(f *fixture) []describedFunction {
+	f.t.Helper()
+	return decoded[struct{ Functions []describedFunction }](f.t, f.post(envelopeWith("forrst.describe", "", "")).Result).Functions
+}
+
+// TestFunctionsYAMLDescribesTheFunctions ties functions.yaml to the code: it describes every
+// function that is served, and no other.
+func TestFunctionsYAMLDescribesTheFunctions(t *testing.T) {
 	f := newFixture(t)
-	document := decoded[struct {
-		Functions []struct {
-			Name, Summary string
-			Result        struct{ Description string }
+	var served, described []string
+	for _, name := range decoded[struct{ Functions []string }](t, f.post(envelopeWith("forrst.capabilities", "", "")).Result).Functions {
+		got := f.post(envelopeWith("forrst.describe", arguments(`"function":"`+name+`"`), ""))
+		preferred := decoded[describedFunction](t, got.Result).Name
+		if got.status != 200 || preferred == "" {
+			t.Errorf("%s is not described: %s", name, got.body)
 		}
-	}](t, f.post(envelopeWith("forrst.describe", "", "")).Result)
-	for _, function := range document.Functions {
+		if !slices.Contains(served, preferred) {
+			served = append(served, preferred)
+		}
+	}
+	for _, function := range describedFunctions(f) {
+		described = append(described, function.Name)
 		if function.Summary == "" || function.Result.Description == "" {
 			t.Errorf("%s has no summary, or none of its result", function.Name)
+		}
+	}
+	if diff := cmp.Diff(served, described); diff != "" {
+		t.Errorf("described functions (-served +described):\n%s", diff)
+	}
+}
+
+func TestDescribedErrorsAreCodesOfTheProtocol(t *testing.T) {
+	badRequest := []envelope.Code{envelope.ParseError, envelope.InvalidRequest, envelope.InvalidArguments}
+	for _, function := range describedFunctions(newFixture(t)) {
+		for _, problem := range function.Errors {
+			// Codes that the protocol does not define have the status 400, too.
+			if problem.Code.Status() == http.StatusBadRequest && !slices.Contains(badRequest, problem.Code) {
+				t.Errorf("%s: %s is not a code of the protocol", function.Name, problem.Code)
+			}
+		}
+	}
+}
+
+func TestFunctionsRefuseTheLockExtensionAsDescribed(t *testing.T) {
+	f := newFixture(t)
+	for _, function := range describedFunctions(f) {
+		got := f.post(envelopeWith(function.Name, "", locked(`{"key":"k",`+ttl+`}`)))
+		refuses := len(got.Errors) > 0 && got.Errors[0].Code == envelope.ExtensionNotApplicable
+		if isDescribed := function.Extensions != nil; refuses != isDescribed {
+			t.Errorf("%s refuses the lock extension: %t, and is described to: %t", function.Name, refuses, isDescribed)
 		}
 	}
 }

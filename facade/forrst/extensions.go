@@ -69,11 +69,11 @@ func (c *call) prepareExtensions(problems *envelope.Errors) []wrapper {
 func (c *call) prepareExtension(name string, position int) (wrapper, envelope.Errors) {
 	place := phase(name)
 	switch {
-	case place >= 0 && slices.Contains(c.function.Excluded, name), c.outlivesLock(name):
+	case place >= 0 && slices.Contains(c.function.excluded, name), c.outlivesLock(name):
 		return nil, envelope.Errors{c.notApplicable(position)}
 	case place >= 0 && handledExtensions[place].prepare != nil:
 		return handledExtensions[place].prepare(c, position)
-	case slices.Contains(unignorable, name) && !c.function.Routed && !c.isDeclined(name, position):
+	case slices.Contains(unignorable, name) && !c.function.isRouted && !c.isDeclined(name, position):
 		return nil, envelope.Errors{c.notSupported(position)}
 	}
 	return nil, nil
@@ -83,7 +83,7 @@ func (c *call) prepareExtension(name string, position int) (wrapper, envelope.Er
 // after its answer, and so after the lock (section 12.12). The functions that run here
 // take async for the hint that it is.
 func (c *call) outlivesLock(name string) bool {
-	return name == envelope.Async && c.function.Routed && c.position(envelope.AtomicLock) >= 0
+	return name == envelope.Async && c.function.isRouted && c.position(envelope.AtomicLock) >= 0
 }
 
 // isDeclined reports whether an element says that its extension is not asked for, so that

@@ -206,11 +206,11 @@ type fixture struct {
 
 func newFixture(tb testing.TB, functions ...forrst.Function) *fixture {
 	tb.Helper()
-	return newFixtureWith(tb, func(config *forrst.Config) { config.Functions = functions })
+	return newFixtureWith(tb, func(*forrst.Config) {}, functions...)
 }
 
 // newFixtureWith lets the caller change the configuration.
-func newFixtureWith(tb testing.TB, configure func(*forrst.Config)) *fixture {
+func newFixtureWith(tb testing.TB, configure func(*forrst.Config), functions ...forrst.Function) *fixture {
 	tb.Helper()
 	clock := clocktesting.NewFakePassiveClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
 	f := &fixture{t: tb, clock: clock, log: &strings.Builder{}}
@@ -229,6 +229,7 @@ func newFixtureWith(tb testing.TB, configure func(*forrst.Config)) *fixture {
 	if f.Handler, err = forrst.New(config); err != nil {
 		tb.Fatal(err)
 	}
+	f.Add(functions...)
 	return f
 }
 
@@ -331,7 +332,7 @@ func locked(options string) string {
 
 // function is a function of the tests.
 func function(name string, invoke forrst.Invocation) forrst.Function {
-	return forrst.Function{Names: []string{name}, Version: "1.0.0", Prepare: func(*envelope.Request) (forrst.Invocation, envelope.Errors) {
+	return forrst.Function{Name: name, Prepare: func(*envelope.Request) (forrst.Invocation, envelope.Errors) {
 		return invoke, nil
 	}}
 }

@@ -27,7 +27,7 @@ type forwardedRequest struct {
 func (c *call) forwarded(ctx context.Context, route routes.Route) forwardedRequest {
 	request := forwardedRequest{Request: c.request, header: http.Header{}}
 	request.Protocol = envelope.Protocol{Name: envelope.ProtocolName, Version: envelope.ProtocolVersion}
-	request.Context = envelope.WithMember(c.request.Context, "caller", envelope.MustEncode(c.config.Service))
+	request.Context = envelope.WithMember(c.request.Context, "caller", envelope.MustEncode(wire.ServiceName))
 	request.Extensions = nil
 	span := ""
 	trace, isTraced := TraceOf(ctx)

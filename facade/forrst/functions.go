@@ -3,124 +3,110 @@ package forrst
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 )
 
-// Function is one version of a function that callers can name.
-type Function struct {
-	// Names are all spellings of the function, the preferred one first. Required.
-	Names []string
-	// Version is a semantic version. Required.
-	Version string
-	// Excluded names the extensions that must not be used with the function, such as
-	// [forrst.AtomicLock].
-	Excluded []string
-	// Routed says that the function runs in another service, which handles the extensions
-	// that the façade does not: they are not refused, whatever they would change, and are
-	// for Prepare to pass on (see [HandlesExtension]).
-	Routed bool
-	// Description is what describe tells about the function.
-	Description Description
-	// Prepare checks the arguments of a call and returns what remains to be done.
-	// Every problem that it finds is reported, and then nothing is done. It must have
-	// no effect: it runs before any lock is taken. Required.
-	Prepare func(request *envelope.Request) (Invocation, envelope.Errors)
-
-	// prepare is Prepare of a function that needs to know more of its call.
+// function is a function that callers can name. Those that are served here have the
+// version [wire.FunctionVersion].
+type function struct {
+	// names are all spellings of the function, the preferred one first. It is described by
+	// that (package describe).
+	names []string
+	// excluded names the extensions that must not be used with the function.
+	excluded []string
+	// isRouted says that the function runs in another service, which handles the extensions
+	// that the façade does not: they are not refused, even if they change what the call does.
+	isRouted bool
+	// prepare checks the arguments of a call and returns what remains to be done. It reports
+	// every problem that it finds; then nothing is done. It has no effect, since it runs
+	// before any lock is taken.
 	prepare func(c *call) (Invocation, envelope.Errors)
 	// verb is what callers must be allowed to do with locks, or empty if nothing.
 	verb string
 	// class is what metrics count the function as. Empty means routedClass.
 	class string
-	// forgetsRequest says that the function does not look at the request any more once
-	// it is prepared.
-	forgetsRequest bool
 }
 
 // Invocation runs a function whose arguments are in order. Its result is encoded as
-// JSON. An error that is a [forrst.Errors] or [*forrst.Error] is answered as it is,
+// JSON. An error that is an [envelope.Errors] or [*envelope.Error] is answered as it is,
 // lock.ErrUnavailable as unavailability, the end of ctx as such, and any other as an
 // internal error that only the log tells about. ctx ends when the caller goes away.
 type Invocation func(ctx context.Context) (any, error)
 
-// registry finds functions by name and version.
+// servedFunctions are the functions of docs/forrst.md, sections 9, 10.4, 12.8 and 12.10,
+// in the order in which capabilities lists them. Those about locks and in the discovery
+// dialect refuse the lock extension: a lock around the release of a lock is of no use.
+func servedFunctions() []*function {
+	noLock := []string{envelope.AtomicLock}
+	return []*function{
+		{names: lockNames("release", "release"), class: lockClass, excluded: noLock, verb: VerbCreate, prepare: (*call).prepareRelease},
+		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: VerbForceRelease, prepare: (*call).prepareForceRelease},
+		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: VerbGet, prepare: (*call).prepareStatus},
+
+		{names: []string{wire.Acquire}, class: vendorClass, excluded: noLock, verb: VerbCreate, prepare: (*call).prepareAcquire},
+		{names: []string{wire.Renew}, class: vendorClass, excluded: noLock, verb: VerbCreate, prepare: (*call).prepareRenew},
+		{names: []string{wire.Release}, class: vendorClass, excluded: noLock, verb: VerbCreate, prepare: (*call).prepareVendorRelease},
+		{names: []string{wire.Status}, class: vendorClass, excluded: noLock, verb: VerbGet, prepare: (*call).prepareVendorStatus},
+		{names: []string{wire.List}, class: vendorClass, excluded: noLock, verb: VerbList, prepare: (*call).prepareList},
+
+		{names: systemNames("diagnostics", "ping"), class: systemClass, prepare: (*call).preparePing},
+		{names: systemNames("diagnostics", "health"), class: systemClass, prepare: (*call).prepareHealth},
+		{names: systemNames("discovery", "capabilities"), class: systemClass, prepare: (*call).prepareCapabilities},
+		{names: []string{"urn:cline:forrst:fn:describe", "forrst.describe"}, class: systemClass, prepare: (*call).prepareDescribe},
+		{names: []string{"urn:cline:forrst:ext:discovery:fn:describe"}, class: systemClass, excluded: noLock, prepare: (*call).prepareDiscoveryDescribe},
+		{names: []string{"urn:cline:forrst:ext:cancellation:fn:cancel"}, class: systemClass, excluded: noLock, prepare: (*call).prepareCancel},
+	}
+}
+
+// lockNames returns the spellings of a function of docs/forrst.md, section 12.8.
+func lockNames(name, oldest string) []string {
+	return []string{"urn:cline:forrst:ext:atomic-lock:fn:" + name, "urn:cline:forrst:fn:atomic-lock:" + name, "forrst.locks." + oldest}
+}
+
+// systemNames returns the spellings of a function of docs/forrst.md, section 9.
+func systemNames(extension, name string) []string {
+	return []string{"urn:cline:forrst:fn:" + name, "urn:cline:forrst:ext:" + extension + ":fn:" + name, "forrst." + name}
+}
+
+// registry finds functions by any of their names.
 type registry struct {
+	byName map[string]*function
 	// names are all spellings, in the order in which they were added.
 	names []string
-	// versions are those of a function by any of its names, the lowest first.
-	versions map[string][]registered
 }
 
-type registered struct {
-	*Function
-
-	version envelope.Version
+func (r *registry) add(added *function) {
+	if r.byName == nil {
+		r.byName = map[string]*function{}
+	}
+	for _, name := range added.names {
+		r.byName[name] = added
+		r.names = append(r.names, name)
+	}
 }
 
-func (r *registry) add(function Function) error {
-	version, ok := envelope.ParseVersion(function.Version)
-	switch {
-	case len(function.Names) == 0 || function.Prepare == nil && function.prepare == nil:
-		return fmt.Errorf("facade: function %q must have a name and Prepare", function.Names)
-	case !ok:
-		return fmt.Errorf("facade: function %q: %q is not a semantic version", function.Names[0], function.Version)
-	}
-	if r.versions == nil {
-		r.versions = map[string][]registered{}
-	}
-	for _, name := range function.Names {
-		versions := r.versions[name]
-		if slices.ContainsFunc(versions, func(other registered) bool { return other.version == version }) {
-			return fmt.Errorf("facade: function %q has two implementations of version %s", name, version)
-		}
-		if versions == nil {
-			r.names = append(r.names, name)
-		}
-		versions = append(versions, registered{&function, version})
-		slices.SortStableFunc(versions, func(a, b registered) int { return a.version.Compare(b.version) })
-		r.versions[name] = versions
-	}
-	return nil
-}
-
-// resolve finds what a call names (section 6.2): exactly the given version, or the
-// highest stable one. An unknown function is reported before an unknown version.
-func (r *registry) resolve(call *envelope.Call) (*Function, error) {
-	versions := r.versions[call.Function]
-	if versions == nil {
-		problem := functionNotFound(call).At("/call/function")
+// find returns the function in the version that is asked for, or in its only one if
+// version is empty. pointer is where both are in the request. An unknown function is
+// reported before an unknown version.
+func (r *registry) find(name, version, pointer string) (*function, *envelope.Error) {
+	found := r.byName[name]
+	if found == nil {
+		problem := envelope.Error{Code: envelope.FunctionNotFound, Message: "Function not found"}.
+			At(pointer + "/function").With(map[string]string{"function": name})
 		return nil, &problem
 	}
-	wanted, _ := envelope.FunctionVersion(call.Version)
-	for _, candidate := range slices.Backward(versions) {
-		if candidate.version.String() == wanted || call.Version == "" && candidate.version.IsStable() {
-			return candidate.Function, nil
-		}
+	if full, _ := envelope.FunctionVersion(version); version != "" && full != wire.FunctionVersion {
+		problem := envelope.Error{
+			Code:    envelope.VersionNotFound,
+			Message: fmt.Sprintf("Version %s not found for function %s", version, name),
+		}.At(pointer + "/version").With(struct {
+			Function  string   `json:"function"`
+			Requested string   `json:"requested_version"`
+			Available []string `json:"available_versions"`
+		}{name, version, []string{wire.FunctionVersion}})
+		return nil, &problem
 	}
-	problem := versionNotFound(call, versions).At("/call/version")
-	return nil, &problem
-}
-
-func functionNotFound(call *envelope.Call) envelope.Error {
-	return envelope.Error{Code: envelope.FunctionNotFound, Message: "Function not found"}.
-		With(map[string]string{"function": call.Function})
-}
-
-func versionNotFound(call *envelope.Call, versions []registered) envelope.Error {
-	details := struct {
-		Function  string   `json:"function"`
-		Requested *string  `json:"requested_version"`
-		Available []string `json:"available_versions"`
-	}{Function: call.Function}
-	message := "No stable version found for function " + call.Function
-	if call.Version != "" {
-		details.Requested = &call.Version
-		message = fmt.Sprintf("Version %s not found for function %s", call.Version, call.Function)
-	}
-	for _, candidate := range versions {
-		details.Available = append(details.Available, candidate.version.String())
-	}
-	return envelope.Error{Code: envelope.VersionNotFound, Message: message}.With(details)
+	return found, nil
 }

@@ -2,7 +2,6 @@ package forrst
 
 import (
 	"net/http"
-	"slices"
 
 	"forrst.dev/lock-operator/facade/forrst/wire"
 )
@@ -36,15 +35,8 @@ func New(config Config) (*Handler, error) {
 	h.limiter = newCallLimiter(config.CallLimits)
 	h.strangers = newStrangers(config.Clock)
 	h.bodies = newBodyBudget(config.CallLimits.BodyBytes)
-	functions := slices.Concat(inClass(lockClass, h.lockFunctions()),
-		inClass(vendorClass, h.vendorFunctions()), inClass(systemClass, h.systemFunctions()))
-	for i := range functions {
-		functions[i].forgetsRequest = true
-	}
-	for _, function := range slices.Concat(functions, config.Functions) {
-		if err := h.functions.add(function); err != nil {
-			return nil, err
-		}
+	for _, function := range servedFunctions() {
+		h.functions.add(function)
 	}
 	var err error
 	if h.metrics, err = newMetrics(config.Metrics, h.limiter); err != nil {

@@ -19,17 +19,8 @@ type healthReport struct {
 	Components map[string]componentHealth `json:"components,omitempty"`
 }
 
-// health tells how well the service works. It succeeds whatever it finds: probes of
+// prepareHealth tells how well the service works. It succeeds whatever it finds: probes of
 // Kubernetes have endpoints of their own.
-func (h *Handler) health() Function {
-	return Function{
-		Names:       systemNames("diagnostics", "health"),
-		Version:     systemVersion,
-		Description: describeHealth(),
-		prepare:     (*call).prepareHealth,
-	}
-}
-
 func (c *call) prepareHealth() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)

@@ -56,9 +56,3 @@ func readHolderRef(fields *envelope.Fields, problems *envelope.Errors) *v1alpha1
 	ref.UID = types.UID(uid)
 	return ref
 }
-
-func holderRefSchema() Schema {
-	return object(map[string]Schema{
-		"api_version": text(317), "kind": text(63), "name": text(253), "uid": text(128),
-	}, "api_version", "kind", "name", "uid")
-}

@@ -116,9 +116,7 @@ func TestResponseHeaders(t *testing.T) {
 		f.clock.SetTime(f.clock.Now().Add(1234567 * time.Microsecond))
 		return nil, nil
 	})
-	f = newFixtureWith(t, func(config *forrst.Config) {
-		config.Node, config.Functions = "replica-1", []forrst.Function{slow}
-	})
+	f = newFixtureWith(t, func(config *forrst.Config) { config.Node = "replica-1" }, slow)
 	got := f.post(envelopeWith("slow", "", ""))
 	for name, want := range map[string]string{
 		"Content-Type": "application/json", "X-Forrst-Request-Id": "a-1", "X-Forrst-Duration-Ms": "1234", "X-Forrst-Node": "replica-1",

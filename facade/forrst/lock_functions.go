@@ -36,30 +36,6 @@ type heldLock struct {
 	TTLRemaining int64  `json:"ttl_remaining"`
 }
 
-// lockFunctions returns the functions of section 12.8. They exclude the lock
-// extension: a lock around the release of a lock helps nobody.
-func (h *Handler) lockFunctions() []Function {
-	excluded := []string{envelope.AtomicLock}
-	return []Function{{
-		Names: lockFunctionNames("release", "release"), Version: systemVersion,
-		Excluded: excluded, Description: describeRelease(), prepare: (*call).prepareRelease, verb: VerbCreate,
-	}, {
-		Names: lockFunctionNames("force-release", "forceRelease"), Version: systemVersion,
-		Excluded: excluded, Description: describeForceRelease(h.needsReason()), prepare: (*call).prepareForceRelease, verb: VerbForceRelease,
-	}, {
-		Names: lockFunctionNames("status", "status"), Version: systemVersion,
-		Excluded: excluded, Description: describeStatus(), prepare: (*call).prepareStatus, verb: VerbGet,
-	}}
-}
-
-func lockFunctionNames(name, oldest string) []string {
-	return []string{
-		"urn:cline:forrst:ext:atomic-lock:fn:" + name,
-		"urn:cline:forrst:fn:atomic-lock:" + name,
-		"forrst.locks." + oldest,
-	}
-}
-
 func (c *call) prepareRelease() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(true)
 	return func(ctx context.Context) (any, error) {

@@ -68,13 +68,13 @@ func newMetrics(registerer prometheus.Registerer, limiter *callLimiter) (*metric
 }
 
 // observe counts one answer. function is nil if none was found.
-func (m *metrics) observe(function *Function, response *envelope.Response, took time.Duration) {
+func (m *metrics) observe(function *function, response *envelope.Response, took time.Duration) {
 	class := classOf(function)
 	m.calls.WithLabelValues(class, outcomeOf(response)).Inc()
 	m.duration.WithLabelValues(class).Observe(took.Seconds())
 }
 
-func classOf(function *Function) string {
+func classOf(function *function) string {
 	switch {
 	case function == nil:
 		return unknownClass
@@ -82,13 +82,6 @@ func classOf(function *Function) string {
 		return routedClass
 	}
 	return function.class
-}
-
-func inClass(class string, functions []Function) []Function {
-	for i := range functions {
-		functions[i].class = class
-	}
-	return functions
 }
 
 // outcomeOf returns one of a bounded number of texts.

@@ -19,12 +19,8 @@ func TestMetricsOfCalls(t *testing.T) {
 	fails := func(code envelope.Code) forrst.Invocation {
 		return func(context.Context) (any, error) { return nil, &envelope.Error{Code: code} }
 	}
-	f := newFixtureWith(t, func(config *forrst.Config) {
-		config.Metrics = registry
-		config.Functions = []forrst.Function{
-			function("own", fails("MADE_UP_CODE")), function("conflict", fails(envelope.Conflict)), function("fine", result("1")),
-		}
-	})
+	f := newFixtureWith(t, func(config *forrst.Config) { config.Metrics = registry },
+		function("own", fails("MADE_UP_CODE")), function("conflict", fails(envelope.Conflict)), function("fine", result("1")))
 	for _, body := range []string{
 		envelopeWith(ping, "", ""), envelopeWith("forrst.ping", "", ""), envelopeWith("nothing like it", "", ""), "{", "[]",
 		envelopeWith("own", "", ""), envelopeWith("conflict", "", ""), envelopeWith("fine", "", ""),

@@ -10,7 +10,7 @@ import (
 // routed is a function "r" that runs elsewhere.
 func routed() forrst.Function {
 	f := function("r", result(`true`))
-	f.Routed = true
+	f.IsRouted = true
 	return f
 }
 

@@ -24,20 +24,24 @@ type Routes interface {
 
 // route finds where a function runs that is not served here.
 func (h *Handler) route(function string) (routes.Route, bool) {
-	if h.config.Routing == nil || h.functions.versions[function] != nil {
+	if h.config.Routing == nil || h.functions.byName[function] != nil {
 		return routes.Route{}, false
 	}
 	return h.config.Routing.Routes.Find(function)
 }
 
 // resolve finds the function of the call, here or elsewhere.
-func (c *call) resolve() (*Function, error) {
+func (c *call) resolve() (*function, error) {
 	route, ok := c.route(c.request.Call.Function)
-	if !ok {
-		return c.functions.resolve(&c.request.Call)
+	if ok {
+		return &function{
+			isRouted: true,
+			prepare:  func(c *call) (Invocation, envelope.Errors) { return c.forwarding(route), nil },
+		}, nil
 	}
-	return &Function{
-		Routed:  true,
-		prepare: func(c *call) (Invocation, envelope.Errors) { return c.forwarding(route), nil },
-	}, nil
+	found, problem := c.functions.find(c.request.Call.Function, c.request.Call.Version, "/call")
+	if problem != nil {
+		return nil, problem
+	}
+	return found, nil
 }

@@ -17,9 +17,8 @@ func newDescribedRouting(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	return newFixtureWith(t, func(config *forrst.Config) {
-		config.Functions = []forrst.Function{function("own", result(`1`))}
 		config.Routing = &forrst.Routing{Routes: table, Client: routes.NewClient(nil)}
-	})
+	}, function("own", result(`1`)))
 }
 
 func TestCapabilitiesTellOfRoutedFunctions(t *testing.T) {

@@ -252,8 +252,7 @@ func TestWhatIsServedHereOrReservedIsNotRouted(t *testing.T) {
 	t.Cleanup(client.Close)
 	f := newFixtureWith(t, func(config *forrst.Config) {
 		config.Routing = &forrst.Routing{Routes: table, Client: client}
-		config.Functions = []forrst.Function{function("own", result(`"here"`))}
-	})
+	}, function("own", result(`"here"`)))
 	got := map[string]string{}
 	for _, name := range []string{"own", "other", "forrst.nothing", "urn:cline:forrst:fn:nothing", "urn:k8s:forrst:fn:nothing"} {
 		answer := f.post(envelopeWith(name, "", ""))

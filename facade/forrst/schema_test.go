@@ -1,55 +1,60 @@
 package forrst_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/schema"
 )
 
 // conforms is a validator for the part of JSON Schema that descriptions use.
-func conforms(schema *forrst.Schema, value any) bool {
-	isAllowed := schema.Enum == nil || slices.Contains(schema.Enum, value)
-	isOneOf := schema.AnyOf == nil || slices.ContainsFunc(schema.AnyOf, func(s forrst.Schema) bool { return conforms(&s, value) })
-	if !isAllowed || !isOneOf || !isOfType(schema.Type, value) {
+func conforms(shape *schema.Schema, value any) bool {
+	isAllowed := shape.Enum == nil || slices.Contains(shape.Enum, value)
+	isOneOf := shape.AnyOf == nil || slices.ContainsFunc(shape.AnyOf, func(s schema.Schema) bool { return conforms(&s, value) })
+	if !isAllowed || !isOneOf || !isOfType(shape.Type, value) {
 		return false
 	}
 	switch value := value.(type) {
 	case string:
-		return textConforms(schema, value)
+		return textConforms(shape, value)
 	case float64:
-		return (schema.Minimum == nil || value >= float64(*schema.Minimum)) &&
-			(schema.ExclusiveMinimum == nil || value > float64(*schema.ExclusiveMinimum))
+		return (shape.Minimum == nil || value >= float64(*shape.Minimum)) &&
+			(shape.ExclusiveMinimum == nil || value > float64(*shape.ExclusiveMinimum))
 	case []any:
-		return schema.Items == nil || !slices.ContainsFunc(value, func(element any) bool { return !conforms(schema.Items, element) })
+		return shape.Items == nil || !slices.ContainsFunc(value, func(element any) bool { return !conforms(shape.Items, element) })
 	case map[string]any:
-		return membersConform(schema, value)
+		return membersConform(shape, value)
 	}
 	return true
 }
 
-func textConforms(schema *forrst.Schema, text string) bool {
+func textConforms(shape *schema.Schema, text string) bool {
 	length := utf8.RuneCountInString(text)
 	_, err := time.Parse(time.RFC3339, text)
-	return length >= schema.MinLength && (schema.MaxLength == 0 || length <= schema.MaxLength) &&
-		(schema.Format == "" || schema.Format == "date-time" && err == nil) &&
-		regexp.MustCompile(schema.Pattern).MatchString(text)
+	return length >= shape.MinLength && (shape.MaxLength == 0 || length <= shape.MaxLength) &&
+		(shape.Format == "" || shape.Format == "date-time" && err == nil) &&
+		regexp.MustCompile(shape.Pattern).MatchString(text)
 }
 
-func membersConform(schema *forrst.Schema, members map[string]any) bool {
-	for _, name := range schema.Required {
+func membersConform(shape *schema.Schema, members map[string]any) bool {
+	for _, name := range shape.Required {
 		if _, ok := members[name]; !ok {
 			return false
 		}
 	}
-	for name, property := range schema.Properties {
+	for name, property := range shape.Properties {
 		if member, ok := members[name]; ok && !conforms(&property, member) {
 			return false
 		}
@@ -90,11 +95,11 @@ func decoded[T any](tb testing.TB, text []byte) T {
 // described is the schema of arguments and result of a function.
 type described struct {
 	Versions []struct {
-		Schema struct{ Arguments, Returns forrst.Schema }
+		Schema struct{ Arguments, Returns schema.Schema }
 	}
 }
 
-func describedSchemas(f *fixture, function string) (arguments, returns *forrst.Schema) {
+func describedSchemas(f *fixture, function string) (arguments, returns *schema.Schema) {
 	f.t.Helper()
 	got := f.post(envelopeWith("forrst.describe", `,"arguments":{"function":"`+function+`"}`, ""))
 	version := decoded[described](f.t, got.Result).Versions[0]
@@ -105,9 +110,9 @@ func TestSchemaOfTheReasonForAForcedRelease(t *testing.T) {
 	f := newFixtureWith(t, func(config *forrst.Config) {
 		config.Access = identified(func(*http.Request) string { return "system:serviceaccount:payments:root" })
 	})
-	schema, _ := describedSchemas(f, forceRelease)
+	shape, _ := describedSchemas(f, forceRelease)
 	for _, sample := range []string{`"key":"lock:k"`, `"key":"lock:k","reason":""`, `"key":"lock:k","reason":" \n"`, `"key":"lock:k","reason":7`, `"key":"lock:k","reason":"r"`} {
-		want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
+		want := conforms(shape, decoded[any](t, []byte(`{`+sample+`}`)))
 		got := f.post(envelopeWith(forceRelease, arguments(sample), ""))
 		if isValid := got.Errors[0].Code == "LOCK_NOT_FOUND"; isValid != want {
 			t.Errorf("{%s} conforms: %t, but %s", sample, want, got.body)
@@ -132,9 +137,9 @@ func TestSchemasOfArgumentsAgreeWithTheChecks(t *testing.T) {
 		cancelName:        {`"token":"t"`, `"token":""`, `"token":"a.b"`, ``},
 	} {
 		f := newFixture(t)
-		schema, _ := describedSchemas(f, function)
+		shape, _ := describedSchemas(f, function)
 		for _, sample := range samples {
-			want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
+			want := conforms(shape, decoded[any](t, []byte(`{`+sample+`}`)))
 			got := f.post(envelopeWith(function, arguments(sample), ""))
 			if isValid := len(got.Errors) == 0 || got.Errors[0].Code != "INVALID_ARGUMENTS"; isValid != want {
 				t.Errorf("%s: {%s} conforms: %t, but %s", function, sample, want, got.body)
@@ -143,11 +148,46 @@ func TestSchemasOfArgumentsAgreeWithTheChecks(t *testing.T) {
 	}
 }
 
+// anyHolder finds every object.
+type anyHolder struct{}
+
+func (anyHolder) Check(context.Context, string, *v1alpha1.HolderReference) error { return nil }
+
+func TestLengthsInSchemasAreThoseOfTheChecks(t *testing.T) {
+	const holder = `"key":"k","holder_ref":{"api_version":%q,"kind":%q,"name":%q,"uid":%q}`
+	for _, test := range []struct {
+		function, arguments string
+		longest             int
+	}{
+		{wire.Acquire, `"key":%q`, v1alpha1.MaxKeyBytes},
+		{wire.Acquire, `"key":"k","owner":%q`, v1alpha1.MaxOwnerBytes},
+		{wire.Acquire, `"key":"k","reason":%q`, 1024},
+		{wire.Acquire, fmt.Sprintf(holder, strings.Repeat("g", 253)+"/%s", "Pod", "p", "u"), 63},
+		{wire.Acquire, fmt.Sprintf(holder, "v1", "%s", "p", "u"), 63},
+		{wire.Acquire, fmt.Sprintf(holder, "v1", "Pod", "%s", "u"), 253},
+		{wire.Acquire, fmt.Sprintf(holder, "v1", "Pod", "p", "%s"), 128},
+		{forceRelease, `"key":"lock:k","reason":%q`, 1024},
+		{cancelName, `"token":%q`, 100},
+	} {
+		for length, want := range map[int]bool{test.longest: true, test.longest + 1: false} {
+			f := newFixtureWith(t, func(config *forrst.Config) { config.Holders = anyHolder{} })
+			shape, _ := describedSchemas(f, test.function)
+			sample := fmt.Sprintf(test.arguments, strings.Repeat("a", length))
+			isDescribed := conforms(shape, decoded[any](t, []byte(`{`+sample+`}`)))
+			got := f.post(envelopeWith(test.function, arguments(sample), ""))
+			isValid := len(got.Errors) == 0 || got.Errors[0].Code != "INVALID_ARGUMENTS"
+			if isDescribed != want || isValid != want {
+				t.Errorf("%s: %s with %d characters conforms: %t, want %t, but %s", test.function, test.arguments, length, isDescribed, want, got.body)
+			}
+		}
+	}
+}
+
 func TestSchemasOfOptionsAgreeWithTheChecks(t *testing.T) {
-	components := func(f *fixture) map[string]*forrst.Schema {
+	components := func(f *fixture) map[string]*schema.Schema {
 		document := decoded[struct {
 			Components struct {
-				Schemas map[string]*forrst.Schema
+				Schemas map[string]*schema.Schema
 			}
 		}](t, f.post(envelopeWith("forrst.describe", "", "")).Result)
 		return document.Components.Schemas
@@ -159,6 +199,8 @@ func TestSchemasOfOptionsAgreeWithTheChecks(t *testing.T) {
 		"AtomicLockOptions": {"urn:forrst:ext:atomicLock", []string{
 			`"key":"k",` + ttl, `"key":"k"`, ttl, `"key":"",` + ttl, `"key":1,` + ttl, `"key":"k","ttl":{"value":0}`, `"key":"k","ttl":{"unit":"second"}`,
 			`"key":"k",` + ttl + `,"scope":"any"`, `"key":"k",` + ttl + `,"scope":1`, `"key":"k",` + ttl + `,"auto_release":"yes"`, `"key":"k",` + ttl + `,"owner":""`,
+			`"key":"k",` + ttl + `,"owner":"` + strings.Repeat("o", v1alpha1.MaxOwnerBytes) + `"`, `"key":"k",` + ttl + `,"owner":"` + strings.Repeat("o", v1alpha1.MaxOwnerBytes+1) + `"`,
+			`"key":"` + strings.Repeat("k", v1alpha1.MaxKeyBytes) + `",` + ttl, `"key":"` + strings.Repeat("k", v1alpha1.MaxKeyBytes+1) + `",` + ttl,
 			`"key":"k",` + ttl + `,"owner":1`, `"key":"k",` + ttl + `,"block":{"value":0}`, `"key":"k",` + ttl + `,"block":1`, `"key":"k",` + ttl + `,"future":1`,
 		}},
 		"CancellationOptions": {"urn:forrst:ext:cancellation", []string{`"token":"t"`, `"token":" "`, `"token":1`, ``}},
@@ -169,12 +211,12 @@ func TestSchemasOfOptionsAgreeWithTheChecks(t *testing.T) {
 		"TracingOptions": {"urn:forrst:ext:tracing", []string{``, `"trace_id":"t","span_id":"s","baggage":{}`}},
 	} {
 		f := newFixture(t)
-		schema := components(f)[name]
-		if schema == nil {
+		shape := components(f)[name]
+		if shape == nil {
 			t.Fatalf("no schema %s", name)
 		}
 		for _, sample := range test.samples {
-			want := conforms(schema, decoded[any](t, []byte(`{`+sample+`}`)))
+			want := conforms(shape, decoded[any](t, []byte(`{`+sample+`}`)))
 			got := f.post(envelopeWith(ping, "", fmt.Sprintf(`{"urn":%q,"options":{%s}}`, test.urn, sample)))
 			if isValid := len(got.Errors) == 0; isValid != want {
 				t.Errorf("%s: {%s} conforms: %t, but %s", name, sample, want, got.body)
@@ -202,10 +244,10 @@ func TestResultsConformToTheirSchemas(t *testing.T) {
 		{wire.Release, `"key":"lock:f:a","owner":"o"`},
 		{"forrst.locks.forceRelease", `"key":"lock:held"`},
 	} {
-		_, schema := describedSchemas(f, call.function)
+		_, shape := describedSchemas(f, call.function)
 		got := f.post(envelopeWith(call.function, arguments(call.arguments), ""))
-		if got.status != 200 || !conforms(schema, decoded[any](t, got.Result)) {
-			t.Errorf("%s {%s}: %s does not conform to %s", call.function, call.arguments, got.body, schema.Encoded())
+		if got.status != 200 || !conforms(shape, decoded[any](t, got.Result)) {
+			t.Errorf("%s {%s}: %s does not conform to %s", call.function, call.arguments, got.body, envelope.MustEncode(shape))
 		}
 	}
 }

@@ -8,25 +8,6 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/wire"
 )
 
-// vendorFunctions returns what goes beyond the protocol: locks without a function to
-// run inside them (section 12.10).
-func (h *Handler) vendorFunctions() []Function {
-	return []Function{
-		vendorFunction(wire.Acquire, VerbCreate, describeAcquire(), (*call).prepareAcquire),
-		vendorFunction(wire.Renew, VerbCreate, describeRenew(), (*call).prepareRenew),
-		vendorFunction(wire.Release, VerbCreate, describeVendorRelease(), (*call).prepareVendorRelease),
-		vendorFunction(wire.Status, VerbGet, describeVendorStatus(), (*call).prepareVendorStatus),
-		vendorFunction(wire.List, VerbList, describeList(), (*call).prepareList),
-	}
-}
-
-func vendorFunction(name, verb string, description Description, prepare func(*call) (Invocation, envelope.Errors)) Function {
-	return Function{
-		Names: []string{name}, Version: wire.FunctionVersion,
-		Excluded: []string{envelope.AtomicLock}, Description: description, prepare: prepare, verb: verb,
-	}
-}
-
 // argumentsPointer is where problems with arguments are.
 const argumentsPointer = "/call/arguments"
 

@@ -186,6 +186,7 @@ func TestDecodeRequestRefusesABrokenEnvelope(t *testing.T) {
 		"an empty protocol of PHP":        {protocolOf(`[]`), "a-1", invalid("/protocol/name", "/protocol/version")},
 		"another protocol":                {protocolOf(`{"name":"jsonrpc","version":"2.0.0"}`), "a-1", invalid("/protocol/name")},
 		"a protocol name in another case": {protocolOf(`{"name":"Forrst","version":"0.1.0"}`), "a-1", invalid("/protocol/name")},
+		"a protocol version of one part":  {protocolOf(`{"name":"forrst","version":"1"}`), "a-1", invalid("/protocol/version")},
 		"a protocol version of two parts": {protocolOf(`{"name":"forrst","version":"0.1"}`), "a-1", invalid("/protocol/version")},
 		"a protocol version with a v":     {protocolOf(`{"name":"forrst","version":"v0.1.0"}`), "a-1", invalid("/protocol/version")},
 		"an empty protocol version":       {protocolOf(`{"name":"forrst","version":""}`), "a-1", invalid("/protocol/version")},

@@ -1,4 +1,4 @@
-// Package forrst is the Forrst 0.1.0 protocol: envelopes, errors, durations,
+// Package envelope is the Forrst 0.1.0 protocol: envelopes, errors, durations,
 // versions and extension names. It knows neither HTTP servers nor locks, and
 // serves both ends of a call.
 //

@@ -11,9 +11,9 @@ const (
 	// ProtocolVersion is the version of the protocol that this package speaks. It
 	// understands every version with the same major number (section 6.1).
 	ProtocolVersion = "0.1.0"
+	// supportedMajor is the major number of ProtocolVersion.
+	supportedMajor = "0"
 )
-
-var supported, _ = ParseVersion(ProtocolVersion)
 
 // Protocol says which protocol a message speaks.
 type Protocol struct {
@@ -39,8 +39,7 @@ func readProtocol(envelope *Fields, errors *Errors) (protocol Protocol, refusal 
 	if !ok || protocol.Version == ProtocolVersion {
 		return protocol, nil
 	}
-	version, _ := ParseVersion(protocol.Version)
-	if version.core[0] == supported.core[0] {
+	if major, _, _ := strings.Cut(protocol.Version, "."); major == supportedMajor {
 		return protocol, nil
 	}
 	return protocol, unspoken(protocol.Version, pointer)
@@ -69,10 +68,10 @@ func protocolObject(fields *Fields) (Protocol, bool) {
 func protocolText(raw json.RawMessage) (Protocol, bool) {
 	text, _ := decodeText(raw)
 	name, version, _ := strings.Cut(text, "/")
-	if _, ok := ParseVersion(version + ".0"); name != ProtocolName || !ok {
+	if version += ".0"; name != ProtocolName || !isVersion(version) {
 		return Protocol{}, false
 	}
-	return Protocol{Name: name, Version: version + ".0"}, true
+	return Protocol{Name: name, Version: version}, true
 }
 
 func unspoken(version, pointer string) *Error {

@@ -25,6 +25,10 @@ const (
 // FunctionVersion is the version of all functions.
 const FunctionVersion = "1.0.0"
 
+// ServiceName is the name by which the service speaks of itself: in what it tells of its
+// capabilities, and as the caller of other services.
+const ServiceName = "lock-operator"
+
 // FencingURN names the response entry that carries a [Fencing].
 const FencingURN = "urn:k8s:forrst:ext:fencing"
 
