@@ -14,7 +14,7 @@ import (
 // checkTimeout bounds the search for one key.
 const checkTimeout = time.Minute
 
-// check returns every violation of what docs/design.md promises in its last section.
+// check returns every violation of what docs/design.md, section 17, promises.
 func (r *record) check(model model, artifacts string) []string {
 	var violations []string
 	for _, check := range []func() []string{

@@ -2,11 +2,12 @@ package envelope
 
 import "net/http"
 
-// Code says what kind of error an [Error] is. Standard codes are listed below;
-// services may add their own in SCREAMING_SNAKE_CASE (section 5.3).
+// Code says what kind of error an [Error] is. Standard codes are listed below; services
+// may add their own in SCREAMING_SNAKE_CASE (docs/forrst.md, section 5.3).
 type Code string
 
-// The standard error codes that a lock service uses or meets (section 5.3).
+// The standard error codes that a lock service uses or meets (docs/forrst.md, section
+// 5.3).
 const (
 	// ParseError means that the body is not JSON.
 	ParseError Code = "PARSE_ERROR"
@@ -91,7 +92,7 @@ const (
 // has gone; net/http has no name for it.
 const statusClientClosedRequest = 499
 
-// statuses holds the codes whose status is not 400 (section 5.3).
+// statuses holds the codes whose status is not 400 (docs/forrst.md, section 5.3).
 var statuses = map[Code]int{
 	FunctionNotFound:       http.StatusNotFound,
 	VersionNotFound:        http.StatusNotFound,

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// DecodeRequest reads the body of a request and checks the structure of its envelope
-// in the order of section 1.6: it must be JSON, then an object, then speak a known
-// version of the protocol, and then everything else that is wrong is collected. What
-// arguments and options hold is not looked at.
+// DecodeRequest reads the body of a request and checks the structure of its envelope in
+// the order of docs/forrst.md, section 1.6: it must be JSON, then an object, then speak a
+// known version of the protocol, and then everything else that is wrong is collected.
+// What arguments and options hold is not looked at.
 //
 // The request is usable only if there are no errors. Its ID is set as soon as it can
 // be learnt, so that a refusal can repeat it. The request refers to parts of body,
@@ -111,9 +111,9 @@ func readExtensions(envelope *Fields, problems *Errors) []RequestExtension {
 	return extensions
 }
 
-// readExtension reads one element. Seen holds the names of standard extensions before
-// it: both spellings of an extension are the same one, and of two sets of options
-// neither can be preferred (section 8.5).
+// readExtension reads one element. Seen holds the names of standard extensions before it:
+// both spellings of an extension are the same one, and of two sets of options neither can
+// be preferred (docs/forrst.md, section 8.5).
 func readExtension(raw json.RawMessage, pointer string, seen *[]string, problems *Errors) RequestExtension {
 	fields, ok := ReadObject(raw, pointer, InvalidRequest, problems)
 	if !ok {

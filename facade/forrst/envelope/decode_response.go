@@ -51,7 +51,7 @@ func DecodeResponse(body []byte) (*Response, error) {
 }
 
 // checkOutcome refuses what tells neither of a success nor of a failure, or of both
-// (section 1.4). A failure may leave its result of null out.
+// (docs/forrst.md, section 1.4). A failure may leave its result of null out.
 func (r *Response) checkOutcome(envelope *Fields) {
 	switch hasErrors := envelope.Raw("errors") != nil; {
 	case len(r.Errors) > 0 && r.Result != nil:

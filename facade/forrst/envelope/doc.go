@@ -12,6 +12,4 @@
 // must not be given twice: parsers disagree about which of the two counts, and two
 // parties that read different keys would guard different locks. Members that are not
 // read, such as those of context, are passed over.
-//
-// A section in a comment is one of the project's Forrst reference, docs/forrst.md.
 package envelope

@@ -13,8 +13,8 @@ import (
 // Unit is what the value of a [Duration] counts. It is singular and in lower case.
 type Unit string
 
-// The units of durations (section 3.1). There is no calendar arithmetic: a day has
-// 24 hours.
+// The units of durations (docs/forrst.md, section 3.1). There is no calendar arithmetic:
+// a day has 24 hours.
 const (
 	Millisecond Unit = "millisecond"
 	Second      Unit = "second"
@@ -65,7 +65,7 @@ func NewDuration(length time.Duration) Duration {
 }
 
 // NewMilliseconds returns length in whole milliseconds, rounded down: what was measured
-// is written so (section 3.1).
+// is written so (docs/forrst.md, section 3.1).
 func NewMilliseconds(length time.Duration) Duration {
 	length = length.Truncate(time.Millisecond)
 	return Duration{
@@ -93,9 +93,9 @@ func isDecimal(text string) bool {
 	return scan.number() == nil && scan.next == len(text) && !strings.ContainsAny(text, "eE")
 }
 
-// readDuration reads a duration object (section 3.1), or returns nil if something is
-// wrong. Without a unit, the value counts seconds. The value may be a string that holds
-// a plain decimal number.
+// readDuration reads a duration object (docs/forrst.md, section 3.1), or returns nil if
+// something is wrong. Without a unit, the value counts seconds. The value may be a string
+// that holds a plain decimal number.
 func readDuration(fields *Fields, limits DurationLimits) *Duration {
 	value, hasValue := fields.number("value")
 	unit, hasUnit := fields.unit("unit")

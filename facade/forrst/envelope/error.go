@@ -9,7 +9,8 @@ import (
 // A large request can be wrong in many places; its answer need not be as large.
 const MaxErrors = 100
 
-// Error is one problem with a call (section 5.1). It has no other members.
+// Error is one problem with a call (docs/forrst.md, section 5.1). It has no other
+// members.
 type Error struct {
 	Code Code `json:"code"`
 	// Message is for people. Programs go by Code and Details.
@@ -21,8 +22,8 @@ type Error struct {
 	Details json.RawMessage `json:"details,omitempty"`
 }
 
-// Source is a place in a request (section 5.2): either a pointer or, where the
-// request is not JSON, a position.
+// Source is a place in a request (docs/forrst.md, section 5.2): either a pointer or,
+// where the request is not JSON, a position.
 type Source struct {
 	// Pointer is an RFC 6901 pointer; "" is the whole document, nil is unset.
 	Pointer *string `json:"pointer,omitempty"`

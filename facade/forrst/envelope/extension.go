@@ -16,7 +16,8 @@ const (
 	Tracing      = "tracing"
 )
 
-// The two dialects in which the standard extensions are named (section 8.2).
+// The two dialects in which the standard extensions are named (docs/forrst.md, section
+// 8.2).
 const (
 	shortDialect  = "urn:forrst:ext:"
 	vendorDialect = "urn:cline:forrst:ext:"
@@ -25,8 +26,8 @@ const (
 // shortAtomicLock is how the page of the atomic lock extension names it.
 const shortAtomicLock = "urn:forrst:ext:atomicLock"
 
-// standardExtensions are the extensions that the protocol defines (sections 8 and
-// 10), except for the withdrawn batch.
+// standardExtensions are the extensions that the protocol defines (docs/forrst.md,
+// sections 8 and 10), except for the withdrawn batch.
 var standardExtensions = map[string]bool{
 	Async: true, AtomicLock: true, "caching": true, Cancellation: true, Deadline: true,
 	"deprecation": true, DryRun: true, Idempotency: true, "locale": true, "maintenance": true,

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// Fields reads the members of one JSON object by name and collects what is wrong
-// with them, each problem with its pointer. For every member that may be left out,
-// null means the same as leaving it out (section 1.5). A member that is wrong reads
+// Fields reads the members of one JSON object by name and collects what is wrong with
+// them, each problem with its pointer. For every member that may be left out, null means
+// the same as leaving it out (docs/forrst.md, section 1.5). A member that is wrong reads
 // as if it were absent, so that reading can go on and find more.
 //
 // A Fields comes from [ReadObject] and is not safe for concurrent use.
@@ -29,9 +29,9 @@ type member struct {
 }
 
 // ReadObject prepares to read the object raw. An empty array is an empty object: PHP
-// cannot tell them apart (section 1.3). ReadObject reports false if raw is neither;
-// the Fields can be used all the same, as an empty object, which is what absent
-// options and arguments are. Problems get the code and a pointer that begins with
+// cannot tell them apart (docs/forrst.md, section 1.3). ReadObject reports false if raw
+// is neither; the Fields can be used all the same, as an empty object, which is what
+// absent options and arguments are. Problems get the code and a pointer that begins with
 // pointer, and are added to errors.
 func ReadObject(raw json.RawMessage, pointer string, code Code, errors *Errors) (Fields, bool) {
 	fields := Fields{pointer: pointer, code: code, errors: errors}

@@ -9,7 +9,7 @@ const (
 	// ProtocolName is the name of the protocol.
 	ProtocolName = "forrst"
 	// ProtocolVersion is the version of the protocol that this package speaks. It
-	// understands every version with the same major number (section 6.1).
+	// understands every version with the same major number (docs/forrst.md, section 6.1).
 	ProtocolVersion = "0.1.0"
 	// supportedMajor is the major number of ProtocolVersion.
 	supportedMajor = "0"

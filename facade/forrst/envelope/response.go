@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// Response answers a [Request] (section 1.4). Either Errors is empty and Result is
-// what the function returned, which may be null, or Result is nil.
+// Response answers a [Request] (docs/forrst.md, section 1.4). Either Errors is empty and
+// Result is what the function returned, which may be null, or Result is nil.
 type Response struct {
 	// Protocol is what the server speaks.
 	Protocol Protocol `json:"protocol"`
@@ -20,8 +20,8 @@ type Response struct {
 	Meta *Meta `json:"meta,omitempty"`
 }
 
-// ResponseExtension reports on an optional feature (section 8.1). Clients look
-// entries up by URN; their order means nothing.
+// ResponseExtension reports on an optional feature (docs/forrst.md, section 8.1). Clients
+// look entries up by URN; their order means nothing.
 type ResponseExtension struct {
 	// URN is the one of the request.
 	URN string `json:"urn"`
@@ -39,8 +39,9 @@ func NewResponse(id string) *Response {
 	return response
 }
 
-// Status returns the HTTP status that mirrors the response (section 4.2): 200 for
-// success, that of its code for one error, and 400 for several whatever their codes.
+// Status returns the HTTP status that mirrors the response (docs/forrst.md, section 4.2):
+// 200 for success, that of its code for one error, and 400 for several whatever their
+// codes.
 func (r *Response) Status() int {
 	switch len(r.Errors) {
 	case 0:
