@@ -10,9 +10,9 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// DefaultOperationTimeout is how long one acquire or release may take, read-backs
-// of unanswered writes included.
-const DefaultOperationTimeout = 5 * time.Second
+// OperationTimeout is how long the requests of one acquire, renewal or release may take,
+// without the wait for the holder, and with the read-backs of unanswered writes.
+const OperationTimeout = 5 * time.Second
 
 // WaitForever is a wait that only the end of the context ends.
 const WaitForever time.Duration = 1<<63 - 1
@@ -27,13 +27,13 @@ type Request struct {
 	Wait time.Duration
 }
 
-// Validate finds what cannot be granted however long it waits.
-func (r *Request) Validate(namespace string, limits rules.Limits, now time.Time) error {
+// Validate reports what cannot be granted however long it waits: a negative wait, and
+// what [rules.Acquisition.Validate] reports. The error is an [*InvalidError].
+func (r *Request) Validate(limits rules.Limits) error {
 	if r.Wait < 0 {
 		return &InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("wait"), r.Wait.String(), "must not be negative")}}
 	}
-	_, err := rules.Grant(namespace, r.Acquisition, limits, now)
-	return err
+	return r.Acquisition.Validate(limits)
 }
 
 // Proof is what somebody shows to renew or to release a lock.

@@ -131,7 +131,7 @@ func (c *Client) hold(ctx context.Context, settings settings, lock *v1alpha1.Loc
 }
 
 // releaseTimeout bounds a release: the service has given up by then.
-const releaseTimeout = 2 * DefaultOperationTimeout
+const releaseTimeout = 2 * OperationTimeout
 
 // release ends the lock even if the caller was cancelled.
 func (c *Client) release(ctx context.Context, key v1alpha1.FullKey, owner string) error {

@@ -9,33 +9,38 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
 var errWork = errors.New("work failed")
 
+func failRelease(_ *testing.T, service *locktest.Backend) {
+	service.SetHooks(before(locktest.Failing(locktest.Release, lock.ErrUnavailable)))
+}
+
 func TestDo(t *testing.T) {
 	tests := map[string]struct {
 		// hinder runs before the work.
-		hinder func(*backend)
+		hinder func(*testing.T, *locktest.Backend)
 		work   error
 		want   []error
 	}{
 		"success":               {},
 		"the error of the work": {work: errWork, want: []error{errWork}},
 		"a release without answer": {
-			hinder: func(s *backend) { s.before = failing("release", lock.ErrUnavailable) },
+			hinder: failRelease,
 			want:   []error{lock.ErrUnavailable},
 		},
 		"both": {
-			hinder: func(s *backend) { s.before = failing("release", lock.ErrUnavailable) },
+			hinder: failRelease,
 			work:   errWork, want: []error{errWork, lock.ErrUnavailable},
 		},
 		"a loss that the work did not notice": {
-			hinder: func(s *backend) { s.end(key) },
+			hinder: forceRelease,
 			want:   []error{lock.ErrForceReleased},
 		},
 		"a loss and the error of the work": {
-			hinder: func(s *backend) { s.end(key) },
+			hinder: forceRelease,
 			work:   errWork, want: []error{errWork, lock.ErrForceReleased},
 		},
 	}
@@ -45,7 +50,7 @@ func TestDo(t *testing.T) {
 				service := newBackend()
 				err := lock.NewClient(service, "default").Do(t.Context(), "billing:report", func(context.Context, *lock.Held) error {
 					if test.hinder != nil {
-						service.set(test.hinder)
+						test.hinder(t, service)
 					}
 					return test.work
 				})
@@ -57,7 +62,7 @@ func TestDo(t *testing.T) {
 						t.Errorf("got %v, want one that matches %v", err, want)
 					}
 				}
-				if got := service.made(); !cmp.Equal(got[:1], []string{"acquire"}) {
+				if got := requests(service); !cmp.Equal(got[:1], []locktest.Verb{locktest.Acquire}) {
 					t.Errorf("requests %v", got)
 				}
 			})
@@ -69,7 +74,7 @@ func TestDoEndsItsContextWithTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		err := lock.NewClient(service, "default").Do(t.Context(), "billing:report", func(ctx context.Context, held *lock.Held) error {
-			service.takeOver(by("rival"))
+			takeOver(t, service, "rival")
 			<-ctx.Done()
 			if cause := context.Cause(ctx); !errors.Is(cause, lock.ErrTakenOver) || !errors.Is(held.Err(), cause) {
 				t.Errorf("cause %v, error %v, want ErrTakenOver", cause, held.Err())

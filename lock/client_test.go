@@ -12,6 +12,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
 func TestAcquireAsksForWhatTheOptionsSay(t *testing.T) {
@@ -21,7 +22,7 @@ func TestAcquireAsksForWhatTheOptionsSay(t *testing.T) {
 		held := mustHold(t, client, lock.WithFunction("payments.charge"), lock.WithReason("monthly close"), lock.WithWait(time.Second))
 		defer mustRelease(t, held)
 
-		request := service.sent[0]
+		request := acquisitions(service)[0]
 		if len(held.Owner()) != 36 {
 			t.Errorf("owner %q is not the new UUID of the service", held.Owner())
 		}
@@ -43,7 +44,7 @@ func TestAcquireDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		defer mustRelease(t, mustHold(t, lock.NewClient(service, "default")))
-		if request := service.sent[0]; request.TTL != 30*time.Second || request.Wait != lock.WaitForever {
+		if request := acquisitions(service)[0]; request.TTL != 30*time.Second || request.Wait != lock.WaitForever {
 			t.Errorf("ttl %s, wait %s; want 30s and for ever", request.TTL, request.Wait)
 		}
 	})
@@ -59,7 +60,7 @@ func TestTryAcquireDoesNotWait(t *testing.T) {
 		if holder, ok := errors.AsType[*lock.HeldError](err); !ok || holder.Holder != "alice" || time.Since(began) != 0 {
 			t.Errorf("after %s: %v; want who holds it, at once", time.Since(began), err)
 		}
-		if got := service.made(); !cmp.Equal(got, []string{"acquire", "acquire"}) {
+		if got := requests(service); !cmp.Equal(got, []locktest.Verb{locktest.Acquire, locktest.Acquire}) {
 			t.Errorf("requests %v, want one for each call", got)
 		}
 	})
@@ -119,12 +120,7 @@ func TestAcquireFailsWithTheRenewalAfterAWait(t *testing.T) {
 		service := newBackend()
 		client := lock.NewClient(service, "default", lock.WithoutRenewal())
 		first := mustHold(t, client, lock.WithTTL(time.Hour))
-		service.before = func(_ context.Context, verb string) error {
-			if verb == "renew" {
-				return lock.ErrUnavailable
-			}
-			return nil
-		}
+		service.SetHooks(before(locktest.Failing(locktest.Renew, lock.ErrUnavailable)))
 		time.AfterFunc(time.Minute, func() { mustRelease(t, first) })
 		if _, err := client.Acquire(t.Context(), "billing:report"); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
@@ -146,7 +142,7 @@ func TestDoubleLock(t *testing.T) {
 		}
 		inner, cancel := context.WithCancel(other.Context())
 		defer cancel()
-		service.made()
+		requests(service)
 		for _, try := range []func(context.Context, string, ...lock.Option) (*lock.Held, error){client.Acquire, client.TryAcquire} {
 			_, err := try(inner, "billing:report")
 			if !errors.Is(err, lock.ErrDoubleLock) || !strings.Contains(err.Error(), "lock:billing:report") {
@@ -156,7 +152,7 @@ func TestDoubleLock(t *testing.T) {
 		if _, err := client.Acquire(inner, "report", lock.WithFunction("billing")); !errors.Is(err, lock.ErrDoubleLock) {
 			t.Errorf("the same full key in other parts: got %v, want ErrDoubleLock", err)
 		}
-		if got := service.made(); len(got) != 0 {
+		if got := requests(service); len(got) != 0 {
 			t.Errorf("requests %v, want none", got)
 		}
 

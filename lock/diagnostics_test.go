@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
 func TestGetTellsWhoHoldsTheLock(t *testing.T) {
@@ -77,7 +78,7 @@ func TestOwns(t *testing.T) {
 		}
 		mustRelease(t, held)
 		check("released", false)
-		service.before = failing("get", lock.ErrUnavailable)
+		service.SetHooks(before(locktest.Failing(locktest.Get, lock.ErrUnavailable)))
 		if _, err := held.Owns(t.Context()); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
 // TestDeadlineCountsFromTheRequest has the answer to a renewal come late.
@@ -16,7 +17,7 @@ func TestDeadlineCountsFromTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		held := mustHold(t, lock.NewClient(service, "default", lock.WithoutRenewal()))
-		service.set(func(s *backend) { s.after = func(string) error { pass(2 * time.Second); return nil } })
+		service.SetHooks(after(delaying(2 * time.Second)))
 		sent := time.Now()
 		if err := held.Renew(t.Context(), 0); err != nil {
 			t.Fatal(err)
@@ -35,16 +36,14 @@ func TestHangingRenewalIsGivenUp(t *testing.T) {
 		service := newBackend()
 		held := mustHold(t, lock.NewClient(service, "default"))
 		hasHung := false
-		service.set(func(s *backend) {
-			s.before = func(ctx context.Context, verb string) error {
-				if verb != "renew" || hasHung {
-					return nil
-				}
-				hasHung = true
-				<-ctx.Done()
-				return ctx.Err()
+		service.SetHooks(before(func(ctx context.Context, call locktest.Call) error {
+			if call.Verb != locktest.Renew || hasHung {
+				return nil
 			}
-		})
+			hasHung = true
+			<-ctx.Done()
+			return ctx.Err()
+		}))
 		pass(time.Minute)
 		if err := held.Err(); err != nil {
 			t.Error(err)
@@ -59,15 +58,15 @@ func TestRenewalWhileAnotherIsUnderWay(t *testing.T) {
 		service := newBackend()
 		held := mustHold(t, lock.NewClient(service, "default"))
 		pass(8 * time.Second)
-		service.set(func(s *backend) { s.after = func(string) error { pass(4 * time.Second); return nil } })
+		service.SetHooks(after(delaying(4 * time.Second)))
 		for range 2 {
 			if err := held.Renew(t.Context(), 0); err != nil {
 				t.Error(err)
 			}
 		}
-		service.set(func(s *backend) { s.after = nil })
+		service.SetHooks(locktest.Hooks{})
 		synctest.Wait()
-		renewals := slices.DeleteFunc(service.made(), func(verb string) bool { return verb != "renew" })
+		renewals := slices.DeleteFunc(requests(service), func(verb locktest.Verb) bool { return verb != locktest.Renew })
 		if len(renewals) != 2 {
 			t.Errorf("%d renewals in 16 seconds, want the two that were asked for", len(renewals))
 		}
@@ -79,14 +78,7 @@ func TestRenewalThatIsAnsweredAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		held := mustHold(t, lock.NewClient(service, "default", lock.WithoutRenewal()))
-		service.set(func(s *backend) {
-			s.after = func(verb string) error {
-				if verb == "renew" {
-					pass(time.Second)
-				}
-				return nil
-			}
-		})
+		service.SetHooks(after(delaying(time.Second, locktest.Renew)))
 		time.AfterFunc(time.Millisecond, func() { mustRelease(t, held) })
 		if err := held.Renew(t.Context(), 0); !errors.Is(err, lock.ErrReleased) {
 			t.Errorf("got %v, want ErrReleased", err)

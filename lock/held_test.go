@@ -12,17 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 )
-
-// failing returns a hook that fails requests of one kind.
-func failing(verb string, err error) func(context.Context, string) error {
-	return func(_ context.Context, made string) error {
-		if made == verb {
-			return err
-		}
-		return nil
-	}
-}
 
 func TestHeldUntilReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -40,13 +31,13 @@ func TestHeldUntilReleased(t *testing.T) {
 		if cause := context.Cause(held.Context()); !errors.Is(cause, lock.ErrReleased) {
 			t.Errorf("cause %v, want ErrReleased", cause)
 		}
-		service.made()
+		requests(service)
 		mustRelease(t, held)
 		if err := held.Renew(t.Context(), 0); !errors.Is(err, lock.ErrReleased) {
 			t.Errorf("renewal after the release: got %v, want ErrReleased", err)
 		}
 		pass(time.Hour)
-		if got := service.made(); len(got) != 0 {
+		if got := requests(service); len(got) != 0 {
 			t.Errorf("requests %v after the release, want none", got)
 		}
 	})
@@ -56,12 +47,12 @@ func TestRenewalSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		var renewed []time.Time
-		service.before = func(_ context.Context, verb string) error {
-			if verb == "renew" {
+		service.SetHooks(before(func(_ context.Context, call locktest.Call) error {
+			if call.Verb == locktest.Renew {
 				renewed = append(renewed, time.Now())
 			}
 			return nil
-		}
+		}))
 		last := time.Now()
 		held := mustHold(t, lock.NewClient(service, "default"))
 		pass(20 * time.Minute)
@@ -88,7 +79,7 @@ func TestWithoutRenewalTheLockExpiresAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		// The answer takes a second, which is lost from the ttl.
-		service.after = func(string) error { pass(time.Second); return nil }
+		service.SetHooks(after(delaying(time.Second, locktest.Acquire)))
 		began := time.Now()
 		held := mustHold(t, lock.NewClient(service, "default", lock.WithoutRenewal()))
 		<-held.Done()
@@ -101,7 +92,7 @@ func TestWithoutRenewalTheLockExpiresAtItsDeadline(t *testing.T) {
 		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrExpired) {
 			t.Errorf("release: got %v, want ErrExpired", err)
 		}
-		if got := service.made(); !cmp.Equal(got, []string{"acquire"}) {
+		if got := requests(service); !cmp.Equal(got, []locktest.Verb{locktest.Acquire}) {
 			t.Errorf("requests %v, want no release of an expired lock", got)
 		}
 	})
@@ -128,40 +119,35 @@ func TestReleaseReadsTheClock(t *testing.T) {
 		service, clock := newBackend(), &lateClock{}
 		held := mustHold(t, lock.NewClient(service, "default", lock.WithClock(clock), lock.WithOwner("shared")))
 		clock.late.Store(int64(30 * time.Second))
-		service.made()
+		requests(service)
 		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrExpired) {
 			t.Errorf("got %v, want ErrExpired", err)
 		}
-		if made := service.made(); len(made) != 0 {
+		if made := requests(service); len(made) != 0 {
 			t.Errorf("requests %v, want none: it may be another's lock by now", made)
 		}
 	})
 }
 
 func TestUnansweredRenewals(t *testing.T) {
-	hang := func(ctx context.Context, verb string) error {
-		if verb == "renew" {
+	hang := func(ctx context.Context, call locktest.Call) error {
+		if call.Verb == locktest.Renew {
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		return nil
 	}
-	for name, before := range map[string]func(context.Context, string) error{
-		"that fail": failing("renew", lock.ErrUnavailable),
-		"that fail for a reason that is not documented": failing("renew", errors.New("forbidden")),
+	for name, hook := range map[string]locktest.Hook{
+		"that fail": locktest.Failing(locktest.Renew, lock.ErrUnavailable),
+		"that fail for a reason that is not documented": locktest.Failing(locktest.Renew, errors.New("forbidden")),
 		"that hang": hang,
-		"that hang and do not heed their context": func(_ context.Context, verb string) error {
-			if verb == "renew" {
-				pass(40 * time.Second)
-			}
-			return nil
-		},
+		"that hang and do not heed their context": delaying(40*time.Second, locktest.Renew),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := newBackend()
 				held := mustHold(t, lock.NewClient(service, "default"))
-				service.set(func(s *backend) { s.before = before })
+				service.SetHooks(before(hook))
 				began := time.Now()
 				<-held.Done()
 				if lasted := time.Since(began); lasted != 30*time.Second {
@@ -186,36 +172,41 @@ func TestFailedRenewalIsTriedAgain(t *testing.T) {
 		service := newBackend()
 		held := mustHold(t, lock.NewClient(service, "default"))
 		began := time.Now()
-		service.set(func(s *backend) {
-			s.before = func(_ context.Context, verb string) error {
-				if verb == "renew" && time.Since(began) < 25*time.Second {
-					return lock.ErrUnavailable
-				}
-				return nil
+		service.SetHooks(before(func(_ context.Context, call locktest.Call) error {
+			if call.Verb == locktest.Renew && time.Since(began) < 25*time.Second {
+				return lock.ErrUnavailable
 			}
-		})
+			return nil
+		}))
 		pass(time.Minute)
 		if err := held.Err(); err != nil {
 			t.Error(err)
 		}
-		if attempts := len(service.made()); attempts < 8 || attempts > 30 {
+		if attempts := len(requests(service)); attempts < 8 || attempts > 30 {
 			t.Errorf("%d requests in an outage of 15 seconds, want a few", attempts)
 		}
 		mustRelease(t, held)
 	})
 }
 
+func forceRelease(t *testing.T, service *locktest.Backend) {
+	t.Helper()
+	if err := service.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestLoss(t *testing.T) {
 	tests := map[string]struct {
-		lose func(context.Context, *backend) error
+		lose func(*testing.T, *locktest.Backend)
 		want error
 	}{
 		"force release": {
-			lose: func(ctx context.Context, s *backend) error { return s.ForceRelease(ctx, "default", key, "stuck") },
+			lose: forceRelease,
 			want: lock.ErrForceReleased,
 		},
 		"take-over": {
-			lose: func(_ context.Context, s *backend) error { s.takeOver(by("rival")); return nil },
+			lose: func(t *testing.T, service *locktest.Backend) { takeOver(t, service, "rival") },
 			want: lock.ErrTakenOver,
 		},
 	}
@@ -224,13 +215,13 @@ func TestLoss(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, unwatched %t", name, isUnwatched), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					service := newBackend()
-					service.isUnwatched = isUnwatched
+					if isUnwatched {
+						service.SetHooks(unwatched)
+					}
 					held := mustHold(t, lock.NewClient(service, "default"))
 					pass(time.Second)
 					began := time.Now()
-					if err := test.lose(t.Context(), service); err != nil {
-						t.Fatal(err)
-					}
+					test.lose(t, service)
 					<-held.Done()
 					if noticed := time.Since(began); isUnwatched && noticed > 11*time.Second || !isUnwatched && noticed != 0 {
 						t.Errorf("noticed after %s", noticed)
@@ -251,9 +242,9 @@ func TestLoss(t *testing.T) {
 func TestLossThatOnlyTheReleaseFindsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
-		service.isUnwatched = true
+		service.SetHooks(unwatched)
 		held := mustHold(t, lock.NewClient(service, "default"))
-		service.takeOver(by("rival"))
+		takeOver(t, service, "rival")
 		for range 2 {
 			if err := held.Release(t.Context()); !errors.Is(err, lock.ErrTakenOver) {
 				t.Errorf("got %v, want ErrTakenOver", err)
@@ -264,7 +255,7 @@ func TestLossThatOnlyTheReleaseFindsOut(t *testing.T) {
 
 func TestWatchThatLagsBehindIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := newBackend()
+		service := watched{newBackend(), make(chan lock.Change)}
 		client := lock.NewClient(service, "default")
 		former := mustHold(t, client)
 		old, err := service.Get(t.Context(), "default", key)
@@ -274,11 +265,9 @@ func TestWatchThatLagsBehindIsNoLoss(t *testing.T) {
 		mustRelease(t, former)
 		held := mustHold(t, client)
 		synctest.Wait()
-		service.set(func(s *backend) {
-			s.tell(key, lock.Change{IsGone: true})
-			s.tell(key, lock.Change{Lock: old})
-			s.tell(key, lock.Change{Lock: old, IsGone: true})
-		})
+		service.changes <- lock.Change{IsGone: true}
+		service.changes <- lock.Change{Lock: old}
+		service.changes <- lock.Change{Lock: old, IsGone: true}
 		synctest.Wait()
 		if err := held.Err(); err != nil {
 			t.Error(err)
@@ -293,29 +282,28 @@ func TestWatchThatBeginsAfterTheLoss(t *testing.T) {
 	for name, isLost := range map[string]bool{"lost": true, "held": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				service := newBackend()
-				service.watching = func() {
-					if isLost {
-						service.end(key)
-						return
-					}
-					// The watch has not heard of the grant, and then hears of it.
-					found := service.locks[key]
-					delete(service.locks, key)
-					time.AfterFunc(100*time.Millisecond, func() {
-						service.set(func(s *backend) { s.locks[key] = found; s.tell(key, lock.Change{Lock: found}) })
-					})
-				}
+				service := watched{newBackend(), make(chan lock.Change, 1)}
+				service.changes <- lock.Change{IsGone: true}
 				held := mustHold(t, lock.NewClient(service, "default", lock.WithoutRenewal()))
+				if isLost {
+					forceRelease(t, service.Backend)
+				} else {
+					granted, err := service.Get(t.Context(), "default", key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.AfterFunc(100*time.Millisecond, func() { service.changes <- lock.Change{Lock: granted} })
+				}
+				requests(service.Backend)
 				pass(time.Second)
 				if err := held.Err(); errors.Is(err, lock.ErrForceReleased) != isLost {
 					t.Errorf("after a second: %v", err)
 				}
-				want := []string{"acquire"}
+				var want []locktest.Verb
 				if isLost {
-					want = append(want, "get")
+					want = []locktest.Verb{locktest.Get}
 				}
-				if got := service.made(); !cmp.Equal(got, want) {
+				if got := requests(service.Backend); !cmp.Equal(got, want) {
 					t.Errorf("requests %v, want %v", got, want)
 				}
 				_ = held.Release(t.Context())
@@ -354,13 +342,13 @@ func TestUnansweredReleaseIsRepeatable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		held := mustHold(t, lock.NewClient(service, "default"))
-		service.set(func(s *backend) { s.after = func(string) error { return lock.ErrUnavailable } })
+		service.SetHooks(after(locktest.Failing(locktest.Release, lock.ErrUnavailable)))
 		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
-		service.set(func(s *backend) { s.after = nil })
+		service.SetHooks(locktest.Hooks{})
 		// The first one happened, and a rival came in.
-		service.takeOver(by("rival"))
+		takeOver(t, service, "rival")
 		mustRelease(t, held)
 		if _, err := service.Get(t.Context(), "default", key); err != nil {
 			t.Errorf("the rival's lock: %v", err)
@@ -373,14 +361,7 @@ func TestUnansweredReleaseIsRepeatable(t *testing.T) {
 func TestReleaseAfterUnansweredRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
-		service.set(func(s *backend) {
-			s.after = func(verb string) error {
-				if verb == "renew" {
-					return lock.ErrUnavailable
-				}
-				return nil
-			}
-		})
+		service.SetHooks(after(locktest.Failing(locktest.Renew, lock.ErrUnavailable)))
 		held := mustHold(t, lock.NewClient(service, "default"))
 		<-held.Done()
 		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrUnavailable) {
@@ -427,7 +408,7 @@ func TestUnansweredRenewalForAShorterTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := newBackend()
 				held := mustHold(t, lock.NewClient(service, "default", lock.WithoutRenewal()))
-				service.set(func(s *backend) { s.before = failing("renew", test.answer) })
+				service.SetHooks(before(locktest.Failing(locktest.Renew, test.answer)))
 				if err := held.Renew(t.Context(), time.Second); !errors.Is(err, test.answer) {
 					t.Errorf("got %v, want %v", err, test.answer)
 				}
@@ -444,10 +425,10 @@ func TestUnansweredRenewalForAShorterTime(t *testing.T) {
 func TestRenewalOfALaterGrantOfTheSameOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
-		service.isUnwatched = true
+		service.SetHooks(unwatched)
 		held := mustHold(t, lock.NewClient(service, "default", lock.WithOwner("shared")))
 		pass(time.Second)
-		service.takeOver(by("shared"))
+		takeOver(t, service, "shared")
 		if err := held.Renew(t.Context(), 0); !errors.Is(err, lock.ErrTakenOver) {
 			t.Errorf("got %v, want ErrTakenOver", err)
 		}
@@ -463,9 +444,7 @@ func TestHeldKeepsItsOwnerOutOfTexts(t *testing.T) {
 		service := newBackend()
 		held := mustHold(t, lock.NewClient(service, "default", lock.WithOwner("secret")))
 		texts := fmt.Sprintf("%v %+v %s", held, held, held)
-		if err := service.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
-			t.Fatal(err)
-		}
+		forceRelease(t, service)
 		<-held.Done()
 		texts += held.Err().Error() + held.Release(t.Context()).Error()
 		if strings.Contains(texts, "secret") || !strings.Contains(texts, "lock:billing:report") {

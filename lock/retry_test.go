@@ -8,20 +8,18 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
-// attempts returns when each acquire was sent, counted from the first.
-func attempts(t *testing.T, service *backend, options ...lock.Option) (sent []time.Duration, err error) {
+// attempts returns when each acquire was sent, counted from the first, and what came of the
+// last. A nil answer is that of the service.
+func attempts(t *testing.T, service *locktest.Backend, answer error, options ...lock.Option) (sent []time.Duration, err error) {
 	t.Helper()
 	began := time.Now()
-	former := service.before
-	service.before = func(ctx context.Context, verb string) error {
+	service.SetHooks(before(func(context.Context, locktest.Call) error {
 		sent = append(sent, time.Since(began))
-		if former != nil {
-			return former(ctx, verb)
-		}
-		return nil
-	}
+		return answer
+	}))
 	_, err = lock.NewClient(service, "default").TryAcquire(t.Context(), "billing:report", options...)
 	return sent, err
 }
@@ -31,8 +29,8 @@ func TestRetryPausesAreExponentialWithJitter(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
 			service := newBackend()
-			service.takeOver(by("rival"))
-			sent, err := attempts(t, service, lock.WithTTL(time.Hour), lock.WithRetry(lock.RetryPolicy{}))
+			takeOver(t, service, "rival")
+			sent, err := attempts(t, service, nil, lock.WithTTL(time.Hour), lock.WithRetry(lock.RetryPolicy{}))
 			if !errors.Is(err, lock.ErrHeld) {
 				t.Errorf("got %v, want ErrHeld", err)
 			}
@@ -59,9 +57,8 @@ func TestRetryPausesAreExponentialWithJitter(t *testing.T) {
 func TestRetryPolicyIsSettable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
-		service.before = failing("acquire", lock.ErrUnavailable)
 		policy := lock.RetryPolicy{Base: time.Second, Factor: 3, Jitter: -1, Tries: 4, Ceiling: time.Minute}
-		sent, err := attempts(t, service, lock.WithRetry(policy))
+		sent, err := attempts(t, service, lock.ErrUnavailable, lock.WithRetry(policy))
 		if !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
@@ -75,8 +72,7 @@ func TestRetryPolicyIsSettable(t *testing.T) {
 func TestRetryDefaultTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
-		service.before = failing("acquire", lock.ErrUnavailable)
-		if sent, _ := attempts(t, service, lock.WithRetry(lock.RetryPolicy{Base: time.Millisecond, Factor: 1})); len(sent) != 10 {
+		if sent, _ := attempts(t, service, lock.ErrUnavailable, lock.WithRetry(lock.RetryPolicy{Base: time.Millisecond, Factor: 1})); len(sent) != 10 {
 			t.Errorf("%d attempts, want 10", len(sent))
 		}
 	})
@@ -105,8 +101,7 @@ func TestRetryIsNotForEveryError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := newBackend()
-				service.before = failing("acquire", answer)
-				if sent, err := attempts(t, service, lock.WithRetry(lock.RetryPolicy{})); len(sent) != 1 || !errors.Is(err, answer) {
+				if sent, err := attempts(t, service, answer, lock.WithRetry(lock.RetryPolicy{})); len(sent) != 1 || !errors.Is(err, answer) {
 					t.Errorf("%d attempts, %v; want one", len(sent), err)
 				}
 			})
@@ -117,7 +112,7 @@ func TestRetryIsNotForEveryError(t *testing.T) {
 func TestRetryIsCancellable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
-		service.before = failing("acquire", lock.ErrUnavailable)
+		service.SetHooks(before(locktest.Failing(locktest.Acquire, lock.ErrUnavailable)))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		began := time.Now()
@@ -131,10 +126,10 @@ func TestRetryIsCancellable(t *testing.T) {
 func TestRetryEndsAHangingAttemptAtTheCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
-		service.before = func(ctx context.Context, _ string) error {
+		service.SetHooks(before(func(ctx context.Context, _ locktest.Call) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}
+		}))
 		began := time.Now()
 		_, err := lock.NewClient(service, "default").TryAcquire(t.Context(), "billing:report", lock.WithRetry(lock.RetryPolicy{}))
 		if !errors.Is(err, lock.ErrUnavailable) || time.Since(began) != 5*time.Second {
@@ -149,17 +144,17 @@ func TestRetryOfAWaitingAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		var restarted bool
-		service.before = func(context.Context, string) error {
+		service.SetHooks(before(func(context.Context, locktest.Call) error {
 			if restarted {
 				return nil
 			}
 			restarted = true
 			pass(time.Minute)
 			return lock.ErrUnavailable
-		}
+		}))
 		client := lock.NewClient(service, "default", lock.WithRetry(lock.RetryPolicy{}))
 		mustRelease(t, mustHold(t, client, lock.WithWait(2*time.Minute)))
-		if wait := service.sent[0].Wait; wait > time.Minute || wait < 55*time.Second {
+		if wait := acquisitions(service)[1].Wait; wait > time.Minute || wait < 55*time.Second {
 			t.Errorf("the second attempt waits %s, want what is left of two minutes", wait)
 		}
 	})

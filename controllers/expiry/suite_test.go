@@ -80,8 +80,7 @@ func candidate() *leadership.Election {
 // held stores a lock with the given ttl, as the façade does.
 func held(ctx context.Context, key string, ttl time.Duration) *v1alpha1.Lock {
 	GinkgoHelper()
-	lock, err := rules.Grant("default", rules.Acquisition{Key: key, Owner: "token-a", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), time.Now())
-	Expect(err).NotTo(HaveOccurred())
+	lock := rules.Grant("default", rules.Acquisition{Key: key, Owner: "token-a", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), time.Now())
 	Expect(admin.Create(ctx, lock)).To(Succeed())
 	DeferCleanup(func(ctx context.Context) error { return client.IgnoreNotFound(admin.Delete(ctx, lock)) })
 	return lock

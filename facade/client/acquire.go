@@ -7,8 +7,6 @@ import (
 	"math"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
@@ -33,7 +31,7 @@ func (c *Client) Acquire(ctx context.Context, namespace string, request lock.Req
 	if attempt.isTokenNew {
 		attempt.request.Owner = lock.NewOwner()
 	}
-	if err := validate(namespace, &attempt.request); err != nil {
+	if err := validate(attempt.request); err != nil {
 		return nil, err
 	}
 	return attempt.run(ctx)
@@ -41,17 +39,9 @@ func (c *Client) Acquire(ctx context.Context, namespace string, request lock.Req
 
 // validate refuses what no façade grants. Text that is not UTF-8, for one, would change
 // its meaning on the way.
-func validate(namespace string, request *lock.Request) error {
-	if request.Wait < 0 {
-		return &lock.InvalidError{Problems: field.ErrorList{
-			field.Invalid(field.NewPath("wait"), request.Wait.String(), "must not be negative"),
-		}}
-	}
-	acquisition := request.Acquisition
-	acquisition.Holder = "stamped by the façade"
-	limits := rules.Limits{DefaultTTL: v1alpha1.MaxTTL, MaxTTL: v1alpha1.MaxTTL}
-	_, err := rules.Grant(namespace, acquisition, limits, time.Time{})
-	return err
+func validate(request lock.Request) error {
+	request.Holder = "stamped by the façade"
+	return request.Validate(rules.Limits{DefaultTTL: v1alpha1.MaxTTL, MaxTTL: v1alpha1.MaxTTL})
 }
 
 // acquisition is one call of [Client.Acquire].

@@ -70,10 +70,10 @@ func (m *memory) Acquire(ctx context.Context, namespace string, request lock.Req
 			return nil, err
 		}
 	}
-	granted, err := rules.Grant(namespace, request.Acquisition, rules.DefaultLimits(), m.clock.Now())
-	if err != nil {
+	if err := request.Validate(rules.DefaultLimits()); err != nil {
 		return nil, err
 	}
+	granted := rules.Grant(namespace, request.Acquisition, rules.DefaultLimits(), m.clock.Now())
 	m.store(granted)
 	return granted, nil
 }

@@ -81,10 +81,10 @@ func (f *fakeLocks) Acquire(ctx context.Context, namespace string, request lock.
 			return nil, err
 		}
 	}
-	granted, err := rules.Grant(namespace, request.Acquisition, rules.DefaultLimits(), f.clock.Now())
-	if err != nil {
+	if err := request.Validate(rules.DefaultLimits()); err != nil {
 		return nil, err
 	}
+	granted := rules.Grant(namespace, request.Acquisition, rules.DefaultLimits(), f.clock.Now())
 	f.revision++
 	granted.ResourceVersion = strconv.Itoa(f.revision)
 	f.held[key] = granted

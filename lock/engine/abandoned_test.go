@@ -325,7 +325,7 @@ func TestStoppingEngineDoesNotWaitForEachGrant(t *testing.T) {
 		etcd := newEtcd()
 		engine, stop := startStoppable(t, etcd)
 		etcd.inject(faults{before: func(string) error {
-			pass(lock.DefaultOperationTimeout)
+			pass(lock.OperationTimeout)
 			return errLostAnswer
 		}})
 		callers := make(chan error, 50)
@@ -342,7 +342,7 @@ func TestStoppingEngineDoesNotWaitForEachGrant(t *testing.T) {
 		}
 		begin := time.Now()
 		stop()
-		if took := time.Since(begin); took > 3*lock.DefaultOperationTimeout {
+		if took := time.Since(begin); took > 3*lock.OperationTimeout {
 			t.Errorf("took %s to stop", took)
 		}
 	})

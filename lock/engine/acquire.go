@@ -43,9 +43,10 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Req
 	if e.isAdmitted {
 		request.Holder = stampedLater
 	}
-	// What cannot be granted is refused before anything is sent.
-	if err := request.Validate(namespace, e.limits, e.clock.Now()); err != nil {
-		return nil, err
+	if !e.isValidated {
+		if err := request.Validate(e.limits); err != nil {
+			return nil, err
+		}
 	}
 	if err := e.awaitStart(ctx); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w", request.FullKey(), err)
@@ -150,7 +151,7 @@ func (a *acquisition) next(ctx context.Context) (*v1alpha1.Lock, error) {
 func (a *acquisition) transition(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := a.engine
 	if a.current == nil {
-		return rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(engine.clock.Now()))
+		return rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(engine.clock.Now())), nil
 	}
 	now, err := engine.checkedNow(ctx, a.objects, a.current.Name)
 	if err != nil {

@@ -18,10 +18,7 @@ func TestAnotherGrantOfTheSameOwnerIsNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), IsAdmitted: true})
-		theirs, err := rules.Grant("default", by("shared").Acquisition, rules.DefaultLimits(), time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		theirs := rules.Grant("default", by("shared").Acquisition, rules.DefaultLimits(), time.Now())
 		etcd.inject(faults{before: func(verb string) error {
 			if verb != "create" {
 				return nil

@@ -18,7 +18,7 @@ import (
 //
 // [Engine.Start] runs the engine with its informer: one list and one watch, however
 // many locks are held or waited for. An acquire waits until it was called, for up to
-// [DefaultOperationTimeout], and then fails with [ErrUnavailable].
+// [lock.OperationTimeout], and then fails with [ErrUnavailable].
 func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engine, error) {
 	now := servertime.New(clock.RealClock{})
 	config = rest.CopyConfig(config)

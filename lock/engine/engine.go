@@ -38,11 +38,12 @@ type Options struct {
 	// its identity is not the operator's: admission then stamps it, and a hand-off or a
 	// renewal is asked for by an annotation.
 	IsAdmitted bool
+	// IsValidated says that callers have validated each request with the same Limits, see
+	// [lock.Request.Validate], so that [Engine.Acquire] need not.
+	IsValidated bool
 	// ClockSkewAllowance is how long after its expireTime a lock is left alone, so
 	// that a clock that is ahead takes nothing away. Zero means not at all.
 	ClockSkewAllowance time.Duration
-	// OperationTimeout bounds one operation. Zero means [DefaultOperationTimeout].
-	OperationTimeout time.Duration
 	// Clock tells the time that grants are stamped with and expiry is judged by. Before
 	// it takes something away by a [servertime.Clock] that is not fresh, the engine makes
 	// a read. Nil means the real clock.
@@ -73,8 +74,8 @@ type Engine struct {
 	log       logr.Logger
 	audit     audit.Sink
 	via       audit.Via
-	// isAdmitted and hasInformer are as in Options.
-	isAdmitted, hasInformer bool
+	// isAdmitted, isValidated and hasInformer are as in Options.
+	isAdmitted, isValidated, hasInformer bool
 	// runInformer runs an informer that is the engine's own, or is nil.
 	runInformer func(context.Context)
 	// started is closed by Start.
@@ -109,9 +110,6 @@ func New(options Options) (*Engine, error) {
 	case options.ClockSkewAllowance < 0:
 		return nil, errors.New("lock engine: the clock skew allowance must not be negative")
 	}
-	if options.OperationTimeout <= 0 {
-		options.OperationTimeout = lock.DefaultOperationTimeout
-	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
@@ -125,7 +123,7 @@ func New(options Options) (*Engine, error) {
 		objects:   options.Objects,
 		limits:    options.Limits,
 		allowance: options.ClockSkewAllowance,
-		timeout:   options.OperationTimeout,
+		timeout:   lock.OperationTimeout,
 		clock:     options.Clock,
 		log:       options.Logger,
 		audit:     audit.OrNowhere(options.Audit),
@@ -134,6 +132,7 @@ func New(options Options) (*Engine, error) {
 		queues:    newQueues(),
 
 		isAdmitted:  options.IsAdmitted,
+		isValidated: options.IsValidated,
 		hasInformer: options.Informer != nil,
 		started:     make(chan struct{}),
 	}

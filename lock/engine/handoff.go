@@ -195,10 +195,7 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, heir 
 	if err != nil {
 		return nil, err
 	}
-	next, err := rules.HandOff(held.object(), heir.Acquisition, e.limits, e.stamp(now))
-	if err != nil {
-		return nil, err
-	}
+	next := rules.HandOff(held.object(), heir.Acquisition, e.limits, e.stamp(now))
 	e.prepare(next, v1alpha1.RequestHandOff)
 	sent := e.sentGrant(next)
 	sent.event, sent.former = audit.HandedOn, &held

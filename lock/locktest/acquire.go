@@ -1,50 +1,46 @@
 package locktest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Acquire implements [lock.Backend]. An owner that the request does not name is a new
-// UUID v4, a holder that it does not name is that of [WithHolder].
+// Acquire implements [lock.Backend]. For a request without owner or holder, they are those
+// of [WithOwner] and [WithHolder].
 func (b *Backend) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+	call := Call{Verb: Acquire, Namespace: namespace, Key: request.FullKey(), Request: request}
+	return do(ctx, b, call, func(hooks Hooks) (*v1alpha1.Lock, error) {
+		return b.acquire(ctx, namespace, request, func() error { return hooks.Waiting.run(ctx, call) })
+	})
+}
+
+// acquire calls waiting when it has joined the queue.
+func (b *Backend) acquire(ctx context.Context, namespace string, request lock.Request, waiting func() error) (*v1alpha1.Lock, error) {
 	if request.Owner == "" {
-		request.Owner = lock.NewOwner()
+		request.Owner = cmp.Or(b.owner, lock.NewOwner())
 	}
 	if request.Holder == "" {
 		request.Holder = b.holder
 	}
 	began := b.clock.Now()
-	if err := b.validate(namespace, request, began); err != nil {
+	if err := request.Validate(b.limits); err != nil {
 		return nil, err
 	}
 	granted, joined, err := b.acquireOrJoin(ctx, namespace, request, began)
 	if joined == nil {
 		return granted, err
 	}
-	return b.await(joined)
-}
-
-// validate finds what cannot be granted however long it waits.
-func (b *Backend) validate(namespace string, request lock.Request, now time.Time) error {
-	if request.Wait < 0 {
-		return &lock.InvalidError{Problems: field.ErrorList{
-			field.Invalid(field.NewPath("wait"), request.Wait.String(), "must not be negative"),
-		}}
+	if err := waiting(); err != nil {
+		return nil, b.endWait(joined, err)
 	}
-	_, err := rules.Grant(namespace, request.Acquisition, b.limits, now)
-	return err
+	return b.await(joined)
 }
 
 // acquireOrJoin takes the lock, or joins its queue if it is held and the request is to
@@ -53,16 +49,15 @@ func (b *Backend) acquireOrJoin(ctx context.Context, namespace string, request l
 	var granted *v1alpha1.Lock
 	var joined *waiter
 	err := b.on(namespace, request.FullKey(), "acquire", func(e *entry, now time.Time) error {
-		next, err := b.next(e, request.Acquisition, false, now)
 		switch {
-		case err == nil:
-			b.store(e, next)
-			granted = next.DeepCopy()
-		case errors.Is(err, lock.ErrHeld) && request.Wait > 0:
+		case !e.isHeld(now):
+			granted = b.grant(e, request.Acquisition, now).DeepCopy()
+		case request.Wait > 0:
 			joined = e.join(ctx, request, began)
-			return nil
+		default:
+			return rules.HeldBy(e.lock)
 		}
-		return err
+		return nil
 	})
 	return granted, joined, err
 }
@@ -115,15 +110,15 @@ func (b *Backend) look(joined *waiter) (granted *v1alpha1.Lock, isOver bool, err
 	defer b.mu.Unlock()
 	e, now := joined.entry, b.clock.Now()
 	defer b.tidy(e)
-	b.settle(e, now)
+	b.catchUp(e, now)
 	switch {
 	case joined.ctx.Err() != nil:
 		b.leave(joined, now)
 		return nil, true, joined.ctx.Err()
-	case joined.isServed && joined.err == nil && rules.Expired(joined.granted, now):
+	case joined.granted != nil && rules.Expired(joined.granted, now):
 		return nil, true, fmt.Errorf("acquire %s in namespace %s: %w", joined.request.FullKey(), e.name.Namespace, lock.ErrExpired)
-	case joined.isServed:
-		return joined.granted.DeepCopy(), true, joined.err
+	case joined.granted != nil:
+		return joined.granted.DeepCopy(), true, nil
 	case joined.isOverdue(now):
 		b.leave(joined, now)
 		return nil, true, b.timeout(joined)
@@ -131,12 +126,26 @@ func (b *Backend) look(joined *waiter) (granted *v1alpha1.Lock, isOver bool, err
 	return nil, false, nil
 }
 
-// leave takes out a waiter whose caller goes. What was granted to it meanwhile goes to
-// the next one.
+// endWait ends a wait with the given error.
+func (b *Backend) endWait(joined *waiter, err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, now := joined.entry, b.clock.Now()
+	defer b.tidy(e)
+	b.catchUp(e, now)
+	b.leave(joined, now)
+	if errors.Is(err, lock.ErrTimeout) && e.lock != nil {
+		return b.timeout(joined)
+	}
+	return err
+}
+
+// leave takes out a waiter whose caller leaves. A lock that was granted to it meanwhile
+// goes to the next waiter.
 func (b *Backend) leave(gone *waiter, now time.Time) {
 	e := gone.entry
 	switch {
-	case !gone.isServed:
+	case gone.granted == nil:
 		e.waiters.Remove(gone.element)
 		e.wakeHead()
 	case e.isHeld(now) && e.lock == gone.granted:

@@ -22,12 +22,17 @@ type Backend struct {
 	clock  clock.WithTicker
 	limits rules.Limits
 	holder string
+	// owner is that of requests without one; empty means a new one for each.
+	owner string
 
 	mu sync.Mutex
 	// version is the resourceVersion of the latest write, whichever lock it was to.
 	version       int64
 	entries       map[types.NamespacedName]*entry
 	isUnavailable bool
+	hooks         Hooks
+	isRecording   bool
+	calls         []Call
 }
 
 var _ lock.Backend = (*Backend)(nil)
@@ -48,67 +53,75 @@ func New(options ...Option) *Backend {
 
 // Renew implements [lock.Backend].
 func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	var renewed *v1alpha1.Lock
-	err := b.on(namespace, key, "renew", func(e *entry, now time.Time) error {
-		next, err := rules.Renew(e.lock, proof, ttl, b.limits, now)
-		if err != nil {
-			return err
-		}
-		b.store(e, next)
-		renewed = next.DeepCopy()
-		return nil
-	})
-	return renewed, err
-}
-
-// Release implements [lock.Backend]. The first of the callers that wait gets the lock
-// in the same write.
-func (b *Backend) Release(_ context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
-	return b.on(namespace, key, "release", func(e *entry, now time.Time) error {
-		if err := rules.Release(e.lock, proof, now); err != nil {
-			return err
-		}
-		b.release(e, now)
-		return nil
+	call := Call{Verb: Renew, Namespace: namespace, Key: key, Proof: proof}
+	return do(ctx, b, call, func(Hooks) (renewed *v1alpha1.Lock, err error) {
+		err = b.on(namespace, key, "renew", func(e *entry, now time.Time) error {
+			next, err := rules.Renew(e.lock, proof, ttl, b.limits, now)
+			if err != nil {
+				return err
+			}
+			b.store(e, next)
+			renewed = next.DeepCopy()
+			return nil
+		})
+		return renewed, err
 	})
 }
 
-// ForceRelease implements [lock.Backend]. The reason is not kept.
-func (b *Backend) ForceRelease(_ context.Context, namespace string, key v1alpha1.FullKey, _ string) error {
-	return b.on(namespace, key, "force release", func(e *entry, now time.Time) error {
-		if err := rules.ForceRelease(e.lock, now); err != nil {
-			return err
-		}
-		b.remove(e)
-		b.grantNext(e, now, now)
-		return nil
+// Release implements [lock.Backend]. The first waiter gets the lock in the same write.
+func (b *Backend) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	call := Call{Verb: Release, Namespace: namespace, Key: key, Proof: proof}
+	_, err := do(ctx, b, call, func(Hooks) (struct{}, error) {
+		return struct{}{}, b.on(namespace, key, "release", func(e *entry, now time.Time) error {
+			if err := rules.Release(e.lock, proof, now); err != nil {
+				return err
+			}
+			b.release(e, now)
+			return nil
+		})
 	})
+	return err
+}
+
+// ForceRelease implements [lock.Backend]. The reason is kept in the record of calls only.
+func (b *Backend) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
+	call := Call{Verb: ForceRelease, Namespace: namespace, Key: key, Reason: reason}
+	_, err := do(ctx, b, call, func(Hooks) (struct{}, error) {
+		return struct{}{}, b.on(namespace, key, "force release", func(e *entry, now time.Time) error {
+			if err := rules.ForceRelease(e.lock, now); err != nil {
+				return err
+			}
+			b.remove(e)
+			b.grantFirst(e, now, now)
+			return nil
+		})
+	})
+	return err
 }
 
 // Get implements [lock.Backend].
 func (b *Backend) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	var found *v1alpha1.Lock
-	err := b.on(namespace, key, "get", func(e *entry, now time.Time) error {
-		if !e.isHeld(now) {
-			return lock.ErrNotHeld
-		}
-		found = e.lock.DeepCopy()
-		return nil
+	call := Call{Verb: Get, Namespace: namespace, Key: key}
+	return do(ctx, b, call, func(Hooks) (found *v1alpha1.Lock, err error) {
+		err = b.on(namespace, key, "get", func(e *entry, now time.Time) error {
+			if !e.isHeld(now) {
+				return lock.ErrNotHeld
+			}
+			found = e.lock.DeepCopy()
+			return nil
+		})
+		return found, err
 	})
-	return found, err
 }
 
 // List implements [lock.Backend].
 func (b *Backend) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+	return do(ctx, b, Call{Verb: List, Namespace: namespace}, func(Hooks) ([]v1alpha1.Lock, error) {
+		return b.list(namespace, filter)
+	})
+}
+
+func (b *Backend) list(namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.isUnavailable {
@@ -120,7 +133,7 @@ func (b *Backend) List(ctx context.Context, namespace string, filter lock.Filter
 		if name.Namespace != namespace {
 			continue
 		}
-		b.settle(e, now)
+		b.catchUp(e, now)
 		if e.isHeld(now) && (filter.Owner == "" || e.lock.Spec.Owner == filter.Owner) {
 			held = append(held, *e.lock.DeepCopy())
 		}
@@ -129,7 +142,7 @@ func (b *Backend) List(ctx context.Context, namespace string, filter lock.Filter
 	return held, nil
 }
 
-// on runs a step on what there is of a lock, after what is due by now has happened.
+// on runs a step on the entry of a lock, after what is due by now has happened.
 func (b *Backend) on(namespace string, key v1alpha1.FullKey, operation string, step func(e *entry, now time.Time) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,6 +152,6 @@ func (b *Backend) on(namespace string, key v1alpha1.FullKey, operation string, s
 	e := b.entry(namespace, key)
 	defer b.tidy(e)
 	now := b.clock.Now()
-	b.settle(e, now)
+	b.catchUp(e, now)
 	return step(e, now)
 }

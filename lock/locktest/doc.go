@@ -11,10 +11,13 @@
 //     therefore determined by the order of the calls and by the steps of the clock.
 //
 // With a clock that is stepped by hand (k8s.io/utils/clock/testing), a lock expires in
-// the step that reaches its end, and the first of the callers that wait has it from
-// then on, whatever the test does next. [Backend.Waiting] tells when those callers have
-// arrived. [Backend.Expire] and [Backend.SetUnavailable] bring about what programs
-// that hold locks have to cope with, and [Backend.ForceRelease] is a fault, too.
+// the step that reaches its end, and the first waiter has it from then on, whatever the
+// test does next. [Backend.Waiting] tells when waiters have arrived. [Backend.Expire] and
+// [Backend.SetUnavailable] bring about what programs that hold locks have to cope with,
+// and [Backend.ForceRelease] is a fault, too.
+//
+// [Hooks] run before and after each call: they delay it, fail it, or lose its answer.
+// [WithRecord] has the Backend record what it was asked for.
 //
 // A Backend has no goroutines of its own and need not be closed.
 package locktest

@@ -26,8 +26,8 @@ type entry struct {
 
 func (e *entry) isHeld(now time.Time) bool { return e.lock != nil && !rules.Expired(e.lock, now) }
 
-// entry returns the entry of a lock, a new one if there is none. Whoever asks for it
-// tidies up afterwards.
+// entry returns the entry of a lock, a new one if there is none. The caller tidies it up
+// afterwards.
 func (b *Backend) entry(namespace string, key v1alpha1.FullKey) *entry {
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
 	found := b.entries[name]
@@ -38,30 +38,28 @@ func (b *Backend) entry(namespace string, key v1alpha1.FullKey) *entry {
 	return found
 }
 
-// tidy forgets an entry about which there is nothing to be known, unless it was
-// forgotten before and there is another one now.
+// tidy forgets an entry that is empty, unless it was forgotten before and there is another
+// one by now.
 func (b *Backend) tidy(e *entry) {
 	if b.entries[e.name] == e && e.lock == nil && e.waiters.Len() == 0 && len(e.watchers) == 0 {
 		delete(b.entries, e.name)
 	}
 }
 
-// next returns the object that grants the lock, given what there is.
-func (b *Backend) next(e *entry, request rules.Acquisition, isReleased bool, now time.Time) (*v1alpha1.Lock, error) {
-	switch {
-	case e.lock != nil && isReleased:
-		return rules.HandOff(e.lock, request, b.limits, now)
-	case e.lock != nil:
-		return rules.TakeOver(e.lock, request, b.limits, now, 0)
-	}
-	granted, err := rules.Grant(e.name.Namespace, request, b.limits, now)
-	if err == nil {
+// grant grants a lock that is free, has expired or is being released.
+func (b *Backend) grant(e *entry, request rules.Acquisition, now time.Time) *v1alpha1.Lock {
+	var granted *v1alpha1.Lock
+	if e.lock != nil {
+		granted = rules.HandOff(e.lock, request, b.limits, now)
+	} else {
+		granted = rules.Grant(e.name.Namespace, request, b.limits, now)
 		granted.UID, granted.CreationTimestamp = uuid.NewUUID(), metav1.NewTime(now)
 	}
-	return granted, err
+	b.store(e, granted)
+	return granted
 }
 
-// store makes next what there is. Like an etcd revision, its number is larger than
+// store replaces the object. Like an etcd revision, its resourceVersion is larger than
 // that of any earlier write.
 func (b *Backend) store(e *entry, next *v1alpha1.Lock) {
 	if e.lock != nil {
@@ -81,7 +79,7 @@ func (b *Backend) remove(e *entry) {
 	e.changed(lock.Change{Lock: gone, IsGone: true})
 }
 
-// changed tells those whom the change concerns.
+// changed tells the watchers and the first waiter.
 func (e *entry) changed(change lock.Change) {
 	for watcher := range e.watchers {
 		watcher.send(change)
@@ -89,40 +87,34 @@ func (e *entry) changed(change lock.Change) {
 	e.wakeHead()
 }
 
-// settle lets happen what was due: a lock that has expired goes to the first of the
-// callers that were waiting at that time.
-func (b *Backend) settle(e *entry, now time.Time) {
+// catchUp does what was due by now: a lock that has expired goes to the first of the
+// waiters of that time.
+func (b *Backend) catchUp(e *entry, now time.Time) {
 	if !b.isUnavailable && e.lock != nil && rules.Expired(e.lock, now) {
 		end := now
 		if e.lock.Spec.ExpireTime != nil {
 			end = e.lock.Spec.ExpireTime.Time
 		}
-		b.grantNext(e, end, now)
+		b.grantFirst(e, end, now)
 	}
 }
 
-// release ends a live lock that its owner is done with.
+// release ends a held lock, or hands it off.
 func (b *Backend) release(e *entry, now time.Time) {
-	if heir := e.heir(now); heir != nil {
-		b.grantTo(e, heir, true, now)
-		return
-	}
-	b.remove(e)
-}
-
-// grantNext gives a lock that ended at the given time to whoever waited for it then.
-func (b *Backend) grantNext(e *entry, end, now time.Time) {
-	if heir := e.heir(end); heir != nil {
-		b.grantTo(e, heir, false, now)
+	if !b.grantFirst(e, now, now) {
+		b.remove(e)
 	}
 }
 
-func (b *Backend) grantTo(e *entry, heir *waiter, isReleased bool, now time.Time) {
-	granted, err := b.next(e, heir.request.Acquisition, isReleased, now)
-	e.waiters.Remove(heir.element)
-	heir.isServed, heir.granted, heir.err = true, granted, err
-	heir.signal()
-	if err == nil {
-		b.store(e, granted)
+// grantFirst grants a lock that ended at the given time to the first of the waiters of
+// that time, and reports whether there was one.
+func (b *Backend) grantFirst(e *entry, end, now time.Time) bool {
+	first := e.first(end)
+	if first == nil {
+		return false
 	}
+	e.waiters.Remove(first.element)
+	first.granted = b.grant(e, first.request.Acquisition, now)
+	first.signal()
+	return true
 }

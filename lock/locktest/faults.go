@@ -8,8 +8,7 @@ import (
 )
 
 // Expire ends a lock as if its ttl had passed, without a step of the clock: the holder
-// can neither renew nor release it any more, and the first of the callers that wait
-// gets it. The error matches [lock.ErrNotHeld], or [lock.ErrUnavailable] during an
+// can neither renew nor release it any more, and the first waiter gets it. The error matches [lock.ErrNotHeld], or [lock.ErrUnavailable] during an
 // outage.
 func (b *Backend) Expire(namespace string, key v1alpha1.FullKey) error {
 	return b.on(namespace, key, "expire", func(e *entry, now time.Time) error {
@@ -23,27 +22,27 @@ func (b *Backend) Expire(namespace string, key v1alpha1.FullKey) error {
 		next := e.lock.DeepCopy()
 		next.Spec.FencingToken, next.Spec.ExpireTime = &token, new(v1alpha1.NewTimestamp(now))
 		b.store(e, next)
-		b.settle(e, now)
+		b.catchUp(e, now)
 		return nil
 	})
 }
 
 // SetUnavailable begins or ends an outage. As long as it lasts, calls are not carried
-// out and return an error that matches [lock.ErrUnavailable]. Callers that wait go on
+// out and return an error that matches [lock.ErrUnavailable]. Waiters go on
 // waiting; if their wait ends meanwhile, they get that error, too. Locks expire all the
-// same, and go to whoever waits when the outage is over.
+// same, and go to the first waiter when the outage is over.
 func (b *Backend) SetUnavailable(isUnavailable bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.isUnavailable = isUnavailable
 	now := b.clock.Now()
 	for _, e := range b.entries {
-		b.settle(e, now)
+		b.catchUp(e, now)
 		e.wakeHead()
 	}
 }
 
-// Waiting returns how many callers wait for a lock. A test waits for them to arrive
+// Waiting returns the length of the queue of a lock. A test waits for callers to join it
 // before it steps the clock or releases the lock:
 //
 //	for backend.Waiting("default", key) < 2 {

@@ -28,6 +28,12 @@ func WithLimits(limits rules.Limits) Option {
 	return func(b *Backend) { b.limits = limits }
 }
 
+// WithOwner sets the owner token of requests that name none, instead of a new UUID v4 for
+// each.
+func WithOwner(owner string) Option {
+	return func(b *Backend) { b.owner = owner }
+}
+
 // WithHolder sets the identity that acquires where a request names none, instead of
 // [DefaultHolder].
 func WithHolder(holder string) Option {

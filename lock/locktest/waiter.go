@@ -21,11 +21,9 @@ type waiter struct {
 	// woken tells the caller to look again.
 	woken chan struct{}
 
-	// isServed says that granted or err is the outcome. The mutex of the backend guards
-	// what follows.
-	isServed bool
-	granted  *v1alpha1.Lock
-	err      error
+	// granted is nil until the waiter has been granted the lock. The mutex of the backend
+	// guards it.
+	granted *v1alpha1.Lock
 }
 
 func (w *waiter) signal() {
@@ -49,9 +47,9 @@ func (e *entry) join(ctx context.Context, request lock.Request, began time.Time)
 	return joined
 }
 
-// heir returns the first of those who still waited at the given time, or nil. Those
-// who did not will find out by themselves.
-func (e *entry) heir(at time.Time) *waiter {
+// first returns the first waiter whose wait had not ended at the given time, or nil.
+// Those before it will find out by themselves.
+func (e *entry) first(at time.Time) *waiter {
 	for element := e.waiters.Front(); element != nil; element = element.Next() {
 		waiting := waiterOf(element)
 		if waiting.ctx.Err() == nil && (waiting.deadline.IsZero() || !waiting.deadline.Before(at)) {

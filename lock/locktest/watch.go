@@ -24,23 +24,19 @@ func (w *watcher) send(change lock.Change) {
 	w.changes <- change
 }
 
-// Watch implements [lock.Backend]. An expired lock is shown as it is until somebody
-// else takes it.
+// Watch implements [lock.Backend]. An expired lock is shown as it is until it
+// is taken over.
 func (b *Backend) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	watching := &watcher{changes: make(chan lock.Change, 1)}
-	err := b.on(namespace, key, "watch", func(e *entry, _ time.Time) error {
-		watching.send(lock.Change{Lock: e.lock, IsGone: e.lock == nil})
-		e.watchers[watching] = struct{}{}
-		context.AfterFunc(ctx, func() { b.unwatch(e, watching) })
-		return nil
+	return do(ctx, b, Call{Verb: Watch, Namespace: namespace, Key: key}, func(Hooks) (<-chan lock.Change, error) {
+		watching := &watcher{changes: make(chan lock.Change, 1)}
+		err := b.on(namespace, key, "watch", func(e *entry, _ time.Time) error {
+			watching.send(lock.Change{Lock: e.lock, IsGone: e.lock == nil})
+			e.watchers[watching] = struct{}{}
+			context.AfterFunc(ctx, func() { b.unwatch(e, watching) })
+			return nil
+		})
+		return watching.changes, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return watching.changes, nil
 }
 
 func (b *Backend) unwatch(e *entry, watching *watcher) {

@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/objectlock"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 func settingsMap() *corev1.ConfigMap {
@@ -27,7 +29,7 @@ func settingsMap() *corev1.ConfigMap {
 
 // guardedWorld is a cluster with one object, its lock, and what guards it.
 type guardedWorld struct {
-	service *backend
+	service *locktest.Backend
 	locks   *lock.Client
 	cluster client.WithWatch
 	guard   *objectlock.Writer[*corev1.ConfigMap]
@@ -35,7 +37,7 @@ type guardedWorld struct {
 
 func newGuardedWorld(objects ...client.Object) guardedWorld {
 	cluster := fake.NewClientBuilder().WithObjects(objects...).Build()
-	service := newBackend()
+	service := locktest.New()
 	return guardedWorld{service: service, locks: lock.NewClient(service, "default"), cluster: cluster, guard: objectlock.NewWriter[*corev1.ConfigMap](cluster)}
 }
 
@@ -95,12 +97,12 @@ func TestLockObjectReadsAfterTheGrant(t *testing.T) {
 	world := newGuardedWorld(settingsMap())
 	seen := settingsMap()
 	// The former holder writes until it releases.
-	world.service.after = func(verb string) error {
-		if verb == "acquire" {
+	world.service.SetHooks(locktest.Hooks{After: func(_ context.Context, call locktest.Call) error {
+		if call.Verb == locktest.Acquire {
 			world.interfere(t, "blue")
 		}
 		return nil
-	}
+	}})
 	locked, err := objectlock.Acquire(t.Context(), world.locks, world.cluster, seen)
 	if err != nil {
 		t.Fatal(err)
@@ -279,7 +281,7 @@ func TestGuardedWriteIsBrokenOffWhenTheLockEnds(t *testing.T) {
 	locked := world.mustLock(t)
 	hanging := interceptor.NewClient(world.cluster, interceptor.Funcs{
 		Update: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ ...client.UpdateOption) error {
-			world.service.takeOver(lockedBy("rival"))
+			world.takeOver(ctx, t)
 			<-ctx.Done()
 			return ctx.Err()
 		},
@@ -290,10 +292,16 @@ func TestGuardedWriteIsBrokenOffWhenTheLockEnds(t *testing.T) {
 	}
 }
 
-func lockedBy(owner string) lock.Request {
-	request := by(owner)
-	request.Key = "object:configmap:shop:settings"
-	return request
+// takeOver expires the lock and acquires it for another owner.
+func (w guardedWorld) takeOver(ctx context.Context, t *testing.T) {
+	t.Helper()
+	request := lock.Request{Acquisition: rules.Acquisition{Key: "object:configmap:shop:settings"}}
+	if err := w.service.Expire("default", request.FullKey()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.service.Acquire(ctx, "default", request); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestGuardedRefusesWhatProvesNothing(t *testing.T) {
@@ -331,7 +339,7 @@ func TestGuardedStatus(t *testing.T) {
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	cluster := fake.NewClientBuilder().WithObjects(web).WithStatusSubresource(web).Build()
 	guard := objectlock.NewWriter[*appsv1.Deployment](cluster)
-	locked, err := objectlock.Acquire(t.Context(), lock.NewClient(newBackend(), "default", lock.WithTTL(time.Minute)), cluster, web)
+	locked, err := objectlock.Acquire(t.Context(), lock.NewClient(locktest.New(), "default", lock.WithTTL(time.Minute)), cluster, web)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,24 +53,31 @@ func DefaultLimits() Limits {
 	return Limits{DefaultTTL: 5 * time.Minute, MaxTTL: v1alpha1.MaxTTL}
 }
 
-// validate reports every field of the request that breaks a rule of the Lock type.
-func (a *Acquisition) validate(limits Limits) field.ErrorList {
+// Validate reports every field of the request that breaks a rule of the Lock type or
+// exceeds the limits, in an [*InvalidError]. An empty Owner is valid, since acquiring
+// makes one. [Grant], [TakeOver] and [HandOff] do not validate again.
+func (a *Acquisition) Validate(limits Limits) error {
 	spec := field.NewPath("spec")
 	problems := validateIdentity(a.Scope, a.Function, a.Key)
-	if err := v1alpha1.ValidateOwner(a.Owner); err != nil {
-		problems = append(problems, field.Invalid(spec.Child("owner"), field.OmitValueType{}, err.Error()))
+	if a.Owner != "" {
+		if err := v1alpha1.ValidateOwner(a.Owner); err != nil {
+			problems = append(problems, field.Invalid(spec.Child("owner"), field.OmitValueType{}, err.Error()))
+		}
 	}
 	if a.TTL != 0 {
 		problems = append(problems, limits.validateTTL(a.TTL)...)
 	}
 	if a.Holder == "" {
-		problems = append(problems, field.Required(spec.Child("holder"), "a lock is held by somebody"))
+		problems = append(problems, field.Required(spec.Child("holder"), "a lock needs a holder"))
 	}
 	problems = append(problems, validateHolder(&v1alpha1.LockSpec{HolderRef: a.HolderRef, ReleaseDelay: a.releaseDelay()})...)
 	if utf8.RuneCountInString(a.Reason) > maxReasonLength {
 		problems = append(problems, field.TooLong(spec.Child("reason"), field.OmitValueType{}, maxReasonLength))
 	}
-	return problems
+	if len(problems) > 0 {
+		return &InvalidError{Problems: problems}
+	}
+	return nil
 }
 
 func (a *Acquisition) releaseDelay() *metav1.Duration {

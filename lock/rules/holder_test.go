@@ -61,19 +61,13 @@ func TestOwnByHolder(t *testing.T) {
 }
 
 func TestGrantNamesItsHolder(t *testing.T) {
-	granted, err := Grant("default", Acquisition{Key: "k", Owner: "a", Holder: "alice", HolderRef: &podZero}, DefaultLimits(), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	granted := Grant("default", Acquisition{Key: "k", Owner: "a", Holder: "alice", HolderRef: &podZero}, DefaultLimits(), noon)
 	if diff := cmp.Diff([]metav1.OwnerReference{ownerOf(podZero)}, granted.OwnerReferences); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	handedOn, err := HandOff(granted, Acquisition{Key: "k", Owner: "b", Holder: "alice", HolderRef: &podOne}, DefaultLimits(), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]metav1.OwnerReference{ownerOf(podOne)}, handedOn.OwnerReferences); diff != "" {
-		t.Errorf("handed on (-want +got):\n%s", diff)
+	handedOff := HandOff(granted, Acquisition{Key: "k", Owner: "b", Holder: "alice", HolderRef: &podOne}, DefaultLimits(), noon)
+	if diff := cmp.Diff([]metav1.OwnerReference{ownerOf(podOne)}, handedOff.OwnerReferences); diff != "" {
+		t.Errorf("handed off (-want +got):\n%s", diff)
 	}
 }
 
@@ -98,7 +92,7 @@ func TestHolderThatIsInvalid(t *testing.T) {
 			ref := podZero
 			request := Acquisition{Key: "k", Owner: "a", Holder: "alice", HolderRef: &ref}
 			test.change(&request)
-			_, err := Grant("default", request, DefaultLimits(), noon)
+			err := request.Validate(DefaultLimits())
 			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want a refusal of %s", err, test.want)
 			}

@@ -154,11 +154,11 @@ func (h *history) acquire(t *rapid.T) {
 	var next *v1alpha1.Lock
 	err := h.attempt(t, func() (err error) {
 		if h.stored == nil {
-			next, err = Grant("default", request, DefaultLimits(), now)
-		} else {
-			next, err = TakeOver(h.stored, request, DefaultLimits(), now, h.allowance)
+			next = Grant("default", request, DefaultLimits(), now)
+		} else if next, err = TakeOver(h.stored, request, DefaultLimits(), now, h.allowance); err != nil {
+			return err
 		}
-		return err
+		return request.Validate(DefaultLimits())
 	})
 	isFree := h.stored == nil || !now.Before(h.stored.Spec.ExpireTime.Add(h.allowance))
 	switch {
@@ -244,9 +244,9 @@ func (h *history) handOff(t *rapid.T) {
 	}
 	request := h.draw(t)
 	var next *v1alpha1.Lock
-	err := h.attempt(t, func() (err error) {
-		next, err = HandOff(h.stored, request, DefaultLimits(), now)
-		return err
+	err := h.attempt(t, func() error {
+		next = HandOff(h.stored, request, DefaultLimits(), now)
+		return request.Validate(DefaultLimits())
 	})
 	switch {
 	case isGranted(request.TTL) != (err == nil):

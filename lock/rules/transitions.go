@@ -9,12 +9,9 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// Grant returns the object whose creation acquires a free lock. The owner must be
-// set. The error is an [*InvalidError].
-func Grant(namespace string, request Acquisition, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
-	if problems := request.validate(limits); len(problems) > 0 {
-		return nil, &InvalidError{Problems: problems}
-	}
+// Grant returns the object whose creation acquires a free lock. The request must be
+// valid, see [Acquisition.Validate], and its owner set.
+func Grant(namespace string, request Acquisition, limits Limits, now time.Time) *v1alpha1.Lock {
 	spec := request.spec(limits)
 	stampGrant(&spec, request.Holder, now)
 	granted := &v1alpha1.Lock{
@@ -22,41 +19,32 @@ func Grant(namespace string, request Acquisition, limits Limits, now time.Time) 
 		Spec:       spec,
 	}
 	ownByHolder(granted, nil)
-	return granted, nil
+	return granted
 }
 
 // TakeOver returns the object whose conditional update replaces an expired
 // holder. The object keeps its identity and loses all other metadata: owner
 // references and the labels of a GitOps tool belong to the former holder, and would
-// have the lock of the next one deleted. The error is a [*HeldError] or an
-// [*InvalidError].
+// have the lock of the next one deleted. The request is as in [Grant]. The error is a
+// [*HeldError].
 func TakeOver(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	if err := Reclaim(current, now, allowance); err != nil {
 		return nil, err
 	}
-	return replaceHolder(current, request, limits, now)
+	return HandOff(current, request, limits, now), nil
 }
 
-// HandOff returns the object whose conditional update gives the lock of an owner who
-// is done with it to the next one. Whether the owner is done is decided before. The
-// object keeps its identity and loses all other metadata, as in [TakeOver]. The error
-// is an [*InvalidError].
-func HandOff(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
-	return replaceHolder(current, request, limits, now)
-}
-
-// replaceHolder grants the lock that exists to somebody else.
-func replaceHolder(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
-	next, err := Grant(current.Namespace, request, limits, now)
-	if err != nil {
-		return nil, err
-	}
+// HandOff returns the object whose conditional update replaces a holder that releases
+// the lock. That the holder may release it is decided before. The object keeps its
+// identity and loses all other metadata, as in [TakeOver]. The request is as in [Grant].
+func HandOff(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time) *v1alpha1.Lock {
+	next := Grant(current.Namespace, request, limits, now)
 	next.Name, next.UID, next.ResourceVersion = current.Name, current.UID, current.ResourceVersion
 	// Key, scope and function are immutable, but the same full key may have been
 	// spelt in other parts or in another normal form.
 	next.Spec.Key, next.Spec.Scope, next.Spec.Function = current.Spec.Key, current.Spec.Scope, current.Spec.Function
 	distinguishGrant(&next.Spec, &current.Spec)
-	return next, nil
+	return next
 }
 
 // withoutTTL is what is missing for a renewal of a lock with an absolute expireTime.

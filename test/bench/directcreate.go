@@ -16,12 +16,12 @@ import (
 type directCreate struct {
 	objects, operator lockObjects
 	owner             string
-	make              func(key, owner string) (*v1alpha1.Lock, error)
+	make              func(key, owner string) *v1alpha1.Lock
 	created           int
 	name              string
 }
 
-func newDirectCreate(name string, config, operator *rest.Config, object func(key, owner string) (*v1alpha1.Lock, error)) (contender, error) {
+func newDirectCreate(name string, config, operator *rest.Config, object func(key, owner string) *v1alpha1.Lock) (contender, error) {
 	objects, err := newLockObjects(config)
 	if err != nil {
 		return contender{}, err
@@ -39,12 +39,9 @@ func (d *directCreate) acquire(ctx context.Context, key string) error {
 	// The webhook's cache may still know a key that was just released, and would have it
 	// read.
 	d.created++
-	object, err := d.make(fmt.Sprintf("%s-%d", key, d.created), d.owner)
-	if err != nil {
-		return err
-	}
+	object := d.make(fmt.Sprintf("%s-%d", key, d.created), d.owner)
 	d.name = object.Name
-	_, err = d.objects.Create(ctx, object, metav1.CreateOptions{})
+	_, err := d.objects.Create(ctx, object, metav1.CreateOptions{})
 	return err
 }
 

@@ -14,12 +14,12 @@ import (
 type floor struct {
 	objects lockObjects
 	owner   string
-	make    func(key, owner string) (*v1alpha1.Lock, error)
+	make    func(key, owner string) *v1alpha1.Lock
 }
 
 // newFloor is the floor with an identity, whose objects are complete or are completed
 // by the webhook.
-func newFloor(name string, config *rest.Config, object func(key, owner string) (*v1alpha1.Lock, error)) (contender, error) {
+func newFloor(name string, config *rest.Config, object func(key, owner string) *v1alpha1.Lock) (contender, error) {
 	objects, err := newLockObjects(config)
 	if err != nil {
 		return contender{}, err
@@ -30,11 +30,7 @@ func newFloor(name string, config *rest.Config, object func(key, owner string) (
 }
 
 func (f *floor) acquire(ctx context.Context, key string) error {
-	object, err := f.make(key, f.owner)
-	if err != nil {
-		return err
-	}
-	_, err = f.objects.Create(ctx, object, metav1.CreateOptions{})
+	_, err := f.objects.Create(ctx, f.make(key, f.owner), metav1.CreateOptions{})
 	return err
 }
 

@@ -53,22 +53,19 @@ func (o lockObjects) list(ctx context.Context) ([]v1alpha1.Lock, error) {
 }
 
 // stampedLock returns an object as the operator writes it, which needs no webhook.
-func stampedLock(key, owner string) (*v1alpha1.Lock, error) {
+func stampedLock(key, owner string) *v1alpha1.Lock {
 	return rules.Grant(namespace, rules.Acquisition{Key: key, Owner: owner, TTL: ttl, Holder: "bench"},
 		rules.DefaultLimits(), time.Now().Truncate(time.Microsecond))
 }
 
 // declaredLock returns an object as users write it, which the webhook completes.
-func declaredLock(key, owner string) (*v1alpha1.Lock, error) {
-	stamped, err := stampedLock(key, owner)
-	if err != nil {
-		return nil, err
-	}
+func declaredLock(key, owner string) *v1alpha1.Lock {
+	stamped := stampedLock(key, owner)
 	declared := stamped.DeepCopy()
 	declared.Spec = v1alpha1.LockSpec{
 		Key: stamped.Spec.Key, Scope: stamped.Spec.Scope, Owner: stamped.Spec.Owner, TTL: stamped.Spec.TTL,
 	}
-	return declared, nil
+	return declared
 }
 
 func ownerOf(client int) string { return fmt.Sprintf("550e8400-e29b-41d4-a716-%012d", client) }

@@ -29,10 +29,8 @@ func newUpdateLoop(config *rest.Config) (contender, error) {
 
 func (u *updateLoop) acquire(ctx context.Context, key string) error {
 	u.grants++
-	next, err := stampedLock(key+"-loop", ownerOf(u.grants%2))
-	if err != nil {
-		return err
-	}
+	var err error
+	next := stampedLock(key+"-loop", ownerOf(u.grants%2))
 	if u.current == nil {
 		u.current, err = u.objects.Create(ctx, next, metav1.CreateOptions{})
 		return err

@@ -96,9 +96,8 @@ var _ = Describe("A lock that is held for a Pod", func() {
 	It("is left alone if it was handed on meanwhile", func(ctx context.Context) {
 		pod, next := running(ctx, namespace, "worker"), running(ctx, namespace, "next")
 		lock := held(ctx, namespace, "report", podRef(pod))
-		handedOn, err := rules.HandOff(lock, rules.Acquisition{Key: "report", Owner: "token-b", Holder: "bob", HolderRef: podRef(next)}, rules.DefaultLimits(), time.Now())
-		Expect(err).NotTo(HaveOccurred())
-		Expect(operator.Update(ctx, handedOn)).To(Succeed())
+		handedOff := rules.HandOff(lock, rules.Acquisition{Key: "report", Owner: "token-b", Holder: "bob", HolderRef: podRef(next)}, rules.DefaultLimits(), time.Now())
+		Expect(operator.Update(ctx, handedOff)).To(Succeed())
 		remove(ctx, pod)
 		startOperatorWith(ctx, nil, func(r *holders.Reconciler) { r.Client = staleClient{r.Client, lock} })
 		expectHeld(ctx, lock)

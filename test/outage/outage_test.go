@@ -52,7 +52,7 @@ var _ = Describe("A façade whose API server is gone", func() {
 		Expect(ask(acquire("tried"))).To(And(ContainSubstring("503"), ContainSubstring(`"UNAVAILABLE"`)))
 		Expect(ask(call("status", `{"key":"kept"}`))).To(And(ContainSubstring("503"), ContainSubstring(`"UNAVAILABLE"`)))
 		Expect(ask(call("release", `{"key":"released","owner":"job-17"}`))).To(And(ContainSubstring("503"), ContainSubstring(`"UNAVAILABLE"`)))
-		Expect(time.Since(asked)).To(BeNumerically("<", lock.DefaultOperationTimeout))
+		Expect(time.Since(asked)).To(BeNumerically("<", lock.OperationTimeout))
 
 		Expect(environment.StartAPIServer()).To(Succeed())
 		Eventually(ask).WithArguments(call("status", `{"key":"released"}`)).WithTimeout(30 * time.Second).Should(ContainSubstring(`"locked":false`))
