@@ -2,6 +2,8 @@ package lock
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
@@ -9,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/internal/fingerprint"
 )
 
 // Info tells about a held lock, for people and monitoring. It is out of date when it
@@ -35,8 +36,16 @@ type Info struct {
 
 // Fingerprint returns the first 96 bits of the SHA-256 of a key or owner token in hex.
 // It is the same whenever the text is, so it can stand for it in logs. It does not
-// hide a text that can be guessed.
-func Fingerprint(text string) string { return fingerprint.Of(text) }
+// hide a text that can be guessed. That of an empty text is empty.
+func Fingerprint(text string) string {
+	if text == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(text))
+	var digits [24]byte
+	hex.Encode(digits[:], sum[:len(digits)/2])
+	return string(digits[:])
+}
 
 // Get tells who holds the lock of the key. The error matches [ErrNotHeld] if nobody
 // does, or [ErrUnavailable].

@@ -27,8 +27,8 @@ import (
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
-	"forrst.dev/lock-operator/lock/events"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -88,7 +88,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 		return nil, err
 	}
 	// A forced release through either door emits an Event besides its record.
-	settings.audit = events.OfForcedReleases(manager.GetEventRecorder("lock-operator"), settings.audit)
+	settings.audit = auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), settings.audit)
 	add := map[string]func(ctrl.Manager, options, clock.WithTicker) error{
 		controllerComponent: addControllers,
 		webhookComponent:    addWebhook,

@@ -6,28 +6,28 @@ import (
 	"unicode/utf8"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/internal/fingerprint"
+	"forrst.dev/lock-operator/lock"
 )
 
 // Of returns what a record of the event says about the grant that the object records.
 // The object is as it was stored, before the write that ended it: the
 // resourceVersion of a deletion is no fencing token.
-func Of(event Event, via Via, lock *v1alpha1.Lock) Record {
-	spec := &lock.Spec
+func Of(event Event, via Via, object *v1alpha1.Lock) Record {
+	spec := &object.Spec
 	record := Record{
 		Schema:    Schema,
 		Event:     event,
 		Via:       via,
-		Namespace: lock.Namespace,
-		Lock:      lock.Name,
-		UID:       string(lock.UID),
+		Namespace: object.Namespace,
+		Lock:      object.Name,
+		UID:       string(object.UID),
 		Key:       spec.Key,
 		Scope:     spec.Scope,
 		Function:  spec.Function,
 		Holder:    spec.Holder,
-		OwnerHash: fingerprint.Of(spec.Owner),
+		OwnerHash: lock.Fingerprint(spec.Owner),
 	}
-	if token, err := lock.FencingToken(); err == nil {
+	if token, err := object.FencingToken(); err == nil {
 		record.FencingToken = token
 	}
 	if spec.AcquireTime != nil {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/events"
+	"forrst.dev/lock-operator/lock/audit/auditlog"
 )
 
 var reasonAnnotation = v1alpha1.ForceReleaseReasonAnnotation
@@ -153,7 +153,7 @@ var _ = Describe("Forcing a release", func() {
 		Eventually(found).Should(HaveLen(1))
 		event := found()[0]
 		Expect(event.Type).To(Equal(corev1.EventTypeWarning))
-		Expect(event.Reason).To(Equal(events.ReasonForceReleased))
+		Expect(event.Reason).To(Equal(auditlog.ReasonForceReleased))
 		Expect(event.Regarding.Kind).To(Equal("Lock"))
 		Expect(event.Regarding.Name).To(Equal(lock.Name))
 		Expect(event.Regarding.UID).To(Equal(lock.UID))

@@ -17,8 +17,8 @@ import (
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
-	"forrst.dev/lock-operator/lock/events"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
@@ -36,7 +36,7 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	Expect(err).NotTo(HaveOccurred())
 	engine, err := engine.New(engine.Options{
 		Objects: objects.Locks, Limits: rules.DefaultLimits(),
-		Audit: events.OfForcedReleases(manager.GetEventRecorder("lock-operator"), nil),
+		Audit: auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), nil),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	leadership := leadership.Always()
@@ -101,7 +101,7 @@ var _ = Describe("Forcing a release in a program", func() {
 		expectGone(ctx, billing)
 		Eventually(eventsOf(ctx, namespace)).Should(HaveLen(1))
 		event := eventsOf(ctx, namespace)()[0]
-		Expect(event.Reason).To(Equal(events.ReasonForceReleased))
+		Expect(event.Reason).To(Equal(auditlog.ReasonForceReleased))
 		Expect(event.Note).To(HaveSuffix(`was released by force by "caller": the node burnt down`))
 	})
 

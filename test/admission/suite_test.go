@@ -28,7 +28,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/auth"
-	"forrst.dev/lock-operator/lock/events"
+	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testenv"
 	"forrst.dev/lock-operator/webhook"
@@ -118,7 +118,7 @@ func startWebhook(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	informer, err := manager.GetCache().GetInformer(ctx, &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 	Expect(err).NotTo(HaveOccurred())
-	records, err := webhook.NewAudit(events.OfForcedReleases(manager.GetEventRecorder("lock-operator"), nil), informer, clock.RealClock{})
+	records, err := webhook.NewAudit(auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), nil), informer, clock.RealClock{})
 	Expect(err).NotTo(HaveOccurred())
 	authorizer, err := auth.NewAuthorizer(manager.GetConfig(), manager.GetHTTPClient())
 	Expect(err).NotTo(HaveOccurred())

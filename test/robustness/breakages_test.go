@@ -36,7 +36,7 @@ var waiting = workload{clients: 12, keys: 3, waits: 0.8, hangUps: 0.4, longTTLs:
 
 var breakages = map[string]breakage{
 	"a take-over that reads again and does not judge again": {
-		edits: []edit{{"lock/acquire.go",
+		edits: []edit{{"lock/engine/acquire.go",
 			"	lock, err := a.objects.Update(ctx, next, metav1.UpdateOptions{})\n",
 			`	if current, err := get(ctx, a.objects, next.Name); err == nil && current != nil {
 		next.UID, next.ResourceVersion = current.UID, current.ResourceVersion
@@ -52,14 +52,14 @@ var breakages = map[string]breakage{
 		workload: hot, found: []string{"exclusion", "order"},
 	},
 	"a release that deletes whatever is there": {
-		edits: []edit{{"lock/release.go",
+		edits: []edit{{"lock/engine/release.go",
 			"		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},\n",
 			"		Preconditions: &metav1.Preconditions{},\n"}},
 		faults: []fault{delayRequests}, workload: workload{clients: 24, keys: 8, overslept: 0.2},
 		found: []string{"exclusion", "order"},
 	},
 	"a hand-off over whoever holds the lock by then": {
-		edits: []edit{{"lock/handoff.go",
+		edits: []edit{{"lock/engine/handoff.go",
 			"	sent := e.sentGrant(next)\n",
 			`	if current, err := get(ctx, objects, next.Name); err == nil && current != nil {
 		next.UID, next.ResourceVersion = current.UID, current.ResourceVersion
@@ -71,19 +71,19 @@ var breakages = map[string]breakage{
 	},
 	"a grant to a waiter that has gone": {
 		edits: []edit{
-			{"lock/queue.go", "	queue.waiters.Remove(gone.element)\n	close(gone.left)\n", "	close(gone.left)\n"},
-			{"lock/waiter.go", "		return false\n", "		return true\n"},
+			{"lock/engine/queue.go", "	queue.waiters.Remove(gone.element)\n	close(gone.left)\n", "	close(gone.left)\n"},
+			{"lock/engine/waiter.go", "		return false\n", "		return true\n"},
 		},
 		workload: waiting, found: []string{"abandoned"},
 	},
 	"an unanswered write that is taken for a success": {
-		edits: []edit{{"lock/acquire.go",
+		edits: []edit{{"lock/engine/acquire.go",
 			"			a.remember(a.sent(next))\n			a.current, err = a.settle(ctx, next.Name, &backoff, err)\n",
 			"			_ = backoff\n			return a.granted(next)\n"}},
 		faults: []fault{loseReplies}, workload: ordinary, found: []string{"grants"},
 	},
 	"an unanswered write that nobody looks after": {
-		edits:  []edit{{"lock/acquire.go", "		a.engine.orphans.add(unanswered)\n", "		_ = unanswered\n"}},
+		edits:  []edit{{"lock/engine/acquire.go", "		a.engine.orphans.add(unanswered)\n", "		_ = unanswered\n"}},
 		faults: []fault{writeLate}, rest: time.Minute, workload: workload{clients: 60, keys: 120, longTTLs: 1},
 		found: []string{"abandoned"},
 	},

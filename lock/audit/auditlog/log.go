@@ -1,4 +1,5 @@
-// Package auditlog writes audit records as lines of JSON and counts them in metrics.
+// Package auditlog has the sinks of audit records: [Log] writes them as lines of JSON and
+// counts them in metrics, and [WithEvents] makes Events of those that users do not expect.
 package auditlog
 
 import (

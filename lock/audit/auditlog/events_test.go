@@ -1,4 +1,4 @@
-package events
+package auditlog
 
 import (
 	"strings"
@@ -21,7 +21,7 @@ func record(event audit.Event, actor, message string) audit.Record {
 	}
 }
 
-func TestOfForcedReleases(t *testing.T) {
+func TestForcedReleasesAreEvents(t *testing.T) {
 	cases := map[string]struct {
 		record audit.Record
 		want   string
@@ -34,18 +34,18 @@ func TestOfForcedReleases(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			recorder, passedOn := clientevents.NewFakeRecorder(1), &audittest.Recorder{}
-			OfForcedReleases(recorder, passedOn).Record(test.record)
+			recorder, next := clientevents.NewFakeRecorder(1), &audittest.Recorder{}
+			WithEvents(recorder, next).Record(test.record)
 			close(recorder.Events)
 			if got := <-recorder.Events; got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
-			if len(passedOn.All()) != 1 {
-				t.Error("the record was not passed on")
+			if len(next.All()) != 1 {
+				t.Error("the record was not given to the next sink")
 			}
 		})
 	}
-	OfForcedReleases(clientevents.NewFakeRecorder(1), nil).Record(record(audit.Granted, "alice", ""))
+	WithEvents(clientevents.NewFakeRecorder(1), nil).Record(record(audit.Granted, "alice", ""))
 }
 
 func TestNotesAreBounded(t *testing.T) {

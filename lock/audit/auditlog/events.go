@@ -1,4 +1,4 @@
-package events
+package auditlog
 
 import (
 	"fmt"
@@ -13,38 +13,37 @@ import (
 )
 
 const (
-	// ReasonForceReleased is the reason of the Event on a live lock that was ended by
-	// somebody else than its holder.
+	// ReasonForceReleased is the reason of the Event on a held lock that was ended by force.
 	ReasonForceReleased = "ForceReleased"
 	// ActionForceRelease is the action of that Event.
 	ActionForceRelease = "ForceRelease"
 )
 
-// forcedReleases makes Events of records.
-type forcedReleases struct {
+// eventSink makes Events of forced releases.
+type eventSink struct {
 	audit.Sink
 	recorder clientevents.EventRecorder
 }
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// OfForcedReleases returns a sink that makes a Warning of each record of a forced release,
-// with who and why, in the namespace of the lock, and passes all records on. Nil means that
-// there is nobody to pass them on to. An Event that cannot be written is dropped, as is
-// usual.
-func OfForcedReleases(recorder clientevents.EventRecorder, next audit.Sink) audit.Sink {
-	return &forcedReleases{Sink: audit.OrNowhere(next), recorder: recorder}
+// WithEvents returns a sink that gives all records to next, which may be nil, and makes an
+// Event of type Warning of each forced release, in the namespace of the lock, with the actor
+// and the reason. What happens to locks every day, such as grants and renewals, is no Event:
+// it would be a write for each. An Event that cannot be written is dropped.
+func WithEvents(recorder clientevents.EventRecorder, next audit.Sink) audit.Sink {
+	return &eventSink{Sink: audit.OrNowhere(next), recorder: recorder}
 }
 
 // Record implements [audit.Sink].
-func (f *forcedReleases) Record(record audit.Record) {
+func (s *eventSink) Record(record audit.Record) {
 	if record.Event == audit.ForceReleased {
 		lock := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{
 			Namespace: record.Namespace, Name: record.Lock, UID: types.UID(record.UID),
 		}}
-		f.recorder.Eventf(lock, nil, corev1.EventTypeWarning, ReasonForceReleased, ActionForceRelease, "%s", noteOf(&record))
+		s.recorder.Eventf(lock, nil, corev1.EventTypeWarning, ReasonForceReleased, ActionForceRelease, "%s", noteOf(&record))
 	}
-	f.Sink.Record(record)
+	s.Sink.Record(record)
 }
 
 // noteOf is bounded as a message of the audit is, which is the bound of a note, too.
