@@ -22,7 +22,13 @@ var _ = Describe("The development cluster", func() {
 		AddReportEntry("time to the first lock", time.Since(launched).String())
 		Expect(time.Since(launched)).To(BeNumerically("<", 15*time.Second))
 
-		addresses := listeners(processes(own.dir)...)
+		var programs []string
+		running := processes(own.dir)
+		for _, pid := range running {
+			programs = append(programs, program(pid))
+		}
+		Expect(programs).To(ConsistOf("devcluster", "etcd", "kube-apiserver", "kube-controller-manager", "lock-operator"))
+		addresses := listeners(running...)
 		Expect(len(addresses)).To(BeNumerically(">=", 5), "etcd, API server, controller manager, webhook, façade")
 		Expect(addresses).To(HaveEach(Satisfy(isLoopback)))
 		info, err := os.Stat(own.kubeconfig)

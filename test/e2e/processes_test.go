@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -12,49 +11,46 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// processes returns the processes with all of the words in their command line.
-func processes(words ...string) []int {
+// processes returns the processes of the cluster in the folder, by the lock file that
+// the supervisor opens and all processes that it starts inherit. They are found after
+// the supervisor has ended, too, and whatever the folders on their command lines are called.
+func processes(dir string) []int {
 	GinkgoHelper()
-	entries, err := os.ReadDir("/proc")
+	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	Expect(err).NotTo(HaveOccurred())
-	var found []int
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		// A process that has ended meanwhile has no command line.
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		matches := len(line) > 0
-		for _, word := range words {
-			matches = matches && bytes.Contains(line, []byte(word))
-		}
-		if matches {
-			found = append(found, pid)
+	claim := filepath.Join(dir, "devcluster.lock")
+	found := sets.New[int]()
+	for _, link := range links {
+		if target, _ := os.Readlink(link); target == claim { // closed meanwhile
+			pid, err := strconv.Atoi(strings.Split(link, "/")[2])
+			Expect(err).NotTo(HaveOccurred())
+			found.Insert(pid)
 		}
 	}
-	return found
+	return sets.List(found)
 }
 
 // process returns the one process of the cluster that runs the program.
-func (c *cluster) process(program string) int {
+func (c *cluster) process(name string) int {
 	GinkgoHelper()
-	found := processes(c.dir, program)
-	found = exclude(found, c.session.Command.Process.Pid)
-	Expect(found).To(HaveLen(1), "processes of %s", program)
+	var found []int
+	for _, pid := range processes(c.dir) {
+		if program(pid) == name {
+			found = append(found, pid)
+		}
+	}
+	Expect(found).To(HaveLen(1), "processes of %s", name)
 	return found[0]
 }
 
-func exclude(pids []int, pid int) []int {
-	var rest []int
-	for _, candidate := range pids {
-		if candidate != pid {
-			rest = append(rest, candidate)
-		}
-	}
-	return rest
+// program returns the name that the process was started by.
+func program(pid int) string {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // ended meanwhile
+	path, _, _ := strings.Cut(string(line), "\x00")
+	return filepath.Base(path)
 }
 
 func signal(pid int, with syscall.Signal) {
@@ -98,7 +94,7 @@ func isLoopback(address string) bool {
 	return host == "0100007F" || host == "00000000000000000000000001000000" || host == "0000000000000000FFFF00000100007F"
 }
 
-// refuses reports whether nobody listens on the address.
+// refuses reports whether no process listens on the address.
 func refuses(address string) bool {
 	connection, err := net.Dial("tcp", address) //nolint:noctx // loopback answers at once
 	if err != nil {
