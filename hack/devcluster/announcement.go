@@ -26,7 +26,7 @@ func (a announcement) save(dir stateDir) error {
 	if err != nil {
 		return err
 	}
-	// Whoever waits for the file must never see half of it.
+	// A process that waits for the file must never see half of it.
 	draft := dir.state() + ".draft"
 	if err := os.WriteFile(draft, append(content, '\n'), 0o600); err != nil {
 		return err

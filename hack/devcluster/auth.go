@@ -90,7 +90,7 @@ func (c *cluster) createIdentities(ctx context.Context, admin client.Client) err
 	if err != nil {
 		return err
 	}
-	if err := install(ctx, admin, objects); err != nil {
+	if _, err := install(ctx, admin, objects); err != nil {
 		return err
 	}
 	worker := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "worker"}}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,7 +26,7 @@ const (
 // errEnded says that a cluster that was waited for is not there any more.
 var errEnded = errors.New("the development cluster ended before it was ready")
 
-// up returns when a cluster with these options is up and ready, whoever started it.
+// up returns when a cluster with these options is up and ready. It starts one unless one runs.
 func up(opts options, out io.Writer) error {
 	ctx, _ := stopSignals()
 	dir := stateDir(opts.dir)
@@ -96,8 +98,8 @@ func startInBackground(ctx context.Context, opts options, out io.Writer) error {
 	return nil
 }
 
-// awaitOther returns when a cluster that somebody else started is ready. It fails if that
-// has other options.
+// awaitOther returns when the cluster of another process is ready. It fails if that has
+// other options.
 func awaitOther(ctx context.Context, opts options, pid int, out io.Writer) error {
 	dir := stateDir(opts.dir)
 	a, err := awaitAnnouncement(ctx, dir, pid, func() (bool, error) {
@@ -107,7 +109,14 @@ func awaitOther(ctx context.Context, opts options, pid int, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	if found := differences(a.Options, opts.chosen()); len(found) > 0 {
+	var found []string
+	wanted := opts.chosen()
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if a.Options[name] != wanted[name] {
+			found = append(found, fmt.Sprintf("%s is %q, not %q", name, a.Options[name], wanted[name]))
+		}
+	}
+	if len(found) > 0 {
 		return fmt.Errorf("it runs with other options: %s; end it with %s first", strings.Join(found, ", "), stopInBackground)
 	}
 	a.print(out, stopInBackground)
@@ -139,7 +148,7 @@ func awaitAnnouncement(ctx context.Context, dir stateDir, pid int, gone func() (
 	}
 }
 
-// down ends the cluster, whoever started it, and returns when it is gone.
+// down ends the cluster, in whichever way it was started, and returns when it is gone.
 func down(opts options, out io.Writer) error {
 	dir := stateDir(opts.dir)
 	pid, running, err := dir.holder()
@@ -163,7 +172,7 @@ func down(opts options, out io.Writer) error {
 			return err
 		}
 	}
-	return fmt.Errorf("processes of the cluster are still there: whatever has %s open", dir.lock())
+	return fmt.Errorf("processes of the cluster are still there: those that have %s open", dir.lock())
 }
 
 // endHolder signals the process that holds the folder and reports whether, within

@@ -21,7 +21,7 @@ const acquireCall = `{
   }]
 }`
 
-// otherIdentities tells how to call as somebody else.
+// otherIdentities tells how to call as another account.
 const otherIdentities = `
 That is the service account worker of the namespace payments. Tokens of others who may
 use locks, and of one who may break those of payments:

@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // A cluster is one development cluster while it starts and runs.
@@ -38,12 +41,12 @@ func newCluster(ctx context.Context, opts options, facade string, out io.Writer)
 		return nil, err
 	}
 	c := &cluster{options: opts, dir: dir, facade: facade, out: out, ports: ports, credentials: credentials}
-	for user, path := range map[string]string{
-		administrator:     dir.kubeconfig(),
-		controllerManager: dir.componentKubeconfig(controllerManager),
-		operator:          dir.componentKubeconfig(operator),
+	for path, user := range map[string]user{
+		dir.kubeconfig(): credentials.administrator,
+		dir.componentKubeconfig(controllerManagerName): credentials.controllerManager,
+		dir.componentKubeconfig(operatorName):          credentials.operator,
 	} {
-		if err := writeKubeconfig(path, c.apiServerURL(), credentials.cluster, credentials.pairs[user]); err != nil {
+		if err := writeKubeconfig(path, c.apiServerURL(), credentials.certificate, user.token); err != nil {
 			ports.release()
 			return nil, err
 		}
@@ -87,26 +90,36 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	for _, object := range objects {
-		if err := directWebhooks(object, c.ports.webhook.address(), c.credentials.cluster.pem); err != nil {
+		if err := directWebhooks(object, c.ports.webhook.address(), c.credentials.certificate); err != nil {
 			return err
 		}
 	}
 
+	config, err := clientcmd.BuildConfigFromFlags("", c.dir.kubeconfig())
+	if err != nil {
+		return err
+	}
 	if err := c.step(etcdName, func() error { return c.startEtcd(ctx) }); err != nil {
 		return err
 	}
-	if err := c.step(apiServerName, func() error { return c.startAPIServer(ctx) }); err != nil {
+	if err := c.step(apiServerName, func() error { return c.startAPIServer(ctx, config) }); err != nil {
 		return err
 	}
 	// It is left to itself for now because nothing up to the operator needs it.
 	if err := c.startControllerManager(); err != nil {
 		return err
 	}
-	admin, err := newAdminClient(c.dir.kubeconfig())
+	// There is no one to be fair to, and every wait is a person's.
+	config.QPS = -1
+	admin, err := client.New(config, client.Options{})
 	if err != nil {
 		return err
 	}
-	if err := c.step("manifests", func() error { return install(ctx, admin, objects) }); err != nil {
+	var established time.Time
+	if err := c.step("manifests", func() error {
+		established, err = install(ctx, admin, objects)
+		return err
+	}); err != nil {
 		return err
 	}
 	if err := c.step(operatorName, func() error { return c.startOperator(ctx) }); err != nil {
@@ -120,7 +133,7 @@ func (c *cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.step("quick creates", func() error { return waitForQuickCreates(ctx, objects) })
+	return c.step("quick creates", func() error { return waitForQuickCreates(ctx, established) })
 }
 
 // step tells how long each part of the start takes.

@@ -2,33 +2,36 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"path/filepath"
 	"strings"
+
+	"k8s.io/client-go/rest"
+)
+
+// Etcd listens on sockets in its working folder, which only this user may enter, and so
+// needs no certificates. It insists on a host and a port, which become the sockets' names;
+// a path of its own would also have to be shorter than 108 bytes.
+const (
+	etcdURL     = "unix://localhost:2379"
+	etcdPeerURL = "unix://localhost:2380"
 )
 
 // startEtcd starts etcd and waits until it serves.
 func (c *cluster) startEtcd(ctx context.Context) error {
-	peerURL := "https://" + c.ports.etcdPeer.address()
-	c.ports.etcdClient.release()
-	c.ports.etcdPeer.release()
+	healthURL := "http://" + c.ports.etcdHealth.address()
+	c.ports.etcdHealth.release()
 	err := c.startBinary(etcdName,
 		"--name=dev",
-		"--data-dir="+c.dir.etcdData(),
-		"--listen-client-urls="+c.etcdURL(),
-		"--advertise-client-urls="+c.etcdURL(),
+		"--data-dir=data",
+		"--listen-client-urls="+etcdURL,
+		"--advertise-client-urls="+etcdURL,
 		// The defaults of these three are fixed ports.
-		"--listen-peer-urls="+peerURL,
-		"--initial-advertise-peer-urls="+peerURL,
-		"--initial-cluster=dev="+peerURL,
-		"--cert-file="+c.dir.certificate(etcdServing),
-		"--key-file="+c.dir.key(etcdServing),
-		"--trusted-ca-file="+c.dir.certificate(etcdAuthority),
-		"--client-cert-auth",
-		"--peer-cert-file="+c.dir.certificate(etcdServing),
-		"--peer-key-file="+c.dir.key(etcdServing),
-		"--peer-trusted-ca-file="+c.dir.certificate(etcdAuthority),
-		"--peer-client-cert-auth",
-		// The gateway would call etcd without credentials, in vain and for nobody.
+		"--listen-peer-urls="+etcdPeerURL,
+		"--initial-advertise-peer-urls="+etcdPeerURL,
+		"--initial-cluster=dev="+etcdPeerURL,
+		// Metrics and probes alone.
+		"--listen-metrics-urls="+healthURL,
 		"--enable-grpc-gateway=false",
 		// A member without peers need not wait a second for a leader to show up.
 		"--heartbeat-interval=10",
@@ -39,17 +42,11 @@ func (c *cluster) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := newHTTPClient(c.credentials.etcd, c.credentials.pairs[apiServerToEtcd])
-	if err != nil {
-		return err
-	}
-	return waitForOK(ctx, client, etcdName, c.etcdURL()+"/readyz")
+	return waitForOK(ctx, &http.Client{Timeout: probeTimeout}, etcdName, healthURL+"/readyz")
 }
 
-func (c *cluster) etcdURL() string { return "https://" + c.ports.etcdClient.address() }
-
 // startAPIServer starts kube-apiserver and waits until it is ready.
-func (c *cluster) startAPIServer(ctx context.Context) error {
+func (c *cluster) startAPIServer(ctx context.Context, config *rest.Config) error {
 	c.ports.apiServer.release()
 	err := c.startBinary(apiServerName,
 		"--bind-address="+loopback,
@@ -60,27 +57,26 @@ func (c *cluster) startAPIServer(ctx context.Context) error {
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=RBAC",
-		"--cert-dir="+c.dir.pki(),
-		"--tls-cert-file="+c.dir.certificate(apiServerServing),
-		"--tls-private-key-file="+c.dir.key(apiServerServing),
-		"--client-ca-file="+c.dir.certificate(clusterAuthority),
-		"--etcd-servers="+c.etcdURL(),
-		"--etcd-cafile="+c.dir.certificate(etcdAuthority),
-		"--etcd-certfile="+c.dir.certificate(apiServerToEtcd),
-		"--etcd-keyfile="+c.dir.key(apiServerToEtcd),
+		"--token-auth-file="+c.pki(tokensFile),
+		"--tls-cert-file="+c.pki(certificateFile),
+		"--tls-private-key-file="+c.pki(keyFile),
+		"--etcd-servers="+etcdURL,
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+c.dir.certificate(serviceAccounts),
-		"--service-account-signing-key-file="+c.dir.key(serviceAccounts),
+		"--service-account-key-file="+c.pki(signingKeyFile),
+		"--service-account-signing-key-file="+c.pki(signingKeyFile),
 	)
 	if err != nil {
 		return err
 	}
-	client, err := newHTTPClient(c.credentials.cluster, c.credentials.pairs[administrator])
+	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
 	}
+	client.Timeout = probeTimeout
 	return waitForOK(ctx, client, apiServerName, c.apiServerURL()+"/readyz")
 }
+
+func (c *cluster) pki(name string) string { return filepath.Join(c.dir.pki(), name) }
 
 func (c *cluster) apiServerURL() string { return "https://" + c.ports.apiServer.address() }
 
@@ -106,21 +102,21 @@ var controllers = []string{
 }
 
 // startControllerManager starts kube-controller-manager without waiting for it,
-// see [cluster.waitForControllerManager].
+// see [waitForControllerManager].
 func (c *cluster) startControllerManager() error {
 	return c.startBinary(controllerManagerName,
-		"--kubeconfig="+c.dir.componentKubeconfig(controllerManager),
+		"--kubeconfig="+c.dir.componentKubeconfig(controllerManagerName),
 		// Each controller has its own role, as on a real cluster, instead of one that
 		// may do everything.
 		"--use-service-account-credentials",
-		"--service-account-private-key-file="+c.dir.key(serviceAccounts),
-		"--root-ca-file="+c.dir.certificate(clusterAuthority),
+		"--service-account-private-key-file="+c.pki(signingKeyFile),
+		"--root-ca-file="+c.pki(certificateFile),
 		"--controllers="+strings.Join(controllers, ","),
 		"--leader-elect=false",
 		// The defaults spread over seconds what the controllers ask for at their start.
 		"--kube-api-qps=1000",
 		"--kube-api-burst=1000",
-		// Nobody asks it anything, so it does not listen.
+		// No component asks it anything.
 		"--secure-port=0",
 	)
 }

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"crypto/rand"
+	"encoding/csv"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 const (
@@ -13,82 +19,80 @@ const (
 	operatorServiceAccount = "lock-operator"
 )
 
-// Credentials are called after who presents them. Each lies in the state folder's
-// pki folder as NAME.crt and NAME.key.
-const (
-	etcdServing       = "etcd"
-	apiServerServing  = "kube-apiserver"
-	apiServerToEtcd   = "kube-apiserver-to-etcd"
-	controllerManager = "kube-controller-manager"
-	operator          = "lock-operator"
-	administrator     = "administrator"
-	// serviceAccounts signs service-account tokens; its .crt is a public key.
-	serviceAccounts = "service-accounts"
-	// webhookFolder holds the webhook's pair under the names that controller-runtime
-	// expects.
-	webhookFolder  = "webhook"
-	webhookServing = webhookFolder + "/tls"
+// A user is an identity of the API server's clients.
+type user struct {
+	name   string
+	groups []string
+	token  string
+}
 
-	clusterAuthority = "cluster-ca"
-	etcdAuthority    = "etcd-ca"
-)
-
-// credentials are all the secrets of one cluster.
+// credentials are all the secrets of one cluster. Etcd needs none: it listens on sockets
+// in a folder of this user.
 type credentials struct {
-	// cluster signs what the API server trusts and what it presents. etcd signs for
-	// etcd alone, so that no client of the API server can go around it.
-	cluster, etcd *authority
-	pairs         map[string]keyPair
+	administrator, controllerManager, operator user
+	// certificate and key are what the API server and the webhook present, in PEM. The
+	// certificate of the authority follows that of the server.
+	certificate, key []byte
+	// signingKey is for the tokens of service accounts.
+	signingKey []byte
 }
 
 func issueCredentials() (*credentials, error) {
-	cluster, err := newAuthority(clusterAuthority)
-	if err != nil {
-		return nil, err
-	}
-	etcd, err := newAuthority(etcdAuthority)
-	if err != nil {
-		return nil, err
-	}
-
-	c := &credentials{cluster: cluster, etcd: etcd, pairs: map[string]keyPair{}}
-	for name, issue := range map[string]func() (keyPair, error){
-		etcdServing:     func() (keyPair, error) { return etcd.issueServing(etcdServing, loopback) },
-		apiServerToEtcd: func() (keyPair, error) { return etcd.issueClient(apiServerToEtcd) },
-		apiServerServing: func() (keyPair, error) {
-			return cluster.issueServing(apiServerServing, loopback, "localhost", "kubernetes.default.svc")
+	c := &credentials{
+		administrator:     user{name: "lock-operator-dev", groups: []string{"system:masters"}, token: rand.Text()},
+		controllerManager: user{name: "system:kube-controller-manager", token: rand.Text()},
+		// The name that a token of the operator's service account stands for: the RBAC
+		// rules under test are the ones of a real installation.
+		operator: user{
+			name:   "system:serviceaccount:" + operatorNamespace + ":" + operatorServiceAccount,
+			groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + operatorNamespace},
+			token:  rand.Text(),
 		},
-		webhookServing:    func() (keyPair, error) { return cluster.issueServing(operator, loopback) },
-		controllerManager: func() (keyPair, error) { return cluster.issueClient("system:kube-controller-manager") },
-		// The name that a token of the operator's service account stands for, so that
-		// the RBAC rules under test are the ones of a real installation.
-		operator: func() (keyPair, error) {
-			return cluster.issueClient("system:serviceaccount:"+operatorNamespace+":"+operatorServiceAccount,
-				"system:serviceaccounts", "system:serviceaccounts:"+operatorNamespace)
-		},
-		administrator:   func() (keyPair, error) { return cluster.issueClient("lock-operator-dev", "system:masters") },
-		serviceAccounts: newSigningKey,
-	} {
-		if c.pairs[name], err = issue(); err != nil {
-			return nil, fmt.Errorf("issuing the credentials %q: %w", name, err)
-		}
+	}
+	var err error
+	if c.certificate, c.key, err = cert.GenerateSelfSignedCertKey(loopback, nil, []string{"localhost", "kubernetes.default.svc"}); err != nil {
+		return nil, fmt.Errorf("issuing the serving certificate: %w", err)
+	}
+	if c.signingKey, err = keyutil.MakeEllipticPrivateKeyPEM(); err != nil {
+		return nil, fmt.Errorf("making the key for service-account tokens: %w", err)
 	}
 	return c, nil
 }
 
-// write stores the credentials where the components read them.
-func (c *credentials) write(dir stateDir) error {
-	if err := os.Mkdir(filepath.Join(dir.pki(), webhookFolder), 0o700); err != nil {
-		return err
-	}
-	for name, pair := range c.pairs {
-		if err := pair.write(dir.certificate(name), dir.key(name)); err != nil {
-			return err
+// tokens returns what the API server reads tokens and their users from.
+func (c *credentials) tokens() ([]byte, error) {
+	var text strings.Builder
+	records := csv.NewWriter(&text)
+	for _, u := range []user{c.administrator, c.controllerManager, c.operator} {
+		if err := records.Write([]string{u.token, u.name, u.name, strings.Join(u.groups, ",")}); err != nil {
+			return nil, err
 		}
 	}
-	// Their keys stay in memory: nothing else is ever issued.
-	for name, authority := range map[string]*authority{clusterAuthority: c.cluster, etcdAuthority: c.etcd} {
-		if err := os.WriteFile(dir.certificate(name), authority.pem, 0o600); err != nil {
+	records.Flush()
+	return []byte(text.String()), records.Error()
+}
+
+// Files of the pki folder. The first two have the names that controller-runtime expects.
+const (
+	certificateFile = "tls.crt"
+	keyFile         = "tls.key"
+	signingKeyFile  = "service-accounts.key"
+	tokensFile      = "tokens.csv"
+)
+
+// write stores the credentials where the components read them, readable for this user only.
+func (c *credentials) write(dir stateDir) error {
+	tokens, err := c.tokens()
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		certificateFile: c.certificate,
+		keyFile:         c.key,
+		signingKeyFile:  c.signingKey,
+		tokensFile:      tokens,
+	} {
+		if err := os.WriteFile(filepath.Join(dir.pki(), name), content, 0o600); err != nil {
 			return err
 		}
 	}

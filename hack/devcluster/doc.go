@@ -7,10 +7,11 @@
 //
 // The control plane is the real one, so what works here works on a cluster; only
 // nodes are missing, so no pod ever runs. Every start begins with an empty
-// cluster and new certificates. Everything the cluster writes is in one state
+// cluster and new credentials. Everything the cluster writes is in one state
 // folder, .dev unless --dir says otherwise; kubeconfig and logs/ are in there.
 //
-// envtest is not used because a cluster that people work with has needs that a
-// test suite has not: it also runs kube-controller-manager, notices a component
-// that dies, and leaves no process behind even when it is killed itself.
+// The processes are its own and not those of envtest, which starts an API server and
+// etcd for a test: it notices no component that dies, leaves them behind when it is
+// killed, and says of none how it ended. What this takes from client-go are the
+// certificate and the keys; etcd has none, because it listens on sockets in the state folder.
 package main

@@ -6,31 +6,21 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldOwner is whom server-side apply notes as the author of what is installed.
+// fieldOwner is the field manager of everything that is installed.
 const fieldOwner = client.FieldOwner("devcluster")
 
-// newAdminClient returns a client that may do everything.
-func newAdminClient(kubeconfig string) (client.Client, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	// There is no one to be fair to, and every wait is a person's.
-	config.QPS = -1
-	return client.New(config, client.Options{})
-}
-
 // install applies the objects and waits until the API server serves the resources
-// that they define.
-func install(ctx context.Context, admin client.Client, objects []*unstructured.Unstructured) error {
+// that they define. It returns when the last of these was established.
+func install(ctx context.Context, admin client.Client, objects []*unstructured.Unstructured) (established time.Time, err error) {
 	for _, object := range objects {
 		if err := admin.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner); err != nil {
-			return fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
+			return established, fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
 	for _, object := range objects {
@@ -41,13 +31,32 @@ func install(ctx context.Context, admin client.Client, objects []*unstructured.U
 			if err := admin.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
 				return err
 			}
-			return established(object)
+			at, err := establishedAt(object)
+			if at.After(established) {
+				established = at
+			}
+			return err
 		})
 		if err != nil {
-			return err
+			return established, err
 		}
 	}
-	return nil
+	return established, nil
+}
+
+// establishedAt returns since when the API server serves the resource that the definition
+// defines. The error is what the definition says if it does not.
+func establishedAt(object *unstructured.Unstructured) (time.Time, error) {
+	var definition apiextensionsv1.CustomResourceDefinition
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &definition); err != nil {
+		return time.Time{}, err
+	}
+	for _, condition := range definition.Status.Conditions {
+		if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+			return condition.LastTransitionTime.Time, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("it is not established: %v", definition.Status.Conditions)
 }
 
 // youngDefinition is for how long after it was established the API server makes each
@@ -55,14 +64,8 @@ func install(ctx context.Context, admin client.Client, objects []*unstructured.U
 const youngDefinition = 2 * time.Second
 
 // waitForQuickCreates returns when the first lock will be taken without that wait.
-func waitForQuickCreates(ctx context.Context, objects []*unstructured.Unstructured) error {
-	var last time.Time
-	for _, object := range objects {
-		if at := establishedAt(object); at.After(last) {
-			last = at
-		}
-	}
-	timer := time.NewTimer(time.Until(last.Add(youngDefinition)))
+func waitForQuickCreates(ctx context.Context, established time.Time) error {
+	timer := time.NewTimer(time.Until(established.Add(youngDefinition)))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -70,42 +73,6 @@ func waitForQuickCreates(ctx context.Context, objects []*unstructured.Unstructur
 	case <-timer.C:
 		return nil
 	}
-}
-
-// establishedAt returns when a definition was established, or the zero time for any
-// other object.
-func establishedAt(object *unstructured.Unstructured) time.Time {
-	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
-	if err != nil {
-		return time.Time{}
-	}
-	for _, entry := range conditions {
-		condition, ok := entry.(map[string]any)
-		if !ok || condition["type"] != "Established" {
-			continue
-		}
-		text, _ := condition["lastTransitionTime"].(string)
-		at, err := time.Parse(time.RFC3339, text)
-		if err == nil {
-			return at
-		}
-	}
-	return time.Time{}
-}
-
-// established returns nil if the API server serves the resource that the
-// definition defines, and else what the definition says about it.
-func established(definition *unstructured.Unstructured) error {
-	conditions, _, err := unstructured.NestedSlice(definition.Object, "status", "conditions")
-	if err != nil {
-		return err
-	}
-	for _, entry := range conditions {
-		if condition, ok := entry.(map[string]any); ok && condition["type"] == "Established" && condition["status"] == "True" {
-			return nil
-		}
-	}
-	return fmt.Errorf("it is not established: %v", conditions)
 }
 
 // waitForControllerManager returns once kube-controller-manager has done its first

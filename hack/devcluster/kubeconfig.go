@@ -13,16 +13,13 @@ const contextName = "lock-operator-dev"
 
 // writeKubeconfig writes a kubeconfig that needs no other file. Only this user
 // can read it.
-func writeKubeconfig(path, server string, authority *authority, user keyPair) error {
+func writeKubeconfig(path, server string, authority []byte, token string) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[contextName] = &clientcmdapi.Cluster{
 		Server:                   server,
-		CertificateAuthorityData: authority.pem,
+		CertificateAuthorityData: authority,
 	}
-	config.AuthInfos[contextName] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: user.certificate,
-		ClientKeyData:         user.key,
-	}
+	config.AuthInfos[contextName] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts[contextName] = &clientcmdapi.Context{
 		Cluster:   contextName,
 		AuthInfo:  contextName,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -9,23 +8,12 @@ import (
 )
 
 func TestKubeconfigStandsAlone(t *testing.T) {
-	authority := testAuthority(t)
-	user, err := authority.issueClient("jane")
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := writeKubeconfig(path, "https://127.0.0.1:6443", authority, user); err != nil {
+	if err := writeKubeconfig(path, "https://127.0.0.1:6443", testCredentials(t).certificate, "secret"); err != nil {
 		t.Fatal(err)
 	}
 
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := info.Mode().Perm(); got != 0o600 {
-		t.Errorf("mode = %o, want 600: it holds a private key", got)
-	}
+	requireMode(t, path, 0o600)
 	raw, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +28,7 @@ func TestKubeconfigStandsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(config.CAData) == 0 || len(config.CertData) == 0 || len(config.KeyData) == 0 {
-		t.Error("certificates or key are not embedded")
+	if len(config.CAData) == 0 || config.BearerToken != "secret" {
+		t.Error("certificate or token are not embedded")
 	}
 }

@@ -117,8 +117,8 @@ func TestEstablished(t *testing.T) {
 			definition := &unstructured.Unstructured{Object: map[string]any{
 				"status": map[string]any{"conditions": test.conditions},
 			}}
-			if err := established(definition); (err == nil) != test.wantEstablished {
-				t.Errorf("established() = %v, want established: %v", err, test.wantEstablished)
+			if _, err := establishedAt(definition); (err == nil) != test.wantEstablished {
+				t.Errorf("establishedAt() = %v, want established: %v", err, test.wantEstablished)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 )
 
 // startOperator starts the operator and waits until its façade and its webhook
@@ -13,14 +12,14 @@ func (c *cluster) startOperator(ctx context.Context) error {
 	c.ports.operatorHealth.release()
 	arguments := []string{
 		"--components=controller,webhook,facade",
-		"--kubeconfig=" + c.dir.componentKubeconfig(operator),
+		"--kubeconfig=" + c.dir.componentKubeconfig(operatorName),
 		"--facade-bind-address=" + c.facade,
 		"--facade-auth=" + c.options.auth,
 		"--webhook-bind-address=" + c.ports.webhook.address(),
-		"--webhook-cert-dir=" + filepath.Join(c.dir.pki(), webhookFolder),
+		"--webhook-cert-dir=" + c.dir.pki(),
 		"--health-probe-bind-address=" + c.ports.operatorHealth.address(),
 		"--metrics-bind-address=0",
-		// Nobody has to be told first.
+		// No load balancer has to be told first.
 		"--facade-shutdown-delay=0s",
 		"--leader-election-namespace=" + operatorNamespace,
 		// There is one clock.

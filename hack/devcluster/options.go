@@ -86,3 +86,9 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	}
 	return opts, nil
 }
+
+// chosen returns the options that its users can tell one cluster from another by, by the
+// variables that set them.
+func (o options) chosen() map[string]string {
+	return map[string]string{"AUTH": o.auth, "FACADE_ADDR": o.facade, "ROUTES": o.routes}
+}

@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// A reservedPort is a free loopback port that is listened on so that nobody else
+// A reservedPort is a free loopback port that is listened on so that no other process
 // gets it before the process it is meant for starts.
 type reservedPort struct {
 	listener net.Listener
@@ -33,11 +33,11 @@ func (p reservedPort) release() {
 
 // ports are the listening ports of a cluster, except the façade's.
 type ports struct {
-	etcdClient, etcdPeer, apiServer, webhook, operatorHealth reservedPort
+	etcdHealth, apiServer, webhook, operatorHealth reservedPort
 }
 
 func (p *ports) all() []*reservedPort {
-	return []*reservedPort{&p.etcdClient, &p.etcdPeer, &p.apiServer, &p.webhook, &p.operatorHealth}
+	return []*reservedPort{&p.etcdHealth, &p.apiServer, &p.webhook, &p.operatorHealth}
 }
 
 func reservePorts(ctx context.Context) (*ports, error) {

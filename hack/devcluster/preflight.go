@@ -74,9 +74,9 @@ func freeFacadeAddress(ctx context.Context, address string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("façade address: %w; give host and port, as in FACADE_ADDR=127.0.0.1:8080", err)
 	}
-	// Whoever reaches the façade here may take and release every lock.
+	// A caller that reaches the façade here may take and release every lock.
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return "", fmt.Errorf("façade address %q: the development cluster asks nobody for credentials, so its façade "+
+		return "", fmt.Errorf("façade address %q: the development cluster asks no caller for credentials, so its façade "+
 			"listens on loopback only; give one like FACADE_ADDR=127.0.0.1:8080", address)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)

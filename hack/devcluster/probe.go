@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,25 +18,6 @@ const (
 	// needs: a component that gives up ends by itself, which is noticed at once.
 	readyTimeout = time.Minute
 )
-
-// newHTTPClient returns a client that trusts the authority and presents the
-// credentials.
-func newHTTPClient(authority *authority, user keyPair) (*http.Client, error) {
-	certificate, err := tls.X509KeyPair(user.certificate, user.key)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(authority.certificate)
-	return &http.Client{
-		Timeout: probeTimeout,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{
-			RootCAs:      roots,
-			Certificates: []tls.Certificate{certificate},
-			MinVersion:   tls.VersionTLS12,
-		}},
-	}, nil
-}
 
 // waitForOK returns once a GET of the URL is answered with 200.
 func waitForOK(ctx context.Context, client *http.Client, what, url string) error {

@@ -20,7 +20,7 @@ type process struct {
 	state  *os.ProcessState
 }
 
-// exitError says that a component ended though nobody had asked it to.
+// exitError says that a component ended though it had not been asked to.
 type exitError struct {
 	name, log string
 	state     *os.ProcessState
@@ -34,10 +34,10 @@ func (e *exitError) Error() string {
 	return message
 }
 
-// spawn starts a process whose output goes to the log. The process inherits the
-// extra file, if any, and dies with the calling thread where the system can
-// arrange that.
-func spawn(name, log string, inherited *os.File, path string, args ...string) (*process, error) {
+// spawn starts a process in the folder whose output goes to the log. The process
+// inherits the extra file, if any, and dies with the calling thread where the system
+// can arrange that.
+func spawn(name, folder, log string, inherited *os.File, path string, args ...string) (*process, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of %s: %w", name, err)
@@ -46,6 +46,7 @@ func spawn(name, log string, inherited *os.File, path string, args ...string) (*
 	defer func() { _ = output.Close() }()
 
 	cmd := exec.Command(path, args...) //nolint:noctx // a context would kill it; see stop
+	cmd.Dir = folder
 	cmd.Stdout = output
 	cmd.Stderr = output
 	cmd.SysProcAttr = childAttributes()

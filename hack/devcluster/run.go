@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// errStopped is the cause of a context that ends because somebody asked for it.
+// errStopped is the cause of a context that ends because a signal asked for it.
 var errStopped = errors.New("interrupted")
 
 // run starts a cluster and keeps it until a signal asks for its end, which is no
@@ -39,7 +39,7 @@ func run(opts options, out io.Writer) error {
 	fmt.Fprintln(out, "Stopping the development cluster")
 	c.supervisor.stop(out, hurry)
 
-	// What ended the context is the reason for whatever failed after it.
+	// What ended the context is the reason for all failures after it.
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}

@@ -19,7 +19,7 @@ const lockName = "devcluster.lock"
 type stateDir string
 
 func (d stateDir) kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
-func (d stateDir) etcdData() string   { return filepath.Join(string(d), "etcd") }
+func (d stateDir) etcd() string       { return filepath.Join(string(d), "etcd") }
 func (d stateDir) logs() string       { return filepath.Join(string(d), "logs") }
 func (d stateDir) pki() string        { return filepath.Join(string(d), "pki") }
 func (d stateDir) state() string      { return filepath.Join(string(d), "cluster.json") }
@@ -30,14 +30,6 @@ func (d stateDir) backgroundLog() string { return filepath.Join(string(d), "run.
 
 func (d stateDir) log(component string) string {
 	return filepath.Join(d.logs(), component+".log")
-}
-
-func (d stateDir) certificate(name string) string {
-	return filepath.Join(d.pki(), name+".crt")
-}
-
-func (d stateDir) key(name string) string {
-	return filepath.Join(d.pki(), name+".key")
 }
 
 // componentKubeconfig is how a component reaches the API server.
@@ -116,12 +108,12 @@ func (d stateDir) requireOwn() error {
 
 // reset deletes what an earlier cluster left and lays out the folder anew.
 func (d stateDir) reset() error {
-	for _, path := range []string{d.state(), d.kubeconfig(), d.etcdData(), d.logs(), d.pki()} {
+	for _, path := range []string{d.state(), d.kubeconfig(), d.etcd(), d.logs(), d.pki()} {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("deleting what an earlier cluster left: %w", err)
 		}
 	}
-	for _, path := range []string{d.etcdData(), d.logs(), d.pki()} {
+	for _, path := range []string{d.etcd(), d.logs(), d.pki()} {
 		if err := os.Mkdir(path, 0o700); err != nil {
 			return fmt.Errorf("laying out the state folder: %w", err)
 		}

@@ -35,7 +35,7 @@ func TestStateFolderHasOneOwner(t *testing.T) {
 	_ = again.Close()
 }
 
-func TestStateFolderIsHeldByWhoeverInheritedTheClaim(t *testing.T) {
+func TestStateFolderIsHeldByTheProcessThatInheritedTheClaim(t *testing.T) {
 	s, _ := testSupervisor(t)
 	startHelper(t, s, "ignore", "etcd", "")
 	awaitReady(t, s.dir.log("etcd"))
@@ -74,7 +74,7 @@ func TestResetLeavesNothingOfAnEarlierCluster(t *testing.T) {
 	if err := dir.reset(); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{dir.key("old"), dir.kubeconfig(), dir.state()} {
+	for _, path := range []string{filepath.Join(dir.pki(), "old.key"), dir.kubeconfig(), dir.state()} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is still there", path)
 		}

@@ -48,14 +48,15 @@ func (s *supervisor) forkAll() {
 	}
 }
 
-// start starts a process and watches it from then on.
+// start starts a process and watches it from then on. Its working folder is that with
+// the sockets of etcd.
 func (s *supervisor) start(name, path string, args ...string) error {
 	var started *process
 	var err error
 	done := make(chan struct{})
 	s.forks <- func() {
 		defer close(done)
-		started, err = spawn(name, s.dir.log(name), s.claim, path, args...)
+		started, err = spawn(name, s.dir.etcd(), s.dir.log(name), s.claim, path, args...)
 	}
 	<-done
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/grpclog"
@@ -113,26 +112,13 @@ func (c *cluster) operatorKubeconfig() string {
 	return filepath.Join(c.dir, "pki", "lock-operator.kubeconfig")
 }
 
-// etcdClient returns a client with the API server's identity.
+// etcdClient returns a client of the etcd that the API server uses, on the same socket.
 func (c *cluster) etcdClient() (*clientv3.Client, error) {
 	// A lost connection at the end is no news.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(&bytes.Buffer{}, &bytes.Buffer{}, &bytes.Buffer{}))
-	arguments, err := c.arguments("kube-apiserver")
-	if err != nil {
-		return nil, err
-	}
-	address, ok := argument(arguments, "--etcd-servers=")
-	if !ok {
-		return nil, errors.New("the API server does not say where etcd is")
-	}
-	pki := func(name string) string { return filepath.Join(c.dir, "pki", name) }
-	tls, err := transport.TLSInfo{
-		CertFile:      pki("kube-apiserver-to-etcd.crt"),
-		KeyFile:       pki("kube-apiserver-to-etcd.key"),
-		TrustedCAFile: pki("etcd-ca.crt"),
-	}.ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	return clientv3.New(clientv3.Config{Endpoints: []string{address}, TLS: tls, Logger: zap.NewNop()})
+	socket := "unix://" + filepath.Join(c.workingDir(), "localhost:2379")
+	return clientv3.New(clientv3.Config{Endpoints: []string{socket}, Logger: zap.NewNop()})
 }
+
+// workingDir is the working folder of every process that the cluster starts.
+func (c *cluster) workingDir() string { return filepath.Join(c.dir, "etcd") }

@@ -36,30 +36,14 @@ func (c *cluster) pid(program string) (int, error) {
 	}
 	for _, path := range lines {
 		content, _ := os.ReadFile(path) // a process that has ended meanwhile has none
-		name, rest, _ := strings.Cut(string(content), "\x00")
-		if filepath.Base(name) == program && strings.Contains(rest, c.dir) {
-			return strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		name, _, _ := strings.Cut(string(content), "\x00")
+		process := filepath.Dir(path)
+		dir, _ := os.Readlink(filepath.Join(process, "cwd"))
+		if filepath.Base(name) == program && dir == c.workingDir() {
+			return strconv.Atoi(filepath.Base(process))
 		}
 	}
 	return 0, fmt.Errorf("no process runs %s", program)
-}
-
-func (c *cluster) arguments(program string) ([]string, error) {
-	pid, err := c.pid(program)
-	if err != nil {
-		return nil, err
-	}
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return strings.Split(string(content), "\x00"), err
-}
-
-func argument(arguments []string, prefix string) (string, bool) {
-	for _, candidate := range arguments {
-		if value, ok := strings.CutPrefix(candidate, prefix); ok {
-			return value, true
-		}
-	}
-	return "", false
 }
 
 // cpuTime returns how much of the processors a process has used so far.
