@@ -52,7 +52,7 @@ dev-down: bin/devcluster ## Stop the cluster, however it was started.
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl (minutes the first time).
-	@$(GO_BUILD) -C hack/controlplane -o "$(CURDIR)/bin/build-control-plane" .
+	@cd hack/controlplane && $(GO_BUILD) -o "$(CURDIR)/bin/build-control-plane" .
 	@exec bin/build-control-plane
 
 ##@ Build
@@ -129,7 +129,7 @@ bench-scale: bin/bench ## Do the same with 100,000 live locks.
 # Go finds out by itself whether there is something to build.
 .PHONY: bin/bench
 bin/bench: build control-plane
-	@$(GO_BUILD) -C test/bench -o "$(CURDIR)/$@" .
+	@cd test/bench && $(GO_BUILD) -o "$(CURDIR)/$@" .
 
 ##@ Check
 

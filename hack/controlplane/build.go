@@ -47,7 +47,9 @@ func build(ctx context.Context, module, workshop string) (string, error) {
 	defer progress.stop()
 	command := goCommand{module: module, scratch: scratch, progress: progress}
 
-	// Go's own count of what it has compiled says little without the total.
+	// Go's own count of what it has compiled says little without the total. The go command
+	// downloads as many modules at a time as it may use processors.
+	command.env = []string{"GOMAXPROCS=16"}
 	dependencies, err := command.run(ctx, append([]string{"list", "-deps"}, packages...)...)
 	if err != nil {
 		return "", err
@@ -58,7 +60,14 @@ func build(ctx context.Context, module, workshop string) (string, error) {
 	}
 
 	progress.compiling(len(strings.Fields(dependencies)))
-	args := []string{"build", "-v", "-trimpath", "-ldflags", linkerFlags(strings.TrimSpace(version)), "-o", finished}
+	command.env = nil
+	if os.Getenv("GOGC") == "" {
+		// A compiler that collects garbage less often takes a tenth less time.
+		command.env = []string{"GOGC=400"}
+	}
+	// The linker would drop what the compiler writes for debuggers, which takes it a tenth
+	// of its time. The Makefile builds the operator with the same flags.
+	args := []string{"build", "-v", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", linkerFlags(strings.TrimSpace(version)), "-o", finished}
 	if _, err := command.run(ctx, append(args, packages...)...); err != nil {
 		return "", err
 	}
@@ -82,6 +91,8 @@ type goCommand struct {
 	// is interrupted.
 	scratch  string
 	progress *progress
+	// env is added to the environment.
+	env []string
 }
 
 // run returns what the go command writes on standard output. What it writes on
@@ -92,6 +103,7 @@ func (c goCommand) run(ctx context.Context, args ...string) (string, error) {
 	// Without cgo the build needs no C compiler. A workspace around the clone must
 	// not change the pinned versions.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOTMPDIR="+c.scratch)
+	cmd.Env = append(cmd.Env, c.env...)
 	// The go command does not stop its compilers when it is stopped, so they are
 	// stopped with it, as one process group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -3,8 +3,8 @@
 // kubectl. It needs nothing but Go and the modules that go.mod pins.
 //
 // It is a module of its own because k8s.io/kubernetes has to be built with the
-// staging modules of its own release, and because the requirements of whoever
-// imports the operator's module must not grow by those of a whole control plane.
+// staging modules of its own release, and because programs that import the operator's
+// module must not need the modules of a whole control plane.
 // To change a version, change go.mod here (k8s.io/kubernetes and, with it, every
 // replaced staging module); the next "make control-plane" builds anew.
 package main

@@ -49,7 +49,7 @@ func lockBeside(ctx context.Context, folder string) (unlock func(), err error) {
 	}
 }
 
-// replaceFolder puts the finished folder in the place of the old one. Whoever
+// replaceFolder puts the finished folder in the place of the old one. A process that
 // dies in between leaves no folder at all: a half set is never in place.
 func replaceFolder(folder, finished string) error {
 	outdated := beside(folder, "outdated")
