@@ -5,8 +5,9 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
-# The folder with etcd, kube-apiserver, kube-controller-manager and kubectl.
-ASSETS = $(or $(KUBEBUILDER_ASSETS),bin/k8s)
+# The folder with etcd, kube-apiserver, kube-controller-manager and kubectl. What envtest
+# installs lacks the third; bin/k8s then has links to the others.
+ASSETS = $(if $(wildcard $(KUBEBUILDER_ASSETS)/kube-controller-manager),$(KUBEBUILDER_ASSETS),bin/k8s)
 
 # The race detector needs cgo, which Go turns off where there is no C compiler.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -40,11 +41,11 @@ help: ## Show this help.
 run: build control-plane ## Run a cluster with the operator and its façade until Ctrl-C.
 # With exec there is no shell between make and the cluster, so that a SIGTERM that
 # make passes on arrives.
-	@exec bin/devcluster run
+	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" bin/devcluster run
 
 .PHONY: dev-up
 dev-up: build control-plane ## Do the same in the background.
-	@exec bin/devcluster up
+	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" bin/devcluster up
 
 .PHONY: dev-down
 dev-down: bin/devcluster ## Stop the cluster, however it was started.
@@ -120,11 +121,11 @@ robustness-breakages: control-plane ## Break the code in several ways, and make 
 
 .PHONY: bench
 bench: bin/bench ## Measure against what locks are built on and against peers; fail on a figure out of bounds.
-	@exec bin/bench $(BENCHFLAGS)
+	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" bin/bench $(BENCHFLAGS)
 
 .PHONY: bench-scale
 bench-scale: bin/bench ## Do the same with 100,000 live locks.
-	@exec bin/bench -suite=scale $(BENCHFLAGS)
+	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" bin/bench -suite=scale $(BENCHFLAGS)
 
 # Go finds out by itself whether there is something to build.
 .PHONY: bin/bench
@@ -188,7 +189,7 @@ lint-packages:
 ##= DURATION            how long "make robustness" runs (2m)
 ##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)
 ##= FOCUS               what "make test-one" runs: a part of a spec's name, or a pattern for -run
-##= KUBEBUILDER_ASSETS  folder of a ready-made control plane (bin/k8s, built when necessary)
+##= KUBEBUILDER_ASSETS  folder of a ready-made control plane, or of envtest's binaries (bin/k8s, built when necessary)
 ##= PKG                 the package of "make test-one"
 ##= ROUTES              a file of routes for the façade, as in ROUTES=docs/routes.yaml
 ##= SEED                a number that repeats the choices of a run of "make robustness"

@@ -14,6 +14,8 @@ const (
 	etcdPackage      = "go.etcd.io/etcd/server/v3"
 	kubernetesModule = "k8s.io/kubernetes"
 	versionPackage   = "k8s.io/component-base/version"
+
+	controllerManagerPackage = kubernetesModule + "/cmd/kube-controller-manager"
 )
 
 // packages are the commands to build; go.mod lists the same ones as tools, which
@@ -21,16 +23,24 @@ const (
 var packages = []string{
 	etcdPackage,
 	kubernetesModule + "/cmd/kube-apiserver",
-	kubernetesModule + "/cmd/kube-controller-manager",
+	controllerManagerPackage,
 	kubernetesModule + "/cmd/kubectl",
 }
 
 // binaries are the files a complete build leaves behind.
-var binaries = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"}
+var binaries = append([]string{"kube-controller-manager"}, envtestBinaries...)
+
+// envtestBinaries are those of them that setup-envtest installs, too.
+var envtestBinaries = []string{"etcd", "kube-apiserver", "kubectl"}
 
 // build compiles the packages below the workshop folder, shows how far it is, and
-// returns the folder that holds the finished binaries.
-func build(ctx context.Context, module, workshop string) (string, error) {
+// returns the folder that holds the finished binaries. Those that are ready-made are
+// linked there instead; kube-controller-manager never is.
+func build(ctx context.Context, module, workshop, readyMade string) (string, error) {
+	packages := packages
+	if readyMade != "" {
+		packages = []string{controllerManagerPackage}
+	}
 	workshop, err := filepath.Abs(workshop)
 	if err != nil {
 		return "", err
@@ -70,6 +80,9 @@ func build(ctx context.Context, module, workshop string) (string, error) {
 	args := []string{"build", "-v", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", linkerFlags(strings.TrimSpace(version)), "-o", finished}
 	if _, err := command.run(ctx, append(args, packages...)...); err != nil {
 		return "", err
+	}
+	if readyMade != "" {
+		return finished, linkReadyMade(finished, readyMade)
 	}
 	// The command of etcd's server module is called after its folder.
 	return finished, os.Rename(filepath.Join(finished, "server"), filepath.Join(finished, "etcd"))

@@ -66,14 +66,15 @@ func TestFolderIsCompleteForItsRecipeOnly(t *testing.T) {
 func TestRecipeChangesWithThePinnedVersions(t *testing.T) {
 	module := t.TempDir()
 	seen := map[string]string{}
-	for _, content := range []struct{ mod, sum string }{
-		{"one", "sum"},
-		{"two", "sum"},
-		{"one", "another sum"},
+	for _, content := range []struct{ mod, sum, readyMade string }{
+		{mod: "one", sum: "sum"},
+		{mod: "two", sum: "sum"},
+		{mod: "one", sum: "another sum"},
+		{mod: "one", sum: "sum", readyMade: "envtest"},
 	} {
 		writeFile(t, filepath.Join(module, "go.mod"), content.mod)
 		writeFile(t, filepath.Join(module, "go.sum"), content.sum)
-		key, err := recipeKey(module)
+		key, err := recipeKey(module, content.readyMade)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,6 +102,26 @@ func TestReplaceFolderLeavesNothingOfTheOldOne(t *testing.T) {
 	entries, err := os.ReadDir(parent)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("entries = %v, error = %v, want the folder alone", entries, err)
+	}
+}
+
+func TestReadyMadeBinariesAreLinked(t *testing.T) {
+	folder, assets := t.TempDir(), t.TempDir()
+	writeFile(t, filepath.Join(folder, "kube-controller-manager"), "")
+	for _, name := range envtestBinaries {
+		writeFile(t, filepath.Join(assets, name), "")
+	}
+	if err := errors.Join(linkReadyMade(folder, assets), writeStamp(folder, "recipe")); err != nil {
+		t.Fatal(err)
+	}
+	if !isComplete(folder, "recipe") {
+		t.Error("not complete with a controller manager and links")
+	}
+	if err := os.Remove(filepath.Join(assets, "etcd")); err != nil {
+		t.Fatal(err)
+	}
+	if isComplete(folder, "recipe") {
+		t.Error("complete though a link leads nowhere")
 	}
 }
 

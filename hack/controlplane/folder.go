@@ -49,6 +49,20 @@ func lockBeside(ctx context.Context, folder string) (unlock func(), err error) {
 	}
 }
 
+// linkReadyMade links the binaries that envtest has.
+func linkReadyMade(folder, readyMade string) error {
+	absolute, err := filepath.Abs(readyMade)
+	if err != nil {
+		return err
+	}
+	for _, name := range envtestBinaries {
+		if err := os.Symlink(filepath.Join(absolute, name), filepath.Join(folder, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // replaceFolder puts the finished folder in the place of the old one. A process that
 // dies in between leaves no folder at all: a half set is never in place.
 func replaceFolder(folder, finished string) error {

@@ -29,23 +29,27 @@ func main() {
 	}
 }
 
-// provide makes sure that the binaries are in the out folder, unless assets names
-// a folder that already holds some.
+// provide makes sure that the binaries are in the out folder, unless assets names a
+// folder that holds them all. One as of envtest, which lacks kube-controller-manager, is
+// made complete in the out folder.
 func provide(ctx context.Context, module, out, assets string) error {
 	if assets != "" {
 		if info, err := os.Stat(assets); err != nil || !info.IsDir() {
 			return fmt.Errorf("KUBEBUILDER_ASSETS names %s, which is not a folder; correct or unset it", assets)
 		}
-		for _, name := range binaries {
+		for _, name := range envtestBinaries {
 			if _, err := os.Stat(filepath.Join(assets, name)); err != nil {
 				return fmt.Errorf("KUBEBUILDER_ASSETS names %s, which has no %s; correct or unset it", assets, name)
 			}
 		}
-		fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS); nothing is built\n", assets)
-		return nil
+		if _, err := os.Stat(filepath.Join(assets, "kube-controller-manager")); err == nil {
+			fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS); nothing is built\n", assets)
+			return nil
+		}
+		fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS) and building kube-controller-manager\n", assets)
 	}
 
-	key, err := recipeKey(module)
+	key, err := recipeKey(module, assets)
 	if err != nil {
 		return err
 	}
@@ -70,7 +74,7 @@ func provide(ctx context.Context, module, out, assets string) error {
 	}
 	defer func() { _ = os.RemoveAll(workshop) }()
 
-	finished, err := build(ctx, module, workshop)
+	finished, err := build(ctx, module, workshop, assets)
 	if err != nil {
 		return err
 	}

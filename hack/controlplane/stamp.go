@@ -13,7 +13,7 @@ const stampName = ".built-from"
 
 // recipeKey identifies everything that decides what the binaries are, so that a
 // new version or flag, or another machine's folder, leads to a new build.
-func recipeKey(module string) (string, error) {
+func recipeKey(module, readyMade string) (string, error) {
 	hash := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
 		content, err := os.ReadFile(filepath.Join(module, name))
@@ -23,6 +23,9 @@ func recipeKey(module string) (string, error) {
 		fmt.Fprintf(hash, "%s %d\n%s", name, len(content), content)
 	}
 	fmt.Fprintln(hash, packages, linkerFlags("version"), runtime.GOOS, runtime.GOARCH)
+	if readyMade != "" {
+		fmt.Fprintln(hash, readyMade)
+	}
 	return fmt.Sprintf("%x\n", hash.Sum(nil)), nil
 }
 
