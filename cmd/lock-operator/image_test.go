@@ -1,0 +1,37 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestTheImageIsBuiltFromAllItsPackages holds .dockerignore, which lets through only what
+// it names, against what the operator imports.
+func TestTheImageIsBuiltFromAllItsPackages(t *testing.T) {
+	ignore, err := os.ReadFile("../../.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const module = "forrst.dev/lock-operator/"
+	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := map[string]bool{}
+	for _, path := range strings.Fields(string(output)) {
+		if inside, ok := strings.CutPrefix(path, module); ok {
+			folder, _, _ := strings.Cut(inside, "/")
+			folders[folder] = true
+		}
+	}
+	if len(folders) < 3 {
+		t.Fatalf("the operator imports only %v of this module", folders)
+	}
+	for folder := range folders {
+		if !strings.Contains(string(ignore), "\n!"+folder+"/\n") {
+			t.Errorf(".dockerignore keeps %s/ out of the image, which cannot be built without it", folder)
+		}
+	}
+}
