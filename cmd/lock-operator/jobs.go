@@ -12,9 +12,9 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 )
 
-// addJobGate adds the controllers of Jobs under locks. They have an engine of their own, since
+// addJobGate adds the controllers of locked Jobs. They have an engine of their own, since
 // the façade may run elsewhere or not at all.
-func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, election *leadership.Election) (*jobgate.Gate, error) {
+func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, election *leadership.Election) (*jobgate.Reconciler, error) {
 	engine, err := newEngine(manager, settings, now, "job-lock-engine", audit.Controller)
 	if err != nil {
 		return nil, err
@@ -22,7 +22,7 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 	if err := manager.Add(engine); err != nil {
 		return nil, err
 	}
-	gate := &jobgate.Gate{
+	reconciler := &jobgate.Reconciler{
 		Client:     manager.GetClient(),
 		LiveReader: manager.GetAPIReader(),
 		Engine:     engine,
@@ -32,11 +32,11 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 		Leadership: election,
 		Recorder:   manager.GetEventRecorder("lock-operator"),
 	}
-	if err := gate.SetupWithManager(manager); err != nil {
+	if err := reconciler.SetupWithManager(manager); err != nil {
 		return nil, err
 	}
-	if err := metrics.Registry.Register(gate); err != nil {
+	if err := metrics.Registry.Register(reconciler); err != nil {
 		return nil, fmt.Errorf("register the metrics of Jobs: %w", err)
 	}
-	return gate, nil
+	return reconciler, nil
 }

@@ -123,7 +123,7 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 	if err := manager.Add(election); err != nil {
 		return err
 	}
-	gate, err := addJobGate(manager, settings, now, election)
+	jobReconciler, err := addJobGate(manager, settings, now, election)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		Leadership:        election,
 		Events:            manager.GetEventRecorder("lock-operator"),
 		Audit:             settings.audit,
-		ReleasedElsewhere: gate.IsForJob,
+		ReleasedElsewhere: jobReconciler.IsForJob,
 	}).SetupWithManager(manager)
 }
 

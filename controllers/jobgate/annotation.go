@@ -34,16 +34,16 @@ func (p *pass) annotate(annotations []annotation) {
 	if p.isEnding {
 		return
 	}
-	p.slot.isAnnotating.Store(true)
-	p.contending.Go(func() {
-		defer p.slot.isAnnotating.Store(false)
+	p.state.isAnnotating.Store(true)
+	p.background.Go(func() {
+		defer p.state.isAnnotating.Store(false)
 		ctx, cancel := context.WithTimeout(p.working, annotatingTimeout)
 		defer cancel()
 		for _, annotation := range annotations {
 			if !p.Leadership.IsLeader() {
 				return
 			}
-			if err := p.Gate.annotate(ctx, annotation); err != nil {
+			if err := p.Reconciler.annotate(ctx, annotation); err != nil {
 				if p.working.Err() == nil {
 					logf.FromContext(ctx).Error(err, "Could not annotate a Job that waits, leaving this and the next ones at their events",
 						"job", klog.KObj(annotation.job))
@@ -55,17 +55,17 @@ func (p *pass) annotate(annotations []annotation) {
 }
 
 // annotate writes one annotation, unless the Job does not wait any more.
-func (g *Gate) annotate(ctx context.Context, annotation annotation) error {
-	err := g.sendAnnotation(ctx, annotation.job, annotation.text)
+func (r *Reconciler) annotate(ctx context.Context, annotation annotation) error {
+	err := r.sendAnnotation(ctx, annotation.job, annotation.text)
 	if apierrors.IsConflict(err) {
 		var current batchv1.Job
-		if err := g.LiveReader.Get(ctx, client.ObjectKeyFromObject(annotation.job), &current); err != nil {
+		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(annotation.job), &current); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		if current.UID != annotation.job.UID || jobs.PhaseOf(&current) != jobs.Waiting {
 			return nil
 		}
-		err = g.sendAnnotation(ctx, &current, annotation.text)
+		err = r.sendAnnotation(ctx, &current, annotation.text)
 	}
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write the annotation %s: %w", v1alpha1.LockWaitingAnnotation, err)
@@ -73,8 +73,8 @@ func (g *Gate) annotate(ctx context.Context, annotation annotation) error {
 	return nil
 }
 
-func (g *Gate) sendAnnotation(ctx context.Context, job *batchv1.Job, text string) error {
+func (r *Reconciler) sendAnnotation(ctx context.Context, job *batchv1.Job, text string) error {
 	changed := job.DeepCopy()
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, v1alpha1.LockWaitingAnnotation, text)
-	return g.Client.Patch(ctx, changed, client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{}))
+	return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{}))
 }

@@ -94,7 +94,7 @@ func (l *fakeLeadership) IsLeader() bool {
 
 func (l *fakeLeadership) Gained() <-chan struct{} { return nil }
 
-func (l *fakeLeadership) lose() {
+func (l *fakeLeadership) loseGrant() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isLeader = false

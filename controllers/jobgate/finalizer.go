@@ -16,10 +16,10 @@ import (
 
 // finalizing takes the finalizer off Jobs whose pods have all ended. It does so apart
 // from the passes, so that the next Job need not wait for that write.
-type finalizing struct{ *Gate }
+type finalizerReconciler struct{ *Reconciler }
 
 // Reconcile implements [reconcile.Reconciler]. The request names a Job.
-func (f finalizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+func (f finalizerReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if !f.Leadership.IsLeader() {
 		return ctrl.Result{}, nil
 	}
@@ -34,7 +34,7 @@ func (f finalizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	if phase == jobs.Ended && !jobs.OnlyPodSucceeded(&job) {
 		hasPods, err := jobs.AnyLive(ctx, f.LiveReader, job.Namespace, job.UID)
 		if err != nil || hasPods {
-			return ctrl.Result{RequeueAfter: lookAgainForPods}, err
+			return ctrl.Result{RequeueAfter: podsPeriod}, err
 		}
 	}
 	changed := job.DeepCopy()

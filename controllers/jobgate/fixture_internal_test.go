@@ -39,10 +39,10 @@ const (
 
 var key = v1alpha1.FullKeyOf("key")
 
-// world is a gate on fakes. Its passes are made by the test, one at a time.
+// world is a reconciler on fakes. Its passes are made by the test, one at a time.
 type world struct {
 	t     *testing.T
-	gate  *Gate
+	reconciler  *Reconciler
 	clock *clocktesting.FakeClock
 	// locks is what the engine and the cache of Locks show.
 	locks      *locktest.Backend
@@ -104,19 +104,19 @@ func (w *world) start() {
 			return w.cluster.SubResource(name).Patch(ctx, object, patch, options...)
 		},
 	})
-	gate := &Gate{
+	reconciler := &Reconciler{
 		Client: faulty, LiveReader: faulty, Engine: w.engine, Holder: operator, Limits: rules.DefaultLimits(),
 		Clock: w.clock, Leadership: w.leadership, Recorder: w.recorder,
-		jobs: cachedJobs{w}, jobsOf: cachedJobs{w}.of, reports: newReportLimiter(w.clock), AnnotateAfter: reportAfter, working: ctx, slots: map[client.ObjectKey]*slot{},
+		jobs: cachedJobs{w}, jobsOf: cachedJobs{w}.of, reports: newReportLimiter(w.clock), AnnotateAfter: reportAfter, working: ctx, states: map[client.ObjectKey]*lockState{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
 	}
-	w.gate = gate
+	w.reconciler = reconciler
 	w.stop = func() {
 		cancel()
-		if err := gate.awaitContenders(ctx); err != nil {
+		if err := reconciler.awaitBackground(ctx); err != nil {
 			w.t.Error(err)
 		}
-		gate.queue.ShutDown()
+		reconciler.queue.ShutDown()
 	}
 }
 
@@ -323,7 +323,7 @@ var theLock = client.ObjectKey{Namespace: space, Name: key.ObjectName()}
 
 // tryPass makes one pass.
 func (w *world) tryPass() (ctrl.Result, error) {
-	return w.gate.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: theLock})
+	return w.reconciler.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: theLock})
 }
 
 // pass makes passes that succeed.
@@ -353,9 +353,9 @@ func (w *world) awaitContender() {
 // awaitItem takes the next item out of the queue.
 func (w *world) awaitItem() {
 	w.t.Helper()
-	w.await("item in the queue", func() bool { return w.gate.queue.Len() > 0 })
-	request, _ := w.gate.queue.Get()
-	w.gate.queue.Done(request)
+	w.await("item in the queue", func() bool { return w.reconciler.queue.Len() > 0 })
+	request, _ := w.reconciler.queue.Get()
+	w.reconciler.queue.Done(request)
 }
 
 func (w *world) awaitWaiters(number int) {
@@ -366,7 +366,7 @@ func (w *world) awaitWaiters(number int) {
 // awaitAnnotations waits until no annotations are being written.
 func (w *world) awaitAnnotations() {
 	w.t.Helper()
-	w.await("annotations", func() bool { return !w.gate.slot(theLock).isAnnotating.Load() })
+	w.await("annotations", func() bool { return !w.reconciler.state(theLock).isAnnotating.Load() })
 }
 
 // patience bounds what a goroutine is waited for.
@@ -417,7 +417,7 @@ func (w *world) acquireWhenCancelled(ctx context.Context, namespace string, requ
 // finalize looks at whether the finalizer of a Job may go.
 func (w *world) finalize(job *batchv1.Job) {
 	w.t.Helper()
-	if _, err := (finalizing{w.gate}).Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(job)}); err != nil {
+	if _, err := (finalizerReconciler{w.reconciler}).Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(job)}); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -6,25 +6,25 @@ var waitingJobs = prometheus.NewDesc("lock_operator_jobs_waiting",
 	"Jobs that wait for a lock now, by namespace. Only the leader counts them.", []string{"namespace"}, nil)
 
 // Describe implements [prometheus.Collector].
-func (g *Gate) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- waitingJobs }
+func (r *Reconciler) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- waitingJobs }
 
 // Collect implements [prometheus.Collector]. A namespace without waiting Jobs has no
 // series.
-func (g *Gate) Collect(metrics chan<- prometheus.Metric) {
-	for namespace, count := range g.waitingByNamespace() {
+func (r *Reconciler) Collect(metrics chan<- prometheus.Metric) {
+	for namespace, count := range r.waitingByNamespace() {
 		metrics <- prometheus.MustNewConstMetric(waitingJobs, prometheus.GaugeValue, float64(count), namespace)
 	}
 }
 
-func (g *Gate) waitingByNamespace() map[string]int64 {
-	if !g.Leadership.IsLeader() {
+func (r *Reconciler) waitingByNamespace() map[string]int64 {
+	if !r.Leadership.IsLeader() {
 		return nil // What is left in the slots is of the time when it did.
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	counts := map[string]int64{}
-	for name, slot := range g.slots {
-		if waiting := slot.waiting.Load(); waiting > 0 {
+	for name, state := range r.states {
+		if waiting := state.waiting.Load(); waiting > 0 {
 			counts[name.Namespace] += waiting
 		}
 	}

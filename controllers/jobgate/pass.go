@@ -16,9 +16,9 @@ import (
 
 // pass is one look at a lock and the Jobs that want it.
 type pass struct {
-	*Gate
+	*Reconciler
 	name client.ObjectKey
-	slot *slot
+	state *lockState
 	// candidates are in the order in which they are served.
 	candidates []*candidate
 	// shown is the Lock in the cache, or nil.
@@ -31,26 +31,26 @@ type pass struct {
 	// run under it, so that it need not be tried for the next Job that does not wait.
 	isTaken bool
 	// decisions counts the Jobs that the pass has tried to end.
-	decisions int
+	ends int
 	// began is the Job that has begun to contend in this pass, or nil.
-	began *candidate
+	newlyWaiting *candidate
 	// again is when there is something to do though nothing happens; zero for never.
-	again time.Duration
+	requeue time.Duration
 }
 
-func (p *pass) comeBackIn(wait time.Duration) {
+func (p *pass) requeueAfter(wait time.Duration) {
 	wait = max(wait, time.Millisecond)
-	if p.again == 0 || wait < p.again {
-		p.again = wait
+	if p.requeue == 0 || wait < p.requeue {
+		p.requeue = wait
 	}
 }
 
 // run does what is due. What goes wrong for one Job does not keep the others from being
 // served: none is started while pods of another one may run, whatever became of that.
 func (p *pass) run(ctx context.Context) error {
-	failed := p.collect()
+	failed := p.collectWaiter()
 	p.cannotAcquire = failed != nil
-	if err := p.checkHolding(ctx); err != nil {
+	if err := p.refreshGrant(ctx); err != nil {
 		// The Job that holds the lock may look like one that waits, and must not be ended.
 		return errors.Join(failed, err, p.stopOthers(ctx))
 	}
@@ -60,14 +60,14 @@ func (p *pass) run(ctx context.Context) error {
 
 // holder returns the Job that holds the lock, or nil if none does or it is unknown.
 func (p *pass) holder() *candidate {
-	if p.slot.holding == nil {
+	if p.state.grant == nil {
 		return nil
 	}
-	return p.slot.roster.byUID[p.slot.holding.job]
+	return p.state.jobQueue.byUID[p.state.grant.job]
 }
 
 func (p *pass) isHolder(candidate *candidate) bool {
-	return p.slot.holding != nil && p.slot.holding.job == candidate.turn.UID
+	return p.state.grant != nil && p.state.grant.job == candidate.turn.UID
 }
 
 // isWaiting reports whether the Job waits for the lock.
@@ -87,12 +87,12 @@ func (p *pass) countWaiting() (number int64) {
 // serveHolder starts the Job that holds the lock, or releases the lock when the Job has
 // no pods any more, and will get none.
 func (p *pass) serveHolder(ctx context.Context) error {
-	if p.slot.holding == nil {
+	if p.state.grant == nil {
 		return nil
 	}
 	holder := p.holder()
 	if holder == nil {
-		return p.serveStray(ctx)
+		return p.serveUnlistedHolder(ctx)
 	}
 	if holder.isBehind {
 		return nil
@@ -101,13 +101,13 @@ func (p *pass) serveHolder(ctx context.Context) error {
 	case jobs.Waiting:
 		return p.startUnlessBlocked(ctx, holder)
 	case jobs.Running:
-		delete(p.slot.fences, holder.job.UID)
+		delete(p.state.syncRequests, holder.job.UID)
 		return nil
 	case jobs.Finishing:
-		if err := p.awaitEnd(ctx, holder); err != nil || holder.isBehind {
+		if err := p.ensureStartTime(ctx, holder); err != nil || holder.isBehind {
 			return err
 		}
-		return p.handOnEarly(ctx, holder)
+		return p.handOffEarly(ctx, holder)
 	case jobs.Stopping, jobs.Ended:
 		hasEnded, err := p.stop(ctx, holder)
 		if err != nil || !hasEnded {
@@ -116,7 +116,7 @@ func (p *pass) serveHolder(ctx context.Context) error {
 		if err := p.release(ctx); err != nil {
 			return err
 		}
-		return p.settle(ctx, holder)
+		return p.finishStop(ctx, holder)
 	case jobs.Paused, jobs.Discarded:
 		return p.releaseUnstarted(ctx, holder)
 	}
@@ -145,7 +145,7 @@ func (p *pass) isBlockedFor(job types.UID) bool {
 
 func (p *pass) mayHavePods(candidate *candidate) bool {
 	switch {
-	case p.slot.cleared[candidate.job.UID], jobs.OnlyPodSucceeded(candidate.job):
+	case p.state.withoutPods[candidate.job.UID], jobs.OnlyPodSucceeded(candidate.job):
 		return false
 	case candidate.isBehind, candidate.phase.MayHavePods():
 		return true
@@ -162,7 +162,7 @@ func (p *pass) releaseUnstarted(ctx context.Context, holder *candidate) error {
 	}
 	isCurrent, err := p.isCurrent(ctx, holder.job)
 	if err != nil || !isCurrent {
-		p.comeBackIn(lookAgainForPods)
+		p.requeueAfter(podsPeriod)
 		return err
 	}
 	return p.release(ctx)
@@ -177,21 +177,21 @@ func (p *pass) stopOthers(ctx context.Context) error {
 		}
 		switch candidate.phase {
 		case jobs.Running:
-			delete(p.slot.fences, candidate.job.UID)
+			delete(p.state.syncRequests, candidate.job.UID)
 			errs = append(errs, p.suspendWithoutLock(ctx, candidate))
 		case jobs.Stopping:
 			hasEnded, err := p.stop(ctx, candidate)
 			if err == nil && hasEnded {
-				err = p.settle(ctx, candidate)
+				err = p.finishStop(ctx, candidate)
 			}
 			errs = append(errs, err)
 		case jobs.Finishing:
-			errs = append(errs, p.awaitEnd(ctx, candidate))
+			errs = append(errs, p.ensureStartTime(ctx, candidate))
 		case jobs.Ended:
 			if p.mayHavePods(candidate) {
 				hasEnded, err := p.stop(ctx, candidate)
 				if hasEnded {
-					p.comeBackIn(0) // The holder may have waited for it.
+					p.requeueAfter(0) // The holder may have waited for it.
 				}
 				errs = append(errs, err)
 			}
@@ -204,21 +204,21 @@ func (p *pass) stopOthers(ctx context.Context) error {
 // serveQueue has the first Job that waits contend for the lock, and ends those whose wait
 // is over.
 func (p *pass) serveQueue(ctx context.Context) error {
-	isHeld := p.slot.holding != nil
+	isHeld := p.state.grant != nil
 	queue, head, err := p.serveWaiting(ctx)
 	errs := []error{err}
-	if p.slot.contender != nil && (head == nil || head.job.UID != p.slot.contender.job) {
-		if err := p.recall(ctx); err != nil {
+	if p.state.waiter != nil && (head == nil || head.job.UID != p.state.waiter.job) {
+		if err := p.cancelWaiter(ctx); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
 	}
-	if p.slot.holding != nil && !isHeld {
-		p.comeBackIn(time.Millisecond) // A grant was taken in just now.
+	if p.state.grant != nil && !isHeld {
+		p.requeueAfter(time.Millisecond) // A grant was taken in just now.
 		return errors.Join(errs...)
 	}
-	if head != nil && p.slot.contender == nil && !p.cannotAcquire {
-		p.contend(head) //nolint:contextcheck // it waits beyond this pass
-		p.began = head
+	if head != nil && p.state.waiter == nil && !p.cannotAcquire {
+		p.startWaiter(head) //nolint:contextcheck // it waits beyond this pass
+		p.newlyWaiting = head
 	}
 	p.report(queue) //nolint:contextcheck // its writes go on beyond this pass
 	return errors.Join(errs...)
@@ -237,7 +237,7 @@ func (p *pass) serveWaiting(ctx context.Context) (queue []*candidate, head *cand
 		if candidate.terms.Policy == jobs.PolicyWait {
 			isOver, err = p.endOverdue(ctx, candidate)
 		} else {
-			isOver, err = true, p.serveImpatient(ctx, candidate, head == nil)
+			isOver, err = true, p.serveNonWaiting(ctx, candidate, head == nil)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -246,7 +246,7 @@ func (p *pass) serveWaiting(ctx context.Context) (queue []*candidate, head *cand
 			continue
 		}
 		queue = append(queue, candidate)
-		if head == nil && !p.isPutOff(candidate) {
+		if head == nil && !p.isBackedOff(candidate) {
 			head = candidate
 		}
 	}
@@ -255,17 +255,17 @@ func (p *pass) serveWaiting(ctx context.Context) (queue []*candidate, head *cand
 
 // serveImpatient tries the lock for a Job that does not wait, unless others have it or
 // come first, and ends the Job if it cannot have it.
-func (p *pass) serveImpatient(ctx context.Context, candidate *candidate, isFirst bool) error {
-	if p.isPutOff(candidate) {
+func (p *pass) serveNonWaiting(ctx context.Context, candidate *candidate, isFirst bool) error {
+	if p.isBackedOff(candidate) {
 		return nil
 	}
-	if isFirst && !p.isTaken && p.slot.contender == nil && p.slot.holding == nil {
+	if isFirst && !p.isTaken && p.state.waiter == nil && p.state.grant == nil {
 		if p.cannotAcquire {
 			return nil
 		}
 		p.isTaken = p.isBlockedFor(candidate.job.UID)
 		if !p.isTaken {
-			err := p.tryNow(ctx, candidate)
+			err := p.tryAcquire(ctx, candidate)
 			p.isTaken = errors.Is(err, lock.ErrHeld)
 			if !p.isTaken {
 				p.cannotAcquire = err != nil
@@ -286,11 +286,11 @@ func (p *pass) endOverdue(ctx context.Context, candidate *candidate) (isOver boo
 		return false, nil
 	}
 	if left := candidate.turn.WaitsSince.Add(candidate.terms.WaitTimeout).Sub(p.now); left > 0 {
-		p.comeBackIn(left)
+		p.requeueAfter(left)
 		return false, nil
 	}
-	if p.slot.contender != nil && p.slot.contender.job == candidate.job.UID {
-		if err := p.recall(ctx); err != nil {
+	if p.state.waiter != nil && p.state.waiter.job == candidate.job.UID {
+		if err := p.cancelWaiter(ctx); err != nil {
 			return true, err
 		}
 		if p.isHolder(candidate) {

@@ -26,17 +26,17 @@ func BenchmarkPassOverWaitingJobs(b *testing.B) {
 	for _, number := range []int{1000, 10000} {
 		for name, changed := range map[string]int{"unchanged": 0, "one changed": 1} {
 			b.Run(fmt.Sprintf("%d %s", number, name), func(b *testing.B) {
-				gate, indexer := longQueue(b, number)
+				reconciler, indexer := longQueue(b, number)
 				b.ReportAllocs()
 				for b.Loop() {
 					for i := range changed {
-						again := waitingJob(gate.Clock.Now(), i)
-						again.ResourceVersion = "2"
-						if err := indexer.Update(again); err != nil {
+						requeue := waitingJob(reconciler.Clock.Now(), i)
+						requeue.ResourceVersion = "2"
+						if err := indexer.Update(requeue); err != nil {
 							b.Fatal(err)
 						}
 					}
-					if _, err := gate.Reconcile(b.Context(), ctrl.Request{NamespacedName: theLock}); err != nil {
+					if _, err := reconciler.Reconcile(b.Context(), ctrl.Request{NamespacedName: theLock}); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -45,8 +45,8 @@ func BenchmarkPassOverWaitingJobs(b *testing.B) {
 	}
 }
 
-// longQueue returns a gate with many Jobs that wait for one that runs.
-func longQueue(b *testing.B, number int) (*Gate, toolscache.Indexer) {
+// longQueue returns a reconciler with many Jobs that wait for one that runs.
+func longQueue(b *testing.B, number int) (*Reconciler, toolscache.Indexer) {
 	b.Helper()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	indexer := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{lockIndex: indexByLock})
@@ -60,16 +60,16 @@ func longQueue(b *testing.B, number int) (*Gate, toolscache.Indexer) {
 			b.Fatal(err)
 		}
 	}
-	gate := &Gate{
+	reconciler := &Reconciler{
 		Client: noLocks{}, Leadership: &fakeLeadership{isLeader: true}, Clock: clocktesting.NewFakeClock(now), Limits: rules.DefaultLimits(),
-		jobsOf: func(lock client.ObjectKey) ([]*batchv1.Job, error) { return jobsOf(indexer, lock) }, slots: map[client.ObjectKey]*slot{},
+		jobsOf: func(lock client.ObjectKey) ([]*batchv1.Job, error) { return jobsOf(indexer, lock) }, states: map[client.ObjectKey]*lockState{},
 	}
-	slot := gate.slot(theLock)
-	slot.holding = &holding{job: runs.UID, lock: &v1alpha1.Lock{Spec: v1alpha1.LockSpec{
+	state := reconciler.state(theLock)
+	state.grant = &grant{job: runs.UID, lock: &v1alpha1.Lock{Spec: v1alpha1.LockSpec{
 		RenewTime: new(v1alpha1.NewTimestamp(now)), ExpireTime: new(v1alpha1.NewTimestamp(now.Add(time.Hour))),
 	}}}
-	slot.contender = &contender{job: waitingJob(now, 0).UID, done: make(chan struct{})}
-	return gate, indexer
+	state.waiter = &waiter{job: waitingJob(now, 0).UID, done: make(chan struct{})}
+	return reconciler, indexer
 }
 
 // waitingJob returns one of many Jobs that were created within a while and began to wait

@@ -67,8 +67,8 @@ func TestAJobThatCannotBeEndedBlocksNobody(t *testing.T) {
 			if !jobs.IsDecided(w.read(skipped)) {
 				t.Error("the next Job is left undecided")
 			}
-			if contender := w.gate.slot(theLock).contender; contender.job != "c" {
-				t.Errorf("%s contends", contender.job)
+			if waiter := w.reconciler.state(theLock).waiter; waiter.job != "c" {
+				t.Errorf("%s contends", waiter.job)
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func TestStatusConflictIsLeftToAnotherPass(t *testing.T) {
 		return nil
 	}
 	w.pass(1)
-	if jobs.IsDecided(w.read(job)) || w.gate.slot(theLock).cleared[job.UID] {
+	if jobs.IsDecided(w.read(job)) || w.reconciler.state(theLock).withoutPods[job.UID] {
 		t.Fatal("decided in spite of the conflict")
 	}
 	w.pass(1)
@@ -141,12 +141,12 @@ func TestBlockedByPodsOfAnotherJob(t *testing.T) {
 			w.grant(waits)
 			for range 3 {
 				w.pass(1)
-				w.clock.Step(lookAgainForPods)
+				w.clock.Step(podsPeriod)
 			}
 			w.write(other, test.isOver)
 			for range 3 {
 				w.pass(1)
-				w.clock.Step(lookAgainForPods)
+				w.clock.Step(podsPeriod)
 			}
 			if w.isRunning(waits) {
 				t.Fatal("started while a pod of another Job runs")
@@ -186,8 +186,8 @@ func TestTheQueueMovesOnWhenItsHeadIsPaused(t *testing.T) {
 	w.write(head, annotated(v1alpha1.LockPausedAnnotation, "true"))
 	w.pass(1)
 	w.awaitWaiters(1)
-	if contender := w.gate.slot(theLock).contender; contender.job != "b" {
-		t.Errorf("%s contends", contender.job)
+	if waiter := w.reconciler.state(theLock).waiter; waiter.job != "b" {
+		t.Errorf("%s contends", waiter.job)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestReleasesWhenALiveListShowsNoPod(t *testing.T) {
 	for range 3 {
 		w.pass(1)
 		w.finalize(job)
-		w.clock.Step(lookAgainForPods)
+		w.clock.Step(podsPeriod)
 	}
 	if w.holder() != "a" || len(w.read(job).Finalizers) == 0 {
 		t.Fatal("released while a pod runs")
@@ -312,7 +312,7 @@ func TestTheLockIsHandedOnBeforeTheJobIsFinished(t *testing.T) {
 		t.Fatal("started while a pod runs that the status did not count")
 	}
 	w.pods[first.UID] = false
-	w.clock.Step(lookAgainForPods)
+	w.clock.Step(podsPeriod)
 	w.pass(2)
 	if !w.isRunning(next) {
 		t.Error("not started")
@@ -381,7 +381,7 @@ func TestAHolderWithoutItsLabel(t *testing.T) {
 			w.grant(job)
 			for range 3 {
 				w.pass(1)
-				w.clock.Step(lookAgainForPods)
+				w.clock.Step(podsPeriod)
 			}
 			if isReleased := w.held() == nil; isReleased != test.isReleased {
 				t.Errorf("released: %v", isReleased)

@@ -25,7 +25,7 @@ const (
 	// client-go takes it for a repetition of the last one, within 6 minutes.
 	reportEvery = 10 * time.Minute
 	// reportsAtOnce is how many Jobs are told in one pass. Others follow after reportAfter.
-	reportsAtOnce = 20
+	maxReportsPerPass = 20
 	// reportsPerSecond and reportsBurst bound how many Jobs are told by all passes together,
 	// as after a change of the leader, which knows of no Job whether it was told. client-go
 	// queues 1000 events and drops what is more without a word. The rate is enough to tell
@@ -46,36 +46,36 @@ func (p *pass) report(queue []*candidate) {
 	}
 	if p.isChangingHands() {
 		// Places and holder would be wrong for as long as nothing is told again.
-		p.comeBackIn(reportAfter)
+		p.requeueAfter(reportAfter)
 		return
 	}
 	told := 0
 	var annotations []annotation
 	for place, candidate := range queue {
 		due := p.reportDue(candidate)
-		if candidate == p.began {
+		if candidate == p.newlyWaiting {
 			// The lock may be free, and the start would be in conflict with the annotation.
 			due = p.now.Add(reportAfter)
 		}
 		if left := due.Sub(p.now); left > 0 {
-			p.comeBackIn(left)
+			p.requeueAfter(left)
 			continue
 		}
-		if told == reportsAtOnce || p.slot.isAnnotating.Load() {
-			p.comeBackIn(reportAfter)
+		if told == maxReportsPerPass || p.state.isAnnotating.Load() {
+			p.requeueAfter(reportAfter)
 			break
 		}
 		if !p.reports.TryAccept() {
-			p.comeBackIn(lookAgainAfter) // as often as it does anyway
+			p.requeueAfter(resyncPeriod) // as often as it does anyway
 			break
 		}
 		told++
 		isEventDue := candidate.reportedAt.IsZero() || candidate.isAnnotated
 		candidate.reportedAt, candidate.isAnnotated = p.now, p.now.Sub(candidate.turn.WaitsSince) >= p.annotateAfter()
-		p.comeBackIn(p.reportDue(candidate).Sub(p.now))
+		p.requeueAfter(p.reportDue(candidate).Sub(p.now))
 		placed, holder := fmt.Sprintf("place %d of %d", place+1, len(queue)), p.heldBy(candidate)
 		if isEventDue {
-			p.tell(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait", fmt.Sprintf("Waits at %s: %s", placed, holder))
+			p.emit(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait", fmt.Sprintf("Waits at %s: %s", placed, holder))
 		}
 		if candidate.isAnnotated {
 			annotations = append(annotations, annotation{
@@ -99,22 +99,22 @@ func (p *pass) reportDue(candidate *candidate) time.Time {
 	return candidate.reportedAt.Add(reportEvery)
 }
 
-func (g *Gate) annotateAfter() time.Duration { return cmp.Or(g.AnnotateAfter, defaultAnnotateAfter) }
+func (r *Reconciler) annotateAfter() time.Duration { return cmp.Or(r.AnnotateAfter, defaultAnnotateAfter) }
 
 // isChangingHands reports whether the first of the queue is about to hold the lock: it is
 // free, or the grant has yet to be delivered.
 func (p *pass) isChangingHands() bool {
-	if p.slot.holding != nil {
+	if p.state.grant != nil {
 		return false
 	}
-	return p.shown == nil || p.slot.contender != nil && p.shown.Spec.Owner == p.slot.contender.owner
+	return p.shown == nil || p.state.waiter != nil && p.shown.Spec.Owner == p.state.waiter.owner
 }
 
 // heldBy says who has the lock that the Job wants.
 func (p *pass) heldBy(candidate *candidate) string {
 	held := p.shown
-	if p.slot.holding != nil {
-		held = p.slot.holding.lock
+	if p.state.grant != nil {
+		held = p.state.grant.lock
 	}
 	key := candidate.terms.FullKey()
 	if held == nil {
@@ -128,6 +128,6 @@ func (p *pass) heldBy(candidate *candidate) string {
 }
 
 // tell records an event on the Job.
-func (p *pass) tell(job *batchv1.Job, kind, reason, action, note string) {
+func (p *pass) emit(job *batchv1.Job, kind, reason, action, note string) {
 	p.Recorder.Eventf(job, nil, kind, reason, action, "%s", audit.Bounded(note)) // which bounds an event's note, too
 }

@@ -25,7 +25,7 @@ func TestWaitingJobsAreToldInTurns(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo(strings.Repeat("ä", audit.MaxMessageBytes))
 	var created []*batchv1.Job
-	for i := range reportsAtOnce + 3 {
+	for i := range maxReportsPerPass + 3 {
 		created = append(created, w.create(fmt.Sprintf("job-%02d", i)))
 	}
 	w.pass(1)
@@ -41,7 +41,7 @@ func TestWaitingJobsAreToldInTurns(t *testing.T) {
 		}
 		return number
 	}
-	for _, want := range []int{reportsAtOnce, len(created), len(created)} {
+	for _, want := range []int{maxReportsPerPass, len(created), len(created)} {
 		w.clock.Step(reportAfter)
 		result, err := w.tryPass()
 		if err != nil {
@@ -73,7 +73,7 @@ func TestWaitingJobsAreToldInTurns(t *testing.T) {
 // events tell as much, at less cost.
 func TestAShortWaitChangesNoJob(t *testing.T) {
 	w := newWorld(t)
-	w.gate.AnnotateAfter = 0
+	w.reconciler.AnnotateAfter = 0
 	w.grantTo("alice")
 	job := w.create("a")
 	w.pass(1)
@@ -142,7 +142,7 @@ func TestThePassesTogetherTellABoundedNumberOfJobs(t *testing.T) {
 	w.pass(1)
 	w.clock.Step(time.Minute)
 	for range reportsBurst - 1 {
-		if !w.gate.reports.TryAccept() {
+		if !w.reconciler.reports.TryAccept() {
 			t.Fatal("the bound is less")
 		}
 	}
@@ -151,7 +151,7 @@ func TestThePassesTogetherTellABoundedNumberOfJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitAnnotations()
-	if w.note(first) == "" || w.note(second) != "" || result.RequeueAfter != lookAgainAfter {
+	if w.note(first) == "" || w.note(second) != "" || result.RequeueAfter != resyncPeriod {
 		t.Fatalf("the notes are %q and %q; comes back in %s", w.note(first), w.note(second), result.RequeueAfter)
 	}
 	w.clock.Step(time.Second)
@@ -266,11 +266,11 @@ func TestWaitingJobsAreCounted(t *testing.T) {
 # TYPE lock_operator_jobs_waiting gauge
 lock_operator_jobs_waiting{namespace="default"} 2
 `
-	if err := testutil.CollectAndCompare(w.gate, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(w.reconciler, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
-	w.leadership.lose()
-	if number := testutil.CollectAndCount(w.gate); number != 0 {
+	w.leadership.loseGrant()
+	if number := testutil.CollectAndCount(w.reconciler); number != 0 {
 		t.Errorf("%d series without the leadership", number)
 	}
 }

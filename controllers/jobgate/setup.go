@@ -22,8 +22,8 @@ import (
 )
 
 // SetupWithManager has the manager run the gate.
-func (g *Gate) SetupWithManager(mgr ctrl.Manager) error {
-	g.slots, g.reports = map[client.ObjectKey]*slot{}, newReportLimiter(g.Clock)
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.states, r.reports = map[client.ObjectKey]*lockState{}, newReportLimiter(r.Clock)
 	// A cache of its own, so that no other Job is watched, whatever else the manager's
 	// cache is used for.
 	locked, err := cache.New(mgr.GetConfig(), cache.Options{
@@ -36,38 +36,38 @@ func (g *Gate) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("cache of Jobs: %w", err)
 	}
-	if g.jobsOf, err = indexJobs(locked); err != nil {
+	if r.jobsOf, err = indexJobs(locked); err != nil {
 		return fmt.Errorf("index of Jobs: %w", err)
 	}
-	g.jobs, g.waitForJobs = locked, locked.WaitForCacheSync
+	r.jobs, r.waitForJobs = locked, locked.WaitForCacheSync
 	if err := mgr.Add(locked); err != nil {
 		return err
 	}
-	if err := mgr.Add(runnable(g.awaitContenders)); err != nil {
+	if err := mgr.Add(runnable(r.awaitBackground)); err != nil {
 		return err
 	}
-	if err := g.controller(mgr, "job-gate").
+	if err := r.controller(mgr, "job-gate").
 		WatchesRawSource(source.Kind[client.Object](locked, &batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(requestOfJob))).
-		WatchesRawSource(source.Kind[client.Object](mgr.GetCache(), &v1alpha1.Lock{}, handler.EnqueueRequestsFromMapFunc(g.requestOfLock))).
-		WatchesRawSource(source.Func(g.begin)).
-		Complete(g); err != nil {
+		WatchesRawSource(source.Kind[client.Object](mgr.GetCache(), &v1alpha1.Lock{}, handler.EnqueueRequestsFromMapFunc(r.requestOfLock))).
+		WatchesRawSource(source.Func(r.begin)).
+		Complete(r); err != nil {
 		return err
 	}
-	finalizing := finalizing{g}
-	return g.controller(mgr, "job-finalizer").
+	finalizerReconciler := finalizerReconciler{r}
+	return r.controller(mgr, "job-finalizer").
 		WatchesRawSource(source.Kind[client.Object](locked, &batchv1.Job{}, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue leadership.Queue) error {
-			go g.enqueueWhenLeading(ctx, queue, g.everyJob)
+			go r.enqueueWhenLeading(ctx, queue, r.everyJob)
 			return nil
 		})).
-		Complete(finalizing)
+		Complete(finalizerReconciler)
 }
 
-func (g *Gate) controller(mgr ctrl.Manager, name string) *ctrl.Builder {
+func (r *Reconciler) controller(mgr ctrl.Manager, name string) *ctrl.Builder {
 	everyReplica := false
 	return ctrl.NewControllerManagedBy(mgr).Named(name).WithOptions(controller.Options{
 		NeedLeaderElection:      &everyReplica,
-		MaxConcurrentReconciles: gates,
+		MaxConcurrentReconciles: concurrency,
 		ReconciliationTimeout:   passTimeout,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, maxBackoff),
 	})
@@ -85,12 +85,12 @@ func (runnable) NeedLeaderElection() bool { return false }
 var _ manager.LeaderElectionRunnable = runnable(nil)
 
 // awaitContenders has the manager wait at its end for the goroutines that wait for locks.
-func (g *Gate) awaitContenders(ctx context.Context) error {
+func (r *Reconciler) awaitBackground(ctx context.Context) error {
 	<-ctx.Done()
-	g.mu.Lock()
-	g.isEnding = true
-	g.mu.Unlock()
-	g.contending.Wait()
+	r.mu.Lock()
+	r.isEnding = true
+	r.mu.Unlock()
+	r.background.Wait()
 	return nil
 }
 
@@ -107,31 +107,31 @@ func requestOfJob(_ context.Context, object client.Object) []reconcile.Request {
 }
 
 // requestOfLock passes over the locks that no Job wants.
-func (g *Gate) requestOfLock(_ context.Context, object client.Object) []reconcile.Request {
+func (r *Reconciler) requestOfLock(_ context.Context, object client.Object) []reconcile.Request {
 	held, ok := object.(*v1alpha1.Lock)
-	if !ok || !g.IsForJob(held) && !g.hasSlot(client.ObjectKeyFromObject(held)) {
+	if !ok || !r.IsForJob(held) && !r.hasState(client.ObjectKeyFromObject(held)) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(held)}}
 }
 
 // begin lends the gate the queue of its controller and the context that this lives by.
-func (g *Gate) begin(ctx context.Context, queue leadership.Queue) error {
-	g.working, g.queue = ctx, queue
-	go g.enqueueWhenLeading(ctx, queue, g.everyLock)
+func (r *Reconciler) begin(ctx context.Context, queue leadership.Queue) error {
+	r.working, r.queue = ctx, queue
+	go r.enqueueWhenLeading(ctx, queue, r.everyLock)
 	return nil
 }
 
-func (g *Gate) enqueueWhenLeading(ctx context.Context, queue leadership.Queue, every func(context.Context) ([]reconcile.Request, error)) {
+func (r *Reconciler) enqueueWhenLeading(ctx context.Context, queue leadership.Queue, every func(context.Context) ([]reconcile.Request, error)) {
 	// Leadership may be gained before there is anything to read.
-	if g.waitForJobs(ctx) {
-		leadership.Enqueue(ctx, g.Leadership, g.Clock, queue, every)
+	if r.waitForJobs(ctx) {
+		leadership.Enqueue(ctx, r.Leadership, r.Clock, queue, every)
 	}
 }
 
-func (g *Gate) everyJob(ctx context.Context) ([]reconcile.Request, error) {
+func (r *Reconciler) everyJob(ctx context.Context) ([]reconcile.Request, error) {
 	var list batchv1.JobList
-	if err := g.jobs.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.jobs.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))
@@ -142,9 +142,9 @@ func (g *Gate) everyJob(ctx context.Context) ([]reconcile.Request, error) {
 }
 
 // everyLock returns the locks that a Job wants or holds.
-func (g *Gate) everyLock(ctx context.Context) ([]reconcile.Request, error) {
+func (r *Reconciler) everyLock(ctx context.Context) ([]reconcile.Request, error) {
 	var list batchv1.JobList
-	if err := g.jobs.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.jobs.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	var requests []reconcile.Request
@@ -152,11 +152,11 @@ func (g *Gate) everyLock(ctx context.Context) ([]reconcile.Request, error) {
 		requests = append(requests, requestOfJob(ctx, &list.Items[i])...)
 	}
 	var held v1alpha1.LockList
-	if err := g.Client.List(ctx, &held, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &held, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	for i := range held.Items {
-		requests = append(requests, g.requestOfLock(ctx, &held.Items[i])...)
+		requests = append(requests, r.requestOfLock(ctx, &held.Items[i])...)
 	}
 	return requests, nil
 }

@@ -32,7 +32,7 @@ func TestNeverTwoJobsAtATime(t *testing.T) {
 				s.pass()
 				s.check()
 				s.act()
-				s.clock.Step(lookAgainForPods)
+				s.clock.Step(podsPeriod)
 			}
 			t.Errorf("Jobs are left; %q holds the lock, started %v", s.holder(), s.starts)
 		})
@@ -85,7 +85,7 @@ func (s *simulation) step() {
 		s.endFaults()
 	case 9, 10, 11:
 		s.act()
-		s.clock.Step(lookAgainForPods)
+		s.clock.Step(podsPeriod)
 	default:
 		s.pass()
 	}
@@ -120,7 +120,7 @@ func (s *simulation) act() {
 		s.mu.Lock()
 		s.pods[job.UID] = false
 		s.mu.Unlock()
-		_, _ = finalizing{s.gate}.Reconcile(s.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(job)})
+		_, _ = finalizerReconciler{s.reconciler}.Reconcile(s.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(job)})
 	}
 }
 

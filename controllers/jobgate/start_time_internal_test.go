@@ -23,7 +23,7 @@ func TestAStoppedJobKeepsItsStartTimeUntilItsPodsHaveEnded(t *testing.T) {
 	w.write(job, answered)
 	for range 2 {
 		w.pass(1)
-		w.clock.Step(lookAgainForPods)
+		w.clock.Step(podsPeriod)
 	}
 	if w.read(job).Status.StartTime == nil {
 		t.Fatal("has lost its start time")

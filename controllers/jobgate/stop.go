@@ -18,39 +18,39 @@ import (
 
 // lookAgainForPods is how often pods are listed that have yet to end. Only those of Jobs
 // that were suspended, deleted or stripped of their lock are.
-const lookAgainForPods = time.Second
+const podsPeriod = time.Second
 
 // stop sees a Job through that was suspended or deleted, or is complete or has failed, and
 // reports when its last pod has ended. The lock must not be released before.
 func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, err error) {
 	job := stopping.job
-	if p.slot.cleared[job.UID] || jobs.OnlyPodSucceeded(job) {
+	if p.state.withoutPods[job.UID] || jobs.OnlyPodSucceeded(job) {
 		return true, nil
 	}
 	if stopping.phase == jobs.Stopping {
-		fence, isFenced := p.slot.fences[job.UID]
+		requestStatusSync, isFenced := p.state.syncRequests[job.UID]
 		if !isFenced {
-			return false, p.fence(ctx, stopping)
+			return false, p.requestStatusSync(ctx, stopping)
 		}
-		if !isAnswered(job, fence) {
+		if !isSynced(job, requestStatusSync) {
 			return false, p.deletePodsEarly(ctx, job)
 		}
 	}
-	if p.now.Sub(p.slot.lookedAt[job.UID]) < lookAgainForPods/2 {
-		p.comeBackIn(lookAgainForPods)
+	if p.now.Sub(p.state.podsListedAt[job.UID]) < podsPeriod/2 {
+		p.requeueAfter(podsPeriod)
 		return false, nil
 	}
-	p.slot.lookedAt[job.UID] = p.now
+	p.state.podsListedAt[job.UID] = p.now
 	pods, err := p.livePods(ctx, job)
 	switch {
 	case err != nil:
 		return false, err
 	case len(pods) > 0:
-		p.comeBackIn(lookAgainForPods)
+		p.requeueAfter(podsPeriod)
 		return false, p.deletePods(ctx, job, pods)
 	}
 	if stopping.phase == jobs.Ended {
-		p.slot.cleared[job.UID] = true
+		p.state.withoutPods[job.UID] = true
 	}
 	return true, nil
 }
@@ -59,26 +59,26 @@ func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, er
 // writes a status only if it has seen the Job as it was until then; so when the field is
 // set again, it knows that the Job is suspended or deleted, and whatever pods it was about
 // to create exist.
-func (p *pass) fence(ctx context.Context, stopping *candidate) error {
+func (p *pass) requestStatusSync(ctx context.Context, stopping *candidate) error {
 	changed := stopping.job.DeepCopy()
 	changed.Status.Ready = nil
 	isWritten, err := p.write(ctx, stopping, changed, p.sendStatus)
 	if isWritten {
-		p.slot.fences[changed.UID] = changed.ResourceVersion
-		p.comeBackIn(lookAgainForPods)
+		p.state.syncRequests[changed.UID] = changed.ResourceVersion
+		p.requeueAfter(podsPeriod)
 	}
 	return err
 }
 
-func isAnswered(job *batchv1.Job, fence string) bool {
-	return job.Status.Ready != nil && rules.IsNewer(job.ResourceVersion, fence)
+func isSynced(job *batchv1.Job, requestStatusSync string) bool {
+	return job.Status.Ready != nil && rules.IsNewer(job.ResourceVersion, requestStatusSync)
 }
 
 // awaitEnd has a Job that is decided be finished by the Job controller, which cannot do so
 // without a start time. Since Kubernetes 1.36 it clears that itself in a Job that is
 // suspended, and so do [pass.settle] and older versions of this operator, which may be just
 // before it learns that the Job has succeeded or failed.
-func (p *pass) awaitEnd(ctx context.Context, decided *candidate) error {
+func (p *pass) ensureStartTime(ctx context.Context, decided *candidate) error {
 	if decided.job.Status.StartTime != nil {
 		return nil // The cache shows the end.
 	}
@@ -109,7 +109,7 @@ func (p *pass) deletePodsEarly(ctx context.Context, job *batchv1.Job) error {
 	if !ownsPods(job) {
 		return nil
 	}
-	p.comeBackIn(lookAgainForPods)
+	p.requeueAfter(podsPeriod)
 	pods, err := p.livePods(ctx, job)
 	return errors.Join(err, p.deletePods(ctx, job, pods))
 }

@@ -38,7 +38,7 @@ func TestPodsOfAJobThatWasNotAdmittedEndBeforeAnotherOneStarts(t *testing.T) {
 			for range 3 {
 				w.pass(2)
 				w.write(free, unbegun)
-				w.clock.Step(lookAgainForPods)
+				w.clock.Step(podsPeriod)
 			}
 			if w.isRunning(waits) {
 				t.Fatal("started while a pod of the other Job runs")
@@ -73,7 +73,7 @@ func TestADeletedJobThatSomebodyElseKeepsBlocksNobody(t *testing.T) {
 				w.finalize(kept)
 				w.pass(1)
 				w.write(kept, answered)
-				w.clock.Step(lookAgainForPods)
+				w.clock.Step(podsPeriod)
 			}
 			w.pass(1)
 			if !w.isRunning(waits) {

@@ -22,7 +22,7 @@ const writeTimeout = 5 * time.Second
 
 // start lets the Job run, with the token of its grant, in one write.
 func (p *pass) start(ctx context.Context, holder *candidate) error {
-	held := p.slot.holding
+	held := p.state.grant
 	token, err := held.lock.FencingToken()
 	if err != nil {
 		return err
@@ -31,20 +31,20 @@ func (p *pass) start(ctx context.Context, holder *candidate) error {
 	left := held.lock.Spec.ExpireTime.Sub(p.Clock.Now())
 	ctx, cancel := context.WithTimeout(ctx, min(writeTimeout, left/2))
 	defer cancel()
-	delete(p.slot.fences, holder.job.UID) // It was for the run before, if any.
+	delete(p.state.syncRequests, holder.job.UID) // It was for the run before, if any.
 	isWritten, err := p.change(ctx, holder, func(job *batchv1.Job) {
 		job.Spec.Suspend = new(false)
 		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
 		metav1.SetMetaDataAnnotation(&job.Spec.Template.ObjectMeta, v1alpha1.FencingTokenAnnotation, strconv.FormatInt(token, 10))
 	})
 	if refusalOf(err) != "" {
-		return p.makeWay(ctx, holder, err)
+		return p.handleRefusedStart(ctx, holder, err)
 	}
 	if err != nil || !isWritten {
 		return err
 	}
 	holder.reportedAt, holder.isAnnotated = time.Time{}, false // in case it has to wait again
-	p.tell(holder.job, corev1.EventTypeNormal, "LockAcquired", "Start",
+	p.emit(holder.job, corev1.EventTypeNormal, "LockAcquired", "Start",
 		fmt.Sprintf("Holds %s and is started, with the fencing token %d", holder.terms.FullKey(), token))
 	return nil
 }
@@ -54,7 +54,7 @@ func (p *pass) suspendWithoutLock(ctx context.Context, candidate *candidate) err
 	// The cache of Locks may be behind that of Jobs.
 	isHolder, err := p.isLiveHolder(ctx, candidate)
 	if err != nil || isHolder {
-		p.comeBackIn(lookAgainForPods)
+		p.requeueAfter(podsPeriod)
 		return err
 	}
 	isWritten, err := p.change(ctx, candidate, func(job *batchv1.Job) {
@@ -68,7 +68,7 @@ func (p *pass) suspendWithoutLock(ctx context.Context, candidate *candidate) err
 	if err != nil || !isWritten {
 		return err
 	}
-	p.tell(candidate.job, corev1.EventTypeWarning, "LockLost", "Suspend",
+	p.emit(candidate.job, corev1.EventTypeWarning, "LockLost", "Suspend",
 		fmt.Sprintf("Does not hold %s any more: it expired during an outage, or somebody ended it. The Job is suspended and waits for the lock again", candidate.terms.FullKey()))
 	return nil
 }
@@ -87,12 +87,12 @@ func (p *pass) isLiveHolder(ctx context.Context, candidate *candidate) (bool, er
 
 // settle takes in that a Job that was stopped has no pods any more: it queues again, or,
 // if it was deleted, may go. An Ended one is left to [finalizing].
-func (p *pass) settle(ctx context.Context, stopped *candidate) error {
+func (p *pass) finishStop(ctx context.Context, stopped *candidate) error {
 	if stopped.phase == jobs.Ended {
 		return nil
 	}
 	if !stopped.job.DeletionTimestamp.IsZero() {
-		return p.settleDeleted(ctx, stopped)
+		return p.finishDeleted(ctx, stopped)
 	}
 	stopped, err := p.clearStartTime(ctx, stopped)
 	if err != nil || stopped == nil {
@@ -105,15 +105,15 @@ func (p *pass) settle(ctx context.Context, stopped *candidate) error {
 		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, jobs.FormatTime(p.now))
 	})
 	if isWritten {
-		delete(p.slot.fences, stopped.job.UID)
+		delete(p.state.syncRequests, stopped.job.UID)
 	}
 	return err
 }
 
 // settleDeleted lets a deleted Job go. Somebody else's finalizer may keep it, which concerns
 // no other Job: the Job controller creates no pods of a deleted one.
-func (p *pass) settleDeleted(ctx context.Context, stopped *candidate) error {
-	p.slot.cleared[stopped.job.UID] = true
+func (p *pass) finishDeleted(ctx context.Context, stopped *candidate) error {
+	p.state.withoutPods[stopped.job.UID] = true
 	if !controllerutil.ContainsFinalizer(stopped.job, v1alpha1.LockFinalizer) {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (p *pass) settleDeleted(ctx context.Context, stopped *candidate) error {
 // clearStartTime makes the Job one that has not started, since only in such a one the pod
 // template may be changed again, and returns it as it was written; nil if it was not what
 // the cache shows until then.
-func (p *pass) clearStartTime(ctx context.Context, stopped *candidate) (cleared *candidate, err error) {
+func (p *pass) clearStartTime(ctx context.Context, stopped *candidate) (withoutPods *candidate, err error) {
 	if stopped.job.Status.StartTime == nil {
 		return stopped, nil
 	}
@@ -140,12 +140,12 @@ func (p *pass) clearStartTime(ctx context.Context, stopped *candidate) (cleared 
 func removeFinalizer(job *batchv1.Job) { controllerutil.RemoveFinalizer(job, v1alpha1.LockFinalizer) }
 
 // decide ends a Job that was not run, since somebody else has the lock.
-func (p *pass) decide(ctx context.Context, candidate *candidate, outcome jobs.Outcome) error {
-	return p.conclude(ctx, candidate, outcome, fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate)))
+func (p *pass) endUnstarted(ctx context.Context, candidate *candidate, outcome jobs.Outcome) error {
+	return p.setOutcome(ctx, candidate, outcome, fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate)))
 }
 
 // conclude gives a Job that was not started its outcome.
-func (p *pass) conclude(ctx context.Context, candidate *candidate, outcome jobs.Outcome, message string) error {
+func (p *pass) setOutcome(ctx context.Context, candidate *candidate, outcome jobs.Outcome, message string) error {
 	changed := candidate.job.DeepCopy()
 	outcome.Decide(changed, message, metav1.NewTime(p.now))
 	delete(changed.Annotations, v1alpha1.LockWaitingAnnotation) // The status is written along with it.
@@ -153,12 +153,12 @@ func (p *pass) conclude(ctx context.Context, candidate *candidate, outcome jobs.
 	if err != nil || !isWritten {
 		return err
 	}
-	p.slot.cleared[candidate.job.UID] = true // It was not started until then.
+	p.state.withoutPods[candidate.job.UID] = true // It was not started until then.
 	kind := corev1.EventTypeWarning
 	if outcome == jobs.Skipped {
 		kind = corev1.EventTypeNormal
 	}
-	p.tell(candidate.job, kind, outcome.Reason, "End", message)
+	p.emit(candidate.job, kind, outcome.Reason, "End", message)
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (p *pass) write(ctx context.Context, candidate *candidate, changed *batchv1
 	case err != nil:
 		return false, fmt.Errorf("write the Job %s: %w", candidate.job.Name, err)
 	}
-	p.slot.written[changed.UID] = changed.ResourceVersion
+	p.state.written[changed.UID] = changed.ResourceVersion
 	candidate.isBehind = true
 	return true, nil
 }

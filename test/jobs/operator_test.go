@@ -21,7 +21,7 @@ import (
 
 // operator is one replica, as far as it is about Jobs.
 type operator struct {
-	gate       *jobgate.Gate
+	gate       *jobgate.Reconciler
 	leadership *leadership.Election
 	stop       func()
 }
@@ -57,7 +57,7 @@ func startReplicaWith(ctx context.Context, leadership *leadership.Election, now 
 		Objects: objects.Locks, Informer: informer, Limits: rules.DefaultLimits(), Logger: logr.Discard(),
 	})
 	Expect(err).NotTo(HaveOccurred())
-	gate := &jobgate.Gate{
+	gate := &jobgate.Reconciler{
 		Client: mgr.GetClient(), LiveReader: mgr.GetAPIReader(), Engine: engine, Holder: testenv.OperatorUser,
 		Limits: rules.DefaultLimits(), Clock: now, Leadership: leadership,
 		Recorder: mgr.GetEventRecorder("lock-operator"), AnnotateAfter: time.Second,

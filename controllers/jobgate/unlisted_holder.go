@@ -15,9 +15,9 @@ import (
 // it has lost its label or has another key, since the webhook was away, or exists no more,
 // since its finalizer was removed by force. The lock is released when the Job has no pods
 // and, as far as it is still there, gets none.
-func (p *pass) serveStray(ctx context.Context) error {
-	held := p.slot.holding
-	p.comeBackIn(lookAgainForPods) // No watch shows it.
+func (p *pass) serveUnlistedHolder(ctx context.Context) error {
+	held := p.state.grant
+	p.requeueAfter(podsPeriod) // No watch shows it.
 	var job batchv1.Job
 	err := p.LiveReader.Get(ctx, client.ObjectKey{Namespace: p.name.Namespace, Name: held.lock.Spec.HolderRef.Name}, &job)
 	switch {
@@ -30,45 +30,45 @@ func (p *pass) serveStray(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("look for its Job: %w", err)
 	}
-	stray := &candidate{job: &job, phase: jobs.PhaseOf(&job)}
+	holder := &candidate{job: &job, phase: jobs.PhaseOf(&job)}
 	switch lockNameOf(&job) {
 	case p.name.Name:
 		return nil // The cache will show it.
 	case "":
-		return p.seeOff(ctx, stray)
+		return p.releaseUnlabelled(ctx, holder)
 	}
-	if stray.phase.MayHavePods() {
+	if holder.phase.MayHavePods() {
 		return nil // It is stopped by the passes over its other lock.
 	}
-	if hasEnded, err := p.hasStrayEnded(ctx, stray); err != nil || !hasEnded {
+	if hasEnded, err := p.hasUnlistedEnded(ctx, holder); err != nil || !hasEnded {
 		return err
 	}
 	return p.release(ctx)
 }
 
 // seeOff releases the lock of a Job that wants none any more.
-func (p *pass) seeOff(ctx context.Context, stray *candidate) error {
-	if hasEnded, err := p.hasStrayEnded(ctx, stray); err != nil || !hasEnded {
+func (p *pass) releaseUnlabelled(ctx context.Context, holder *candidate) error {
+	if hasEnded, err := p.hasUnlistedEnded(ctx, holder); err != nil || !hasEnded {
 		return err
 	}
 	// Before the release, since nobody else would. If the Job was started or changed since,
 	// nothing is written.
-	isWritten, err := p.change(ctx, stray, removeFinalizer)
+	isWritten, err := p.change(ctx, holder, removeFinalizer)
 	if err != nil || !isWritten {
 		return err
 	}
 	return p.release(ctx)
 }
 
-func (p *pass) hasStrayEnded(ctx context.Context, stray *candidate) (bool, error) {
-	switch stray.phase {
+func (p *pass) hasUnlistedEnded(ctx context.Context, holder *candidate) (bool, error) {
+	switch holder.phase {
 	case jobs.Stopping, jobs.Ended:
-		return p.stop(ctx, stray)
+		return p.stop(ctx, holder)
 	case jobs.Running:
 		return false, nil
 	case jobs.Finishing:
-		return false, p.awaitEnd(ctx, stray)
+		return false, p.ensureStartTime(ctx, holder)
 	case jobs.Waiting, jobs.Paused, jobs.Discarded:
 	}
-	return !p.isBlockedFor(stray.job.UID), nil
+	return !p.isBlockedFor(holder.job.UID), nil
 }

@@ -15,7 +15,7 @@ import (
 
 // contender waits for a lock on behalf of one Job. It stands in the engine's queue, so
 // that a release in the same engine hands the lock to it in one write.
-type contender struct {
+type waiter struct {
 	job types.UID
 	// owner is the owner token that it asks for the lock with.
 	owner  string
@@ -27,16 +27,16 @@ type contender struct {
 }
 
 // request is what is asked of the engine for a Job.
-func (g *Gate) request(candidate *candidate) lock.Request {
+func (r *Reconciler) request(candidate *candidate) lock.Request {
 	terms := candidate.terms
 	return lock.Request{Acquisition: rules.Acquisition{
 		Scope: terms.Scope, Function: terms.Function, Key: terms.Key, TTL: terms.TTL,
-		Owner: lock.NewOwner(), Holder: g.Holder, HolderRef: candidate.ref(), Reason: "Job " + candidate.job.Name,
+		Owner: lock.NewOwner(), Holder: r.Holder, HolderRef: candidate.ref(), Reason: "Job " + candidate.job.Name,
 	}}
 }
 
 // contend has the Job wait for the lock. The end of the wait brings a pass about.
-func (p *pass) contend(candidate *candidate) {
+func (p *pass) startWaiter(candidate *candidate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isEnding {
@@ -45,9 +45,9 @@ func (p *pass) contend(candidate *candidate) {
 	ctx, cancel := context.WithCancel(p.working)
 	request := p.request(candidate)
 	request.Wait = lock.WaitForever
-	waiting := &contender{job: candidate.job.UID, owner: request.Owner, cancel: cancel, done: make(chan struct{})}
-	p.slot.contender = waiting
-	p.contending.Go(func() {
+	waiting := &waiter{job: candidate.job.UID, owner: request.Owner, cancel: cancel, done: make(chan struct{})}
+	p.state.waiter = waiting
+	p.background.Go(func() {
 		defer cancel()
 		waiting.lock, waiting.err = p.Engine.Acquire(ctx, p.name.Namespace, request)
 		close(waiting.done)
@@ -56,8 +56,8 @@ func (p *pass) contend(candidate *candidate) {
 }
 
 // collect takes in what has come of the contender, if its wait is over.
-func (p *pass) collect() error {
-	waiting := p.slot.contender
+func (p *pass) collectWaiter() error {
+	waiting := p.state.waiter
 	if waiting == nil {
 		return nil
 	}
@@ -66,13 +66,13 @@ func (p *pass) collect() error {
 	default:
 		return nil
 	}
-	p.slot.contender = nil
+	p.state.waiter = nil
 	if waiting.err == nil {
-		p.hold(waiting.job, waiting.lock)
+		p.recordGrant(waiting.job, waiting.lock)
 		return nil
 	}
 	// The engine ends a grant that it could not deliver, whatever the cache shows.
-	p.slot.noteEnd(waiting.owner)
+	p.state.recordEnded(waiting.owner)
 	if errors.Is(waiting.err, context.Canceled) {
 		return nil
 	}
@@ -81,15 +81,15 @@ func (p *pass) collect() error {
 
 // recall ends the wait of the contender. It may have been granted the lock at the last
 // moment, which is taken in like any grant.
-func (p *pass) recall(ctx context.Context) error {
-	waiting := p.slot.contender
+func (p *pass) cancelWaiter(ctx context.Context) error {
+	waiting := p.state.waiter
 	if waiting == nil {
 		return nil
 	}
 	waiting.cancel()
 	select {
 	case <-waiting.done:
-		return p.collect()
+		return p.collectWaiter()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

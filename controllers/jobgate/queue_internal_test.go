@@ -12,7 +12,7 @@ import (
 
 // rosterTest is a roster of 100 Jobs.
 type rosterTest struct {
-	roster
+	jobQueue
 
 	now   time.Time
 	shown []*batchv1.Job
@@ -31,7 +31,7 @@ func newRosterTest() *rosterTest {
 // for a Job is then replaced by something that would not last if it were worked out again.
 func (r *rosterTest) readAgain() (names []string) {
 	r.update(r.shown, time.Hour)
-	for _, candidate := range r.inTurn {
+	for _, candidate := range r.ordered {
 		if candidate.terms.Key != "not read" {
 			names = append(names, candidate.job.Name)
 		}
@@ -44,11 +44,11 @@ func (r *rosterTest) readAgain() (names []string) {
 func TestUnchangedJobsAreNotReadAgain(t *testing.T) {
 	r := newRosterTest()
 	slices.Reverse(r.shown)
-	slices.Reverse(r.inTurn)
+	slices.Reverse(r.ordered)
 	if got := r.readAgain(); len(got) > 0 {
 		t.Errorf("read again: %v", got)
 	}
-	if r.inTurn[0].job != r.shown[0] {
+	if r.ordered[0].job != r.shown[0] {
 		t.Error("sorted again")
 	}
 }
@@ -64,7 +64,7 @@ func TestChangedJobsAreReadAgain(t *testing.T) {
 	if len(r.byJob) != len(r.shown) {
 		t.Errorf("keeps %d versions of %d Jobs", len(r.byJob), len(r.shown))
 	}
-	if first := r.inTurn[0]; first.job != changed || first.terms.Priority != 1 || !first.reportedAt.Equal(r.now) {
+	if first := r.ordered[0]; first.job != changed || first.terms.Priority != 1 || !first.reportedAt.Equal(r.now) {
 		t.Errorf("first is %s with the priority %d, told at %s", first.job.Name, first.terms.Priority, first.reportedAt)
 	}
 }
@@ -72,12 +72,12 @@ func TestChangedJobsAreReadAgain(t *testing.T) {
 func TestRosterFollowsWhatIsShown(t *testing.T) {
 	r := newRosterTest()
 	r.shown[3] = waitingJob(r.now, 200)
-	if got := r.readAgain(); !slices.Equal(got, []string{"job-00200"}) || r.inTurn[99].job != r.shown[3] {
+	if got := r.readAgain(); !slices.Equal(got, []string{"job-00200"}) || r.ordered[99].job != r.shown[3] {
 		t.Errorf("read again: %v", got)
 	}
 	r.shown = r.shown[:2]
 	r.readAgain()
-	if len(r.inTurn) != 2 || len(r.byUID) != 2 || len(r.byJob) != 2 {
-		t.Errorf("keeps %d, %d and %d Jobs", len(r.inTurn), len(r.byUID), len(r.byJob))
+	if len(r.ordered) != 2 || len(r.byUID) != 2 || len(r.byJob) != 2 {
+		t.Errorf("keeps %d, %d and %d Jobs", len(r.ordered), len(r.byUID), len(r.byJob))
 	}
 }

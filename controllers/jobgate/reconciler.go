@@ -24,12 +24,12 @@ import (
 
 const (
 	// gates is how many passes may be under way. Each waits for one write or two.
-	gates = 32
+	concurrency = 32
 	// passTimeout bounds one pass.
 	passTimeout = 30 * time.Second
 	// lookAgainAfter is how long a lock that is held or waited for is left unlooked at,
 	// so that a replica that leads no longer soon lets go of it.
-	lookAgainAfter = 10 * time.Second
+	resyncPeriod = 10 * time.Second
 	// maxBackoff is how long a pass that failed waits at most. It must be short against the
 	// ttl of a Job's lock, which is renewed by passes.
 	maxBackoff = 2 * time.Second
@@ -47,7 +47,7 @@ var _ Engine = (*engine.Engine)(nil)
 
 // Gate has Jobs run under their locks. Its fields are set before
 // [Gate.SetupWithManager] and not changed after.
-type Gate struct {
+type Reconciler struct {
 	// Client reads Locks from the cache and writes Jobs to the API server. Required.
 	Client client.Client
 	// LiveReader reads what stands in etcd. Required.
@@ -81,10 +81,10 @@ type Gate struct {
 	working context.Context //nolint:containedctx // the lifetime of the controller, which contenders end with
 
 	mu    sync.Mutex
-	slots map[client.ObjectKey]*slot
+	states map[client.ObjectKey]*lockState
 	// contending counts the goroutines that wait for locks or annotate Jobs. None is added
 	// once isEnding.
-	contending sync.WaitGroup
+	background sync.WaitGroup
 	isEnding   bool
 }
 
@@ -99,33 +99,33 @@ type Gate struct {
 
 // Reconcile makes one pass over a lock and the Jobs that want it. The request names the
 // Lock.
-func (g *Gate) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	if !g.Leadership.IsLeader() {
-		g.forget(request.NamespacedName)
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if !r.Leadership.IsLeader() {
+		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	shown, err := g.jobsOf(request.NamespacedName)
+	shown, err := r.jobsOf(request.NamespacedName)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("list the Jobs of the lock %s: %w", request.NamespacedName, err)
 	}
-	slot := g.slot(request.NamespacedName)
-	slot.roster.update(shown, g.Limits.MaxTTL)
-	slot.forgetOthers()
-	candidates := slot.roster.inTurn
-	pass := &pass{Gate: g, name: request.NamespacedName, slot: slot, candidates: candidates, now: g.Clock.Now()}
+	state := r.state(request.NamespacedName)
+	state.jobQueue.update(shown, r.Limits.MaxTTL)
+	state.forgetGoneJobs()
+	candidates := state.jobQueue.ordered
+	pass := &pass{Reconciler: r, name: request.NamespacedName, state: state, candidates: candidates, now: r.Clock.Now()}
 	for _, candidate := range candidates {
-		candidate.isBehind = slot.isBehind(candidate.job)
+		candidate.isBehind = state.isBehind(candidate.job)
 	}
 	err = pass.run(ctx)
-	slot.waiting.Store(pass.countWaiting())
-	g.tidy(request.NamespacedName, len(candidates))
+	state.waiting.Store(pass.countWaiting())
+	r.dropIfIdle(request.NamespacedName, len(candidates))
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("lock %s: %w", request.NamespacedName, err)
 	}
-	if slot.holding != nil || slot.contender != nil {
-		pass.comeBackIn(lookAgainAfter)
+	if state.grant != nil || state.waiter != nil {
+		pass.requeueAfter(resyncPeriod)
 	}
-	return ctrl.Result{RequeueAfter: pass.again}, nil
+	return ctrl.Result{RequeueAfter: pass.requeue}, nil
 }
 
 // lockNameOf returns the name of the Lock that a Job runs under, or "".
@@ -142,9 +142,9 @@ func lockNameOf(job *batchv1.Job) string {
 
 // IsForJob reports whether the lock was taken for a Job that runs under it. The gate
 // releases it, whatever becomes of the Job. Safe for concurrent use.
-func (g *Gate) IsForJob(held *v1alpha1.Lock) bool {
+func (r *Reconciler) IsForJob(held *v1alpha1.Lock) bool {
 	ref := held.Spec.HolderRef
-	return held.Spec.Holder == g.Holder && ref != nil && ref.Kind == jobKind && ref.APIVersion == jobAPIVersion
+	return held.Spec.Holder == r.Holder && ref != nil && ref.Kind == jobKind && ref.APIVersion == jobAPIVersion
 }
 
 // isEnded reports whether the error of the engine says that the lock is not held any

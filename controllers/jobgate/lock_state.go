@@ -12,48 +12,48 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// slot is what is known of one lock beyond the caches. Only passes over that lock use
+// lockState is what is known of one lock beyond the caches. Only passes over that lock use
 // it, one at a time, except for waiting and isAnnotating.
-type slot struct {
+type lockState struct {
 	// holding is the grant to a Job, or nil.
-	holding *holding
+	grant *grant
 	// ended are the owner tokens of grants that were released or lost, or that the engine
 	// ends because their contender was recalled. The cache may still show them.
 	ended map[string]bool
 	// contender waits for the lock on behalf of the first Job in the queue, or is nil.
-	contender *contender
+	waiter *waiter
 	// written are the versions of Jobs that this replica has written and the cache may not
 	// show yet.
 	written map[types.UID]string
 	// fences are what the Job controller has to answer before a Job counts as stopped.
-	fences map[types.UID]string
+	syncRequests map[types.UID]string
 	// cleared are Jobs that have no pods and get none any more.
-	cleared map[types.UID]bool
+	withoutPods map[types.UID]bool
 	// lookedAt is when pods of a Job were last listed.
-	lookedAt map[types.UID]time.Time
+	podsListedAt map[types.UID]time.Time
 	// putOffUntil is until when others are served before a Job whose start was refused.
-	putOffUntil map[types.UID]time.Time
+	backoffUntil map[types.UID]time.Time
 	// roster is the Jobs that want the lock.
-	roster roster
+	jobQueue jobQueue
 	// waiting is how many Jobs wait.
 	waiting atomic.Int64
 	// isAnnotating says that annotations are being written.
 	isAnnotating atomic.Bool
 }
 
-func newSlot() *slot {
-	return &slot{
+func newLockState() *lockState {
+	return &lockState{
 		ended:       map[string]bool{},
-		putOffUntil: map[types.UID]time.Time{},
+		backoffUntil: map[types.UID]time.Time{},
 		written:     map[types.UID]string{},
-		fences:      map[types.UID]string{},
-		cleared:     map[types.UID]bool{},
-		lookedAt:    map[types.UID]time.Time{},
+		syncRequests:      map[types.UID]string{},
+		withoutPods:     map[types.UID]bool{},
+		podsListedAt:    map[types.UID]time.Time{},
 	}
 }
 
 // isBehind reports whether the cache has not caught up with what this replica wrote.
-func (s *slot) isBehind(job *batchv1.Job) bool {
+func (s *lockState) isBehind(job *batchv1.Job) bool {
 	if len(s.written) == 0 {
 		return false
 	}
@@ -72,7 +72,7 @@ func (s *slot) isBehind(job *batchv1.Job) bool {
 // cache still shows it costs a request more.
 const maxEnded = 64
 
-func (s *slot) noteEnd(owner string) {
+func (s *lockState) recordEnded(owner string) {
 	if len(s.ended) >= maxEnded {
 		clear(s.ended)
 	}
@@ -80,53 +80,53 @@ func (s *slot) noteEnd(owner string) {
 }
 
 // forgetOthers drops what is known of Jobs that are gone.
-func (s *slot) forgetOthers() {
-	forgetOthers(s, s.written)
-	forgetOthers(s, s.fences)
-	forgetOthers(s, s.cleared)
-	forgetOthers(s, s.lookedAt)
-	forgetOthers(s, s.putOffUntil)
+func (s *lockState) forgetGoneJobs() {
+	forgetGoneJobs(s, s.written)
+	forgetGoneJobs(s, s.syncRequests)
+	forgetGoneJobs(s, s.withoutPods)
+	forgetGoneJobs(s, s.podsListedAt)
+	forgetGoneJobs(s, s.backoffUntil)
 }
 
-func forgetOthers[V any](s *slot, known map[types.UID]V) {
+func forgetGoneJobs[V any](s *lockState, known map[types.UID]V) {
 	maps.DeleteFunc(known, func(uid types.UID, _ V) bool {
-		return s.roster.byUID[uid] == nil && (s.holding == nil || s.holding.job != uid)
+		return s.jobQueue.byUID[uid] == nil && (s.grant == nil || s.grant.job != uid)
 	})
 }
 
-func (g *Gate) slot(name client.ObjectKey) *slot {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.slots[name] == nil {
-		g.slots[name] = newSlot()
+func (r *Reconciler) state(name client.ObjectKey) *lockState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.states[name] == nil {
+		r.states[name] = newLockState()
 	}
-	return g.slots[name]
+	return r.states[name]
 }
 
-func (g *Gate) hasSlot(name client.ObjectKey) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.slots[name] != nil
+func (r *Reconciler) hasState(name client.ObjectKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.states[name] != nil
 }
 
 // tidy drops the slot of a lock that no Job wants.
-func (g *Gate) tidy(name client.ObjectKey, candidates int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if slot := g.slots[name]; candidates == 0 && slot.holding == nil && slot.contender == nil {
-		delete(g.slots, name)
+func (r *Reconciler) dropIfIdle(name client.ObjectKey, candidates int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if state := r.states[name]; candidates == 0 && state.grant == nil && state.waiter == nil {
+		delete(r.states, name)
 	}
 }
 
 // forget lets go of a lock without a request: another replica leads and finds by the
 // lock itself which Job holds it.
-func (g *Gate) forget(name client.ObjectKey) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if slot := g.slots[name]; slot != nil {
-		if slot.contender != nil {
-			slot.contender.cancel()
+func (r *Reconciler) forget(name client.ObjectKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if state := r.states[name]; state != nil {
+		if state.waiter != nil {
+			state.waiter.cancel()
 		}
-		delete(g.slots, name)
+		delete(r.states, name)
 	}
 }

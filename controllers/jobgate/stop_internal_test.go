@@ -29,8 +29,8 @@ func TestOneListShowsThePodsOfADeletedJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write(job, answered)
-	reader := &counted{Reader: w.gate.LiveReader}
-	w.gate.LiveReader = reader
+	reader := &counted{Reader: w.reconciler.LiveReader}
+	w.reconciler.LiveReader = reader
 	w.pass(1)
 	if reader.lists != 1 {
 		t.Errorf("%d lists", reader.lists)

@@ -84,10 +84,10 @@ func TestAJobWhoseStartIsForbiddenMakesWayAndIsTriedAgain(t *testing.T) {
 				t.Fatalf("%q holds the lock", w.holder())
 			}
 			result, err := w.tryPass()
-			if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > putOffFor {
+			if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > refusedStartBackoff {
 				t.Fatalf("comes back in %s, %v", result.RequeueAfter, err)
 			}
-			w.clock.Step(putOffFor)
+			w.clock.Step(refusedStartBackoff)
 			w.next()
 			if !w.isRunning(stuck) {
 				t.Error("not tried again")

@@ -134,11 +134,11 @@ func TestLeadershipIsLost(t *testing.T) {
 	w.create("b")
 	w.pass(1)
 	w.awaitWaiters(1)
-	w.leadership.lose()
+	w.leadership.loseGrant()
 	w.pass(1)
 	w.awaitWaiters(0)
-	w.gate.contending.Wait()
-	if w.gate.hasSlot(theLock) {
+	w.reconciler.background.Wait()
+	if w.reconciler.hasState(theLock) {
 		t.Error("the slot is kept")
 	}
 	if w.holder() != "a" {
@@ -146,7 +146,7 @@ func TestLeadershipIsLost(t *testing.T) {
 	}
 	writes := len(w.starts)
 	w.pass(1)
-	if w.gate.hasSlot(theLock) || len(w.starts) != writes {
+	if w.reconciler.hasState(theLock) || len(w.starts) != writes {
 		t.Error("acts without leading")
 	}
 }
@@ -158,7 +158,7 @@ func TestAnAcquireThatFailsIsLeftToAnotherPass(t *testing.T) {
 	w.pass(1)
 	w.awaitItem()
 	w.wantError()
-	if w.gate.slot(theLock).contender != nil {
+	if w.reconciler.state(theLock).waiter != nil {
 		t.Error("asked again without a pause")
 	}
 	w.engine.acquire = nil

@@ -18,7 +18,7 @@ import (
 
 // putOffFor is how long a Job whose start was refused leaves the lock to others before it
 // is tried again.
-const putOffFor = 30 * time.Second
+const refusedStartBackoff = 30 * time.Second
 
 // refusalOf returns what the API server says of a write that it understood and does not
 // carry out, or "" if it may well carry out the same write a moment later.
@@ -38,43 +38,43 @@ func refusalOf(err error) string {
 // makeWay has the others of its key served that a Job keeps waiting which cannot be started.
 // An invalid Job fails, and so does one that is not to wait; what is forbidden today may be
 // allowed tomorrow, when another policy or quota applies.
-func (p *pass) makeWay(ctx context.Context, holder *candidate, start error) error {
+func (p *pass) handleRefusedStart(ctx context.Context, holder *candidate, start error) error {
 	refusal := refusalOf(start)
 	logf.FromContext(ctx).Info("The start of a Job was refused", "job", klog.KObj(holder.job), "reason", apierrors.ReasonForError(start))
 	// The template of a Job whose last pods are still counted is immutable for a moment.
 	isInvalid := apierrors.IsInvalid(start) && holder.job.Status.Active == 0
 	var failed error
 	if isInvalid || holder.terms.Policy != jobs.PolicyWait {
-		failed = p.conclude(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
+		failed = p.setOutcome(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
 		if failed == nil {
 			// If it has changed meanwhile, the cache will show that.
 			return p.releaseEnded(ctx, holder)
 		}
 	}
-	p.slot.putOffUntil[holder.job.UID] = p.now.Add(putOffFor)
-	p.tell(holder.job, corev1.EventTypeWarning, jobs.StartRefused.Reason, "Start",
-		fmt.Sprintf("Leaves the lock to others for %s, since the Job cannot be started: %s", putOffFor, refusal))
+	p.state.backoffUntil[holder.job.UID] = p.now.Add(refusedStartBackoff)
+	p.emit(holder.job, corev1.EventTypeWarning, jobs.StartRefused.Reason, "Start",
+		fmt.Sprintf("Leaves the lock to others for %s, since the Job cannot be started: %s", refusedStartBackoff, refusal))
 	return errors.Join(failed, p.releaseUnstarted(ctx, holder))
 }
 
 // releaseEnded releases the lock of a Job that was ended before it was started.
 func (p *pass) releaseEnded(ctx context.Context, holder *candidate) error {
-	if !p.slot.cleared[holder.job.UID] {
+	if !p.state.withoutPods[holder.job.UID] {
 		return nil
 	}
 	return p.release(ctx)
 }
 
 // isPutOff reports whether others are served before the Job, whose start was refused.
-func (p *pass) isPutOff(candidate *candidate) bool {
-	until, ok := p.slot.putOffUntil[candidate.job.UID]
+func (p *pass) isBackedOff(candidate *candidate) bool {
+	until, ok := p.state.backoffUntil[candidate.job.UID]
 	if !ok {
 		return false
 	}
 	if left := until.Sub(p.now); left > 0 {
-		p.comeBackIn(left)
+		p.requeueAfter(left)
 		return true
 	}
-	delete(p.slot.putOffUntil, candidate.job.UID)
+	delete(p.state.backoffUntil, candidate.job.UID)
 	return false
 }

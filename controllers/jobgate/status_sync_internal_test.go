@@ -35,7 +35,7 @@ func TestAFenceEndsWithItsRun(t *testing.T) {
 	// Somebody suspends it before the operator sees it run, and the Job controller is slow.
 	w.pods[job.UID] = false
 	w.write(job, suspended)
-	w.clock.Step(lookAgainForPods)
+	w.clock.Step(podsPeriod)
 	w.pass(2)
 	if w.holder() != "a" {
 		t.Error("released while the Job controller may be about to create a pod")

@@ -22,7 +22,7 @@ import (
 const renewalsPerTTL = 3
 
 // holding is a grant to a Job.
-type holding struct {
+type grant struct {
 	job types.UID
 	// lock is the newest known state of the grant.
 	lock *v1alpha1.Lock
@@ -33,23 +33,23 @@ type holding struct {
 }
 
 // isIn reports whether the object still records the grant.
-func (h *holding) isIn(current *v1alpha1.Lock) bool {
+func (h *grant) isIn(current *v1alpha1.Lock) bool {
 	return current.UID == h.lock.UID && current.Spec.Owner == h.lock.Spec.Owner &&
 		current.Spec.AcquireTime.Equal(h.lock.Spec.AcquireTime)
 }
 
 // renewAt returns when the lock is to be renewed.
-func (h *holding) renewAt() time.Time {
+func (h *grant) renewAt() time.Time {
 	expire, renew := h.lock.Spec.ExpireTime.Time, h.lock.Spec.RenewTime.Time
 	return renew.Add(expire.Sub(renew) / renewalsPerTTL)
 }
 
-func (p *pass) hold(job types.UID, granted *v1alpha1.Lock) {
-	p.slot.holding = &holding{job: job, lock: granted, isVerified: true}
+func (p *pass) recordGrant(job types.UID, granted *v1alpha1.Lock) {
+	p.state.grant = &grant{job: job, lock: granted, isVerified: true}
 }
 
 // checkHolding takes in what the cache shows of the lock.
-func (p *pass) checkHolding(ctx context.Context) error {
+func (p *pass) refreshGrant(ctx context.Context) error {
 	var current v1alpha1.Lock
 	switch err := p.Client.Get(ctx, p.name, &current); {
 	case apierrors.IsNotFound(err):
@@ -59,32 +59,32 @@ func (p *pass) checkHolding(ctx context.Context) error {
 	default:
 		p.shown = &current
 	}
-	if p.slot.holding == nil {
-		p.adopt(p.shown)
+	if p.state.grant == nil {
+		p.adoptGrant(p.shown)
 	}
-	if p.slot.holding == nil || !p.isInDoubt() {
+	if p.state.grant == nil || !p.isDoubtful() {
 		return nil
 	}
-	return p.verify(ctx)
+	return p.verifyGrant(ctx)
 }
 
 // adopt goes on with a grant that another replica, or an earlier process, has made. It is
 // verified first, since the cache may be behind.
-func (p *pass) adopt(current *v1alpha1.Lock) {
-	if current == nil || !p.IsForJob(current) || p.slot.ended[current.Spec.Owner] ||
+func (p *pass) adoptGrant(current *v1alpha1.Lock) {
+	if current == nil || !p.IsForJob(current) || p.state.ended[current.Spec.Owner] ||
 		!current.DeletionTimestamp.IsZero() || rules.Expired(current, p.now) {
 		return
 	}
-	if waiting := p.slot.contender; waiting != nil && waiting.owner == current.Spec.Owner {
+	if waiting := p.state.waiter; waiting != nil && waiting.owner == current.Spec.Owner {
 		return // It is about to deliver that grant, and must not be recalled.
 	}
-	p.slot.holding = &holding{job: current.Spec.HolderRef.UID, lock: current, isSeen: true}
+	p.state.grant = &grant{job: current.Spec.HolderRef.UID, lock: current, isSeen: true}
 }
 
 // isInDoubt reports whether the cache shows something else than the grant although it
 // must know the grant, or nothing else shows the grant, or its time is over.
-func (p *pass) isInDoubt() bool {
-	held := p.slot.holding
+func (p *pass) isDoubtful() bool {
+	held := p.state.grant
 	switch {
 	case !held.isVerified, rules.Expired(held.lock, p.now):
 		return true
@@ -101,14 +101,14 @@ func (p *pass) isInDoubt() bool {
 }
 
 // verify asks the API server whether the grant lasts.
-func (p *pass) verify(ctx context.Context) error {
-	held := p.slot.holding
+func (p *pass) verifyGrant(ctx context.Context) error {
+	held := p.state.grant
 	current, err := p.Engine.Get(ctx, p.name.Namespace, held.lock.Spec.FullKey())
 	switch {
 	case err == nil && held.isIn(current):
 		held.lock, held.isVerified = current, true
 	case err == nil, isEnded(err):
-		p.lose(ctx)
+		p.loseGrant(ctx)
 	default:
 		return fmt.Errorf("see who holds it: %w", err)
 	}
@@ -117,10 +117,10 @@ func (p *pass) verify(ctx context.Context) error {
 
 // lose takes in that the lock has ended against the will of the Job. If the Job runs, it
 // is suspended later in the pass.
-func (p *pass) lose(ctx context.Context) {
-	held := p.slot.holding
-	p.slot.holding = nil
-	p.slot.noteEnd(held.lock.Spec.Owner)
+func (p *pass) loseGrant(ctx context.Context) {
+	held := p.state.grant
+	p.state.grant = nil
+	p.state.recordEnded(held.lock.Spec.Owner)
 	if !held.isVerified {
 		return // Maybe it was released long ago.
 	}
@@ -130,22 +130,22 @@ func (p *pass) lose(ctx context.Context) {
 // renew keeps the lock from expiring. Only when it cannot be renewed any more it is lost:
 // until then other attempts follow.
 func (p *pass) renew(ctx context.Context) error {
-	held := p.slot.holding
+	held := p.state.grant
 	if held == nil {
 		return nil
 	}
 	if due := held.renewAt().Sub(p.now); due > 0 {
-		p.comeBackIn(due)
+		p.requeueAfter(due)
 		return nil
 	}
 	renewed, err := p.Engine.Renew(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner}, 0)
 	switch {
 	case err == nil:
 		held.lock = renewed
-		p.comeBackIn(held.renewAt().Sub(p.Clock.Now()))
+		p.requeueAfter(held.renewAt().Sub(p.Clock.Now()))
 		return nil
 	case isEnded(err):
-		p.lose(ctx)
+		p.loseGrant(ctx)
 		return nil
 	}
 	return fmt.Errorf("renew it: %w", err)
@@ -154,13 +154,13 @@ func (p *pass) renew(ctx context.Context) error {
 // release ends the grant. If a contender waits, the engine hands it the lock in the same
 // write.
 func (p *pass) release(ctx context.Context) error {
-	held := p.slot.holding
+	held := p.state.grant
 	err := p.Engine.Release(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
 	if err != nil && !isEnded(err) {
 		return fmt.Errorf("release it: %w", err)
 	}
-	p.slot.holding = nil
-	p.slot.noteEnd(held.lock.Spec.Owner)
+	p.state.grant = nil
+	p.state.recordEnded(held.lock.Spec.Owner)
 	return nil
 }
 
@@ -168,29 +168,29 @@ func (p *pass) release(ctx context.Context) error {
 // ended and the Job controller has yet to finish the Job. The next one is started when it
 // has, and one write less is left to wait for. Until then the lock keeps others out, unless
 // the operator fails just then.
-func (p *pass) handOnEarly(ctx context.Context, holder *candidate) error {
+func (p *pass) handOffEarly(ctx context.Context, holder *candidate) error {
 	if !jobs.IsAboutToSucceed(holder.job) {
 		return nil
 	}
-	held := p.slot.holding
+	held := p.state.grant
 	isEnded, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
 	if err != nil {
 		return fmt.Errorf("hand it on: %w", err)
 	}
 	if isEnded {
-		p.slot.holding = nil
-		p.slot.noteEnd(held.lock.Spec.Owner)
+		p.state.grant = nil
+		p.state.recordEnded(held.lock.Spec.Owner)
 	}
 	return nil
 }
 
 // tryNow takes the lock for a Job that does not wait. The error is a [*lock.HeldError]
 // if somebody else holds it.
-func (p *pass) tryNow(ctx context.Context, candidate *candidate) error {
+func (p *pass) tryAcquire(ctx context.Context, candidate *candidate) error {
 	granted, err := p.Engine.Acquire(ctx, p.name.Namespace, p.request(candidate))
 	switch {
 	case err == nil:
-		p.hold(candidate.job.UID, granted)
+		p.recordGrant(candidate.job.UID, granted)
 		return nil
 	case errors.Is(err, lock.ErrHeld):
 		return err
