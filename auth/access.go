@@ -116,7 +116,7 @@ func (a *Access) Authenticate(request *http.Request) (user.Info, error) {
 func credentialsIn(header http.Header) (string, error) {
 	for name := range header {
 		if strings.HasPrefix(name, "Impersonate-") {
-			// Whoever sends one expects to be taken for somebody else.
+			// A caller that sends one expects to be treated as another user.
 			return "", errActingAs
 		}
 	}

@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// awaitedFor is after how long something that was admitted, and did not show, is taken
-	// not to have happened. Requests to the API server have less.
+	// awaitedFor is the time after which an admitted change that did not show is taken not to
+	// have happened. The timeout of requests to the API server is shorter.
 	awaitedFor = time.Minute
-	// maxAwaited bounds what is awaited at a time. More is lost.
+	// maxAwaited bounds the awaited changes at a time. Records of further ones are lost.
 	maxAwaited = 10_000
-	// minAwaitedSweep is the number below which looking for what is overdue is not worth
-	// it, and awaitedSweepPause how long after it was done.
+	// minAwaitedSweep is the number of awaited changes from which on overdue ones are removed,
+	// at most once in awaitedSweepPause.
 	minAwaitedSweep   = 256
 	awaitedSweepPause = time.Second
 )
 
-// awaited is what was admitted and has not shown yet. It is an event handler of the
-// informer, which shows each state of a lock once, in order, unless its watch breaks.
+// awaited holds the admitted changes that the informer has not shown yet. It is an event
+// handler of the informer, which shows each state of a lock once, in order, unless its watch
+// breaks.
 type awaited struct {
 	sink  audit.Sink
 	clock clock.PassiveClock
@@ -36,14 +37,14 @@ type awaited struct {
 	swept time.Time
 }
 
-// awaitedFact is by what a fact shows. Two requests of which only one can succeed, such as
-// the tries of one conditional update, may be the same.
+// awaitedFact identifies a change by what the informer will show. Requests of which only one
+// can succeed, such as repetitions of a conditional update, may be equal.
 type awaitedFact struct {
 	kind awaitedKind
 	name types.NamespacedName
-	// uid is empty of a grant: that of a create is not known yet.
+	// uid is empty for a grant: that of a create is not known yet.
 	uid types.UID
-	// holder and owner, and the microseconds of the stamps, are empty of an end.
+	// holder, owner and the times, in microseconds, are empty for an end.
 	holder, owner       string
 	acquired, prolonged int64
 }
@@ -70,18 +71,18 @@ func newAwaited(sink audit.Sink, now clock.PassiveClock) *awaited {
 	return &awaited{sink: sink, clock: now, facts: map[awaitedFact]awaitedRecords{}}
 }
 
-// grant awaits that next is stored, which begins a grant and, unless ended is nil, ends
-// the one before.
+// grant awaits the storage of next, which begins a grant and, unless ended is nil, ends the
+// previous one.
 func (a *awaited) grant(next *v1alpha1.Lock, event audit.Event, ended *audit.Record) {
 	a.await(grantFact(next), awaitedRecords{event: event, ended: ended})
 }
 
-// renewal awaits that next is stored, which the actor has renewed.
+// renewal awaits the storage of next, a renewal by the actor.
 func (a *awaited) renewal(next *v1alpha1.Lock, actor string) {
 	a.await(renewalFact(next), awaitedRecords{actor: actor})
 }
 
-// end awaits that the object of the record is gone.
+// end awaits the deletion of the object of the record.
 func (a *awaited) end(record audit.Record) {
 	a.await(endFact(record.Namespace, record.Lock, types.UID(record.UID)), awaitedRecords{ended: &record})
 }
@@ -130,7 +131,7 @@ func isOverdue(records awaitedRecords, now time.Time) bool {
 	return now.Sub(records.since) > awaitedFor
 }
 
-// take removes and returns what is awaited.
+// take removes and returns the records of a change, unless it is overdue.
 func (a *awaited) take(fact awaitedFact) (awaitedRecords, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -148,8 +149,8 @@ func (a *awaited) OnAdd(object any, _ bool) { a.stored(object) }
 // OnUpdate implements [cache.ResourceEventHandler].
 func (a *awaited) OnUpdate(_, object any) { a.stored(object) }
 
-// stored records what has led to this state. The state after the next renewal shows
-// the grant still, if the informer has missed the one before.
+// stored records the changes that led to this state. If the informer has missed a state, the
+// one after the next renewal still shows the grant.
 func (a *awaited) stored(object any) {
 	lock, ok := object.(*v1alpha1.Lock)
 	if !ok {
@@ -169,7 +170,7 @@ func (a *awaited) stored(object any) {
 	}
 }
 
-// marked waits anew for the end of an object that is only marked as deleted, since it
+// marked restarts the wait for the end of an object that is only marked as deleted because it
 // has finalizers, such as that of a foreground deletion.
 func (a *awaited) marked(fact awaitedFact) {
 	a.mu.Lock()

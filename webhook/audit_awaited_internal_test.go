@@ -52,7 +52,7 @@ func TestAwaited(t *testing.T) {
 			a.renewal(stored("alice", renewed), "alice")
 			a.OnAdd(stored("alice", renewed), false)
 		}, []string{"Granted alice", "Renewed alice"}},
-		"a grant that somebody else has won": {func(a *awaited, _ *clocktesting.FakePassiveClock) {
+		"a grant that another user has won": {func(a *awaited, _ *clocktesting.FakePassiveClock) {
 			a.grant(stored("alice"), audit.Granted, nil)
 			a.OnAdd(stored("bob"), false)
 		}, nil},
@@ -162,11 +162,11 @@ func TestEndOfALock(t *testing.T) {
 		user string
 		want string
 	}{
-		"the holder":                                       {lock(time.Hour), "alice", "Released ByOwner  60"},
-		"the holder, too late":                             {lock(30 * time.Second), "alice", "Expired Reaped  30"},
-		"somebody else":                                    {lock(time.Hour, why), "bob", "ForceReleased ByForce stuck 60"},
-		"the namespace controller":                         {lock(time.Hour), namespaceCleaner, "Released NamespaceDeleted  60"},
-		"the garbage collector":                            {lock(time.Hour, owned), garbageCollector, "Released OwnersGone  60"},
+		"the holder":               {lock(time.Hour), "alice", "Released ByOwner  60"},
+		"the holder, too late":     {lock(30 * time.Second), "alice", "Expired Reaped  30"},
+		"another user":             {lock(time.Hour, why), "bob", "ForceReleased ByForce stuck 60"},
+		"the namespace controller": {lock(time.Hour), namespaceCleaner, "Released NamespaceDeleted  60"},
+		"the garbage collector":    {lock(time.Hour, owned), garbageCollector, "Released OwnersGone  60"},
 		"the controller manager, of a lock with owners":    {lock(time.Hour, owned), controllerManager, "Released OwnersGone  60"},
 		"the controller manager, of a lock without owners": {lock(time.Hour), controllerManager, "Released NamespaceDeleted  60"},
 	}

@@ -212,7 +212,7 @@ var _ = Describe("The audit of direct writes", func() {
 	})
 })
 
-// administrator returns the client of somebody who may do everything.
+// administrator returns the client of a user who may do everything.
 func administrator() client.Client {
 	GinkgoHelper()
 	admin, err := client.New(environment.Config, client.Options{Scheme: environment.Scheme})

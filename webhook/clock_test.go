@@ -65,7 +65,7 @@ var _ = Describe("Admission by a clock that was stepped", func() {
 			Expect(operator.Get(ctx, client.ObjectKeyFromObject(stored), &v1alpha1.Lock{})).To(Succeed())
 		})
 
-		It("gives an expired lock to whoever wants it, "+step.String(), func(ctx context.Context) {
+		It("gives an expired lock to the next user who changes its owner, "+step.String(), func(ctx context.Context) {
 			stored := expired(ctx, "free")
 			taken := stored.DeepCopy()
 			taken.Spec.Owner = "token-b"

@@ -204,7 +204,7 @@ var _ = Describe("Applying manifests", func() {
 	})
 
 	// Without an owner of its own, a manifest says nothing that is not so already.
-	DescribeTable("of a lock that somebody else holds is refused, though it changes nothing",
+	DescribeTable("of a lock that another user holds is refused, though it changes nothing",
 		func(ctx context.Context, key string, arguments ...string) {
 			held := created(ctx, alice, manifest(key))
 			until := held.Spec.ExpireTime.String()

@@ -109,9 +109,9 @@ var _ = Describe("Deleting a Lock", func() {
 		}
 		Expect(judge(ctx, admissionv1.Delete, "alice", 0).Allowed).To(BeTrue())
 	},
-		Entry("without the right", authorizer.DecisionNoOpinion, nil, "ask somebody who has the verb force-release on locks.forrst.dev"),
-		Entry("with the right denied", authorizer.DecisionDeny, nil, "ask somebody who has the verb force-release on locks.forrst.dev"),
-		Entry("where nobody can say", authorizer.DecisionNoOpinion, errors.New("connection refused"), "could not be found out; try again"),
+		Entry("without the right", authorizer.DecisionNoOpinion, nil, "ask a user who has the verb force-release on locks.forrst.dev"),
+		Entry("with the right denied", authorizer.DecisionDeny, nil, "ask a user who has the verb force-release on locks.forrst.dev"),
+		Entry("if the API server does not answer", authorizer.DecisionNoOpinion, errors.New("connection refused"), "could not be found out; try again"),
 	)
 
 	It("does not choke on what is no Lock", func(ctx context.Context) {

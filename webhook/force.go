@@ -52,7 +52,7 @@ func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Re
 			"namespace", request.Namespace, "lock", name, "user", request.UserInfo.Username)
 		return &forbiddenError{held.Error() + ", and whether you may force its release could not be found out; try again"}
 	default:
-		return &forbiddenError{fmt.Sprintf("%s; wait until it is free, or ask somebody who has the verb %s on %s in namespace %q to force its release",
+		return &forbiddenError{fmt.Sprintf("%s; wait until it is free, or ask a user who has the verb %s on %s in namespace %q to force its release",
 			held, forceReleaseVerb, lockResource, request.Namespace)}
 	}
 }

@@ -60,7 +60,7 @@ func onHeld(held *rules.HeldError, user string) string {
 	if user == held.Holder {
 		return ": it is yours under another owner token, which stays until the lock is released or has expired"
 	}
-	return "; nobody else may change it until it is released or has expired"
+	return "; only its holder may change it until it is released or has expired"
 }
 
 // refuseUndecodable refuses what is not a Lock, naming the fields whose text may be

@@ -92,7 +92,7 @@ var _ = Describe("Changing a Lock", func() {
 		Entry("a ttl over the maximum", asAlice, ttl(25*time.Hour), apierrors.IsInvalid, "at most 24h"),
 	)
 
-	It("gives an expired lock to whoever changes its owner", func(ctx context.Context) {
+	It("gives an expired lock to the user who changes its owner", func(ctx context.Context) {
 		lock := expired(ctx, "taken-over")
 		before, err := lock.FencingToken()
 		Expect(err).NotTo(HaveOccurred())

@@ -18,7 +18,7 @@ import (
 // stdoutAudit has the audit written to the standard output; logs go to standard error.
 const stdoutAudit = "-"
 
-// auditCloseTimeout bounds how long the end of the process waits for whoever reads the
+// auditCloseTimeout bounds how long the end of the process waits for the reader of the
 // audit.
 const auditCloseTimeout = 5 * time.Second
 

@@ -46,7 +46,7 @@ func TestOptions(t *testing.T) {
 		"a way to authenticate that is none": {arguments: []string{"--facade-auth=basic"}, want: "--facade-auth"},
 		"two audiences":                      {arguments: []string{"--facade-audiences=a,b"}},
 		"an empty audience":                  {arguments: []string{"--facade-audiences=a,"}, want: "--facade-audiences"},
-		"audiences of nobody":                {arguments: []string{"--facade-auth=none", "--facade-audiences=a"}, want: "--facade-audiences"},
+		"audiences without authentication":   {arguments: []string{"--facade-auth=none", "--facade-audiences=a"}, want: "--facade-audiences"},
 		"an open façade on another address":  {arguments: []string{"--facade-auth=none", "--facade-bind-address=10.0.0.1:8080"}, want: "loopback"},
 		"an open façade on IPv6 loopback":    {arguments: []string{"--facade-auth=none", "--facade-bind-address=[::1]:8080"}},
 		"a wait of zero":                     {arguments: []string{"--facade-max-block=0s"}, want: "--facade-max-block"},
@@ -57,7 +57,7 @@ func TestOptions(t *testing.T) {
 		"a certificate without a key":        {arguments: []string{"--facade-tls-cert-file=a"}, want: "--facade-tls-key-file"},
 		"a key without a certificate":        {arguments: []string{"--facade-tls-key-file=a"}, want: "--facade-tls-cert-file"},
 		"a certificate with its key":         {arguments: []string{"--facade-tls-cert-file=a", "--facade-tls-key-file=b"}},
-		"nobody may wait":                    {arguments: []string{"--facade-max-waiting=0"}, want: "--facade-max-waiting:"},
+		"no call may wait":                   {arguments: []string{"--facade-max-waiting=0"}, want: "--facade-max-waiting:"},
 		"no caller may wait":                 {arguments: []string{"--facade-max-waiting-per-caller=-1"}, want: "--facade-max-waiting-per-caller:"},
 		"nothing may run":                    {arguments: []string{"--facade-max-running=0"}, want: "--facade-max-running:"},
 		"nothing of a caller may run":        {arguments: []string{"--facade-max-running-per-caller=0"}, want: "--facade-max-running-per-caller:"},
@@ -105,6 +105,6 @@ func TestDeploymentUsesFlagsThatExist(t *testing.T) {
 		t.Errorf("the Deployment leaves less than %s to stop", want)
 	}
 	if settings.runs(facadeComponent) && isLoopback(settings.facadeAddr) {
-		t.Error("the Deployment runs a façade that nobody can reach")
+		t.Error("the Deployment runs a façade that no pod can reach")
 	}
 }

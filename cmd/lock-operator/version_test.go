@@ -14,8 +14,8 @@ func TestVersion(t *testing.T) {
 	}{
 		"of the repository":            {info: module("v0.1.0"), want: "v0.1.0"},
 		"of the linker":                {linked: "v0.2.0", info: module("v0.1.0"), want: "v0.2.0"},
-		"of the linker and nobody":     {linked: "v0.2.0", info: module("(devel)"), want: "v0.2.0"},
-		"of nobody":                    {info: module("(devel)")},
+		"of the linker alone":          {linked: "v0.2.0", info: module("(devel)"), want: "v0.2.0"},
+		"unknown":                      {info: module("(devel)")},
 		"of a build without any notes": {},
 	} {
 		if got := versionOf(test.linked, test.info); got != test.want {

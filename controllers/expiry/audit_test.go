@@ -54,7 +54,7 @@ var _ = Describe("The audit of a reaper", func() {
 		)))
 	})
 
-	It("has none of a lock that somebody else has deleted", func(ctx context.Context) {
+	It("has none of a lock that another client has deleted", func(ctx context.Context) {
 		lock := lapsed(ctx, "audited-gone")
 		deletes.before = func() error { return admin.Delete(ctx, lock.DeepCopy()) }
 		Expect(reconcile(ctx, lock)).To(Succeed())
@@ -82,7 +82,7 @@ var _ = Describe("The audit of a reaper", func() {
 		Expect(records.All()).To(ConsistOf(And(HaveField("Event", audit.Expired), HaveField("Unconfirmed", false))))
 	})
 
-	It("has none if the delete was refused, whoever deletes the lock then", func(ctx context.Context) {
+	It("has none if the delete was refused, even if another client then deletes the lock", func(ctx context.Context) {
 		lock := lapsed(ctx, "audited-refused")
 		deletes.before = func() error { return apierrors.NewForbidden(v1alpha1.Resource("locks"), lock.Name, errors.New("no")) }
 		Expect(reconcile(ctx, lock)).NotTo(Succeed())

@@ -58,7 +58,7 @@ var _ = Describe("An expired Lock", func() {
 		Eventually(gone(lock)).WithContext(ctx).WithTimeout(10 * time.Second).Should(BeTrue())
 	})
 
-	It("is deleted by whoever leads", func(ctx context.Context) {
+	It("is deleted by the leader", func(ctx context.Context) {
 		first, second := candidate(), candidate()
 		stopFirst := startReaper(ctx, 0, first)
 		Eventually(first.IsLeader).WithTimeout(20 * time.Second).Should(BeTrue())

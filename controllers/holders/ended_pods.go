@@ -10,8 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// endedPods selects the Pods that are over. Whatever the number of the others, the API
-// server does not tell of them.
+// endedPods selects the Pods that have ended. The API server sends no others.
 var endedPods = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodPending)),
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodRunning)),
@@ -24,8 +23,8 @@ func podMetadata() *metav1.PartialObjectMetadata {
 	return pod
 }
 
-// newEndedPods returns a cache of the Pods that have succeeded or failed, with nothing but
-// their names, their UIDs and those of their Jobs. It is one of its own: the manager's answers for all Pods.
+// newEndedPods returns a cache of the Pods that have succeeded or failed, with only their
+// names, their UIDs and those of their Jobs. The manager's cache stands for all Pods.
 func newEndedPods(manager ctrl.Manager) (cache.Cache, error) {
 	return cache.New(manager.GetConfig(), cache.Options{
 		HTTPClient: manager.GetHTTPClient(),
@@ -38,7 +37,7 @@ func newEndedPods(manager ctrl.Manager) (cache.Cache, error) {
 func onlyIdentity(object any) (any, error) {
 	pod, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
-		return object, nil // the tombstone of one that was transformed
+		return object, nil // the tombstone of a transformed Pod
 	}
 	kept := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
 	if job, ok := pod.Labels[batchv1.ControllerUidLabel]; ok {

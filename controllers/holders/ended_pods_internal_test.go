@@ -14,7 +14,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// TestEndedPodsAreSmall is about a cluster with many Pods that nobody has deleted.
+// TestEndedPodsAreSmall is about a cluster with many Pods that were never deleted.
 func TestEndedPodsAreSmall(t *testing.T) {
 	pod := podNamed("worker", "pod-1")
 	pod.Labels = map[string]string{batchv1.ControllerUidLabel: "job-1", "app": strings.Repeat("a", 63)}

@@ -22,10 +22,10 @@ import (
 	"forrst.dev/lock-operator/controllers/reaper"
 )
 
-// holderUIDIndex finds locks by the UID of the object that they are held for.
+// holderUIDIndex finds locks by the UID of their holderRef.
 const holderUIDIndex = "spec.holderRef.uid"
 
-// SetupWithManager has the manager run the reconciler.
+// SetupWithManager adds the reconciler to the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	watcher, err := client.NewWithWatch(manager.GetConfig(), client.Options{
 		HTTPClient: manager.GetHTTPClient(), Scheme: manager.GetScheme(), Mapper: manager.GetRESTMapper(),
@@ -55,7 +55,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Named("lock-holders").
 		For(&v1alpha1.Lock{}, builder.WithPredicates(namesHolder())).
 		WatchesRawSource(source.Func(func(_ context.Context, own leadership.Queue) error {
-			queue = own // before the first lock is looked at
+			queue = own // before the first reconcile
 			return nil
 		})).
 		WatchesRawSource(source.Func(leadership.EnqueueLocks(r.Leadership, r.Client))).
@@ -72,8 +72,8 @@ func holderUID(object client.Object) []string {
 	return []string{string(lock.Spec.HolderRef.UID)}
 }
 
-// locksOf returns the locks that are held for a Pod that has ended, or for its Job. A Pod
-// that is gone from the cache had ended before, and the locks were looked at then.
+// locksOf returns the locks of a Pod that has ended, and those of its Job. A Pod that is gone
+// from the cache had ended before; its locks were enqueued then.
 func (r *Reconciler) locksOf(ctx context.Context, pod *metav1.PartialObjectMetadata) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, uid := range []string{string(pod.UID), pod.Labels[batchv1.ControllerUidLabel]} {
@@ -93,7 +93,7 @@ func (r *Reconciler) locksOf(ctx context.Context, pod *metav1.PartialObjectMetad
 	return requests
 }
 
-// namesHolder lets pass what concerns a lock that names its holder, or did.
+// namesHolder selects the events of locks that have, or had, a holderRef.
 func namesHolder() predicate.Predicate {
 	names := func(object client.Object) bool { return len(holderUID(object)) > 0 }
 	return predicate.Funcs{

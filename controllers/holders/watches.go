@@ -25,30 +25,29 @@ import (
 )
 
 const (
-	// maxHolderWatches bounds what the holders of locks cost the API server and the
-	// operator; each watch takes some ten kilobytes of either. Beyond it, objects are looked
-	// for from time to time, besides what the garbage collector does.
+	// maxHolderWatches bounds the cost of the watches on holders: each takes some ten kilobytes
+	// of the API server and of the operator. Further holders are read periodically, besides
+	// what the garbage collector does.
 	maxHolderWatches = 1000
-	// unwatchedPeriod is how often an object is looked for that cannot be watched.
+	// unwatchedPeriod is the interval between reads of a holder without a watch.
 	unwatchedPeriod = 30 * time.Second
-	// rewatchPeriod is how long after the end of a watch the next one begins.
+	// rewatchPeriod is the pause between the end of a watch and the next one.
 	rewatchPeriod = time.Second
 )
 
-// holderWatches knows what has become of the objects that locks are held for, by one
-// watch on each object, narrowed to its name: objects that hold nothing cost nothing. Safe for
-// concurrent use.
+// holderWatches finds out when the objects that hold locks end, by one watch for each object,
+// restricted to its name: objects that hold no lock cost nothing. Safe for concurrent use.
 type holderWatches struct {
 	client client.WithWatch
 	clock  clock.Clock
-	// isLeader says whether this replica is to watch.
+	// isLeader says whether this replica watches.
 	isLeader func() bool
-	// slots has room for as many watches as there may be.
+	// slots bounds the number of watches.
 	slots chan struct{}
-	// wake is told each lock whose holder has ended.
+	// wake enqueues a lock whose holder has ended.
 	wake func(types.NamespacedName)
 
-	// working ends with the controller.
+	// working ends when the controller does.
 	working context.Context //nolint:containedctx // the lifetime of the watches
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -58,7 +57,7 @@ type holderWatches struct {
 	byLock   map[types.NamespacedName]holder
 }
 
-// holder is an object that locks of its namespace are held for.
+// holder is an object that holds locks of its namespace.
 type holder struct {
 	namespace string
 	ref       v1alpha1.HolderReference
@@ -68,7 +67,7 @@ type holder struct {
 type holderWatch struct {
 	locks  map[types.NamespacedName]struct{}
 	cancel context.CancelFunc
-	// how the holder has ended; empty while it is there, or not known not to be.
+	// how the holder ended; empty as long as it is not known to have ended.
 	how string
 }
 
@@ -81,9 +80,8 @@ func newHolderWatches(client client.WithWatch, clock clock.Clock, limit int, isL
 	return watches
 }
 
-// Start ends all watches with ctx, and waits for that. Some time after another replica has
-// come to lead, it ends those that this one has left. It implements controller-runtime's
-// manager.Runnable.
+// Start ends all watches when ctx ends, and waits for them. If another replica leads, it ends
+// the remaining watches after some time. It implements controller-runtime's manager.Runnable.
 func (w *holderWatches) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
@@ -99,8 +97,8 @@ func (w *holderWatches) Start(ctx context.Context) error {
 	return nil
 }
 
-// leaveUnlessLeading asks under the mutex: a replica that leads again looks at all locks, and
-// what it then observes must not be left.
+// leaveUnlessLeading checks the leadership under the mutex: a replica that leads again
+// observes all locks, and must keep these watches.
 func (w *holderWatches) leaveUnlessLeading() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,15 +113,15 @@ func (w *holderWatches) leaveUnlessLeading() {
 // NeedLeaderElection is false: which replica watches is decided lock by lock.
 func (w *holderWatches) NeedLeaderElection() bool { return false }
 
-// isWatched reports whether another lock has the holder watched already.
+// isWatched reports whether there is already a watch on the holder.
 func (w *holderWatches) isWatched(of holder) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.byHolder[of] != nil
 }
 
-// observe returns how the holder of the lock has ended, or nothing if it is not known to
-// have. From then on the lock is woken when it ends.
+// observe returns how the holder of the lock ended, or "" if it is not known to have. From then
+// on the lock is enqueued when the holder ends.
 func (w *holderWatches) observe(lock types.NamespacedName, of holder) (how string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,7 +146,7 @@ func (w *holderWatches) observe(lock types.NamespacedName, of holder) (how strin
 	return watched.how
 }
 
-// forget ends the watch that only this lock has had need of.
+// forget ends the watch of the lock, unless another lock needs it.
 func (w *holderWatches) forget(lock types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,7 +167,7 @@ func (w *holderWatches) leave(lock types.NamespacedName) {
 	}
 }
 
-// follow looks after the holder until it has ended or ctx has.
+// follow watches the holder until it has ended or ctx has.
 func (w *holderWatches) follow(ctx context.Context, of holder, watched *holderWatch) {
 	initial := wait.Backoff{Duration: rewatchPeriod, Factor: 2, Jitter: 0.2, Steps: 5, Cap: reaper.MaxBackoff}
 	backoff := initial
@@ -204,8 +202,8 @@ func (w *holderWatches) ended(watched *holderWatch, how string) {
 	}
 }
 
-// look returns how the holder has ended, or nothing when the watch on it is over or there
-// can be none. The watch begins before the read, so that no end is missed between them.
+// look reads and watches the holder. It returns how the holder ended, or "" when the watch is
+// over or not possible. The watch begins before the read: no end is missed between them.
 func (w *holderWatches) look(ctx context.Context, of holder) (how string, isWatched bool, err error) {
 	var events <-chan watch.Event
 	var watchErr error
@@ -240,8 +238,8 @@ func (w *holderWatches) look(ctx context.Context, of holder) (how string, isWatc
 				return howDeleted, true, nil
 			}
 		case watch.Added, watch.Modified:
-			// A watch may begin in the past. A namesake was there before the read that found
-			// the holder, or comes after an event that tells of its deletion.
+			// A watch may begin in the past. Another object of the name existed before the
+			// read that found the holder, or comes after the event of its deletion.
 			if !isHolder(of, event.Object) {
 				continue
 			}
@@ -254,8 +252,8 @@ func (w *holderWatches) look(ctx context.Context, of holder) (how string, isWatc
 	return "", true, nil
 }
 
-// unlessFutile leaves out what trying again soon does not mend, such as a right that an
-// administrator has not given.
+// unlessFutile returns nil for errors that an early repetition does not resolve, such as a
+// missing right.
 func unlessFutile(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err) {
 		return nil
@@ -263,13 +261,13 @@ func unlessFutile(err error) error {
 	return err
 }
 
-// howEnded returns how the holder has ended whose name the object has.
+// howEnded returns how the holder ended, given the object of its name.
 func howEnded(of holder, object runtime.Object) string {
 	if !isHolder(of, object) {
 		return howDeleted // Another object has its name.
 	}
-	if there, ok := object.(client.Object); ok {
-		return holderref.HowEnded(there)
+	if current, ok := object.(client.Object); ok {
+		return holderref.HowEnded(current)
 	}
 	return ""
 }
@@ -279,8 +277,8 @@ func isHolder(of holder, object runtime.Object) bool {
 	return ok && named.GetUID() == of.ref.UID
 }
 
-// listOf returns what to watch of the holder: all of a Job, since its conditions count, and
-// only the metadata of others. That a Pod has succeeded or failed is told by another watch.
+// listOf returns the kind of list to watch: all of a Job, since its conditions count, and
+// only the metadata of other kinds. Another watch shows that a Pod has succeeded or failed.
 func listOf(of holder) client.ObjectList {
 	if rules.IsJob(&of.ref) {
 		return &batchv1.JobList{}

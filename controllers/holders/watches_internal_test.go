@@ -256,8 +256,8 @@ func TestWatchesAreLimited(t *testing.T) {
 	}
 }
 
-// TestWatchesEndWithTheLeadership is about locks that do not change after the loss, so that
-// nobody looks at them.
+// TestWatchesEndWithTheLeadership is about locks that do not change after the loss, and are
+// not reconciled.
 func TestWatchesEndWithTheLeadership(t *testing.T) {
 	fixture := newWatchesFixture(t, 10)
 	lock := fixture.observePod("pod")

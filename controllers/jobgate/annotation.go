@@ -19,15 +19,15 @@ import (
 // annotatingTimeout bounds the writes of the annotations of one pass.
 const annotatingTimeout = 10 * time.Second
 
-// annotation is what a Job that waits is told in [v1alpha1.LockWaitingAnnotation].
+// annotation is the value of [v1alpha1.LockWaitingAnnotation] for a waiting Job.
 type annotation struct {
 	job  *batchv1.Job
 	text string
 }
 
-// annotate writes the annotations apart from the pass, which must not wait for them: it
-// may have to hand the lock on. A Job that is started meanwhile is either written here
-// first, so that its start is tried again as soon as the cache shows that, or not at all.
+// annotate writes the annotations in the background, because a pass may have to hand off
+// the lock. A Job may be started at the same time: either its start fails with a conflict and
+// is repeated, or its annotation is not written.
 func (p *pass) annotate(annotations []annotation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +45,7 @@ func (p *pass) annotate(annotations []annotation) {
 			}
 			if err := p.Reconciler.annotate(ctx, annotation); err != nil {
 				if p.working.Err() == nil {
-					logf.FromContext(ctx).Error(err, "Could not annotate a Job that waits, leaving this and the next ones at their events",
+					logf.FromContext(ctx).Error(err, "Could not annotate a waiting Job; this and the following Jobs have their events only",
 						"job", klog.KObj(annotation.job))
 				}
 				return
@@ -54,7 +54,7 @@ func (p *pass) annotate(annotations []annotation) {
 	})
 }
 
-// annotate writes one annotation, unless the Job does not wait any more.
+// annotate writes one annotation, unless the Job no longer waits.
 func (r *Reconciler) annotate(ctx context.Context, annotation annotation) error {
 	err := r.sendAnnotation(ctx, annotation.job, annotation.text)
 	if apierrors.IsConflict(err) {

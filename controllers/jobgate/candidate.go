@@ -9,7 +9,7 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
-// jobAPIVersion and jobKind are how a lock names the Job that holds it.
+// jobAPIVersion and jobKind are those of a holderRef that names a Job.
 const (
 	jobAPIVersion = "batch/v1"
 	jobKind       = "Job"
@@ -23,15 +23,15 @@ type candidate struct {
 	terms jobs.Terms
 	turn  jobs.Turn
 	phase jobs.Phase
-	// isBehind says that this replica has changed the Job since.
+	// isBehind says that this replica has written a newer version of the Job.
 	isBehind bool
-	// reportedAt is when the Job was last told whom it waits for.
+	// reportedAt is the time of the last report to the Job about its wait.
 	reportedAt time.Time
-	// isAnnotated says that it was told so by its annotation, too.
+	// isAnnotated says that the report included the annotation.
 	isAnnotated bool
-	// endAgainAt is when to try again to end a Job that could not be ended, or zero.
+	// endAgainAt is when to repeat a failed attempt to end the Job, or zero.
 	endAgainAt time.Time
-	// shownIn is the last update of the roster that had the Job.
+	// shownIn is the last update of the queue that included the Job.
 	shownIn uint64
 }
 

@@ -58,7 +58,7 @@ func (e *faultyEngine) Renew(ctx context.Context, namespace string, key v1alpha1
 	return e.Backend.Renew(ctx, namespace, key, proof, ttl)
 }
 
-// HandOff hands the lock on if anybody waits for it.
+// HandOff hands the lock off if a caller waits for it.
 func (e *faultyEngine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (bool, error) {
 	if e.waiting(namespace, key) == 0 {
 		return false, nil

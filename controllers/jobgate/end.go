@@ -6,13 +6,13 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
-// decisionsAtOnce is how many Jobs a pass tries to end. The next pass comes at once, so
-// that whatever else is due meanwhile does not wait for long.
+// maxEndsPerPass bounds how many Jobs a pass tries to end. The next pass follows at once;
+// other work that is due comes in between.
 const maxEndsPerPass = 20
 
-// end ends a Job that was not run, or leaves it to a later pass if this one has taken long
-// enough. A Job that could not be ended is not tried again right away, so that such Jobs
-// do not keep others from being ended.
+// end ends a Job that was not run, or leaves it to a later pass if this one has ended enough
+// Jobs or the lock must be renewed. A failed attempt is not repeated at once: it must not
+// delay the end of other Jobs.
 func (p *pass) end(ctx context.Context, candidate *candidate, outcome jobs.Outcome) error {
 	if wait := candidate.endAgainAt.Sub(p.now); wait > 0 {
 		p.requeueAfter(wait)
@@ -32,8 +32,8 @@ func (p *pass) end(ctx context.Context, candidate *candidate, outcome jobs.Outco
 	return err
 }
 
-// isRenewalDue reports whether the lock is to be renewed now. If the last attempt has
-// failed, it still is.
+// isRenewalDue reports whether the lock must be renewed now. It still must after a failed
+// attempt.
 func (p *pass) isRenewalDue() bool {
 	return p.state.grant != nil && !p.Clock.Now().Before(p.state.grant.renewAt())
 }

@@ -113,7 +113,7 @@ func TestJobsThatCannotBeEndedDelayNoOthers(t *testing.T) {
 	}
 }
 
-func TestALockThatIsHeldIsTriedOnceAPass(t *testing.T) {
+func TestAHeldLockIsTriedOncePerPass(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")
 	created := w.createMany(3, skip)

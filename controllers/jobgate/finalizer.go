@@ -14,8 +14,8 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
-// finalizing takes the finalizer off Jobs whose pods have all ended. It does so apart
-// from the passes, so that the next Job need not wait for that write.
+// finalizerReconciler removes the finalizer of Jobs whose pods have all ended. It works
+// beside the passes: the next Job does not wait for that write.
 type finalizerReconciler struct{ *Reconciler }
 
 // Reconcile implements [reconcile.Reconciler]. The request names a Job.

@@ -41,9 +41,9 @@ var key = v1alpha1.FullKeyOf("key")
 
 // world is a reconciler on fakes. Its passes are made by the test, one at a time.
 type world struct {
-	t     *testing.T
-	reconciler  *Reconciler
-	clock *clocktesting.FakeClock
+	t          *testing.T
+	reconciler *Reconciler
+	clock      *clocktesting.FakeClock
 	// locks is what the engine and the cache of Locks show.
 	locks      *locktest.Backend
 	engine     *faultyEngine
@@ -309,11 +309,11 @@ func (w *world) grant(job *batchv1.Job) *v1alpha1.Lock {
 	return granted
 }
 
-// grantTo has somebody else hold the lock.
+// grantTo lets another holder have the lock.
 func (w *world) grantTo(holder string) {
 	w.t.Helper()
 	if _, err := w.locks.Acquire(w.t.Context(), space, lock.Request{Acquisition: rules.Acquisition{
-		Scope: v1alpha1.ScopeGlobal, Key: "key", TTL: time.Hour, Holder: holder, Owner: "somebody",
+		Scope: v1alpha1.ScopeGlobal, Key: "key", TTL: time.Hour, Holder: holder, Owner: "another-owner",
 	}}); err != nil {
 		w.t.Fatal(err)
 	}

@@ -17,18 +17,19 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// renewalsPerTTL is how often in a ttl a lock is renewed, so that there is time for
-// several attempts and for a change of leader.
+// renewalsPerTTL is the number of renewals in a ttl. It leaves time for several attempts and
+// for a change of leader.
 const renewalsPerTTL = 3
 
-// holding is a grant to a Job.
+// grant is a grant of the lock to a Job.
 type grant struct {
 	job types.UID
 	// lock is the newest known state of the grant.
 	lock *v1alpha1.Lock
-	// isSeen says that the cache has shown the grant, so that its absence means something.
+	// isSeen says that the cache has shown the grant: its absence is then a reason to verify
+	// the grant.
 	isSeen bool
-	// isVerified says that the API server, and not only the cache, has shown the grant.
+	// isVerified says that the API server has shown the grant, not only the cache.
 	isVerified bool
 }
 
@@ -48,7 +49,8 @@ func (p *pass) recordGrant(job types.UID, granted *v1alpha1.Lock) {
 	p.state.grant = &grant{job: job, lock: granted, isVerified: true}
 }
 
-// checkHolding takes in what the cache shows of the lock.
+// refreshGrant updates the grant from the cache, and verifies it if the cache contradicts
+// it.
 func (p *pass) refreshGrant(ctx context.Context) error {
 	var current v1alpha1.Lock
 	switch err := p.Client.Get(ctx, p.name, &current); {
@@ -68,7 +70,7 @@ func (p *pass) refreshGrant(ctx context.Context) error {
 	return p.verifyGrant(ctx)
 }
 
-// adopt goes on with a grant that another replica, or an earlier process, has made. It is
+// adoptGrant takes over a grant that another replica or an earlier process acquired. It is
 // verified first, since the cache may be behind.
 func (p *pass) adoptGrant(current *v1alpha1.Lock) {
 	if current == nil || !p.IsForJob(current) || p.state.ended[current.Spec.Owner] ||
@@ -76,13 +78,13 @@ func (p *pass) adoptGrant(current *v1alpha1.Lock) {
 		return
 	}
 	if waiting := p.state.waiter; waiting != nil && waiting.owner == current.Spec.Owner {
-		return // It is about to deliver that grant, and must not be recalled.
+		return // It is about to deliver that grant, and must not be cancelled.
 	}
 	p.state.grant = &grant{job: current.Spec.HolderRef.UID, lock: current, isSeen: true}
 }
 
-// isInDoubt reports whether the cache shows something else than the grant although it
-// must know the grant, or nothing else shows the grant, or its time is over.
+// isDoubtful reports whether the grant must be verified: the cache contradicts it although
+// it has or must have seen it, only the cache has shown it, or it has expired.
 func (p *pass) isDoubtful() bool {
 	held := p.state.grant
 	switch {
@@ -100,7 +102,7 @@ func (p *pass) isDoubtful() bool {
 	return rules.IsNewer(p.shown.ResourceVersion, held.lock.ResourceVersion)
 }
 
-// verify asks the API server whether the grant lasts.
+// verifyGrant asks the API server whether the grant still exists.
 func (p *pass) verifyGrant(ctx context.Context) error {
 	held := p.state.grant
 	current, err := p.Engine.Get(ctx, p.name.Namespace, held.lock.Spec.FullKey())
@@ -110,25 +112,25 @@ func (p *pass) verifyGrant(ctx context.Context) error {
 	case err == nil, isEnded(err):
 		p.loseGrant(ctx)
 	default:
-		return fmt.Errorf("see who holds it: %w", err)
+		return fmt.Errorf("read the lock: %w", err)
 	}
 	return nil
 }
 
-// lose takes in that the lock has ended against the will of the Job. If the Job runs, it
-// is suspended later in the pass.
+// loseGrant drops a grant that the Job has lost. A running Job is suspended later in the
+// pass.
 func (p *pass) loseGrant(ctx context.Context) {
 	held := p.state.grant
 	p.state.grant = nil
 	p.state.recordEnded(held.lock.Spec.Owner)
 	if !held.isVerified {
-		return // Maybe it was released long ago.
+		return // It may have been released long ago.
 	}
 	logf.FromContext(ctx).Info("Lost the Lock of a Job", "lock", klog.KObj(held.lock), "job", held.lock.Spec.HolderRef.Name)
 }
 
-// renew keeps the lock from expiring. Only when it cannot be renewed any more it is lost:
-// until then other attempts follow.
+// renew renews the lock when that is due. Failed attempts are repeated until the lock is
+// found to have ended.
 func (p *pass) renew(ctx context.Context) error {
 	held := p.state.grant
 	if held == nil {
@@ -151,8 +153,8 @@ func (p *pass) renew(ctx context.Context) error {
 	return fmt.Errorf("renew it: %w", err)
 }
 
-// release ends the grant. If a contender waits, the engine hands it the lock in the same
-// write.
+// release releases the lock. If a waiter of the engine waits, the engine hands the lock off
+// to it in the same write.
 func (p *pass) release(ctx context.Context) error {
 	held := p.state.grant
 	err := p.Engine.Release(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
@@ -164,10 +166,10 @@ func (p *pass) release(ctx context.Context) error {
 	return nil
 }
 
-// handOnEarly gives the lock of a Job to the next one of the queue when the last pod has
-// ended and the Job controller has yet to finish the Job. The next one is started when it
-// has, and one write less is left to wait for. Until then the lock keeps others out, unless
-// the operator fails just then.
+// handOffEarly hands the lock off to the next Job of the queue when the last pod has ended
+// but the Job controller has yet to finish the Job. The next Job is started once it has,
+// with one write less to wait for. Until then its lock excludes others, unless the
+// operator fails at that moment.
 func (p *pass) handOffEarly(ctx context.Context, holder *candidate) error {
 	if !jobs.IsAboutToSucceed(holder.job) {
 		return nil
@@ -175,7 +177,7 @@ func (p *pass) handOffEarly(ctx context.Context, holder *candidate) error {
 	held := p.state.grant
 	isEnded, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
 	if err != nil {
-		return fmt.Errorf("hand it on: %w", err)
+		return fmt.Errorf("hand it off: %w", err)
 	}
 	if isEnded {
 		p.state.grant = nil
@@ -184,8 +186,8 @@ func (p *pass) handOffEarly(ctx context.Context, holder *candidate) error {
 	return nil
 }
 
-// tryNow takes the lock for a Job that does not wait. The error is a [*lock.HeldError]
-// if somebody else holds it.
+// tryAcquire takes the lock for a Job that does not wait. The error is a [*lock.HeldError]
+// if the lock has another holder.
 func (p *pass) tryAcquire(ctx context.Context, candidate *candidate) error {
 	granted, err := p.Engine.Acquire(ctx, p.name.Namespace, p.request(candidate))
 	switch {

@@ -97,7 +97,7 @@ func TestHolderIsUnknownForAWhile(t *testing.T) {
 	}
 }
 
-func TestNobodyIsEndedWhileTheHolderIsUnknown(t *testing.T) {
+func TestNoJobIsEndedWhileTheHolderIsUnknown(t *testing.T) {
 	w := newWorld(t)
 	job := w.create("a", skip)
 	w.grant(job)
@@ -151,7 +151,7 @@ func TestLeadershipIsLost(t *testing.T) {
 	}
 }
 
-func TestAnAcquireThatFailsIsLeftToAnotherPass(t *testing.T) {
+func TestAFailedAcquireIsRepeatedByAnotherPass(t *testing.T) {
 	w := newWorld(t)
 	job := w.create("a")
 	w.engine.acquire = func(context.Context, string, lock.Request) (*v1alpha1.Lock, error) { return nil, errOutage }

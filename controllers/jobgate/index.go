@@ -13,9 +13,9 @@ import (
 // lockIndex finds the Jobs that want a lock by namespace and name of the Lock.
 const lockIndex = "forrst.dev/lock"
 
-// indexJobs returns a function that finds in the cache the Jobs that want a lock. They are
-// those of the cache and must not be modified. The cache itself would copy every Job on
-// every List, which is what passes over long queues would spend most of their time on.
+// indexJobs returns a function that finds the Jobs that want a lock in the cache. The Jobs
+// are shared with the cache and must not be modified. A List of the cache would copy every
+// Job, which would dominate the time of passes over long queues.
 func indexJobs(locked cache.Informers) (func(lock client.ObjectKey) ([]*batchv1.Job, error), error) {
 	informer, err := locked.GetInformer(context.Background(), &batchv1.Job{}, cache.BlockUntilSynced(false))
 	if err != nil {

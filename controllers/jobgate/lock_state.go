@@ -15,25 +15,26 @@ import (
 // lockState is what is known of one lock beyond the caches. Only passes over that lock use
 // it, one at a time, except for waiting and isAnnotating.
 type lockState struct {
-	// holding is the grant to a Job, or nil.
+	// grant is the grant to a Job, or nil.
 	grant *grant
 	// ended are the owner tokens of grants that were released or lost, or that the engine
-	// ends because their contender was recalled. The cache may still show them.
+	// ends because their waiter was cancelled. The cache may still show them.
 	ended map[string]bool
-	// contender waits for the lock on behalf of the first Job in the queue, or is nil.
+	// waiter waits for the lock on behalf of the first Job in the queue, or is nil.
 	waiter *waiter
 	// written are the versions of Jobs that this replica has written and the cache may not
 	// show yet.
 	written map[types.UID]string
-	// fences are what the Job controller has to answer before a Job counts as stopped.
+	// syncRequests are the versions of Jobs that the Job controller must have seen before the
+	// Jobs count as stopped; see [pass.requestStatusSync].
 	syncRequests map[types.UID]string
-	// cleared are Jobs that have no pods and get none any more.
+	// withoutPods are Jobs that have no pods and get none.
 	withoutPods map[types.UID]bool
-	// lookedAt is when pods of a Job were last listed.
+	// podsListedAt is when the pods of a Job were last listed.
 	podsListedAt map[types.UID]time.Time
-	// putOffUntil is until when others are served before a Job whose start was refused.
+	// backoffUntil is when the start of a Job that was refused may be tried again.
 	backoffUntil map[types.UID]time.Time
-	// roster is the Jobs that want the lock.
+	// jobQueue are the Jobs that want the lock.
 	jobQueue jobQueue
 	// waiting is how many Jobs wait.
 	waiting atomic.Int64
@@ -43,16 +44,16 @@ type lockState struct {
 
 func newLockState() *lockState {
 	return &lockState{
-		ended:       map[string]bool{},
+		ended:        map[string]bool{},
 		backoffUntil: map[types.UID]time.Time{},
-		written:     map[types.UID]string{},
-		syncRequests:      map[types.UID]string{},
-		withoutPods:     map[types.UID]bool{},
-		podsListedAt:    map[types.UID]time.Time{},
+		written:      map[types.UID]string{},
+		syncRequests: map[types.UID]string{},
+		withoutPods:  map[types.UID]bool{},
+		podsListedAt: map[types.UID]time.Time{},
 	}
 }
 
-// isBehind reports whether the cache has not caught up with what this replica wrote.
+// isBehind reports whether the cache shows an older version than this replica wrote.
 func (s *lockState) isBehind(job *batchv1.Job) bool {
 	if len(s.written) == 0 {
 		return false
@@ -68,8 +69,8 @@ func (s *lockState) isBehind(job *batchv1.Job) bool {
 	return false
 }
 
-// maxEnded bounds how many ended grants are remembered. One that is forgotten while the
-// cache still shows it costs a request more.
+// maxEnded bounds how many ended grants are remembered. A forgotten one that the cache still
+// shows costs one more request.
 const maxEnded = 64
 
 func (s *lockState) recordEnded(owner string) {
@@ -79,7 +80,7 @@ func (s *lockState) recordEnded(owner string) {
 	s.ended[owner] = true
 }
 
-// forgetOthers drops what is known of Jobs that are gone.
+// forgetGoneJobs drops what is known of Jobs that are gone.
 func (s *lockState) forgetGoneJobs() {
 	forgetGoneJobs(s, s.written)
 	forgetGoneJobs(s, s.syncRequests)
@@ -109,7 +110,7 @@ func (r *Reconciler) hasState(name client.ObjectKey) bool {
 	return r.states[name] != nil
 }
 
-// tidy drops the slot of a lock that no Job wants.
+// dropIfIdle drops the state of a lock that no Job wants or holds.
 func (r *Reconciler) dropIfIdle(name client.ObjectKey, candidates int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,8 +119,8 @@ func (r *Reconciler) dropIfIdle(name client.ObjectKey, candidates int) {
 	}
 }
 
-// forget lets go of a lock without a request: another replica leads and finds by the
-// lock itself which Job holds it.
+// forget drops the state of a lock without a request: the new leader finds in the lock
+// itself which Job holds it.
 func (r *Reconciler) forget(name client.ObjectKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -3,7 +3,7 @@ package jobgate
 import "github.com/prometheus/client_golang/prometheus"
 
 var waitingJobs = prometheus.NewDesc("lock_operator_jobs_waiting",
-	"Jobs that wait for a lock now, by namespace. Only the leader counts them.", []string{"namespace"}, nil)
+	"Jobs that wait for a lock now, by namespace. Only the leader reports it.", []string{"namespace"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (r *Reconciler) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- waitingJobs }
@@ -18,7 +18,7 @@ func (r *Reconciler) Collect(metrics chan<- prometheus.Metric) {
 
 func (r *Reconciler) waitingByNamespace() map[string]int64 {
 	if !r.Leadership.IsLeader() {
-		return nil // What is left in the slots is of the time when it did.
+		return nil // The states date from before the leadership was lost.
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,27 +14,26 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
-// pass is one look at a lock and the Jobs that want it.
+// pass is one reconciliation of a lock and the Jobs that want it.
 type pass struct {
 	*Reconciler
-	name client.ObjectKey
+	name  client.ObjectKey
 	state *lockState
 	// candidates are in the order in which they are served.
 	candidates []*candidate
 	// shown is the Lock in the cache, or nil.
 	shown *v1alpha1.Lock
 	now   time.Time
-	// cannotAcquire says that the engine failed to take the lock, which is tried again in
-	// the next pass.
+	// cannotAcquire says that the engine failed to take the lock. The next pass repeats it.
 	cannotAcquire bool
-	// isTaken says that somebody else was found to hold the lock, or to have pods that may
-	// run under it, so that it need not be tried for the next Job that does not wait.
+	// isTaken says that another holder has the lock, or pods of another Job may run: it need
+	// not be tried for the next Job that does not wait.
 	isTaken bool
-	// decisions counts the Jobs that the pass has tried to end.
+	// ends counts the Jobs that the pass has tried to end.
 	ends int
-	// began is the Job that has begun to contend in this pass, or nil.
+	// newlyWaiting is the Job whose waiter was started in this pass, or nil.
 	newlyWaiting *candidate
-	// again is when there is something to do though nothing happens; zero for never.
+	// requeue is the time until the next pass without an event; zero for none.
 	requeue time.Duration
 }
 
@@ -45,8 +44,8 @@ func (p *pass) requeueAfter(wait time.Duration) {
 	}
 }
 
-// run does what is due. What goes wrong for one Job does not keep the others from being
-// served: none is started while pods of another one may run, whatever became of that.
+// run does what is due. A failure for one Job does not delay the others: no Job is started
+// while pods of another one may run in any case.
 func (p *pass) run(ctx context.Context) error {
 	failed := p.collectWaiter()
 	p.cannotAcquire = failed != nil
@@ -84,8 +83,8 @@ func (p *pass) countWaiting() (number int64) {
 	return number
 }
 
-// serveHolder starts the Job that holds the lock, or releases the lock when the Job has
-// no pods any more, and will get none.
+// serveHolder starts the Job that holds the lock, or releases the lock when the Job has no
+// pods left and will get none.
 func (p *pass) serveHolder(ctx context.Context) error {
 	if p.state.grant == nil {
 		return nil
@@ -123,9 +122,9 @@ func (p *pass) serveHolder(ctx context.Context) error {
 	return fmt.Errorf("the Job %s is in an unknown phase", holder.job.Name)
 }
 
-// startUnlessBlocked starts the Job unless pods of another one may run. That is so
-// while the Job before it is being finished, and if the other's lock was lost or broken; the
-// grant is kept until they have ended.
+// startUnlessBlocked starts the Job unless pods of another one may run: while the previous
+// Job is being finished, or if another Job has lost the lock. The grant is kept until they
+// have ended.
 func (p *pass) startUnlessBlocked(ctx context.Context, holder *candidate) error {
 	if p.isBlockedFor(holder.job.UID) {
 		return nil
@@ -153,9 +152,9 @@ func (p *pass) mayHavePods(candidate *candidate) bool {
 	return candidate.phase == jobs.Ended && !jobs.IsCleared(candidate.job)
 }
 
-// releaseUnstarted releases the lock of a Job that is not to be started after all,
-// unless it has been started since the cache saw it, or keeps others from running beside
-// the pods of the Job before it.
+// releaseUnstarted releases the lock of a Job that is not to be started after all. It does not
+// if the Job has changed since the cache saw it, or if pods of another Job may run, beside
+// which no further Job may be started.
 func (p *pass) releaseUnstarted(ctx context.Context, holder *candidate) error {
 	if p.isBlockedFor(holder.job.UID) {
 		return nil
@@ -168,7 +167,7 @@ func (p *pass) releaseUnstarted(ctx context.Context, holder *candidate) error {
 	return p.release(ctx)
 }
 
-// stopOthers stops the Jobs that run without the lock.
+// stopOthers stops the Jobs that run without holding the lock.
 func (p *pass) stopOthers(ctx context.Context) error {
 	var errs []error
 	for _, candidate := range p.candidates {
@@ -191,7 +190,7 @@ func (p *pass) stopOthers(ctx context.Context) error {
 			if p.mayHavePods(candidate) {
 				hasEnded, err := p.stop(ctx, candidate)
 				if hasEnded {
-					p.requeueAfter(0) // The holder may have waited for it.
+					p.requeueAfter(0) // The holder may be waiting for this.
 				}
 				errs = append(errs, err)
 			}
@@ -201,8 +200,7 @@ func (p *pass) stopOthers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serveQueue has the first Job that waits contend for the lock, and ends those whose wait
-// is over.
+// serveQueue starts the waiter of the first waiting Job, and ends the Jobs whose wait is over.
 func (p *pass) serveQueue(ctx context.Context) error {
 	isHeld := p.state.grant != nil
 	queue, head, err := p.serveWaiting(ctx)
@@ -213,7 +211,7 @@ func (p *pass) serveQueue(ctx context.Context) error {
 		}
 	}
 	if p.state.grant != nil && !isHeld {
-		p.requeueAfter(time.Millisecond) // A grant was taken in just now.
+		p.requeueAfter(time.Millisecond) // A grant was recorded just now.
 		return errors.Join(errs...)
 	}
 	if head != nil && p.state.waiter == nil && !p.cannotAcquire {
@@ -224,8 +222,8 @@ func (p *pass) serveQueue(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serveWaiting ends the Jobs whose wait is over. It returns the others, and the one of them
-// that is to contend for the lock, or nil.
+// serveWaiting ends the Jobs whose wait is over. It returns the others, and the one among
+// them that the waiter is for, or nil.
 func (p *pass) serveWaiting(ctx context.Context) (queue []*candidate, head *candidate, err error) {
 	var errs []error
 	for _, candidate := range p.candidates {
@@ -253,8 +251,8 @@ func (p *pass) serveWaiting(ctx context.Context) (queue []*candidate, head *cand
 	return queue, head, errors.Join(errs...)
 }
 
-// serveImpatient tries the lock for a Job that does not wait, unless others have it or
-// come first, and ends the Job if it cannot have it.
+// serveNonWaiting tries to take the lock for a Job that does not wait, unless the lock is held
+// or another Job comes first, and ends the Job if it does not get the lock.
 func (p *pass) serveNonWaiting(ctx context.Context, candidate *candidate, isFirst bool) error {
 	if p.isBackedOff(candidate) {
 		return nil
@@ -280,7 +278,7 @@ func (p *pass) serveNonWaiting(ctx context.Context, candidate *candidate, isFirs
 	return p.end(ctx, candidate, outcome)
 }
 
-// endOverdue fails a Job that has waited for as long as it was to.
+// endOverdue fails a Job whose wait timeout is over.
 func (p *pass) endOverdue(ctx context.Context, candidate *candidate) (isOver bool, err error) {
 	if candidate.terms.WaitTimeout == 0 {
 		return false, nil

@@ -52,7 +52,7 @@ func TestOneJobAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestAJobThatCannotBeEndedBlocksNobody(t *testing.T) {
+func TestAJobThatCannotBeEndedBlocksNoOtherJob(t *testing.T) {
 	for name, stuck := range map[string]change{"refused by its policy": skip, "overdue": annotated(v1alpha1.LockWaitTimeoutAnnotation, "1s")} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -97,7 +97,7 @@ func TestAJobThatCannotBeStoppedKeepsOthersFromTheStartOnly(t *testing.T) {
 	}
 }
 
-func TestStatusConflictIsLeftToAnotherPass(t *testing.T) {
+func TestAStatusConflictIsResolvedByAnotherPass(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")
 	job := w.create("a", skip)
@@ -160,7 +160,7 @@ func TestBlockedByPodsOfAnotherJob(t *testing.T) {
 	}
 }
 
-func TestGrantAtTheLastMomentOfARecall(t *testing.T) {
+func TestGrantAtTheLastMomentOfACancelledWait(t *testing.T) {
 	w := newWorld(t)
 	overdue := w.create("a", annotated(v1alpha1.LockWaitTimeoutAnnotation, "1m"))
 	w.engine.acquire = w.acquireWhenCancelled
@@ -287,7 +287,7 @@ func ofOnePod(job *batchv1.Job) {
 }
 
 // In between, the lock is the next Job's and keeps others out, and no pod of it runs.
-func TestTheLockIsHandedOnBeforeTheJobIsFinished(t *testing.T) {
+func TestTheLockIsHandedOffBeforeTheJobIsFinished(t *testing.T) {
 	w := newWorld(t)
 	first := w.create("a")
 	w.grant(first)
@@ -319,8 +319,8 @@ func TestTheLockIsHandedOnBeforeTheJobIsFinished(t *testing.T) {
 	}
 }
 
-// Otherwise somebody else might have it beside pods that the status did not count.
-func TestALockThatWasHandedOnEarlyIsNotReleasedEarly(t *testing.T) {
+// Otherwise another holder might have it beside pods that the status did not count.
+func TestALockThatWasHandedOffEarlyIsNotReleasedEarly(t *testing.T) {
 	for name, withdraw := range map[string]func(w *world, next *batchv1.Job){
 		"the next Job is paused": func(w *world, next *batchv1.Job) {
 			w.write(next, annotated(v1alpha1.LockPausedAnnotation, "true"))
@@ -351,7 +351,7 @@ func TestALockThatWasHandedOnEarlyIsNotReleasedEarly(t *testing.T) {
 			w.complete(first, false)
 			w.pass(2)
 			if w.held() != nil {
-				t.Error("kept by nobody")
+				t.Error("the lock has no holder")
 			}
 		})
 	}

@@ -10,21 +10,21 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
-// roster is the Jobs that want a lock, as the cache showed them last. Each version of a Job
-// is read once, so that a pass over many Jobs of which few have changed costs little. Its
-// zero value is empty.
+// jobQueue holds the Jobs that want a lock, as the cache showed them last. Each version of a
+// Job is parsed once: a pass over many Jobs of which few have changed costs little. Its zero
+// value is empty.
 type jobQueue struct {
-	// byUID, byJob and inTurn have the same candidates, the last in the order in which they
-	// are served. The cache shows every version of a Job as another object, and never
-	// modifies one, so that what byJob has need not be looked at.
-	byUID  map[types.UID]*candidate
-	byJob  map[*batchv1.Job]*candidate
+	// byUID, byJob and ordered have the same candidates, the last in the order in which they
+	// are served. The cache never modifies an object and shows each version of a Job as another
+	// one: a Job that byJob has is unchanged.
+	byUID   map[types.UID]*candidate
+	byJob   map[*batchv1.Job]*candidate
 	ordered []*candidate
 	// updates counts the calls of update.
 	updates uint64
 }
 
-// update takes in what the cache shows.
+// update replaces the Jobs by those that the cache shows.
 func (q *jobQueue) update(shown []*batchv1.Job, maxTTL time.Duration) {
 	if q.byUID == nil {
 		q.byUID, q.byJob = map[types.UID]*candidate{}, map[*batchv1.Job]*candidate{}
@@ -55,7 +55,7 @@ func (q *jobQueue) update(shown []*batchv1.Job, maxTTL time.Duration) {
 	}
 }
 
-// read takes in another version of a Job, and reports whether the order is as it was.
+// read adds or replaces a version of a Job, and reports whether the order is unchanged.
 func (q *jobQueue) read(job *batchv1.Job, maxTTL time.Duration) (known *candidate, isInOrder bool) {
 	known, isInOrder = q.byUID[job.UID], true
 	if known == nil {
@@ -66,12 +66,12 @@ func (q *jobQueue) read(job *batchv1.Job, maxTTL time.Duration) (known *candidat
 	delete(q.byJob, known.job)
 	q.byJob[job] = known
 	before := known.turn
-	// What the index found can be parsed.
+	// The index has only Jobs whose terms can be parsed.
 	terms, _ := jobs.ParseTerms(job.Annotations, jobs.Limits{})
 	terms.TTL = min(terms.TTL, maxTTL)
 	known.job, known.terms, known.turn, known.phase = job, terms, jobs.TurnOf(job, terms), jobs.PhaseOf(job)
 	if !known.turn.WaitsSince.Equal(before.WaitsSince) {
-		known.reportedAt, known.isAnnotated = time.Time{}, false // It waits anew.
+		known.reportedAt, known.isAnnotated = time.Time{}, false // It has begun another wait.
 	}
 	return known, isInOrder && known.turn.Compare(before) == 0
 }

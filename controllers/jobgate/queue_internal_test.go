@@ -69,7 +69,7 @@ func TestChangedJobsAreReadAgain(t *testing.T) {
 	}
 }
 
-func TestRosterFollowsWhatIsShown(t *testing.T) {
+func TestTheQueueFollowsTheCache(t *testing.T) {
 	r := newRosterTest()
 	r.shown[3] = waitingJob(r.now, 200)
 	if got := r.readAgain(); !slices.Equal(got, []string{"job-00200"}) || r.ordered[99].job != r.shown[3] {

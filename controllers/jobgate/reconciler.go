@@ -23,39 +23,39 @@ import (
 )
 
 const (
-	// gates is how many passes may be under way. Each waits for one write or two.
+	// concurrency bounds the passes at a time. Each waits for one write or two.
 	concurrency = 32
 	// passTimeout bounds one pass.
 	passTimeout = 30 * time.Second
-	// lookAgainAfter is how long a lock that is held or waited for is left unlooked at,
-	// so that a replica that leads no longer soon lets go of it.
+	// resyncPeriod is the longest interval between passes over a lock that is held or waited
+	// for. A replica that no longer leads stops waiting within it.
 	resyncPeriod = 10 * time.Second
-	// maxBackoff is how long a pass that failed waits at most. It must be short against the
-	// ttl of a Job's lock, which is renewed by passes.
+	// maxBackoff bounds the delay before a failed pass is repeated. It must be short against
+	// the ttl of a Job's lock, which is renewed by passes.
 	maxBackoff = 2 * time.Second
 )
 
-// Engine takes, renews and releases locks, and hands them on. [lock.Engine] is one.
+// Engine takes, renews, releases and hands off locks. [engine.Engine] is one.
 type Engine interface {
 	lock.Backend
-	// HandOff ends a grant if a caller of the same engine gets the lock in the same write,
-	// and reports whether it has. Otherwise nothing changes.
+	// HandOff hands the lock off to a waiter of the same engine, in one write, and reports
+	// whether there was one. Otherwise nothing changes.
 	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error)
 }
 
 var _ Engine = (*engine.Engine)(nil)
 
-// Gate has Jobs run under their locks. Its fields are set before
-// [Gate.SetupWithManager] and not changed after.
+// Reconciler runs Jobs under their locks. Its fields must not change after
+// [Reconciler.SetupWithManager].
 type Reconciler struct {
 	// Client reads Locks from the cache and writes Jobs to the API server. Required.
 	Client client.Client
-	// LiveReader reads what stands in etcd. Required.
+	// LiveReader reads from the API server. Required.
 	LiveReader client.Reader
-	// Engine takes, renews and releases the locks, with the identity that Holder names. It
-	// is started by the caller. Required.
+	// Engine takes, renews and releases the locks, with the identity that Holder names. The
+	// caller starts it. Required.
 	Engine Engine
-	// Holder is the identity that the locks of Jobs are held by, this operator's. Required.
+	// Holder is the user name of this operator, which holds the locks of Jobs. Required.
 	Holder string
 	// Limits bounds the ttl of the locks. Required.
 	Limits rules.Limits
@@ -63,10 +63,10 @@ type Reconciler struct {
 	Clock clock.WithTicker
 	// Leadership says whether this replica acts. Required.
 	Leadership leadership.Leadership
-	// Recorder tells users what happens to their Jobs. Required.
+	// Recorder takes the Events about Jobs. Required.
 	Recorder events.EventRecorder
-	// AnnotateAfter is how long a Job waits before its annotation says for what. Zero means
-	// a minute.
+	// AnnotateAfter is how long a Job waits before an annotation reports its place and the
+	// holder. Zero means a minute.
 	AnnotateAfter time.Duration
 
 	// jobs reads the Jobs with the label from a cache of their own, and jobsOf those of them
@@ -74,23 +74,22 @@ type Reconciler struct {
 	jobs        client.Reader
 	jobsOf      func(lock client.ObjectKey) ([]*batchv1.Job, error)
 	waitForJobs func(context.Context) bool
-	// reports bounds how many Jobs are told for what they wait.
+	// reports bounds the rate of reports to waiting Jobs.
 	reports flowcontrol.PassiveRateLimiter
 	// queue and working are those of the running controller.
 	queue   leadership.Queue
-	working context.Context //nolint:containedctx // the lifetime of the controller, which contenders end with
+	working context.Context //nolint:containedctx // the lifetime of the controller, which ends all waiters
 
-	mu    sync.Mutex
+	mu     sync.Mutex
 	states map[client.ObjectKey]*lockState
-	// contending counts the goroutines that wait for locks or annotate Jobs. None is added
+	// background counts the goroutines that wait for locks or annotate Jobs. None is added
 	// once isEnding.
 	background sync.WaitGroup
 	isEnding   bool
 }
 
-// The Job controller is told the outcome of a Job that was not run in the Job's status;
-// pods are deleted where the garbage collector leaves them, since the Job has a
-// finalizer.
+// The status of a Job that was not run tells the Job controller its outcome. Pods are
+// deleted where the garbage collector does not, since the Job has a finalizer.
 //
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=batch,resources=jobs/status,verbs=patch
@@ -140,15 +139,15 @@ func lockNameOf(job *batchv1.Job) string {
 	return terms.FullKey().ObjectName()
 }
 
-// IsForJob reports whether the lock was taken for a Job that runs under it. The gate
-// releases it, whatever becomes of the Job. Safe for concurrent use.
+// IsForJob reports whether the lock was taken for a Job that runs under it. This reconciler
+// alone releases it. Safe for concurrent use.
 func (r *Reconciler) IsForJob(held *v1alpha1.Lock) bool {
 	ref := held.Spec.HolderRef
 	return held.Spec.Holder == r.Holder && ref != nil && ref.Kind == jobKind && ref.APIVersion == jobAPIVersion
 }
 
-// isEnded reports whether the error of the engine says that the lock is not held any
-// more under the owner token.
+// isEnded reports whether the error of the engine says that the lock is no longer held under
+// the owner token.
 func isEnded(err error) bool {
 	return errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)
 }

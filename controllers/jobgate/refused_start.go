@@ -16,12 +16,12 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
-// putOffFor is how long a Job whose start was refused leaves the lock to others before it
-// is tried again.
+// refusedStartBackoff is how long a Job whose start was refused leaves the lock to others
+// before its start is tried again.
 const refusedStartBackoff = 30 * time.Second
 
-// refusalOf returns what the API server says of a write that it understood and does not
-// carry out, or "" if it may well carry out the same write a moment later.
+// refusalOf returns the message with which the API server refused a write, or "" if the same
+// write may succeed a moment later.
 func refusalOf(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -35,9 +35,9 @@ func refusalOf(err error) string {
 	}
 }
 
-// makeWay has the others of its key served that a Job keeps waiting which cannot be started.
-// An invalid Job fails, and so does one that is not to wait; what is forbidden today may be
-// allowed tomorrow, when another policy or quota applies.
+// handleRefusedStart lets the next Job of the key start when this one cannot. An invalid Job
+// fails, and so does one that does not wait; what is forbidden now may be allowed
+// later, under another policy or quota.
 func (p *pass) handleRefusedStart(ctx context.Context, holder *candidate, start error) error {
 	refusal := refusalOf(start)
 	logf.FromContext(ctx).Info("The start of a Job was refused", "job", klog.KObj(holder.job), "reason", apierrors.ReasonForError(start))
@@ -47,7 +47,7 @@ func (p *pass) handleRefusedStart(ctx context.Context, holder *candidate, start 
 	if isInvalid || holder.terms.Policy != jobs.PolicyWait {
 		failed = p.setOutcome(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
 		if failed == nil {
-			// If it has changed meanwhile, the cache will show that.
+			// If the Job has changed since, the cache will show it.
 			return p.releaseEnded(ctx, holder)
 		}
 	}
@@ -65,7 +65,8 @@ func (p *pass) releaseEnded(ctx context.Context, holder *candidate) error {
 	return p.release(ctx)
 }
 
-// isPutOff reports whether others are served before the Job, whose start was refused.
+// isBackedOff reports whether the Job leaves the lock to others because its start was
+// refused.
 func (p *pass) isBackedOff(candidate *candidate) bool {
 	until, ok := p.state.backoffUntil[candidate.job.UID]
 	if !ok {

@@ -62,7 +62,7 @@ func TestAJobThatIsInvalidWhenItIsStartedFails(t *testing.T) {
 	}
 }
 
-func TestAJobWhoseStartIsForbiddenMakesWayAndIsTriedAgain(t *testing.T) {
+func TestAJobWhoseStartIsForbiddenReleasesTheLockAndIsTriedAgain(t *testing.T) {
 	for name, refusal := range map[string]error{"by a policy": errPolicy, "by a template that is immutable for a moment": errInvalid} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -96,7 +96,7 @@ func TestAJobWhoseStartIsForbiddenMakesWayAndIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestARefusalThatCannotBeRecordedBlocksNobody(t *testing.T) {
+func TestARefusalThatCannotBeRecordedBlocksNoOtherJob(t *testing.T) {
 	w := newWorld(t)
 	stuck := w.create("a")
 	w.create("b")

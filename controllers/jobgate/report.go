@@ -15,21 +15,20 @@ import (
 )
 
 const (
-	// reportAfter is how long a Job waits before that is worth an event.
+	// reportAfter is how long a Job waits before an event reports it.
 	reportAfter = time.Second
-	// defaultAnnotateAfter is how long a Job waits before its annotation tells it, too. Most
-	// waits are over by then, and cost no change of the Job.
+	// defaultAnnotateAfter is how long a Job waits before its annotation reports it, too. Most
+	// waits are shorter and cost no write of the Job.
 	defaultAnnotateAfter = time.Minute
-	// reportEvery is how often a Job that waits is told again for whom and at which place:
-	// before the API server forgets the last event, after an hour, and not so often that
-	// client-go takes it for a repetition of the last one, within 6 minutes.
+	// reportEvery is the interval between reports to a waiting Job: below the hour after which
+	// the API server drops the last event, and above the 6 minutes within which client-go
+	// treats an event as a repetition.
 	reportEvery = 10 * time.Minute
-	// reportsAtOnce is how many Jobs are told in one pass. Others follow after reportAfter.
+	// maxReportsPerPass bounds the reports of one pass. Others follow after reportAfter.
 	maxReportsPerPass = 20
-	// reportsPerSecond and reportsBurst bound how many Jobs are told by all passes together,
-	// as after a change of the leader, which knows of no Job whether it was told. client-go
-	// queues 1000 events and drops what is more without a word. The rate is enough to tell
-	// 60,000 Jobs within reportEvery.
+	// reportsPerSecond and reportsBurst bound the reports of all passes together, for example
+	// by a new leader, which does not know the last reports. client-go queues 1000 events and
+	// silently drops the rest. The rate is enough for 60,000 Jobs within reportEvery.
 	reportsPerSecond, reportsBurst = 100, 200
 )
 
@@ -37,15 +36,14 @@ func newReportLimiter(now clock.PassiveClock) flowcontrol.PassiveRateLimiter {
 	return flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(reportsPerSecond, reportsBurst, now)
 }
 
-// report tells the Jobs that have waited for a while for what they wait, who holds it,
-// and which place they have, by an event, and those that have waited for long by an
-// annotation, too.
+// report reports to the Jobs that have waited for a while which lock they wait for, its holder,
+// and their place, by an event, and after a long wait by an annotation, too.
 func (p *pass) report(queue []*candidate) {
 	if len(queue) == 0 {
 		return
 	}
 	if p.isChangingHands() {
-		// Places and holder would be wrong for as long as nothing is told again.
+		// Places and holder would be wrong until the next report.
 		p.requeueAfter(reportAfter)
 		return
 	}
@@ -54,7 +52,7 @@ func (p *pass) report(queue []*candidate) {
 	for place, candidate := range queue {
 		due := p.reportDue(candidate)
 		if candidate == p.newlyWaiting {
-			// The lock may be free, and the start would be in conflict with the annotation.
+			// The lock may be free, and the annotation would cause a conflict with the start.
 			due = p.now.Add(reportAfter)
 		}
 		if left := due.Sub(p.now); left > 0 {
@@ -66,7 +64,7 @@ func (p *pass) report(queue []*candidate) {
 			break
 		}
 		if !p.reports.TryAccept() {
-			p.requeueAfter(resyncPeriod) // as often as it does anyway
+			p.requeueAfter(resyncPeriod)
 			break
 		}
 		told++
@@ -88,7 +86,7 @@ func (p *pass) report(queue []*candidate) {
 	}
 }
 
-// reportDue returns when the Job is to be told next.
+// reportDue returns when the next report to the Job is due.
 func (p *pass) reportDue(candidate *candidate) time.Time {
 	switch {
 	case candidate.reportedAt.IsZero():
@@ -99,10 +97,12 @@ func (p *pass) reportDue(candidate *candidate) time.Time {
 	return candidate.reportedAt.Add(reportEvery)
 }
 
-func (r *Reconciler) annotateAfter() time.Duration { return cmp.Or(r.AnnotateAfter, defaultAnnotateAfter) }
+func (r *Reconciler) annotateAfter() time.Duration {
+	return cmp.Or(r.AnnotateAfter, defaultAnnotateAfter)
+}
 
-// isChangingHands reports whether the first of the queue is about to hold the lock: it is
-// free, or the grant has yet to be delivered.
+// isChangingHands reports whether the first Job of the queue is about to hold the lock: the
+// lock is free, or the grant has yet to be delivered.
 func (p *pass) isChangingHands() bool {
 	if p.state.grant != nil {
 		return false
@@ -110,7 +110,7 @@ func (p *pass) isChangingHands() bool {
 	return p.shown == nil || p.state.waiter != nil && p.shown.Spec.Owner == p.state.waiter.owner
 }
 
-// heldBy says who has the lock that the Job wants.
+// heldBy describes the holder of the lock that the Job wants.
 func (p *pass) heldBy(candidate *candidate) string {
 	held := p.shown
 	if p.state.grant != nil {
@@ -127,7 +127,7 @@ func (p *pass) heldBy(candidate *candidate) string {
 	return text
 }
 
-// tell records an event on the Job.
+// emit records an event on the Job.
 func (p *pass) emit(job *batchv1.Job, kind, reason, action, note string) {
-	p.Recorder.Eventf(job, nil, kind, reason, action, "%s", audit.Bounded(note)) // which bounds an event's note, too
+	p.Recorder.Eventf(job, nil, kind, reason, action, "%s", audit.Bounded(note)) // The limit of a record is below that of an event's note.
 }

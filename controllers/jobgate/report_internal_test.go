@@ -21,7 +21,7 @@ func (w *world) note(job *batchv1.Job) string {
 	return w.read(job).Annotations[v1alpha1.LockWaitingAnnotation]
 }
 
-func TestWaitingJobsAreToldInTurns(t *testing.T) {
+func TestWaitingJobsAreReportedInTurns(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo(strings.Repeat("ä", audit.MaxMessageBytes))
 	var created []*batchv1.Job
@@ -101,7 +101,7 @@ func TestAShortWaitChangesNoJob(t *testing.T) {
 }
 
 // Most keys have no Job, or only Jobs that have ended.
-func TestNothingIsLookedAtAgainWhereNobodyWaits(t *testing.T) {
+func TestNoPassIsScheduledWithoutWaitingJobs(t *testing.T) {
 	w := newWorld(t)
 	for _, ended := range []bool{false, true} {
 		if ended {
@@ -115,7 +115,7 @@ func TestNothingIsLookedAtAgainWhereNobodyWaits(t *testing.T) {
 }
 
 // A Job that is paused has no annotation any more.
-func TestAJobThatQueuesAnewIsToldAnew(t *testing.T) {
+func TestAJobThatQueuesAgainIsReportedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")
 	job := w.create("a")
@@ -135,7 +135,7 @@ func TestAJobThatQueuesAnewIsToldAnew(t *testing.T) {
 }
 
 // Passes over other locks have told as many Jobs as may be told at once.
-func TestThePassesTogetherTellABoundedNumberOfJobs(t *testing.T) {
+func TestAllPassesTogetherReportABoundedNumberOfJobs(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")
 	first, second := w.create("a"), w.create("b")
@@ -162,7 +162,7 @@ func TestThePassesTogetherTellABoundedNumberOfJobs(t *testing.T) {
 	}
 }
 
-func TestTheNoteGoesWithTheStart(t *testing.T) {
+func TestTheAnnotationIsRemovedByTheStart(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")
 	job := w.create("a")
@@ -181,7 +181,7 @@ func TestTheNoteGoesWithTheStart(t *testing.T) {
 	}
 }
 
-func TestNotesThatCannotBeWritten(t *testing.T) {
+func TestAnnotationsThatCannotBeWritten(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"refused":          errPolicy,
 		"in conflict":      apierrors.NewConflict(batchv1.Resource("jobs"), "", errPolicy),
@@ -232,7 +232,7 @@ func TestTheJobThatIsStartedIsNotAnnotated(t *testing.T) {
 }
 
 // The cache shows the Job as it was before its annotation.
-func TestAStartInConflictWithANoteIsTriedAgain(t *testing.T) {
+func TestAStartInConflictWithAnAnnotationIsTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")
 	job := w.create("a")
@@ -262,7 +262,7 @@ func TestWaitingJobsAreCounted(t *testing.T) {
 	w.create("c", annotated(v1alpha1.LockPausedAnnotation, "true"))
 	w.pass(1)
 	const want = `
-# HELP lock_operator_jobs_waiting Jobs that wait for a lock now, by namespace. Only the leader counts them.
+# HELP lock_operator_jobs_waiting Jobs that wait for a lock now, by namespace. Only the leader reports it.
 # TYPE lock_operator_jobs_waiting gauge
 lock_operator_jobs_waiting{namespace="default"} 2
 `
@@ -275,7 +275,7 @@ lock_operator_jobs_waiting{namespace="default"} 2
 	}
 }
 
-func TestANoteInConflictWithAChange(t *testing.T) {
+func TestAnAnnotationInConflictWithAChange(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")
 	changed, paused := w.create("a"), w.create("b")

@@ -21,11 +21,10 @@ import (
 	"forrst.dev/lock-operator/controllers/leadership"
 )
 
-// SetupWithManager has the manager run the gate.
+// SetupWithManager adds the reconciler of locks and that of finalizers to the manager.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.states, r.reports = map[client.ObjectKey]*lockState{}, newReportLimiter(r.Clock)
-	// A cache of its own, so that no other Job is watched, whatever else the manager's
-	// cache is used for.
+	// A cache of its own: the manager's may watch all Jobs, this one only those with the label.
 	locked, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		ByObject: map[client.Object]cache.ByObject{
@@ -84,7 +83,7 @@ func (runnable) NeedLeaderElection() bool { return false }
 
 var _ manager.LeaderElectionRunnable = runnable(nil)
 
-// awaitContenders has the manager wait at its end for the goroutines that wait for locks.
+// awaitBackground lets the manager wait at its end for the goroutines in the background.
 func (r *Reconciler) awaitBackground(ctx context.Context) error {
 	<-ctx.Done()
 	r.mu.Lock()
@@ -106,7 +105,7 @@ func requestOfJob(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: job.Namespace, Name: name}}}
 }
 
-// requestOfLock passes over the locks that no Job wants.
+// requestOfLock returns a request only for locks that a Job wants or holds.
 func (r *Reconciler) requestOfLock(_ context.Context, object client.Object) []reconcile.Request {
 	held, ok := object.(*v1alpha1.Lock)
 	if !ok || !r.IsForJob(held) && !r.hasState(client.ObjectKeyFromObject(held)) {
@@ -115,7 +114,7 @@ func (r *Reconciler) requestOfLock(_ context.Context, object client.Object) []re
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(held)}}
 }
 
-// begin lends the gate the queue of its controller and the context that this lives by.
+// begin stores the queue of the controller and its context.
 func (r *Reconciler) begin(ctx context.Context, queue leadership.Queue) error {
 	r.working, r.queue = ctx, queue
 	go r.enqueueWhenLeading(ctx, queue, r.everyLock)
@@ -123,7 +122,7 @@ func (r *Reconciler) begin(ctx context.Context, queue leadership.Queue) error {
 }
 
 func (r *Reconciler) enqueueWhenLeading(ctx context.Context, queue leadership.Queue, every func(context.Context) ([]reconcile.Request, error)) {
-	// Leadership may be gained before there is anything to read.
+	// Leadership may be gained before the cache is filled.
 	if r.waitForJobs(ctx) {
 		leadership.Enqueue(ctx, r.Leadership, r.Clock, queue, every)
 	}

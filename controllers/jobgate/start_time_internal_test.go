@@ -35,7 +35,7 @@ func TestAStoppedJobKeepsItsStartTimeUntilItsPodsHaveEnded(t *testing.T) {
 	}
 }
 
-func TestADecidedJobWithoutAStartTimeIsGivenOne(t *testing.T) {
+func TestAnEndedJobWithoutAStartTimeIsGivenOne(t *testing.T) {
 	unlabelled := func(job *batchv1.Job) { job.Labels = nil }
 	cases := map[string]struct {
 		changes []change

@@ -15,7 +15,7 @@ func suspended(job *batchv1.Job) { job.Spec.Suspend = new(true) }
 
 // The answer of the Job controller in an earlier run says nothing of this one, also if the
 // operator does not know that the write has arrived which ended the earlier one.
-func TestAFenceEndsWithItsRun(t *testing.T) {
+func TestAStatusSyncEndsWithItsRun(t *testing.T) {
 	w, job := started(t)
 	w.write(job, suspended)
 	w.pods[job.UID] = false
@@ -32,7 +32,7 @@ func TestAFenceEndsWithItsRun(t *testing.T) {
 	if len(w.starts) != 2 || w.holder() != "a" {
 		t.Fatalf("started %v", w.starts)
 	}
-	// Somebody suspends it before the operator sees it run, and the Job controller is slow.
+	// A user suspends it before the operator sees it run, and the Job controller is slow.
 	w.pods[job.UID] = false
 	w.write(job, suspended)
 	w.clock.Step(podsPeriod)

@@ -16,23 +16,23 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// lookAgainForPods is how often pods are listed that have yet to end. Only those of Jobs
-// that were suspended, deleted or stripped of their lock are.
+// podsPeriod is the interval between lists of the pods that have yet to end. Only pods of Jobs
+// that were suspended, were deleted or lost the lock are listed.
 const podsPeriod = time.Second
 
-// stop sees a Job through that was suspended or deleted, or is complete or has failed, and
-// reports when its last pod has ended. The lock must not be released before.
+// stop follows a Job that was suspended or deleted, is complete or has failed, and reports
+// whether its last pod has ended. The lock must not be released before.
 func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, err error) {
 	job := stopping.job
 	if p.state.withoutPods[job.UID] || jobs.OnlyPodSucceeded(job) {
 		return true, nil
 	}
 	if stopping.phase == jobs.Stopping {
-		requestStatusSync, isFenced := p.state.syncRequests[job.UID]
-		if !isFenced {
+		requested, isRequested := p.state.syncRequests[job.UID]
+		if !isRequested {
 			return false, p.requestStatusSync(ctx, stopping)
 		}
-		if !isSynced(job, requestStatusSync) {
+		if !isSynced(job, requested) {
 			return false, p.deletePodsEarly(ctx, job)
 		}
 	}
@@ -55,10 +55,10 @@ func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, er
 	return true, nil
 }
 
-// fence clears a field of the Job's status that only the Job controller sets. That one
-// writes a status only if it has seen the Job as it was until then; so when the field is
-// set again, it knows that the Job is suspended or deleted, and whatever pods it was about
-// to create exist.
+// requestStatusSync clears a field of the Job's status that only the Job controller sets. The
+// Job controller writes a status only if it has seen the latest version of the Job. Once
+// the field is set again, it therefore knows that the Job is suspended or deleted, and the
+// pods that it was about to create exist.
 func (p *pass) requestStatusSync(ctx context.Context, stopping *candidate) error {
 	changed := stopping.job.DeepCopy()
 	changed.Status.Ready = nil
@@ -70,14 +70,14 @@ func (p *pass) requestStatusSync(ctx context.Context, stopping *candidate) error
 	return err
 }
 
-func isSynced(job *batchv1.Job, requestStatusSync string) bool {
-	return job.Status.Ready != nil && rules.IsNewer(job.ResourceVersion, requestStatusSync)
+func isSynced(job *batchv1.Job, requested string) bool {
+	return job.Status.Ready != nil && rules.IsNewer(job.ResourceVersion, requested)
 }
 
-// awaitEnd has a Job that is decided be finished by the Job controller, which cannot do so
-// without a start time. Since Kubernetes 1.36 it clears that itself in a Job that is
-// suspended, and so do [pass.settle] and older versions of this operator, which may be just
-// before it learns that the Job has succeeded or failed.
+// ensureStartTime sets the start time of a Job that has its outcome: without one, the Job
+// controller cannot finish it. Since Kubernetes 1.36 the Job controller clears the start
+// time of a suspended Job, and so do [pass.finishStop] and older versions of this operator,
+// perhaps just before the Job controller learns that the Job has succeeded or failed.
 func (p *pass) ensureStartTime(ctx context.Context, decided *candidate) error {
 	if decided.job.Status.StartTime != nil {
 		return nil // The cache shows the end.
@@ -88,13 +88,14 @@ func (p *pass) ensureStartTime(ctx context.Context, decided *candidate) error {
 	return err
 }
 
-// ownsPods reports whether the pods of the Job are to be deleted as those of a Job that was
-// deleted, which the user has not told to leave them.
+// ownsPods reports whether the pods of the Job must be deleted: it was deleted, and not with
+// its pods orphaned.
 func ownsPods(job *batchv1.Job) bool {
 	return !job.DeletionTimestamp.IsZero() && !slices.Contains(job.Finalizers, metav1.FinalizerOrphanDependents)
 }
 
-// livePods returns pods of the Job that have not ended: all that are to be deleted, or one.
+// livePods returns pods of the Job that have not ended: all if they must be deleted, otherwise
+// at most one.
 func (p *pass) livePods(ctx context.Context, job *batchv1.Job) ([]metav1.PartialObjectMetadata, error) {
 	limit := int64(1)
 	if ownsPods(job) {
@@ -103,8 +104,7 @@ func (p *pass) livePods(ctx context.Context, job *batchv1.Job) ([]metav1.Partial
 	return jobs.ListLive(ctx, p.LiveReader, job.Namespace, job.UID, limit)
 }
 
-// deletePodsEarly deletes the pods that there are while the Job controller may still create
-// some.
+// deletePodsEarly deletes the existing pods while the Job controller may still create more.
 func (p *pass) deletePodsEarly(ctx context.Context, job *batchv1.Job) error {
 	if !ownsPods(job) {
 		return nil
@@ -114,8 +114,8 @@ func (p *pass) deletePodsEarly(ctx context.Context, job *batchv1.Job) error {
 	return errors.Join(err, p.deletePods(ctx, job, pods))
 }
 
-// deletePods deletes the pods of a Job that was deleted, as the garbage collector would
-// if the finalizer did not keep the Job. Those that the user wants to keep it leaves.
+// deletePods deletes the pods of a Job that was deleted, as the garbage collector would if
+// the finalizer did not keep the Job. Orphaned pods stay.
 func (p *pass) deletePods(ctx context.Context, job *batchv1.Job, pods []metav1.PartialObjectMetadata) error {
 	if !ownsPods(job) {
 		return nil

@@ -59,7 +59,7 @@ func TestPodsOfAJobThatWasNotAdmittedEndBeforeAnotherOneStarts(t *testing.T) {
 	}
 }
 
-func TestADeletedJobThatSomebodyElseKeepsBlocksNobody(t *testing.T) {
+func TestADeletedJobWithAnotherFinalizerBlocksNoOtherJob(t *testing.T) {
 	for name, state := range map[string]change{"when it ran": stopping, "when it waited": func(*batchv1.Job) {}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -11,13 +11,13 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
-// serveStray sees the holder through if it is not among the Jobs that want the lock:
-// it has lost its label or has another key, since the webhook was away, or exists no more,
-// since its finalizer was removed by force. The lock is released when the Job has no pods
-// and, as far as it is still there, gets none.
+// serveUnlistedHolder serves a holder that is not among the Jobs that want the lock: it has
+// lost its label or has another key, because the webhook was down, or it no longer exists,
+// because its finalizer was removed by force. The lock is released when the Job has no pods
+// and will get none.
 func (p *pass) serveUnlistedHolder(ctx context.Context) error {
 	held := p.state.grant
-	p.requeueAfter(podsPeriod) // No watch shows it.
+	p.requeueAfter(podsPeriod) // There is no watch on it.
 	var job batchv1.Job
 	err := p.LiveReader.Get(ctx, client.ObjectKey{Namespace: p.name.Namespace, Name: held.lock.Spec.HolderRef.Name}, &job)
 	switch {
@@ -28,7 +28,7 @@ func (p *pass) serveUnlistedHolder(ctx context.Context) error {
 		}
 		return p.release(ctx)
 	case err != nil:
-		return fmt.Errorf("look for its Job: %w", err)
+		return fmt.Errorf("read its Job: %w", err)
 	}
 	holder := &candidate{job: &job, phase: jobs.PhaseOf(&job)}
 	switch lockNameOf(&job) {
@@ -46,13 +46,13 @@ func (p *pass) serveUnlistedHolder(ctx context.Context) error {
 	return p.release(ctx)
 }
 
-// seeOff releases the lock of a Job that wants none any more.
+// releaseUnlabelled releases the lock of a Job that no longer wants one.
 func (p *pass) releaseUnlabelled(ctx context.Context, holder *candidate) error {
 	if hasEnded, err := p.hasUnlistedEnded(ctx, holder); err != nil || !hasEnded {
 		return err
 	}
-	// Before the release, since nobody else would. If the Job was started or changed since,
-	// nothing is written.
+	// Before the release: nothing else would remove it. If the Job has changed since, nothing
+	// is written.
 	isWritten, err := p.change(ctx, holder, removeFinalizer)
 	if err != nil || !isWritten {
 		return err

@@ -13,11 +13,11 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// contender waits for a lock on behalf of one Job. It stands in the engine's queue, so
-// that a release in the same engine hands the lock to it in one write.
+// waiter waits for a lock on behalf of one Job. It is in the engine's queue: a release in
+// the same engine hands the lock off to it in one write.
 type waiter struct {
 	job types.UID
-	// owner is the owner token that it asks for the lock with.
+	// owner is the owner token of its request.
 	owner  string
 	cancel context.CancelFunc
 	// done is closed when lock and err are set.
@@ -26,7 +26,7 @@ type waiter struct {
 	err  error
 }
 
-// request is what is asked of the engine for a Job.
+// request returns the request to the engine for a Job.
 func (r *Reconciler) request(candidate *candidate) lock.Request {
 	terms := candidate.terms
 	return lock.Request{Acquisition: rules.Acquisition{
@@ -35,7 +35,8 @@ func (r *Reconciler) request(candidate *candidate) lock.Request {
 	}}
 }
 
-// contend has the Job wait for the lock. The end of the wait brings a pass about.
+// startWaiter starts to wait for the lock on behalf of the Job. The end of the wait causes a
+// pass.
 func (p *pass) startWaiter(candidate *candidate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +56,7 @@ func (p *pass) startWaiter(candidate *candidate) {
 	})
 }
 
-// collect takes in what has come of the contender, if its wait is over.
+// collectWaiter takes over the result of the waiter, if its wait is over.
 func (p *pass) collectWaiter() error {
 	waiting := p.state.waiter
 	if waiting == nil {
@@ -71,7 +72,7 @@ func (p *pass) collectWaiter() error {
 		p.recordGrant(waiting.job, waiting.lock)
 		return nil
 	}
-	// The engine ends a grant that it could not deliver, whatever the cache shows.
+	// The engine ends a grant that it could not deliver, although the cache may show it.
 	p.state.recordEnded(waiting.owner)
 	if errors.Is(waiting.err, context.Canceled) {
 		return nil
@@ -79,8 +80,8 @@ func (p *pass) collectWaiter() error {
 	return fmt.Errorf("acquire it: %w", waiting.err)
 }
 
-// recall ends the wait of the contender. It may have been granted the lock at the last
-// moment, which is taken in like any grant.
+// cancelWaiter ends the wait of the waiter. A grant that came at the last moment is
+// recorded like any other.
 func (p *pass) cancelWaiter(ctx context.Context) error {
 	waiting := p.state.waiter
 	if waiting == nil {

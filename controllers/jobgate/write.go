@@ -20,7 +20,7 @@ import (
 // writeTimeout bounds one write of a Job.
 const writeTimeout = 5 * time.Second
 
-// start lets the Job run, with the token of its grant, in one write.
+// start starts the Job with the fencing token of its grant, in one write.
 func (p *pass) start(ctx context.Context, holder *candidate) error {
 	held := p.state.grant
 	token, err := held.lock.FencingToken()
@@ -31,7 +31,7 @@ func (p *pass) start(ctx context.Context, holder *candidate) error {
 	left := held.lock.Spec.ExpireTime.Sub(p.Clock.Now())
 	ctx, cancel := context.WithTimeout(ctx, min(writeTimeout, left/2))
 	defer cancel()
-	delete(p.state.syncRequests, holder.job.UID) // It was for the run before, if any.
+	delete(p.state.syncRequests, holder.job.UID) // It belongs to the previous run, if any.
 	isWritten, err := p.change(ctx, holder, func(job *batchv1.Job) {
 		job.Spec.Suspend = new(false)
 		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
@@ -43,13 +43,13 @@ func (p *pass) start(ctx context.Context, holder *candidate) error {
 	if err != nil || !isWritten {
 		return err
 	}
-	holder.reportedAt, holder.isAnnotated = time.Time{}, false // in case it has to wait again
+	holder.reportedAt, holder.isAnnotated = time.Time{}, false // The Job may have to wait again.
 	p.emit(holder.job, corev1.EventTypeNormal, "LockAcquired", "Start",
 		fmt.Sprintf("Holds %s and is started, with the fencing token %d", holder.terms.FullKey(), token))
 	return nil
 }
 
-// suspendWithoutLock stops a Job that runs although it does not hold the lock.
+// suspendWithoutLock suspends a Job that runs without holding the lock.
 func (p *pass) suspendWithoutLock(ctx context.Context, candidate *candidate) error {
 	// The cache of Locks may be behind that of Jobs.
 	isHolder, err := p.isLiveHolder(ctx, candidate)
@@ -69,24 +69,24 @@ func (p *pass) suspendWithoutLock(ctx context.Context, candidate *candidate) err
 		return err
 	}
 	p.emit(candidate.job, corev1.EventTypeWarning, "LockLost", "Suspend",
-		fmt.Sprintf("Does not hold %s any more: it expired during an outage, or somebody ended it. The Job is suspended and waits for the lock again", candidate.terms.FullKey()))
+		fmt.Sprintf("Does not hold %s any more: it expired during an outage, or its release was forced. The Job is suspended and waits for the lock again", candidate.terms.FullKey()))
 	return nil
 }
 
-// isLiveHolder reports whether the Job holds the lock by what stands in etcd.
+// isLiveHolder reports whether the Job holds the lock, by a live read.
 func (p *pass) isLiveHolder(ctx context.Context, candidate *candidate) (bool, error) {
 	current, err := p.Engine.Get(ctx, p.name.Namespace, candidate.terms.FullKey())
 	switch {
 	case isEnded(err):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("see who holds it: %w", err)
+		return false, fmt.Errorf("read the lock: %w", err)
 	}
 	return p.IsForJob(current) && current.Spec.HolderRef.UID == candidate.job.UID, nil
 }
 
-// settle takes in that a Job that was stopped has no pods any more: it queues again, or,
-// if it was deleted, may go. An Ended one is left to [finalizing].
+// finishStop ends the stop of a Job that has no pods left: the Job queues again or, if it was
+// deleted, loses its finalizer. A Job in the phase Ended is left to [finalizerReconciler].
 func (p *pass) finishStop(ctx context.Context, stopped *candidate) error {
 	if stopped.phase == jobs.Ended {
 		return nil
@@ -110,8 +110,8 @@ func (p *pass) finishStop(ctx context.Context, stopped *candidate) error {
 	return err
 }
 
-// settleDeleted lets a deleted Job go. Somebody else's finalizer may keep it, which concerns
-// no other Job: the Job controller creates no pods of a deleted one.
+// finishDeleted removes the finalizer of a deleted Job. Another finalizer may keep the Job,
+// which affects no other Job: the Job controller creates no pods of a deleted one.
 func (p *pass) finishDeleted(ctx context.Context, stopped *candidate) error {
 	p.state.withoutPods[stopped.job.UID] = true
 	if !controllerutil.ContainsFinalizer(stopped.job, v1alpha1.LockFinalizer) {
@@ -121,9 +121,9 @@ func (p *pass) finishDeleted(ctx context.Context, stopped *candidate) error {
 	return err
 }
 
-// clearStartTime makes the Job one that has not started, since only in such a one the pod
-// template may be changed again, and returns it as it was written; nil if it was not what
-// the cache shows until then.
+// clearStartTime clears the start time of the Job, since the pod template may be changed only
+// before the start, and returns the Job as written; nil if the Job was newer than in the
+// cache.
 func (p *pass) clearStartTime(ctx context.Context, stopped *candidate) (withoutPods *candidate, err error) {
 	if stopped.job.Status.StartTime == nil {
 		return stopped, nil
@@ -139,21 +139,21 @@ func (p *pass) clearStartTime(ctx context.Context, stopped *candidate) (withoutP
 
 func removeFinalizer(job *batchv1.Job) { controllerutil.RemoveFinalizer(job, v1alpha1.LockFinalizer) }
 
-// decide ends a Job that was not run, since somebody else has the lock.
+// endUnstarted ends a Job that was not run because the lock has another holder.
 func (p *pass) endUnstarted(ctx context.Context, candidate *candidate, outcome jobs.Outcome) error {
 	return p.setOutcome(ctx, candidate, outcome, fmt.Sprintf("The Job was not run: %s", p.heldBy(candidate)))
 }
 
-// conclude gives a Job that was not started its outcome.
+// setOutcome sets the outcome of a Job that was not started.
 func (p *pass) setOutcome(ctx context.Context, candidate *candidate, outcome jobs.Outcome, message string) error {
 	changed := candidate.job.DeepCopy()
 	outcome.Decide(changed, message, metav1.NewTime(p.now))
-	delete(changed.Annotations, v1alpha1.LockWaitingAnnotation) // The status is written along with it.
+	delete(changed.Annotations, v1alpha1.LockWaitingAnnotation) // Written together with the status.
 	isWritten, err := p.write(ctx, candidate, changed, p.sendStatus)
 	if err != nil || !isWritten {
 		return err
 	}
-	p.state.withoutPods[candidate.job.UID] = true // It was not started until then.
+	p.state.withoutPods[candidate.job.UID] = true // It had not been started.
 	kind := corev1.EventTypeWarning
 	if outcome == jobs.Skipped {
 		kind = corev1.EventTypeNormal
@@ -162,8 +162,8 @@ func (p *pass) setOutcome(ctx context.Context, candidate *candidate, outcome job
 	return nil
 }
 
-// change writes the Job with a change of its spec or metadata, and reports whether it was
-// what the cache shows until then.
+// change changes the spec or metadata of the Job, and reports whether the Job was still as in
+// the cache, and thus written.
 func (p *pass) change(ctx context.Context, candidate *candidate, change func(*batchv1.Job)) (isWritten bool, err error) {
 	changed := candidate.job.DeepCopy()
 	change(changed)
@@ -181,14 +181,15 @@ func (p *pass) sendStatus(ctx context.Context, changed *batchv1.Job, patch clien
 	return p.Client.Status().Patch(ctx, changed, patch)
 }
 
-// write sends a changed Job, and reports whether it was what the cache shows until then.
+// write writes a changed Job, and reports whether the Job was still as in the cache, and thus
+// written.
 func (p *pass) write(ctx context.Context, candidate *candidate, changed *batchv1.Job, send sender) (isWritten bool, err error) {
-	// A patch, since this program may not know every field of the pod template. It carries
-	// the resourceVersion.
+	// A patch with the resourceVersion, since this program may not know every field of the
+	// pod template.
 	err = send(ctx, changed, client.MergeFromWithOptions(candidate.job, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		// The cache is behind, and what it shows next brings another pass about.
+		// The cache is behind. Its next event causes another pass.
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("write the Job %s: %w", candidate.job.Name, err)
@@ -198,7 +199,7 @@ func (p *pass) write(ctx context.Context, candidate *candidate, changed *batchv1
 	return true, nil
 }
 
-// isCurrent reports whether the cache shows the Job as it stands in etcd.
+// isCurrent reports whether the cached Job is the latest version.
 func (p *pass) isCurrent(ctx context.Context, job *batchv1.Job) (bool, error) {
 	var current batchv1.Job
 	err := p.LiveReader.Get(ctx, client.ObjectKeyFromObject(job), &current)

@@ -14,11 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Leadership tells whether this replica runs the controllers. Unlike the election
-// of controller-runtime's manager, it does not end the process when it is lost: the
-// façade of the same process must live through an outage of the API server that is
-// longer than a Lease. Controllers may be late in noticing a loss, so what they
-// write must be safe with two leaders, as everything here is.
+// Election elects the replica that runs the controllers. Unlike the election of
+// controller-runtime's manager, losing it does not end the process: the façade of the same
+// process must survive an outage of the API server that is longer than a Lease. Controllers
+// may notice a loss late; what they write must be safe with two leaders.
 type Election struct {
 	elector *leaderelection.LeaderElector
 
@@ -27,7 +26,7 @@ type Election struct {
 	subscribers []chan struct{}
 }
 
-// LeadershipOptions configures an election.
+// Options configures an election.
 type Options struct {
 	// Namespace and Name of the Lease. Required.
 	Namespace, Name string
@@ -36,7 +35,7 @@ type Options struct {
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
-// NewLeadership returns an election that is not yet started.
+// NewElection returns an election that has yet to be started.
 func NewElection(config *rest.Config, options Options) (*Election, error) {
 	if options.LeaseDuration == 0 {
 		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = 15*time.Second, 10*time.Second, 2*time.Second
@@ -70,7 +69,7 @@ func NewElection(config *rest.Config, options Options) (*Election, error) {
 	return leadership, nil
 }
 
-// AlwaysLeading is the leadership of a replica that needs no election.
+// Always returns an election that this replica has won, for a replica without others.
 func Always() *Election { return &Election{leading: true} }
 
 // IsLeader reports whether this replica leads, as far as it knows.

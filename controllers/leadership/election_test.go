@@ -16,7 +16,7 @@ func TestLeadership(t *testing.T) {
 	if !leadership.IsLeader() || len(early) != 1 || len(late) != 1 {
 		t.Error("not every subscriber learnt that the leadership was gained")
 	}
-	leadership.gain(t.Context()) // Nobody has looked; it must not block.
+	leadership.gain(t.Context()) // No subscriber has read it; it must not block.
 	leadership.lose()
 	if leadership.IsLeader() {
 		t.Error("leads after the loss")

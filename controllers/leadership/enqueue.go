@@ -11,22 +11,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Leadership says whether this replica acts.
+// Leadership tells whether this replica leads.
 type Leadership interface {
-	// IsLeader reports whether it does, as far as it knows.
+	// IsLeader reports whether this replica leads, as far as it knows.
 	IsLeader() bool
 	// Gained returns a channel that has a value after each time that leadership was
 	// gained, and now if this replica leads already.
 	Gained() <-chan struct{}
 }
 
-// Queue is that of a controller.
+// Queue is the work queue of a controller.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// WhenLeading adds what every returns to the queue each time that leadership is gained. It
-// makes up for the events that passed while another replica led, so if every fails, it is
-// called again until that succeeds or leadership is lost. It returns when ctx ends.
-func Enqueue(ctx context.Context, leadership Leadership, clock clock.Clock, queue Queue, every func(context.Context) ([]reconcile.Request, error)) {
+// Enqueue adds the requests that list returns to the queue each time that leadership is gained:
+// the events that came while another replica led were ignored. If list fails, it is called
+// again until it succeeds or leadership is lost. Enqueue returns when ctx ends.
+func Enqueue(ctx context.Context, leadership Leadership, clock clock.Clock, queue Queue, list func(context.Context) ([]reconcile.Request, error)) {
 	gained := leadership.Gained()
 	for {
 		select {
@@ -34,26 +34,26 @@ func Enqueue(ctx context.Context, leadership Leadership, clock clock.Clock, queu
 			return
 		case <-gained:
 		}
-		requests := listed(ctx, leadership, clock, every)
+		requests := listed(ctx, leadership, clock, list)
 		for _, request := range requests {
 			queue.Add(request)
 		}
 	}
 }
 
-// listed returns what every returns when it succeeds, or nil if that is not awaited any
-// more.
-func listed(ctx context.Context, leadership Leadership, clock clock.Clock, every func(context.Context) ([]reconcile.Request, error)) []reconcile.Request {
+// listed returns the requests of list once it succeeds, or nil if ctx ends or leadership is
+// lost before.
+func listed(ctx context.Context, leadership Leadership, clock clock.Clock, list func(context.Context) ([]reconcile.Request, error)) []reconcile.Request {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 7, Cap: 5 * time.Second, Jitter: 0.1}.DelayFunc()
 	for {
-		requests, err := every(ctx)
+		requests, err := list(ctx)
 		if err == nil {
 			return requests
 		}
 		if ctx.Err() != nil || !leadership.IsLeader() {
 			return nil
 		}
-		logf.FromContext(ctx).Error(err, "Could not list what to look at after gaining the leadership, trying again")
+		logf.FromContext(ctx).Error(err, "Could not list the objects to reconcile after gaining the leadership, trying again")
 		select {
 		case <-ctx.Done():
 			return nil

@@ -24,7 +24,7 @@ func (l *fakeLeadership) IsLeader() bool { return l.isLeader.Load() }
 
 func (l *fakeLeadership) Gained() <-chan struct{} { return l.gained }
 
-// fixture runs WhenLeading with a list that fails as often as it is told to.
+// fixture runs Enqueue with a list that fails as often as it is told to.
 type fixture struct {
 	leadership *fakeLeadership
 	clock      *clocktesting.FakeClock

@@ -10,8 +10,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// enqueueAllWhenLeading has a controller look at every lock when this replica comes to
-// lead. What it starts ends with ctx, which is the controller's.
+// EnqueueLocks returns the start of a source that enqueues every lock each time that this
+// replica becomes the leader. Its goroutine ends with the context of the controller.
 func EnqueueLocks(leadership *Election, locks client.Reader) func(context.Context, Queue) error {
 	return func(ctx context.Context, queue Queue) error {
 		go Enqueue(ctx, leadership, clock.RealClock{}, queue, func(ctx context.Context) ([]reconcile.Request, error) {

@@ -23,7 +23,7 @@ var reasonAnnotation = v1alpha1.ForceReleaseReasonAnnotation
 func beRefused(lock *v1alpha1.Lock) OmegaMatcher {
 	return MatchError(And(
 		ContainSubstring("locks.forrst.dev %q is forbidden", lock.Name),
-		ContainSubstring("lock:%s is held by %q until %s; wait until it is free, or ask somebody who has the verb force-release on locks.forrst.dev in namespace %q to force its release",
+		ContainSubstring("lock:%s is held by %q until %s; wait until it is free, or ask a user who has the verb force-release on locks.forrst.dev in namespace %q to force its release",
 			lock.Spec.Key, workerName, lock.Spec.ExpireTime, lock.Namespace),
 		Not(ContainSubstring(lock.Spec.Owner)),
 	))

@@ -135,7 +135,7 @@ var _ = Describe("A Lock in a repository", func() {
 				ours, _ := folder("gitops:foreign", "  owner: ours\n  ttl: 1h\n")
 				_, err := way.apply(ctx, kubectl[flux], ours)
 				Expect(err).To(MatchError(ContainSubstring(`gitops:foreign is held by "` + argo + `" until ` + get(ctx, name).Spec.ExpireTime.String() +
-					`; nobody else may change it until it is released or has expired`)))
+					`; only its holder may change it until it is released or has expired`)))
 				Expect(stored(ctx, name)).To(Equal(before))
 			})
 		})

@@ -176,7 +176,7 @@ func backendDoor(backend lock.Backend, namespace, holder string) *door {
 // that namespace to everyone.
 func startFacade(ctx context.Context, namespace string) (url string) {
 	GinkgoHelper()
-	config, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
+	config, _, err := environment.User(testenv.OperatorUser, testenv.OperatorGroups...)
 	Expect(err).NotTo(HaveOccurred())
 	httpClient, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())

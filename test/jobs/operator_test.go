@@ -82,13 +82,13 @@ func startReplicaWith(ctx context.Context, leadership *leadership.Election, now 
 // candidate takes part in an election that is over quickly.
 func candidate(name string, changes ...func(*rest.Config)) *leadership.Election {
 	GinkgoHelper()
-	config, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
+	config, _, err := environment.User(testenv.OperatorUser, testenv.OperatorGroups...)
 	Expect(err).NotTo(HaveOccurred())
 	for _, change := range changes {
 		change(config)
 	}
 	leadership, err := leadership.NewElection(config, leadership.Options{
-		Namespace: "forrst-system", Name: name,
+		Namespace: testenv.OperatorNamespace, Name: name,
 		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
 	})
 	Expect(err).NotTo(HaveOccurred())
