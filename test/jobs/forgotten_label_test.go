@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // The webhook does not see these Jobs: a policy of the API server judges them.
@@ -77,7 +78,7 @@ var _ = Describe("A Job that names a lock", func() {
 
 	It("is refused when the CronJob was stored before the policy, which itself may be suspended", func(ctx context.Context) {
 		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
-		Expect(admin.Get(ctx, client.ObjectKey{Name: "lock-operator-cronjobs"}, binding)).To(Succeed())
+		Expect(admin.Get(ctx, client.ObjectKey{Name: testenv.Installed("lock-operator-cronjobs")}, binding)).To(Succeed())
 		Expect(admin.Delete(ctx, binding)).To(Succeed())
 		binding.ResourceVersion, binding.UID = "", ""
 		installed := false

@@ -36,6 +36,9 @@ var (
 	OperatorGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + OperatorNamespace}
 )
 
+// Installed returns the name under which an object of config/ is installed.
+func Installed(name string) string { return operatorPrefix + name }
+
 // TestersGroup may do everything with Locks that RBAC can allow.
 const TestersGroup = "testers"
 
