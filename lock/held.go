@@ -199,5 +199,5 @@ func (h *Held) checkDeadline(now time.Time) {
 func (h *Held) prolong(sent time.Time, ttl time.Duration) {
 	h.ttl = ttl
 	h.deadline = sent.Add(ttl)
-	h.renewal = renewals{next: sent.Add(renewalPause(ttl))}
+	h.renewal = renewals{next: sent.Add(RenewalPause(ttl, 0))}
 }

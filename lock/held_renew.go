@@ -19,14 +19,18 @@ type renewals struct {
 	err error
 }
 
-// renewalPause returns how long after a success the lock is renewed: early enough for
-// several attempts, and not together with all others of the same moment.
-func renewalPause(ttl time.Duration) time.Duration {
-	return time.Duration(jittered(float64(ttl)/3, 0.1))
-}
-
-// retryPause returns how long after so many failures a renewal is tried again.
-func retryPause(ttl time.Duration, failures int) time.Duration {
+// RenewalPause returns how long after a grant or a renewal a lock with the ttl is to be
+// renewed: a third of the ttl, which leaves time for several attempts, give or take a
+// tenth, so that locks of the same moment are not renewed together. After so many failures
+// in a row the pause is shorter: at first 100 ms or, if that is less, a twentieth of the
+// ttl, twice as long each time, up to a tenth of the ttl; give or take a half.
+//
+// A [Held] that is renewed automatically follows it. It is for those who renew a lock by a
+// [Backend].
+func RenewalPause(ttl time.Duration, failures int) time.Duration {
+	if failures == 0 {
+		return time.Duration(jittered(float64(ttl)/3, 0.1))
+	}
 	policy := RetryPolicy{Base: min(100*time.Millisecond, ttl/20), Factor: 2, Jitter: 0.5, Ceiling: ttl / 10}
 	return policy.pause(failures)
 }
@@ -144,7 +148,7 @@ func (h *Held) finishRenewal(attempt renewal, renewed *v1alpha1.Lock, err error)
 		h.deadline = attempt.deadline
 	}
 	h.renewal.failures++
-	h.renewal.next = now.Add(retryPause(h.ttl, h.renewal.failures))
+	h.renewal.next = now.Add(RenewalPause(h.ttl, h.renewal.failures))
 	if !errors.Is(err, context.Canceled) {
 		h.renewal.err = err
 	}

@@ -4,6 +4,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
@@ -19,5 +20,5 @@ func newRouting(manager ctrl.Manager, settings options) (*forrst.Routing, error)
 	if err := manager.Add(file); err != nil {
 		return nil, err
 	}
-	return &forrst.Routing{Routes: file, Client: routes.NewClient(nil)}, nil
+	return &forrst.Routing{Routes: file, Client: forward.NewClient(nil)}, nil
 }

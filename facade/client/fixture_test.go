@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memory keeps locks by the same rules as the engine, behind the façade.
 type memory struct {
-	clock *clocktesting.FakePassiveClock
+	clock *clocktesting.FakeClock
 	// fail, if set, is the outcome of everything.
 	fail error
 
@@ -225,7 +225,7 @@ func newFixtureWith(t *testing.T, configure func(*forrst.Config), options ...cli
 
 func newMemory() *memory {
 	return &memory{
-		clock:   clocktesting.NewFakePassiveClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC)),
+		clock:   clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC)),
 		held:    map[v1alpha1.FullKey]*v1alpha1.Lock{},
 		changed: make(chan struct{}), waiting: make(chan struct{}, 100),
 	}

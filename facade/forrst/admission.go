@@ -25,17 +25,6 @@ func (c *call) runAdmitted(ctx context.Context, r *http.Request) (json.RawMessag
 	return c.run(ctx)
 }
 
-// leavePlaceTo has what goes on when the call ends keep its place until ended is ready:
-// callers who go away must not have more running than those who stay.
-func (c *call) leavePlaceTo(ended <-chan answered) {
-	place := c.admission
-	c.admission = admission{}
-	c.background.run(func() {
-		<-ended
-		place.leave()
-	})
-}
-
 // callerOf returns whose limits a call counts against. What has no address of the internet
 // is one caller.
 func callerOf(r *http.Request, holder string) caller {

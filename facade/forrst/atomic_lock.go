@@ -77,8 +77,12 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	}
 	keep := false
 	defer func() {
-		if !keep {
-			c.endLock(ctx, request.FullKey(), granted.Spec.Owner)
+		switch {
+		case keep:
+		case c.endingLock != nil:
+			c.endRoutedLock(ctx, options.key)
+		default:
+			c.release(ctx, request.FullKey(), granted.Spec.Owner)
 		}
 	}()
 	entries := len(c.response.Extensions)
@@ -91,8 +95,8 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	})
 	c.reportFencing(granted)
 	keep = !options.autoRelease
-	if !keep {
-		c.kept = keptLock{namespace: c.caller.Namespace, key: request.FullKey(), sent: options.key, granted: granted, ttl: options.ttl.Length}
+	if !keep && c.function.isRouted {
+		c.endingLock = c.routedLock(granted, options.ttl.Length)
 	}
 	result, err := invoke(ctx)
 	if keep && c.isUnstarted {
@@ -151,15 +155,10 @@ func (h *Handler) releaseLock(ctx context.Context, function, namespace string, k
 		return nil
 	}
 	log := h.config.Logger.WithValues("namespace", namespace, "lock", string(key), "function", function)
-	if isLost(err) {
+	if errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch) {
 		log.Info("Lock ended before the function that ran inside it", "reason", err.Error())
 	} else {
 		log.Error(err, "Failed to release a lock after its function")
 	}
 	return err
-}
-
-// isLost reports whether an error says that a lock is no longer held by its owner.
-func isLost(err error) bool {
-	return errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrExpired) || errors.Is(err, lock.ErrOwnerMismatch)
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// background is what goes on after the calls that it was begun for.
+// background is what goes on after the calls that it was begun for. It implements
+// [forward.Background].
 type background struct {
-	// ctx ends when it must come to an end.
+	// ctx ends when everything must come to an end.
 	ctx  context.Context // It belongs to no call.
 	stop context.CancelFunc
 	// logger gets panics.
@@ -19,7 +20,7 @@ type background struct {
 
 	mu      sync.Mutex
 	running int
-	// idle is closed when nothing runs any more. Nil while nobody waits for that.
+	// idle is closed when nothing runs any more. Nil while wait is not called.
 	idle chan struct{}
 }
 
@@ -29,8 +30,9 @@ func newBackground(logger logr.Logger) *background {
 	return b
 }
 
-// run runs f in a goroutine that [background.wait] waits for.
-func (b *background) run(f func()) {
+// Run calls function in a goroutine that [background.wait] waits for. The context ends when
+// the function must return.
+func (b *background) Run(function func(ctx context.Context)) {
 	b.mu.Lock()
 	b.running++
 	b.mu.Unlock()
@@ -42,7 +44,7 @@ func (b *background) run(f func()) {
 				b.logger.Error(fmt.Errorf("panic: %v", cause), "Recovered from a panic", "stack", string(debug.Stack()))
 			}
 		}()
-		f()
+		function(b.ctx)
 	}()
 }
 
@@ -76,15 +78,14 @@ func (b *background) wait(ctx context.Context) bool {
 	}
 }
 
-// Drain waits until the functions are over that run elsewhere inside locks and whose
-// callers have gone, and their locks released. When ctx ends it lets go of the rest:
-// their locks last until the timeouts of their routes have passed, whoever is there to
-// see it. [Server] calls it when all calls have ended.
+// Drain waits until routed functions are over whose callers have gone, and the locks around
+// them released. When ctx ends it waits no longer: the remaining locks are left until the
+// timeouts of their routes. [Server] calls it when all calls have ended.
 func (h *Handler) Drain(ctx context.Context) {
 	if h.background.wait(ctx) {
 		return
 	}
-	h.config.Logger.Info("Functions are still running elsewhere, and their locks are kept for them")
+	h.config.Logger.Info("Functions are still running in other services, and their locks are left until the timeouts of their routes")
 	h.background.stop()
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 )
 
 // call is one call on its way through the façade.
@@ -35,12 +36,11 @@ type call struct {
 	// undo takes back what the function has done, if its caller cannot learn of it. Nil if
 	// there is nothing to take back.
 	undo func(context.Context)
-	// kept is the lock that ends with the function, zero if there is none or it stays.
-	kept keptLock
-	// isUnstarted says that the function runs elsewhere and was not reached.
+	// endingLock is the lock that ends with a routed function. Nil if there is none or it
+	// stays.
+	endingLock *forward.Lock
+	// isUnstarted says that a routed function cannot have begun.
 	isUnstarted bool
-	// keeper keeps it for a function that runs elsewhere. Nil if there is no such.
-	keeper *keeper
 	// fencing is the number of the grant, 0 if no lock was acquired.
 	fencing int64
 	// isBare says that the result alone is the answer.

@@ -73,10 +73,7 @@ type Config struct {
 	// Metrics is where the metrics of the façade are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
 	// Clock tells the time. Nil means the real clock.
-	Clock clock.PassiveClock
-	// Timers measure how long functions run that are served elsewhere, and when to renew
-	// their locks. Nil means the real clock.
-	Timers clock.Clock
+	Clock clock.WithTicker
 	// Logger gets what callers are not told: the causes of internal errors, and what
 	// goes wrong when a lock is released after its call. Zero discards.
 	Logger logr.Logger
@@ -108,8 +105,5 @@ func (c *Config) setDefaults() {
 	c.CallLimits.setDefaults()
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
-	}
-	if c.Timers == nil {
-		c.Timers = clock.RealClock{}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -37,7 +38,7 @@ const (
 // fakeLocks keeps locks in memory by the same rules as the engine. The hooks, if set,
 // run first, and can fail.
 type fakeLocks struct {
-	clock *clocktesting.FakePassiveClock
+	clock clock.PassiveClock
 
 	acquireHook, renewHook, releaseHook, getHook, listHook func(context.Context) error
 	// waitHook waits for a change of the locks; nil as an error means to try again. Without
@@ -198,7 +199,7 @@ type fixture struct {
 	*forrst.Handler
 
 	t     testing.TB
-	clock *clocktesting.FakePassiveClock
+	clock *clocktesting.FakeClock
 	locks *fakeLocks
 	// log holds everything that was logged.
 	log *strings.Builder
@@ -212,12 +213,12 @@ func newFixture(tb testing.TB, functions ...forrst.Function) *fixture {
 // newFixtureWith lets the caller change the configuration.
 func newFixtureWith(tb testing.TB, configure func(*forrst.Config), functions ...forrst.Function) *fixture {
 	tb.Helper()
-	clock := clocktesting.NewFakePassiveClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
-	f := &fixture{t: tb, clock: clock, log: &strings.Builder{}}
-	f.locks = &fakeLocks{clock: clock, held: map[v1alpha1.FullKey]*v1alpha1.Lock{}, changed: make(chan struct{})}
+	fake := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
+	f := &fixture{t: tb, clock: fake, log: &strings.Builder{}}
+	f.locks = &fakeLocks{clock: fake, held: map[v1alpha1.FullKey]*v1alpha1.Lock{}, changed: make(chan struct{})}
 	var logging sync.Mutex
 	config := forrst.Config{
-		Locks: f.locks, Namespace: namespace, Limits: rules.DefaultLimits(), Clock: clock,
+		Locks: f.locks, Namespace: namespace, Limits: rules.DefaultLimits(), Clock: fake,
 		Logger: funcr.New(func(prefix, args string) {
 			logging.Lock()
 			defer logging.Unlock()

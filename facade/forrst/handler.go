@@ -3,6 +3,7 @@ package forrst
 import (
 	"net/http"
 
+	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 )
 
@@ -15,13 +16,15 @@ type Handler struct {
 	functions registry
 	// cancellations are the calls that can be cancelled.
 	cancellations *cancellations
-	// background keeps locks for functions that run elsewhere.
+	// background keeps locks for routed functions whose callers have gone.
 	background *background
-	limiter    *callLimiter
-	strangers  *strangers
-	bodies     *bodyBudget
-	metrics    *metrics
-	mux        *http.ServeMux
+	// forwarder calls routed functions. Nil if there are none.
+	forwarder *forward.Forwarder
+	limiter   *callLimiter
+	strangers *strangers
+	bodies    *bodyBudget
+	metrics   *metrics
+	mux       *http.ServeMux
 }
 
 // New returns a handler, or an error that says what is wrong with config.
@@ -31,6 +34,7 @@ func New(config Config) (*Handler, error) {
 	}
 	config.setDefaults()
 	h := &Handler{config: config, background: newBackground(config.Logger), mux: http.NewServeMux()}
+	h.forwarder = h.newForwarder()
 	h.cancellations = newCancellations(config.Clock)
 	h.limiter = newCallLimiter(config.CallLimits)
 	h.strangers = newStrangers(config.Clock)

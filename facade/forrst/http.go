@@ -24,9 +24,6 @@ const (
 	// maxExpectedBytes are set aside for a body that is announced. More has to come first:
 	// an announcement costs the client nothing.
 	maxExpectedBytes = 64 << 10
-	// maxHeaderID is the longest id that is repeated in a header; clients limit all
-	// headers together to 8 KiB.
-	maxHeaderID = 1 << 10
 	// answerTimeout is how long the client may take to receive an answer.
 	answerTimeout = 30 * time.Second
 )
@@ -161,7 +158,7 @@ func isPlain(contentEncoding string) bool {
 func (h *Handler) send(w http.ResponseWriter, response *envelope.Response, status int, start time.Time, isBare bool) {
 	header := w.Header()
 	h.setNode(header, response)
-	if response.ID != nil && isHeaderSafe(*response.ID) {
+	if response.ID != nil && envelope.FitsHeader(*response.ID) {
 		header.Set("X-Forrst-Request-Id", *response.ID)
 	}
 	if after := retryAfterOf(response.Errors); after != "" {
@@ -177,19 +174,4 @@ func (h *Handler) send(w http.ResponseWriter, response *envelope.Response, statu
 	w.WriteHeader(status)
 	// A client that has gone needs no answer.
 	_, _ = w.Write(body)
-}
-
-// isHeaderSafe reports whether an id may be repeated in a header: printable ASCII
-// only, so that no id starts another header or means something else to its reader, and
-// no space at either end, which a reader would drop.
-func isHeaderSafe(id string) bool {
-	if strings.TrimSpace(id) != id {
-		return false
-	}
-	for i := range len(id) {
-		if id[i] < ' ' || id[i] > '~' {
-			return false
-		}
-	}
-	return len(id) <= maxHeaderID
 }

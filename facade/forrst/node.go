@@ -18,7 +18,7 @@ func (h *Handler) setNode(header http.Header, response *envelope.Response) {
 	if response.Meta.Node == "" {
 		response.Meta.Node = h.config.Node
 	}
-	if node := response.Meta.Node; node != "" && isHeaderSafe(node) {
+	if node := response.Meta.Node; node != "" && envelope.FitsHeader(node) {
 		header.Set("X-Forrst-Node", node)
 	}
 }

@@ -1,8 +1,18 @@
 package forrst
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 )
 
 // Routing is how functions are found and called that run in other services.
@@ -10,7 +20,7 @@ type Routing struct {
 	// Routes finds the service of a function. Required.
 	Routes Routes
 	// Client calls the services. Required.
-	Client *routes.Client
+	Client *forward.Client
 }
 
 // Routes finds the service that a function runs in. It is safe for concurrent use.
@@ -22,6 +32,37 @@ type Routes interface {
 	Routes() []routes.Route
 }
 
+// Components implements [ComponentSource]. They are the services that functions are routed
+// to.
+func (r *Routing) Components() []Component {
+	var components []Component
+	for _, service := range r.Client.Services(r.Routes.Routes()) {
+		components = append(components, Component{Name: service.Name, Check: func(ctx context.Context) error {
+			err := service.Check(ctx)
+			if failure, ok := errors.AsType[*forward.CallError](err); ok && failure.Status > 0 {
+				return fmt.Errorf("%w: %w", ErrDegraded, err)
+			}
+			return err
+		}})
+	}
+	return components
+}
+
+// newForwarder returns what calls functions that run in other services.
+func (h *Handler) newForwarder() *forward.Forwarder {
+	if h.config.Routing == nil {
+		return nil
+	}
+	return &forward.Forwarder{
+		Client:     h.config.Routing.Client,
+		IsHandled:  HandlesExtension,
+		MaxTTL:     h.config.Limits.MaxTTL,
+		Clock:      h.config.Clock,
+		Background: h.background,
+		Logger:     h.config.Logger,
+	}
+}
+
 // route finds where a function runs that is not served here.
 func (h *Handler) route(function string) (routes.Route, bool) {
 	if h.config.Routing == nil || h.functions.byName[function] != nil {
@@ -30,13 +71,15 @@ func (h *Handler) route(function string) (routes.Route, bool) {
 	return h.config.Routing.Routes.Find(function)
 }
 
-// resolve finds the function of the call, here or elsewhere.
+// resolve finds the function of the call, here or in another service.
 func (c *call) resolve() (*function, error) {
 	route, ok := c.route(c.request.Call.Function)
 	if ok {
 		return &function{
 			isRouted: true,
-			prepare:  func(c *call) (Invocation, envelope.Errors) { return c.forwarding(route), nil },
+			prepare: func(c *call) (Invocation, envelope.Errors) {
+				return func(ctx context.Context) (any, error) { return c.forward(ctx, route) }, nil
+			},
 		}, nil
 	}
 	found, problem := c.functions.find(c.request.Call.Function, c.request.Call.Version, "/call")
@@ -44,4 +87,53 @@ func (c *call) resolve() (*function, error) {
 		return nil, problem
 	}
 	return found, nil
+}
+
+// forward calls the service of the function and makes its answer part of the response.
+func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
+	answer, isUnstarted, err := c.forwarder.Do(ctx, &forward.Call{Request: c.request, Route: route, FencingToken: c.fencing, Lock: c.endingLock})
+	c.isUnstarted = isUnstarted
+	if err != nil {
+		return nil, err
+	}
+	c.response.Meta = answer.Meta
+	c.response.Extensions = append(c.response.Extensions, answer.Extensions...)
+	switch {
+	case len(answer.Errors) > 0:
+		return nil, answer.Errors
+	case answer.Result == nil:
+		return json.RawMessage("null"), nil
+	}
+	return answer.Result, nil
+}
+
+// routedLock returns the lock of a routed function, which ends with it.
+func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lock {
+	// The lock can outlive the call, whose memory must not be kept for it.
+	h, namespace, key, proof := c.Handler, c.caller.Namespace, granted.Spec.FullKey(), c.proof(granted.Spec.Owner)
+	function := strings.Clone(c.request.Call.Function)
+	return &forward.Lock{
+		Granted: granted,
+		TTL:     ttl,
+		Renew: func(ctx context.Context, ttl time.Duration) (*v1alpha1.Lock, error) {
+			return h.config.Locks.Renew(ctx, namespace, key, proof, ttl)
+		},
+		Release: func(ctx context.Context) error { return h.releaseLock(ctx, function, namespace, key, proof) },
+	}
+}
+
+// endRoutedLock ends the lock of a routed function, or leaves it to the background while the
+// function may still be running. What goes on there keeps the place of the call: callers who
+// go away must not have more running than those who stay.
+func (c *call) endRoutedLock(ctx context.Context, sentKey string) {
+	lost, isLeft := c.endingLock.End(ctx, c.admission.leave)
+	if isLeft {
+		c.admission = admission{}
+	}
+	if lost != "" {
+		c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{
+			URN:  wire.LostURN,
+			Data: envelope.MustEncode(wire.Lost{Key: sentKey, Reason: lost}),
+		})
+	}
 }

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"forrst.dev/lock-operator/facade/forrst"
 )
 
@@ -17,10 +15,7 @@ import (
 func BenchmarkRouted(b *testing.B) {
 	service := httptest.NewServer(says(`"result":{"ok":true}`))
 	b.Cleanup(service.Close)
-	f := newFixtureWith(b, func(config *forrst.Config) {
-		routingTo(b, service.URL, time.Minute, nil)(config)
-		config.Clock = clock.RealClock{}
-	})
+	f := newFixtureWith(b, routingTo(b, service.URL, time.Minute, nil))
 	around := locked(`{"key":"k",` + ttl + `}`)
 	for name, body := range map[string]string{
 		"bare": envelopeWith("r.f", `,"arguments":{"sku":"X9","n":1}`, ""),

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
@@ -17,7 +18,7 @@ func newDescribedRouting(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	return newFixtureWith(t, func(config *forrst.Config) {
-		config.Routing = &forrst.Routing{Routes: table, Client: routes.NewClient(nil)}
+		config.Routing = &forrst.Routing{Routes: table, Client: forward.NewClient(nil)}
 	}, function("own", result(`1`)))
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"forrst.dev/lock-operator/facade/forrst/routes"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 )
 
 // hijack takes the connection from the server.
@@ -50,7 +50,7 @@ func page(code int) http.HandlerFunc {
 // failures are all ways in which a service fails to answer.
 var failures = map[string]struct {
 	answer func(t *testing.T, w http.ResponseWriter, r *http.Request)
-	kind   routes.Kind
+	kind   forward.Kind
 	reason string
 	// mayRun says that the service has not said that it is done.
 	mayRun bool
@@ -61,25 +61,25 @@ var failures = map[string]struct {
 			t.Helper()
 			reset(t, hijack(t, w))
 		},
-		kind: routes.Disconnected, reason: "reset", mayRun: true,
+		kind: forward.Disconnected, reason: "reset", mayRun: true,
 	},
 	"the connection is closed": {
 		answer: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 			t.Helper()
 			hangUp(t, hijack(t, w))
 		},
-		kind: routes.Disconnected, reason: "closed", mayRun: true,
+		kind: forward.Disconnected, reason: "closed", mayRun: true,
 	},
 	"the handler panics": {
 		answer: func(*testing.T, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		kind:   routes.Disconnected, reason: "closed", mayRun: true,
+		kind:   forward.Disconnected, reason: "closed", mayRun: true,
 	},
 	"half an answer": {
 		answer: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			fmt.Fprint(w, `{"protocol":`)
 		},
-		kind: routes.Disconnected, reason: "closed", mayRun: true,
+		kind: forward.Disconnected, reason: "closed", mayRun: true,
 	},
 	"half an answer, then a reset": {
 		answer: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
@@ -88,11 +88,11 @@ var failures = map[string]struct {
 			fmt.Fprint(connection, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
 			reset(t, connection)
 		},
-		kind: routes.Disconnected, mayRun: true,
+		kind: forward.Disconnected, mayRun: true,
 	},
 	"no answer": {
 		answer: func(_ *testing.T, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		kind:   routes.TimedOut, reason: "no answer within the timeout",
+		kind:   forward.TimedOut, reason: "no answer within the timeout",
 	},
 	"an answer that does not end": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) {
@@ -100,7 +100,7 @@ var failures = map[string]struct {
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		},
-		kind: routes.TimedOut,
+		kind: forward.TimedOut,
 	},
 	"no HTTP": {
 		answer: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
@@ -109,79 +109,79 @@ var failures = map[string]struct {
 			fmt.Fprint(connection, "SSH-2.0-OpenSSH_9.6\r\n")
 			hangUp(t, connection)
 		},
-		kind: routes.Disconnected, mayRun: true,
+		kind: forward.Disconnected, mayRun: true,
 	},
 	"no JSON": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { page(200)(w, r) },
-		kind:   routes.NoEnvelope, status: 200,
+		kind:   forward.NoEnvelope, status: 200,
 	},
 	"nothing at all": {
 		answer: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
-		kind:   routes.NoEnvelope, status: 204,
+		kind:   forward.NoEnvelope, status: 204,
 	},
 	"JSON without an envelope": {
 		answer: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"result":1}`) },
-		kind:   routes.NoEnvelope, status: 200,
+		kind:   forward.NoEnvelope, status: 200,
 	},
 	"an envelope with a wrong member": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { says(`"errors":7`)(w, r) },
-		kind:   routes.NoEnvelope, status: 200,
+		kind:   forward.NoEnvelope, status: 200,
 	},
 	"an envelope without a result": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { says(`"meta":{}`)(w, r) },
-		kind:   routes.NoEnvelope, status: 200,
+		kind:   forward.NoEnvelope, status: 200,
 	},
 	"an envelope with errors that are none": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { says(`"result":null,"errors":[]`)(w, r) },
-		kind:   routes.NoEnvelope, status: 200,
+		kind:   forward.NoEnvelope, status: 200,
 	},
 	"an envelope with a result and errors": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) {
 			says(`"result":1,"errors":[{"code":"NOT_FOUND","message":"m"}]`)(w, r)
 		},
-		kind: routes.NoEnvelope, status: 200,
+		kind: forward.NoEnvelope, status: 200,
 	},
 	"an internal error without an envelope": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { page(500)(w, r) },
-		kind:   routes.NoEnvelope, reason: "HTTP status 500", status: 500,
+		kind:   forward.NoEnvelope, reason: "HTTP status 500", status: 500,
 	},
 	"a bad gateway": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { page(502)(w, r) },
-		kind:   routes.NoEnvelope, status: 502,
+		kind:   forward.NoEnvelope, status: 502,
 	},
 	"a gateway that has waited for long enough": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) { page(504)(w, r) },
-		kind:   routes.NoEnvelope, status: 504, mayRun: true,
+		kind:   forward.NoEnvelope, status: 504, mayRun: true,
 	},
 	"a redirect": {
 		answer: func(_ *testing.T, w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/other", http.StatusTemporaryRedirect)
 		},
-		kind: routes.NoEnvelope, status: 307,
+		kind: forward.NoEnvelope, status: 307,
 	},
 	"too much": {
 		answer: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.CopyN(w, digits{}, routes.MaxAnswerBytes+1)
+			_, _ = io.CopyN(w, digits{}, forward.MaxAnswerBytes+1)
 		},
-		kind: routes.TooLarge, status: 200,
+		kind: forward.TooLarge, status: 200,
 	},
 	"too much, as announced": {
 		answer: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", fmt.Sprint(routes.MaxAnswerBytes+1))
+			w.Header().Set("Content-Length", fmt.Sprint(forward.MaxAnswerBytes+1))
 		},
-		kind: routes.TooLarge, status: 200,
+		kind: forward.TooLarge, status: 200,
 	},
 	"an answer to another call": {
 		answer: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a-2","result":1}`)
 		},
-		kind: routes.WrongID, status: 200,
+		kind: forward.WrongID, status: 200,
 	},
 	"a result for nobody": {
 		answer: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"protocol":{"name":"forrst","version":"0.1.0"},"id":null,"result":1}`)
 		},
-		kind: routes.WrongID, status: 200,
+		kind: forward.WrongID, status: 200,
 	},
 }
 
@@ -196,15 +196,15 @@ func (digits) Read(p []byte) (int, error) {
 }
 
 // wantFailure expects a failure of a service.
-func (f *fixture) wantFailure(got answer, host string, kind routes.Kind, reason string, mayRun bool, status int) {
+func (f *fixture) wantFailure(got answer, host string, kind forward.Kind, reason string, mayRun bool, status int) {
 	f.t.Helper()
 	f.wantProblems(got, 502, "DEPENDENCY_ERROR")
 	var details struct {
-		Dependency string      `json:"dependency"`
-		Error      string      `json:"dependency_error"`
-		Kind       routes.Kind `json:"kind"`
-		Status     int         `json:"status"`
-		MayRun     bool        `json:"may_still_run"`
+		Dependency string       `json:"dependency"`
+		Error      string       `json:"dependency_error"`
+		Kind       forward.Kind `json:"kind"`
+		Status     int          `json:"status"`
+		MayRun     bool         `json:"may_still_run"`
 	}
 	if err := json.Unmarshal(got.Errors[0].Details, &details); err != nil {
 		f.t.Fatal(err)
@@ -223,7 +223,7 @@ func TestNoFailureLeavesALockBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, func(w http.ResponseWriter, r *http.Request) { test.answer(t, w, r) })
 			timeout := time.Minute
-			if test.mayRun || test.kind == routes.TimedOut {
+			if test.mayRun || test.kind == forward.TimedOut {
 				timeout = 300 * time.Millisecond
 			}
 			f := newFixtureWith(t, routingTo(t, s.URL, timeout, nil))
@@ -262,7 +262,7 @@ func TestServicesThatCannotBeReachedLeaveNoLock(t *testing.T) {
 		f := newFixtureWith(t, routingTo(t, url, time.Minute, nil))
 		got := f.post(envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
 		_, host, _ := strings.Cut(url, "//")
-		f.wantFailure(got, host, routes.Unreachable, reason, false, 0)
+		f.wantFailure(got, host, forward.Unreachable, reason, false, 0)
 		f.wantHeld()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
@@ -24,7 +25,7 @@ func routing(t *testing.T, urls ...string) *forrst.Routing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := routes.NewClient(nil)
+	client := forward.NewClient(nil)
 	t.Cleanup(client.Close)
 	return &forrst.Routing{Routes: table, Client: client}
 }

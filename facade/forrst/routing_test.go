@@ -13,22 +13,31 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
-// routingTo returns a change of the configuration by which functions "r.…" run at the URL.
+// routingTo returns a change of the configuration by which functions "r.…" run at the URL,
+// and time passes: services take some.
 func routingTo(tb testing.TB, url string, timeout time.Duration, transport http.RoundTripper) func(*forrst.Config) {
 	tb.Helper()
 	table, err := routes.Parse(fmt.Appendf(nil, "routes:\n- functions: ['r.*']\n  url: %s\n  timeout: %s\n", url, timeout))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	client := routes.NewClient(transport)
+	client := forward.NewClient(transport)
 	tb.Cleanup(client.Close)
-	return func(config *forrst.Config) { config.Routing = &forrst.Routing{Routes: table, Client: client} }
+	return func(config *forrst.Config) {
+		config.Routing = &forrst.Routing{Routes: table, Client: client}
+		config.Clock = clock.RealClock{}
+		if locks, ok := config.Locks.(*fakeLocks); ok {
+			locks.clock = config.Clock
+		}
+	}
 }
 
 // service is what functions are routed to.
@@ -248,7 +257,7 @@ func TestWhatIsServedHereOrReservedIsNotRouted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := routes.NewClient(nil)
+	client := forward.NewClient(nil)
 	t.Cleanup(client.Close)
 	f := newFixtureWith(t, func(config *forrst.Config) {
 		config.Routing = &forrst.Routing{Routes: table, Client: client}

@@ -9,10 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"forrst.dev/lock-operator/facade/forrst/routes"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 )
 
-const keptLockOptions = `{"key":"k","auto_release":false,` + ttl + `}`
+// longLockOptions are those of a lock that stays, and outlives the timeouts of routes.
+const longLockOptions = `{"key":"k","auto_release":false,"ttl":{"value":2,"unit":"minute"}}`
 
 // wantNoLock expects an answer whose caller has nothing to release.
 func (f *fixture) wantNoLock(got answer) {
@@ -27,15 +28,15 @@ func TestFunctionsThatWereNotStartedLeaveNoLock(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	f := newFixtureWith(t, routingTo(t, closed.URL, time.Minute, nil))
-	got := f.post(envelopeWith("r.f", "", locked(keptLockOptions)))
-	f.wantFailure(got, closed.Listener.Addr().String(), routes.Unreachable, "connection refused", false, 0)
+	got := f.post(envelopeWith("r.f", "", locked(longLockOptions)))
+	f.wantFailure(got, closed.Listener.Addr().String(), forward.Unreachable, "connection refused", false, 0)
 	f.wantNoLock(got)
 }
 
 func TestFunctionsThatTheServiceDoesNotHaveLeaveNoLock(t *testing.T) {
 	for _, code := range []string{"FUNCTION_NOT_FOUND", "VERSION_NOT_FOUND"} {
 		f, _ := newRouted(t, says(`"errors":[{"code":"`+code+`","message":"m"}]`))
-		f.wantNoLock(f.post(envelopeWith("r.f", "", locked(keptLockOptions))))
+		f.wantNoLock(f.post(envelopeWith("r.f", "", locked(longLockOptions))))
 	}
 }
 
@@ -46,7 +47,7 @@ func TestFunctionsThatMayHaveBeenStartedLeaveTheLockToTheCaller(t *testing.T) {
 		"a break":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		f, _ := newRouted(t, answer)
-		if got := f.post(envelopeWith("r.f", "", locked(keptLockOptions))); got.fencing == 0 || len(got.Errors) == 0 {
+		if got := f.post(envelopeWith("r.f", "", locked(longLockOptions))); got.fencing == 0 || len(got.Errors) == 0 {
 			t.Errorf("%s: %s", name, got.body)
 		}
 		f.wantHeld(theLock)
@@ -80,7 +81,7 @@ func TestCallsThatEndBeforeTheirFunctionsStartLeaveNoLock(t *testing.T) {
 				if test.leaves {
 					time.AfterFunc(time.Second, cancel)
 				}
-				request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/forrst", strings.NewReader(envelopeWith("r.f", "", locked(keptLockOptions)+test.extensions)))
+				request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/forrst", strings.NewReader(envelopeWith("r.f", "", locked(longLockOptions)+test.extensions)))
 				got := f.serve(request)
 				if got.status != test.status {
 					t.Errorf("got %s", got.body)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +14,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/facade/forrst/routes"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -45,17 +46,17 @@ func (s *works) RoundTrip(request *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// renewals counts attempts to renew, and has them fail with err.
+// renewals records attempts to renew, which fail with err.
 type renewals struct {
-	mu    sync.Mutex
-	count int
-	err   error
+	mu  sync.Mutex
+	at  []time.Time
+	err error
 }
 
 func (r *renewals) hook(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.count++
+	r.at = append(r.at, time.Now())
 	return r.err
 }
 
@@ -65,10 +66,10 @@ func (r *renewals) fail(err error) {
 	r.err = err
 }
 
-func (r *renewals) attempts() int {
+func (r *renewals) attempts() []time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.count
+	return slices.Clone(r.at)
 }
 
 // bubble is a façade inside a bubble of synctest, whose functions time out after a minute.
@@ -119,8 +120,25 @@ func after(length time.Duration) {
 
 func (b *bubble) wantRenewals(low, high int) {
 	b.t.Helper()
-	if got := b.renewals.attempts(); got < low || got > high {
+	if got := len(b.renewals.attempts()); got < low || got > high {
 		b.t.Errorf("%d renewals, want %d to %d", got, low, high)
+	}
+}
+
+// wantRenewedUntilNow expects renewals of the lock for 6 s at every third of its ttl, give or
+// take a tenth, from the start to now.
+func (b *bubble) wantRenewedUntilNow(start time.Time) {
+	b.t.Helper()
+	const ttl = 6 * time.Second
+	last := start
+	for _, at := range b.renewals.attempts() {
+		if pause := at.Sub(last); pause < ttl*3/10 || pause > ttl*11/30 {
+			b.t.Errorf("a renewal %s after the one before, with a ttl of %s", pause, ttl)
+		}
+		last = at
+	}
+	if pause := time.Since(last); pause > ttl*11/30 {
+		b.t.Errorf("no renewal for %s, with a ttl of %s", pause, ttl)
 	}
 }
 
@@ -129,17 +147,20 @@ const theLock = "lock:r.f:k"
 func TestLocksAreRenewedWhileTheirFunctionsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, &works{takes: 50 * time.Second})
+		start := time.Now()
 		answers := b.call(lockFor("6"))
 		after(49 * time.Second)
 		b.wantHeld(theLock)
-		b.wantRenewals(24, 24)
+		b.wantRenewedUntilNow(start)
 		got := <-answers
 		b.wantHeld()
 		if got.status != 200 || strings.Contains(got.body, "lock-lost") {
 			t.Errorf("got %s", got.body)
 		}
+		b.wantRenewedUntilNow(start)
+		made := len(b.renewals.attempts())
 		after(time.Hour)
-		b.wantRenewals(24, 25)
+		b.wantRenewals(made, made)
 	})
 }
 
@@ -161,7 +182,7 @@ func TestTheFirstRenewalIsNotLate(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBubble(t, &works{takes: 1500 * time.Millisecond})
-			b.locks.granted = func() { b.clock.SetTime(b.clock.Now().Add(took)) }
+			b.locks.granted = func() { <-time.After(took) }
 			if got := <-b.call(lockFor("6")); got.status != 200 {
 				t.Errorf("got %s", got.body)
 			}
@@ -176,7 +197,7 @@ func TestRenewalsThatFailAreRepeated(t *testing.T) {
 		b.renewals.fail(lock.ErrUnavailable)
 		answers := b.call(lockFor("30"))
 		after(14 * time.Second)
-		b.wantRenewals(2, 2)
+		b.wantRenewals(5, 8)
 		b.renewals.fail(nil)
 		if got := <-answers; got.status != 200 || strings.Contains(got.body, "lock-lost") {
 			t.Errorf("got %s", got.body)
@@ -251,6 +272,7 @@ func TestALaterGrantIsNotRenewed(t *testing.T) {
 func TestTheLockOutlivesTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, &works{takes: 40 * time.Second})
+		start := time.Now()
 		answers := b.call(lockFor("6"))
 		after(10 * time.Second)
 		b.leave()
@@ -259,7 +281,7 @@ func TestTheLockOutlivesTheCaller(t *testing.T) {
 		}
 		after(29 * time.Second)
 		b.wantHeld(theLock)
-		b.wantRenewals(19, 19)
+		b.wantRenewedUntilNow(start)
 		after(time.Second)
 		b.wantHeld()
 		if b.service.cancelled {
@@ -303,13 +325,13 @@ func TestTheLockIsKeptWhenTheConnectionBreaks(t *testing.T) {
 		b := newBubble(t, &works{takes: 10 * time.Second, err: io.ErrUnexpectedEOF})
 		start := time.Now()
 		got := <-b.call(lockFor("6"))
-		b.wantFailure(got, "service", routes.Disconnected, "closed", true, 0)
+		b.wantFailure(got, "service", forward.Disconnected, "closed", true, 0)
 		if took := time.Since(start); took != 10*time.Second {
 			t.Errorf("answered after %s", took)
 		}
 		after(49 * time.Second)
 		b.wantHeld(theLock)
-		b.wantRenewals(29, 29)
+		b.wantRenewedUntilNow(start)
 		after(time.Second)
 		b.wantHeld()
 	})
@@ -320,7 +342,7 @@ func TestTheTimeoutOfTheRouteEndsEverything(t *testing.T) {
 		b := newBubble(t, &works{takes: time.Hour})
 		start := time.Now()
 		got := <-b.call(lockFor("6"))
-		b.wantFailure(got, "service", routes.TimedOut, "no answer", false, 0)
+		b.wantFailure(got, "service", forward.TimedOut, "no answer", false, 0)
 		if took := time.Since(start); took != time.Minute || !b.service.cancelled {
 			t.Errorf("answered after %s", took)
 		}
@@ -344,7 +366,7 @@ func TestAStopLeavesTheLockForTheRestOfTheTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A minute of the route, less the time until the stop.
-		if left := held.Spec.ExpireTime.Sub(b.clock.Now()); left < 45*time.Second || left > 46*time.Second {
+		if left := time.Until(held.Spec.ExpireTime.Time); left < 45*time.Second || left > 46*time.Second {
 			t.Errorf("the lock is left for %s", left)
 		}
 		after(time.Hour)
@@ -367,7 +389,7 @@ func TestAPanicOfARenewalEndsNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, &works{takes: 20 * time.Second})
 		b.locks.renewHook = func(context.Context) error { panic("renewal") }
-		if got := <-b.call(lockFor("6")); got.status != 200 {
+		if got := <-b.call(lockFor("30")); got.status != 200 {
 			t.Errorf("got %s", got.body)
 		}
 		b.wantHeld()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 )
 
 // tracingData is the data of the tracing extension (section 10.2).
@@ -19,7 +20,7 @@ type tracingData struct {
 // beginTrace finds out to which trace the call belongs. Faults in tracing never fail a
 // call: what is missing or wrong is made up.
 func (c *call) beginTrace(ctx context.Context, header http.Header) context.Context {
-	trace := traceOfHeaders(header)
+	trace := forward.TraceOfHeaders(header)
 	if position := c.position(envelope.Tracing); position >= 0 {
 		trace = c.traceOfOptions(position, trace)
 		c.decorate = append(c.decorate, func() { c.reportTrace(position, trace) })
@@ -27,29 +28,26 @@ func (c *call) beginTrace(ctx context.Context, header http.Header) context.Conte
 	if trace == nil {
 		return ctx
 	}
-	trace.Span = randomHex(spanIDDigits)
-	return context.WithValue(ctx, traceKey{}, trace)
+	trace.Span = forward.NewSpanID()
+	return forward.WithTrace(ctx, trace)
 }
 
 // traceOfOptions completes the trace of the headers, which may be nil, by the options,
 // which count for more.
-func (c *call) traceOfOptions(position int, header *Trace) *Trace {
+func (c *call) traceOfOptions(position int, header *forward.Trace) *forward.Trace {
 	var ignored envelope.Errors
 	fields := c.readOptions(position, &ignored)
-	trace := Trace{ID: randomHex(traceIDDigits), Flags: sampled}
-	if header != nil {
-		trace = *header
-	}
-	if id, ok := fields.Text("trace_id"); ok && id != trace.ID {
-		// The headers are about another trace.
-		trace = Trace{ID: id, Flags: sampled}
+	trace := header
+	if id, ok := fields.Text("trace_id"); trace == nil || ok && id != trace.ID {
+		// The headers, if any, are about another trace.
+		trace = forward.NewTrace(id)
 	}
 	// Options are part of the body, which must not stay in memory for their sake.
 	trace.Baggage = bytes.Clone(fields.Object("baggage"))
-	return &trace
+	return trace
 }
 
-func (c *call) reportTrace(position int, trace *Trace) {
+func (c *call) reportTrace(position int, trace *forward.Trace) {
 	c.report(position, tracingData{
 		TraceID:  trace.ID,
 		SpanID:   trace.Span,

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 )
 
 const (
@@ -41,36 +42,36 @@ func TestTraceOfACall(t *testing.T) {
 	type cases = map[string]struct {
 		options string
 		header  map[string]string
-		want    forrst.Trace
+		want    forward.Trace
 	}
 	for name, test := range (cases{
 		"options": {
 			options: `{"trace_id":"t-1","span_id":"s-1","parent_span_id":"p","baggage":{"a":1.0}}`,
-			want:    forrst.Trace{ID: "t-1", Baggage: json.RawMessage(`{"a":1.0}`), Flags: "01"},
+			want:    forward.Trace{ID: "t-1", Baggage: json.RawMessage(`{"a":1.0}`), Flags: "01"},
 		},
 		"options before headers": {
 			options: `{"trace_id":"t-1"}`, header: map[string]string{"X-Forrst-Trace-Id": "t-2", "traceparent": traceparent},
-			want: forrst.Trace{ID: "t-1", Flags: "01"},
+			want: forward.Trace{ID: "t-1", Flags: "01"},
 		},
 		"options about the trace of the header": {
 			options: `{"trace_id":"` + traceID + `"}`, header: map[string]string{"traceparent": traceparent, "tracestate": "a=1"},
-			want: forrst.Trace{ID: traceID, Flags: "00", State: "a=1"},
+			want: forward.Trace{ID: traceID, Flags: "00", State: "a=1"},
 		},
 		"header of the protocol before the general one": {
 			options: `{}`, header: map[string]string{"X-Forrst-Trace-Id": "t-2", "traceparent": traceparent},
-			want: forrst.Trace{ID: "t-2", Flags: "01"},
+			want: forward.Trace{ID: "t-2", Flags: "01"},
 		},
 		"general header": {
 			options: `{}`, header: map[string]string{"traceparent": traceparent},
-			want: forrst.Trace{ID: traceID, Flags: "00"},
+			want: forward.Trace{ID: traceID, Flags: "00"},
 		},
 		"general header of a later version": {
 			options: `{}`, header: map[string]string{"traceparent": "01" + traceparent[2:] + "-more"},
-			want: forrst.Trace{ID: traceID, Flags: "00"},
+			want: forward.Trace{ID: traceID, Flags: "00"},
 		},
 		"a header alone": {
 			header: map[string]string{"traceparent": traceparent},
-			want:   forrst.Trace{ID: traceID, Flags: "00"},
+			want:   forward.Trace{ID: traceID, Flags: "00"},
 		},
 		"nothing usable": {
 			options: `{"trace_id":7,"span_id":[],"baggage":"x","parent_span_id":{}}`,
@@ -80,10 +81,10 @@ func TestTraceOfACall(t *testing.T) {
 		"a header too long": {options: `{}`, header: map[string]string{"traceparent": traceparent + "-x"}},
 	}) {
 		t.Run(name, func(t *testing.T) {
-			var seen forrst.Trace
+			var seen forward.Trace
 			var f *fixture
 			f = newFixture(t, function("traced", func(ctx context.Context) (any, error) {
-				seen, _ = forrst.TraceOf(ctx)
+				seen, _ = forward.TraceOf(ctx)
 				f.clock.SetTime(f.clock.Now().Add(2 * time.Second))
 				return true, nil
 			}))
@@ -100,9 +101,9 @@ func TestTraceOfACall(t *testing.T) {
 				if !tracePattern.MatchString(seen.ID) {
 					t.Errorf("made up %q", seen.ID)
 				}
-				test.want = forrst.Trace{ID: seen.ID, Flags: "01"}
+				test.want = forward.Trace{ID: seen.ID, Flags: "01"}
 			}
-			if diff := cmp.Diff(test.want, seen, cmpopts.IgnoreFields(forrst.Trace{}, "Span")); diff != "" || !spanPattern.MatchString(seen.Span) {
+			if diff := cmp.Diff(test.want, seen, cmpopts.IgnoreFields(forward.Trace{}, "Span")); diff != "" || !spanPattern.MatchString(seen.Span) {
 				t.Errorf("span %q (-want +got):\n%s", seen.Span, diff)
 			}
 			if test.options == "" {
@@ -125,7 +126,7 @@ func TestTraceOfACall(t *testing.T) {
 
 func TestUntracedCallHasNoTrace(t *testing.T) {
 	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
-		_, ok := forrst.TraceOf(ctx)
+		_, ok := forward.TraceOf(ctx)
 		return ok, nil
 	}))
 	if got := f.post(envelopeWith("f", "", "")); string(got.Result) != "false" {
@@ -144,7 +145,7 @@ func TestFailuresAreTraced(t *testing.T) {
 }
 
 func TestTraceparentGoesOn(t *testing.T) {
-	trace := forrst.Trace{ID: traceID, Span: "b7ad6b7169203331", Flags: "00"}
+	trace := forward.Trace{ID: traceID, Span: "b7ad6b7169203331", Flags: "00"}
 	if header, ok := trace.Traceparent(); header != traceparent || !ok {
 		t.Errorf("%q, %t", header, ok)
 	}

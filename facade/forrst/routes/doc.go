@@ -1,6 +1,5 @@
-// Package routes finds the service that a function runs in, and calls it.
+// Package routes finds the service that a function runs in.
 //
 // A [Table] maps names of functions to routes. A [File] is a table that follows a file of
-// YAML. A [Client] calls what a route leads to, and tells apart whether a call that failed
-// may still be at work.
+// YAML.
 package routes

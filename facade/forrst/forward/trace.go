@@ -1,4 +1,4 @@
-package forrst
+package forward
 
 import (
 	"context"
@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+
+	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
 
-// Trace is where a call belongs in a distributed trace (section 10.2). What the façade
+// Trace is where a call belongs in a distributed trace (docs/forrst.md, section 10.2). What the façade
 // calls on behalf of the call carries ID, Baggage and State on, and has Span as parent.
 type Trace struct {
 	// ID names the trace. Not empty; any text if the caller chose it.
@@ -35,6 +37,11 @@ func (t *Trace) Traceparent() (string, bool) {
 
 type traceKey struct{}
 
+// WithTrace returns the context of a call that belongs to the trace.
+func WithTrace(ctx context.Context, trace *Trace) context.Context {
+	return context.WithValue(ctx, traceKey{}, trace)
+}
+
 // TraceOf returns the trace of the call whose context is ctx. It reports false if the
 // caller told of none.
 func TraceOf(ctx context.Context) (Trace, bool) {
@@ -48,15 +55,25 @@ func TraceOf(ctx context.Context) (Trace, bool) {
 const (
 	traceIDDigits = 32
 	spanIDDigits  = 16
-	// sampled is the flag of traces that begin here: nobody has decided against them.
-	sampled = "01"
 )
 
-// traceOfHeaders returns the trace that the headers of a request tell of, or nil. Those
-// of the protocol are more to the point than the general one.
-func traceOfHeaders(header http.Header) *Trace {
+// NewTrace returns a trace that begins here, with the ID that the caller chose or, if that
+// is empty, a random one. It has no Span yet.
+func NewTrace(id string) *Trace {
+	if id == "" {
+		id = randomHex(traceIDDigits)
+	}
+	return &Trace{ID: id, Flags: "01"} // Sampled: no earlier caller has decided against it.
+}
+
+// NewSpanID returns a random name for a part of a trace.
+func NewSpanID() string { return randomHex(spanIDDigits) }
+
+// TraceOfHeaders returns the trace that the headers of a request tell of, or nil. Those
+// of the protocol are more to the point than the general one. It has no Span yet.
+func TraceOfHeaders(header http.Header) *Trace {
 	if id := header.Get("X-Forrst-Trace-Id"); id != "" {
-		return &Trace{ID: id, Flags: sampled}
+		return NewTrace(id)
 	}
 	id, flags, ok := parseTraceparent(header.Get("Traceparent"))
 	if !ok {
@@ -94,4 +111,32 @@ func randomHex(digits int) string {
 	// It never fails.
 	_, _ = rand.Read(random)
 	return hex.EncodeToString(random)
+}
+
+// forwardedTrace are the options by which a trace goes on.
+type forwardedTrace struct {
+	TraceID      string          `json:"trace_id"`
+	SpanID       string          `json:"span_id"`
+	ParentSpanID string          `json:"parent_span_id"`
+	Baggage      json.RawMessage `json:"baggage,omitempty"`
+}
+
+// options ask the next service to belong to the trace, in the span of the call to it.
+func (t *Trace) options(span string) json.RawMessage {
+	return envelope.MustEncode(forwardedTrace{t.ID, span, t.Span, t.Baggage})
+}
+
+// addTo adds the headers by which a trace goes on.
+func (t *Trace) addTo(header http.Header, span string) {
+	if envelope.FitsHeader(t.ID) {
+		header.Set("X-Forrst-Trace-Id", t.ID)
+		header.Set("X-Forrst-Span-Id", span)
+		header.Set("X-Forrst-Parent-Span-Id", t.Span)
+	}
+	if parent, ok := t.Traceparent(); ok {
+		header.Set("Traceparent", parent)
+		if t.State != "" {
+			header.Set("Tracestate", t.State)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package routes
+package forward
 
 import (
 	"bytes"
@@ -31,8 +31,8 @@ func read(response *http.Response) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-// answer decodes the body of an answer. Its HTTP status means nothing beside an envelope.
-func answer(status int, body []byte, id string) (*envelope.Response, error) {
+// decode decodes the body of an answer. Its HTTP status means nothing beside an envelope.
+func decode(status int, body []byte, id string) (*envelope.Response, error) {
 	response, err := envelope.DecodeResponse(body)
 	switch {
 	case err != nil:

@@ -1,4 +1,4 @@
-package routes
+package forward
 
 import (
 	"crypto/tls"
@@ -8,6 +8,9 @@ import (
 	"net"
 	"net/http"
 	"syscall"
+
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
 // Kind says what kept a call from being answered.
@@ -37,13 +40,30 @@ type CallError struct {
 	Reason string
 	// Status is the HTTP status of the answer, or zero.
 	Status int
-	// MayRun says that the service may still be at work, until the timeout of the route has
-	// passed at the latest.
+	// MayRun says that the service may still be running the function, until the timeout of
+	// the route has passed at the latest.
 	MayRun bool
 	// IsUnsent says that the service cannot have got the call.
 	IsUnsent bool
 
 	cause error
+}
+
+// details are what callers are told about a [CallError].
+type details struct {
+	Dependency string `json:"dependency"`
+	Error      string `json:"dependency_error"`
+	Kind       Kind   `json:"kind"`
+	Status     int    `json:"status,omitempty"`
+	MayRun     bool   `json:"may_still_run,omitempty"`
+}
+
+// problem tells the caller.
+func (f *CallError) problem(route routes.Route) *envelope.Error {
+	return new(envelope.Error{
+		Code:    envelope.DependencyError,
+		Message: "The service of the function has failed: " + f.Reason,
+	}.With(details{route.Host, f.Reason, f.Kind, f.Status, f.MayRun}))
 }
 
 // Error implements error. Its text is for the log.
