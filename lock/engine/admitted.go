@@ -34,7 +34,7 @@ func (e *Engine) prepare(next *v1alpha1.Lock, request string) {
 func (e *Engine) sentGrant(next *v1alpha1.Lock) grant {
 	sent := grantOf(next)
 	if e.isAdmitted && next.Spec.TTL != nil {
-		sent.expireTime = e.clock.Now().Add(lateWriteWindow + next.Spec.TTL.Duration)
+		sent.lock.Spec.ExpireTime = new(v1alpha1.NewTimestamp(e.clock.Now().Add(lateWriteWindow + next.Spec.TTL.Duration)))
 	}
 	return sent
 }

@@ -7,9 +7,6 @@ import (
 
 // grantAudit is what only the audit has to know of a grant.
 type grantAudit struct {
-	holder string
-	// token is the fencing token; zero if it is not known.
-	token int64
 	// event says how a write that was sent is to begin the grant, and former which grant it
 	// is to end by that; nil if none.
 	event  audit.Event
@@ -18,8 +15,6 @@ type grantAudit struct {
 	// reason means [audit.Abandoned].
 	endReason audit.Reason
 	endedBy   string
-	// isEnding says that a delete of it was sent and not answered.
-	isEnding bool
 }
 
 func (g grantAudit) reasonToEnd() audit.Reason {
@@ -36,9 +31,9 @@ func (e *Engine) recordGrant(sent grant, stored *v1alpha1.Lock) {
 	switch former := sent.former; {
 	case former == nil:
 	case sent.event == audit.TakenOver:
-		e.audit.Record(audit.Ended(audit.Expired, audit.Replaced, e.via, begun.Holder, former.object(), begun.Time.Time))
+		e.audit.Record(audit.Ended(audit.Expired, audit.Replaced, e.via, begun.Holder, former.lock, begun.Time.Time))
 	default:
-		e.audit.Record(audit.Ended(audit.Released, audit.PassedOn, e.via, former.endedBy, former.object(), begun.Time.Time))
+		e.audit.Record(audit.Ended(audit.Released, audit.PassedOn, e.via, former.endedBy, former.lock, begun.Time.Time))
 	}
 	e.audit.Record(begun)
 }

@@ -12,51 +12,39 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// grant identifies one grant of one object and what is needed to end it.
+// grant is one grant of a lock: made by this engine, or by a write of it that may have
+// happened.
 type grant struct {
-	name            types.NamespacedName
-	owner           string
-	holder          string
-	acquireTime     time.Time
-	expireTime      time.Time
-	uid             types.UID
-	resourceVersion string
-	// key, scope and function are as stored, since they are immutable.
-	key      string
-	scope    v1alpha1.Scope
-	function string
-	// acquisition is the id of what admission has stamped or is to stamp, or empty.
-	acquisition string
-	// isUnanswered says that it is not known whether the write happened; uid and
-	// resourceVersion are then those of what it was to replace, if anything.
+	// lock is the part of the object that it takes to end the grant and to record its end.
+	// It is not modified once the grant is known to others.
+	lock *v1alpha1.Lock
+	// isUnanswered says that it is not known whether the write happened; UID and
+	// resourceVersion of lock are then those of what it was to replace, if anything.
 	isUnanswered bool
+	// isEnding says that a delete of it was sent and not answered.
+	isEnding bool
 	grantAudit
 }
 
 func grantOf(lock *v1alpha1.Lock) grant {
 	spec := &lock.Spec
-	granted := grant{
-		name:            nameOf(lock),
-		owner:           spec.Owner,
-		holder:          spec.Holder,
-		uid:             lock.UID,
-		resourceVersion: lock.ResourceVersion,
-		key:             spec.Key,
-		scope:           spec.Scope,
-		function:        spec.Function,
-		acquisition:     lock.Annotations[v1alpha1.AcquisitionAnnotation],
-		grantAudit:      grantAudit{holder: spec.Holder},
+	part := &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: lock.Namespace, Name: lock.Name, UID: lock.UID, ResourceVersion: lock.ResourceVersion,
+			DeletionTimestamp: lock.DeletionTimestamp,
+		},
+		Spec: v1alpha1.LockSpec{
+			Key: spec.Key, Scope: spec.Scope, Function: spec.Function, Owner: spec.Owner, Holder: spec.Holder,
+			AcquireTime: spec.AcquireTime.DeepCopy(), ExpireTime: spec.ExpireTime.DeepCopy(),
+		},
 	}
 	if token, err := lock.FencingToken(); err == nil {
-		granted.token = token
+		part.Spec.FencingToken = &token
 	}
-	if spec.AcquireTime != nil {
-		granted.acquireTime = spec.AcquireTime.Time
+	if id := lock.Annotations[v1alpha1.AcquisitionAnnotation]; id != "" {
+		part.Annotations = map[string]string{v1alpha1.AcquisitionAnnotation: id}
 	}
-	if spec.ExpireTime != nil {
-		granted.expireTime = spec.ExpireTime.Time
-	}
-	return granted
+	return grant{lock: part}
 }
 
 func nameOf(lock *v1alpha1.Lock) types.NamespacedName {
@@ -65,26 +53,16 @@ func nameOf(lock *v1alpha1.Lock) types.NamespacedName {
 
 // matches reports whether the object still records this grant.
 func (g grant) matches(lock *v1alpha1.Lock) bool {
-	if g.acquisition != "" {
-		return lock.Annotations[v1alpha1.AcquisitionAnnotation] == g.acquisition && lock.Spec.Owner == g.owner
+	if id := g.lock.Annotations[v1alpha1.AcquisitionAnnotation]; id != "" {
+		return lock.Annotations[v1alpha1.AcquisitionAnnotation] == id && lock.Spec.Owner == g.lock.Spec.Owner
 	}
-	return lock.Spec.Owner == g.owner && lock.Spec.AcquireTime != nil && lock.Spec.AcquireTime.Time.Equal(g.acquireTime)
+	return lock.Spec.Owner == g.lock.Spec.Owner && lock.Spec.AcquireTime != nil && lock.Spec.AcquireTime.Equal(g.lock.Spec.AcquireTime)
 }
 
-// object returns what a write that replaces the grant has to know of the lock, and the
-// audit of its end.
-func (g grant) object() *v1alpha1.Lock {
-	object := &v1alpha1.Lock{
-		ObjectMeta: metav1.ObjectMeta{Namespace: g.name.Namespace, Name: g.name.Name, UID: g.uid, ResourceVersion: g.resourceVersion},
-		Spec: v1alpha1.LockSpec{
-			Key: g.key, Scope: g.scope, Function: g.function, Owner: g.owner, Holder: g.holder,
-			AcquireTime: new(v1alpha1.NewTimestamp(g.acquireTime)), ExpireTime: new(v1alpha1.NewTimestamp(g.expireTime)),
-		},
-	}
-	if g.token != 0 {
-		object.Spec.FencingToken = &g.token
-	}
-	return object
+// isProvenBy reports whether the proof entitles to end or to renew the grant, which has not
+// expired.
+func (g grant) isProvenBy(proof lock.Proof, now time.Time) bool {
+	return proof.Entitles(g.lock.Spec.Owner, g.lock.Spec.Holder) && !rules.Expired(g.lock, now)
 }
 
 // grants remembers what this engine granted, so that a release needs no read. It
@@ -105,18 +83,18 @@ func newGrants() *grants {
 // put remembers a grant, or its renewal, unless a later one is known: answers may
 // overtake each other.
 func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
-	entry := grantOf(lock)
+	granted, name := grantOf(lock), nameOf(lock)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if known, ok := g.byName[entry.name]; ok && rules.IsNewer(known.resourceVersion, entry.resourceVersion) {
+	if known, ok := g.byName[name]; ok && rules.IsNewer(known.lock.ResourceVersion, lock.ResourceVersion) {
 		return
 	}
-	g.byName[entry.name] = entry
+	g.byName[name] = granted
 	if len(g.byName) < g.sweepAt {
 		return
 	}
 	for name, known := range g.byName {
-		if !known.expireTime.After(now) {
+		if rules.Expired(known.lock, now) {
 			delete(g.byName, name)
 		}
 	}
@@ -125,12 +103,12 @@ func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 }
 
 // take removes and returns the grant under the name if the proof is its and it has
-// not expired. Whoever takes it releases it; a second release finds nothing.
+// not expired. The caller releases it; a second release finds nothing.
 func (g *grants) take(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known, ok := g.byName[name]
-	if !ok || !proof.Entitles(known.owner, known.holder) || !known.expireTime.After(now) {
+	if !ok || !known.isProvenBy(proof, now) {
 		return grant{}, false
 	}
 	delete(g.byName, name)
@@ -142,5 +120,5 @@ func (g *grants) find(name types.NamespacedName, proof lock.Proof, now time.Time
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known, ok := g.byName[name]
-	return known, ok && proof.Entitles(known.owner, known.holder) && known.expireTime.After(now)
+	return known, ok && known.isProvenBy(proof, now)
 }

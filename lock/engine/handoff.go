@@ -106,7 +106,7 @@ func (q *queues) freed(name types.NamespacedName, version string, now time.Time)
 // a waiter, or deletes it, also where the waiter is refused. Either is conditional on
 // nothing having changed.
 func (e *Engine) letGo(ctx context.Context, objects Objects, held grant) error {
-	queue, heir := e.queues.heir(held.name, e.clock.Now())
+	queue, heir := e.queues.heir(nameOf(held.lock), e.clock.Now())
 	if heir == nil {
 		return e.deleteGrant(ctx, objects, held)
 	}
@@ -131,7 +131,7 @@ func (e *Engine) bequeath(ctx context.Context, objects Objects, held grant, queu
 		e.queues.handedOff(queue, granted, e.clock.Now())
 		e.handOver(ctx, objects, queue, heir, granted)
 	case errors.Is(err, errEnded):
-		e.recordRelease(held.object(), held.endReason, held.endedBy, true)
+		e.recordRelease(held.lock, held.endReason, held.endedBy, true)
 		e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
 		err = nil
 	}
@@ -143,11 +143,11 @@ func (e *Engine) bequeath(ctx context.Context, objects Objects, held grant, queu
 func isRefused(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) }
 
 func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) error {
-	e.queues.yield(held.name)
-	err := deleteExactly(ctx, objects, held.name.Name, held.uid, held.resourceVersion)
+	e.queues.yield(nameOf(held.lock))
+	err := deleteExactly(ctx, objects, held.lock.Name, held.lock.UID, held.lock.ResourceVersion)
 	if err == nil {
-		e.recordRelease(held.object(), held.endReason, held.endedBy, false)
-		e.queues.freed(held.name, held.resourceVersion, e.clock.Now())
+		e.recordRelease(held.lock, held.endReason, held.endedBy, false)
+		e.queues.freed(nameOf(held.lock), held.lock.ResourceVersion, e.clock.Now())
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func (e *Engine) handOver(ctx context.Context, objects Objects, queue *queue, he
 		}
 		held := grantOf(granted)
 		held.endReason = audit.Abandoned
-		e.grants.take(held.name, lock.Proof{Owner: held.owner}, e.clock.Now())
+		e.grants.take(nameOf(held.lock), lock.Proof{Owner: held.lock.Spec.Owner}, e.clock.Now())
 		heir = e.queues.succeed(queue, heir)
 		if heir == nil {
 			if err := e.deleteGrant(ctx, objects, held); err != nil {
@@ -191,11 +191,11 @@ func (e *Engine) handOver(ctx context.Context, objects Objects, queue *queue, he
 // handOff makes the lock the waiter's in one write. A write that goes unanswered is
 // repeated as it is: only one of the two can happen, and either is recognised.
 func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, heir lock.Request) (*v1alpha1.Lock, error) {
-	now, err := e.checkedNow(ctx, objects, held.name.Name)
+	now, err := e.checkedNow(ctx, objects, held.lock.Name)
 	if err != nil {
 		return nil, err
 	}
-	next := rules.HandOff(held.object(), heir.Acquisition, e.limits, e.stamp(now))
+	next := rules.HandOff(held.lock, heir.Acquisition, e.limits, e.stamp(now))
 	e.prepare(next, v1alpha1.RequestHandOff)
 	sent := e.sentGrant(next)
 	sent.event, sent.former = audit.HandedOn, &held
@@ -239,7 +239,7 @@ func recognise(sent, before grant, current *v1alpha1.Lock) (*v1alpha1.Lock, erro
 	case sent.matches(current):
 		return current, nil
 	case before.matches(current):
-		return nil, apierrors.NewConflict(v1alpha1.Resource("locks"), sent.name.Name, rules.ErrStale)
+		return nil, apierrors.NewConflict(v1alpha1.Resource("locks"), sent.lock.Name, rules.ErrStale)
 	}
 	return nil, errEnded
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 const (
@@ -61,13 +63,13 @@ func (o *orphans) run(ctx context.Context) {
 
 // process reports whether there is nothing left to do about the grant.
 func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
-	if ctx.Err() != nil || !orphan.expireTime.After(o.clock.Now()) {
+	if ctx.Err() != nil || rules.Expired(orphan.lock, o.clock.Now()) {
 		return true
 	}
 	found, err := o.end(ctx, orphan)
 	if err != nil {
 		o.log.V(1).Info("Could not end an abandoned grant, will try again",
-			"namespace", orphan.name.Namespace, "lock", orphan.name.Name, "reason", err.Error())
+			"namespace", orphan.lock.Namespace, "lock", orphan.lock.Name, "reason", err.Error())
 		return false
 	}
 	return found || !orphan.isUnanswered || o.sinceMissed(orphan) >= lateWriteWindow

@@ -38,7 +38,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 		case apierrors.IsNotFound(err):
 			return lock.ErrNotHeld
 		case !isAnswered(err):
-			unanswered = known.uid
+			unanswered = known.lock.UID
 		case !apierrors.IsConflict(err):
 			e.orphans.add(known)
 			return e.requestError(operation, err)
@@ -51,7 +51,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	case err == nil && ended.lock != nil:
 		e.recordRelease(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
 	case err == nil:
-		e.recordRelease(known.object(), audit.ByOwner, actor(ctx, proof), true)
+		e.recordRelease(known.lock, audit.ByOwner, actor(ctx, proof), true)
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
 		// The owner is done with it: end it once the API server answers again.
 		known.isEnding = unanswered != "" || ended.isSent
@@ -153,12 +153,12 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	wasUnanswered := orphan.isUnanswered
-	objects := e.objects(orphan.name.Namespace)
+	objects := e.objects(orphan.lock.Namespace)
 	var unanswered types.UID
 	if orphan.isEnding {
-		unanswered = orphan.uid
+		unanswered = orphan.lock.UID
 	}
-	ended, err := e.end(ctx, "release of an abandoned grant", objects, orphan.name.Name, unanswered, func(current *v1alpha1.Lock) error {
+	ended, err := e.end(ctx, "release of an abandoned grant", objects, orphan.lock.Name, unanswered, func(current *v1alpha1.Lock) error {
 		if current == nil || !orphan.matches(current) {
 			return lock.ErrNotHeld
 		}
@@ -171,7 +171,7 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 	case errors.Is(err, lock.ErrNotHeld):
 		return false, nil
 	case err == nil:
-		e.recordRelease(orphan.object(), orphan.reasonToEnd(), orphan.endedBy, ended.isUnconfirmed)
+		e.recordRelease(orphan.lock, orphan.reasonToEnd(), orphan.endedBy, ended.isUnconfirmed)
 	case ended.isSent && !orphan.isEnding, wasUnanswered && !orphan.isUnanswered:
 		// What is known of it by now has to be known when it is tried again.
 		orphan.isEnding = ended.isSent

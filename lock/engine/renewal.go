@@ -86,8 +86,8 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 func (r *renewalAttempt) firstNext(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := r.engine
 	known, isKnown := engine.grants.find(r.name, r.proof, engine.clock.Now())
-	if seen := engine.observed.get(r.name); isKnown && seen != nil && seen.UID == known.uid &&
-		seen.ResourceVersion == known.resourceVersion {
+	if seen := engine.observed.get(r.name); isKnown && seen != nil && seen.UID == known.lock.UID &&
+		seen.ResourceVersion == known.lock.ResourceVersion {
 		return r.next(ctx, seen)
 	}
 	current, err := get(ctx, r.objects, r.name.Name)
