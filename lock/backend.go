@@ -36,7 +36,7 @@ func (r *Request) Validate(limits rules.Limits) error {
 	return r.Acquisition.Validate(limits)
 }
 
-// Proof is what somebody shows to renew or to release a lock.
+// Proof is what a caller shows to renew or to release a lock.
 type Proof = rules.Proof
 
 // Filter selects locks. Its zero value selects all.
@@ -54,7 +54,7 @@ type Change struct {
 	IsGone bool
 }
 
-// Backend carries out what is to be done about locks. There are three: [Engine] asks
+// Backend carries out what is to be done about locks. There are three: package lock/engine asks
 // the API server, package facade/client asks a façade, and package lock/locktest
 // keeps locks in memory for tests. Implementations are safe for concurrent use.
 //
@@ -74,7 +74,7 @@ type Backend interface {
 	// ends meanwhile. The error matches [ErrNotHeld], [ErrExpired] or
 	// [ErrOwnerMismatch].
 	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof) error
-	// ForceRelease ends the lock whoever holds it, and records the reason. The error
+	// ForceRelease ends the lock of any holder, and records the reason. The error
 	// matches [ErrNotHeld].
 	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error
 	// Get returns the lock if it is held; otherwise the error matches [ErrNotHeld].

@@ -37,7 +37,7 @@ func (c *Client) Namespace() string { return c.namespace }
 // If it fails, the lock is not held on behalf of the caller. The error matches
 //
 //   - [ErrDoubleLock] if ctx descends from the context of a Held of this key,
-//   - [ErrTimeout] if [WithWait] was given and somebody held the lock that long; it
+//   - [ErrTimeout] if [WithWait] was given and the lock was held that long; it
 //     comes with a [*HeldError] that says who, and until when,
 //   - [ErrInvalid], and for the key [ErrInvalidKey], if the request cannot be granted,
 //   - [ErrUnavailable] if the service could not be asked,
@@ -47,7 +47,7 @@ func (c *Client) Acquire(ctx context.Context, key string, options ...Option) (*H
 	return c.acquire(ctx, c.settings(key, options))
 }
 
-// TryAcquire is [Client.Acquire] without waiting: if somebody holds the lock, the error
+// TryAcquire is [Client.Acquire] without waiting: if the lock is held, the error
 // matches [ErrHeld] and is, or wraps, a [*HeldError]. Given [WithRetry], it asks
 // again, which is neither fair nor free; to queue for a lock, use Acquire.
 func (c *Client) TryAcquire(ctx context.Context, key string, options ...Option) (*Held, error) {
@@ -120,7 +120,7 @@ func (c *Client) hold(ctx context.Context, settings settings, lock *v1alpha1.Loc
 	// The grant may have come long after the request, and how long ago is not known:
 	// the clock that stamped it is another one.
 	if now := settings.clock.Now(); now.Sub(sent) > held.ttl/3 {
-		held.prolong(now, held.ttl) // only until the renewal, and nobody has seen it
+		held.prolong(now, held.ttl) // only until the renewal; no caller has seen it
 		if err := held.renewWithin(ctx, held.ttl); err != nil {
 			held.end(err)
 			return nil, err

@@ -47,8 +47,8 @@ func Fingerprint(text string) string {
 	return string(digits[:])
 }
 
-// Get tells who holds the lock of the key. The error matches [ErrNotHeld] if nobody
-// does, or [ErrUnavailable].
+// Get tells who holds the lock of the key. The error matches [ErrNotHeld] if it
+// is free, or [ErrUnavailable].
 func (c *Client) Get(ctx context.Context, key string, options ...Option) (Info, error) {
 	settings := c.settings(key, options)
 	lock, err := c.backend.Get(ctx, c.namespace, settings.request.FullKey())
@@ -95,7 +95,7 @@ func (c *Client) owns(ctx context.Context, key v1alpha1.FullKey, owner string) (
 	return err == nil && lock.Spec.Owner == owner, err
 }
 
-// ForceRelease ends the lock of the key whoever holds it. The holder may not know
+// ForceRelease ends the lock of the key for any holder. The holder may not know
 // yet, and go on until it does. The reason is recorded and must not be blank. The
 // error matches [ErrNotHeld], [ErrInvalid] or [ErrUnavailable].
 func (c *Client) ForceRelease(ctx context.Context, key, reason string, options ...Option) error {

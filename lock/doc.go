@@ -2,10 +2,10 @@
 //
 // Run what must not run twice at a time:
 //
-//	engine, err := lock.NewDirectEngine(config, "payments", logger)
+//	backend, err := engine.NewDirect(config, "payments", logger)
 //	…
-//	go engine.Start(ctx)
-//	locks := lock.NewClient(engine, "payments")
+//	go backend.Start(ctx)
+//	locks := lock.NewClient(backend, "payments")
 //
 //	err = locks.Do(ctx, "billing:report", func(ctx context.Context, held *lock.Held) error {
 //		return writeReport(ctx, held.FencingToken())
@@ -18,17 +18,11 @@
 // No lock service can guarantee that its client notices in time that a lock has ended:
 // the process may be paused at any instruction. So send [Held.FencingToken] along with
 // what you write, and have the receiver refuse numbers that are smaller than the
-// largest it has seen. Where the receiver is the Kubernetes API server, [LockObject] and
-// [Guarded] do the like.
+// largest it has seen. Where the receiver is the Kubernetes API server, package
+// lock/objectlock does the like.
 //
-// A [Client] works with any [Backend]: [NewDirectEngine] asks the API server with the
+// A [Client] works with any [Backend]: package lock/engine asks the API server with the
 // identity of the program, package facade/client asks a façade over HTTP, and package
-// lock/locktest keeps locks in memory, for tests.
-//
-// # Engine
-//
-// The [Engine], which the operator itself runs too, turns each transition into one
-// conditional write to the API server: a create under the one name that a full key has,
-// or an update or delete that carries the resourceVersion it was decided on. The
-// decisions themselves are in package rules.
+// lock/locktest keeps locks in memory, for tests. What may happen to a lock is decided in
+// package lock/rules.
 package lock

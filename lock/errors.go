@@ -9,12 +9,12 @@ import (
 
 // Outcomes that a caller can act on; match them with [errors.Is].
 var (
-	// ErrHeld means that somebody holds the lock. The error is, or wraps, a [*HeldError].
+	// ErrHeld means that the lock has a holder. The error is, or wraps, a [*HeldError].
 	ErrHeld = rules.ErrHeld
 	// ErrTimeout means that the lock was held for as long as the caller would wait. It
 	// comes with the [*HeldError] of the last holder and so matches [ErrHeld] too.
 	ErrTimeout = errors.New("timed out waiting for the lock")
-	// ErrNotHeld means that nobody holds the lock: it was never acquired, was
+	// ErrNotHeld means that the lock has no holder: it was never acquired, was
 	// released or has expired.
 	ErrNotHeld = rules.ErrNotHeld
 	// ErrExpired means that the lock was held under the caller's owner token and
@@ -50,7 +50,7 @@ var (
 	ErrDoubleLock = errors.New("double lock")
 	// ErrReleased means that the lock ended because [Held.Release] was called.
 	ErrReleased = fmt.Errorf("lock was released: %w", ErrNotHeld)
-	// ErrForceReleased means that somebody else ended the lock before its time.
+	// ErrForceReleased means that the lock was ended by force before its time.
 	ErrForceReleased = fmt.Errorf("lock was force-released: %w", ErrNotHeld)
 	// ErrTakenOver means that the lock has been granted to another holder since.
 	ErrTakenOver = fmt.Errorf("lock was taken over: %w", ErrNotHeld)

@@ -14,7 +14,7 @@ import (
 )
 
 // Held is a lock that was acquired. It ends by [Held.Release], or because it expired,
-// was ended by somebody else, or could not be renewed in time; [Held.Done] tells when
+// was ended by force, or could not be renewed in time; [Held.Done] tells when
 // and [Held.Err] why. That a process learns of the end in time can never be
 // guaranteed: what must not be written by a former holder has to check the
 // [Held.FencingToken].
@@ -27,7 +27,7 @@ type Held struct {
 	clock  clock.WithTicker
 	key    v1alpha1.FullKey
 	owner  string
-	// isOwnerUnique says that nobody else can have the owner token.
+	// isOwnerUnique says that no other caller can have the owner token.
 	isOwnerUnique bool
 	token         int64
 	isRenewed     bool
@@ -42,9 +42,9 @@ type Held struct {
 	stopCalls context.CancelFunc
 	// routines are the goroutines of this lock. Release waits for them.
 	routines sync.WaitGroup
-	// renewing is held by whoever sends a renewal.
+	// renewing is held by the goroutine that sends a renewal.
 	renewing chan struct{}
-	// wake tells the keeper that the deadline or the next renewal has moved.
+	// wake tells the loop that the deadline or the next renewal has moved.
 	wake chan struct{}
 	// isSeen says that a watch has told of the grant.
 	isSeen atomic.Bool
@@ -103,7 +103,7 @@ func ttlOf(lock *v1alpha1.Lock, asked time.Duration) time.Duration {
 // Key returns the full key of the lock.
 func (h *Held) Key() v1alpha1.FullKey { return h.key }
 
-// Owner returns the owner token. Whoever knows it may release the lock.
+// Owner returns the owner token. A caller that knows it may release the lock.
 func (h *Held) Owner() string { return h.owner }
 
 // String returns the full key, and keeps the owner token out of logs.
@@ -140,7 +140,7 @@ func (h *Held) Context() context.Context { return h.ctx }
 //   - [ErrReleased] after [Held.Release] was called,
 //   - [ErrExpired] if the ttl ran out,
 //   - [ErrUnavailable] if the lock could not be renewed in time,
-//   - [ErrForceReleased] if somebody else ended the lock,
+//   - [ErrForceReleased] if the lock was ended by force,
 //   - [ErrTakenOver] if another holder has it.
 //
 // It reads the clock, so that it is right also in a process that was stopped and has

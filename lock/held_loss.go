@@ -11,8 +11,8 @@ import (
 )
 
 // lossIn returns what the answer to a renewal or release says about the end of the
-// lock, or nil if it says nothing. Before the deadline nobody but somebody who may
-// force it ends a lock, so that one which is not there was forced.
+// lock, or nil if it says nothing. Before the deadline only the holder and a
+// forced release end a lock.
 func (h *Held) lossIn(answer error, now, deadline time.Time) error {
 	switch {
 	case errors.Is(answer, ErrOwnerMismatch):

@@ -30,7 +30,7 @@ func WithHolderRef(ref *v1alpha1.HolderReference) Option {
 }
 
 // WithReleaseDelay has the lock stay for some time after the object of [WithHolderRef] has
-// ended, for effects that outlive it. At most 24 hours; the ttl, which nobody renews any
+// ended, for effects that outlive it. At most 24 hours; the ttl, which is not renewed any
 // more, ends the lock before that. Zero means not at all.
 func WithReleaseDelay(delay time.Duration) Option {
 	return func(s *settings) { s.request.ReleaseDelay = delay }

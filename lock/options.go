@@ -53,7 +53,7 @@ func WithWait(wait time.Duration) Option {
 	return func(s *settings) { s.request.Wait = max(wait, 0) }
 }
 
-// WithOwner sets the owner token, 1 to 512 bytes. Whoever knows it may renew and
+// WithOwner sets the owner token, 1 to 512 bytes. A caller that knows it may renew and
 // release the lock, so it must be unguessable. Without it, or if it is empty, every
 // acquisition has a token of its own, a UUID v4.
 func WithOwner(owner string) Option {

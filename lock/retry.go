@@ -60,7 +60,7 @@ func (p RetryPolicy) pause(tries int) time.Duration {
 
 // jittered spreads a value evenly by the given part of it to either side.
 func jittered(value, part float64) float64 {
-	return value * (1 - part + 2*part*rand.Float64()) //nolint:gosec // spreads requests; nobody gains from guessing it
+	return value * (1 - part + 2*part*rand.Float64()) //nolint:gosec // spreads requests; there is nothing to gain from guessing it
 }
 
 // retries repeats attempts.
@@ -106,8 +106,8 @@ func (r *retries) try(ctx context.Context, left time.Duration, attempt func(cont
 	return err
 }
 
-// isWorthRetrying reports whether the same request may succeed a little later. Who has
-// waited for the holder as long as allowed has no time left.
+// isWorthRetrying reports whether the same request may succeed a little later. After a
+// wait for the holder that took as long as allowed there is no time left.
 func isWorthRetrying(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrHeld) && !errors.Is(err, ErrTimeout)
 }

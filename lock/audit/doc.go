@@ -4,6 +4,6 @@
 // A take-over and a hand-off are two facts in one write: one grant ends, another
 // begins. So each makes two records.
 //
-// Whoever writes to the API server records what it has found to have happened. docs/audit.md
-// describes the records for those who read them.
+// The writer of a change to the API server makes its records, from what it found to have
+// happened. docs/audit.md describes the records.
 package audit

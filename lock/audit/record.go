@@ -36,7 +36,7 @@ type Record struct {
 	Scope    v1alpha1.Scope `json:"scope,omitempty"`
 	Function string         `json:"function,omitempty"`
 	// Holder is the authenticated identity to which the lock was granted; of a refusal,
-	// that of whoever holds the lock, if anybody.
+	// that of the present holder, if there is one.
 	Holder string `json:"holder,omitempty"`
 	// OwnerHash is the first 96 bits of the SHA-256 of the owner token in hex.
 	OwnerHash string `json:"ownerHash,omitempty"`
@@ -81,7 +81,7 @@ const (
 	// Expired means that the lock was not renewed in time, and was deleted or replaced
 	// since.
 	Expired Event = "Expired"
-	// ForceReleased means that somebody else ended the lock while it was held.
+	// ForceReleased means that another user ended the lock while it was held.
 	ForceReleased Event = "ForceReleased"
 )
 
@@ -98,7 +98,7 @@ type Reason string
 
 // Reasons of [Released].
 const (
-	// ByOwner means that the holder, or whoever has the owner token, released the lock.
+	// ByOwner means that the holder, or a caller with the owner token, released the lock.
 	ByOwner Reason = "ByOwner"
 	// PassedOn means that the lock went to the next caller in the same write.
 	PassedOn Reason = "PassedOn"
@@ -127,7 +127,7 @@ const ByForce Reason = "ByForce"
 const (
 	// Held means that the lock to create is held.
 	Held Reason = "Held"
-	// Conflict means that the lock to change is held by somebody else, or has changed or
+	// Conflict means that the lock to change is held by another user, or has changed or
 	// expired meanwhile.
 	Conflict Reason = "Conflict"
 	// Invalid means that the request breaks a rule of the Lock type.

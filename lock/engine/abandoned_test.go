@@ -189,7 +189,7 @@ func TestFailingServerIsUnavailableNotHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
-		internal := apierrors.NewInternalError(errors.New("a webhook of somebody else fails"))
+		internal := apierrors.NewInternalError(errors.New("another webhook fails"))
 		etcd.inject(faults{before: func(verb string) error {
 			if verb == "create" {
 				return internal
@@ -265,7 +265,7 @@ func TestTakeOverOfALockThatIsReapedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestReleaseWhoseAnswerIsLostToTheNextHolder has the delete happen and somebody else
+// TestReleaseWhoseAnswerIsLostToTheNextHolder has the delete happen and another caller
 // acquire before the engine looks again.
 func TestReleaseWhoseAnswerIsLostToTheNextHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

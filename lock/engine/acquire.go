@@ -16,7 +16,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// maxLostRaces is how often an acquire tries again after somebody else was
+// maxLostRaces is how often an acquire tries again after another caller was
 // quicker. Each loss means that the lock was held at that moment.
 const maxLostRaces = 10
 
@@ -24,15 +24,15 @@ const maxLostRaces = 10
 // says. It returns the lock as stored, with everything stamped.
 //
 // Callers that wait are served first in, first out; those of other engines compete. A
-// caller that does not wait tries with one write, whoever waits: only etcd knows
+// caller that does not wait tries with one write, whether or not others wait: only etcd knows
 // whether the lock is free.
 //
 // If ctx ends first, the lock is not held on behalf of the caller, even if its
 // creation was already under way: Acquire returns the error of ctx, and a grant
 // that comes in later is released or goes to the next in the queue.
 //
-// The error matches [ErrHeld], [ErrTimeout], [ErrInvalid], [ErrUnavailable], or, if the
-// lock expired before Acquire could return it, [ErrExpired].
+// The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrUnavailable], or, if the
+// lock expired before Acquire could return it, [lock.ErrExpired].
 func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Req
 // acquireNow makes one attempt and takes over the count of [Engine.begin].
 func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error) {
 	// Unbuffered, so that a grant is either handed to the caller or ended, never both.
-	handover := make(chan outcome)
+	answer := make(chan outcome)
 	go func() {
 		defer e.calls.Done()
 		operation, cancel := e.detached(ctx)
@@ -72,7 +72,7 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 		attempt := acquisition{engine: e, objects: e.objects(namespace), namespace: namespace, request: request}
 		lock, err := attempt.run(operation)
 		select {
-		case handover <- outcome{lock, err}:
+		case answer <- outcome{lock, err}:
 		case <-ctx.Done():
 			if lock != nil {
 				e.orphans.add(grantOf(lock))
@@ -80,7 +80,7 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 		}
 	}()
 	select {
-	case result := <-handover:
+	case result := <-answer:
 		if result.err == nil {
 			e.grants.put(result.lock, e.clock.Now())
 		}
@@ -103,7 +103,7 @@ type acquisition struct {
 	unanswered []grant
 }
 
-// run tries until the lock is acquired or seen to be held by somebody else.
+// run tries until the lock is acquired or seen to be held by another owner.
 func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	backoff := newBackoff()
 	for range maxLostRaces {
@@ -118,14 +118,14 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		}
 		switch {
 		case err == nil && a.engine.isMisstamped(stored):
-			a.current, err = nil, a.takeBack(ctx, stored)
+			a.current, err = nil, a.revoke(ctx, stored)
 		case err == nil:
 			return a.granted(stored)
 		case isLostRace(err):
 			a.current, err = a.judgeAgain(ctx, next.Name)
 		case !isAnswered(err):
-			a.remember(a.sent(next))
-			a.current, err = a.settle(ctx, next.Name, &backoff, err)
+			a.trackUnanswered(a.sent(next))
+			a.current, err = a.resolve(ctx, next.Name, &backoff, err)
 		}
 		if err != nil {
 			return nil, a.fail(err)
@@ -186,9 +186,9 @@ func (a *acquisition) write(ctx context.Context, next *v1alpha1.Lock) (*v1alpha1
 	return lock, err
 }
 
-// takeBack ends a grant that the caller is not to have. If it cannot be told that it
-// ended, it is looked after: its expireTime may be far away.
-func (a *acquisition) takeBack(ctx context.Context, stored *v1alpha1.Lock) error {
+// revoke ends a grant that the caller is not to have. If it is not known
+// whether it ended, it becomes an orphan: its expireTime may be far away.
+func (a *acquisition) revoke(ctx context.Context, stored *v1alpha1.Lock) error {
 	err := deleteExactly(ctx, a.objects, stored.Name, stored.UID, stored.ResourceVersion)
 	if err == nil {
 		a.engine.recordRelease(stored, audit.Abandoned, "", false)
@@ -205,9 +205,9 @@ func (a *acquisition) takeBack(ctx context.Context, stored *v1alpha1.Lock) error
 	return err
 }
 
-// settle finds out what became of a write that failed with unanswered. If it did not
-// happen, it waits a moment, since the API server is in trouble.
-func (a *acquisition) settle(ctx context.Context, name string, backoff *wait.Backoff, unanswered error) (*v1alpha1.Lock, error) {
+// resolve finds out what became of a write that failed with unanswered. If it did not
+// happen, it waits a moment, since the API server does not answer.
+func (a *acquisition) resolve(ctx context.Context, name string, backoff *wait.Backoff, unanswered error) (*v1alpha1.Lock, error) {
 	current, err := a.engine.readBack(ctx, a.objects, name)
 	if _, isOurs := a.ours(current); err != nil || isOurs {
 		return current, err
@@ -233,7 +233,7 @@ func expiredError(operation string) error {
 	return fmt.Errorf("%s: the answer took longer than the ttl: %w", operation, lock.ErrExpired)
 }
 
-func (a *acquisition) remember(unanswered grant) {
+func (a *acquisition) trackUnanswered(unanswered grant) {
 	unanswered.isUnanswered = true
 	a.unanswered = append(a.unanswered, unanswered)
 }
@@ -260,7 +260,7 @@ func (a *acquisition) ours(current *v1alpha1.Lock) (sent grant, isOurs bool) {
 	return a.unanswered[index], true
 }
 
-// abandon has writes that may still arrive cleaned up: the caller is about to be
+// abandon makes orphans of the writes that may still arrive: the caller is about to be
 // told that it holds nothing.
 func (a *acquisition) abandon() {
 	for _, unanswered := range a.unanswered {

@@ -43,7 +43,7 @@ func TestWhatIsAdmittedIsSentWithoutStamps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), IsAdmitted: true})
-		// Nobody stamps it here, so it is stored as something that has expired.
+		// Without admission it is not stamped, so it is stored as a lock that has expired.
 		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrExpired) {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 
 // step is what a queue's goroutine is to do next.
 type step struct {
-	// isOver says that nobody waits and the queue is gone.
+	// isOver says that the queue is empty and was deleted.
 	isOver bool
 	// dismissed is to be told the reason why its wait is over.
 	dismissed *waiter
@@ -27,7 +27,7 @@ type step struct {
 }
 
 // next decides what the queue's goroutine does. A head that is to be tried for is
-// marked as such until [queues.lost], [queues.hindered] or [queues.remove].
+// marked as such until [queues.recordHeld], [queues.recordFailure] or [queues.remove].
 func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -46,14 +46,14 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 	switch {
 	case pause <= 0:
 		queue.granting = head
-		return step{head: head, current: queue.known.lock}
+		return step{head: head, current: queue.seen.lock}
 	case head.isOverdue:
 		queue.waiters.Remove(head.element)
 		return step{dismissed: head, reason: queue.timeout(head)}
 	case queue.isToRecheck(now):
 		queue.recheckAt = now.Add(recheckAfter)
-		return step{isRecheck: true, version: queue.known.version}
-	case queue.known.lock != nil && !queue.known.isConfirmed:
+		return step{isRecheck: true, version: queue.seen.version}
+	case queue.seen.lock != nil && !queue.seen.isConfirmed:
 		pause = min(pause, queue.untilRecheck(now))
 	}
 	return step{pause: pause}
@@ -61,20 +61,20 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 
 // untilDue returns how long the head of the queue has no reason to contend.
 func (q *queue) untilDue(now time.Time, allowance time.Duration) time.Duration {
-	pause := max(remaining(q.yieldUntil, now, yieldFor), remaining(q.trouble.until, now, maxTrouble))
-	if q.known.lock == nil {
+	pause := max(remaining(q.yieldUntil, now, yieldFor), remaining(q.backoff.until, now, maxBackoff))
+	if q.seen.lock == nil {
 		return pause
 	}
-	return max(pause, rules.UntilReclaimable(q.known.lock, now, allowance))
+	return max(pause, rules.UntilReclaimable(q.seen.lock, now, allowance))
 }
 
 func (q *queue) isToRecheck(now time.Time) bool {
-	return q.known.lock != nil && !q.known.isConfirmed && q.untilRecheck(now) <= 0
+	return q.seen.lock != nil && !q.seen.isConfirmed && q.untilRecheck(now) <= 0
 }
 
 // untilRecheck returns how long the lock is not to be read, if it is to be at all.
 func (q *queue) untilRecheck(now time.Time) time.Duration {
-	return max(remaining(q.recheckAt, now, recheckAfter), remaining(q.trouble.until, now, maxTrouble))
+	return max(remaining(q.recheckAt, now, recheckAfter), remaining(q.backoff.until, now, maxBackoff))
 }
 
 // remaining returns how long it is until then, which was set to be at most so far
@@ -91,70 +91,71 @@ func remaining(then, now time.Time, most time.Duration) time.Duration {
 func (q *queue) timeout(overdue *waiter) error {
 	key := overdue.request.FullKey()
 	switch {
-	case q.trouble.err != nil:
-		return fmt.Errorf("wait for %s: %w", key, q.trouble.err)
-	case q.known.lock != nil:
-		return fmt.Errorf("%w: %w", lock.ErrTimeout, rules.HeldBy(q.known.lock))
+	case q.backoff.err != nil:
+		return fmt.Errorf("wait for %s: %w", key, q.backoff.err)
+	case q.seen.lock != nil:
+		return fmt.Errorf("%w: %w", lock.ErrTimeout, rules.HeldBy(q.seen.lock))
 	}
 	return fmt.Errorf("%w: %w", lock.ErrTimeout, &lock.HeldError{Key: key})
 }
 
-// won takes in that the head acquired the lock, with which a run of hand-offs begins.
-func (q *queues) won(queue *queue, granted *v1alpha1.Lock, now time.Time) {
+// recordAcquired records that the head acquired the lock, with which a run of hand-offs
+// begins.
+func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.run, queue.isYielding = handOffRun{}, false
-	queue.learnGrant(granted, now)
+	queue.observeGrant(granted, now)
 }
 
-// learnGrant takes in a grant of this engine.
-func (q *queue) learnGrant(granted *v1alpha1.Lock, now time.Time) {
-	q.trouble = trouble{}
-	q.known.learn(lock.Change{Lock: granted}, false)
+// observeGrant records a grant of this engine.
+func (q *queue) observeGrant(granted *v1alpha1.Lock, now time.Time) {
+	q.backoff = backoffState{}
+	q.seen.update(lock.Change{Lock: granted}, false)
 	q.recheckAt = now.Add(recheckAfter)
 }
 
-// lost takes in that somebody else holds the lock, by what stands under the name: nil
-// if it changed hands too often to tell. It wakes the queue's goroutine, which stands
-// still while another one writes for the head.
-func (q *queues) lost(queue *queue, current *v1alpha1.Lock, isConfirmed bool, now time.Time, allowance time.Duration) {
+// recordHeld records that another holder has the lock. Current is the object, or nil if
+// the holder changed too often to tell. It wakes the queue's goroutine, which does nothing
+// while another one writes for the head.
+func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isConfirmed bool, now time.Time, allowance time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.granting = nil
-	queue.trouble = trouble{backoff: queue.trouble.backoff}
+	queue.backoff = backoffState{steps: queue.backoff.steps}
 	if current != nil {
-		queue.known.learn(lock.Change{Lock: current}, isConfirmed)
+		queue.seen.update(lock.Change{Lock: current}, isConfirmed)
 		queue.recheckAt = now.Add(recheckAfter)
 	}
 	if queue.untilDue(now, allowance) <= 0 {
 		// The API server judges otherwise, or others are always quicker.
-		queue.trouble.note(nil, now)
+		queue.backoff.failed(nil, now)
 	} else {
-		queue.trouble.backoff = nil
+		queue.backoff.steps = nil
 	}
 	queue.signal()
 }
 
-// hindered takes in that the API server could not be asked.
-func (q *queues) hindered(queue *queue, err error, now time.Time) {
+// recordFailure records that the API server could not be asked.
+func (q *queues) recordFailure(queue *queue, err error, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.granting = nil
-	queue.trouble.note(err, now)
+	queue.backoff.failed(err, now)
 }
 
-// rechecked takes in what stands under the name, or that nothing does if no change
-// became known while that was read.
-func (q *queues) rechecked(queue *queue, version string, current *v1alpha1.Lock, isConfirmed bool, now time.Time) {
+// recordRecheck records the object that was read, or that there is none if no change
+// became known meanwhile.
+func (q *queues) recordRecheck(queue *queue, version string, current *v1alpha1.Lock, isConfirmed bool, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.trouble = trouble{}
+	queue.backoff = backoffState{}
 	queue.recheckAt = now.Add(recheckAfter)
 	switch {
 	case current != nil:
-		queue.known.learn(lock.Change{Lock: current}, isConfirmed)
-	case queue.known.version == version:
-		queue.known.lock = nil
+		queue.seen.update(lock.Change{Lock: current}, isConfirmed)
+	case queue.seen.version == version:
+		queue.seen.lock = nil
 	}
 }
 

@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -18,7 +20,7 @@ import (
 //
 // [Engine.Start] runs the engine with its informer: one list and one watch, however
 // many locks are held or waited for. An acquire waits until it was called, for up to
-// [lock.OperationTimeout], and then fails with [ErrUnavailable].
+// [lock.OperationTimeout], and then fails with [lock.ErrUnavailable].
 func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engine, error) {
 	now := servertime.New(clock.RealClock{})
 	config = rest.CopyConfig(config)
@@ -46,4 +48,30 @@ func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engi
 	}
 	engine.runInformer = informer.RunWithContext
 	return engine, nil
+}
+
+// errNotStarted means that Start was not called in time.
+var errNotStarted = fmt.Errorf("the engine was not started: call Start, in a goroutine of its own: %w", lock.ErrUnavailable)
+
+// awaitStart waits until an engine that runs its own informer was started, which programs
+// do in a goroutine. Others are told of by what they share with their callers.
+func (e *Engine) awaitStart(ctx context.Context) error {
+	if e.runInformer == nil {
+		return nil
+	}
+	select {
+	case <-e.started:
+		return nil
+	default:
+	}
+	overdue := e.clock.NewTimer(e.timeout)
+	defer overdue.Stop()
+	select {
+	case <-e.started:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-overdue.C():
+		return errNotStarted
+	}
 }

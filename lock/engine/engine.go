@@ -58,7 +58,7 @@ type Options struct {
 }
 
 // Engine carries out what is to be done about locks by requests to the API server; it
-// is the [Backend] that all others go by. An uncontended acquire is one write and no
+// is the [lock.Backend] that all others go by. An uncontended acquire is one write and no
 // read; so are a release and a renewal through the engine that acquired, and a
 // hand-off from one of its callers to the next. Waiting costs nothing. Safe for
 // concurrent use.
@@ -100,7 +100,7 @@ type Engine struct {
 
 var _ lock.Backend = (*Engine)(nil)
 
-// NewEngine returns an engine that is not yet started.
+// New returns an engine that is not yet started.
 func New(options Options) (*Engine, error) {
 	switch {
 	case options.Objects == nil:
@@ -150,7 +150,7 @@ func New(options Options) (*Engine, error) {
 }
 
 // Start runs until ctx ends. From then on nothing is acquired any more, and callers
-// that wait are told [ErrUnavailable]. Start returns when the acquisitions under way
+// that wait are told [lock.ErrUnavailable]. Start returns when the acquisitions under way
 // are over and what they left behind was tried to be ended once, which together takes
 // two operation timeouts at most. It implements controller-runtime's manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {

@@ -12,13 +12,13 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// ForceRelease ends the lock whoever holds it, and logs the reason. Whether the caller of
-// [ContextWithUser] may is decided before; an engine whose writes are admitted needs the
+// ForceRelease ends the lock of any holder, and logs the reason. Whether the caller of
+// [lock.ContextWithUser] may is decided before; an engine whose writes are admitted needs the
 // verb force-release on locks, and a reason. It is carried out even if ctx ends
 // meanwhile.
 //
-// The error matches [ErrNotHeld], [ErrUnavailable] or, where admission asks for a reason
-// and there is none, [ErrInvalid].
+// The error matches [lock.ErrNotHeld], [lock.ErrUnavailable] or, where admission asks for a reason
+// and there is none, [lock.ErrInvalid].
 func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
@@ -40,7 +40,7 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 }
 
 // giveReason says on the lock why it is to be ended, which admission asks for before it
-// lets a lock of somebody else be deleted. It changes nothing for the holder.
+// lets a lock of another holder be deleted. It changes nothing for the holder.
 func (e *Engine) giveReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string) error {
 	backoff := newBackoff()
 	for {

@@ -12,7 +12,7 @@ import (
 // Get returns the lock as it stands in etcd. It is for looking, not for guarding:
 // the answer may be out of date when it arrives.
 //
-// The error matches [ErrNotHeld], also from expireTime on, or [ErrUnavailable].
+// The error matches [lock.ErrNotHeld], also from expireTime on, or [lock.ErrUnavailable].
 func (e *Engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()

@@ -24,7 +24,7 @@ const (
 	maxHandOffTime = 10 * time.Second
 )
 
-// handOffRun counts what was handed on without a chance for other replicas.
+// handOffRun counts the hand-offs since other replicas last had a chance.
 type handOffRun struct {
 	handOffs int
 	// since is when the first hand-off was made.
@@ -42,9 +42,9 @@ func (r *handOffRun) count(now time.Time) {
 	r.handOffs++
 }
 
-// heir returns the waiter to hand the lock to, marked as being tried for, or nil if
-// there is none or others are to have a chance.
-func (q *queues) heir(name types.NamespacedName, now time.Time) (*queue, *waiter) {
+// nextWaiter returns the waiter to hand the lock off to, marked as being tried for, or nil
+// if there is none or other replicas are to have a chance.
+func (q *queues) nextWaiter(name types.NamespacedName, now time.Time) (*queue, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue := q.byName[name]
@@ -58,9 +58,9 @@ func (q *queues) heir(name types.NamespacedName, now time.Time) (*queue, *waiter
 	return queue, queue.granting
 }
 
-// succeed takes out a waiter to whom the lock was given but who has gone, and returns
-// the next one, if any.
-func (q *queues) succeed(queue *queue, gone *waiter) *waiter {
+// skipWaiter removes a waiter that was granted the lock but has left, and returns the next
+// one, or nil.
+func (q *queues) skipWaiter(queue *queue, gone *waiter) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.waiters.Remove(gone.element)
@@ -69,12 +69,12 @@ func (q *queues) succeed(queue *queue, gone *waiter) *waiter {
 	return queue.granting
 }
 
-// handedOff takes in a hand-off of this engine.
-func (q *queues) handedOff(queue *queue, granted *v1alpha1.Lock, now time.Time) {
+// recordHandOff records a hand-off of this engine.
+func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.run.count(now)
-	queue.learnGrant(granted, now)
+	queue.observeGrant(granted, now)
 }
 
 // yield has the waiters of this engine stand back when it deletes the lock now: those
@@ -87,52 +87,52 @@ func (q *queues) yield(name types.NamespacedName) {
 	}
 }
 
-// freed takes in that this engine has deleted the lock, unless the informer was quicker.
+// recordDeleted records that this engine has deleted the lock, unless the informer was quicker.
 // That may not have shown the lock at all yet: in a quick succession of hand-offs it
 // never has.
-func (q *queues) freed(name types.NamespacedName, version string, now time.Time) {
+func (q *queues) recordDeleted(name types.NamespacedName, version string, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue := q.byName[name]
-	if queue == nil || queue.known.version != version || queue.known.lock == nil {
+	if queue == nil || queue.seen.version != version || queue.seen.lock == nil {
 		return
 	}
-	queue.known.lock = nil
+	queue.seen.lock = nil
 	queue.yieldUntil = now.Add(yieldFor)
 	queue.signal()
 }
 
-// letGo ends a grant of this engine that its owner is done with: it hands the lock to
-// a waiter, or deletes it, also where the waiter is refused. Either is conditional on
-// nothing having changed.
-func (e *Engine) letGo(ctx context.Context, objects Objects, held grant) error {
-	queue, heir := e.queues.heir(nameOf(held.lock), e.clock.Now())
-	if heir == nil {
+// releaseGrant ends a grant of this engine for its owner: it hands the lock off to a
+// waiter, or deletes it, also where the API server refuses the waiter. Either write is
+// conditional on the resourceVersion of the grant.
+func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) error {
+	queue, recipient := e.queues.nextWaiter(nameOf(held.lock), e.clock.Now())
+	if recipient == nil {
 		return e.deleteGrant(ctx, objects, held)
 	}
-	err := e.bequeath(ctx, objects, held, queue, heir)
+	err := e.handOff(ctx, objects, held, queue, recipient)
 	if err == nil {
 		return nil
 	}
 	if isRefused(err) {
-		// The fault is in what the heir asked for, which is told to it when it tries itself.
+		// The waiter learns what is wrong with its request when it tries itself.
 		err = e.deleteGrant(ctx, objects, held)
 	}
-	e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+	e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 	return err
 }
 
-// bequeath hands the lock to a waiter that was marked for it. After an error the mark is
-// the caller's to take off.
-func (e *Engine) bequeath(ctx context.Context, objects Objects, held grant, queue *queue, heir *waiter) error {
-	granted, err := e.handOff(ctx, objects, held, heir.request)
+// handOff hands the lock off to a waiter that was marked for it. After an error the caller
+// takes off the mark.
+func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue *queue, recipient *waiter) error {
+	granted, err := e.writeHandOff(ctx, objects, held, recipient.request)
 	switch {
 	case err == nil:
-		e.queues.handedOff(queue, granted, e.clock.Now())
-		e.handOver(ctx, objects, queue, heir, granted)
+		e.queues.recordHandOff(queue, granted, e.clock.Now())
+		e.deliver(ctx, objects, queue, recipient, granted)
 	case errors.Is(err, errEnded):
 		e.recordRelease(held.lock, held.endReason, held.endedBy, true)
-		e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+		e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 		err = nil
 	}
 	return err
@@ -147,31 +147,31 @@ func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) e
 	err := deleteExactly(ctx, objects, held.lock.Name, held.lock.UID, held.lock.ResourceVersion)
 	if err == nil {
 		e.recordRelease(held.lock, held.endReason, held.endedBy, false)
-		e.queues.freed(nameOf(held.lock), held.lock.ResourceVersion, e.clock.Now())
+		e.queues.recordDeleted(nameOf(held.lock), held.lock.ResourceVersion, e.clock.Now())
 	}
 	return err
 }
 
-// handOver gives a grant to the waiter that it was made for. If its caller has gone,
-// the lock is handed to the next one, or ended. One that has expired is nobody's.
-func (e *Engine) handOver(ctx context.Context, objects Objects, queue *queue, heir *waiter, granted *v1alpha1.Lock) {
+// deliver gives a grant to the waiter that it was made for. If its caller has left, the
+// lock is handed off to the next waiter, or ended, unless it has expired.
+func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, recipient *waiter, granted *v1alpha1.Lock) {
 	for {
 		now := e.clock.Now()
 		if rules.Expired(granted, now) {
-			e.queues.remove(queue, heir)
-			heir.deliver(outcome{err: expiredError(acquireOperation(granted.Spec.FullKey(), granted.Namespace))})
+			e.queues.remove(queue, recipient)
+			recipient.deliver(outcome{err: expiredError(acquireOperation(granted.Spec.FullKey(), granted.Namespace))})
 			return
 		}
 		e.grants.put(granted, now)
-		if heir.deliver(outcome{lock: granted}) {
-			e.queues.remove(queue, heir)
+		if recipient.deliver(outcome{lock: granted}) {
+			e.queues.remove(queue, recipient)
 			return
 		}
 		held := grantOf(granted)
 		held.endReason = audit.Abandoned
 		e.grants.take(nameOf(held.lock), lock.Proof{Owner: held.lock.Spec.Owner}, e.clock.Now())
-		heir = e.queues.succeed(queue, heir)
-		if heir == nil {
+		recipient = e.queues.skipWaiter(queue, recipient)
+		if recipient == nil {
 			if err := e.deleteGrant(ctx, objects, held); err != nil {
 				held.isEnding = !isAnswered(err)
 				e.orphans.add(held)
@@ -179,23 +179,23 @@ func (e *Engine) handOver(ctx context.Context, objects Objects, queue *queue, he
 			return
 		}
 		var err error
-		if granted, err = e.handOff(ctx, objects, held, heir.request); err != nil {
+		if granted, err = e.writeHandOff(ctx, objects, held, recipient.request); err != nil {
 			e.orphans.add(held)
-			e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+			e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 			return
 		}
-		e.queues.handedOff(queue, granted, e.clock.Now())
+		e.queues.recordHandOff(queue, granted, e.clock.Now())
 	}
 }
 
-// handOff makes the lock the waiter's in one write. A write that goes unanswered is
+// writeHandOff makes the lock the waiter's in one write. A write that goes unanswered is
 // repeated as it is: only one of the two can happen, and either is recognised.
-func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, heir lock.Request) (*v1alpha1.Lock, error) {
+func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient lock.Request) (*v1alpha1.Lock, error) {
 	now, err := e.checkedNow(ctx, objects, held.lock.Name)
 	if err != nil {
 		return nil, err
 	}
-	next := rules.HandOff(held.lock, heir.Acquisition, e.limits, e.stamp(now))
+	next := rules.HandOff(held.lock, recipient.Acquisition, e.limits, e.stamp(now))
 	e.prepare(next, v1alpha1.RequestHandOff)
 	sent := e.sentGrant(next)
 	sent.event, sent.former = audit.HandedOn, &held

@@ -39,7 +39,7 @@ func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// The write may happen after everybody has given up on it.
+// The write may happen after both callers have given up on it.
 func TestAHandOffInAnOutageEndsBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -62,7 +62,7 @@ func TestAHandOffInAnOutageEndsBoth(t *testing.T) {
 		etcd.inject(faults{})
 		pass(10 * time.Second)
 		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("%q still holds the lock that nobody knows of", owner)
+			t.Errorf("%q still holds the lock by the unanswered write", owner)
 		}
 	})
 }
@@ -82,7 +82,7 @@ func TestAHandOffOfALockThatWasWritten(t *testing.T) {
 	})
 }
 
-func TestAHandOffOfALockThatSomebodyElseHasByNow(t *testing.T) {
+func TestAHandOffOfALockThatAnotherHolderHasByNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine, other := start(t, etcd), start(t, etcd)
@@ -112,8 +112,8 @@ func TestAGrantToACallerThatHasGoneEndsAlsoInAnOutage(t *testing.T) {
 		others int
 		broken string
 	}{
-		"when nobody else waits":      {broken: "delete"},
-		"when it cannot be handed on": {others: 1, broken: "update"},
+		"when there is no other waiter": {broken: "delete"},
+		"when it cannot be handed on":   {others: 1, broken: "update"},
 	}
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {
@@ -156,9 +156,9 @@ func TestAGrantToACallerThatHasGoneEndsAlsoInAnOutage(t *testing.T) {
 	}
 }
 
-// The hand-off happened, and what it granted has ended before anybody looked.
+// The hand-off happened, and its grant has ended before the next read.
 func TestAReleaseWhoseHeirHasGoneByNow(t *testing.T) {
-	for title, next := range map[string]string{"and nobody holds the lock": "", "and somebody else holds the lock": "c"} {
+	for title, next := range map[string]string{"and the lock is free": "", "and another holder has the lock": "c"} {
 		t.Run(title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				etcd := newEtcd()
@@ -290,7 +290,7 @@ func TestAHandOffWithoutAWaiterChangesNothing(t *testing.T) {
 		}
 		answers := make(chan answer, 1)
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-		if isEnded, err := engine.HandOff(t.Context(), "default", key, lock.Proof{Owner: "somebody"}); isEnded || err != nil {
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, lock.Proof{Owner: "other"}); isEnded || err != nil {
 			t.Fatalf("with the owner token of another grant: isEnded %t, %v", isEnded, err)
 		}
 		if owner := etcd.owner(name); owner != "a" {
@@ -306,7 +306,7 @@ func TestAHandOffWithoutAWaiterChangesNothing(t *testing.T) {
 	})
 }
 
-// Whoever called goes on to release or to renew, which finds out what has happened.
+// The caller goes on to release or to renew, which finds out what has happened.
 func TestAHandOffOfALockThatIsNotAsItWas(t *testing.T) {
 	cases := map[string]struct {
 		fail func(*etcd)

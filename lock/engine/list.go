@@ -17,7 +17,7 @@ import (
 const listChunk = 1000
 
 // List returns the held locks of a namespace, ordered by name, as the API server has
-// them. The error matches [ErrUnavailable].
+// them. The error matches [lock.ErrUnavailable].
 func (e *Engine) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()

@@ -26,7 +26,7 @@ func TestListShowsWhatIsHeld(t *testing.T) {
 			acquire(t, engine, request)
 		}
 		pass(2 * time.Second)
-		for owner, want := range map[string][]string{"": {"a", "b", "c"}, "one": {"a", "c"}, "nobody": nil} {
+		for owner, want := range map[string][]string{"": {"a", "b", "c"}, "one": {"a", "c"}, "none": nil} {
 			locks, err := engine.List(t.Context(), "default", lock.Filter{Owner: owner})
 			if err != nil {
 				t.Fatal(err)

@@ -54,7 +54,7 @@ func NewObjectClient(config *rest.Config, httpClient *http.Client) (*ObjectClien
 
 // once keeps client-go from repeating requests by itself. A write that is repeated
 // after an answer such as 503 with Retry-After meets its own earlier success, and
-// the engine would take that for somebody else's.
+// the engine would take that for another caller's.
 type once struct{ rest.Interface }
 
 // Post implements [rest.Interface].

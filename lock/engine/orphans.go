@@ -21,8 +21,8 @@ const (
 	orphanWorkers = 4
 )
 
-// orphans ends grants that nobody will release: those that came in after their
-// caller had gone or had been told that the service is unavailable. It tries
+// orphans ends grants that no caller will release: those whose writes happened after the
+// caller had left or had been told that the service is unavailable. It tries
 // until the grant has ended one way or the other, at the latest by its ttl.
 type orphans struct {
 	queue workqueue.TypedRateLimitingInterface[grant]

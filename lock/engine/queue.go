@@ -33,10 +33,10 @@ type queue struct {
 	// What follows is guarded by the mutex of queues.
 
 	waiters list.List
-	// granting is the waiter that somebody is writing for, or nil.
+	// granting is the waiter that a goroutine is writing for, or nil.
 	granting *waiter
 	run      handOffRun
-	known    knowledge
+	seen     lastSeen
 	// recheckAt is when the lock is read again unless the informer has shown it.
 	recheckAt time.Time
 	// isYielding says that this engine is deleting the lock after a run of local
@@ -44,26 +44,25 @@ type queue struct {
 	isYielding bool
 	// yieldUntil lets other replicas have a chance then.
 	yieldUntil time.Time
-	trouble    trouble
+	backoff    backoffState
 }
 
-// maxTrouble is how long a queue stands back at most before it contends again.
-const maxTrouble = 2 * time.Second
+// maxBackoff is how long a queue stands back at most before it contends again.
+const maxBackoff = 2 * time.Second
 
-// trouble is what keeps the queue from contending for a while.
-type trouble struct {
+// backoffState is why and until when the queue does not contend.
+type backoffState struct {
 	// err is nil if the lock was refused although it seems to be free.
-	err     error
-	until   time.Time
-	backoff *wait.Backoff
+	err   error
+	until time.Time
+	steps *wait.Backoff
 }
 
-func (t *trouble) note(err error, now time.Time) {
-	if t.backoff == nil {
-		backoff := newBackoff()
-		t.backoff = &backoff
+func (b *backoffState) failed(err error, now time.Time) {
+	if b.steps == nil {
+		b.steps = new(newBackoff())
 	}
-	t.err, t.until = err, now.Add(min(t.backoff.Step(), maxTrouble))
+	b.err, b.until = err, now.Add(min(b.steps.Step(), maxBackoff))
 }
 
 // add appends a waiter, and reports whether its queue is new and needs a goroutine. A
@@ -86,7 +85,7 @@ func (q *queues) add(name types.NamespacedName, request lock.Request, seen func(
 func newQueue(name types.NamespacedName, seen *v1alpha1.Lock) *queue {
 	queue := &queue{name: name, wake: make(chan struct{}, 1)}
 	if seen != nil {
-		queue.known.learn(lock.Change{Lock: seen}, true)
+		queue.seen.update(lock.Change{Lock: seen}, true)
 	}
 	return queue
 }
@@ -106,7 +105,7 @@ func (q *queues) leave(queue *queue, gone *waiter) {
 func (q *queues) giveUp(queue *queue, overdue *waiter) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	isNext := queue.waiters.Front() == overdue.element && queue.known.lock == nil && queue.trouble.err == nil
+	isNext := queue.waiters.Front() == overdue.element && queue.seen.lock == nil && queue.backoff.err == nil
 	if queue.granting == overdue || isNext {
 		overdue.isOverdue = true
 		queue.signal()
@@ -117,7 +116,7 @@ func (q *queues) giveUp(queue *queue, overdue *waiter) error {
 	return queue.timeout(overdue)
 }
 
-// changed takes in what the informer has told.
+// changed records a change that the informer has told.
 func (q *queues) changed(name types.NamespacedName, change lock.Change, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,8 +124,8 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 	if queue == nil {
 		return
 	}
-	if queue.known.learn(change, true) {
-		queue.trouble = trouble{}
+	if queue.seen.update(change, true) {
+		queue.backoff = backoffState{}
 	}
 	if change.IsGone && queue.isYielding {
 		queue.isYielding, queue.yieldUntil = false, now.Add(headStart)

@@ -37,7 +37,7 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 	if !isNew {
 		t.Error("the queue is not new")
 	}
-	if queue.known.lock != nil {
+	if queue.seen.lock != nil {
 		t.Error("the queue still takes the lock for held")
 	}
 }
@@ -47,12 +47,12 @@ func TestARecheckThatIsOutOfDateIsIgnored(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "12"}}
 	q := newQueues()
 	queue, _, _ := q.add(nameOf(held), lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock { return held })
-	q.rechecked(queue, "10", nil, false, time.Time{})
-	if queue.known.lock == nil {
+	q.recordRecheck(queue, "10", nil, false, time.Time{})
+	if queue.seen.lock == nil {
 		t.Error("the lock is taken to be free by a read from before it was acquired")
 	}
-	q.rechecked(queue, "12", nil, false, time.Time{})
-	if queue.known.lock != nil {
+	q.recordRecheck(queue, "12", nil, false, time.Time{})
+	if queue.seen.lock != nil {
 		t.Error("the lock is taken to be held though it was not there")
 	}
 }
@@ -76,16 +76,16 @@ func TestOnlyNewerStatesAreLearnt(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			k := knowledge{lock: state("2", "10"), version: "10"}
-			k.learn(test.change, true)
+			k := lastSeen{lock: state("2", "10"), version: "10"}
+			k.update(test.change, true)
 			if k.version != test.wantVersion || (k.lock == nil) != test.wantFree || k.isConfirmed != test.wantConfirmed {
 				t.Errorf("version %s, free %v, confirmed %v", k.version, k.lock == nil, k.isConfirmed)
 			}
 		})
 	}
 	t.Run("a confirmed object of which the informer knows an older one only", func(t *testing.T) {
-		k := knowledge{lock: state("2", "10"), version: "10", isConfirmed: true}
-		k.learn(lock.Change{Lock: state("1", "8"), IsGone: true}, true)
+		k := lastSeen{lock: state("2", "10"), version: "10", isConfirmed: true}
+		k.update(lock.Change{Lock: state("1", "8"), IsGone: true}, true)
 		if k.isConfirmed {
 			t.Error("nothing will tell of its end, and yet it is not read again")
 		}
@@ -99,7 +99,7 @@ func TestAReplicaStandsBackForOthers(t *testing.T) {
 	gone.ResourceVersion = "11"
 	now := time.Unix(1e9, 0)
 	shown := func(q *queues) { q.changed(nameOf(held), lock.Change{Lock: gone, IsGone: true}, now) }
-	answered := func(q *queues) { q.freed(nameOf(held), "10", now) }
+	answered := func(q *queues) { q.recordDeleted(nameOf(held), "10", now) }
 	cases := map[string]struct {
 		then []func(*queues)
 		want time.Duration
@@ -121,7 +121,7 @@ func TestAReplicaStandsBackForOthers(t *testing.T) {
 			}
 		})
 	}
-	t.Run("not at all when somebody else has deleted the lock", func(t *testing.T) {
+	t.Run("not at all when another client has deleted the lock", func(t *testing.T) {
 		q := newQueues()
 		queue, _, _ := q.add(nameOf(held), lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock { return held })
 		shown(q)

@@ -19,7 +19,7 @@ import (
 // the lock, the first of them gets it in the same write. Release is carried out even if
 // ctx ends meanwhile.
 //
-// The error matches [ErrNotHeld], [ErrOwnerMismatch] or [ErrUnavailable].
+// The error matches [lock.ErrNotHeld], [lock.ErrOwnerMismatch] or [lock.ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
@@ -31,7 +31,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
 	var unanswered types.UID
 	if isKnown {
-		err := e.letGo(ctx, objects, known)
+		err := e.releaseGrant(ctx, objects, known)
 		switch {
 		case err == nil:
 			return nil
@@ -53,7 +53,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	case err == nil:
 		e.recordRelease(known.lock, audit.ByOwner, actor(ctx, proof), true)
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
-		// The owner is done with it: end it once the API server answers again.
+		// End it once the API server answers again.
 		known.isEnding = unanswered != "" || ended.isSent
 		e.orphans.add(known)
 	}
@@ -68,7 +68,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 // lock again, which is free then.
 //
 // After an error it is not known whether the grant has ended; [Engine.Renew] and
-// [Engine.Release] find out. The error matches [ErrUnavailable].
+// [Engine.Release] find out. The error matches [lock.ErrUnavailable].
 func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error) {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
@@ -78,20 +78,20 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 		return false, nil
 	}
 	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
-	queue, heir := e.queues.heir(name, e.clock.Now())
-	if heir == nil {
+	queue, recipient := e.queues.nextWaiter(name, e.clock.Now())
+	if recipient == nil {
 		return false, nil
 	}
-	if err := e.bequeath(ctx, e.objects(namespace), held, queue, heir); err != nil {
-		e.queues.lost(queue, nil, false, e.clock.Now(), e.graceNow())
+	if err := e.handOff(ctx, e.objects(namespace), held, queue, recipient); err != nil {
+		e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 		switch {
 		case isRefused(err):
-			return false, nil // What the heir asked for is refused, which it is told when it tries itself.
+			return false, nil // The waiter learns what is wrong with its request when it tries itself.
 		case isAnswered(err):
 			e.grants.take(name, proof, e.clock.Now()) // It was written since.
 			return false, nil
 		}
-		return false, e.requestError(fmt.Sprintf("hand on %s in namespace %s", key, namespace), err)
+		return false, e.requestError(fmt.Sprintf("hand off %s in namespace %s", key, namespace), err)
 	}
 	return true, nil
 }
@@ -163,7 +163,7 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 			return lock.ErrNotHeld
 		}
 		if orphan.isUnanswered {
-			orphan = e.cameIn(orphan, current)
+			orphan = e.recordArrival(orphan, current)
 		}
 		return nil
 	})

@@ -18,8 +18,8 @@ import (
 // Renew replaces the remaining time of a lock by a whole ttl, or by the ttl that the
 // lock has if ttl is zero. Through the engine that acquired it is one write.
 //
-// The error matches [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch], [ErrInvalid] or
-// [ErrUnavailable], or is that of ctx.
+// The error matches [lock.ErrNotHeld], [lock.ErrExpired], [lock.ErrOwnerMismatch], [lock.ErrInvalid] or
+// [lock.ErrUnavailable], or is that of ctx.
 func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	operation, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()

@@ -16,7 +16,7 @@ const maxStampAge = time.Second
 // the clock is stepped during the read; none is where the answers have no date.
 const maxClockChecks = 3
 
-// checkedNow returns the time for a decision that takes something away from somebody or
+// checkedNow returns the time for a decision that takes a lock from its holder or
 // extends it. If the clock has not been compared with that of the API server lately, it
 // makes a read first: every answer does that.
 func (e *Engine) checkedNow(ctx context.Context, objects Objects, name string) (time.Time, error) {

@@ -15,7 +15,7 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// steppedClock is the clock of a machine that somebody sets.
+// steppedClock is the clock of a machine that is set by hand.
 type steppedClock struct {
 	clock.RealClock
 	offset atomic.Int64

@@ -107,7 +107,7 @@ func TestUnavailableAcquireLeavesNoLock(t *testing.T) {
 		pass(10 * time.Second)
 		synctest.Wait()
 		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("the grant that nobody knows of is still held by %q", owner)
+			t.Errorf("the grant of the unanswered write is still held by %q", owner)
 		}
 	})
 }

@@ -22,7 +22,7 @@ const (
 	// it sees earlier what the others see, the end of the object.
 	yieldFor = 50 * time.Millisecond
 	// headStart is for how long it stands back from then on: a create is under way by
-	// then if anybody else waits.
+	// then if another replica has waiters.
 	headStart = 3 * time.Millisecond
 )
 
@@ -59,8 +59,8 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 	}
 }
 
-// contend acquires the lock for one waiter after the other. It ends when nobody
-// waits any more.
+// contend acquires the lock for one waiter after the other. It ends with the
+// last of them.
 func (e *Engine) contend(ctx context.Context, queue *queue) {
 	defer e.calls.Done()
 	objects := e.objects(queue.name.Namespace)
@@ -104,12 +104,12 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	now := e.clock.Now()
 	switch {
 	case err == nil:
-		e.queues.won(queue, granted, now)
-		e.handOver(ctx, objects, queue, next.head, granted)
+		e.queues.recordAcquired(queue, granted, now)
+		e.deliver(ctx, objects, queue, next.head, granted)
 	case errors.Is(err, lock.ErrHeld):
-		e.queues.lost(queue, attempt.current, e.hasObserved(attempt.current), now, e.graceNow())
+		e.queues.recordHeld(queue, attempt.current, e.hasObserved(attempt.current), now, e.graceNow())
 	case errors.Is(err, lock.ErrUnavailable):
-		e.queues.hindered(queue, err, now)
+		e.queues.recordFailure(queue, err, now)
 	default:
 		e.queues.remove(queue, next.head)
 		next.head.deliver(outcome{err: err})
@@ -123,10 +123,10 @@ func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, ver
 	current, err := get(ctx, objects, queue.name.Name)
 	now := e.clock.Now()
 	if err != nil {
-		e.queues.hindered(queue, e.requestError("read "+queue.name.String(), err), now)
+		e.queues.recordFailure(queue, e.requestError("read "+queue.name.String(), err), now)
 		return
 	}
-	e.queues.rechecked(queue, version, current, e.hasObserved(current), now)
+	e.queues.recordRecheck(queue, version, current, e.hasObserved(current), now)
 }
 
 // hasObserved reports whether the informer has shown the object and will therefore

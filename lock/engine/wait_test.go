@@ -87,7 +87,7 @@ func TestWaitersAreServedInOrderWithOneWriteEach(t *testing.T) {
 		}
 		etcd.made()
 
-		pass(20 * time.Second) // Nobody asks while waiting.
+		pass(20 * time.Second) // Waiting makes no requests.
 		if made := etcd.made(); len(made) > 0 {
 			t.Errorf("waiting made requests: %v", made)
 		}
@@ -147,7 +147,7 @@ func TestAWaitEnds(t *testing.T) {
 				if waited := time.Since(begin); waited != test.after {
 					t.Errorf("waited %v, want %v", waited, test.after)
 				}
-				// Nobody is left that the lock could be handed to.
+				// There is no waiter left to hand off to.
 				release(t, engine, "a")
 				if owner := etcd.owner(name); owner != "" {
 					t.Errorf("the lock went to %q", owner)
@@ -206,7 +206,7 @@ func TestACallerThatHasGoneIsPassedOver(t *testing.T) {
 			t.Errorf("got %+v, want the lock for b", got)
 		}
 		if waited := time.Since(begin); waited > time.Second {
-			t.Errorf("b waited %v for a lock that nobody had", waited)
+			t.Errorf("b waited %v for a free lock", waited)
 		}
 		if err := <-released; err != nil {
 			t.Error(err)

@@ -11,7 +11,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// Watch implements [Backend] on the engine's informer, at the cost of no request. The
+// Watch implements [lock.Backend] on the engine's informer, at the cost of no request. The
 // states come from a cache, the first may be behind what the caller knows already:
 // compare resourceVersions. Without an informer the error matches
 // [errors.ErrUnsupported].

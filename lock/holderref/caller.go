@@ -9,7 +9,7 @@ import (
 )
 
 // PodOf returns the Pod that the caller's service-account token is bound to, and the
-// namespace that it lies in. Whoever has authenticated the token has verified that the
+// namespace that it lies in. Authenticating the token has verified that the
 // Pod exists. Without such a token, ref is nil.
 func PodOf(caller user.Info) (namespace string, ref *v1alpha1.HolderReference) {
 	if caller == nil {

@@ -30,9 +30,9 @@ func TestPodOf(t *testing.T) {
 		"a UID without a name":                     {caller: &user.DefaultInfo{Name: worker, Extra: extra(nil, uid)}},
 		"two names":                                {caller: &user.DefaultInfo{Name: worker, Extra: extra([]string{"a", "b"}, uid)}},
 		"an empty name":                            {caller: &user.DefaultInfo{Name: worker, Extra: extra([]string{""}, uid)}},
-		"somebody who is no service account":       {caller: &user.DefaultInfo{Name: "alice", Extra: extra(name, uid)}},
+		"a user that is no service account":        {caller: &user.DefaultInfo{Name: "alice", Extra: extra(name, uid)}},
 		"a name that looks like a service account": {caller: &user.DefaultInfo{Name: "system:serviceaccount:payments", Extra: extra(name, uid)}},
-		"nobody": {},
+		"no caller":                                {},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,7 @@ type Checker struct {
 
 // Check reads the object that ref names in the namespace. The error is a
 // [*rules.InvalidError] if there is no such object, if it has ended, or if neither can be
-// told. It does not say whether another object has the name: whoever asks need not be
+// told. It does not say whether another object has the name: the caller need not be
 // allowed to know.
 func (c *Checker) Check(ctx context.Context, namespace string, ref *v1alpha1.HolderReference) error {
 	if problems := rules.ValidateReference(ref); len(problems) > 0 {

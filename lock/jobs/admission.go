@@ -208,7 +208,7 @@ func keepToken(old, updated *batchv1.Job) {
 	}
 }
 
-// admitSuspend leaves it to the operator to start the Job, and notes whether somebody
+// admitSuspend leaves it to the operator to start the Job, and notes whether a user
 // else wants it to be suspended.
 func admitSuspend(old, updated *batchv1.Job, now time.Time) (warnings []string) {
 	switch {

@@ -16,9 +16,9 @@ type Outcome struct {
 
 // The outcomes of Jobs that were not run.
 var (
-	// Skipped completes the Job: somebody else holds the lock, and its policy is skip.
+	// Skipped completes the Job: another holder has the lock, and its policy is skip.
 	Skipped = Outcome{condition: batchv1.JobSuccessCriteriaMet, Reason: "LockSkipped"}
-	// Refused fails the Job: somebody else holds the lock, and its policy is fail.
+	// Refused fails the Job: another holder has the lock, and its policy is fail.
 	Refused = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockHeld"}
 	// TimedOut fails the Job: it has waited for as long as it was to.
 	TimedOut = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockWaitTimeout"}

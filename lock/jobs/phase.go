@@ -15,7 +15,7 @@ type Phase string
 const (
 	// Waiting Jobs have no pods and are started when they hold the lock.
 	Waiting Phase = "Waiting"
-	// Paused Jobs have no pods and were suspended by somebody: they wait for nothing.
+	// Paused Jobs have no pods and were suspended by a user: they wait for nothing.
 	Paused Phase = "Paused"
 	// Running Jobs may have pods, now or later.
 	Running Phase = "Running"
@@ -106,7 +106,7 @@ func hasCondition(job *batchv1.Job, kinds ...batchv1.JobConditionType) bool {
 func IsCleared(job *batchv1.Job) bool { return !hasFinalizer(job) }
 
 // isStarted reports whether the Job controller may have created pods since the Job was
-// last known to have none. One that was started by somebody else, while the webhook was
+// last known to have none. One that was started by a user, while the webhook was
 // away, carries no token, and its start time does not last: the Job controller clears it
 // when the Job is suspended. If the operator has suspended it, it has left its mark; and one
 // that the operator has seen nothing of yet lacks the finalizer.

@@ -57,14 +57,14 @@ func TestPhaseOf(t *testing.T) {
 		job  *batchv1.Job
 		want jobs.Phase
 	}{
-		"created":                                    {waiting(), jobs.Waiting},
-		"seen by the Job controller":                 {waiting(condition(batchv1.JobSuspended, corev1.ConditionTrue), pods(0, 0)), jobs.Waiting},
-		"suspended by a user":                        {waiting(paused), jobs.Paused},
-		"started":                                    {waiting(resumed, withToken), jobs.Running},
-		"started by somebody else":                   {waiting(resumed), jobs.Running},
-		"suspended again":                            {waiting(withToken), jobs.Stopping},
-		"suspended by a user again":                  {waiting(withToken, paused), jobs.Stopping},
-		"started without the webhook, and suspended": {waiting(func(job *batchv1.Job) { job.Status.StartTime = new(metav1.Now()) }), jobs.Stopping},
+		"created":                    {waiting(), jobs.Waiting},
+		"seen by the Job controller": {waiting(condition(batchv1.JobSuspended, corev1.ConditionTrue), pods(0, 0)), jobs.Waiting},
+		"suspended by a user":        {waiting(paused), jobs.Paused},
+		"started":                    {waiting(resumed, withToken), jobs.Running},
+		"started by a user":          {waiting(resumed), jobs.Running},
+		"suspended again":            {waiting(withToken), jobs.Stopping},
+		"suspended by a user again":  {waiting(withToken, paused), jobs.Stopping},
+		"started without the webhook, and suspended":                 {waiting(func(job *batchv1.Job) { job.Status.StartTime = new(metav1.Now()) }), jobs.Stopping},
 		"started without the webhook, and suspended by the operator": {waiting(stoppingMark), jobs.Stopping},
 		"created without the webhook, and suspended by a user":       {waiting(func(job *batchv1.Job) { job.Finalizers = nil }), jobs.Stopping},
 		"deleted before its start":                                   {waiting(deleted), jobs.Discarded},

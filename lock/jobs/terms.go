@@ -10,7 +10,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// Policy says what is done with a Job when somebody else holds its lock.
+// Policy says what is done with a Job when another holder has its lock.
 type Policy string
 
 const (
@@ -47,7 +47,7 @@ type Terms struct {
 	Key      string
 	// TTL is that of the lock.
 	TTL time.Duration
-	// Policy says what is done when somebody else holds the lock.
+	// Policy says what is done when another holder has the lock.
 	Policy Policy
 	// WaitTimeout is how long the Job waits at most; zero means without end.
 	WaitTimeout time.Duration

@@ -74,15 +74,15 @@ func (f *fixture) owner(t *testing.T) string {
 	return held.Spec.Owner
 }
 
-// TestAStepDecides shows that what a step of the clock brings about is settled before
-// any later call, however late the goroutines of those who wait run.
+// TestAStepDecides shows that a step of the clock takes effect before any later call,
+// however late the goroutines of the waiters run.
 func TestAStepDecides(t *testing.T) {
 	f := newFixture()
 	f.mustAcquire(t, "a")
 	waiting := f.queue(t.Context(), "b", lock.WaitForever)
 	f.clock.Step(30 * time.Second)
 	if _, err := f.Acquire(t.Context(), "default", by("c")); !errors.Is(err, lock.ErrHeld) {
-		t.Errorf("got %v, want the one who waited to come first", err)
+		t.Errorf("got %v, want the waiter to come first", err)
 	}
 	if result := <-waiting; result.err != nil || result.lock.Spec.Owner != "b" {
 		t.Errorf("got %v, %v", result.lock, result.err)
@@ -123,13 +123,13 @@ func TestAWaiterIsWokenAtTheExpiryOfARenewal(t *testing.T) {
 	}
 }
 
-func TestAGrantThatNobodyTookInTimeHasExpired(t *testing.T) {
+func TestAGrantThatItsWaiterTakesTooLateHasExpired(t *testing.T) {
 	f := newFixture()
 	f.mustAcquire(t, "a")
 	first := f.queue(t.Context(), "b", lock.WaitForever)
 	f.clock.Step(30 * time.Second)
 	if owner := f.owner(t); owner != "b" {
-		t.Errorf("held by %q, want the one who waited", owner)
+		t.Errorf("held by %q, want the waiter", owner)
 	}
 	f.clock.Step(30 * time.Second)
 	// Which of the two it is depends on how late its goroutine runs.

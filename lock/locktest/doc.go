@@ -4,9 +4,9 @@
 // have fencing tokens that grow, callers that wait are served first in, first out,
 // locks expire. It differs in this:
 //
-//   - Any namespace exists, and everybody may do everything.
+//   - Any namespace exists, and all callers may do everything.
 //   - Nothing reaps an expired lock. It can be taken over, is not returned by
-//     [Backend.Get] or [Backend.List], and stays for whoever watches it.
+//     [Backend.Get] or [Backend.List], and watches go on showing it.
 //   - All callers share one clock and wait in one queue per lock. What happens is
 //     therefore determined by the order of the calls and by the steps of the clock.
 //

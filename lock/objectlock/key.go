@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// ObjectKey returns the key under which [LockObject] locks a Kubernetes object, of
+// Key returns the key under which [Acquire] locks a Kubernetes object, of
 // scope Global:
 //
 //	object:{kind}.{group}:{namespace}:{name}
@@ -25,9 +25,9 @@ import (
 //	object:node:worker-1
 //
 // The version is left out on purpose: all versions of an object are one object. Since a
-// kind either has namespaces or has not, distinct objects have distinct keys. Whoever
-// takes the lock of this key, with any tool, in the namespace of the client, excludes
-// LockObject.
+// kind either has namespaces or has not, distinct objects have distinct keys. Taking
+// the lock of this key, with any tool, in the namespace of the client, excludes
+// [Acquire].
 func Key(kind schema.GroupKind, object client.ObjectKey) string {
 	key := "object:" + strings.ToLower(kind.Kind)
 	if kind.Group != "" {

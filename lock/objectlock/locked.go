@@ -12,7 +12,7 @@ import (
 )
 
 // Locked is the proof that the lock of a Kubernetes object is held, together with the
-// object as it was read under the lock. Only [LockObject] makes one; the zero value
+// object as it was read under the lock. Only [Acquire] makes one; the zero value
 // proves nothing. A function that must only be called under the lock asks for a
 // Locked instead of the object.
 //
@@ -26,7 +26,7 @@ type Locked[T client.Object] struct {
 	object, base T
 }
 
-// LockObject acquires the lock of a Kubernetes object, see [ObjectKey], and then reads
+// Acquire acquires the lock of a Kubernetes object, see [Key], and then reads
 // the object. Of the object that is passed only the identity counts; what was read of
 // it before the grant may be out of date.
 //
@@ -34,9 +34,9 @@ type Locked[T client.Object] struct {
 // a manager returns. The client of a manager reads from a cache, which may not have
 // seen yet what the former holder wrote.
 //
-// The error is that of [Client.Acquire], or that of the read, such as NotFound; the
+// The error is that of [lock.Client.Acquire], or that of the read, such as NotFound; the
 // lock is then released.
-func Acquire[T client.Object](ctx context.Context, locks *lock.Client, reader client.Reader, object T, options ...lock.Option) (*Locked[T], error) { //nolint:revive // lock.Object would not say that it waits for a lock
+func Acquire[T client.Object](ctx context.Context, locks *lock.Client, reader client.Reader, object T, options ...lock.Option) (*Locked[T], error) {
 	if value := reflect.ValueOf(object); !value.IsValid() || value.IsNil() || object.GetName() == "" {
 		return nil, fmt.Errorf("lock object: %w: %w", lock.ErrInvalid, errNoObject)
 	}
@@ -62,10 +62,10 @@ func Acquire[T client.Object](ctx context.Context, locks *lock.Client, reader cl
 func (l *Locked[T]) Held() *lock.Held { return l.held }
 
 // Object returns the object as read under the lock or last written with it. It is the
-// caller's to change; the methods of [Guarded] write the changes.
+// caller's to change; the methods of a [Writer] write the changes.
 func (l *Locked[T]) Object() T { return l.object }
 
-// Release ends the lock, as [Held.Release] does. From then on the Locked proves nothing.
+// Release ends the lock, as [lock.Held.Release] does. From then on the Locked proves nothing.
 func (l *Locked[T]) Release(ctx context.Context) error {
 	if l.held == nil {
 		return errNoProof
@@ -77,7 +77,7 @@ func (l *Locked[T]) Release(ctx context.Context) error {
 // answer to a conflict, which happens where others write without the lock, for example
 // a controller that reports status.
 //
-// The error is that of the read, or matches that of [Held.Err].
+// The error is that of the read, or matches that of [lock.Held.Err].
 func (l *Locked[T]) Refresh(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
@@ -110,8 +110,8 @@ func (l *Locked[T]) accept(object T) {
 	l.base, _ = object.DeepCopyObject().(T)
 }
 
-// errNoProof refuses a Locked that LockObject did not make.
-var errNoProof = fmt.Errorf("a Locked that is not from LockObject: %w", lock.ErrNotHeld)
+// errNoProof refuses a Locked that Acquire did not make.
+var errNoProof = fmt.Errorf("a Locked that is not from objectlock.Acquire: %w", lock.ErrNotHeld)
 
 // isOlder reports whether the first is known to be an earlier state of the same
 // object.

@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Guarded writes objects of a type only under their locks: Update, Patch and Delete ask
+// Writer writes objects of a type only under their locks: Update, Patch and Delete ask
 // for a [Locked] instead of an object. Give it to code that writes, in place of the
 // client, and the compiler finds the writes without a lock. Reading and creating are
 // free. Safe for concurrent use.
 //
 // Every write
 //
-//   - is refused with the error of [Held.Err] if the lock has ended, and broken off if
+//   - is refused with the error of [lock.Held.Err] if the lock has ended, and broken off if
 //     it ends meanwhile,
 //   - is conditional on the resourceVersion that was read, so that one which arrives
 //     after the lock has ended cannot undo a later one: the error is then a Conflict,
@@ -27,7 +27,7 @@ type Writer[T client.Object] struct {
 	writer client.Client
 }
 
-// NewGuarded returns the guarded writer of a type. Reads that are not under a lock go
+// NewWriter returns the writer of a type. Reads that are not under a lock go
 // through the same client, and may be from a cache.
 func NewWriter[T client.Object](writer client.Client) *Writer[T] {
 	return &Writer[T]{Reader: writer, writer: writer}

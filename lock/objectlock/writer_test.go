@@ -153,7 +153,7 @@ func TestLockObjectRefuses(t *testing.T) {
 		},
 		"no object":                          {object: none, want: isInvalid},
 		"an object without a name":           {object: &corev1.ConfigMap{}, want: isInvalid},
-		"a kind that nobody knows":           {object: settingsMap(), reader: struct{ client.Reader }{world.cluster}, want: isInvalid},
+		"a kind that is not known":           {object: settingsMap(), reader: struct{ client.Reader }{world.cluster}, want: isInvalid},
 		"a reader that is behind the caller": {object: newer, want: isInvalid},
 	}
 	for name, test := range tests {

@@ -21,7 +21,7 @@ var equality = func() conversion.Equalities {
 	return equality
 }()
 
-// AdmitCreate judges a Lock that somebody other than the operator creates and
+// AdmitCreate judges a Lock that a user other than the operator creates and
 // returns it with everything stamped that a manifest leaves out. Its owner must
 // already be set. Whether the lock is free is not decided here but by etcd. The
 // error is an [*InvalidError].
@@ -43,13 +43,13 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 	return next, nil
 }
 
-// Change is a change to a Lock by somebody other than the operator.
+// Change is a change to a Lock by a user other than the operator.
 type Change struct {
 	// Old is what is stored, Updated what is to be stored.
 	Old, Updated *v1alpha1.Lock
 	// IsUnchanged says that the API server will find nothing to write; see [IsUnchanged].
 	IsUnchanged bool
-	// User is the authenticated identity of whoever makes the change.
+	// User is the authenticated identity that makes the change.
 	User string
 }
 

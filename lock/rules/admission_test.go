@@ -14,7 +14,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// manifest is what somebody writes by hand.
+// manifest is what a user writes by hand.
 func manifest(changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
 	lock := &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "billing--report"},
@@ -280,19 +280,19 @@ func TestAdmitUpdate(t *testing.T) {
 			},
 		},
 		"others may not":                        {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.OwnerReferences[0].Name = "worker-1" }, wantErr: ErrInvalid},
-		"nobody adds a finalizer":               {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, wantErr: ErrInvalid},
+		"a finalizer is added":                  {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, wantErr: ErrInvalid},
 		"the token of the former holder":        {user: "bob", now: 31, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &minute }, wantErr: ErrInvalid},
-		"a manifest applied by somebody else":   {user: "bob", now: 10, change: applied, wantErr: ErrHeld},
+		"a manifest applied by another user":    {user: "bob", now: 10, change: applied, wantErr: ErrHeld},
 		"one applied on the server's side":      {user: "bob", now: 10, change: serverSideApplied, wantErr: ErrHeld},
 		"one applied within the clock skew":     {user: "alice", now: 30.5, change: applied, wantErr: ErrHeld},
 		"a live lock keeps its owner":           {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, wantErr: ErrHeld},
 		"so it does within the clock skew":      {user: "bob", now: 30.5, change: func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, wantErr: ErrHeld},
 		"only the holder changes the ttl":       {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &minute }, wantErr: ErrHeld},
 		"only the holder changes the reason":    {user: "bob", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Reason = "x" }, wantErr: ErrHeld},
-		"nobody sets the holder":                {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, wantErr: ErrInvalid},
-		"nobody back-dates":                     {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.RenewTime = at(5) }, wantErr: ErrInvalid},
-		"nobody sets the token":                 {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.FencingToken = &recorded }, wantErr: ErrInvalid},
-		"nobody sets expireTime beside a ttl":   {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(1000) }, wantErr: ErrInvalid},
+		"the holder is set":                     {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, wantErr: ErrInvalid},
+		"a stamp is back-dated":                 {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.RenewTime = at(5) }, wantErr: ErrInvalid},
+		"the fencing token is set":              {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.FencingToken = &recorded }, wantErr: ErrInvalid},
+		"expireTime is set beside a ttl":        {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(1000) }, wantErr: ErrInvalid},
 		"an expireTime in the past":             {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, at(5) }, wantErr: ErrInvalid},
 		"a ttl over the maximum":                {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
 		"a take-over with a ttl over the bound": {user: "bob", now: 31, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
@@ -387,7 +387,7 @@ func TestIsUnchanged(t *testing.T) {
 	}{
 		"the same":                     {stored, true},
 		"managed at another time":      {strings.Replace(stored, "10:00", "11:00", 1), true},
-		"managed by somebody else":     {strings.Replace(stored, `"m"`, `"n"`, 1), false},
+		"managed by another user":      {strings.Replace(stored, `"m"`, `"n"`, 1), false},
 		"the same ttl in other words":  {strings.Replace(stored, "60m", "1h", 1), false},
 		"an empty reason beside none":  {strings.Replace(stored, `"spec":{`, `"spec":{"reason":"",`, 1), false},
 		"the same in another order":    {`{"spec":{"ttl":"60m"},"metadata":{"managedFields":[{"manager":"m"}],"name":"a"}}`, true},

@@ -45,7 +45,7 @@ func withoutTimes(text []byte) (map[string]any, error) {
 }
 
 // isApplied reports whether the change is that of a manifest being applied, on the
-// client's side or the server's. Whoever applies the manifest of a lock wants to
+// client's side or the server's. A user who applies the manifest of a lock wants to
 // hold it, even where the manifest says nothing that is not so already.
 func isApplied(updated, old *v1alpha1.Lock) bool {
 	manifest := updated.Annotations[corev1.LastAppliedConfigAnnotation]
@@ -66,7 +66,7 @@ func isApplied(updated, old *v1alpha1.Lock) bool {
 	return false
 }
 
-// isUpdated reports whether somebody has come to manage fields of spec by an update.
+// isUpdated reports whether an update has made a manager of further fields of spec.
 func isUpdated(updated, old *v1alpha1.Lock) bool {
 	before := specFields(old, metav1.ManagedFieldsOperationUpdate)
 	for manager, fields := range specFields(updated, metav1.ManagedFieldsOperationUpdate) {

@@ -69,13 +69,13 @@ func TestNeedsForce(t *testing.T) {
 		after     time.Duration
 		want      bool
 	}{
-		"a stranger gives a reason":                {lock, withReason(lock, "because"), "bob", 0, true},
-		"a stranger changes it":                    {withReason(lock, "a"), withReason(lock, "b"), "bob", 0, true},
+		"another user gives a reason":              {lock, withReason(lock, "because"), "bob", 0, true},
+		"another user changes it":                  {withReason(lock, "a"), withReason(lock, "b"), "bob", 0, true},
 		"a stranger removes it":                    {withReason(lock, "a"), lock, "bob", 0, true},
 		"a stranger leaves it":                     {withReason(lock, "a"), withReason(lock, "a"), "bob", 0, false},
 		"the holder removes it":                    {withReason(lock, "a"), lock, "alice", 0, false},
 		"the lock has expired, but not for others": {lock, withReason(lock, "because"), "bob", 30 * time.Second, true},
-		"the lock has expired for everybody":       {lock, withReason(lock, "because"), "bob", 31 * time.Second, false},
+		"the lock has expired by any clock":        {lock, withReason(lock, "because"), "bob", 31 * time.Second, false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

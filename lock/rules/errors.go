@@ -13,9 +13,9 @@ import (
 
 // Reasons why a transition is not allowed; match them with [errors.Is].
 var (
-	// ErrHeld means that somebody holds the lock. The error is a [*HeldError].
+	// ErrHeld means that the lock has a holder. The error is a [*HeldError].
 	ErrHeld = errors.New("lock is held")
-	// ErrNotHeld means that nobody holds the lock: it was never acquired, was
+	// ErrNotHeld means that the lock has no holder: it was never acquired, was
 	// released or has expired.
 	ErrNotHeld = errors.New("lock is not held")
 	// ErrOwnerMismatch means that the lock is held under another owner token, or by

@@ -14,8 +14,8 @@ import (
 
 var forceReasonPath = field.NewPath("metadata", "annotations").Key(v1alpha1.ForceReleaseReasonAnnotation)
 
-// ForceReason returns why the lock is to be taken from its holder, which whoever does so
-// has to have said beforehand in [v1alpha1.ForceReleaseReasonAnnotation]. The error is an
+// ForceReason returns why the lock is to be taken from its holder, which the user who does
+// so has to have said beforehand in [v1alpha1.ForceReleaseReasonAnnotation]. The error is an
 // [*InvalidError] if it was not said.
 func ForceReason(lock *v1alpha1.Lock) (string, error) {
 	reason := strings.TrimSpace(forceReason(lock))
@@ -27,15 +27,15 @@ func ForceReason(lock *v1alpha1.Lock) (string, error) {
 		HeldBy(lock), lock.Name, lock.Namespace, v1alpha1.ForceReleaseReasonAnnotation))}}
 }
 
-// NeedsForce reports whether the change, which was admitted as next, is for whoever may
-// force a release only: it changes the reason on a lock that somebody else holds.
+// NeedsForce reports whether the change, which was admitted as next, needs the right to
+// force a release: it changes the reason on a lock of another holder.
 func (c Change) NeedsForce(next *v1alpha1.Lock, now time.Time, allowance time.Duration) bool {
 	return c.User != c.Old.Spec.Holder && forceReason(next) != forceReason(c.Old) && Reclaim(c.Old, now, allowance) != nil
 }
 
-// keepForceReason undoes what a holder does to the reason on a lock of its own: nobody has
-// to force that, and somebody else who does must neither go by the holder's words nor be
-// kept from it by a holder who takes the reason off again.
+// keepForceReason undoes what a holder does to the reason on a lock of its own: a
+// holder needs no force, and must neither give the reason in the name of a user who does nor
+// take that reason off again.
 func keepForceReason(next, old *v1alpha1.Lock) {
 	reason := forceReason(old)
 	switch {

@@ -2,12 +2,12 @@ package rules
 
 import "forrst.dev/lock-operator/api/v1alpha1"
 
-// Proof is what somebody shows to renew or to release a lock.
+// Proof is what a caller shows to renew or to release a lock.
 type Proof struct {
 	// Owner is the owner token. Required.
 	Owner string
-	// Holder is the authenticated identity of whoever shows the token. A lock of another
-	// holder is not theirs, whatever they know. Empty means that the token is the whole
+	// Holder is the authenticated identity that shows the token. It has no right
+	// to the lock of another holder, whatever token it knows. Empty means that the token is the whole
 	// proof, as where admission judges the identity.
 	Holder string
 }

@@ -25,13 +25,13 @@ func TestAdmitUpdateOnRequest(t *testing.T) {
 	}{
 		"the holder renews":                      {changes: []func(*v1alpha1.Lock){request("renew")}, user: "alice"},
 		"the holder renews for another ttl":      {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: time.Minute} }}, user: "alice"},
-		"somebody else renews":                   {changes: []func(*v1alpha1.Lock){request("renew")}, user: "bob", want: ErrHeld},
+		"another user renews":                    {changes: []func(*v1alpha1.Lock){request("renew")}, user: "bob", want: ErrHeld},
 		"another owner renews":                   {changes: []func(*v1alpha1.Lock){request("renew"), owner}, user: "alice", want: ErrHeld},
 		"a renewal of an expired lock":           {changes: []func(*v1alpha1.Lock){request("renew")}, user: "alice", after: 30 * time.Second, want: ErrExpired},
 		"a renewal beyond the maximum":           {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }}, user: "alice", want: ErrInvalid},
 		"a renewal until an absolute time":       {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(300) }}, user: "alice", want: ErrInvalid},
 		"the holder hands on":                    {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "alice"},
-		"somebody else hands on":                 {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "bob", want: ErrHeld},
+		"another user hands off":                 {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "bob", want: ErrHeld},
 		"a hand-off to the same owner":           {changes: []func(*v1alpha1.Lock){request("hand-off")}, user: "alice", want: ErrInvalid},
 		"a hand-off of an expired lock":          {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "alice", after: time.Minute, want: ErrExpired},
 		"a request for something else":           {changes: []func(*v1alpha1.Lock){request("steal")}, user: "alice", want: ErrInvalid},
@@ -87,7 +87,7 @@ func TestAdmitCreateRefusesARequest(t *testing.T) {
 	}
 }
 
-// The id is how a client finds its own grant, so nobody else may change it.
+// The id is how a client finds its own grant, so no other user may change it.
 func TestAdmitUpdateOfTheAcquisition(t *testing.T) {
 	acquisition := func(l *v1alpha1.Lock, id string) {
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, v1alpha1.AcquisitionAnnotation, id)
@@ -102,14 +102,14 @@ func TestAdmitUpdateOfTheAcquisition(t *testing.T) {
 		want      error
 		wantGrant bool
 	}{
-		"a new one by somebody else":                {change: func(l *v1alpha1.Lock) { acquisition(l, "2") }, user: "bob", want: ErrHeld},
-		"none by somebody else":                     {change: func(l *v1alpha1.Lock) { l.Annotations = nil }, user: "bob", want: ErrHeld},
-		"a new one by the holder":                   {change: func(l *v1alpha1.Lock) { acquisition(l, "2") }, user: "alice", want: ErrHeld},
-		"a label by somebody else":                  {change: func(l *v1alpha1.Lock) { l.Labels = map[string]string{"a": "b"} }, user: "bob"},
-		"a renewal":                                 {change: renew, user: "alice"},
-		"a new one after the expiry":                {change: func(l *v1alpha1.Lock) { acquisition(l, "2") }, user: "alice", after: time.Minute, wantGrant: true},
-		"a new one after the expiry, somebody else": {change: func(l *v1alpha1.Lock) { acquisition(l, "2") }, user: "bob", after: time.Minute, want: ErrInvalid},
-		"a label after the expiry":                  {change: func(l *v1alpha1.Lock) { l.Labels = map[string]string{"a": "b"} }, user: "alice", after: time.Minute},
+		"a new one by another user":                {change: func(l *v1alpha1.Lock) { acquisition(l, "2") }, user: "bob", want: ErrHeld},
+		"none by another user":                     {change: func(l *v1alpha1.Lock) { l.Annotations = nil }, user: "bob", want: ErrHeld},
+		"a new one by the holder":                  {change: func(l *v1alpha1.Lock) { acquisition(l, "2") }, user: "alice", want: ErrHeld},
+		"a label by another user":                  {change: func(l *v1alpha1.Lock) { l.Labels = map[string]string{"a": "b"} }, user: "bob"},
+		"a renewal":                                {change: renew, user: "alice"},
+		"a new one after the expiry":               {change: func(l *v1alpha1.Lock) { acquisition(l, "2") }, user: "alice", after: time.Minute, wantGrant: true},
+		"a new one after the expiry, another user": {change: func(l *v1alpha1.Lock) { acquisition(l, "2") }, user: "bob", after: time.Minute, want: ErrInvalid},
+		"a label after the expiry":                 {change: func(l *v1alpha1.Lock) { l.Labels = map[string]string{"a": "b"} }, user: "alice", after: time.Minute},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,7 @@ var (
 		rapid.Map(rapid.IntRange(1, 60_000), func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }),
 	)
 	// steps of the clock are often small, so that edges are met. Stamps have
-	// microseconds; nobody can rely on less.
+	// microseconds; less is not promised.
 	steps = rapid.OneOf(
 		rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute}),
 		rapid.Map(rapid.IntRange(0, 90_000), func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }),
@@ -289,7 +289,7 @@ func (h *history) reap(t *rapid.T) {
 	}
 }
 
-// label is an edit by somebody who does not hold the lock, as it is admitted.
+// label is an edit by a user who does not hold the lock, as it is admitted.
 func (h *history) label(t *rapid.T) {
 	if h.stored == nil {
 		return

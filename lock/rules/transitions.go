@@ -74,7 +74,7 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, limits Limits
 	return next, recordToken(next, current)
 }
 
-// Release reports whether whoever shows the proof may end the lock. A lock that is not
+// Release reports whether the proof entitles to end the lock. A lock that is not
 // there is nil. The error is [ErrNotHeld], [ErrExpired] or [ErrOwnerMismatch].
 func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 	switch {

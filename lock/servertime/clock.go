@@ -85,8 +85,8 @@ func (c *Clock) Observe(sent, received, date time.Time) {
 
 // IsFresh reports whether a request was answered that was sent within the last
 // [FreshFor]. A local clock that was stepped since then by more than that, or whose
-// machine was suspended, is not fresh. Whoever is about to take a lock from
-// somebody, or to extend one, makes a request first if the clock is not fresh, and
+// machine was suspended, is not fresh. A caller that is about to take a lock from
+// its holder, or to extend one, makes a request first if the clock is not fresh, and
 // judges by the time after its response.
 func (c *Clock) IsFresh() bool {
 	state := c.state.Load()
@@ -95,7 +95,7 @@ func (c *Clock) IsFresh() bool {
 
 // MaxAhead returns how far [Clock.Now] may be ahead of the API server's clock, by what
 // is known of that: up to a second after the first response, milliseconds after many.
-// Whoever takes a lock from somebody waits for as long beyond its expiry.
+// A caller that takes over a lock waits for as long beyond its expiry.
 func (c *Clock) MaxAhead() time.Duration {
 	state := c.state.Load()
 	if state == nil {

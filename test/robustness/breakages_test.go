@@ -78,7 +78,7 @@ var breakages = map[string]breakage{
 	},
 	"an unanswered write that is taken for a success": {
 		edits: []edit{{"lock/engine/acquire.go",
-			"			a.remember(a.sent(next))\n			a.current, err = a.settle(ctx, next.Name, &backoff, err)\n",
+			"			a.trackUnanswered(a.sent(next))\n			a.current, err = a.resolve(ctx, next.Name, &backoff, err)\n",
 			"			_ = backoff\n			return a.granted(next)\n"}},
 		faults: []fault{loseReplies}, workload: ordinary, found: []string{"grants"},
 	},

@@ -25,8 +25,8 @@ const (
 	buffered = 8192
 	// batchBytes is how much is written at once at most.
 	batchBytes = 64 << 10
-	// refusalsPerSecond and refusalBurst bound the records of refusals, which anybody can
-	// cause who may write locks. All are counted.
+	// refusalsPerSecond and refusalBurst bound the records of refusals, which any user who
+	// may write locks can cause. All are counted.
 	refusalsPerSecond, refusalBurst = 20, 200
 )
 

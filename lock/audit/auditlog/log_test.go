@@ -75,7 +75,7 @@ func TestLogNeverBlocks(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := log.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, want that nobody reads", err)
+			t.Errorf("got %v, want that the lines are not read", err)
 		}
 	})
 }

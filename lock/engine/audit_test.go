@@ -178,7 +178,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 			close(resume)
 			synctest.Wait()
 		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s"}},
-		"an acquire that nobody learns of": {func(on audited) {
+		"an acquire without an answer": {func(on audited) {
 			on.etcd.inject(thenOutage("create"))
 			_, err := on.Acquire(on.t.Context(), "default", by("a"))
 			on.want(err, lock.ErrUnavailable)

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"context"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 )
 
@@ -40,7 +43,7 @@ func (e *Engine) recordGrant(sent grant, stored *v1alpha1.Lock) {
 
 // cameIn records that a grant that went unanswered has come in, and returns what is
 // known of it by now.
-func (e *Engine) cameIn(sent grant, stored *v1alpha1.Lock) grant {
+func (e *Engine) recordArrival(sent grant, stored *v1alpha1.Lock) grant {
 	e.recordGrant(sent, stored)
 	known := grantOf(stored)
 	known.endReason, known.endedBy = sent.endReason, sent.endedBy
@@ -58,4 +61,13 @@ func (e *Engine) recordForcedRelease(ended ending, actor, reason string) {
 	record := audit.Ended(audit.ForceReleased, audit.ByForce, e.via, actor, ended.lock, e.clock.Now())
 	record.Message, record.Unconfirmed = audit.Bounded(reason), ended.isUnconfirmed
 	e.audit.Record(record)
+}
+
+// actor is who shows the proof: the user on whose behalf the engine acts, or else the
+// holder that the caller has been found to be.
+func actor(ctx context.Context, proof lock.Proof) string {
+	if user := lock.UserFrom(ctx); user != "" {
+		return user
+	}
+	return proof.Holder
 }
