@@ -10,9 +10,9 @@ import (
 // releasing is the state of a release.
 type releasing struct {
 	mu sync.Mutex
-	// isSettled says that result is the answer from now on.
-	isSettled bool
-	result    error
+	// isFinal says that result is the answer from now on.
+	isFinal bool
+	result  error
 	// isUnanswered says that a release was sent and may have happened.
 	isUnanswered bool
 }
@@ -31,8 +31,8 @@ func (h *Held) Release(ctx context.Context) error {
 	}
 	h.release.mu.Lock()
 	defer h.release.mu.Unlock()
-	if !h.release.isSettled {
-		h.release.isSettled, h.release.result = h.sendRelease(ctx)
+	if !h.release.isFinal {
+		h.release.isFinal, h.release.result = h.sendRelease(ctx)
 	}
 	h.routines.Wait()
 	if h.release.result != nil {
@@ -42,7 +42,7 @@ func (h *Held) Release(ctx context.Context) error {
 }
 
 // sendRelease returns the result of the release and whether it is final.
-func (h *Held) sendRelease(ctx context.Context) (isSettled bool, result error) {
+func (h *Held) sendRelease(ctx context.Context) (isFinal bool, result error) {
 	if loss := h.Err(); !errors.Is(loss, ErrReleased) {
 		// A renewal that went unanswered may have kept the lock. Under an owner token
 		// that others have, it may be their lock by now.

@@ -60,7 +60,7 @@ func (h *Held) renewAutomatically() {
 	h.mu.Lock()
 	h.isRenewingItself = false
 	h.mu.Unlock()
-	h.wakeKeeper()
+	h.wakeLoop()
 }
 
 // renewWithin gives up on an answer early enough for another attempt.
@@ -88,7 +88,7 @@ func (h *Held) renew(ctx context.Context, ttl time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer h.wakeKeeper()
+	defer h.wakeLoop()
 	ctx, cancel := h.Bind(ctx)
 	defer cancel()
 	renewed, err := h.client.backend.Renew(ctx, h.client.namespace, h.key, Proof{Owner: h.owner}, ttl)
@@ -118,7 +118,7 @@ func (h *Held) beginRenewal(ttl time.Duration) (renewal, error) {
 	// A shorter ttl may be in force before its answer comes, or without it ever coming.
 	if earliest := now.Add(attempt.ttl); earliest.Before(h.deadline) {
 		h.deadline = earliest
-		h.wakeKeeper()
+		h.wakeLoop()
 	}
 	h.renewal.isUnderWay = true
 	return attempt, nil

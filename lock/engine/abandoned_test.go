@@ -25,8 +25,8 @@ func outage(lost string) faults {
 	}}
 }
 
-// settled lets time pass until nothing is looked for any more.
-func settled() {
+// passOrphanWindow lets time pass until no orphan is looked for any more.
+func passOrphanWindow() {
 	pass(2 * time.Minute)
 	synctest.Wait()
 }
@@ -63,7 +63,7 @@ func TestLateWriteIsCleanedUp(t *testing.T) {
 				if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
-				settled()
+				passOrphanWindow()
 				if owner := etcd.owner("billing--report"); owner != "" {
 					t.Errorf("the late grant is still held by %q", owner)
 				}
@@ -101,7 +101,7 @@ func TestLateTakeOverIsCleanedUp(t *testing.T) {
 		if _, err := etcd.Update(t.Context(), late, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		settled()
+		passOrphanWindow()
 		if owner := etcd.owner(name); owner == "b" {
 			t.Error("the late take-over still holds the lock")
 		}
@@ -133,7 +133,7 @@ func TestLateWriteAfterARivalIsCleanedUp(t *testing.T) {
 		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		settled()
+		passOrphanWindow()
 		if owner := etcd.owner(name); owner != "" {
 			t.Errorf("the late grant is still held by %q", owner)
 		}
@@ -159,7 +159,7 @@ func TestLateWriteAfterASuccessIsCleanedUp(t *testing.T) {
 		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		settled()
+		passOrphanWindow()
 		if owner := etcd.owner(name); owner != "" {
 			t.Errorf("the late grant is still held by %q", owner)
 		}
@@ -178,7 +178,7 @@ func TestAbandonedGrantDoesNotEndALaterOne(t *testing.T) {
 		}
 		etcd.inject(faults{})
 		mustAcquire(t, engine, "a", time.Hour)
-		settled()
+		passOrphanWindow()
 		if owner := etcd.owner(name); owner != "a" {
 			t.Errorf("the second grant was ended with the first: held by %q", owner)
 		}
@@ -200,7 +200,7 @@ func TestFailingServerIsUnavailableNotHeld(t *testing.T) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
 		if requests := len(etcd.made()); requests > 40 {
-			t.Errorf("%d requests to a server in trouble", requests)
+			t.Errorf("%d requests to a server that does not answer", requests)
 		}
 	})
 }
@@ -222,7 +222,7 @@ func TestFailingDeleteIsNotRepeatedWithoutPause(t *testing.T) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
 		if requests := len(etcd.made()); requests > 40 {
-			t.Errorf("%d requests to a server in trouble", requests)
+			t.Errorf("%d requests to a server that does not answer", requests)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestReleaseWhoseAnswerIsLostToTheNextHolder(t *testing.T) {
 		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Errorf("got %v, want the release to be found done", err)
 		}
-		settled()
+		passOrphanWindow()
 		if owner := etcd.owner(name); owner != "b" {
 			t.Errorf("held by %q, want the next holder", owner)
 		}

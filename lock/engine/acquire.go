@@ -141,17 +141,11 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 
 // next returns the object to write, given what stands under the name.
 func (a *acquisition) next(ctx context.Context) (*v1alpha1.Lock, error) {
-	next, err := a.transition(ctx)
-	if err == nil {
-		a.engine.prepare(next, "")
-	}
-	return next, err
-}
-
-func (a *acquisition) transition(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := a.engine
 	if a.current == nil {
-		return rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(engine.clock.Now())), nil
+		next := rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(engine.clock.Now()))
+		engine.prepare(next, "")
+		return next, nil
 	}
 	now, err := engine.checkedNow(ctx, a.objects, a.current.Name)
 	if err != nil {
@@ -161,7 +155,12 @@ func (a *acquisition) transition(ctx context.Context) (*v1alpha1.Lock, error) {
 	if err := rules.Reclaim(a.current, now, engine.graceNow()); err != nil {
 		return nil, err
 	}
-	return rules.TakeOver(a.current, a.request, engine.limits, engine.stamp(now), engine.graceNow())
+	next, err := rules.TakeOver(a.current, a.request, engine.limits, engine.stamp(now), engine.graceNow())
+	if err != nil {
+		return nil, err
+	}
+	engine.prepare(next, "")
+	return next, nil
 }
 
 // judgeAgain reads what has won a race. If it is what was there before, the API server

@@ -98,7 +98,7 @@ func TestAnAdmittedLateWriteIsCleanedUp(t *testing.T) {
 		if _, err := behind.etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		settled()
+		passOrphanWindow()
 		if owner := behind.owner(name); owner != "" {
 			t.Errorf("the late grant is still held by %q", owner)
 		}

@@ -161,7 +161,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 			}})
 			_, err := on.Acquire(on.t.Context(), "default", by("a"))
 			on.want(err, lock.ErrHeld)
-			settled()
+			passOrphanWindow()
 		}, nil},
 		"an acquire of a caller that goes away": {func(on audited) {
 			ctx, cancel := context.WithCancel(on.t.Context())
@@ -183,7 +183,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 			_, err := on.Acquire(on.t.Context(), "default", by("a"))
 			on.want(err, lock.ErrUnavailable)
 			on.etcd.inject(faults{})
-			settled()
+			passOrphanWindow()
 			on.untime()
 		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s"}},
 		"an acquire that comes in late": {func(on audited) {
@@ -200,7 +200,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 			pass(2 * time.Second)
 			_, err = on.etcd.Create(on.t.Context(), late, metav1.CreateOptions{})
 			on.want(err, nil)
-			settled()
+			passOrphanWindow()
 			on.untime()
 		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s"}},
 		"a release whose answer is lost": {func(on audited) {
@@ -219,7 +219,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 			on.etcd.inject(thenOutage("delete"))
 			on.want(on.Release(on.asCarol(), "default", key, lock.Proof{Owner: "a"}), lock.ErrUnavailable)
 			on.etcd.inject(faults{})
-			settled()
+			passOrphanWindow()
 			on.untime()
 		}, []string{"Granted 1 by alice", "Released/ByOwner 1 by carol held 0s unconfirmed"}},
 		"a grant that is ended in an outage": {func(on audited) {
@@ -238,7 +238,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 			on.want(err, context.Canceled)
 			pass(10 * time.Second)
 			on.etcd.inject(faults{})
-			settled()
+			passOrphanWindow()
 			on.untime()
 		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s unconfirmed"}},
 	}

@@ -13,7 +13,7 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// NewDirectEngine returns an engine for a program that asks the API server itself,
+// NewDirect returns an engine for a program that asks the API server itself,
 // with the identity of config, for the locks of one namespace. That identity needs
 // the verbs get, list, watch, create, update and delete on locks there, and is what
 // admission stamps as the holder.

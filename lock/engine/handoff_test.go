@@ -113,7 +113,7 @@ func TestAGrantToACallerThatHasGoneEndsAlsoInAnOutage(t *testing.T) {
 		broken string
 	}{
 		"when there is no other waiter": {broken: "delete"},
-		"when it cannot be handed on":   {others: 1, broken: "update"},
+		"when it cannot be handed off":  {others: 1, broken: "update"},
 	}
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestAWaitEndsWhenTheHandOffForItHasFailed(t *testing.T) {
 			t.Errorf("waited %v longer than the hand-off took", late)
 		}
 		etcd.inject(faults{})
-		settled()
+		passOrphanWindow()
 	})
 }
 
@@ -248,7 +248,7 @@ func TestAWaiterGoesOnWhenTheHandOffForItHasFailed(t *testing.T) {
 	})
 }
 
-// As by a process that is stopped while it hands on.
+// As by a process that is stopped while it hands off.
 func TestAHandOffThatIsAnsweredAfterItsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

@@ -183,7 +183,7 @@ func TestAMisstampedGrantIsNotLeftBehind(t *testing.T) {
 		step(time.Hour)
 		etcd.inject(faults{before: once("delete", errLostAnswer)})
 		_, err := engine.Acquire(t.Context(), "default", by("a"))
-		settled()
+		passOrphanWindow()
 		if owner := etcd.owner(name); err == nil || owner != "" {
 			t.Errorf("held by %q, error %v", owner, err)
 		}

@@ -63,7 +63,7 @@ func (e *Engine) readBack(ctx context.Context, objects Objects, name string) (*v
 	}
 }
 
-// newBackoff spaces requests to an API server in trouble.
+// newBackoff spaces requests to an API server that does not answer.
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
 }

@@ -133,21 +133,21 @@ func admitTakeOver(next, old *v1alpha1.Lock, user string, limits Limits, now tim
 		problems = append(problems, field.Forbidden(field.NewPath("spec", "owner"),
 			"is the token of the former holder, whose lock has expired; set another one to take the lock over"))
 	}
-	problems = append(problems, admitSuccession(next, old, user, limits, now)...)
+	problems = append(problems, admitNextHolder(next, old, user, limits, now)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
 	return next, nil
 }
 
-// admitSuccession makes next a grant to the user, who follows the holder of old.
-func admitSuccession(next, old *v1alpha1.Lock, user string, limits Limits, now time.Time) field.ErrorList {
+// admitNextHolder makes next a grant to the user, who follows the holder of old.
+func admitNextHolder(next, old *v1alpha1.Lock, user string, limits Limits, now time.Time) field.ErrorList {
 	if next.Spec.TTL != nil && next.Spec.ExpireTime.Equal(old.Spec.ExpireTime) {
 		next.Spec.ExpireTime = nil
 	}
 	// One account may hold for many: its pods share it.
 	if user != old.Spec.Holder || next.Spec.Owner != old.Spec.Owner {
-		dropInheritance(next, old)
+		dropFormerHolder(next, old)
 	}
 	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
 	problems := admitGrant(&next.Spec, user, limits, now)

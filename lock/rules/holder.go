@@ -114,7 +114,7 @@ func refersTo(owner metav1.OwnerReference, ref *v1alpha1.HolderReference) bool {
 	return owner.APIVersion == ref.APIVersion && owner.Kind == ref.Kind && owner.Name == ref.Name && owner.UID == ref.UID
 }
 
-// holderChanged takes in what the holder says about the object that the lock is held for,
+// holderChanged applies what the holder says about the object that the lock is held for,
 // and reports what is wrong with it.
 func holderChanged(next, old *v1alpha1.Lock) field.ErrorList {
 	if !equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {

@@ -36,9 +36,9 @@ func foreignOwners(next, old *v1alpha1.Lock) field.ErrorList {
 		"may be changed by the holder only: the garbage collector deletes a lock whose owners are gone")}
 }
 
-// dropInheritance takes off what next has only because old had it and what would act,
+// dropFormerHolder takes off what next has only because old had it and what would act,
 // or speak, for the former holder.
-func dropInheritance(next, old *v1alpha1.Lock) {
+func dropFormerHolder(next, old *v1alpha1.Lock) {
 	if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
 		next.OwnerReferences = nil
 	}

@@ -25,7 +25,7 @@ func takeRequest(next *v1alpha1.Lock) string {
 }
 
 // admitRequest judges what the holder asks for by a [v1alpha1.RequestAnnotation]. An
-// expired lock is neither renewed nor handed on.
+// expired lock is neither renewed nor handed off.
 func admitRequest(requested string, next, old *v1alpha1.Lock, user string, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
 	isSameOwner := next.Spec.Owner == old.Spec.Owner
 	switch {
@@ -42,7 +42,7 @@ func admitRequest(requested string, next, old *v1alpha1.Lock, user string, limit
 		return nil, &InvalidError{Problems: field.ErrorList{field.Forbidden(requestPath,
 			fmt.Sprintf("%s: set spec.owner to the token of the next owner", requested))}}
 	}
-	if problems := admitSuccession(next, old, user, limits, now); len(problems) > 0 {
+	if problems := admitNextHolder(next, old, user, limits, now); len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
 	return next, nil

@@ -30,7 +30,7 @@ func TestAdmitUpdateOnRequest(t *testing.T) {
 		"a renewal of an expired lock":           {changes: []func(*v1alpha1.Lock){request("renew")}, user: "alice", after: 30 * time.Second, want: ErrExpired},
 		"a renewal beyond the maximum":           {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }}, user: "alice", want: ErrInvalid},
 		"a renewal until an absolute time":       {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(300) }}, user: "alice", want: ErrInvalid},
-		"the holder hands on":                    {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "alice"},
+		"the holder hands off":                   {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "alice"},
 		"another user hands off":                 {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "bob", want: ErrHeld},
 		"a hand-off to the same owner":           {changes: []func(*v1alpha1.Lock){request("hand-off")}, user: "alice", want: ErrInvalid},
 		"a hand-off of an expired lock":          {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "alice", after: time.Minute, want: ErrExpired},

@@ -97,7 +97,7 @@ func (h *history) remove() {
 	h.stored, h.holder = nil, ""
 }
 
-// granted takes in a grant of which the caller learns now.
+// granted records a grant of which the caller learns now.
 func (h *history) granted(t *rapid.T, next *v1alpha1.Lock, request Acquisition) {
 	if before := h.stored; before != nil && (next.UID != before.UID || next.ResourceVersion != before.ResourceVersion) {
 		t.Fatalf("the grant is not conditional on what it replaces: %v", next.ObjectMeta)

@@ -178,7 +178,7 @@ func TestHandOff(t *testing.T) {
 	}
 }
 
-// TestHandOffIsANewGrant has the lock handed on in the very moment of its acquisition,
+// TestHandOffIsANewGrant hands the lock off in the very moment of its acquisition,
 // to a caller who uses the same owner token.
 func TestHandOffIsANewGrant(t *testing.T) {
 	request := byBob()

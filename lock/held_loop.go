@@ -10,12 +10,12 @@ import (
 // start begins to watch over the lock and, if so asked, to renew it.
 func (h *Held) start() {
 	timer := h.clock.NewTimer(h.step())
-	h.routines.Go(func() { h.keep(timer) })
+	h.routines.Go(func() { h.loop(timer) })
 }
 
-// keep runs until the lock ends. It sends no request itself, so that whatever becomes
-// of one, the deadline is kept.
-func (h *Held) keep(timer clock.Timer) {
+// loop runs until the lock ends. It sends no request itself, so that the deadline is
+// kept whatever becomes of one.
+func (h *Held) loop(timer clock.Timer) {
 	defer timer.Stop()
 	opened := make(chan (<-chan Change), 1)
 	h.routines.Go(func() { h.open(opened) })
@@ -94,8 +94,8 @@ func (h *Held) step() time.Duration {
 	return next.Sub(now)
 }
 
-// wakeKeeper has the keeper look at the time again.
-func (h *Held) wakeKeeper() {
+// wakeLoop makes the loop look at the time again.
+func (h *Held) wakeLoop() {
 	select {
 	case h.wake <- struct{}{}:
 	default: // it is about to
