@@ -206,7 +206,10 @@ func TestLoss(t *testing.T) {
 			want: lock.ErrForceReleased,
 		},
 		"take-over": {
-			lose: func(t *testing.T, service *locktest.Backend) { takeOver(t, service, "rival") },
+			lose: func(t *testing.T, service *locktest.Backend) {
+				t.Helper()
+				takeOver(t, service, "rival")
+			},
 			want: lock.ErrTakenOver,
 		},
 	}

@@ -7,8 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"forrst.dev/lock-operator/lock"
 	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock"
 )
 
 func TestAnEngineThatWasNotStartedSaysSo(t *testing.T) {

@@ -320,9 +320,9 @@ func (a answering) Get(ctx context.Context, name string, options metav1.GetOptio
 	return a.Objects.Get(ctx, name, options)
 }
 
-func mustHold(t *testing.T, client *lock.Client, options ...lock.Option) *lock.Held {
+func mustHold(t *testing.T, client *lock.Client) *lock.Held {
 	t.Helper()
-	held, err := client.Acquire(t.Context(), "billing:report", options...)
+	held, err := client.Acquire(t.Context(), "billing:report")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"strings"
 
-	"forrst.dev/lock-operator/lock"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"forrst.dev/lock-operator/lock"
 )
 
 // Key returns the key under which [Acquire] locks a Kubernetes object, of

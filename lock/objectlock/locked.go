@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"reflect"
 
-	"forrst.dev/lock-operator/lock"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/lock"
 )
 
 // Locked is the proof that the lock of a Kubernetes object is held, together with the

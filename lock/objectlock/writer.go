@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"slices"
 
-	"forrst.dev/lock-operator/lock"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/lock"
 )
 
 // Writer writes objects of a type only under their locks: Update, Patch and Delete ask
