@@ -51,14 +51,14 @@ var breakages = map[string]breakage{
 			"UntilReclaimable(lock, now, allowance) > allowance+300*time.Millisecond"}},
 		workload: hot, found: []string{"exclusion", "order"},
 	},
-	"a release that deletes whatever is there": {
+	"a release that deletes the lock of any holder": {
 		edits: []edit{{"lock/engine/release.go",
 			"		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},\n",
 			"		Preconditions: &metav1.Preconditions{},\n"}},
 		faults: []fault{delayRequests}, workload: workload{clients: 24, keys: 8, overslept: 0.2},
 		found: []string{"exclusion", "order"},
 	},
-	"a hand-off over whoever holds the lock by then": {
+	"a hand-off that replaces a holder that came in between": {
 		edits: []edit{{"lock/engine/handoff.go",
 			"	sent := e.sentGrant(next)\n",
 			`	if current, err := get(ctx, objects, next.Name); err == nil && current != nil {
@@ -69,20 +69,20 @@ var breakages = map[string]breakage{
 		faults: []fault{delayRequests, loseReplies}, workload: workload{clients: 12, keys: 3, waits: 0.6, forced: 0.15, overslept: 0.2},
 		found: []string{"exclusion", "order"},
 	},
-	"a grant to a waiter that has gone": {
+	"a grant to a waiter whose caller has gone": {
 		edits: []edit{
 			{"lock/engine/queue.go", "	queue.waiters.Remove(gone.element)\n	close(gone.left)\n", "	close(gone.left)\n"},
 			{"lock/engine/waiter.go", "		return false\n", "		return true\n"},
 		},
 		workload: waiting, found: []string{"abandoned"},
 	},
-	"an unanswered write that is taken for a success": {
+	"an unanswered write that counts as a success": {
 		edits: []edit{{"lock/engine/acquire.go",
 			"			a.trackUnanswered(a.sent(next))\n			a.current, err = a.resolve(ctx, next.Name, &backoff, err)\n",
 			"			_ = backoff\n			return a.granted(next)\n"}},
 		faults: []fault{loseReplies}, workload: ordinary, found: []string{"grants"},
 	},
-	"an unanswered write that nobody looks after": {
+	"an unanswered write that is not followed up": {
 		edits:  []edit{{"lock/engine/acquire.go", "		a.engine.orphans.add(unanswered)\n", "		_ = unanswered\n"}},
 		faults: []fault{writeLate}, rest: time.Minute, workload: workload{clients: 60, keys: 120, longTTLs: 1},
 		found: []string{"abandoned"},
@@ -100,7 +100,7 @@ var breakages = map[string]breakage{
 `}},
 		workload: hot, found: []string{"renewals", "order"},
 	},
-	"a clock that nobody corrects": {
+	"a clock that is not corrected": {
 		edits:  []edit{{"test/robustness/replica/manager.go", "	return corrected\n", "	return local\n"}},
 		faults: []fault{stepForward, stepBack}, workload: hot, found: []string{"exclusion", "order"},
 	},
