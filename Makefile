@@ -107,6 +107,10 @@ test-one: control-plane ## Run one spec or test, as in make test-one PKG=./test/
 	flag=-run; if grep -qs 'RunSpecs(' "$$PKG"/*_test.go; then flag=-ginkgo.focus; fi; \
 	$(GO_TEST) -count=1 -v "$$PKG" "$$flag=$$FOCUS"
 
+.PHONY: test-elsewhere
+test-elsewhere: control-plane ## Run the end-to-end tests and those of Jobs with the operator in another namespace, under another name.
+	export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team- && $(GO_TEST) -count=1 -p=1 ./test/e2e ./test/jobs
+
 .PHONY: test-e2e
 test-e2e: control-plane ## Run the end-to-end tests only.
 	$(GO_TEST) -count=1 ./test/e2e/...

@@ -7,12 +7,12 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
-	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -27,8 +27,13 @@ type Audit struct {
 	awaited *awaited
 }
 
+// Informer is the part of a shared informer on Locks that [Audit] uses.
+type Informer interface {
+	AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error)
+}
+
 // NewAudit returns an audit that learns from the informer which admitted changes happened.
-func NewAudit(sink audit.Sink, informer engine.Informer, now clock.PassiveClock) (*Audit, error) {
+func NewAudit(sink audit.Sink, informer Informer, now clock.PassiveClock) (*Audit, error) {
 	awaited := newAwaited(sink, now)
 	if _, err := informer.AddEventHandler(awaited); err != nil {
 		return nil, fmt.Errorf("audit of admission: watch locks: %w", err)

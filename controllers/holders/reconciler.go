@@ -75,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	var lock v1alpha1.Lock
 	// A lock that is gone has no holder.
-	if err := r.Client.Get(ctx, request.NamespacedName, &lock); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(r.Client.Get(ctx, request.NamespacedName, &lock)); err != nil {
 		return ctrl.Result{}, err
 	}
 	if lock.Spec.HolderRef == nil || !lock.DeletionTimestamp.IsZero() || !r.Leadership.IsLeader() ||
@@ -83,16 +83,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.watches.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
+	return r.releaseIfEnded(ctx, &lock)
+}
+
+// releaseIfEnded releases the lock if its holder has ended, and otherwise watches the holder.
+func (r *Reconciler) releaseIfEnded(ctx context.Context, lock *v1alpha1.Lock) (ctrl.Result, error) {
+	name := client.ObjectKeyFromObject(lock)
+	var err error
 	end := holderEnd{ref: *lock.Spec.HolderRef}
-	if end.how, err = r.howPodEnded(ctx, &lock); err != nil {
+	if end.how, err = r.howPodEnded(ctx, lock); err != nil {
 		return ctrl.Result{}, err
 	}
 	if end.how == "" {
 		of := holder{namespace: lock.Namespace, ref: end.ref}
-		if young := r.untilWatched(&lock); young > 0 && !r.watches.isWatched(of) {
+		if young := r.untilWatched(lock); young > 0 && !r.watches.isWatched(of) {
 			return ctrl.Result{RequeueAfter: young}, nil
 		}
-		end.how = r.watches.observe(request.NamespacedName, of) //nolint:contextcheck // the watch outlives this reconcile
+		end.how = r.watches.observe(name, of) //nolint:contextcheck // the watch outlives this reconcile
 	}
 	if end.how == "" {
 		return ctrl.Result{}, nil
@@ -103,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{RequeueAfter: podsPeriod}, err
 		}
 	}
-	return r.releaseAfterDelay(ctx, &lock, end)
+	return r.releaseAfterDelay(ctx, lock, end)
 }
 
 func (r *Reconciler) untilWatched(lock *v1alpha1.Lock) time.Duration {

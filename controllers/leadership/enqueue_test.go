@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"forrst.dev/lock-operator/controllers/leadership"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"forrst.dev/lock-operator/controllers/leadership"
 )
 
 type fakeLeadership struct {

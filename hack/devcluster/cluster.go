@@ -29,7 +29,7 @@ func newCluster(ctx context.Context, opts options, facade string, out io.Writer)
 	if err := dir.reset(); err != nil {
 		return nil, err
 	}
-	credentials, err := issueCredentials()
+	credentials, err := issueCredentials(opts.operatorUser)
 	if err != nil {
 		return nil, err
 	}

@@ -8,16 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 )
 
-const (
-	loopback = "127.0.0.1"
-
-	operatorNamespace      = "forrst-system"
-	operatorServiceAccount = "lock-operator"
-)
+const loopback = "127.0.0.1"
 
 // A user is an identity of the API server's clients.
 type user struct {
@@ -37,19 +33,24 @@ type credentials struct {
 	signingKey []byte
 }
 
-func issueCredentials() (*credentials, error) {
+// issueCredentials issues credentials for a cluster whose operator has the user name of a
+// service account.
+func issueCredentials(operatorUser string) (*credentials, error) {
+	namespace, _, err := serviceaccount.SplitUsername(operatorUser)
+	if err != nil {
+		return nil, fmt.Errorf("issuing the operator's credentials: %q: %w", operatorUser, err)
+	}
 	c := &credentials{
 		administrator:     user{name: "lock-operator-dev", groups: []string{"system:masters"}, token: rand.Text()},
 		controllerManager: user{name: "system:kube-controller-manager", token: rand.Text()},
 		// The name that a token of the operator's service account stands for: the RBAC
 		// rules under test are the ones of a real installation.
 		operator: user{
-			name:   "system:serviceaccount:" + operatorNamespace + ":" + operatorServiceAccount,
-			groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + operatorNamespace},
+			name:   operatorUser,
+			groups: serviceaccount.MakeGroupNames(namespace),
 			token:  rand.Text(),
 		},
 	}
-	var err error
 	if c.certificate, c.key, err = cert.GenerateSelfSignedCertKey(loopback, nil, []string{"localhost", "kubernetes.default.svc"}); err != nil {
 		return nil, fmt.Errorf("issuing the serving certificate: %w", err)
 	}

@@ -106,7 +106,7 @@ func TestOnlyThisUserReachesEtcdAndTheCredentials(t *testing.T) {
 
 func testCredentials(t *testing.T) *credentials {
 	t.Helper()
-	credentials, err := issueCredentials()
+	credentials, err := issueCredentials("system:serviceaccount:forrst-system:lock-operator")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,6 @@ func (c *cluster) startOperator(ctx context.Context) error {
 		"--metrics-bind-address=0",
 		// No load balancer has to be told first.
 		"--facade-shutdown-delay=0s",
-		"--leader-election-namespace=" + operatorNamespace,
 		// There is one clock.
 		"--clock-skew-allowance=0s",
 	}

@@ -24,6 +24,8 @@ type options struct {
 	binaries string
 	// operator is the operator's binary.
 	operator string
+	// operatorUser is the user name of the operator.
+	operatorUser string
 	// facade is the address that the façade listens on.
 	facade string
 	// routes is the file of routes, or empty.
@@ -51,6 +53,8 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 		"`folder` of the manifests; its overlay dev is installed")
 	flags.StringVar(&opts.operator, "operator", filepath.Join("bin", "lock-operator"),
 		"`path` of the operator binary")
+	flags.StringVar(&opts.operatorUser, "operator-user", "system:serviceaccount:forrst-system:lock-operator",
+		"`name` of the operator's service account, as the manifests install it")
 	flags.StringVar(&opts.binaries, "binaries", fromEnv("KUBEBUILDER_ASSETS", filepath.Join("bin", "k8s")),
 		"`folder` of the control plane's binaries; KUBEBUILDER_ASSETS sets the default")
 	flags.StringVar(&opts.facade, "facade-addr", fromEnv("FACADE_ADDR", "127.0.0.1:8080"),

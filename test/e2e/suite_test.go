@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,12 +69,27 @@ type cluster struct {
 	kubectl    *testenv.Kubectl
 }
 
+// config returns the folder of the manifests, and the flag that goes with it if the operator
+// is installed under other names.
+func config() (folder string, flags []string) {
+	GinkgoHelper()
+	if testenv.Installed("") == "" {
+		return filepath.Join(root, "config"), nil
+	}
+	folder = GinkgoT().TempDir()
+	overlay := filepath.Join(folder, "dev")
+	Expect(os.Mkdir(overlay, 0o700)).To(Succeed())
+	Expect(testenv.WriteOverlay(overlay, root)).To(Succeed())
+	return folder, []string{"--operator-user", testenv.OperatorUser}
+}
+
 // launch starts the development cluster with the flags that "make run" uses, but
 // for its folder and port.
 func launch(dir, facade string, flags ...string) *gexec.Session {
 	GinkgoHelper()
-	arguments := append([]string{"run", "--dir", dir, "--facade-addr", facade, "--operator", operatorBinary,
-		"--config", filepath.Join(root, "config"), "--binaries", testenv.Assets(root)}, flags...)
+	folder, user := config()
+	arguments := slices.Concat([]string{"run", "--dir", dir, "--facade-addr", facade, "--operator", operatorBinary,
+		"--config", folder, "--binaries", testenv.Assets(root)}, user, flags)
 	command := exec.Command(devcluster, arguments...) //nolint:noctx // ended by signals, which is what is tested
 	session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())

@@ -57,7 +57,7 @@ var _ = Describe("An installation into another namespace under other names", Ord
 			GinkgoHelper()
 			probes, address := freeAddress(ctx), freeAddress(ctx)
 			facade = "http://" + address
-			command := exec.Command(binary, //nolint:noctx // ended below, by a signal
+			command := exec.Command(binary,
 				"--kubeconfig="+account.Kubeconfig(),
 				"--facade-bind-address="+address,
 				"--facade-auth=none",
@@ -70,7 +70,7 @@ var _ = Describe("An installation into another namespace under other names", Ord
 			operator, err = gexec.Start(command, GinkgoWriter, GinkgoWriter)
 			Expect(err).NotTo(HaveOccurred())
 			Eventually(func() (int, error) {
-				response, err := http.Get("http://" + probes + "/readyz") //nolint:gosec,noctx // loopback answers at once
+				response, err := http.Get("http://" + probes + "/readyz") //nolint:noctx // loopback answers at once
 				if err != nil {
 					return 0, err
 				}

@@ -173,16 +173,22 @@ func (e *Environment) installed(ctx context.Context) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := filepath.Rel(overlay, filepath.Join(e.root, "config"))
-	if err != nil {
-		return nil, err
-	}
-	text := fmt.Sprintf("namespace: %s\nnamePrefix: %q\nresources: [%s/dev]\ntransformers: [%[3]s/identity]\n",
-		OperatorNamespace, operatorPrefix, config)
-	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+	if err := WriteOverlay(overlay, e.root); err != nil {
 		return nil, err
 	}
 	return e.kustomize(ctx, overlay)
+}
+
+// WriteOverlay makes the folder, which must exist, a kustomization that renders config/dev
+// under the names of the operator. root is the folder of the module.
+func WriteOverlay(folder, root string) error {
+	config, err := filepath.Rel(folder, filepath.Join(root, "config"))
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("namespace: %s\nnamePrefix: %q\nresources: [%s/dev]\ntransformers: [%[3]s/identity]\n",
+		OperatorNamespace, operatorPrefix, config)
+	return os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600)
 }
 
 // InstallWebhook installs the operator's webhook configurations. They call a server on
