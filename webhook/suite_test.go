@@ -2,23 +2,20 @@ package webhook_test
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 	"forrst.dev/lock-operator/webhook"
 )
@@ -29,46 +26,33 @@ func TestWebhook(t *testing.T) {
 }
 
 var (
-	environment *testenv.Environment
+	environment *fixture.Cluster
 	// alice and bob may do everything with Locks that RBAC allows; the webhook does
 	// not ask the operator.
 	alice, bob, operator client.Client
 	aliceKubectl         *testenv.Kubectl
 	bobKubectl           *testenv.Kubectl
-	// stopWebhook takes the webhook server away and leaves its configuration.
-	stopWebhook func() error
+	admissionServer      *fixture.Admission
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	var err error
-	environment, err = testenv.Start(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return environment.Stop() })
-
+	environment = fixture.Start(ctx)
 	alice, aliceKubectl = user("alice", testenv.TestersGroup)
 	bob, bobKubectl = user("bob", testenv.TestersGroup)
 	operator, _ = user(testenv.OperatorUser)
-
-	startWebhook(ctx)
-	DeferCleanup(func() error { return stopWebhook() })
+	admissionServer = environment.StartAdmission(ctx, func(manager ctrl.Manager) { register(ctx, manager) })
+	awaitDeletionAudit(ctx)
 })
 
 func user(name string, groups ...string) (client.Client, *testenv.Kubectl) {
 	GinkgoHelper()
-	config, kubectl, err := environment.User(name, groups...)
-	Expect(err).NotTo(HaveOccurred())
-	user, err := client.New(config, client.Options{Scheme: environment.Scheme})
-	Expect(err).NotTo(HaveOccurred())
-	return user, kubectl
+	identity := environment.Identity(name, groups...)
+	return identity.Client, identity.Kubectl
 }
 
-func startWebhook(ctx context.Context) {
+// register adds the webhook of Locks and the audit of deletions to the manager.
+func register(ctx context.Context, manager ctrl.Manager) {
 	GinkgoHelper()
-	host, port, certDir, err := environment.InstallWebhook(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
-	manager, err := environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = server })
-	Expect(err).NotTo(HaveOccurred())
 	informer, err := manager.GetCache().GetInformer(ctx, &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 	Expect(err).NotTo(HaveOccurred())
 	audit, err := webhook.NewAudit(records, informer, clock.RealClock{})
@@ -76,39 +60,17 @@ func startWebhook(ctx context.Context) {
 	_, err = webhook.NewAudit(foreignRecords, informer, clock.RealClock{})
 	Expect(err).NotTo(HaveOccurred())
 	audit.SetupDeletionAudit(manager)
-	(&webhook.LockAdmission{
-		Client:     manager.GetClient(),
-		LiveReader: manager.GetAPIReader(),
-		Limits:     rules.DefaultLimits(),
-		Clock:      clock.RealClock{},
-		Audit:      audit,
-		Authorizer: authorizerfactory.NewPrivilegedGroups("system:masters"),
-	}).SetupWithManager(manager)
-	stopWebhook = testenv.StartManager(ctx, manager)
-	Eventually(func() error {
-		if !manager.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("cache")
-		}
-		return server.StartedChecker()(&http.Request{})
-	}).WithTimeout(30 * time.Second).Should(Succeed())
-	awaitDeletionAudit(ctx)
+	locks := fixture.LockAdmission(manager)
+	locks.Audit, locks.Authorizer = audit, authorizerfactory.NewPrivilegedGroups("system:masters")
+	locks.SetupWithManager(manager)
 }
 
 // manifest is what a user writes.
 func manifest(key string, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
-	lock := &v1alpha1.Lock{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.FullKeyOf(key).ObjectName()},
-		Spec:       v1alpha1.LockSpec{Key: key, Owner: "token-a", TTL: &metav1.Duration{Duration: time.Hour}},
-	}
-	for _, change := range changes {
-		change(lock)
-	}
-	return lock
+	return fixture.Manifest("default", key, changes...)
 }
 
-func ttl(d time.Duration) func(*v1alpha1.Lock) {
-	return func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: d} }
-}
+var ttl = fixture.TTL
 
 // created creates the lock and deletes it after the spec.
 func created(ctx context.Context, as client.Client, lock *v1alpha1.Lock) *v1alpha1.Lock {
@@ -122,7 +84,7 @@ func created(ctx context.Context, as client.Client, lock *v1alpha1.Lock) *v1alph
 // must know it.
 func expired(ctx context.Context, key string) *v1alpha1.Lock {
 	GinkgoHelper()
-	lock := created(ctx, alice, manifest(key, ttl(200*time.Millisecond)))
+	lock := created(ctx, alice, manifest(key, fixture.TTL(200*time.Millisecond)))
 	Eventually(func() bool { return rules.Expired(lock, time.Now()) }).WithPolling(20 * time.Millisecond).Should(BeTrue())
 	return lock
 }

@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -23,17 +24,13 @@ func TestControllers(t *testing.T) {
 }
 
 var (
-	environment *testenv.Environment
+	environment *fixture.Cluster
 	admin       client.Client
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	var err error
-	environment, err = testenv.Start(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return environment.Stop() })
-	admin, err = client.New(environment.Config, client.Options{Scheme: environment.Scheme})
-	Expect(err).NotTo(HaveOccurred())
+	environment = fixture.Start(ctx)
+	admin = environment.Admin.Client
 })
 
 // startReaper runs an expiry controller until the returned function is called. Nil
@@ -64,17 +61,10 @@ func startReaper(ctx context.Context, allowance time.Duration, election *leaders
 	return stop
 }
 
-// candidate takes part in an election with short times.
+// candidate takes part in the election of the operator.
 func candidate() *leadership.Election {
 	GinkgoHelper()
-	operator, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts")
-	Expect(err).NotTo(HaveOccurred())
-	election, err := leadership.NewElection(operator, leadership.Options{
-		Namespace: "forrst-system", Name: "lock-operator.forrst.dev",
-		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
-	})
-	Expect(err).NotTo(HaveOccurred())
-	return election
+	return environment.Candidate("lock-operator.forrst.dev")
 }
 
 // held stores a lock with the given ttl, as the façade does.

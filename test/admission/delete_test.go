@@ -15,6 +15,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit/auditlog"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 var reasonAnnotation = v1alpha1.ForceReleaseReasonAnnotation
@@ -35,7 +36,7 @@ var _ = Describe("Deleting a live lock", func() {
 
 	It("is its holder's to do", func(ctx context.Context) {
 		lock := held(ctx, namespace, "billing:report")
-		_, err := worker.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		_, err := run(ctx, worker, namespace, "", "delete", "lock", lock.Name)
 		Expect(err).NotTo(HaveOccurred())
 		expectGone(ctx, lock)
 	})
@@ -43,7 +44,7 @@ var _ = Describe("Deleting a live lock", func() {
 	DescribeTable("is refused to a stranger, who learns what to do",
 		func(ctx context.Context, stdin func(namespace string) string, arguments ...string) {
 			lock := held(ctx, namespace, "billing:report")
-			_, err := stranger.run(ctx, namespace, stdin(namespace), arguments...)
+			_, err := run(ctx, stranger, namespace, stdin(namespace), arguments...)
 			Expect(err).To(beRefused(lock))
 			expectUntouched(ctx, lock)
 		},
@@ -62,7 +63,7 @@ var _ = Describe("Deleting a live lock", func() {
 
 	It("is refused to a stranger as a collection, which keeps what is held", func(ctx context.Context) {
 		first, second := held(ctx, namespace, "first"), held(ctx, namespace, "second")
-		err := stranger.client.DeleteAllOf(ctx, &v1alpha1.Lock{}, client.InNamespace(namespace))
+		err := stranger.Client.DeleteAllOf(ctx, &v1alpha1.Lock{}, client.InNamespace(namespace))
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "got %v", err)
 		expectUntouched(ctx, first)
 		expectUntouched(ctx, second)
@@ -71,7 +72,7 @@ var _ = Describe("Deleting a live lock", func() {
 	It("tells of each that delete --all may not have, and deletes the others", func(ctx context.Context) {
 		first, second := held(ctx, namespace, "first"), held(ctx, namespace, "third")
 		over := expired(ctx, namespace, "second")
-		_, err := stranger.run(ctx, namespace, "", "delete", "locks", "--all")
+		_, err := run(ctx, stranger, namespace, "", "delete", "locks", "--all")
 		Expect(err).To(beRefused(first))
 		Expect(err).To(beRefused(second))
 		expectUntouched(ctx, first)
@@ -81,7 +82,7 @@ var _ = Describe("Deleting a live lock", func() {
 
 	It("leaves locks to everybody once they have expired", func(ctx context.Context) {
 		lock := expired(ctx, namespace, "over")
-		_, err := stranger.run(ctx, namespace, "", "delete", "lock", "over")
+		_, err := run(ctx, stranger, namespace, "", "delete", "lock", "over")
 		Expect(err).NotTo(HaveOccurred())
 		expectGone(ctx, lock)
 	})
@@ -96,12 +97,12 @@ var _ = Describe("Deleting a live lock", func() {
 			}
 			taken := lock.DeepCopy()
 			taken.Spec.Owner, taken.Spec.TTL.Duration = "token-b", time.Hour
-			Expect(administrator.client.Update(ctx, taken)).To(Succeed())
+			Expect(administrator.Client.Update(ctx, taken)).To(Succeed())
 		}
 		beforeDelete.Store(&takeOver)
 		DeferCleanup(func() { beforeDelete.Store(nil) })
 
-		err := worker.client.Delete(ctx, lock)
+		err := worker.Client.Delete(ctx, lock)
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "got %v", err)
 		Expect(err).To(MatchError(ContainSubstring(`is held by "administrator"`)))
 		Expect(asked.Load()).To(BeNumerically(">", 1), "the API server asked once only")
@@ -118,17 +119,17 @@ var _ = Describe("Forcing a release", func() {
 	})
 	giveReason := func(ctx context.Context, reason string) {
 		GinkgoHelper()
-		_, err := administrator.run(ctx, namespace, "", "annotate", "--overwrite", "lock", lock.Name, reasonAnnotation+"="+reason)
+		_, err := run(ctx, administrator, namespace, "", "annotate", "--overwrite", "lock", lock.Name, reasonAnnotation+"="+reason)
 		Expect(err).NotTo(HaveOccurred())
 	}
 
 	DescribeTable("takes a reason", func(ctx context.Context, arguments ...string) {
-		_, err := administrator.run(ctx, namespace, "", append([]string{"delete", "lock", lock.Name}, arguments...)...)
+		_, err := run(ctx, administrator, namespace, "", append([]string{"delete", "lock", lock.Name}, arguments...)...)
 		Expect(err).To(MatchError(And(ContainSubstring("is invalid"), ContainSubstring("kubectl annotate lock billing--report -n %s %s=", namespace, reasonAnnotation))))
 		expectUntouched(ctx, lock)
-		_, err = administrator.run(ctx, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"= ")
+		_, err = run(ctx, administrator, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"= ")
 		Expect(err).NotTo(HaveOccurred())
-		_, err = administrator.run(ctx, namespace, "", append([]string{"delete", "lock", lock.Name}, arguments...)...)
+		_, err = run(ctx, administrator, namespace, "", append([]string{"delete", "lock", lock.Name}, arguments...)...)
 		Expect(err).To(MatchError(ContainSubstring("is invalid")))
 		Expect(stored(ctx, lock)).NotTo(BeNil())
 	},
@@ -142,10 +143,10 @@ var _ = Describe("Forcing a release", func() {
 		Expect(err).NotTo(HaveOccurred())
 		giveReason(ctx, "the node burnt down")
 		Expect(stored(ctx, lock).FencingToken()).To(Equal(token))
-		_, err = administrator.run(ctx, namespace, "", "delete", "lock", lock.Name, "--dry-run=server")
+		_, err = run(ctx, administrator, namespace, "", "delete", "lock", lock.Name, "--dry-run=server")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(stored(ctx, lock)).NotTo(BeNil())
-		_, err = administrator.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		_, err = run(ctx, administrator, namespace, "", "delete", "lock", lock.Name)
 		Expect(err).NotTo(HaveOccurred())
 		expectGone(ctx, lock)
 
@@ -159,14 +160,14 @@ var _ = Describe("Forcing a release", func() {
 		Expect(event.Regarding.UID).To(Equal(lock.UID))
 		Expect(event.Note).To(Equal(fmt.Sprintf(`lock:billing:report, held by %q, was released by force by "administrator": the node burnt down`, workerName)))
 		Expect(event.Series).To(BeNil())
-		output, err := root.run(ctx, namespace, "", "events", "--for=lock/"+lock.Name)
+		output, err := run(ctx, root, namespace, "", "events", "--for=lock/"+lock.Name)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(output).To(ContainSubstring("ForceReleased"))
 	})
 
 	It("says so too where finalizers delay the end", func(ctx context.Context) {
 		giveReason(ctx, "in the foreground")
-		_, err := administrator.run(ctx, namespace, "", "delete", "lock", lock.Name, "--cascade=foreground")
+		_, err := run(ctx, administrator, namespace, "", "delete", "lock", lock.Name, "--cascade=foreground")
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(eventsOf(ctx, namespace)).Should(HaveLen(1))
 		Eventually(stored).WithContext(ctx).WithArguments(lock).WithTimeout(systemTimeout).Should(BeNil())
@@ -175,62 +176,62 @@ var _ = Describe("Forcing a release", func() {
 
 	It("says nothing of what nobody forced", func(ctx context.Context) {
 		giveReason(ctx, "never mind")
-		_, err := worker.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		_, err := run(ctx, worker, namespace, "", "delete", "lock", lock.Name)
 		Expect(err).NotTo(HaveOccurred())
 		over := expired(ctx, namespace, "over")
-		Expect(stranger.client.Delete(ctx, over)).To(Succeed())
+		Expect(stranger.Client.Delete(ctx, over)).To(Succeed())
 		forced := held(ctx, namespace, "forced")
-		_, err = administrator.run(ctx, namespace, "", "annotate", "lock", "forced", reasonAnnotation+"=last")
+		_, err = run(ctx, administrator, namespace, "", "annotate", "lock", "forced", reasonAnnotation+"=last")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(administrator.client.Delete(ctx, forced)).To(Succeed())
+		Expect(administrator.Client.Delete(ctx, forced)).To(Succeed())
 		Eventually(eventsOf(ctx, namespace)).Should(HaveLen(1))
 		Expect(eventsOf(ctx, namespace)()[0].Regarding.Name).To(Equal("forced"))
 	})
 
 	It("takes the verb at the delete, too", func(ctx context.Context) {
 		giveReason(ctx, "the node burnt down")
-		_, err := stranger.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		_, err := run(ctx, stranger, namespace, "", "delete", "lock", lock.Name)
 		Expect(err).To(beRefused(lock))
-		_, err = stranger.run(ctx, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"-")
+		_, err = run(ctx, stranger, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"-")
 		Expect(err).To(beRefused(lock))
 		Expect(stored(ctx, lock).Annotations).To(HaveKeyWithValue(reasonAnnotation, "the node burnt down"))
 	})
 
 	It("is not for the holder to fend off", func(ctx context.Context) {
 		giveReason(ctx, "the node burnt down")
-		_, err := worker.run(ctx, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"-")
+		_, err := run(ctx, worker, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"-")
 		Expect(err).NotTo(HaveOccurred())
-		_, err = worker.run(ctx, namespace, "", "annotate", "--overwrite", "lock", lock.Name, reasonAnnotation+"=", v1alpha1.RequestAnnotation+"=renew")
+		_, err = run(ctx, worker, namespace, "", "annotate", "--overwrite", "lock", lock.Name, reasonAnnotation+"=", v1alpha1.RequestAnnotation+"=renew")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(stored(ctx, lock).Annotations).To(HaveKeyWithValue(reasonAnnotation, "the node burnt down"))
-		_, err = administrator.run(ctx, namespace, "", "delete", "lock", lock.Name)
+		_, err = run(ctx, administrator, namespace, "", "delete", "lock", lock.Name)
 		Expect(err).NotTo(HaveOccurred())
 	})
 
 	It("does not go by the words of the holder", func(ctx context.Context) {
-		_, err := worker.run(ctx, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"=whatever")
+		_, err := run(ctx, worker, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"=whatever")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(stored(ctx, lock).Annotations).NotTo(HaveKey(reasonAnnotation))
-		Expect(apierrors.IsInvalid(administrator.client.Delete(ctx, lock))).To(BeTrue())
+		Expect(apierrors.IsInvalid(administrator.Client.Delete(ctx, lock))).To(BeTrue())
 	})
 
 	It("does not go by a reason that was given about an earlier grant", func(ctx context.Context) {
 		over := expired(ctx, namespace, "over")
-		_, err := stranger.run(ctx, namespace, "", "annotate", "lock", "over", reasonAnnotation+"=it has expired")
+		_, err := run(ctx, stranger, namespace, "", "annotate", "lock", "over", reasonAnnotation+"=it has expired")
 		Expect(err).NotTo(HaveOccurred(), "it has no effect there")
-		_, err = stranger.run(ctx, namespace, yaml(namespace, "over", "owner: token-b", "ttl: 1h"), "apply", "-f", "-")
+		_, err = run(ctx, stranger, namespace, yaml(namespace, "over", "owner: token-b", "ttl: 1h"), "apply", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(stored(ctx, over).Spec.Holder).To(Equal("stranger"))
 		Expect(stored(ctx, over).Annotations).NotTo(HaveKey(reasonAnnotation))
 
-		again := manifest(namespace, "new", func(l *v1alpha1.Lock) { l.Annotations = map[string]string{reasonAnnotation: "before"} })
-		Expect(worker.client.Create(ctx, again)).To(Succeed())
+		again := fixture.Manifest(namespace, "new", func(l *v1alpha1.Lock) { l.Annotations = map[string]string{reasonAnnotation: "before"} })
+		Expect(worker.Client.Create(ctx, again)).To(Succeed())
 		Expect(again.Annotations).NotTo(HaveKey(reasonAnnotation))
 	})
 
 	It("is open to whoever may do everything", func(ctx context.Context) {
 		giveReason(ctx, "the node burnt down")
-		Expect(root.client.Delete(ctx, lock)).To(Succeed())
+		Expect(root.Client.Delete(ctx, lock)).To(Succeed())
 	})
 })
 
@@ -238,7 +239,7 @@ var _ = Describe("Forcing a release", func() {
 func eventsOf(ctx context.Context, namespace string) func() []eventsv1.Event {
 	return func() []eventsv1.Event {
 		var list eventsv1.EventList
-		Expect(root.client.List(ctx, &list, client.InNamespace(namespace))).To(Succeed())
+		Expect(root.Client.List(ctx, &list, client.InNamespace(namespace))).To(Succeed())
 		return list.Items
 	}
 }

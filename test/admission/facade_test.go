@@ -2,13 +2,11 @@ package admission_test
 
 import (
 	"context"
-	"net/http"
 	"net/http/httptest"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -20,6 +18,7 @@ import (
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -48,7 +47,7 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	DeferCleanup(testenv.StartManager(ctx, manager))
 
 	handler, err := forrst.New(forrst.Config{
-		Locks: engine, Access: facadeCaller{}, Limits: rules.DefaultLimits(),
+		Locks: engine, Access: fixture.Everybody(facadeUser), Limits: rules.DefaultLimits(),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)
@@ -57,17 +56,6 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	Expect(err).NotTo(HaveOccurred())
 	return made
 }
-
-// facadeCaller is everyone, who may do everything.
-type facadeCaller struct{}
-
-// Authenticate implements [facade.Access].
-func (facadeCaller) Authenticate(*http.Request) (user.Info, error) {
-	return &user.DefaultInfo{Name: facadeUser}, nil
-}
-
-// Authorize implements [facade.Access].
-func (facadeCaller) Authorize(context.Context, user.Info, string, string) error { return nil }
 
 func requestFor(key string) lock.Request {
 	return lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: "facade-token", Holder: facadeUser}}
@@ -82,9 +70,9 @@ var _ = Describe("Forcing a release in a program", func() {
 		billing = held(ctx, namespace, "billing:report")
 	})
 	// force has an engine with the user's own identity do it.
-	force := func(ctx context.Context, who identity, reason string) error {
+	force := func(ctx context.Context, who fixture.Identity, reason string) error {
 		GinkgoHelper()
-		engine, err := engine.NewDirect(who.config, namespace, logr.Discard())
+		engine, err := engine.NewDirect(who.Config, namespace, logr.Discard())
 		Expect(err).NotTo(HaveOccurred())
 		running, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)

@@ -11,6 +11,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 const failedCalling = "failed calling webhook"
@@ -21,18 +22,18 @@ var _ = Describe("While the webhook is away", Serial, func() {
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 	takeAway := func() {
 		GinkgoHelper()
-		Expect(stopWebhook()).To(Succeed())
-		DeferCleanup(startWebhook)
+		admission.Stop()
+		DeferCleanup(admission.Start)
 	}
 
 	It("direct writes fail closed, whoever makes them", func(ctx context.Context) {
 		lock := held(ctx, namespace, "billing:report")
 		takeAway()
-		for _, who := range []identity{worker, stranger, administrator, root} {
-			Expect(who.client.Create(ctx, manifest(namespace, "other"))).To(MatchError(ContainSubstring(failedCalling)))
-			_, err := who.run(ctx, namespace, "", "label", "lock", lock.Name, "a=b")
+		for _, who := range []fixture.Identity{worker, stranger, administrator, root} {
+			Expect(who.Client.Create(ctx, fixture.Manifest(namespace, "other"))).To(MatchError(ContainSubstring(failedCalling)))
+			_, err := run(ctx, who, namespace, "", "label", "lock", lock.Name, "a=b")
 			Expect(err).To(MatchError(ContainSubstring(failedCalling)))
-			_, err = who.run(ctx, namespace, "", "delete", "lock", lock.Name)
+			_, err = run(ctx, who, namespace, "", "delete", "lock", lock.Name)
 			Expect(err).To(MatchError(ContainSubstring(failedCalling)))
 		}
 		expectUntouched(ctx, lock)
@@ -46,13 +47,13 @@ var _ = Describe("While the webhook is away", Serial, func() {
 		_, err = locks.Renew(ctx, namespace, key, lock.Proof{Owner: "facade-token"}, time.Hour)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(locks.Release(ctx, namespace, key, lock.Proof{Owner: "facade-token"})).To(Succeed())
-		expectGone(ctx, manifest(namespace, "billing:report"))
+		expectGone(ctx, fixture.Manifest(namespace, "billing:report"))
 
 		brief := requestFor("brief")
 		brief.TTL = 100 * time.Millisecond
 		_, err = locks.Acquire(ctx, namespace, brief)
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(stored).WithContext(ctx).WithArguments(manifest(namespace, "brief")).Should(BeNil())
+		Eventually(stored).WithContext(ctx).WithArguments(fixture.Manifest(namespace, "brief")).Should(BeNil())
 	})
 
 	It("what Kubernetes clears up does not wait for it", func(ctx context.Context) {
@@ -62,9 +63,9 @@ var _ = Describe("While the webhook is away", Serial, func() {
 		foreground := held(ctx, other, "foreground")
 		takeAway()
 
-		Expect(root.client.Delete(ctx, owner)).To(Succeed())
+		Expect(root.Client.Delete(ctx, owner)).To(Succeed())
 		// It leaves a finalizer, which the garbage collector takes off.
-		Expect(operator.client.Delete(ctx, foreground, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
+		Expect(operator.Client.Delete(ctx, foreground, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
 		expectTermination(ctx, namespace)
 		expectCollected(ctx, owned)
 		expectCollected(ctx, foreground)

@@ -6,7 +6,6 @@ package admission_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,10 +15,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -27,9 +24,9 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 	"forrst.dev/lock-operator/webhook"
 )
@@ -42,104 +39,68 @@ func TestAdmission(t *testing.T) {
 	RunSpecs(t, "Admission under several identities")
 }
 
-// identity is somebody who asks the API server.
-type identity struct {
-	name    string
-	config  *rest.Config
-	client  client.Client
-	kubectl *testenv.Kubectl
-}
-
 const workerName = "system:serviceaccount:payments:worker"
 
 var (
-	environment *testenv.Environment
+	environment *fixture.Cluster
 	// worker acquires locks; stranger has every verb on locks but force-release;
 	// administrator has that, too. The operator is kept out of the webhook, and root may do
 	// everything.
-	worker, stranger, administrator, operator, root identity
-	// stopWebhook takes the webhook away and leaves its configuration.
-	stopWebhook func() error
+	worker, stranger, administrator, operator, root fixture.Identity
+	admission                                       *fixture.Admission
 	// beforeDelete is called by the webhook before it judges a delete.
 	beforeDelete atomic.Pointer[func()]
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
 	SetDefaultEventuallyTimeout(20 * time.Second)
-	var err error
-	environment, err = testenv.Start(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return environment.Stop() })
-
-	worker = newIdentity(workerName, testenv.TestersGroup, "system:serviceaccounts", "system:serviceaccounts:payments")
-	stranger = newIdentity("stranger", testenv.TestersGroup)
-	administrator = newIdentity("administrator", testenv.TestersGroup, "lock-administrators")
-	operator = newIdentity(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
-	root = newIdentity("root", "system:masters")
+	environment = fixture.Start(ctx)
+	worker = environment.Identity(workerName, testenv.TestersGroup, "system:serviceaccounts", "system:serviceaccounts:payments")
+	stranger = environment.Identity("stranger", testenv.TestersGroup)
+	administrator = environment.Identity("administrator", testenv.TestersGroup, "lock-administrators")
+	operator = environment.Operator()
+	root = environment.Admin
 	allowForce(ctx, "lock-administrators")
 
 	controllers, err := environment.StartControllerManager("garbage-collector-controller", "namespace-controller")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(controllers.Stop)
-	startWebhook(ctx)
-	DeferCleanup(func() error { return stopWebhook() })
+	admission = environment.StartAdmission(ctx, func(manager ctrl.Manager) { register(ctx, hookedManager{manager}) })
 })
-
-func newIdentity(name string, groups ...string) identity {
-	GinkgoHelper()
-	config, kubectl, err := environment.User(name, groups...)
-	Expect(err).NotTo(HaveOccurred())
-	config.QPS = -1
-	made, err := client.New(config, client.Options{Scheme: environment.Scheme})
-	Expect(err).NotTo(HaveOccurred())
-	return identity{name: name, config: config, client: made, kubectl: kubectl}
-}
 
 func allowForce(ctx context.Context, group string) {
 	GinkgoHelper()
 	meta := metav1.ObjectMeta{Name: group}
-	Expect(root.client.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+	Expect(root.Client.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"locks"}, Verbs: []string{"force-release"}},
 	}})).To(Succeed())
-	Expect(root.client.Create(ctx, &rbacv1.ClusterRoleBinding{
+	Expect(root.Client.Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: group},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
 	})).To(Succeed())
 }
 
-// startWebhook serves admission with the rights of the operator.
-func startWebhook(ctx context.Context) {
+// register adds the webhook of Locks, which records forced releases as Events.
+func register(ctx context.Context, manager ctrl.Manager) {
 	GinkgoHelper()
-	host, port, certDir, err := environment.InstallWebhook(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
-	manager, err := environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = hookedServer{server} })
-	Expect(err).NotTo(HaveOccurred())
 	informer, err := manager.GetCache().GetInformer(ctx, &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 	Expect(err).NotTo(HaveOccurred())
 	records, err := webhook.NewAudit(auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), nil), informer, clock.RealClock{})
 	Expect(err).NotTo(HaveOccurred())
-	authorizer, err := auth.NewAuthorizer(manager.GetConfig(), manager.GetHTTPClient())
-	Expect(err).NotTo(HaveOccurred())
-	(&webhook.LockAdmission{
-		Client:     manager.GetClient(),
-		LiveReader: manager.GetAPIReader(),
-		Limits:     rules.DefaultLimits(),
-		Clock:      clock.RealClock{},
-		Authorizer: authorizer,
-		Audit:      records,
-	}).SetupWithManager(manager)
-	stopWebhook = testenv.StartManager(ctx, manager)
-	Eventually(func() error {
-		if !manager.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the cache has not caught up")
-		}
-		return server.StartedChecker()(&http.Request{})
-	}).WithTimeout(30 * time.Second).Should(Succeed())
+	locks := fixture.LockAdmission(manager)
+	locks.Audit = records
+	locks.SetupWithManager(manager)
 }
 
-// hookedServer calls beforeDelete.
+// hookedManager calls beforeDelete.
+type hookedManager struct{ ctrl.Manager }
+
+// GetWebhookServer implements [ctrl.Manager].
+func (m hookedManager) GetWebhookServer() ctrlwebhook.Server {
+	return hookedServer{m.Manager.GetWebhookServer()}
+}
+
 type hookedServer struct{ ctrlwebhook.Server }
 
 func (s hookedServer) Register(path string, handler http.Handler) {
@@ -160,25 +121,7 @@ func (s hookedServer) Register(path string, handler http.Handler) {
 // newNamespace is of the spec's own.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "admission-"}}
-	Expect(root.client.Create(ctx, namespace)).To(Succeed())
-	return namespace.Name
-}
-
-// manifest is what somebody writes by hand.
-func manifest(namespace, key string, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
-	lock := &v1alpha1.Lock{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
-		Spec:       v1alpha1.LockSpec{Key: key, Owner: "secret-token", TTL: &metav1.Duration{Duration: time.Hour}},
-	}
-	for _, change := range changes {
-		change(lock)
-	}
-	return lock
-}
-
-func ttl(d time.Duration) func(*v1alpha1.Lock) {
-	return func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: d} }
+	return environment.Namespace(ctx, "admission-")
 }
 
 // yaml is the manifest of a lock in a text, with more lines of spec.
@@ -194,15 +137,15 @@ func yaml(namespace, key string, spec ...string) string {
 // held is a lock of the worker.
 func held(ctx context.Context, namespace, key string, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
 	GinkgoHelper()
-	lock := manifest(namespace, key, changes...)
-	Expect(worker.client.Create(ctx, lock)).To(Succeed())
+	lock := fixture.Manifest(namespace, key, changes...)
+	Expect(worker.Client.Create(ctx, lock)).To(Succeed())
 	return lock
 }
 
 // expired is a lock of the worker that has ended by itself.
 func expired(ctx context.Context, namespace, key string) *v1alpha1.Lock {
 	GinkgoHelper()
-	lock := held(ctx, namespace, key, ttl(time.Millisecond))
+	lock := held(ctx, namespace, key, fixture.TTL(time.Millisecond))
 	Eventually(func() bool { return rules.Expired(lock, time.Now()) }).WithPolling(5 * time.Millisecond).Should(BeTrue())
 	return lock
 }
@@ -211,7 +154,7 @@ func expired(ctx context.Context, namespace, key string) *v1alpha1.Lock {
 func stored(ctx context.Context, lock *v1alpha1.Lock) *v1alpha1.Lock {
 	GinkgoHelper()
 	current := &v1alpha1.Lock{}
-	err := root.client.Get(ctx, client.ObjectKeyFromObject(lock), current)
+	err := root.Client.Get(ctx, client.ObjectKeyFromObject(lock), current)
 	Expect(client.IgnoreNotFound(err)).To(Succeed())
 	if err != nil {
 		return nil
@@ -233,6 +176,6 @@ func expectGone(ctx context.Context, lock *v1alpha1.Lock) {
 }
 
 // run runs kubectl in the namespace.
-func (i identity) run(ctx context.Context, namespace, stdin string, arguments ...string) (string, error) {
-	return i.kubectl.Run(ctx, stdin, append([]string{"-n", namespace}, arguments...)...)
+func run(ctx context.Context, as fixture.Identity, namespace, stdin string, arguments ...string) (string, error) {
+	return as.Kubectl.Run(ctx, stdin, append([]string{"-n", namespace}, arguments...)...)
 }

@@ -16,9 +16,9 @@ import (
 func expectTermination(ctx context.Context, name string) {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	Expect(root.client.Delete(ctx, namespace)).To(Succeed())
+	Expect(root.Client.Delete(ctx, namespace)).To(Succeed())
 	Eventually(func(ctx context.Context) error {
-		return root.client.Get(ctx, client.ObjectKeyFromObject(namespace), namespace)
+		return root.Client.Get(ctx, client.ObjectKeyFromObject(namespace), namespace)
 	}).
 		WithContext(ctx).WithTimeout(systemTimeout).Should(MatchError(ContainSubstring("not found")))
 }
@@ -27,7 +27,7 @@ func expectTermination(ctx context.Context, name string) {
 func ownedBy(ctx context.Context, namespace, key string) (*v1alpha1.Lock, *corev1.ConfigMap) {
 	GinkgoHelper()
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "owner-"}}
-	Expect(root.client.Create(ctx, owner)).To(Succeed())
+	Expect(root.Client.Create(ctx, owner)).To(Succeed())
 	return held(ctx, namespace, key, func(l *v1alpha1.Lock) {
 		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
 	}), owner
@@ -52,7 +52,7 @@ var _ = Describe("Kubernetes itself", func() {
 	It("collects a live lock whose owner is gone", func(ctx context.Context) {
 		lock, owner := ownedBy(ctx, namespace, "owned")
 		kept := held(ctx, namespace, "kept")
-		Expect(root.client.Delete(ctx, owner)).To(Succeed())
+		Expect(root.Client.Delete(ctx, owner)).To(Succeed())
 		expectCollected(ctx, lock)
 		expectUntouched(ctx, kept)
 	})

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 // As in the other suites, whoever holds the lock is named with the end of the grant.
@@ -41,7 +42,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 	DescribeTable("is refused",
 		func(ctx context.Context, command func(namespace string) (string, []string), message string) {
 			stdin, arguments := command(namespace)
-			_, err := stranger.run(ctx, namespace, stdin, arguments...)
+			_, err := run(ctx, stranger, namespace, stdin, arguments...)
 			Expect(err).To(MatchError(ContainSubstring(message)))
 			Expect(err).NotTo(MatchError(ContainSubstring(lock.Spec.Owner)))
 			expectUntouched(ctx, lock)
@@ -86,20 +87,20 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		// kubectl opens the editor again with the error, where nothing new is done.
 		Expect(os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/ttl: 1h0m0s/ttl: 2h/' \"$1\"\n"), 0o700)).To(Succeed())
 		GinkgoT().Setenv("KUBE_EDITOR", editor)
-		output, err := stranger.run(ctx, namespace, "", "edit", "lock", "billing--report")
+		output, err := run(ctx, stranger, namespace, "", "edit", "lock", "billing--report")
 		Expect(err).To(HaveOccurred())
 		Expect(output + err.Error()).To(ContainSubstring(isHeld))
 		expectUntouched(ctx, lock)
 
-		_, err = worker.run(ctx, namespace, "", "edit", "lock", "billing--report")
+		_, err = run(ctx, worker, namespace, "", "edit", "lock", "billing--report")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(stored(ctx, lock).Spec.TTL.Duration).To(Equal(2 * time.Hour))
 	})
 
 	It("is refused to the administrator, too: who may force a release may not edit a lock", func(ctx context.Context) {
-		_, err := administrator.run(ctx, namespace, own(namespace), "replace", "-f", "-")
+		_, err := run(ctx, administrator, namespace, own(namespace), "replace", "-f", "-")
 		Expect(err).To(MatchError(ContainSubstring(isHeld)))
-		_, err = root.run(ctx, namespace, own(namespace), "apply", "--server-side", "--force-conflicts", "-f", "-")
+		_, err = run(ctx, root, namespace, own(namespace), "apply", "--server-side", "--force-conflicts", "-f", "-")
 		Expect(err).To(MatchError(ContainSubstring(isHeld)))
 		expectUntouched(ctx, lock)
 	})
@@ -109,16 +110,16 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 			{"patch", "lock", "billing--report", "--type=merge", "-p", `{"status":{"holder":"root"}}`, "--subresource=status"},
 			{"scale", "lock", "billing--report", "--replicas=2"},
 		} {
-			_, err := root.run(ctx, namespace, "", arguments...)
+			_, err := run(ctx, root, namespace, "", arguments...)
 			Expect(err).To(MatchError(Or(ContainSubstring("NotFound"), ContainSubstring("could not find the requested resource"))))
 		}
 		expectUntouched(ctx, lock)
 	})
 
 	It("is refused without a resourceVersion", func(ctx context.Context) {
-		for _, who := range []identity{stranger, worker} {
-			unread := manifest(namespace, "billing:report", ttl(2*time.Hour))
-			Expect(who.client.Update(ctx, unread)).NotTo(Succeed())
+		for _, who := range []fixture.Identity{stranger, worker} {
+			unread := fixture.Manifest(namespace, "billing:report", fixture.TTL(2*time.Hour))
+			Expect(who.Client.Update(ctx, unread)).NotTo(Succeed())
 		}
 		expectUntouched(ctx, lock)
 	})
@@ -127,7 +128,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		func(ctx context.Context, arguments ...string) {
 			token, err := lock.FencingToken()
 			Expect(err).NotTo(HaveOccurred())
-			_, err = stranger.run(ctx, namespace, "", arguments...)
+			_, err = run(ctx, stranger, namespace, "", arguments...)
 			Expect(err).NotTo(HaveOccurred())
 			after := stored(ctx, lock)
 			Expect(after.FencingToken()).To(Equal(token))
@@ -142,22 +143,22 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 
 	It("is the holder's to do, who names owners for the lock", func(ctx context.Context) {
 		owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
-		Expect(root.client.Create(ctx, owner)).To(Succeed())
+		Expect(root.Client.Create(ctx, owner)).To(Succeed())
 		lock.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID}}
-		Expect(worker.client.Update(ctx, lock)).To(Succeed())
-		ttl(2 * time.Hour)(lock)
-		Expect(worker.client.Update(ctx, lock)).To(Succeed())
+		Expect(worker.Client.Update(ctx, lock)).To(Succeed())
+		fixture.TTL(2 * time.Hour)(lock)
+		Expect(worker.Client.Update(ctx, lock)).To(Succeed())
 	})
 
 	It("is refused to the holder where it is stamped, and as a conflict where it is stale", func(ctx context.Context) {
 		old := lock.DeepCopy()
 		forged := lock.DeepCopy()
 		forged.Spec.Holder = "somebody"
-		Expect(apierrors.IsInvalid(worker.client.Update(ctx, forged))).To(BeTrue())
-		ttl(2 * time.Hour)(lock)
-		Expect(worker.client.Update(ctx, lock)).To(Succeed())
-		ttl(3 * time.Hour)(old)
-		Expect(apierrors.IsConflict(worker.client.Update(ctx, old))).To(BeTrue())
+		Expect(apierrors.IsInvalid(worker.Client.Update(ctx, forged))).To(BeTrue())
+		fixture.TTL(2 * time.Hour)(lock)
+		Expect(worker.Client.Update(ctx, lock)).To(Succeed())
+		fixture.TTL(3 * time.Hour)(old)
+		Expect(apierrors.IsConflict(worker.Client.Update(ctx, old))).To(BeTrue())
 	})
 })
 
@@ -168,11 +169,11 @@ var _ = Describe("Taking over an expired lock", func() {
 		namespace = newNamespace(ctx)
 		lock = expired(ctx, namespace, "billing:report")
 	})
-	expectTakenBy := func(ctx context.Context, who identity) {
+	expectTakenBy := func(ctx context.Context, who fixture.Identity) {
 		GinkgoHelper()
 		current := stored(ctx, lock)
 		Expect(current).NotTo(BeNil())
-		Expect(current.Spec.Holder).To(Equal(who.name))
+		Expect(current.Spec.Holder).To(Equal(who.Name))
 		before, err := lock.FencingToken()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(current.FencingToken()).To(BeNumerically(">", before))
@@ -180,7 +181,7 @@ var _ = Describe("Taking over an expired lock", func() {
 
 	DescribeTable("is open to everybody",
 		func(ctx context.Context, arguments ...string) {
-			_, err := stranger.run(ctx, namespace, own(namespace), append(arguments, "-f", "-")...)
+			_, err := run(ctx, stranger, namespace, own(namespace), append(arguments, "-f", "-")...)
 			Expect(err).NotTo(HaveOccurred())
 			expectTakenBy(ctx, stranger)
 		},
@@ -191,10 +192,10 @@ var _ = Describe("Taking over an expired lock", func() {
 	)
 
 	It("goes to the first who writes on what was read", func(ctx context.Context) {
-		take := func(who identity) error {
+		take := func(who fixture.Identity) error {
 			taken := lock.DeepCopy()
-			taken.Spec.Owner, taken.Spec.TTL.Duration = who.name, time.Hour
-			return who.client.Update(ctx, taken)
+			taken.Spec.Owner, taken.Spec.TTL.Duration = who.Name, time.Hour
+			return who.Client.Update(ctx, taken)
 		}
 		Expect(take(stranger)).To(Succeed())
 		Expect(apierrors.IsConflict(take(administrator))).To(BeTrue())
@@ -202,23 +203,23 @@ var _ = Describe("Taking over an expired lock", func() {
 	})
 
 	It("takes a resourceVersion", func(ctx context.Context) {
-		unread := manifest(namespace, "billing:report", func(l *v1alpha1.Lock) { l.Spec.Owner = "stranger" })
-		err := stranger.client.Update(ctx, unread)
+		unread := fixture.Manifest(namespace, "billing:report", func(l *v1alpha1.Lock) { l.Spec.Owner = "stranger" })
+		err := stranger.Client.Update(ctx, unread)
 		Expect(err).To(MatchError(ContainSubstring("resourceVersion")))
 		expectUntouched(ctx, lock)
 	})
 
 	It("does not happen on trial", func(ctx context.Context) {
-		_, err := stranger.run(ctx, namespace, own(namespace), "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+		_, err := run(ctx, stranger, namespace, own(namespace), "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(stranger.client.Create(ctx, manifest(namespace, "billing:report"), client.DryRunAll)).NotTo(Succeed())
+		Expect(stranger.Client.Create(ctx, fixture.Manifest(namespace, "billing:report"), client.DryRunAll)).NotTo(Succeed())
 		expectUntouched(ctx, lock)
 	})
 
 	It("does not renew it for the former holder", func(ctx context.Context) {
-		_, err := worker.run(ctx, namespace, "", "annotate", "lock", "billing--report", v1alpha1.RequestAnnotation+"=renew")
+		_, err := run(ctx, worker, namespace, "", "annotate", "lock", "billing--report", v1alpha1.RequestAnnotation+"=renew")
 		Expect(err).To(MatchError(ContainSubstring("has expired")))
-		Expect(stranger.client.Patch(ctx, lock.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ttl":"1h"}}`)))).
+		Expect(stranger.Client.Patch(ctx, lock.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ttl":"1h"}}`)))).
 			To(MatchError(ContainSubstring("is the token of the former holder")))
 	})
 })
@@ -229,9 +230,9 @@ var _ = Describe("Creating a lock", func() {
 
 	DescribeTable("stamps the one who asks",
 		func(ctx context.Context, arguments ...string) {
-			_, err := stranger.run(ctx, namespace, own(namespace), append(arguments, "-f", "-")...)
+			_, err := run(ctx, stranger, namespace, own(namespace), append(arguments, "-f", "-")...)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(stored(ctx, manifest(namespace, "billing:report")).Spec.Holder).To(Equal("stranger"))
+			Expect(stored(ctx, fixture.Manifest(namespace, "billing:report")).Spec.Holder).To(Equal("stranger"))
 		},
 		Entry("create", "create"),
 		Entry("create --save-config", "create", "--save-config"),
@@ -241,8 +242,8 @@ var _ = Describe("Creating a lock", func() {
 
 	DescribeTable("is refused",
 		func(ctx context.Context, change func(*v1alpha1.Lock), message string) {
-			for _, who := range []identity{worker, stranger, administrator} {
-				err := who.client.Create(ctx, manifest(namespace, "billing:report", change))
+			for _, who := range []fixture.Identity{worker, stranger, administrator} {
+				err := who.Client.Create(ctx, fixture.Manifest(namespace, "billing:report", change))
 				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
 				Expect(err).To(MatchError(ContainSubstring(message)))
 			}
@@ -258,13 +259,13 @@ var _ = Describe("Creating a lock", func() {
 
 	It("keeps to one name where a name is generated", func(ctx context.Context) {
 		held(ctx, namespace, "billing:report")
-		err := stranger.client.Create(ctx, manifest(namespace, "billing:report", func(l *v1alpha1.Lock) { l.Name, l.GenerateName = "", "billing-" }))
+		err := stranger.Client.Create(ctx, fixture.Manifest(namespace, "billing:report", func(l *v1alpha1.Lock) { l.Name, l.GenerateName = "", "billing-" }))
 		Expect(apierrors.IsAlreadyExists(err)).To(BeTrue(), "got %v", err)
 	})
 
 	It("does nothing on trial", func(ctx context.Context) {
-		_, err := stranger.run(ctx, namespace, own(namespace), "create", "--dry-run=server", "-f", "-")
+		_, err := run(ctx, stranger, namespace, own(namespace), "create", "--dry-run=server", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
-		expectGone(ctx, manifest(namespace, "billing:report"))
+		expectGone(ctx, fixture.Manifest(namespace, "billing:report"))
 	})
 })

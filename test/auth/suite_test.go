@@ -18,11 +18,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/test/support/testenv"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 const (
@@ -38,7 +37,7 @@ func TestAuth(t *testing.T) {
 }
 
 var (
-	environment *testenv.Environment
+	environment *fixture.Cluster
 	admin       kubernetes.Interface
 	url         string
 	// logged is everything that the façade has logged.
@@ -46,45 +45,28 @@ var (
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
+	environment = fixture.Start(ctx)
 	var err error
-	environment, err = testenv.Start(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(environment.Stop)
-	admin, err = kubernetes.NewForConfig(environment.Config)
-	Expect(err).NotTo(HaveOccurred())
-	operator, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
-	Expect(err).NotTo(HaveOccurred())
-	operator.QPS = -1
-	url = serve(ctx, operator)
-})
-
-// serve starts a façade with the identity of the operator.
-func serve(ctx context.Context, config *rest.Config) string {
-	GinkgoHelper()
-	httpClient, err := rest.HTTPClientFor(config)
-	Expect(err).NotTo(HaveOccurred())
-	access, err := auth.New(config, httpClient, auth.Options{TokenTTL: shortTTL, AllowTTL: shortTTL, DenyTTL: shortTTL})
+	admin, err = kubernetes.NewForConfig(environment.Admin.Config)
 	Expect(err).NotTo(HaveOccurred())
 	logged = &logRecorder{}
-	served, stop, err := testenv.StartFacade(ctx, config, forrst.Config{Access: access, Logger: logged.logger()})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(stop)
-	return served
-}
+	url = environment.StartFacade(ctx, "", func(settings *forrst.Config) {
+		settings.Access = fixture.Access(environment.Operator().Config, auth.Options{TokenTTL: shortTTL, AllowTTL: shortTTL, DenyTTL: shortTTL})
+		settings.Logger = logged.logger()
+	})
+})
 
 // createNamespace creates a namespace with service accounts that may use its locks.
 func createNamespace(ctx context.Context, accounts ...string) string {
 	GinkgoHelper()
-	created, err := admin.CoreV1().Namespaces().Create(ctx,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "auth-"}}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	namespace := environment.Namespace(ctx, "auth-")
 	for _, account := range accounts {
-		_, err = admin.CoreV1().ServiceAccounts(created.Name).Create(ctx,
+		_, err := admin.CoreV1().ServiceAccounts(namespace).Create(ctx,
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		grant(ctx, created.Name, created.Name, account, "create", "get", "list")
+		grant(ctx, namespace, namespace, account, "create", "get", "list")
 	}
-	return created.Name
+	return namespace
 }
 
 // grant lets a service account of one namespace do the verbs on the locks of another.

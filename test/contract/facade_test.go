@@ -2,13 +2,11 @@ package contract_test
 
 import (
 	"context"
-	"net/http"
 	"net/http/httptest"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/client"
@@ -16,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/contract"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -46,22 +45,11 @@ var _ = contract.DescribeBackend("A façade over HTTP", func(ctx context.Context
 	}
 })
 
-// everybody is the one caller, who may do everything.
-type everybody struct{}
-
-// Authenticate implements [facade.Access].
-func (everybody) Authenticate(*http.Request) (user.Info, error) {
-	return &user.DefaultInfo{Name: facadeCaller}, nil
-}
-
-// Authorize implements [facade.Access].
-func (everybody) Authorize(context.Context, user.Info, string, string) error { return nil }
-
 // serve returns a client of a façade for the locks of a namespace.
 func serve(engine replica, namespace string) lock.Backend {
 	GinkgoHelper()
 	handler, err := forrst.New(forrst.Config{
-		Locks: engine, Access: everybody{}, Limits: rules.DefaultLimits(), MaxBlock: maxBlock,
+		Locks: engine, Access: fixture.Everybody(facadeCaller), Limits: rules.DefaultLimits(), MaxBlock: maxBlock,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -36,20 +37,14 @@ const (
 )
 
 var (
-	environment *testenv.Environment
+	environment *fixture.Cluster
 	admin       client.Client
 	kubectl     = map[string]*testenv.Kubectl{}
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	var err error
-	environment, err = testenv.Start(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return environment.Stop() })
-	admin, err = client.New(environment.Config, client.Options{Scheme: environment.Scheme})
-	Expect(err).NotTo(HaveOccurred())
-	_, administrator, err := environment.User("admin", "system:masters")
-	Expect(err).NotTo(HaveOccurred())
+	environment = fixture.Start(ctx)
+	admin = environment.Admin.Client
 	// Argo CD prunes in the foreground, which the garbage collector completes.
 	manager, err := environment.StartControllerManager("garbage-collector-controller")
 	Expect(err).NotTo(HaveOccurred())
@@ -59,7 +54,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	for _, user := range []string{flux, argo} {
 		_, kubectl[user], err = environment.User(user, "system:serviceaccounts", "system:authenticated")
 		Expect(err).NotTo(HaveOccurred())
-		_, err = administrator.Run(ctx, "", "create", "clusterrolebinding", user, "--clusterrole=lock-operator-edit", "--user="+user)
+		_, err = environment.Admin.Kubectl.Run(ctx, "", "create", "clusterrolebinding", user, "--clusterrole=lock-operator-edit", "--user="+user)
 		Expect(err).NotTo(HaveOccurred())
 	}
 })

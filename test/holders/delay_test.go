@@ -82,7 +82,7 @@ var _ = Describe("A lock with a releaseDelay", func() {
 
 	It("keeps it from strangers", func(ctx context.Context) {
 		lock := held(ctx, namespace, "report", podRef(running(ctx, namespace, "worker")), delayed(time.Hour))
-		mallory, _ := clientOf("mallory", testenv.TestersGroup)
+		mallory := environment.Identity("mallory", testenv.TestersGroup).Client
 		for _, change := range []func(*v1alpha1.Lock){delayed(0), func(l *v1alpha1.Lock) { l.Spec.ReleaseDelay = nil }} {
 			changed := lock.DeepCopy()
 			change(changed)

@@ -9,63 +9,23 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/auth"
 	facadeclient "forrst.dev/lock-operator/facade/client"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/holderref"
-	"forrst.dev/lock-operator/test/support/testenv"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
-
-// startFacade serves locks to callers with tokens, and, if a namespace is given, those of
-// that namespace to everyone.
-func startFacade(ctx context.Context, namespace string, changes ...func(*forrst.Config)) (url string) {
-	GinkgoHelper()
-	config, _, err := environment.User(testenv.OperatorUser)
-	Expect(err).NotTo(HaveOccurred())
-	httpClient, err := rest.HTTPClientFor(config)
-	Expect(err).NotTo(HaveOccurred())
-	settings := forrst.Config{Namespace: namespace, Holders: &holderref.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
-	if namespace == "" {
-		settings.Access, err = auth.New(config, httpClient, auth.Options{})
-		Expect(err).NotTo(HaveOccurred())
-	}
-	for _, change := range changes {
-		change(&settings)
-	}
-	url, stop, err := testenv.StartFacade(ctx, config, settings)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(stop)
-	return url
-}
-
-// allowWorkers lets the service account "worker" use the locks of the namespace.
-func allowWorkers(ctx context.Context, namespace string) {
-	GinkgoHelper()
-	Expect(admin.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"}})).To(Succeed())
-	Expect(admin.Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: testenv.TestersGroup},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "worker"}},
-	})).To(Succeed())
-}
 
 // runningWithToken creates a Pod of that account, and a token that is bound to it.
 func runningWithToken(ctx context.Context, namespace, name string) (pod *corev1.Pod, token string) {
 	GinkgoHelper()
 	pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: template()}
-	pod.Spec.ServiceAccountName = "worker"
+	pod.Spec.ServiceAccountName = fixture.Worker
 	Expect(admin.Create(ctx, pod)).To(Succeed())
 	setPhase(ctx, pod, corev1.PodRunning, "")
-	token, err := adminKubectl.Run(ctx, "", "create", "token", "worker", "-n", namespace, "--bound-object-kind=Pod", "--bound-object-name="+name)
-	Expect(err).NotTo(HaveOccurred())
-	return pod, strings.TrimSpace(token)
+	return pod, environment.WorkerToken(ctx, pod)
 }
 
 // vendorCall is a call of a function of locks.
@@ -98,10 +58,10 @@ var _ = Describe("A caller of the façade", func() {
 	})
 
 	DescribeTable("with the token of a Pod loses its lock when the Pod", func(ctx context.Context, end func(context.Context, *corev1.Pod)) {
-		allowWorkers(ctx, namespace)
+		environment.AllowWorkers(ctx, namespace)
 		pod, token := runningWithToken(ctx, namespace, "worker-0")
 
-		lock := acquireWith(ctx, startFacade(ctx, ""), token, namespace, "report")
+		lock := acquireWith(ctx, environment.StartFacade(ctx, ""), token, namespace, "report")
 		Expect(lock.Spec.HolderRef).To(Equal(podRef(pod)))
 		Expect(lock.OwnerReferences).To(HaveLen(1))
 		expectHeld(ctx, lock)
@@ -116,7 +76,7 @@ var _ = Describe("A caller of the façade", func() {
 
 	It("may name the object, by the SDK, and be refused", func(ctx context.Context) {
 		pod := running(ctx, namespace, "worker")
-		backend, err := facadeclient.New(startFacade(ctx, namespace))
+		backend, err := facadeclient.New(environment.StartFacade(ctx, namespace))
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(backend.Close)
 		locks := lock.NewClient(backend, namespace, lock.WithoutRenewal())

@@ -144,7 +144,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 	})
 
 	It("is released by whoever leads", func(ctx context.Context) {
-		first, second := candidate("holders"), candidate("holders")
+		first, second := environment.Candidate("holders"), environment.Candidate("holders")
 		stopFirst := startOperator(ctx, first)
 		Eventually(first.IsLeader).Should(BeTrue())
 		startOperator(ctx, second)

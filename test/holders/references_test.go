@@ -60,7 +60,7 @@ var _ = Describe("A reference to a holder", func() {
 		lock.Spec.HolderRef = ended
 		refused(alice.Update(ctx, lock), want)
 
-		backend, err := facadeclient.New(startFacade(ctx, namespace))
+		backend, err := facadeclient.New(environment.StartFacade(ctx, namespace))
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(backend.Close)
 		_, err = locks.NewClient(backend, namespace, locks.WithoutRenewal()).TryAcquire(ctx, "report", locks.WithHolderRef(ended))

@@ -4,31 +4,26 @@ package holders_test
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
-	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
-	"forrst.dev/lock-operator/webhook"
 )
 
 // patience is for what has to happen in the end, on a machine with much else to do.
@@ -42,57 +37,24 @@ func TestHolders(t *testing.T) {
 }
 
 var (
-	environment *testenv.Environment
+	environment *fixture.Cluster
 	// admin is the rest of Kubernetes. Locks of alice are admitted, those of the operator are
 	// not looked at.
 	admin           client.WithWatch
 	alice, operator client.Client
-	adminKubectl    *testenv.Kubectl
 	aliceKubectl    *testenv.Kubectl
 	// records are what all operators have recorded.
 	records = &audittest.Recorder{}
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	var err error
-	environment, err = testenv.Start(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return environment.Stop() })
-	environment.Config.QPS = -1
-	admin, err = client.NewWithWatch(environment.Config, client.Options{Scheme: environment.Scheme})
-	Expect(err).NotTo(HaveOccurred())
-	_, adminKubectl, err = environment.User("root", "system:masters")
-	Expect(err).NotTo(HaveOccurred())
-	alice, aliceKubectl = clientOf("alice", testenv.TestersGroup)
-	operator, _ = clientOf(testenv.OperatorUser)
-	ctrl.SetLogger(GinkgoLogr)
-	startWebhook(ctx)
+	environment = fixture.Start(ctx)
+	admin = environment.Admin.Client
+	tester := environment.Identity("alice", testenv.TestersGroup)
+	alice, aliceKubectl = tester.Client, tester.Kubectl
+	operator = environment.Operator().Client
+	environment.StartAdmission(ctx, func(manager ctrl.Manager) { fixture.LockAdmission(manager).SetupWithManager(manager) })
 })
-
-func clientOf(name string, groups ...string) (client.Client, *testenv.Kubectl) {
-	GinkgoHelper()
-	config, kubectl, err := environment.User(name, groups...)
-	Expect(err).NotTo(HaveOccurred())
-	config.QPS = -1
-	user, err := client.New(config, client.Options{Scheme: environment.Scheme})
-	Expect(err).NotTo(HaveOccurred())
-	return user, kubectl
-}
-
-func startWebhook(ctx context.Context) {
-	GinkgoHelper()
-	host, port, certDir, err := environment.InstallWebhook(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
-	manager, err := environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = server })
-	Expect(err).NotTo(HaveOccurred())
-	(&webhook.LockAdmission{
-		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Limits: rules.DefaultLimits(), Clock: clock.RealClock{},
-	}).SetupWithManager(manager)
-	stop := testenv.StartManager(ctx, manager)
-	DeferCleanup(func() error { return stop() })
-	Eventually(func() error { return server.StartedChecker()(&http.Request{}) }).Should(Succeed())
-}
 
 // startOperator runs the controller under test until the returned function is called. Nil
 // election means that it needs no election.
@@ -132,51 +94,25 @@ func runOperator(ctx context.Context, manager ctrl.Manager, election *leadership
 	return stop
 }
 
-// candidate takes part in an election with short times.
-func candidate(name string) *leadership.Election {
-	GinkgoHelper()
-	return candidateBy(func(*rest.Config) {}, name)
-}
-
-// candidateBy does the same with a change of how it talks to the API server.
-func candidateBy(prepare func(*rest.Config), name string) *leadership.Election {
-	GinkgoHelper()
-	operator, _, err := environment.User(testenv.OperatorUser, "system:serviceaccounts")
-	Expect(err).NotTo(HaveOccurred())
-	prepare(operator)
-	election, err := leadership.NewElection(operator, leadership.Options{
-		Namespace: "forrst-system", Name: name,
-		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
-	})
-	Expect(err).NotTo(HaveOccurred())
-	return election
-}
-
 // newNamespace makes a namespace for one spec, which leaves no lock behind: operators of
 // later specs would look after its holder.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "holders-"}}
-	Expect(admin.Create(ctx, namespace)).To(Succeed())
+	namespace := environment.Namespace(ctx, "holders-")
 	DeferCleanup(func(ctx context.Context) {
 		var locks v1alpha1.LockList
-		Expect(admin.List(ctx, &locks, client.InNamespace(namespace.Name))).To(Succeed())
+		Expect(admin.List(ctx, &locks, client.InNamespace(namespace))).To(Succeed())
 		for i := range locks.Items {
 			Expect(client.IgnoreNotFound(operator.Delete(ctx, &locks.Items[i]))).To(Succeed())
 		}
 	})
-	return namespace.Name
+	return namespace
 }
 
 // manifest is what a user writes who holds a lock for an object.
 func manifest(namespace, key string, ref *v1alpha1.HolderReference, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
-	lock := &v1alpha1.Lock{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
-		Spec:       v1alpha1.LockSpec{Key: key, Owner: "token-a", TTL: &metav1.Duration{Duration: time.Hour}, HolderRef: ref},
-	}
-	for _, change := range changes {
-		change(lock)
-	}
+	lock := fixture.Manifest(namespace, key, changes...)
+	lock.Spec.HolderRef = ref
 	return lock
 }
 

@@ -53,9 +53,9 @@ var _ = Describe("A Pod that waits for a lock", func() {
 
 	BeforeEach(func(ctx context.Context) {
 		namespace, metrics = newNamespace(ctx), prometheus.NewRegistry()
-		allowWorkers(ctx, namespace)
+		environment.AllowWorkers(ctx, namespace)
 		startOperator(ctx, nil)
-		url = startFacade(ctx, "", func(config *forrst.Config) { config.Metrics = metrics })
+		url = environment.StartFacade(ctx, "", func(config *forrst.Config) { config.Metrics = metrics })
 		_, holderToken = runningWithToken(ctx, namespace, "holder")
 		response, err := http.DefaultClient.Do(vendorCall(ctx, url, holderToken, "acquire", `{"key":"report","owner":"the-holder"}`))
 		Expect(err).NotTo(HaveOccurred())

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -17,15 +18,11 @@ func TestInstall(t *testing.T) {
 }
 
 var (
-	environment *testenv.Environment
+	environment *fixture.Cluster
 	admin       *testenv.Kubectl
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	var err error
-	environment, err = testenv.Start(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return environment.Stop() })
-	_, admin, err = environment.User("admin", "system:masters")
-	Expect(err).NotTo(HaveOccurred())
+	environment = fixture.Start(ctx)
+	admin = environment.Admin.Kubectl
 })

@@ -22,7 +22,7 @@ var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {
 
 	It("starts nothing twice and leaves nothing suspended when its leader dies in any phase", func(ctx context.Context) {
 		connection := &link{}
-		dying, heir := candidate(namespace, connection.through), candidate(namespace)
+		dying, heir := environment.Candidate(namespace, connection.through), environment.Candidate(namespace)
 		startReplica(ctx, dying, connection.through)
 		Eventually(dying.IsLeader).Should(BeTrue())
 		startReplica(ctx, heir)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,17 +11,14 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/auth"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
-	"forrst.dev/lock-operator/lock/holderref"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/kubelet"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
@@ -123,7 +119,7 @@ func programDoor(ctx context.Context, namespace string) *door {
 
 func callerDoor(ctx context.Context, namespace string) *door {
 	GinkgoHelper()
-	backend, err := facadeclient.New(startFacade(ctx, namespace))
+	backend, err := facadeclient.New(environment.StartFacade(ctx, namespace))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(backend.Close)
 	return backendDoor(backend, namespace, forrst.Anonymous)
@@ -132,22 +128,16 @@ func callerDoor(ctx context.Context, namespace string) *door {
 // podDoor has a pod call the façade with the token that is projected into it.
 func podDoor(ctx context.Context, namespace string) *door {
 	GinkgoHelper()
-	Expect(admin.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"}})).To(Succeed())
-	Expect(admin.Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: testenv.TestersGroup},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "worker"}},
-	})).To(Succeed())
+	environment.AllowWorkers(ctx, namespace)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker-0", Annotations: map[string]string{kubelet.RunFor: "forever"}},
 		Spec:       makeJob(namespace, "", "").Spec.Template.Spec,
 	}
-	pod.Spec.ServiceAccountName = "worker"
+	pod.Spec.ServiceAccountName = fixture.Worker
 	Expect(admin.Create(ctx, pod)).To(Succeed())
-	token, err := kubectl.Run(ctx, "", "create", "token", "worker", "-n", namespace, "--bound-object-kind=Pod", "--bound-object-name=worker-0")
-	Expect(err).NotTo(HaveOccurred())
-	backend, err := facadeclient.New(startFacade(ctx, ""),
-		facadeclient.WithBearerToken(func(context.Context) (string, error) { return strings.TrimSpace(token), nil }))
+	token := environment.WorkerToken(ctx, pod)
+	backend, err := facadeclient.New(environment.StartFacade(ctx, ""),
+		facadeclient.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(backend.Close)
 	return backendDoor(backend, namespace, "system:serviceaccount:"+namespace+":worker")
@@ -170,26 +160,6 @@ func backendDoor(backend lock.Backend, namespace, holder string) *door {
 			return held.Release(ctx)
 		},
 	}
-}
-
-// startFacade serves locks to callers with tokens, or, if a namespace is given, those of
-// that namespace to everyone.
-func startFacade(ctx context.Context, namespace string) (url string) {
-	GinkgoHelper()
-	config, _, err := environment.User(testenv.OperatorUser, testenv.OperatorGroups...)
-	Expect(err).NotTo(HaveOccurred())
-	httpClient, err := rest.HTTPClientFor(config)
-	Expect(err).NotTo(HaveOccurred())
-	operator := clientAs(config)
-	settings := forrst.Config{Namespace: namespace, Holders: &holderref.Checker{Reader: operator, Mapper: operator.RESTMapper()}}
-	if namespace == "" {
-		settings.Access, err = auth.New(config, httpClient, auth.Options{})
-		Expect(err).NotTo(HaveOccurred())
-	}
-	url, stop, err := testenv.StartFacade(ctx, config, settings)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(stop)
-	return url
 }
 
 // run has the engine run until the end of the spec.

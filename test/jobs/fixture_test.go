@@ -28,9 +28,7 @@ import (
 // newNamespace returns the name of a namespace of the spec's own.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "jobs-"}}
-	Expect(admin.Create(ctx, namespace)).To(Succeed())
-	return namespace.Name
+	return environment.Namespace(ctx, "jobs-")
 }
 
 type change func(*batchv1.Job)

@@ -78,19 +78,3 @@ func startReplicaWith(ctx context.Context, leadership *leadership.Election, now 
 	DeferCleanup(func() { started.stop() })
 	return started
 }
-
-// candidate takes part in an election that is over quickly.
-func candidate(name string, changes ...func(*rest.Config)) *leadership.Election {
-	GinkgoHelper()
-	config, _, err := environment.User(testenv.OperatorUser, testenv.OperatorGroups...)
-	Expect(err).NotTo(HaveOccurred())
-	for _, change := range changes {
-		change(config)
-	}
-	leadership, err := leadership.NewElection(config, leadership.Options{
-		Namespace: testenv.OperatorNamespace, Name: name,
-		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
-	})
-	Expect(err).NotTo(HaveOccurred())
-	return leadership
-}

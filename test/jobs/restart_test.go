@@ -91,7 +91,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 	})
 
 	It("is whichever replica leads, and a change of leader starts nothing twice", func(ctx context.Context) {
-		first, second := candidate(namespace), candidate(namespace)
+		first, second := environment.Candidate(namespace), environment.Candidate(namespace)
 		leader := startReplica(ctx, first)
 		Eventually(first.IsLeader).Should(BeTrue())
 		startReplica(ctx, second)

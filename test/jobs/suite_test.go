@@ -4,8 +4,6 @@ package jobs_test
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"testing"
 	"time"
 
@@ -16,11 +14,9 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/lock/jobs"
-	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/kubelet"
 	"forrst.dev/lock-operator/test/support/testenv"
 	"forrst.dev/lock-operator/webhook"
@@ -38,27 +34,21 @@ func TestJobs(t *testing.T) {
 }
 
 var (
-	environment *testenv.Environment
+	environment *fixture.Cluster
 	manager     *testenv.ControllerManager
 	node        *kubelet.Kubelet
 	admin       client.Client
 	adminConfig *rest.Config
 	kubectl     *testenv.Kubectl
+	// admission is apart from the operator, which the specs start, stop and kill.
+	admission *fixture.Admission
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	ctrl.SetLogger(GinkgoLogr)
+	environment = fixture.Start(ctx)
+	adminConfig, kubectl, admin = environment.Admin.Config, environment.Admin.Kubectl, environment.Admin.Client
+	admission = environment.StartAdmission(ctx, register)
 	var err error
-	environment, err = testenv.Start(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return environment.Stop() })
-	adminConfig, kubectl, err = environment.User("admin", "system:masters")
-	Expect(err).NotTo(HaveOccurred())
-	adminConfig.QPS = -1
-	admin, err = client.New(adminConfig, client.Options{Scheme: environment.Scheme})
-	Expect(err).NotTo(HaveOccurred())
-
-	startWebhook(ctx)
 	manager, err = environment.StartControllerManager("job-controller", "cronjob-controller", "garbage-collector-controller",
 		"ttl-after-finished-controller", "namespace-controller")
 	Expect(err).NotTo(HaveOccurred())
@@ -70,43 +60,8 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	DeferCleanup(func() { node.Stop() })
 })
 
-var (
-	// stopWebhook takes the admission away until serveWebhook brings it back.
-	stopWebhook  func() error
-	serveWebhook func(context.Context)
-)
-
-// startWebhook starts the admission of Jobs and Locks apart from the operator, which the
-// specs start, stop and kill.
-func startWebhook(ctx context.Context) {
-	GinkgoHelper()
-	host, port, certDir, err := environment.InstallWebhook(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	serveWebhook = func(ctx context.Context) {
-		GinkgoHelper()
-		stopWebhook = runWebhook(ctx, ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
-	}
-	serveWebhook(ctx)
-	DeferCleanup(func() error { return stopWebhook() })
-}
-
-func runWebhook(ctx context.Context, options ctrlwebhook.Options) (stop func() error) {
-	GinkgoHelper()
-	server := ctrlwebhook.NewServer(options)
-	mgr, err := environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = server })
-	Expect(err).NotTo(HaveOccurred())
-	authorizer, err := auth.NewAuthorizer(mgr.GetConfig(), mgr.GetHTTPClient())
-	Expect(err).NotTo(HaveOccurred())
-	(&webhook.LockAdmission{
-		Client: mgr.GetClient(), LiveReader: mgr.GetAPIReader(), Limits: rules.DefaultLimits(), Clock: clock.RealClock{}, Authorizer: authorizer,
-	}).SetupWithManager(mgr)
-	(&webhook.JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clock.RealClock{}}).SetupWithManager(mgr)
-	stop = testenv.StartManager(ctx, mgr)
-	Eventually(func() error {
-		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("cache")
-		}
-		return server.StartedChecker()(&http.Request{})
-	}).Should(Succeed())
-	return stop
+// register adds the webhooks of Locks and of Jobs.
+func register(manager ctrl.Manager) {
+	fixture.LockAdmission(manager).SetupWithManager(manager)
+	(&webhook.JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clock.RealClock{}}).SetupWithManager(manager)
 }

@@ -17,12 +17,12 @@ var _ = Describe("Locked Jobs while the webhook is away", func() {
 	var isAway bool
 	away := func() {
 		GinkgoHelper()
-		Expect(stopWebhook()).To(Succeed())
+		admission.Stop()
 		isAway = true
 	}
 	back := func(ctx context.Context) {
 		GinkgoHelper()
-		serveWebhook(ctx)
+		admission.Start(ctx)
 		isAway = false
 	}
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })

@@ -6,20 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine"
-	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/test/support/testenv"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 func TestOutage(t *testing.T) {
@@ -28,21 +24,12 @@ func TestOutage(t *testing.T) {
 }
 
 var _ = Describe("A façade whose API server is gone", func() {
-	var environment *testenv.Environment
-	var server *httptest.Server
-
-	BeforeEach(func(ctx context.Context) {
-		var err error
-		environment, err = testenv.Start(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() error { return environment.Stop() })
-		server = serve(ctx, environment)
-	})
-
 	It("answers UNAVAILABLE at once, carries out what it accepted, and goes on when it is back", func(ctx context.Context) {
+		environment := fixture.Start(ctx)
+		url := environment.StartFacade(ctx, "default")
 		ask := func(body string) string {
 			GinkgoHelper()
-			return post(ctx, server.URL, body)
+			return post(ctx, url, body)
 		}
 		Expect(ask(acquire("kept"))).To(ContainSubstring(`"acquired":true`))
 		Expect(ask(acquire("released"))).To(ContainSubstring(`"acquired":true`))
@@ -62,32 +49,6 @@ var _ = Describe("A façade whose API server is gone", func() {
 		Expect(ask(call("release", `{"key":"kept","owner":"job-17"}`))).To(ContainSubstring(`"released":true`))
 	})
 })
-
-// serve runs a façade with the identity of the operator.
-func serve(ctx context.Context, environment *testenv.Environment) *httptest.Server {
-	GinkgoHelper()
-	operator, _, err := environment.User(testenv.OperatorUser)
-	Expect(err).NotTo(HaveOccurred())
-	transport, err := rest.HTTPClientFor(operator)
-	Expect(err).NotTo(HaveOccurred())
-	objects, err := engine.NewObjectClient(operator, transport)
-	Expect(err).NotTo(HaveOccurred())
-	engine, err := engine.New(engine.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
-	Expect(err).NotTo(HaveOccurred())
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	stopped := make(chan error, 1)
-	go func() { stopped <- engine.Start(running) }()
-	DeferCleanup(func() error {
-		stop()
-		return <-stopped
-	})
-
-	handler, err := forrst.New(forrst.Config{Locks: engine, Namespace: "default", Limits: rules.DefaultLimits()})
-	Expect(err).NotTo(HaveOccurred())
-	server := httptest.NewServer(handler)
-	DeferCleanup(server.Close)
-	return server
-}
 
 func acquire(key string) string {
 	return fmt.Sprintf(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":"forrst.ping"},"extensions":[

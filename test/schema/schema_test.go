@@ -176,11 +176,11 @@ var _ = Describe("Looking at Locks", func() {
 	})
 
 	It("explains ttl with unit, bounds, what unset means and whether it may change", func(ctx context.Context) {
-		_, kubectl, err := environment.User("reader", "system:masters")
-		Expect(err).NotTo(HaveOccurred())
+		kubectl := environment.Admin.Kubectl
 		var text string
 		// The aggregated OpenAPI document follows the CRD with a delay.
 		Eventually(func(ctx context.Context) error {
+			var err error
 			text, err = kubectl.Run(ctx, "", "explain", "lock.spec.ttl")
 			return err
 		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())

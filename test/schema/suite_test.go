@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/support/testenv"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 func TestSchema(t *testing.T) {
@@ -22,17 +22,13 @@ func TestSchema(t *testing.T) {
 }
 
 var (
-	environment *testenv.Environment
+	environment *fixture.Cluster
 	kubernetes  client.Client
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	var err error
-	environment, err = testenv.Start(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(environment.Stop)
-	kubernetes, err = client.New(environment.Config, client.Options{Scheme: environment.Scheme})
-	Expect(err).NotTo(HaveOccurred())
+	environment = fixture.Start(ctx)
+	kubernetes = environment.Admin.Client
 })
 
 // stamped is a lock as the service writes it.

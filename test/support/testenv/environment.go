@@ -18,7 +18,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
@@ -223,18 +222,6 @@ func (e *Environment) InstallWebhookOf(manifests [][]byte) (host string, port in
 	}
 	e.envtest.WebhookInstallOptions = options
 	return options.LocalServingHost, options.LocalServingPort, options.LocalServingCertDir, nil
-}
-
-// RemoveWebhook leaves the API server without the webhook configurations.
-func (e *Environment) RemoveWebhook(ctx context.Context) error {
-	admin, err := client.New(e.Config, client.Options{Scheme: e.Scheme})
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		admin.DeleteAllOf(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}),
-		admin.DeleteAllOf(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{}),
-	)
 }
 
 // Assets is where the binaries of the control plane are.
