@@ -80,7 +80,6 @@ func startCounted(ctx context.Context) *requests {
 	config, _, err := environment.User(testenv.OperatorUser)
 	Expect(err).NotTo(HaveOccurred())
 	counted := &requests{}
-	config.QPS = -1
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
 		counted.RoundTripper = base
 		return counted

@@ -136,7 +136,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: %s}]
 	return err
 }
 
-// User returns the configuration of a client that authenticates as the user.
+// User returns the configuration of a client that authenticates as the user, and whose
+// requests are not throttled.
 func (e *Environment) User(name string, groups ...string) (*rest.Config, *Kubectl, error) {
 	user, err := e.envtest.AddUser(envtest.User{Name: name, Groups: groups}, nil)
 	if err != nil {
@@ -147,7 +148,9 @@ func (e *Environment) User(name string, groups ...string) (*rest.Config, *Kubect
 		return nil, nil, err
 	}
 	kubectl, err := e.Kubectl(kubeconfig)
-	return user.Config(), kubectl, err
+	config := rest.CopyConfig(user.Config())
+	config.QPS = -1
+	return config, kubectl, err
 }
 
 // Kustomize renders a folder of config/, document by document.

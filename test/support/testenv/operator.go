@@ -26,8 +26,6 @@ func (e *Environment) NewManagerFor(prepare func(*rest.Config), changes ...func(
 	if err != nil {
 		return nil, err
 	}
-	operator = rest.CopyConfig(operator)
-	operator.QPS = -1
 	prepare(operator)
 	skipNameValidation := true // suites start the same controller more than once in a process
 	options := ctrl.Options{
