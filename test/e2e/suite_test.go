@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -42,15 +43,14 @@ var (
 	admin  client.Client
 )
 
-var _ = BeforeSuite(func() {
+var _ = BeforeSuite(func(ctx context.Context) {
 	var err error
 	root, err = testenv.ModuleRoot()
 	Expect(err).NotTo(HaveOccurred())
-	devcluster, err = gexec.Build("forrst.dev/lock-operator/hack/devcluster")
+	devcluster, err = testenv.Build(ctx, "hack/devcluster")
 	Expect(err).NotTo(HaveOccurred())
-	operatorBinary, err = gexec.Build("forrst.dev/lock-operator/cmd/lock-operator")
+	operatorBinary, err = testenv.Build(ctx, "cmd/lock-operator")
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(gexec.CleanupBuildArtifacts)
 
 	shared = startCluster()
 	DeferCleanup(func() {

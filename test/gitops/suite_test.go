@@ -63,9 +63,8 @@ var _ = BeforeSuite(func(ctx context.Context) {
 // identity that config/ gives it, until the suite ends.
 func startOperator(ctx context.Context) {
 	GinkgoHelper()
-	binary, err := gexec.Build("forrst.dev/lock-operator/cmd/lock-operator")
+	binary, err := testenv.Build(ctx, "cmd/lock-operator")
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(gexec.CleanupBuildArtifacts)
 	_, operator, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:authenticated")
 	Expect(err).NotTo(HaveOccurred())
 	host, port, certDir, err := environment.InstallWebhook(ctx)

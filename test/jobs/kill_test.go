@@ -30,9 +30,8 @@ const (
 var _ = Describe("The operator's process", func() {
 	It("is killed at ten moments, and still every Job runs once and alone", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
-		binary, err := gexec.Build("forrst.dev/lock-operator/cmd/lock-operator")
+		binary, err := testenv.Build(ctx, "cmd/lock-operator")
 		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(gexec.CleanupBuildArtifacts)
 		kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
 		Expect(environment.WriteKubeconfig(kubeconfig, testenv.OperatorUser)).To(Succeed())
 		run := func() *gexec.Session {
