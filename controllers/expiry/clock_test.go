@@ -82,7 +82,7 @@ var _ = Describe("A reaper with a clock of its own", func() {
 		Expect(live.reads.Load()).To(BeEquivalentTo(1))
 	})
 
-	It("decides by what it has read", func(ctx context.Context) {
+	It("decides by the server's time that it has read", func(ctx context.Context) {
 		stale := held(ctx, "read", time.Millisecond)
 		renewed := stale.DeepCopy()
 		expire := v1alpha1.NewTimestamp(time.Now().Add(time.Minute))

@@ -85,7 +85,7 @@ var _ = Describe("An expired Lock", func() {
 	})
 
 	// A cache that is behind shows the lock as it was: expired. In etcd it is not.
-	DescribeTable("in a stale cache only", func(ctx context.Context, key string, meanwhile func(context.Context, *v1alpha1.Lock)) {
+	DescribeTable("stays if it has expired only in a stale cache:", func(ctx context.Context, key string, meanwhile func(context.Context, *v1alpha1.Lock)) {
 		stale := held(ctx, key, time.Second)
 		meanwhile(ctx, stale.DeepCopy())
 		later := clocktesting.NewFakePassiveClock(stale.Spec.ExpireTime.Add(time.Second))
@@ -95,17 +95,17 @@ var _ = Describe("An expired Lock", func() {
 		Expect(result).To(Equal(ctrl.Result{}))
 		Expect(gone(stale)(ctx)).To(BeFalse(), "a lock that is held was deleted")
 	},
-		Entry("was renewed", "stale-renewed", func(ctx context.Context, lock *v1alpha1.Lock) {
+		Entry("it was renewed", "stale-renewed", func(ctx context.Context, lock *v1alpha1.Lock) {
 			lock.Spec.TTL = &metav1.Duration{Duration: time.Hour}
 			Expect(admin.Update(ctx, lock)).To(Succeed())
 		}),
-		Entry("was released and acquired anew", "stale-reacquired", func(ctx context.Context, lock *v1alpha1.Lock) {
+		Entry("it was released and acquired again", "stale-reacquired", func(ctx context.Context, lock *v1alpha1.Lock) {
 			Expect(admin.Delete(ctx, lock)).To(Succeed())
 			held(ctx, "stale-reacquired", time.Hour)
 		}),
 	)
 
-	It("that is gone already is no error", func(ctx context.Context) {
+	It("that is already deleted is no error", func(ctx context.Context) {
 		stale := held(ctx, "gone", time.Second)
 		Expect(admin.Delete(ctx, stale)).To(Succeed())
 		later := clocktesting.NewFakePassiveClock(stale.Spec.ExpireTime.Add(time.Second))

@@ -34,14 +34,14 @@ var _ = Describe("Deleting a live lock", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 
-	It("is its holder's to do", func(ctx context.Context) {
+	It("is allowed to its holder", func(ctx context.Context) {
 		lock := held(ctx, namespace, "billing:report")
 		_, err := run(ctx, worker, namespace, "", "delete", "lock", lock.Name)
 		Expect(err).NotTo(HaveOccurred())
 		expectGone(ctx, lock)
 	})
 
-	DescribeTable("is refused to a stranger, who learns what to do",
+	DescribeTable("is refused to a stranger with advice, by",
 		func(ctx context.Context, stdin func(namespace string) string, arguments ...string) {
 			lock := held(ctx, namespace, "billing:report")
 			_, err := run(ctx, stranger, namespace, stdin(namespace), arguments...)
@@ -52,16 +52,16 @@ var _ = Describe("Deleting a live lock", func() {
 		Entry("delete --force", nothing, "delete", "lock", "billing--report", "--force", "--grace-period=0"),
 		Entry("delete in the foreground", nothing, "delete", "lock", "billing--report", "--cascade=foreground"),
 		Entry("delete that orphans", nothing, "delete", "lock", "billing--report", "--cascade=orphan"),
-		Entry("delete on trial", nothing, "delete", "lock", "billing--report", "--dry-run=server"),
+		Entry("delete --dry-run", nothing, "delete", "lock", "billing--report", "--dry-run=server"),
 		Entry("delete --all", nothing, "delete", "locks", "--all"),
 		Entry("replace --force", own, "replace", "--force", "-f", "-"),
 		Entry("the reason for a forced release", nothing, "annotate", "lock", "billing--report", reasonAnnotation+"=mine now"),
-		Entry("the reason, on trial", nothing, "annotate", "lock", "billing--report", reasonAnnotation+"=mine now", "--dry-run=server"),
+		Entry("the reason, in a dry run", nothing, "annotate", "lock", "billing--report", reasonAnnotation+"=mine now", "--dry-run=server"),
 		Entry("the reason by a JSON patch", nothing, "patch", "lock", "billing--report", "--type=json",
 			"-p", `[{"op":"add","path":"/metadata/annotations","value":{"`+reasonAnnotation+`":"mine now"}}]`),
 	)
 
-	It("is refused to a stranger as a collection, which keeps what is held", func(ctx context.Context) {
+	It("is refused to a stranger as a collection, and held locks stay", func(ctx context.Context) {
 		first, second := held(ctx, namespace, "first"), held(ctx, namespace, "second")
 		err := stranger.Client.DeleteAllOf(ctx, &v1alpha1.Lock{}, client.InNamespace(namespace))
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "got %v", err)
@@ -69,7 +69,7 @@ var _ = Describe("Deleting a live lock", func() {
 		expectUntouched(ctx, second)
 	})
 
-	It("tells of each that delete --all may not have, and deletes the others", func(ctx context.Context) {
+	It("by delete --all names each held lock, and deletes the others", func(ctx context.Context) {
 		first, second := held(ctx, namespace, "first"), held(ctx, namespace, "third")
 		over := expired(ctx, namespace, "second")
 		_, err := run(ctx, stranger, namespace, "", "delete", "locks", "--all")
@@ -80,7 +80,7 @@ var _ = Describe("Deleting a live lock", func() {
 		expectGone(ctx, over)
 	})
 
-	It("leaves locks to everybody once they have expired", func(ctx context.Context) {
+	It("is allowed to every caller once the lock has expired", func(ctx context.Context) {
 		lock := expired(ctx, namespace, "over")
 		_, err := run(ctx, stranger, namespace, "", "delete", "lock", "over")
 		Expect(err).NotTo(HaveOccurred())
@@ -123,7 +123,7 @@ var _ = Describe("Forcing a release", func() {
 		Expect(err).NotTo(HaveOccurred())
 	}
 
-	DescribeTable("takes a reason", func(ctx context.Context, arguments ...string) {
+	DescribeTable("needs a reason", func(ctx context.Context, arguments ...string) {
 		_, err := run(ctx, administrator, namespace, "", append([]string{"delete", "lock", lock.Name}, arguments...)...)
 		Expect(err).To(MatchError(And(ContainSubstring("is invalid"), ContainSubstring("kubectl annotate lock billing--report -n %s %s=", namespace, reasonAnnotation))))
 		expectUntouched(ctx, lock)
@@ -134,11 +134,11 @@ var _ = Describe("Forcing a release", func() {
 		Expect(stored(ctx, lock)).NotTo(BeNil())
 	},
 		Entry("for a delete"),
-		Entry("for a delete on trial", "--dry-run=server"),
-		Entry("for a delete that kubectl calls forced", "--force"),
+		Entry("for a delete in a dry run", "--dry-run=server"),
+		Entry("for kubectl delete --force", "--force"),
 	)
 
-	It("leaves one Warning, with who and why, and without the owner token", func(ctx context.Context) {
+	It("leaves one Warning with the caller and the reason, without the owner token", func(ctx context.Context) {
 		token, err := lock.FencingToken()
 		Expect(err).NotTo(HaveOccurred())
 		giveReason(ctx, "the node burnt down")
@@ -165,7 +165,7 @@ var _ = Describe("Forcing a release", func() {
 		Expect(output).To(ContainSubstring("ForceReleased"))
 	})
 
-	It("says so too where finalizers delay the end", func(ctx context.Context) {
+	It("leaves the Warning where finalizers delay the deletion", func(ctx context.Context) {
 		giveReason(ctx, "in the foreground")
 		_, err := run(ctx, administrator, namespace, "", "delete", "lock", lock.Name, "--cascade=foreground")
 		Expect(err).NotTo(HaveOccurred())
@@ -174,7 +174,7 @@ var _ = Describe("Forcing a release", func() {
 		Expect(eventsOf(ctx, namespace)()).To(HaveLen(1))
 	})
 
-	It("says nothing of what nobody forced", func(ctx context.Context) {
+	It("leaves no Warning of a deletion by the holder", func(ctx context.Context) {
 		giveReason(ctx, "never mind")
 		_, err := run(ctx, worker, namespace, "", "delete", "lock", lock.Name)
 		Expect(err).NotTo(HaveOccurred())
@@ -188,7 +188,7 @@ var _ = Describe("Forcing a release", func() {
 		Expect(eventsOf(ctx, namespace)()[0].Regarding.Name).To(Equal("forced"))
 	})
 
-	It("takes the verb at the delete, too", func(ctx context.Context) {
+	It("needs the verb force-release at the delete as well", func(ctx context.Context) {
 		giveReason(ctx, "the node burnt down")
 		_, err := run(ctx, stranger, namespace, "", "delete", "lock", lock.Name)
 		Expect(err).To(beRefused(lock))
@@ -197,7 +197,7 @@ var _ = Describe("Forcing a release", func() {
 		Expect(stored(ctx, lock).Annotations).To(HaveKeyWithValue(reasonAnnotation, "the node burnt down"))
 	})
 
-	It("is not for the holder to fend off", func(ctx context.Context) {
+	It("cannot be prevented by the holder", func(ctx context.Context) {
 		giveReason(ctx, "the node burnt down")
 		_, err := run(ctx, worker, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"-")
 		Expect(err).NotTo(HaveOccurred())
@@ -208,14 +208,14 @@ var _ = Describe("Forcing a release", func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	It("does not go by the words of the holder", func(ctx context.Context) {
+	It("does not use a reason that the holder gave", func(ctx context.Context) {
 		_, err := run(ctx, worker, namespace, "", "annotate", "lock", lock.Name, reasonAnnotation+"=whatever")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(stored(ctx, lock).Annotations).NotTo(HaveKey(reasonAnnotation))
 		Expect(apierrors.IsInvalid(administrator.Client.Delete(ctx, lock))).To(BeTrue())
 	})
 
-	It("does not go by a reason that was given about an earlier grant", func(ctx context.Context) {
+	It("does not use a reason that was given for an earlier grant", func(ctx context.Context) {
 		over := expired(ctx, namespace, "over")
 		_, err := run(ctx, stranger, namespace, "", "annotate", "lock", "over", reasonAnnotation+"=it has expired")
 		Expect(err).NotTo(HaveOccurred(), "it has no effect there")
@@ -229,7 +229,7 @@ var _ = Describe("Forcing a release", func() {
 		Expect(again.Annotations).NotTo(HaveKey(reasonAnnotation))
 	})
 
-	It("is open to whoever may do everything", func(ctx context.Context) {
+	It("is open to a cluster administrator", func(ctx context.Context) {
 		giveReason(ctx, "the node burnt down")
 		Expect(root.Client.Delete(ctx, lock)).To(Succeed())
 	})

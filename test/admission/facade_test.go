@@ -61,7 +61,7 @@ func requestFor(key string) lock.Request {
 	return lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: "facade-token", Holder: facadeUser}}
 }
 
-var _ = Describe("Forcing a release in a program", func() {
+var _ = Describe("A forced release by a Go program", func() {
 	var namespace string
 	var key v1alpha1.FullKey
 	var billing *v1alpha1.Lock
@@ -84,7 +84,7 @@ var _ = Describe("Forcing a release in a program", func() {
 		return engine.ForceRelease(ctx, namespace, key, reason)
 	}
 
-	It("through the façade leaves a Warning, too", func(ctx context.Context) {
+	It("through the façade leaves a Warning", func(ctx context.Context) {
 		Expect(startFacade(ctx, namespace).ForceRelease(ctx, namespace, key, "the node burnt down")).To(Succeed())
 		expectGone(ctx, billing)
 		Eventually(eventsOf(ctx, namespace)).Should(HaveLen(1))
@@ -93,7 +93,7 @@ var _ = Describe("Forcing a release in a program", func() {
 		Expect(event.Note).To(HaveSuffix(`was released by force by "caller": the node burnt down`))
 	})
 
-	It("with the right of its user says why on the lock", func(ctx context.Context) {
+	It("with the right of its user records the reason", func(ctx context.Context) {
 		Expect(force(ctx, administrator, "")).To(MatchError(lock.ErrInvalid))
 		expectUntouched(ctx, billing)
 		Expect(force(ctx, administrator, "the node burnt down")).To(Succeed())
@@ -107,7 +107,7 @@ var _ = Describe("Forcing a release in a program", func() {
 		expectUntouched(ctx, billing)
 	})
 
-	It("needs no right for the holder, and is none of others", func(ctx context.Context) {
+	It("by the holder needs no right and leaves no Warning", func(ctx context.Context) {
 		Expect(force(ctx, worker, "my other pod is gone")).To(Succeed())
 		expectGone(ctx, billing)
 		Expect(eventsOf(ctx, namespace)()).To(BeEmpty())

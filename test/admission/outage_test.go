@@ -26,7 +26,7 @@ var _ = Describe("While the webhook is away", Serial, func() {
 		DeferCleanup(admission.Start)
 	}
 
-	It("direct writes fail closed, whoever makes them", func(ctx context.Context) {
+	It("direct writes fail closed for every caller", func(ctx context.Context) {
 		lock := held(ctx, namespace, "billing:report")
 		takeAway()
 		for _, who := range []fixture.Identity{worker, stranger, administrator, root} {
@@ -39,7 +39,7 @@ var _ = Describe("While the webhook is away", Serial, func() {
 		expectUntouched(ctx, lock)
 	})
 
-	It("façade and reaper go on", func(ctx context.Context) {
+	It("the façade and the reaper go on", func(ctx context.Context) {
 		locks, key := startFacade(ctx, namespace), v1alpha1.FullKeyOf("billing:report")
 		takeAway()
 		_, err := locks.Acquire(ctx, namespace, requestFor("billing:report"))
@@ -56,7 +56,7 @@ var _ = Describe("While the webhook is away", Serial, func() {
 		Eventually(stored).WithContext(ctx).WithArguments(fixture.Manifest(namespace, "brief")).Should(BeNil())
 	})
 
-	It("what Kubernetes clears up does not wait for it", func(ctx context.Context) {
+	It("namespaces are terminated and garbage is collected", func(ctx context.Context) {
 		held(ctx, namespace, "live")
 		other := newNamespace(ctx)
 		owned, owner := ownedBy(ctx, other, "owned")

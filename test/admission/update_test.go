@@ -22,7 +22,7 @@ import (
 const isHeld = `lock:billing:report is held by "` + workerName + `" until `
 
 // A stranger may do all that RBAC can allow, and changes nothing about a live lock.
-var _ = Describe("Changing a live lock of somebody else", func() {
+var _ = Describe("A caller that does not hold a live lock", func() {
 	var namespace string
 	var lock *v1alpha1.Lock
 	BeforeEach(func(ctx context.Context) {
@@ -39,7 +39,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		return func(namespace string) (string, []string) { return own(namespace), append(arguments, "-f", "-") }
 	}
 
-	DescribeTable("is refused",
+	DescribeTable("cannot change it by",
 		func(ctx context.Context, command func(namespace string) (string, []string), message string) {
 			stdin, arguments := command(namespace)
 			_, err := run(ctx, stranger, namespace, stdin, arguments...)
@@ -49,18 +49,18 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		},
 		Entry("create", file("create"), "AlreadyExists"),
 		Entry("create --save-config", file("create", "--save-config"), "AlreadyExists"),
-		Entry("create on trial", file("create", "--dry-run=server"), "AlreadyExists"),
+		Entry("create --dry-run", file("create", "--dry-run=server"), "AlreadyExists"),
 		Entry("apply", file("apply"), isHeld),
-		Entry("apply on trial", file("apply", "--dry-run=server"), isHeld),
+		Entry("apply --dry-run", file("apply", "--dry-run=server"), isHeld),
 		Entry("apply --force, which would delete it", file("apply", "--force"), isHeld),
 		Entry("server-side apply", file("apply", "--server-side"), "conflicts with \"admission.test\""),
 		Entry("server-side apply --force-conflicts", file("apply", "--server-side", "--force-conflicts"), isHeld),
 		Entry("server-side apply under the holder's manager", file("apply", "--server-side", "--force-conflicts", "--field-manager=admission.test"), isHeld),
 		Entry("replace", file("replace"), isHeld),
-		Entry("replace on trial", file("replace", "--dry-run=server"), isHeld),
+		Entry("replace --dry-run", file("replace", "--dry-run=server"), isHeld),
 		Entry("a merge patch of the owner", patch("merge", `{"spec":{"owner":"stranger"}}`), isHeld),
 		Entry("a merge patch of the ttl", patch("merge", `{"spec":{"ttl":"2h"}}`), isHeld),
-		Entry("a merge patch on trial", patch("merge", `{"spec":{"ttl":"2h"}}`, "--dry-run=server"), isHeld),
+		Entry("a merge patch with --dry-run", patch("merge", `{"spec":{"ttl":"2h"}}`, "--dry-run=server"), isHeld),
 		Entry("a JSON patch of the owner", patch("json", `[{"op":"replace","path":"/spec/owner","value":"stranger"}]`), isHeld),
 		Entry("a JSON patch that removes the ttl", patch("json", `[{"op":"remove","path":"/spec/ttl"},{"op":"replace","path":"/spec/expireTime","value":"2030-01-01T00:00:00Z"}]`), isHeld),
 		Entry("a JSON patch of the reason", patch("json", `[{"op":"add","path":"/spec/reason","value":"mine"}]`), isHeld),
@@ -75,14 +75,14 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		Entry("a patch of the UID", patch("merge", `{"metadata":{"uid":"other"}}`), "metadata.uid"),
 		Entry("a patch of an older version", patch("merge", `{"metadata":{"resourceVersion":"1"},"spec":{"ttl":"2h"}}`), "Conflict"),
 		Entry("a finalizer", patch("merge", `{"metadata":{"finalizers":["example.com/keep"]}}`), "metadata.finalizers"),
-		Entry("an owner that is gone", patch("merge", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"gone","uid":"gone"}]}}`), "metadata.ownerReferences"),
-		Entry("an object that holds it and is gone", patch("merge", `{"spec":{"holderRef":{"apiVersion":"v1","kind":"Pod","name":"gone","uid":"gone"}}}`), isHeld),
-		Entry("the end of its holder", patch("merge", `{"spec":{"holderEndTime":"2020-01-01T00:00:00Z"}}`), "spec.holderEndTime"),
-		Entry("an acquisition", patch("merge", `{"metadata":{"annotations":{"`+v1alpha1.AcquisitionAnnotation+`":"mine"}}}`), isHeld),
-		Entry("a request", patch("merge", `{"metadata":{"annotations":{"`+v1alpha1.RequestAnnotation+`":"hand-off"}},"spec":{"owner":"stranger"}}`), isHeld),
+		Entry("an owner reference to an object that does not exist", patch("merge", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"gone","uid":"gone"}]}}`), "metadata.ownerReferences"),
+		Entry("a holderRef to an object that does not exist", patch("merge", `{"spec":{"holderRef":{"apiVersion":"v1","kind":"Pod","name":"gone","uid":"gone"}}}`), isHeld),
+		Entry("a holderEndTime", patch("merge", `{"spec":{"holderEndTime":"2020-01-01T00:00:00Z"}}`), "spec.holderEndTime"),
+		Entry("a requested acquisition", patch("merge", `{"metadata":{"annotations":{"`+v1alpha1.AcquisitionAnnotation+`":"mine"}}}`), isHeld),
+		Entry("a requested renewal", patch("merge", `{"metadata":{"annotations":{"`+v1alpha1.RequestAnnotation+`":"hand-off"}},"spec":{"owner":"stranger"}}`), isHeld),
 	)
 
-	It("is refused in an editor, with what is wrong", func(ctx context.Context) {
+	It("is told in kubectl edit what is wrong", func(ctx context.Context) {
 		editor := filepath.Join(GinkgoT().TempDir(), "editor")
 		// kubectl opens the editor again with the error, where nothing new is done.
 		Expect(os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/ttl: 1h0m0s/ttl: 2h/' \"$1\"\n"), 0o700)).To(Succeed())
@@ -97,7 +97,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		Expect(stored(ctx, lock).Spec.TTL.Duration).To(Equal(2 * time.Hour))
 	})
 
-	It("is refused to the administrator, too: who may force a release may not edit a lock", func(ctx context.Context) {
+	It("cannot edit it with the right to force a release either", func(ctx context.Context) {
 		_, err := run(ctx, administrator, namespace, own(namespace), "replace", "-f", "-")
 		Expect(err).To(MatchError(ContainSubstring(isHeld)))
 		_, err = run(ctx, root, namespace, own(namespace), "apply", "--server-side", "--force-conflicts", "-f", "-")
@@ -105,7 +105,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		expectUntouched(ctx, lock)
 	})
 
-	It("has no other door: there are no subresources", func(ctx context.Context) {
+	It("finds no subresource to change it by", func(ctx context.Context) {
 		for _, arguments := range [][]string{
 			{"patch", "lock", "billing--report", "--type=merge", "-p", `{"status":{"holder":"root"}}`, "--subresource=status"},
 			{"scale", "lock", "billing--report", "--replicas=2"},
@@ -116,7 +116,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		expectUntouched(ctx, lock)
 	})
 
-	It("is refused without a resourceVersion", func(ctx context.Context) {
+	It("cannot change it by an update without a resourceVersion", func(ctx context.Context) {
 		for _, who := range []fixture.Identity{stranger, worker} {
 			unread := fixture.Manifest(namespace, "billing:report", fixture.TTL(2*time.Hour))
 			Expect(who.Client.Update(ctx, unread)).NotTo(Succeed())
@@ -124,7 +124,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		expectUntouched(ctx, lock)
 	})
 
-	DescribeTable("is open to all where it has no effect on the lock, and keeps the token",
+	DescribeTable("can change what does not affect the lock, which keeps its fencing token:",
 		func(ctx context.Context, arguments ...string) {
 			token, err := lock.FencingToken()
 			Expect(err).NotTo(HaveOccurred())
@@ -141,7 +141,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		Entry("the same ttl in other words", "patch", "lock", "billing--report", "--type=merge", "-p", `{"metadata":{"labels":{"a":"b"}},"spec":{"ttl":"1h0m0s"}}`),
 	)
 
-	It("is the holder's to do, who names owners for the lock", func(ctx context.Context) {
+	It("is not the holder, who can name owners of the lock", func(ctx context.Context) {
 		owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
 		Expect(root.Client.Create(ctx, owner)).To(Succeed())
 		lock.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID}}
@@ -150,7 +150,7 @@ var _ = Describe("Changing a live lock of somebody else", func() {
 		Expect(worker.Client.Update(ctx, lock)).To(Succeed())
 	})
 
-	It("is refused to the holder where it is stamped, and as a conflict where it is stale", func(ctx context.Context) {
+	It("is refused like the holder, who can neither change stamps nor write a stale lock", func(ctx context.Context) {
 		old := lock.DeepCopy()
 		forged := lock.DeepCopy()
 		forged.Spec.Holder = "somebody"
@@ -179,7 +179,7 @@ var _ = Describe("Taking over an expired lock", func() {
 		Expect(current.FencingToken()).To(BeNumerically(">", before))
 	}
 
-	DescribeTable("is open to everybody",
+	DescribeTable("is open to every caller, by",
 		func(ctx context.Context, arguments ...string) {
 			_, err := run(ctx, stranger, namespace, own(namespace), append(arguments, "-f", "-")...)
 			Expect(err).NotTo(HaveOccurred())
@@ -191,7 +191,7 @@ var _ = Describe("Taking over an expired lock", func() {
 		Entry("replace --force", "replace", "--force"),
 	)
 
-	It("goes to the first who writes on what was read", func(ctx context.Context) {
+	It("goes to the first caller that writes the version it read", func(ctx context.Context) {
 		take := func(who fixture.Identity) error {
 			taken := lock.DeepCopy()
 			taken.Spec.Owner, taken.Spec.TTL.Duration = who.Name, time.Hour
@@ -202,21 +202,21 @@ var _ = Describe("Taking over an expired lock", func() {
 		expectTakenBy(ctx, stranger)
 	})
 
-	It("takes a resourceVersion", func(ctx context.Context) {
+	It("needs a resourceVersion", func(ctx context.Context) {
 		unread := fixture.Manifest(namespace, "billing:report", func(l *v1alpha1.Lock) { l.Spec.Owner = "stranger" })
 		err := stranger.Client.Update(ctx, unread)
 		Expect(err).To(MatchError(ContainSubstring("resourceVersion")))
 		expectUntouched(ctx, lock)
 	})
 
-	It("does not happen on trial", func(ctx context.Context) {
+	It("does not happen in a dry run", func(ctx context.Context) {
 		_, err := run(ctx, stranger, namespace, own(namespace), "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(stranger.Client.Create(ctx, fixture.Manifest(namespace, "billing:report"), client.DryRunAll)).NotTo(Succeed())
 		expectUntouched(ctx, lock)
 	})
 
-	It("does not renew it for the former holder", func(ctx context.Context) {
+	It("gives the former holder a new grant, not a renewal", func(ctx context.Context) {
 		_, err := run(ctx, worker, namespace, "", "annotate", "lock", "billing--report", v1alpha1.RequestAnnotation+"=renew")
 		Expect(err).To(MatchError(ContainSubstring("has expired")))
 		Expect(stranger.Client.Patch(ctx, lock.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ttl":"1h"}}`)))).
@@ -228,7 +228,7 @@ var _ = Describe("Creating a lock", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 
-	DescribeTable("stamps the one who asks",
+	DescribeTable("stamps the caller as the holder, by",
 		func(ctx context.Context, arguments ...string) {
 			_, err := run(ctx, stranger, namespace, own(namespace), append(arguments, "-f", "-")...)
 			Expect(err).NotTo(HaveOccurred())
@@ -248,22 +248,22 @@ var _ = Describe("Creating a lock", func() {
 				Expect(err).To(MatchError(ContainSubstring(message)))
 			}
 		},
-		Entry("for somebody else", func(l *v1alpha1.Lock) { l.Spec.Holder = workerName }, "spec.holder"),
-		Entry("with a token", func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1 << 40)) }, "spec.fencingToken"),
+		Entry("for another holder", func(l *v1alpha1.Lock) { l.Spec.Holder = workerName }, "spec.holder"),
+		Entry("with a fencing token", func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1 << 40)) }, "spec.fencingToken"),
 		Entry("with an acquireTime", func(l *v1alpha1.Lock) { l.Spec.AcquireTime = new(v1alpha1.NewTimestamp(time.Now())) }, "spec.acquireTime"),
 		Entry("with a renewTime", func(l *v1alpha1.Lock) { l.Spec.RenewTime = new(v1alpha1.NewTimestamp(time.Now())) }, "spec.renewTime"),
 		Entry("with a finalizer", func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, "metadata.finalizers"),
 		Entry("under the name of another key", func(l *v1alpha1.Lock) { l.Name = "billing--reports" }, "metadata.name"),
-		Entry("under its name in other letters", func(l *v1alpha1.Lock) { l.Name = "Billing--Report" }, "metadata.name"),
+		Entry("under its name in upper case", func(l *v1alpha1.Lock) { l.Name = "Billing--Report" }, "metadata.name"),
 	)
 
-	It("keeps to one name where a name is generated", func(ctx context.Context) {
+	It("uses the name of the key in place of a generated one", func(ctx context.Context) {
 		held(ctx, namespace, "billing:report")
 		err := stranger.Client.Create(ctx, fixture.Manifest(namespace, "billing:report", func(l *v1alpha1.Lock) { l.Name, l.GenerateName = "", "billing-" }))
 		Expect(apierrors.IsAlreadyExists(err)).To(BeTrue(), "got %v", err)
 	})
 
-	It("does nothing on trial", func(ctx context.Context) {
+	It("does nothing in a dry run", func(ctx context.Context) {
 		_, err := run(ctx, stranger, namespace, own(namespace), "create", "--dry-run=server", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
 		expectGone(ctx, fixture.Manifest(namespace, "billing:report"))

@@ -26,7 +26,7 @@ var _ = Describe("A façade with bearer tokens", Ordered, func() {
 		Eventually(func() string { return call(ctx, worker, wire.List, `{}`).outcome() }).WithTimeout(patience).Should(Equal("200"))
 	})
 
-	It("knows nobody without a valid token", func(ctx context.Context) {
+	It("refuses callers without a valid token", func(ctx context.Context) {
 		for name, presented := range map[string]string{
 			"none":              "",
 			"garbage":           "garbage",
@@ -46,7 +46,7 @@ var _ = Describe("A façade with bearer tokens", Ordered, func() {
 		Expect(call(ctx, worker, ping, `{}`, "Impersonate-User: system:admin").outcome()).To(Equal("400 INVALID_REQUEST"))
 	})
 
-	It("stamps the caller as the holder, and gives the lock to nobody else", func(ctx context.Context) {
+	It("stamps the caller as the holder, and refuses the lock to other callers", func(ctx context.Context) {
 		got := call(ctx, worker, wire.Acquire, `{"key":"own","owner":"secret-owner","holder":"root"}`)
 		Expect(got.outcome()).To(Equal("200"))
 		Expect(string(got.Result)).To(ContainSubstring(`"holder":"system:serviceaccount:` + home + `:worker"`))
@@ -66,7 +66,7 @@ var _ = Describe("A façade with bearer tokens", Ordered, func() {
 		Expect(logged.String()).NotTo(Or(ContainSubstring("secret-owner"), ContainSubstring(worker)))
 	})
 
-	It("tells who has no right the same whether or not there is a lock", func(ctx context.Context) {
+	It("gives a caller without the right one answer, whether or not the lock is held", func(ctx context.Context) {
 		Expect(call(ctx, worker, wire.Acquire, `{"key":"there","owner":"o"}`).outcome()).To(Equal("200"))
 		for function, arguments := range map[string]string{
 			wire.Acquire: `{"key":"KEY"}`, wire.Renew: `{"key":"KEY","owner":"o"}`, wire.Status: `{"key":"KEY"}`, wire.List: `{}`,
@@ -82,13 +82,13 @@ var _ = Describe("A façade with bearer tokens", Ordered, func() {
 		Expect(call(ctx, foreign, wire.Acquire, `{"key":"there"}`).outcome()).To(Equal("200"))
 	})
 
-	It("says what is wrong with a namespace", func(ctx context.Context) {
+	It("names what is wrong with a namespace", func(ctx context.Context) {
 		Expect(post(ctx, "/forrst/"+home, worker, wire.List, `{}`, "Forrst-Namespace: "+other).outcome()).To(Equal("400 INVALID_ARGUMENTS"))
 		Expect(call(ctx, worker, wire.List, `{}`, "Forrst-Namespace: Not_A_Name").outcome()).To(Equal("400 INVALID_ARGUMENTS"))
 		Expect(post(ctx, "/forrst/"+home, worker, wire.List, `{}`, "Forrst-Namespace: "+home).outcome()).To(Equal("200"))
 	})
 
-	It("breaks a lock for those with the verb force-release", func(ctx context.Context) {
+	It("forces a release for callers with the verb force-release", func(ctx context.Context) {
 		Expect(call(ctx, worker, wire.Acquire, `{"key":"stuck"}`).outcome()).To(Equal("200"))
 		Expect(call(ctx, rival, wire.ForceRelease, `{"key":"stuck","reason":"r"}`).outcome()).To(Equal("403 FORBIDDEN"))
 		grant(ctx, home, home, "rival", "force-release")
@@ -104,14 +104,14 @@ var _ = Describe("A façade with bearer tokens", Ordered, func() {
 		Expect(string(call(ctx, worker, status, `{"key":"stuck"}`).Result)).To(ContainSubstring(`"locked":true`))
 	})
 
-	It("notices within seconds that a right or an identity is gone", func(ctx context.Context) {
+	It("refuses a caller seconds after its right or its identity is gone", func(ctx context.Context) {
 		Expect(admin.RbacV1().RoleBindings(home).Delete(ctx, "rival-create-get-list", metav1.DeleteOptions{})).To(Succeed())
 		Eventually(func() string { return call(ctx, rival, wire.List, `{}`).outcome() }).WithTimeout(patience).Should(Equal("403 FORBIDDEN"))
 		Expect(admin.CoreV1().ServiceAccounts(home).Delete(ctx, "rival", metav1.DeleteOptions{})).To(Succeed())
 		Eventually(func() string { return call(ctx, rival, ping, `{}`).outcome() }).WithTimeout(patience).Should(Equal("401 UNAUTHORIZED"))
 	})
 
-	It("lets nobody in while the API server is away", func(ctx context.Context) {
+	It("refuses every caller while the API server is away", func(ctx context.Context) {
 		Expect(environment.StopAPIServer()).To(Succeed())
 		Eventually(func() string { return call(ctx, worker, ping, `{}`).outcome() }).WithTimeout(patience).Should(Equal("503 UNAVAILABLE"))
 		Expect(call(ctx, "unknown", ping, `{}`).outcome()).To(Equal("503 UNAVAILABLE"))

@@ -33,7 +33,7 @@ func (c *cluster) audited(name string) func(Gomega) []string {
 }
 
 var _ = Describe("The audit", func() {
-	It("has one record of each thing that became of a lock", func(ctx context.Context) {
+	It("has one record of each grant, renewal and end of a lock", func(ctx context.Context) {
 		Expect(shared.acquire(ctx, "e2e-audit", "secret-of-the-audit", 60)).To(beAcquired())
 		_, err := shared.kubectl.Run(ctx, "apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata: {name: e2e-audit}\nspec: {key: e2e-audit}\n", "create", "-f", "-")
 		Expect(err).To(HaveOccurred())
@@ -48,7 +48,7 @@ var _ = Describe("The audit", func() {
 		Expect(string(text)).NotTo(ContainSubstring("secret-of-the-audit"))
 	})
 
-	It("tells what went with its namespace", func(ctx context.Context) {
+	It("records the locks that were deleted with their namespace", func(ctx context.Context) {
 		_, err := shared.kubectl.Run(ctx, "", "create", "namespace", "audited")
 		Expect(err).NotTo(HaveOccurred())
 		_, err = shared.kubectl.Run(ctx, "apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata: {name: e2e-audit-namespace, namespace: audited}\nspec: {key: e2e-audit-namespace}\n", "create", "-f", "-")

@@ -80,7 +80,7 @@ var _ = Describe("The budget of API requests", Ordered, func() {
 		Expect(spent).To(Equal(map[string]float64{"POST": 2 * cycles, "DELETE": 2 * cycles}))
 	})
 
-	It("counts the webhook where it is called", func(ctx context.Context) {
+	It("includes one webhook call for a direct write", func(ctx context.Context) {
 		before := own.requests(ctx)["webhook"]
 		_, err := own.kubectl.Run(ctx, "apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata: {name: counted}\nspec: {key: counted}\n", "create", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())

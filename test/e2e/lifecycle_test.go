@@ -49,7 +49,7 @@ var _ = Describe("The development cluster", func() {
 		Expect(processes(own.dir)).To(BeEmpty())
 	})
 
-	It("takes its processes along if it is killed", func(context.Context) {
+	It("leaves no process behind when it is killed", func(context.Context) {
 		own := startCluster()
 		own.session.Kill()
 		Eventually(own.session).WithTimeout(stopTimeout).Should(gexec.Exit())

@@ -86,7 +86,7 @@ var _ = Describe("A lock taken over HTTP", func() {
 		Expect(strings.Count(output, "unchanged")).To(Equal(2), output)
 	})
 
-	It("is what docs/getting-started.md shows", func(ctx context.Context) {
+	It("looks as docs/getting-started.md shows it", func(ctx context.Context) {
 		page, err := os.ReadFile(filepath.Join(root, "docs", "getting-started.md"))
 		Expect(err).NotTo(HaveOccurred())
 		bodies := regexp.MustCompile(`(?s)-d '(\{.*?\n\})'`).FindAllStringSubmatch(string(page), -1)
@@ -104,7 +104,7 @@ var _ = Describe("A lock taken over HTTP", func() {
 		shared.applyAndDelete(ctx, page)
 	})
 
-	It("is what the README shows", func(ctx context.Context) {
+	It("looks as the README shows it", func(ctx context.Context) {
 		readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 		Expect(err).NotTo(HaveOccurred())
 		bodies := regexp.MustCompile(`(?s)--json '(\{.*?\})'\n`).FindAllStringSubmatch(string(readme), -1)
@@ -130,7 +130,7 @@ func (c *cluster) applyAndDelete(ctx context.Context, page []byte) {
 	}
 }
 
-var _ = Describe("One key wanted by many at once", func() {
+var _ = Describe("One key that many callers want at once", func() {
 	const rounds, racers = 50, 100
 
 	It(fmt.Sprintf("has exactly one holder in each of %d rounds of %d creates", rounds, racers), func(ctx context.Context) {

@@ -93,7 +93,7 @@ func stored(ctx context.Context, name string) string {
 var _ = Describe("A Lock in a repository", func() {
 	for _, way := range ways {
 		Describe("by "+way.name, func() {
-			It("is acquired once, and neither changed nor renewed nor different from then on", func(ctx context.Context) {
+			It("is acquired once; applying it again neither changes nor renews it, and shows no difference", func(ctx context.Context) {
 				for title, rest := range manifests() {
 					By(title)
 					path, name := folder("gitops:again", rest)
@@ -128,7 +128,7 @@ var _ = Describe("A Lock in a repository", func() {
 				}).WithContext(ctx).WithTimeout(timeout).WithPolling(100 * time.Millisecond).Should(Succeed())
 			})
 
-			It("is refused with a sentence where somebody else holds the key", func(ctx context.Context) {
+			It("is refused with a sentence where another caller holds the key", func(ctx context.Context) {
 				theirs, name := folder("gitops:foreign", "  owner: theirs\n  ttl: 1h\n")
 				must(way.apply(ctx, kubectl[argo], theirs))
 				before := stored(ctx, name)
@@ -141,7 +141,7 @@ var _ = Describe("A Lock in a repository", func() {
 		})
 	}
 
-	DescribeTable("is refused at once, without the advice to force it, where somebody else holds the key",
+	DescribeTable("is refused at once, without the advice to force it, where another caller holds the key, by",
 		func(ctx context.Context, arguments ...string) {
 			theirs, _ := folder("gitops:at-once", "  owner: theirs\n  ttl: 1h\n")
 			must(kubectl[argo].Run(ctx, "", "apply", "-k", theirs))
@@ -160,7 +160,7 @@ var _ = Describe("A Lock in a repository", func() {
 		Entry("server-side apply as Flux does it", "apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller"),
 	)
 
-	It("is refused on creation, too, if the holder came in between", func(ctx context.Context) {
+	It("is refused on creation if another holder came in between", func(ctx context.Context) {
 		theirs, name := folder("gitops:created", "  owner: theirs\n  ttl: 1h\n")
 		must(kubectl[argo].Run(ctx, "", "apply", "-k", theirs))
 		ours, _ := folder("gitops:created", "  owner: ours\n  ttl: 1h\n")

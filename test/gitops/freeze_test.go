@@ -59,7 +59,7 @@ patches:
 		must(kubectl[argo].Run(ctx, "", "apply", "-k", deployment))
 	})
 
-	It("is refused once it is over, and where it would last for years", func(ctx context.Context) {
+	It("is refused when its date has passed or is years away", func(ctx context.Context) {
 		for _, end := range []string{"2020-01-01T00:00:00Z", "2200-01-01T00:00:00Z"} {
 			_, err := kubectl[flux].Run(ctx, "", "apply", "-k", overlay(end))
 			Expect(err).To(MatchError(And(ContainSubstring("spec.expireTime"), ContainSubstring("must be in the future and at most 366 days ahead"))))

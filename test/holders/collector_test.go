@@ -44,7 +44,7 @@ var _ = Describe("The garbage collector", Ordered, func() {
 		expectReleased(ctx, lock)
 	})
 
-	It("leaves a lock alone that went to another holder", func(ctx context.Context) {
+	It("keeps a lock whose holderRef moved to another Pod", func(ctx context.Context) {
 		pod, next := running(ctx, namespace, "worker"), running(ctx, namespace, "next")
 		lock := held(ctx, namespace, "report", podRef(pod))
 		lock.Spec.HolderRef = podRef(next)

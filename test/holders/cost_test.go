@@ -146,7 +146,7 @@ var _ = Describe("The cost of looking after holders", func() {
 		expectReleased(ctx, lock)
 	})
 
-	It("is nothing for locks that are held for a moment", func(ctx context.Context) {
+	It("is nothing for locks that are held for less than a second", func(ctx context.Context) {
 		counted := startCounted(ctx)
 		pod := running(ctx, namespace, "worker")
 		Eventually(counted.watches.Load).Should(BeEquivalentTo(1))

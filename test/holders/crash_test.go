@@ -56,7 +56,7 @@ func (c *cable) mend() {
 }
 
 var _ = Describe("A leader that loses its connection", func() {
-	It("leaves the holders that end meanwhile to the next one", func(ctx context.Context) {
+	It("leaves the release of locks to the next leader", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
 		wire := &cable{}
 		first, second := environment.Candidate("crash", wire.connect), environment.Candidate("crash")

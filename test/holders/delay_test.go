@@ -30,7 +30,7 @@ var _ = Describe("A lock with a releaseDelay", func() {
 		return current
 	}
 
-	It("stays for it after the end of its holder", func(ctx context.Context) {
+	It("stays for that long after the end of its holder", func(ctx context.Context) {
 		startOperator(ctx, nil)
 		pod := running(ctx, namespace, "worker")
 		lock := held(ctx, namespace, "report", podRef(pod), delayed(delay))
@@ -48,7 +48,7 @@ var _ = Describe("A lock with a releaseDelay", func() {
 		Eventually(notes(ctx, lock)).Should(ConsistOf(HaveSuffix("was deleted; the lock stays for 3s"), HavePrefix("Released the lock: Pod worker")))
 	})
 
-	It("stays no longer after a restart, and no shorter", func(ctx context.Context) {
+	It("stays neither longer nor shorter after a restart of the operator", func(ctx context.Context) {
 		stop := startOperator(ctx, nil)
 		pod := running(ctx, namespace, "worker")
 		lock := held(ctx, namespace, "report", podRef(pod), delayed(delay))
@@ -60,7 +60,7 @@ var _ = Describe("A lock with a releaseDelay", func() {
 		Expect(time.Now()).To(BeTemporally(">=", recorded.Spec.HolderEndTime.Add(delay)))
 	})
 
-	It("lets nobody move the end of its holder", func(ctx context.Context) {
+	It("has a holderEndTime that no caller can change", func(ctx context.Context) {
 		startOperator(ctx, nil)
 		pod := running(ctx, namespace, "worker")
 		lock := held(ctx, namespace, "report", podRef(pod), delayed(time.Hour))
@@ -80,7 +80,7 @@ var _ = Describe("A lock with a releaseDelay", func() {
 		expectReleased(ctx, lock)
 	})
 
-	It("keeps it from strangers", func(ctx context.Context) {
+	It("refuses a change of the delay to other callers", func(ctx context.Context) {
 		lock := held(ctx, namespace, "report", podRef(running(ctx, namespace, "worker")), delayed(time.Hour))
 		mallory := environment.Identity("mallory", testenv.TestersGroup).Client
 		for _, change := range []func(*v1alpha1.Lock){delayed(0), func(l *v1alpha1.Lock) { l.Spec.ReleaseDelay = nil }} {

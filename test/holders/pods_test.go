@@ -82,7 +82,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		expectHeld(ctx, lock)
 	})
 
-	It("is not released because a namesake has failed", func(ctx context.Context) {
+	It("is not released because an earlier Pod of the same name failed", func(ctx context.Context) {
 		failed := running(ctx, namespace, "worker")
 		lock := held(ctx, namespace, "report", podRef(failed))
 		setPhase(ctx, failed, corev1.PodFailed, "")
@@ -93,7 +93,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		expectHeld(ctx, lock)
 	})
 
-	It("is left alone if it was handed on meanwhile", func(ctx context.Context) {
+	It("is not released if a hand-off came first", func(ctx context.Context) {
 		pod, next := running(ctx, namespace, "worker"), running(ctx, namespace, "next")
 		lock := held(ctx, namespace, "report", podRef(pod))
 		handedOff := rules.HandOff(lock, rules.Acquisition{Key: "report", Owner: "token-b", Holder: "bob", HolderRef: podRef(next)}, rules.DefaultLimits(), time.Now())
@@ -104,7 +104,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		Expect(notes(ctx, lock)()).To(BeEmpty())
 	})
 
-	It("is recorded as released, though the answer was lost", func(ctx context.Context) {
+	It("is recorded as released when the answer was lost", func(ctx context.Context) {
 		pod := running(ctx, namespace, "worker")
 		lock := held(ctx, namespace, "report", podRef(pod))
 		remove(ctx, pod)
@@ -128,7 +128,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		expectReleased(ctx, lock)
 	})
 
-	It("is released after a restart, whatever happened meanwhile", func(ctx context.Context) {
+	It("is released after a restart of the operator if the holder ended meanwhile", func(ctx context.Context) {
 		stop := startOperator(ctx, nil)
 		deleted, failed, alive := running(ctx, namespace, "deleted"), running(ctx, namespace, "failed"), running(ctx, namespace, "alive")
 		first, second := held(ctx, namespace, "deleted", podRef(deleted)), held(ctx, namespace, "failed", podRef(failed))
@@ -143,7 +143,7 @@ var _ = Describe("A lock that is held for a Pod", func() {
 		Expect(exists(ctx, kept)()).To(BeTrue())
 	})
 
-	It("is released by whoever leads", func(ctx context.Context) {
+	It("is released by the replica that leads", func(ctx context.Context) {
 		first, second := environment.Candidate("holders"), environment.Candidate("holders")
 		stopFirst := startOperator(ctx, first)
 		Eventually(first.IsLeader).Should(BeTrue())

@@ -20,7 +20,7 @@ var _ = Describe("config/default", func() {
 
 	BeforeEach(func(ctx context.Context) { documents = rendered(ctx) })
 
-	It("is taken by the API server, but for what cert-manager defines", func(ctx context.Context) {
+	It("is accepted by the API server except for the resources of cert-manager", func(ctx context.Context) {
 		taken := 0
 		for name, document := range documents {
 			if bytes.Contains(document, []byte("apiVersion: cert-manager.io/")) {

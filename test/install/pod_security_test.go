@@ -26,11 +26,11 @@ var _ = Describe("The operator's namespace", func() {
 		return err
 	}
 
-	It("takes the operator's pod", func(ctx context.Context) {
+	It("admits the operator's pod", func(ctx context.Context) {
 		Expect(submit(ctx, func(*corev1.PodSpec) {})).To(Succeed())
 	})
 
-	DescribeTable("refuses it", func(ctx context.Context, change func(*corev1.PodSpec)) {
+	DescribeTable("refuses the operator's pod", func(ctx context.Context, change func(*corev1.PodSpec)) {
 		Expect(submit(ctx, change)).To(MatchError(ContainSubstring(`violates PodSecurity "restricted:latest"`)))
 	},
 		Entry("as root", func(p *corev1.PodSpec) { p.SecurityContext.RunAsNonRoot = nil }),
@@ -43,7 +43,7 @@ var _ = Describe("The operator's namespace", func() {
 		}),
 	)
 
-	It("warns about and records what it refuses", func(ctx context.Context) {
+	It("warns about and audits the pods that it refuses", func(ctx context.Context) {
 		var namespace corev1.Namespace
 		Expect(yaml.UnmarshalStrict(rendered(ctx)["Namespace/forrst-system"], &namespace)).To(Succeed())
 		for _, mode := range []string{"enforce", "audit", "warn"} {

@@ -49,7 +49,7 @@ var _ = Describe("The admission of Jobs", func() {
 })
 
 var _ = Describe("The samples", func() {
-	It("are taken, and the Jobs run", func(ctx context.Context) {
+	It("are admitted, and their Jobs run", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
 		startOperator(ctx)
 		root, err := testenv.ModuleRoot()

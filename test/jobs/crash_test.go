@@ -15,7 +15,7 @@ import (
 	"forrst.dev/lock-operator/test/support/kubelet"
 )
 
-var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {
+var _ = Describe("The operator of locked Jobs under faults", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 	AfterEach(expectNoViolations)
@@ -94,7 +94,7 @@ var _ = Describe("The operator of locked Jobs, whatever gets lost,", func() {
 		}
 	})
 
-	It("stops the Job again that a process started which was frozen for longer than the ttl", func(ctx context.Context) {
+	It("stops a Job that a process frozen for longer than the ttl started late", func(ctx context.Context) {
 		connection := &link{}
 		frozen := startOperator(ctx, connection.through)
 		isHeld, send := connection.hold(isStartOf(namespace, "late"))

@@ -41,7 +41,7 @@ var _ = Describe("A lock that a Job shares with others", func() {
 	})
 	AfterEach(expectNoViolations)
 
-	DescribeTable("excludes it and", func(ctx context.Context, open func(context.Context, string) *door) {
+	DescribeTable("excludes both ways the Job and", func(ctx context.Context, open func(context.Context, string) *door) {
 		other := open(ctx, namespace)
 		Expect(other.try(ctx)).To(Succeed())
 		job := create(ctx, makeJob(namespace, "job", "shared"))

@@ -14,7 +14,7 @@ var _ = Describe("A Job that waits for its lock", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 
-	It("takes neither finalizer, fencing token nor place in the queue from a user", func(ctx context.Context) {
+	It("accepts neither finalizer, fencing token nor place in the queue from a user", func(ctx context.Context) {
 		job := create(ctx, makeJob(namespace, "locked", "key", podAnnotated(v1alpha1.FencingTokenAnnotation, "999"),
 			annotated(v1alpha1.LockQueuedTimeAnnotation, "2020-01-01T00:00:00.000000Z"), func(job *batchv1.Job) { job.Spec.Suspend = new(false) }))
 		expectUnforged := func() {

@@ -14,7 +14,7 @@ var _ = Describe("A Job under a lock that was deleted without its pods", func() 
 	AfterEach(expectNoViolations)
 
 	// The Job controller counts only pods that the Job owns.
-	It("keeps the lock for them also when it has failed by its deadline", func(ctx context.Context) {
+	It("keeps the lock for them when it has failed by its deadline", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
 		startOperator(ctx)
 		running := create(ctx, makeJob(namespace, "running", "key"))

@@ -28,7 +28,7 @@ var _ = Describe("The pods of a Job under a lock", func() {
 	})
 	AfterEach(expectNoViolations)
 
-	It("keep the lock until the last of them has ended, however they are counted", func(ctx context.Context) {
+	It("keep the lock until the last of them has ended, for each form of counting completions", func(ctx context.Context) {
 		forms := []struct {
 			key            string
 			parallel, pods int
@@ -74,7 +74,7 @@ var _ = Describe("The pods of a Job under a lock", func() {
 		}
 	})
 
-	It("keep the lock while they stop, whatever the reason", func(ctx context.Context) {
+	It("keep the lock while they stop, for success, failure and deadline", func(ctx context.Context) {
 		slowly := podAnnotated(kubelet.StopFor, "3s")
 		done, afterDone := createTwo(ctx, namespace, "enough", slowly, counted(3, new(int32(3)), indexed), func(job *batchv1.Job) {
 			job.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: new("0")}}}
@@ -133,7 +133,7 @@ var _ = Describe("The pods of a Job under a lock", func() {
 		}
 	})
 
-	It("leave nothing that keeps a Job when its ttlSecondsAfterFinished is over, whether it was run or not", func(ctx context.Context) {
+	It("leave nothing that keeps a Job after its ttlSecondsAfterFinished, whether it ran or was skipped", func(ctx context.Context) {
 		shortLived := func(job *batchv1.Job) { job.Spec.TTLSecondsAfterFinished = new(int32(0)) }
 		ran := create(ctx, makeJob(namespace, "ran", "key", shortLived))
 		Eventually(isRunning(ctx, ran)).Should(BeTrue())
@@ -145,7 +145,7 @@ var _ = Describe("The pods of a Job under a lock", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"ran"}))
 	})
 
-	It("whose node is lost keep the lock until somebody removes them", func(ctx context.Context) {
+	It("whose node is lost keep the lock until they are removed", func(ctx context.Context) {
 		evicted, afterEvicted := createTwo(ctx, namespace, "evicted")
 		deleted, afterDeleted := createTwo(ctx, namespace, "deleted")
 		var pods []corev1.Pod

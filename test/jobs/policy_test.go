@@ -12,7 +12,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-var _ = Describe("A Job whose lock somebody else holds", func() {
+var _ = Describe("A Job whose lock another caller holds", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) {
 		namespace = newNamespace(ctx)
@@ -75,7 +75,7 @@ var _ = Describe("A Job whose lock somebody else holds", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"holder"}))
 	})
 
-	It("is run under these policies when the lock is free", func(ctx context.Context) {
+	It("runs under the policies skip and fail when the lock is free", func(ctx context.Context) {
 		skip := create(ctx, makeJob(namespace, "skip", "free-1", annotated(v1alpha1.LockPolicyAnnotation, "skip")))
 		fail := create(ctx, makeJob(namespace, "fail", "free-2", annotated(v1alpha1.LockPolicyAnnotation, "fail")))
 		finish(ctx, skip)

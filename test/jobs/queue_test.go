@@ -41,7 +41,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		return created
 	}
 
-	It("closes up when a Job in the middle is deleted, tells the places, and is counted", func(ctx context.Context) {
+	It("moves up when a Job in the middle is deleted, and shows its places and its length", func(ctx context.Context) {
 		first := startOperator(ctx)
 		created := named(ctx, "running")
 		Eventually(isRunning(ctx, created[0])).Should(BeTrue())
@@ -64,7 +64,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"running", "second", "fourth"}))
 	})
 
-	It("is told to Jobs that waited for an operator when one of them holds the lock", func(ctx context.Context) {
+	It("is shown to Jobs that waited for an operator once one of them holds the lock", func(ctx context.Context) {
 		created := named(ctx, "first", "second", "third")
 		Eventually(time.Now).Should(BeTemporally(">", created[2].CreationTimestamp.Add(2*time.Second)), "each has waited for longer than a second")
 		startOperator(ctx)
@@ -94,7 +94,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		finish(ctx, waiting)
 	})
 
-	It("goes by the priorities as they are now", func(ctx context.Context) {
+	It("follows changes of priorities", func(ctx context.Context) {
 		startOperator(ctx)
 		created := named(ctx, "running", "second", "third", "fourth")
 		Eventually(isRunning(ctx, created[0])).Should(BeTrue())
@@ -108,7 +108,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"running", "fourth", "third", "second"}))
 	})
 
-	It("goes by the wait-timeouts as they are now", func(ctx context.Context) {
+	It("follows changes of wait-timeouts", func(ctx context.Context) {
 		startOperator(ctx)
 		held := heldByManifest(ctx, namespace, "key")
 		prolonged := create(ctx, makeJob(namespace, "prolonged", "key", annotated(v1alpha1.LockWaitTimeoutAnnotation, "4s")))
@@ -144,7 +144,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		}
 	})
 
-	It("is what a Job with the policy skip or fail does not stand in", func(ctx context.Context) {
+	It("holds no Job with the policy skip or fail", func(ctx context.Context) {
 		waiting := create(ctx, makeJob(namespace, "waiting", "taken"))
 		skipped := create(ctx, makeJob(namespace, "skipped", "taken", annotated(v1alpha1.LockPolicyAnnotation, "skip")))
 		first := create(ctx, makeJob(namespace, "first", "free", annotated(v1alpha1.LockPolicyAnnotation, "fail")))
@@ -158,7 +158,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		Expect(startsOfKey(namespace, "free")).To(Equal([]string{"first"}))
 	})
 
-	It("is left and entered by the annotation that pauses a Job, or by suspend on creation", func(ctx context.Context) {
+	It("is left and entered through the annotation that pauses a Job, or suspend on creation", func(ctx context.Context) {
 		startOperator(ctx)
 		running := create(ctx, makeJob(namespace, "running", "key", func(job *batchv1.Job) { job.Spec.Suspend = new(false) }))
 		Eventually(isRunning(ctx, running)).Should(BeTrue())
@@ -181,7 +181,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"running", "last", "suspended", "paused"}))
 	})
 
-	It("is one of the function's own with the scope Function", func(ctx context.Context) {
+	It("is separate for each function with the scope Function", func(ctx context.Context) {
 		startOperator(ctx)
 		global := named(ctx, "global")[0]
 		scoped := func(name string) *batchv1.Job {

@@ -47,7 +47,7 @@ var _ = Describe("What a user asks for a Job under a lock", func() {
 		}),
 	)
 
-	It("is refused all at once", func(ctx context.Context) {
+	It("is refused with all its errors at once", func(ctx context.Context) {
 		err := admin.Create(ctx, makeJob(namespace, "refused", "key", annotated(v1alpha1.LockTTLAnnotation, "x"),
 			annotated(v1alpha1.LockPriorityAnnotation, "x"), func(job *batchv1.Job) { job.Labels[kueueQueue] = "main" }))
 		for _, path := range []string{annotation("ttl"), annotation("priority"), "metadata.labels[" + kueueQueue + "]"} {

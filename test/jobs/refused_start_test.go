@@ -67,7 +67,7 @@ var _ = Describe("A Job whose start the API server refuses", func() {
 		}).Should(MatchError(ContainSubstring("not in this season")))
 	}
 
-	It("fails if that finds it invalid, and others run", func(ctx context.Context) {
+	It("as invalid fails, and other Jobs run", func(ctx context.Context) {
 		refuse(ctx, metav1.StatusReasonInvalid)
 		stuck := create(ctx, makeJob(namespace, "stuck", "key", annotated(refused, "yes")))
 		next := create(ctx, makeJob(namespace, "next", "key"))
@@ -82,7 +82,7 @@ var _ = Describe("A Job whose start the API server refuses", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"next"}))
 	})
 
-	It("waits if that is forbidden, while others run", func(ctx context.Context) {
+	It("as forbidden waits, while other Jobs run", func(ctx context.Context) {
 		refuse(ctx, metav1.StatusReasonForbidden)
 		stuck := create(ctx, makeJob(namespace, "stuck", "key", annotated(refused, "yes")))
 		next := create(ctx, makeJob(namespace, "next", "key"))

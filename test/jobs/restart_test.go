@@ -37,7 +37,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		Expect(held.Spec.Owner).NotTo(BeEmpty())
 	})
 
-	It("starts a Job that was granted the lock before it ended", func(ctx context.Context) {
+	It("starts a Job that another replica granted the lock before it died", func(ctx context.Context) {
 		// What a replica leaves that dies between the grant and the start.
 		job := create(ctx, makeJob(namespace, "granted", "key"))
 		other := create(ctx, makeJob(namespace, "other", "key"))
@@ -76,7 +76,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		finish(ctx, waiting)
 	})
 
-	It("stops and queues Jobs again whose locks expired in an outage", func(ctx context.Context) {
+	It("stops and queues again the Jobs whose locks expired in an outage", func(ctx context.Context) {
 		first := startOperator(ctx)
 		job := create(ctx, makeJob(namespace, "outlived", "key", annotated(v1alpha1.LockTTLAnnotation, "3s")))
 		Eventually(isRunning(ctx, job)).Should(BeTrue())
@@ -90,7 +90,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		finish(ctx, job)
 	})
 
-	It("is whichever replica leads, and a change of leader starts nothing twice", func(ctx context.Context) {
+	It("starts nothing twice when the leader changes", func(ctx context.Context) {
 		first, second := environment.Candidate(namespace), environment.Candidate(namespace)
 		leader := startReplica(ctx, first)
 		Eventually(first.IsLeader).Should(BeTrue())

@@ -53,7 +53,7 @@ var _ = Describe("A Job under a lock", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"first", "urgent", "second", "third"}))
 	})
 
-	It("that fails makes way, too", func(ctx context.Context) {
+	It("that fails releases the lock to the next Job", func(ctx context.Context) {
 		failing := create(ctx, makeJob(namespace, "failing", "fails", runFor("1ms"), podAnnotated("test.forrst.dev/fails", "yes")))
 		next := create(ctx, makeJob(namespace, "next", "fails"))
 		Eventually(has(ctx, failing, batchv1.JobFailed)).Should(BeTrue())

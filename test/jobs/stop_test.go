@@ -38,7 +38,7 @@ var _ = Describe("A Job under a lock that is stopped", func() {
 		}).Should(Succeed())
 	}
 
-	DescribeTable("by its deletion makes way when its last pod has ended, and not before", func(ctx context.Context, policy metav1.DeletionPropagation) {
+	DescribeTable("by its deletion keeps the lock until its last pod has ended, for a deletion", func(ctx context.Context, policy metav1.DeletionPropagation) {
 		Expect(admin.Delete(ctx, running, client.PropagationPolicy(policy))).To(Succeed())
 		Eventually(isRunning(ctx, next)).Should(BeTrue())
 		Eventually(isGone(ctx, running)).Should(BeTrue())
@@ -48,7 +48,7 @@ var _ = Describe("A Job under a lock that is stopped", func() {
 		Entry("in the foreground", metav1.DeletePropagationForeground),
 	)
 
-	It("by a deletion that leaves its pods makes way when these have ended", func(ctx context.Context) {
+	It("by a deletion that orphans its pods keeps the lock until they have ended", func(ctx context.Context) {
 		pods := runningPods(ctx, running)
 		Expect(admin.Delete(ctx, running, client.PropagationPolicy(metav1.DeletePropagationOrphan))).To(Succeed())
 		Eventually(func() []metav1.OwnerReference {
@@ -62,7 +62,7 @@ var _ = Describe("A Job under a lock that is stopped", func() {
 		finish(ctx, next)
 	})
 
-	It("by a user makes way, and runs again when it is resumed and holds the lock", func(ctx context.Context) {
+	It("by a user releases the lock, and runs again when it is resumed and holds the lock", func(ctx context.Context) {
 		suspend(ctx, running, true)
 		Eventually(isRunning(ctx, next)).Should(BeTrue())
 		Expect(holderOf(ctx, namespace, "key")()).To(Equal(next.UID))
@@ -87,7 +87,7 @@ var _ = Describe("A Job under a lock that is stopped", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"running", "next", "running"}))
 	})
 
-	It("before the Job controller has created its pod makes way only when that knows of it", func(ctx context.Context) {
+	It("before the Job controller has created its pod keeps the lock until that controller has seen the stop", func(ctx context.Context) {
 		Expect(manager.Pause()).To(Succeed())
 		DeferCleanup(func() error { return manager.Resume() })
 		started := create(ctx, makeJob(namespace, "started", "other"))

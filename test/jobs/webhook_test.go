@@ -33,7 +33,7 @@ var _ = Describe("Locked Jobs while the webhook is away", func() {
 		expectNoViolations(ctx)
 	})
 
-	It("can neither be created nor changed, but those there are run one after the other", func(ctx context.Context) {
+	It("can neither be created nor changed, and the existing ones run one after the other", func(ctx context.Context) {
 		startOperator(ctx)
 		running := create(ctx, makeJob(namespace, "running", "key", annotated(v1alpha1.LockTTLAnnotation, "6s")))
 		suspended := create(ctx, makeJob(namespace, "suspended", "other"))

@@ -24,7 +24,7 @@ func TestOutage(t *testing.T) {
 }
 
 var _ = Describe("A façade whose API server is gone", func() {
-	It("answers UNAVAILABLE at once, carries out what it accepted, and goes on when it is back", func(ctx context.Context) {
+	It("answers UNAVAILABLE at once, carries out what it accepted, and serves again when it is back", func(ctx context.Context) {
 		environment := fixture.Start(ctx)
 		url := environment.StartFacade(ctx, "default")
 		ask := func(body string) string {

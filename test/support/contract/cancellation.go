@@ -16,7 +16,7 @@ func describeCancellation(s *subject) {
 		return ctx
 	}
 
-	It("acquires nothing for a caller that has gone before", func(ctx context.Context) {
+	It("acquires nothing for a caller whose context has ended", func(ctx context.Context) {
 		for _, request := range []lock.Request{by(alice), by(alice, wait(patience))} {
 			_, err := s.acquire(cancelled(ctx), request)
 			expectRefusal(err, context.Canceled)
@@ -24,7 +24,7 @@ func describeCancellation(s *subject) {
 		}
 	})
 
-	It("neither renews nor reads for a caller that has gone before", func(ctx context.Context) {
+	It("neither renews nor reads for a caller whose context has ended", func(ctx context.Context) {
 		granted := s.acquired(ctx, by(alice))
 		_, err := s.renew(cancelled(ctx), alice, 0)
 		expectRefusal(err, context.Canceled)
@@ -59,7 +59,7 @@ func describeCancellation(s *subject) {
 		s.expectFree(ctx)
 	})
 
-	It("grants nothing to those who go in the moment of the release", func(ctx context.Context) {
+	It("grants nothing to waiters that are cancelled in the moment of the release", func(ctx context.Context) {
 		const rounds = 20
 		for range rounds {
 			// A write for the caller that has gone may be under way still, and is undone.
@@ -82,13 +82,13 @@ func describeCancellation(s *subject) {
 		}
 	})
 
-	It("releases for a caller that has gone before", func(ctx context.Context) {
+	It("releases for a caller whose context has ended", func(ctx context.Context) {
 		s.acquired(ctx, by(alice))
 		Expect(s.release(cancelled(ctx), alice)).To(Or(Succeed(), MatchError(context.Canceled)))
 		Eventually(s.look).WithContext(ctx).WithTimeout(soon).WithPolling(poll).Should(MatchError(lock.ErrNotHeld))
 	})
 
-	It("hands a lock on that is released by a caller that has gone before", func(ctx context.Context) {
+	It("hands off a lock that is released by a caller whose context has ended", func(ctx context.Context) {
 		s.acquired(ctx, by(alice))
 		waiting := s.queue(ctx, bob)
 		Expect(s.release(cancelled(ctx), alice)).To(Or(Succeed(), MatchError(context.Canceled)))

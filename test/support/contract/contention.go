@@ -85,7 +85,7 @@ func describeContention(s *subject) {
 		contend(ctx, s.Backend, s.Rival)
 	})
 
-	It("grants a free lock to exactly one of those who ask without waiting", func(ctx context.Context) {
+	It("grants a free lock to exactly one of several callers that do not wait", func(ctx context.Context) {
 		var granted atomic.Int64
 		var callers sync.WaitGroup
 		for index := range contenders {
@@ -107,7 +107,7 @@ func describeContention(s *subject) {
 		Expect(granted.Load()).To(Equal(int64(1)))
 	})
 
-	It("gives an expired lock to exactly one of those who ask without waiting", func(ctx context.Context) {
+	It("gives an expired lock to exactly one of several callers that do not wait", func(ctx context.Context) {
 		s.expired(ctx)
 		var granted atomic.Int64
 		var callers sync.WaitGroup

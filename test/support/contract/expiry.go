@@ -11,7 +11,7 @@ import (
 )
 
 func describeExpiry(s *subject) {
-	It("gives an expired lock to somebody who asks without waiting, and not earlier", func(ctx context.Context) {
+	It("gives an expired lock to a caller that does not wait, and not earlier", func(ctx context.Context) {
 		granted := s.acquired(ctx, by(alice, ttl(s.short())))
 		_, err := s.acquire(ctx, by(bob))
 		s.expectHeldError(err, granted)
@@ -22,7 +22,7 @@ func describeExpiry(s *subject) {
 		s.expectHeldBy(ctx, bob)
 	})
 
-	It("gives an expired lock to the one who waits, and not earlier", func(ctx context.Context) {
+	It("gives an expired lock to a waiter, and not earlier", func(ctx context.Context) {
 		granted := s.acquired(ctx, by(alice, ttl(s.short())))
 		waiting := s.queue(ctx, bob)
 		s.pass(granted.Spec.ExpireTime.Time)
@@ -41,7 +41,7 @@ func describeExpiry(s *subject) {
 		Expect(waiting.granted().Spec.AcquireTime.Time).To(BeTemporally(">=", renewed.Spec.ExpireTime.Time))
 	})
 
-	It("goes by the end of a shorter renewal", func(ctx context.Context) {
+	It("ends a lock with its last renewal if that is shorter", func(ctx context.Context) {
 		s.acquired(ctx, by(alice, ttl(time.Hour)))
 		waiting := s.queue(ctx, bob)
 		renewed, err := s.renew(ctx, alice, s.short())
@@ -64,7 +64,7 @@ func describeExpiry(s *subject) {
 		Expect(s.Backend.List(ctx, s.Namespace, lock.Filter{})).To(BeEmpty())
 	})
 
-	It("leaves the next holder alone when the former one comes back late", func(ctx context.Context) {
+	It("protects the next holder from late calls of the former one", func(ctx context.Context) {
 		s.expired(ctx)
 		s.acquired(ctx, by(bob))
 		_, err := s.renew(ctx, alice, 0)

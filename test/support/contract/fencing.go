@@ -44,7 +44,7 @@ func describeFencing(s *subject) {
 		s.expectFree(ctx)
 	})
 
-	It("gives each grant a larger token, however it came about", func(ctx context.Context) {
+	It("gives each grant, hand-off and take-over a larger token", func(ctx context.Context) {
 		last := int64(0)
 		later := func(way string, next int64) {
 			GinkgoHelper()

@@ -38,7 +38,7 @@ func describeKeys(s *subject) {
 		Entry("with a control character", "payments\x7fcharge"),
 	)
 
-	DescribeTable("goes through the life of a key", func(ctx context.Context, key string) {
+	DescribeTable("acquires, renews, reads and releases a key", func(ctx context.Context, key string) {
 		granted := s.acquired(ctx, by(alice, keyed(key)))
 		fullKey := v1alpha1.FullKeyOf(key)
 		Expect(granted.Name).To(Equal(fullKey.ObjectName()))
@@ -60,7 +60,7 @@ func describeKeys(s *subject) {
 		Entry("of dots", ".."),
 	)
 
-	It("takes NFC and NFD of a key for the same", func(ctx context.Context) {
+	It("treats NFC and NFD of a key as the same", func(ctx context.Context) {
 		composed, decomposed := "caf\u00e9", "cafe\u0301"
 		granted := s.acquired(ctx, by(alice, keyed(decomposed)))
 		Expect(granted.Spec.Key).To(Equal(composed))
@@ -75,7 +75,7 @@ func describeKeys(s *subject) {
 		s.acquired(ctx, by(bob, keyed("report")))
 	})
 
-	It("keeps the same key of a function, of another one, and of all apart", func(ctx context.Context) {
+	It("keeps a key apart for each function and for the scope Global", func(ctx context.Context) {
 		s.acquired(ctx, by(alice, keyed("user")))
 		granted := s.acquired(ctx, by(bob, of("payments.charge", "user")))
 		s.acquired(ctx, by(carol, of("payments.refund", "user")))
@@ -86,7 +86,7 @@ func describeKeys(s *subject) {
 		Expect(s.Backend.Get(ctx, s.Namespace, "lock:payments.refund:user")).To(HaveField("Spec.Owner", carol))
 	})
 
-	It("takes equal full keys for the same, however they are spelt", func(ctx context.Context) {
+	It("treats equal full keys as the same, in each spelling", func(ctx context.Context) {
 		granted := s.acquired(ctx, by(alice, of("payments.charge", "user")))
 		_, err := s.acquire(ctx, by(bob, keyed("payments.charge:user")))
 		s.expectHeldError(err, granted)
@@ -94,7 +94,7 @@ func describeKeys(s *subject) {
 		s.acquired(ctx, by(bob, keyed("payments.charge:user")))
 	})
 
-	It("refuses a function for a key that all share, and a scope that does not exist", func(ctx context.Context) {
+	It("refuses a function with the scope Global, and an unknown scope", func(ctx context.Context) {
 		_, err := s.acquire(ctx, by(alice, func(r *lock.Request) { r.Function = "payments.charge" }))
 		expectRefusal(err, lock.ErrInvalid)
 		_, err = s.acquire(ctx, by(alice, func(r *lock.Request) { r.Scope = "Galaxy" }))

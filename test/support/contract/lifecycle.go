@@ -49,7 +49,7 @@ func describeLifeCycle(s *subject) {
 		Expect(spec.ExpireTime.Time).To(BeTemporally("==", spec.RenewTime.Add(long)))
 	})
 
-	It("lets somebody who asks without waiting have what others have released", func(ctx context.Context) {
+	It("grants a released lock to a caller that does not wait", func(ctx context.Context) {
 		for _, owner := range []string{alice, bob, carol, alice} {
 			s.acquired(ctx, by(owner))
 			Expect(s.release(ctx, owner)).To(Succeed())

@@ -34,7 +34,7 @@ func describeReading(s *subject) {
 		Expect(s.Backend.Get(ctx, s.Namespace, fullKey)).To(HaveField("Spec", renewed.Spec))
 	})
 
-	It("gets nothing where nothing is held", func(ctx context.Context) {
+	It("reports a free lock as not held", func(ctx context.Context) {
 		s.expectFree(ctx)
 		_, err := s.Backend.Get(ctx, s.Namespace, "lock:")
 		expectRefusal(err, lock.ErrNotHeld)

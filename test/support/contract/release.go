@@ -16,7 +16,7 @@ func describeRelease(s *subject) {
 		expectRefusal(s.release(ctx, alice), lock.ErrNotHeld)
 	})
 
-	It("refuses what was never acquired", func(ctx context.Context) {
+	It("refuses a lock that was never acquired", func(ctx context.Context) {
 		expectRefusal(s.release(ctx, alice), lock.ErrNotHeld)
 		expectRefusal(s.Backend.Release(ctx, s.Namespace, "lock:", lock.Proof{Owner: alice}), lock.ErrNotHeld)
 	})
@@ -32,7 +32,7 @@ func describeRelease(s *subject) {
 		Entry("the token in another case", "S"+alice[1:]),
 	)
 
-	It("does not end a lock that was acquired by somebody else meanwhile", func(ctx context.Context) {
+	It("does not end a lock that another caller has acquired meanwhile", func(ctx context.Context) {
 		s.acquired(ctx, by(alice))
 		Expect(s.release(ctx, alice)).To(Succeed())
 		s.acquired(ctx, by(bob))
@@ -40,7 +40,7 @@ func describeRelease(s *subject) {
 		s.expectHeldBy(ctx, bob)
 	})
 
-	It("does not end a lock that was handed on meanwhile", func(ctx context.Context) {
+	It("does not end a lock that a hand-off gave to another caller meanwhile", func(ctx context.Context) {
 		s.acquired(ctx, by(alice))
 		waiting := s.queue(ctx, bob)
 		Expect(s.release(ctx, alice)).To(Succeed())
@@ -75,14 +75,14 @@ func describeRelease(s *subject) {
 			expectRefusal(err, lock.ErrNotHeld)
 		})
 
-		It("refuses what is not held", func(ctx context.Context) {
+		It("refuses a lock that is not held", func(ctx context.Context) {
 			expectRefusal(force(ctx), lock.ErrNotHeld)
 			s.acquired(ctx, by(alice))
 			Expect(force(ctx)).To(Succeed())
 			expectRefusal(force(ctx), lock.ErrNotHeld)
 		})
 
-		It("gives the lock to the one who waits", func(ctx context.Context) {
+		It("gives the lock to a waiter", func(ctx context.Context) {
 			s.acquired(ctx, by(alice))
 			waiting := s.queue(ctx, bob)
 			Expect(force(ctx)).To(Succeed())

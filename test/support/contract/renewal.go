@@ -67,7 +67,7 @@ func describeRenewal(s *subject) {
 		Expect(s.Backend.Get(ctx, s.Namespace, fullKey)).To(HaveField("ResourceVersion", granted.ResourceVersion))
 	})
 
-	It("refuses what is not held", func(ctx context.Context) {
+	It("refuses a lock that is not held", func(ctx context.Context) {
 		_, err := s.renew(ctx, alice, 0)
 		expectRefusal(err, lock.ErrNotHeld)
 		s.acquired(ctx, by(alice))

@@ -46,7 +46,7 @@ func describeRequests(s *subject) {
 		s.expectFree(ctx)
 	})
 
-	It("refuses at once what cannot be granted, even to those who would wait", func(ctx context.Context) {
+	It("refuses an invalid request at once, with and without a wait", func(ctx context.Context) {
 		s.acquired(ctx, by(alice))
 		_, err := s.acquire(ctx, by(bob, wait(patience), ttl(25*time.Hour)))
 		expectRefusal(err, lock.ErrInvalid)
@@ -58,7 +58,7 @@ func describeRequests(s *subject) {
 		s.acquired(ctx, by(alice, reasoned(strings.Repeat("ü", 1024))))
 	})
 
-	It("makes an owner token where none is given, another one each time", func(ctx context.Context) {
+	It("makes a new owner token for each request without one", func(ctx context.Context) {
 		first := s.acquired(ctx, by(""))
 		second := s.acquired(ctx, by("", keyed("other")))
 		Expect(first.Spec.Owner).NotTo(BeEmpty())

@@ -68,7 +68,7 @@ func describeSDK(s *subject) {
 		Expect(held.Release(ctx)).To(Succeed(), "again")
 	})
 
-	It("tries without waiting, and tells who holds the lock", func(ctx context.Context) {
+	It("tries without waiting, and names the holder", func(ctx context.Context) {
 		granted := s.acquired(ctx, by(alice))
 		_, err := client.TryAcquire(ctx, key)
 		s.expectHeldError(err, granted)
@@ -78,7 +78,7 @@ func describeSDK(s *subject) {
 		Expect(held.Release(ctx)).To(Succeed())
 	})
 
-	It("waits as long as it is told to", func(ctx context.Context) {
+	It("waits for the time that the caller gives", func(ctx context.Context) {
 		if s.Clock != nil {
 			Skip("nobody steps the clock meanwhile")
 		}
@@ -129,7 +129,7 @@ func describeSDK(s *subject) {
 		s.expectFree(ctx)
 	})
 
-	It("refuses a lock that the context holds already", func(ctx context.Context) {
+	It("refuses a lock that the caller's context holds already", func(ctx context.Context) {
 		held := hold(ctx)
 		_, err := client.Acquire(held.Context(), key) //nolint:contextcheck // it descends from ctx
 		expectRefusal(err, lock.ErrDoubleLock)
@@ -193,7 +193,7 @@ func describeSDK(s *subject) {
 		s.acquired(ctx, by(bob))
 	})
 
-	It("refuses a key that cannot be", func(ctx context.Context) {
+	It("refuses an invalid key", func(ctx context.Context) {
 		_, err := client.Acquire(ctx, "")
 		expectRefusal(err, lock.ErrInvalidKey)
 	})

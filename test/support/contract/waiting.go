@@ -19,7 +19,7 @@ func describeWaiting(s *subject) {
 		}
 	})
 
-	It("gives the lock to those who wait, first in, first out", func(ctx context.Context) {
+	It("gives the lock to the waiters, first in, first out", func(ctx context.Context) {
 		s.acquired(ctx, by(alice))
 		var waiting []*caller
 		for index := range 5 {
@@ -58,7 +58,7 @@ func describeWaiting(s *subject) {
 		s.expectFree(ctx)
 	})
 
-	It("waits for ever, if told so, until the lock is free", func(ctx context.Context) {
+	It("waits without bound until the lock is free", func(ctx context.Context) {
 		s.acquired(ctx, by(alice))
 		waiting := s.call(ctx, by(bob, wait(lock.WaitForever)))
 		waiting.expectWaiting()
@@ -66,7 +66,7 @@ func describeWaiting(s *subject) {
 		Expect(waiting.granted().Spec.Owner).To(Equal(bob))
 	})
 
-	It("hands over a lock that is released through another replica", func(ctx context.Context) {
+	It("hands off a lock that is released through another replica", func(ctx context.Context) {
 		if s.Rival == nil {
 			Skip("there is no rival")
 		}
@@ -77,7 +77,7 @@ func describeWaiting(s *subject) {
 		Expect(waiting.granted().Spec.Owner).To(Equal(bob))
 	})
 
-	It("grants what the one who waits has asked for", func(ctx context.Context) {
+	It("grants a waiter what it asked for", func(ctx context.Context) {
 		held := s.acquired(ctx, by(alice, reasoned("hers")))
 		waiting := s.call(ctx, by(bob, ttl(2*long), reasoned("his"), wait(patience)))
 		waiting.expectWaiting()

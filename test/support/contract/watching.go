@@ -39,7 +39,7 @@ func describeWatching(s *subject) {
 		expectIt(watch(ctx), held(alice))
 	})
 
-	It("sends what the lock comes to", func(ctx context.Context) {
+	It("sends each state of the lock", func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		changes := watch(ctx)
@@ -74,7 +74,7 @@ func describeWatching(s *subject) {
 		expectIt(changes, gone)
 	})
 
-	It("never loses the latest state, however slowly it is received", func(ctx context.Context) {
+	It("never loses the latest state for a slow receiver", func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		changes := watch(ctx)
@@ -88,7 +88,7 @@ func describeWatching(s *subject) {
 		expectIt(changes, And(held(alice), HaveField("Lock.ResourceVersion", latest)))
 	})
 
-	It("shows every watcher the same, and each lock its own", func(ctx context.Context) {
+	It("shows all watchers of a lock the same, and no other lock", func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		first, second := watch(ctx), watch(ctx)
