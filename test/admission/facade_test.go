@@ -22,7 +22,7 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// facadeUser is who calls the façade.
+// facadeUser is the caller of the façade.
 const facadeUser = "caller"
 
 // startFacade runs a façade for the namespace and a reaper, without a webhook, for the
@@ -47,7 +47,7 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	DeferCleanup(testenv.StartManager(ctx, manager))
 
 	handler, err := forrst.New(forrst.Config{
-		Locks: engine, Access: fixture.Everybody(facadeUser), Limits: rules.DefaultLimits(),
+		Locks: engine, Access: fixture.SingleUser(facadeUser), Limits: rules.DefaultLimits(),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)
@@ -69,7 +69,7 @@ var _ = Describe("A forced release by a Go program", func() {
 		namespace, key = newNamespace(ctx), v1alpha1.FullKeyOf("billing:report")
 		billing = held(ctx, namespace, "billing:report")
 	})
-	// force has an engine with the user's own identity do it.
+	// force releases through an engine with the identity of the user.
 	force := func(ctx context.Context, who fixture.Identity, reason string) error {
 		GinkgoHelper()
 		engine, err := engine.NewDirect(who.Config, namespace, logr.Discard())

@@ -1,6 +1,6 @@
-// Package admission_test tries what people and Kubernetes itself do with Locks, under
-// several identities, on a real API server with the webhook and the real
-// kube-controller-manager.
+// Package admission_test proves that RBAC, webhook and schema together protect a live lock
+// from other users, and hinder neither its holder nor Kubernetes itself: on an API server,
+// under several identities, with the real kubectl and kube-controller-manager.
 package admission_test
 
 import (
@@ -124,7 +124,7 @@ func newNamespace(ctx context.Context) string {
 	return environment.Namespace(ctx, "admission-")
 }
 
-// yaml is the manifest of a lock in a text, with more lines of spec.
+// yaml returns the manifest of a lock as text, with more lines of spec.
 func yaml(namespace, key string, spec ...string) string {
 	text := fmt.Sprintf("apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata:\n  name: %s\n  namespace: %s\nspec:\n  key: %q\n",
 		v1alpha1.FullKeyOf(key).ObjectName(), namespace, key)
@@ -134,7 +134,7 @@ func yaml(namespace, key string, spec ...string) string {
 	return text
 }
 
-// held is a lock of the worker.
+// held creates a lock of the worker.
 func held(ctx context.Context, namespace, key string, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
 	GinkgoHelper()
 	lock := fixture.Manifest(namespace, key, changes...)
@@ -142,7 +142,7 @@ func held(ctx context.Context, namespace, key string, changes ...func(*v1alpha1.
 	return lock
 }
 
-// expired is a lock of the worker that has ended by itself.
+// expired creates a lock of the worker and waits for its expiry.
 func expired(ctx context.Context, namespace, key string) *v1alpha1.Lock {
 	GinkgoHelper()
 	lock := held(ctx, namespace, key, fixture.TTL(time.Millisecond))

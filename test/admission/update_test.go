@@ -18,10 +18,10 @@ import (
 	"forrst.dev/lock-operator/test/support/fixture"
 )
 
-// As in the other suites, whoever holds the lock is named with the end of the grant.
+// isHeld names the holder; the end of the grant follows.
 const isHeld = `lock:billing:report is held by "` + workerName + `" until `
 
-// A stranger may do all that RBAC can allow, and changes nothing about a live lock.
+// A stranger has every verb that RBAC can allow.
 var _ = Describe("A caller that does not hold a live lock", func() {
 	var namespace string
 	var lock *v1alpha1.Lock

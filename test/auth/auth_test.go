@@ -42,7 +42,7 @@ var _ = Describe("A façade with bearer tokens", Ordered, func() {
 		}
 		By("looking for tokens in the Authorization header only")
 		Expect(post(ctx, "/forrst?access_token="+worker, "", ping, `{}`).outcome()).To(Equal("401 UNAUTHORIZED"))
-		By("letting nobody act as somebody else")
+		By("letting no caller act as another")
 		Expect(call(ctx, worker, ping, `{}`, "Impersonate-User: system:admin").outcome()).To(Equal("400 INVALID_REQUEST"))
 	})
 

@@ -1,5 +1,5 @@
-// Package auth_test shows whom the façade lets do what, with the tokens and the rights of
-// a real API server.
+// Package auth_test proves that the façade lets each caller do what RBAC allows and no more,
+// with tokens and rights of a real API server.
 package auth_test
 
 import (

@@ -49,7 +49,7 @@ var _ = contract.DescribeBackend("A façade over HTTP", func(ctx context.Context
 func serve(engine replica, namespace string) lock.Backend {
 	GinkgoHelper()
 	handler, err := forrst.New(forrst.Config{
-		Locks: engine, Access: fixture.Everybody(facadeCaller), Limits: rules.DefaultLimits(), MaxBlock: maxBlock,
+		Locks: engine, Access: fixture.SingleUser(facadeCaller), Limits: rules.DefaultLimits(), MaxBlock: maxBlock,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)

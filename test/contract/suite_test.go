@@ -1,5 +1,5 @@
-// Package contract_test runs the contract on the backends that need an API server. That
-// in memory runs it in its own package.
+// Package contract_test proves that the backends on an API server keep the contract of
+// lock.Backend. The backend in memory runs the contract in its own package.
 package contract_test
 
 import (
@@ -45,7 +45,7 @@ func newNamespace(ctx context.Context) string {
 	return environment.Namespace(ctx, "contract-")
 }
 
-// label writes to the metadata of a lock as somebody who does not hold it.
+// label writes to the metadata of a lock as a user who does not hold it.
 func label(namespace string) func(ctx context.Context, key v1alpha1.FullKey) error {
 	return func(ctx context.Context, key v1alpha1.FullKey) error {
 		var held v1alpha1.Lock

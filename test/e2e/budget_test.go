@@ -51,7 +51,7 @@ func label(metric *dto.Metric, name string) string {
 }
 
 var _ = Describe("The budget of API requests", Ordered, func() {
-	// The API server counts for everybody. In a cluster that other specs have used, locks
+	// The API server counts the requests of all clients. In a cluster that other specs have used, locks
 	// of theirs expire, and what an outage has left open is still looked after.
 	var own *cluster
 	BeforeAll(func() {

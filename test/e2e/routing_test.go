@@ -81,7 +81,7 @@ var _ = Describe("A routed function", func() {
 		close(finish)
 		go func() {
 			for range arrived {
-				continue // The service waits for somebody to see its calls.
+				continue // The service waits for the spec to receive its calls.
 			}
 		}()
 		DeferCleanup(func() { close(arrived) })

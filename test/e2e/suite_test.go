@@ -1,5 +1,5 @@
-// Package e2e_test starts what "make run" starts and drives it as its users do: with
-// plain HTTP and the real kubectl.
+// Package e2e_test proves that what "make run" starts works for its users, who use plain
+// HTTP and the real kubectl.
 package e2e_test
 
 import (

@@ -1,4 +1,4 @@
-// Package gitops_test shows that a Lock may be a manifest in a repository: the real
+// Package gitops_test proves that a Lock may be a manifest in a repository: the real
 // kubectl applies it to a real API server, with the operator's webhook and reaper in
 // force, under the identities that GitOps controllers have.
 package gitops_test

@@ -22,7 +22,7 @@ type cable struct {
 	ends  []net.Conn
 }
 
-// connect has a client use the cable.
+// connect makes a client use the cable.
 func (c *cable) connect(config *rest.Config) {
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		connection, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -73,7 +73,7 @@ var _ = Describe("A leader that loses its connection", func() {
 		wire.cut()
 		remove(ctx, deleted)
 		setPhase(ctx, failed, corev1.PodFailed, "")
-		Expect(exists(ctx, one)()).To(BeTrue(), "nobody leads who can release it")
+		Expect(exists(ctx, one)()).To(BeTrue(), "no replica leads that can release it")
 		expectReleased(ctx, one)
 		expectReleased(ctx, two)
 		Expect(second.IsLeader()).To(BeTrue())

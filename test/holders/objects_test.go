@@ -20,7 +20,7 @@ func template() corev1.PodSpec {
 	}
 }
 
-// running creates a Pod on a node that nobody runs.
+// running creates a Pod that runs without a kubelet.
 func running(ctx context.Context, namespace, name string) *corev1.Pod {
 	GinkgoHelper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: template()}

@@ -16,7 +16,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// There is no garbage collector here, so that what is released is released by the operator.
+// Without a garbage collector, only the operator releases locks here.
 var _ = Describe("A lock that is held for a Pod", func() {
 	var namespace string
 

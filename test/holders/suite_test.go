@@ -1,5 +1,5 @@
-// Package holders_test shows on a real API server that no lock outlives the object that it is
-// held for. The suite takes the part of the kubelet: it drives Pods through their phases.
+// Package holders_test proves on a real API server that no lock outlives the object that it
+// is held for. The suite plays the kubelet: it drives Pods through their phases.
 package holders_test
 
 import (
@@ -26,7 +26,7 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// patience is for what has to happen in the end, on a machine with much else to do.
+// patience bounds what must happen, on a busy machine.
 const patience = 30 * time.Second
 
 func TestHolders(t *testing.T) {
@@ -38,8 +38,8 @@ func TestHolders(t *testing.T) {
 
 var (
 	environment *fixture.Cluster
-	// admin is the rest of Kubernetes. Locks of alice are admitted, those of the operator are
-	// not looked at.
+	// admin plays the rest of Kubernetes. The webhook checks the Locks of alice, not those of
+	// the operator.
 	admin           client.WithWatch
 	alice, operator client.Client
 	aliceKubectl    *testenv.Kubectl
@@ -109,11 +109,10 @@ func newNamespace(ctx context.Context) string {
 	return namespace
 }
 
-// manifest is what a user writes who holds a lock for an object.
+// manifest returns what a user writes to hold a lock for an object.
 func manifest(namespace, key string, ref *v1alpha1.HolderReference, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
-	lock := fixture.Manifest(namespace, key, changes...)
-	lock.Spec.HolderRef = ref
-	return lock
+	held := func(lock *v1alpha1.Lock) { lock.Spec.HolderRef = ref }
+	return fixture.Manifest(namespace, key, append([]func(*v1alpha1.Lock){held}, changes...)...)
 }
 
 func delayed(by time.Duration) func(*v1alpha1.Lock) {
@@ -128,7 +127,7 @@ func held(ctx context.Context, namespace, key string, ref *v1alpha1.HolderRefere
 	return lock
 }
 
-// exists reports whether the lock is there, as the same object.
+// exists reports whether the lock still exists as the same object.
 func exists(ctx context.Context, lock *v1alpha1.Lock) func() (bool, error) {
 	return func() (bool, error) {
 		var current v1alpha1.Lock

@@ -92,7 +92,7 @@ var _ = Describe("A Pod that waits for a lock", func() {
 		cut := time.Now()
 		Expect(connection.Close()).To(Succeed())
 		Eventually(waitingCalls(metrics)).WithPolling(time.Millisecond).Should(BeEquivalentTo(1))
-		AddReportEntry("from the end of the connection until the caller has left the queue", time.Since(cut).String())
+		AddReportEntry("from the end of the connection until the caller has left the queue", time.Since(cut).String(), ReportEntryVisibilityFailureOrVerbose)
 
 		released := time.Now()
 		response, err := http.DefaultClient.Do(vendorCall(ctx, url, holderToken, "release", `{"key":"report","owner":"the-holder"}`))
@@ -100,7 +100,7 @@ var _ = Describe("A Pod that waits for a lock", func() {
 		Expect(response.Body.Close()).To(Succeed())
 		var at time.Time
 		Eventually(answered).Should(Receive(&at))
-		AddReportEntry("from the release to the grant of the next caller", at.Sub(released).String())
+		AddReportEntry("from the release to the grant of the next caller", at.Sub(released).String(), ReportEntryVisibilityFailureOrVerbose)
 		Expect(stored(ctx, namespace, "report").Spec.HolderRef).To(Equal(podRef(next)))
 		for isOver := false; !isOver; {
 			event := <-granted.ResultChan()
@@ -119,6 +119,6 @@ var _ = Describe("A Pod that waits for a lock", func() {
 		remove(ctx, dead)
 		Eventually(waitingCalls(metrics)).Should(BeZero())
 		Expect(time.Since(began)).To(BeNumerically(">=", 2*time.Second))
-		AddReportEntry("until a caller with a block of 2 s has left the queue", time.Since(began).String())
+		AddReportEntry("until a caller with a block of 2 s has left the queue", time.Since(began).String(), ReportEntryVisibilityFailureOrVerbose)
 	})
 })

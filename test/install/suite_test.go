@@ -1,4 +1,5 @@
-// Package install_test shows that a real API server takes the manifests of config/.
+// Package install_test proves that a real API server accepts the manifests of config/, and
+// that they grant the rights and open the ports that the documentation names.
 package install_test
 
 import (

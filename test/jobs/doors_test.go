@@ -25,11 +25,11 @@ import (
 
 // door is a way to a lock other than that of Jobs.
 type door struct {
-	// try takes the lock of the key "shared" unless somebody holds it; the error says so.
+	// try acquires the lock of the key "shared". The error says if it is held.
 	try func(context.Context) error
 	// free ends the lock.
 	free func(context.Context) error
-	// holder is whom others see it held by.
+	// holder is the name that others see.
 	holder string
 }
 
@@ -76,7 +76,7 @@ var _ = Describe("An outage that is longer than the ttl", func() {
 		first.stop()
 		Expect(caller.try(ctx)).To(MatchError(lock.ErrHeld))
 		Eventually(caller.try).WithArguments(ctx).Should(Succeed())
-		Expect(isRunning(ctx, job)()).To(BeTrue(), "nobody has stopped it")
+		Expect(isRunning(ctx, job)()).To(BeTrue(), "no replica is there to stop it")
 
 		startOperator(ctx)
 		Eventually(eventsOf(ctx, job)).Should(ContainSubstring("Warning LockLost"))
@@ -162,7 +162,7 @@ func backendDoor(backend lock.Backend, namespace, holder string) *door {
 	}
 }
 
-// run has the engine run until the end of the spec.
+// run runs the engine until the end of the spec.
 func run(ctx context.Context, engine *engine.Engine) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup

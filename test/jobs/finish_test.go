@@ -22,7 +22,7 @@ var _ = Describe("A Job under a lock whose pod ends when it is suspended", func(
 	})
 	AfterEach(expectNoViolations)
 
-	// endAndSuspend has the pod of a new Job end, and the Job be suspended and the operator
+	// endAndSuspend ends the pod of a new Job, suspends the Job and lets the operator
 	// ask the Job controller, before that one looks at either.
 	endAndSuspend := func(ctx context.Context, changes ...change) *batchv1.Job {
 		GinkgoHelper()

@@ -186,9 +186,9 @@ func expectNoViolations(ctx context.Context) {
 	GinkgoHelper()
 	if CurrentSpecReport().Failed() {
 		state, _ := kubectl.Run(ctx, "", "get", "jobs,pods,locks", "-A", "-o", "yaml")
-		AddReportEntry("state", state)
+		AddReportEntry("state", state, ReportEntryVisibilityFailureOrVerbose)
 		log, _ := os.ReadFile(manager.Log())
-		AddReportEntry("kube-controller-manager", string(log))
+		AddReportEntry("kube-controller-manager", string(log), ReportEntryVisibilityFailureOrVerbose)
 	}
 	Expect(node.Violations()).To(BeEmpty())
 }

@@ -36,12 +36,12 @@ type linkRule struct {
 	next http.RoundTripper
 }
 
-// through has a replica or a candidate use the link.
+// through connects a replica or a candidate by the link.
 func (l *link) through(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return linked{next, l} })
 }
 
-// cut has all requests fail from now on, and all answers that are under way.
+// cut fails all requests from now on, and loses all answers that are under way.
 func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +59,7 @@ func (l *link) freeze(matches func(*http.Request) bool, isCarriedOut bool, follo
 	return l.add(&linkRule{matches: matches, isCarriedOut: isCarriedOut, follows: follows})
 }
 
-// hold keeps back the first request that matches, and has all others fail from then on: the
+// hold keeps back the first request that matches and fails all later ones: the
 // process is frozen. When the channel is closed, send sends the request.
 func (l *link) hold(matches func(*http.Request) bool) (held <-chan struct{}, send func() error) {
 	rule := &linkRule{matches: matches, follows: func(*http.Request) bool { return true }}
@@ -155,7 +155,7 @@ func isGrantOf(namespace, key string) func(*http.Request) bool {
 	}
 }
 
-// isReleaseOf matches the write that frees a lock or hands it on. Renewals are far off.
+// isReleaseOf matches the write that releases a lock or hands it off. Renewals are far off.
 func isReleaseOf(namespace, key string) func(*http.Request) bool {
 	return func(request *http.Request) bool {
 		return request.Method != http.MethodGet && strings.HasSuffix(request.URL.Path, "/namespaces/"+namespace+"/locks/"+key)

@@ -17,7 +17,7 @@ import (
 	"forrst.dev/lock-operator/test/support/kubelet"
 )
 
-// shortly is for what must not happen, and would at once.
+// shortly is how long a spec watches for an error that would come at once.
 const shortly = 1500 * time.Millisecond
 
 var _ = Describe("The pods of a Job under a lock", func() {
@@ -199,7 +199,7 @@ func finishAll(ctx context.Context, jobs ...*batchv1.Job) {
 	}
 }
 
-// endOne has one of the running pods end that were not told to before.
+// endOne ends a running pod that it has not ended before.
 func endOne(ctx context.Context, job *batchv1.Job, told map[types.UID]bool) {
 	GinkgoHelper()
 	Eventually(func() bool {
@@ -237,7 +237,7 @@ func tokensOfKey(namespace, key string) []int64 {
 	return tokens
 }
 
-// counted has the Job run so many pods at a time, and complete with so many.
+// counted sets how many pods run at a time, and how many complete the Job.
 func counted(parallelism int32, completions *int32, changes ...change) change {
 	return func(job *batchv1.Job) {
 		job.Spec.Parallelism, job.Spec.Completions = &parallelism, completions

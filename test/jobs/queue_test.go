@@ -54,7 +54,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		Expect(admin.Delete(ctx, created[2])).To(Succeed())
 		Eventually(isGone(ctx, created[2])).Should(BeTrue())
 		Eventually(waitingJobs).WithArguments(first.gate, namespace).Should(BeEquivalentTo(2))
-		// A replica that begins to lead tells everybody.
+		// A replica that begins to lead tells all waiting Jobs.
 		first.stop()
 		startOperator(ctx)
 		Eventually(described(ctx, "fourth")).Should(ContainSubstring("Waits at place 2 of 2"))
@@ -100,7 +100,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		Eventually(isRunning(ctx, created[0])).Should(BeTrue())
 		annotate(ctx, "fourth", v1alpha1.LockPriorityAnnotation+"=5")
 		annotate(ctx, "second", v1alpha1.LockPriorityAnnotation+"=-5")
-		// The lock may be handed on by what the operator has seen.
+		// A hand-off uses the priorities that the operator has seen.
 		Eventually(waitingEvents).WithArguments(ctx, namespace).Should(HaveLen(3))
 		for _, i := range []int{0, 3, 2, 1} {
 			finish(ctx, created[i])
@@ -149,7 +149,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		skipped := create(ctx, makeJob(namespace, "skipped", "taken", annotated(v1alpha1.LockPolicyAnnotation, "skip")))
 		first := create(ctx, makeJob(namespace, "first", "free", annotated(v1alpha1.LockPolicyAnnotation, "fail")))
 		failed := create(ctx, makeJob(namespace, "failed", "free", annotated(v1alpha1.LockPolicyAnnotation, "fail")))
-		// Nobody holds a lock; who waits before it does for them.
+		// No lock is held, but another Job of the key was created first.
 		startOperator(ctx)
 		Eventually(has(ctx, skipped, batchv1.JobComplete)).Should(BeTrue())
 		Eventually(has(ctx, failed, batchv1.JobFailed)).Should(BeTrue())

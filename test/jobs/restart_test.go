@@ -27,7 +27,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		held := lockOf(ctx, namespace, "key")
 		Expect(holderOf(ctx, namespace, "key")()).To(Equal(running.UID))
 
-		// It ends while nobody looks.
+		// It ends while no operator runs.
 		finish(ctx, running)
 		created := create(ctx, makeJob(namespace, "created", "key"))
 		startOperator(ctx)

@@ -98,7 +98,7 @@ var _ = Describe("A Job under a lock that is stopped", func() {
 		Consistently(holderOf(ctx, namespace, "other")).WithTimeout(3 * lookAgain).Should(Equal(started.UID))
 		Expect(manager.Resume()).To(Succeed())
 		finish(ctx, waiting)
-		// It often does create one, which has to end first.
+		// It often creates one, which must end first.
 		starts := startsOf(namespace)
 		Expect(starts[len(starts)-1]).To(Equal("waiting"))
 	})

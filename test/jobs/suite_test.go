@@ -1,5 +1,6 @@
-// Package jobs_test runs Jobs under locks: with a real API server, Job controller,
-// CronJob controller and garbage collector, and with a simulated kubelet.
+// Package jobs_test proves that pods of Jobs run only while the Job holds its lock, on a real
+// API server with Job controller, CronJob controller, garbage collector and a simulated
+// kubelet.
 package jobs_test
 
 import (
@@ -22,8 +23,8 @@ import (
 	"forrst.dev/lock-operator/webhook"
 )
 
-// patience bounds what has to happen. The Job controller alone takes a second for most
-// of what it does.
+// patience bounds what must happen. The Job controller takes a second for most of its
+// work.
 const patience = 30 * time.Second
 
 func TestJobs(t *testing.T) {

@@ -1,4 +1,5 @@
-// Package outage_test takes the API server away from a running façade.
+// Package outage_test proves that a façade answers at once while the API server is away and
+// loses no accepted call.
 package outage_test
 
 import (

@@ -93,7 +93,7 @@ func (r *record) checkGrants() (violations []string) {
 	for _, grant := range r.grants {
 		op, ok := asked[grant.owner]
 		if !ok || op.sent > grant.from || "lock:"+op.key != grant.key {
-			violations = append(violations, fmt.Sprintf("grants: nobody asked for the grant %d of %s", grant.token, grant.key))
+			violations = append(violations, fmt.Sprintf("grants: no client asked for the grant %d of %s", grant.token, grant.key))
 		}
 		if grant.token <= latest[grant.key] {
 			violations = append(violations, fmt.Sprintf("grants: the token %d of %s does not grow", grant.token, grant.key))
@@ -200,7 +200,7 @@ const (
 	hungUpEarly = 500 * time.Millisecond
 )
 
-// checkAbandoned looks for grants that nobody holds and nobody ends: the client was told
+// checkAbandoned looks for grants that no client holds and none ends: the client was told
 // that it has none, or had gone. They must not last until their ttl.
 func (r *record) checkAbandoned() (violations []string) {
 	own := map[string]bool{}

@@ -77,7 +77,7 @@ func (g *grant) amend(write write) (problems []string) {
 	}
 	if !spec.ExpireTime.Equal(g.last.Spec.ExpireTime) {
 		g.renewals++
-		// Judged by the stamps themselves, so that no clock matters but the one that stamped.
+		// Judged by the stamps themselves: only the clock that stamped matters.
 		if g.last.Spec.ExpireTime.Before(spec.RenewTime.Time) {
 			complain("renews a lock that had expired")
 		}

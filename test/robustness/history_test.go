@@ -28,9 +28,9 @@ const (
 	held outcome = "held"
 	// timedOut: likewise, after waiting.
 	timedOut outcome = "timed out"
-	// notFound: nobody holds the lock.
+	// notFound: the lock is free.
 	notFound outcome = "not found"
-	// mismatch: somebody else holds it.
+	// mismatch: another owner holds it.
 	mismatch outcome = "mismatch"
 	// unanswered: it may have happened, or happen yet, or never. So it is also with an
 	// answer that says that the service is unavailable.

@@ -63,13 +63,13 @@ func TestModel(t *testing.T) {
 		"tokens that do not grow": {[]step{
 			granted("a", 2, 0, 1*second, 10*second), asked(release, "a", 2*second, 3*second, done), granted("b", 1, 4*second, 5*second, 10*second),
 		}, false},
-		"a release of somebody else's lock": {[]step{
+		"a release of another owner's lock": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(release, "b", 2*second, 3*second, done),
 		}, false},
-		"a lock that is gone although nobody ended it": {[]step{
+		"a lock that is gone although no client ended it": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(status, "", 2*second, 3*second, notFound),
 		}, false},
-		"a release that finds nothing although nobody ended the lock": {[]step{
+		"a release that finds nothing although no client ended the lock": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(release, "a", 2*second, 3*second, notFound),
 		}, false},
 		"an unanswered release may come into effect late": {[]step{
@@ -88,7 +88,7 @@ func TestModel(t *testing.T) {
 		"a refusal long after the end": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(acquire, "b", 14*second, 15*second, held),
 		}, false},
-		"a grant that nobody was told of, and its end": {[]step{
+		"a grant that no client was told of, and its end": {[]step{
 			granted("a", 1, 0, 5*second, 10*second), asked(cleanup, "a", 0, 8*second, unanswered),
 			asked(acquire, "b", 4*second, 5*second, held), granted("c", 2, 6*second, 7*second, 10*second),
 		}, true},

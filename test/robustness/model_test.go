@@ -26,10 +26,10 @@ import (
 //
 //   - A replica stamps a grant after the client sent the request. So the lock lives, by
 //     the clock of the one process that all clients are in, until sent+ttl at least, and
-//     before that nobody may take it. It is what the holder counts on.
+//     before that no other caller may take it. The holder counts on it.
 //   - It stamps the grant before etcd commits the write. So the lock lives until the
 //     return of the acquire plus ttl at most, and for others plus the clock skew
-//     allowance. After that, nobody is refused because of it and nobody renews it. These
+//     allowance. After that, it refuses no caller and is not renewed. These
 //     are upper bounds; they are compared with the earliest instant of the step, which can
 //     only spare a violation, never invent one.
 //   - A renewal or a release is judged by a replica before its write goes out, and the
@@ -74,7 +74,7 @@ const cleanup kind = "clean-up"
 // lockState is the state of one lock between two steps.
 type lockState struct {
 	now time.Duration
-	// owner is empty if nobody holds the lock.
+	// owner is empty if the lock is free.
 	owner string
 	// token is that of the latest grant.
 	token int64
@@ -188,8 +188,8 @@ func (m model) end(state lockState, step step) (after []lockState) {
 	return after
 }
 
-// missing is legal if nobody holds the lock, or somebody else, or if the time of
-// whoever it was has passed.
+// missing is legal if the lock is free, if another owner holds it, or if the
+// time of the holder has passed.
 func (m model) missing(state lockState, step step) []lockState {
 	isAsked := state.owner == step.owner || step.kind == forceRelease || step.kind == status
 	if state.owner != "" && isAsked {

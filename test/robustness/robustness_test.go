@@ -149,7 +149,7 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 	}
 	working, stopWork := context.WithTimeout(t.Context(), options.length)
 	defer stopWork()
-	// The last of it is calm, so that what was abandoned shows.
+	// The last of it is calm, which shows what was abandoned.
 	breaking, stopBreaking := context.WithTimeout(working, options.length-aftermath-calm)
 	defer stopBreaking()
 

@@ -33,7 +33,7 @@ func newRecord(history *history, grants []*grant, skew time.Duration) *record {
 // none of which can hide or invent a violation: a write that is not there did not take
 // effect; one that is there took effect before the journal saw it; and a grant that no
 // client was told of is there all the same, may be ended by the replica that made it, and
-// must not be on top of anybody else's.
+// must not overlap another grant.
 func (r *record) steps() map[string][]porcupine.Operation {
 	steps := map[string][]porcupine.Operation{}
 	add := func(op *operation, step step) {
@@ -90,10 +90,10 @@ func (r *record) acquireSteps(op *operation, plain step) (steps []step) {
 			steps = append(steps, granted)
 			continue
 		}
-		granted.label = fmt.Sprintf("grant %d that nobody was told of, by %s", grant.token, op)
+		granted.label = fmt.Sprintf("grant %d that no client was told of, by %s", grant.token, op)
 		ended := granted
 		ended.kind, ended.outcome, ended.ret = cleanup, unanswered, min(grant.to, r.end)
-		ended.label = fmt.Sprintf("end of the grant %d that nobody was told of", grant.token)
+		ended.label = fmt.Sprintf("end of the grant %d that no client was told of", grant.token)
 		steps = append(steps, granted, ended)
 	}
 	switch {
@@ -120,7 +120,7 @@ func (r *record) toldOf(op *operation) *grant {
 	return told
 }
 
-// safeUntil returns until when nobody else may take a lock. It is the ttl after the request
+// safeUntil returns until when no other caller may take a lock. It is the ttl after the request
 // was sent; but the ttl of a lock that was waited for begins when the wait ends, which
 // the client cannot tell, and the stamp of the replica can, up to the error of its clock.
 func (r *record) safeUntil(op *operation, grant *grant) time.Duration {

@@ -16,7 +16,7 @@ const (
 	// longTTL outlives every check: what is left behind with it is found.
 	longTTL = time.Minute
 	// hungUpTTL is that of calls whose client hangs up. The answer may be on its way by
-	// then, so that nobody can end the grant.
+	// then: no other client can end the grant.
 	hungUpTTL = 15 * time.Second
 	// roundLength is how long a set of keys is used, so that no key has a history that is too
 	// long to be checked.

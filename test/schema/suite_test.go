@@ -1,5 +1,5 @@
-// Package schema_test shows what the schema of the Lock enforces by itself, with no
-// webhook installed.
+// Package schema_test proves what the schema of the Lock enforces by itself, without the
+// webhook.
 package schema_test
 
 import (
@@ -31,7 +31,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	kubernetes = environment.Admin.Client
 })
 
-// stamped is a lock as the service writes it.
+// stamped returns a lock as the operator writes it.
 func stamped(key string) *v1alpha1.Lock {
 	now := v1alpha1.NewTimestamp(time.Now())
 	expire := v1alpha1.NewTimestamp(now.Add(time.Minute))

@@ -44,7 +44,7 @@ func (s *subject) call(ctx context.Context, request lock.Request) *caller {
 func (s *subject) queue(ctx context.Context, owner string) *caller {
 	GinkgoHelper()
 	if s.Queued == nil {
-		Skip("the backend does not tell who waits")
+		Skip("the backend does not count its waiters")
 	}
 	before := s.Queued(fullKey)
 	calling := s.call(ctx, by(owner, wait(patience)))

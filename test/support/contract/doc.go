@@ -1,4 +1,4 @@
-// Package contract says in specs what every [lock.Backend] does. A suite runs them on a
+// Package contract specifies what every [lock.Backend] does. A suite runs them on a
 // backend by calling [DescribeBackend] with what makes a [Fixture] of it. The specs do not sleep:
 // they step the clock of the fixture if it has one, and otherwise use ttls short enough to
 // wait for.

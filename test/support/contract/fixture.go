@@ -48,7 +48,7 @@ const (
 	long = time.Minute
 	// patience is the wait of a caller that is to be granted in the end.
 	patience = time.Hour
-	// soon bounds what happens without anybody waiting for a ttl.
+	// soon bounds what happens without the end of a ttl.
 	soon = 10 * time.Second
 	// poll is how often a spec looks.
 	poll = 5 * time.Millisecond

@@ -80,7 +80,7 @@ func describeSDK(s *subject) {
 
 	It("waits for the time that the caller gives", func(ctx context.Context) {
 		if s.Clock != nil {
-			Skip("nobody steps the clock meanwhile")
+			Skip("the clock does not run by itself")
 		}
 		granted := s.acquired(ctx, by(alice))
 		_, err := client.Acquire(ctx, key, lock.WithWait(100*time.Millisecond))

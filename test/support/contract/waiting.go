@@ -53,7 +53,7 @@ func describeWaiting(s *subject) {
 		s.expectHeldError(result.err, granted)
 		Expect(s.now()).To(BeTemporally(">=", began.Add(bound)))
 
-		By("granting it to nobody later")
+		By("granting it to no caller later")
 		Expect(s.release(ctx, alice)).To(Succeed())
 		s.expectFree(ctx)
 	})

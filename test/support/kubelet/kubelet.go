@@ -19,7 +19,7 @@ const (
 	RunFor = "test.forrst.dev/run-for"
 	// StopFor is how long the pod takes to end after it was deleted.
 	StopFor = "test.forrst.dev/stop-for"
-	// Fails has the pod fail instead of succeed.
+	// Fails makes the pod fail instead of succeed.
 	Fails = "test.forrst.dev/fails"
 	// ExitCode is that of the containers of the pod if it fails; 1 if unset.
 	ExitCode = "test.forrst.dev/exit-code"
@@ -128,13 +128,13 @@ func (k *Kubelet) Starts() []Started {
 	return append([]Started(nil), k.starts...)
 }
 
-// End has a pod end that runs forever, now or as soon as it runs.
+// End ends a pod that runs forever, now or as soon as it runs.
 func (k *Kubelet) End(uid types.UID) { k.give(uid, func(pod *pod) signal { return pod.ended }) }
 
 // Fail has a pod fail, with the exit code of the annotation [ExitCode].
 func (k *Kubelet) Fail(uid types.UID) { k.give(uid, func(pod *pod) signal { return pod.failed }) }
 
-// Lose has the node of a pod vanish: nobody tells of the pod any more, or ends it when it
+// Lose removes the node of a pod: no kubelet reports the pod any more, or ends it when it
 // is deleted. It counts as running until it is removed.
 func (k *Kubelet) Lose(uid types.UID) { k.give(uid, func(pod *pod) signal { return pod.lost }) }
 
@@ -168,7 +168,7 @@ func (k *Kubelet) see(ctx context.Context, object any) {
 	}
 }
 
-// seeGone ends a pod that somebody has removed. That is noted before the pods are seen
+// seeGone ends a pod that was removed. That is noted before the pods are seen
 // that were created after.
 func (k *Kubelet) seeGone(object any) {
 	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {

@@ -137,7 +137,7 @@ func jobOf(pod *corev1.Pod) (name string, uid types.UID) {
 	return pod.Labels[batchv1.JobNameLabel], types.UID(pod.Labels[batchv1.ControllerUidLabel])
 }
 
-// began notes that the pod runs from now on, unless it is gone already.
+// began notes that the pod runs from now on, unless it was removed.
 func (k *Kubelet) began(pod *corev1.Pod, known *pod) bool {
 	name, uid := jobOf(pod)
 	key := pod.Annotations[Key]
@@ -163,7 +163,7 @@ func (k *Kubelet) began(pod *corev1.Pod, known *pod) bool {
 	return true
 }
 
-// finished notes that the pod runs no more. It is noted before anybody else can know.
+// finished notes that the pod runs no more. It is noted before others can know.
 func (k *Kubelet) finished(pod *corev1.Pod, known *pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

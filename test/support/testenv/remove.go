@@ -9,8 +9,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// RemoveLock deletes a lock, if there is one, whoever holds it: as an administrator does,
-// with a reason.
+// RemoveLock deletes a lock that may be held by any caller, as an administrator does: with
+// a reason. A lock that does not exist is no error.
 func RemoveLock(ctx context.Context, admin client.Client, namespace, name string) error {
 	lock := &v1alpha1.Lock{}
 	if err := admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, lock); err != nil {
