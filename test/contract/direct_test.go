@@ -18,8 +18,8 @@ var direct, directRival replica
 
 func startDirect(ctx context.Context) {
 	GinkgoHelper()
-	direct = startReplica(ctx, identity(directUser, testenv.TestersGroup), true)
-	directRival = startReplica(ctx, identity(directUser, testenv.TestersGroup), true)
+	direct = startReplica(ctx, environment.Identity(directUser, testenv.TestersGroup).Config, true)
+	directRival = startReplica(ctx, environment.Identity(directUser, testenv.TestersGroup).Config, true)
 }
 
 var _ = contract.DescribeBackend("An engine with the identity of a user", func(ctx context.Context) contract.Fixture {

@@ -15,7 +15,6 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/contract"
 	"forrst.dev/lock-operator/test/support/fixture"
-	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // facadeCaller is whom the façades take their callers for.
@@ -28,8 +27,8 @@ var served, servedRival replica
 
 func startServed(ctx context.Context) {
 	GinkgoHelper()
-	served = startReplica(ctx, identity(testenv.OperatorUser), false)
-	servedRival = startReplica(ctx, identity(testenv.OperatorUser), false)
+	served = startReplica(ctx, environment.Operator().Config, false)
+	servedRival = startReplica(ctx, environment.Operator().Config, false)
 }
 
 var _ = contract.DescribeBackend("A façade over HTTP", func(ctx context.Context) contract.Fixture {

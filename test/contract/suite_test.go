@@ -10,7 +10,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,12 +54,4 @@ func label(namespace string) func(ctx context.Context, key v1alpha1.FullKey) err
 		metav1.SetMetaDataLabel(&held.ObjectMeta, "edited-at", held.ResourceVersion)
 		return admin.Update(ctx, &held)
 	}
-}
-
-// identity returns the configuration of a client that acts as the user.
-func identity(user string, groups ...string) *rest.Config {
-	GinkgoHelper()
-	config, _, err := environment.User(user, groups...)
-	Expect(err).NotTo(HaveOccurred())
-	return config
 }

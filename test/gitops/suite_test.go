@@ -6,15 +6,11 @@ package gitops_test
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
-	"os/exec"
 	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/onsi/gomega/gexec"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -63,45 +59,16 @@ var _ = BeforeSuite(func(ctx context.Context) {
 // identity that config/ gives it, until the suite ends.
 func startOperator(ctx context.Context) {
 	GinkgoHelper()
-	binary, err := testenv.Build(ctx, "cmd/lock-operator")
-	Expect(err).NotTo(HaveOccurred())
-	_, operator, err := environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:authenticated")
-	Expect(err).NotTo(HaveOccurred())
+	operator := environment.Operator()
 	host, port, certDir, err := environment.InstallWebhook(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	probes := freeAddress(ctx)
-	command := exec.Command(binary, //nolint:noctx // ended below, by a signal
+	fixture.StartOperator(ctx, operator.Kubectl,
 		"--components=controller,webhook",
-		"--kubeconfig="+operator.Kubeconfig(),
 		"--leader-elect=false",
 		"--clock-skew-allowance=0s", // There is one clock.
 		fmt.Sprintf("--webhook-bind-address=%s:%d", host, port),
 		"--webhook-cert-dir="+certDir,
-		"--health-probe-bind-address="+probes,
 	)
-	session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { session.Terminate().Wait(timeout) })
-	Eventually(func(ctx context.Context) (int, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", http.NoBody)
-		if err != nil {
-			return 0, err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return 0, err
-		}
-		return response.StatusCode, response.Body.Close()
-	}).WithContext(ctx).WithTimeout(timeout).Should(Equal(http.StatusOK))
-}
-
-// freeAddress is one on loopback where nobody listens.
-func freeAddress(ctx context.Context) string {
-	GinkgoHelper()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
-	defer func() { Expect(listener.Close()).To(Succeed()) }()
-	return listener.Addr().String()
 }
 
 func must[T any](value T, err error) T {

@@ -14,15 +14,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	managerconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // requests counts what the operator asks the API server: about Pods, and what it deletes.
@@ -77,16 +74,12 @@ func (b *countedBody) Read(p []byte) (int, error) {
 // startCounted runs an operator whose requests are counted.
 func startCounted(ctx context.Context) *requests {
 	GinkgoHelper()
-	config, _, err := environment.User(testenv.OperatorUser)
-	Expect(err).NotTo(HaveOccurred())
 	counted := &requests{}
-	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
-		counted.RoundTripper = base
-		return counted
-	})
-	isNameFree := true // Other specs run the same controller.
-	manager, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: environment.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: managerconfig.Controller{SkipNameValidation: &isNameFree},
+	manager, err := environment.NewManagerFor(func(config *rest.Config) {
+		config.Wrap(func(base http.RoundTripper) http.RoundTripper {
+			counted.RoundTripper = base
+			return counted
+		})
 	})
 	Expect(err).NotTo(HaveOccurred())
 	runOperator(ctx, manager, leadership.Always(), func(*holders.Reconciler) {})

@@ -144,8 +144,9 @@ func expectReleased(ctx context.Context, lock *v1alpha1.Lock) {
 	Eventually(exists(ctx, lock)).Should(BeFalse())
 }
 
-// stays is long enough for an operator that errs to act.
-const stays = 2 * time.Second
+// stays is long enough for an operator that errs to act: it begins to watch the holder when
+// the lock is a second old.
+const stays = 1500 * time.Millisecond
 
 func expectHeld(ctx context.Context, lock *v1alpha1.Lock) {
 	GinkgoHelper()

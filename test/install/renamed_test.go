@@ -4,15 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"os/exec"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 const (
@@ -47,38 +47,22 @@ var _ = Describe("An installation into another namespace under other names", Ord
 			_, err := admin.Run(ctx, "", "delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
 			Expect(err).NotTo(HaveOccurred())
 		})
-		binary, err := gexec.Build("forrst.dev/lock-operator/cmd/lock-operator")
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(gexec.CleanupBuildArtifacts)
 		_, account, err := environment.User(renamedUser, "system:serviceaccounts", "system:serviceaccounts:"+renamedNamespace, "system:authenticated")
 		Expect(err).NotTo(HaveOccurred())
 
 		start = func(ctx context.Context) {
 			GinkgoHelper()
-			probes, address := freeAddress(ctx), freeAddress(ctx)
+			address := fixture.FreeAddress(ctx)
 			facade = "http://" + address
-			command := exec.Command(binary,
-				"--kubeconfig="+account.Kubeconfig(),
+			operator = fixture.StartOperator(ctx, account,
 				"--facade-bind-address="+address,
 				"--facade-auth=none",
 				"--facade-shutdown-delay=0s",
 				fmt.Sprintf("--webhook-bind-address=%s:%d", host, port),
 				"--webhook-cert-dir="+certDir,
-				"--health-probe-bind-address="+probes,
 			)
-			var err error
-			operator, err = gexec.Start(command, GinkgoWriter, GinkgoWriter)
-			Expect(err).NotTo(HaveOccurred())
-			Eventually(func() (int, error) {
-				response, err := http.Get("http://" + probes + "/readyz") //nolint:noctx // loopback answers at once
-				if err != nil {
-					return 0, err
-				}
-				return response.StatusCode, response.Body.Close()
-			}).WithTimeout(operatorTimeout).Should(Equal(http.StatusOK))
 		}
 		start(ctx)
-		DeferCleanup(func() { operator.Terminate().Wait(operatorTimeout) })
 	})
 
 	get := func(ctx context.Context, arguments ...string) func() (string, error) {
@@ -157,12 +141,3 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: work, image: 
 		}).WithTimeout(operatorTimeout).Should(ContainSubstring("Admitted a request of the operator itself"))
 	})
 })
-
-// freeAddress returns a loopback address that no process listens on.
-func freeAddress(ctx context.Context) string {
-	GinkgoHelper()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
-	defer func() { Expect(listener.Close()).To(Succeed()) }()
-	return listener.Addr().String()
-}

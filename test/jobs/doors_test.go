@@ -109,12 +109,11 @@ func manifestDoor(_ context.Context, namespace string) *door {
 
 func programDoor(ctx context.Context, namespace string) *door {
 	GinkgoHelper()
-	config, _, err := environment.User("program", testenv.TestersGroup)
-	Expect(err).NotTo(HaveOccurred())
-	engine, err := engine.NewDirect(config, namespace, logr.Discard())
+	program := environment.Identity("program", testenv.TestersGroup)
+	engine, err := engine.NewDirect(program.Config, namespace, logr.Discard())
 	Expect(err).NotTo(HaveOccurred())
 	run(ctx, engine)
-	return backendDoor(engine, namespace, "program")
+	return backendDoor(engine, namespace, program.Name)
 }
 
 func callerDoor(ctx context.Context, namespace string) *door {

@@ -200,13 +200,6 @@ func inNamespace(namespace string) client.ListOption { return client.InNamespace
 
 func keyOf(object client.Object) client.ObjectKey { return client.ObjectKeyFromObject(object) }
 
-func clientAs(config *rest.Config) client.Client {
-	GinkgoHelper()
-	made, err := client.New(config, client.Options{Scheme: environment.Scheme})
-	Expect(err).NotTo(HaveOccurred())
-	return made
-}
-
 // tokensOf returns the fencing tokens of the pods of a namespace, in the order of their
 // starts.
 func tokensOf(namespace string) []int64 {

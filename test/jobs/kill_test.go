@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -32,8 +30,7 @@ var _ = Describe("The operator's process", func() {
 		namespace := newNamespace(ctx)
 		binary, err := testenv.Build(ctx, "cmd/lock-operator")
 		Expect(err).NotTo(HaveOccurred())
-		kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-		Expect(environment.WriteKubeconfig(kubeconfig, testenv.OperatorUser)).To(Succeed())
+		kubeconfig := environment.Operator().Kubectl.Kubeconfig()
 		run := func() *gexec.Session {
 			GinkgoHelper()
 			command := exec.Command(binary, "--components=controller", "--leader-elect=false", "--kubeconfig="+kubeconfig,
@@ -72,7 +69,6 @@ var _ = Describe("The operator's process", func() {
 		for _, job := range created {
 			Expect(starts[job.UID]).To(Equal(1), "starts of %s", job.Name)
 		}
-		Expect(os.Remove(kubeconfig)).To(Succeed())
 	})
 })
 

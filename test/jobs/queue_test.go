@@ -9,11 +9,11 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/kubelet"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
@@ -220,10 +220,7 @@ func waitingJobs(gate prometheus.Collector, namespace string) float64 {
 // heldByManifest has a user hold the lock of the key.
 func heldByManifest(ctx context.Context, namespace, key string) *v1alpha1.Lock {
 	GinkgoHelper()
-	held := &v1alpha1.Lock{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
-		Spec:       v1alpha1.LockSpec{Key: key, Owner: "manifest", TTL: &metav1.Duration{Duration: time.Hour}},
-	}
+	held := fixture.Manifest(namespace, key)
 	Expect(admin.Create(ctx, held)).To(Succeed())
 	return held
 }

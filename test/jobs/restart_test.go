@@ -41,8 +41,6 @@ var _ = Describe("The operator of locked Jobs", func() {
 		// What a replica leaves that dies between the grant and the start.
 		job := create(ctx, makeJob(namespace, "granted", "key"))
 		other := create(ctx, makeJob(namespace, "other", "key"))
-		operator, _, err := environment.User(testenv.OperatorUser)
-		Expect(err).NotTo(HaveOccurred())
 		now := v1alpha1.NewTimestamp(time.Now())
 		expire := v1alpha1.NewTimestamp(now.Add(5 * time.Minute))
 		granted := &v1alpha1.Lock{
@@ -53,7 +51,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 				HolderRef: &v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: other.Name, UID: other.UID},
 			},
 		}
-		Expect(clientAs(operator).Create(ctx, granted)).To(Succeed())
+		Expect(environment.Operator().Client.Create(ctx, granted)).To(Succeed())
 		startOperator(ctx)
 		finish(ctx, other)
 		finish(ctx, job)

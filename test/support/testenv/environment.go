@@ -252,16 +252,3 @@ func ModuleRoot() (string, error) {
 		dir = parent
 	}
 }
-
-// WriteKubeconfig writes a kubeconfig of a user to a file.
-func (e *Environment) WriteKubeconfig(path, name string, groups ...string) error {
-	user, err := e.envtest.AddUser(envtest.User{Name: name, Groups: groups}, nil)
-	if err != nil {
-		return err
-	}
-	kubeconfig, err := user.KubeConfig()
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, kubeconfig, 0o600)
-}
