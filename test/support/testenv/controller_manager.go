@@ -71,10 +71,21 @@ func (e *Environment) StartControllerManager(controllers ...string) (*Controller
 // Log is the file that the process logs to.
 func (m *ControllerManager) Log() string { return m.log }
 
-// Pause stops the process from doing anything until [ControllerManager.Resume].
-func (m *ControllerManager) Pause() error { return m.process.Signal(syscall.SIGSTOP) }
+// Pause stops the process until [ControllerManager.Resume]. It returns when all its threads
+// have stopped, which on a busy machine is later than the signal.
+func (m *ControllerManager) Pause() error {
+	if err := m.process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(stopTimeout); !isStopped(m.process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("kube-controller-manager did not pause within %s", stopTimeout)
+		}
+	}
+	return nil
+}
 
-// Resume has the process go on.
+// Resume continues the process.
 func (m *ControllerManager) Resume() error { return m.process.Signal(syscall.SIGCONT) }
 
 // Stop ends the process. The error says so if it had ended by itself.

@@ -46,6 +46,22 @@ func child(program, word string) (int, error) {
 	return 0, fmt.Errorf("no %s runs here", program)
 }
 
+// isStopped reports whether a signal has stopped every thread of the process.
+func isStopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/stat", pid)) // The pattern is well formed.
+	for _, path := range threads {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue // The thread has ended.
+		}
+		// The name before the last bracket may hold anything.
+		if _, rest, _ := strings.Cut(string(content), ") "); !strings.HasPrefix(rest, "T") {
+			return false
+		}
+	}
+	return len(threads) > 0
+}
+
 // parent returns the parent of a process, or 0 if it has ended or is a zombie.
 func parent(pid int) int {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
