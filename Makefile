@@ -84,11 +84,12 @@ clean: ## Stop the cluster and delete what was built; Go's build cache stays.
 .PHONY: test
 test: control-plane ## Run all tests, with the race detector.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
-	$(GO_TEST) $$(go list ./... | grep -v -e /test/e2e -e /test/robustness)
+# Most suites wait more than they compute. The longest one starts first.
+	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /test/e2e -e /test/robustness)
 # Alone, because they measure times.
 	$(GO_TEST) -count=1 -p=1 ./test/e2e/... ./test/robustness/...
 # The race detector makes allocations of its own.
-	go test -count=1 -run='^Test(Allocations|Memory)' ./facade
+	go test -count=1 -run='^Test(Allocations|Memory)' ./facade/forrst
 	go test -C hack/controlplane ./...
 	go test -C test/bench ./...
 	go test -C test/gitops/health ./...

@@ -77,8 +77,13 @@ func (m *ControllerManager) Pause() error {
 	if err := m.process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(stopTimeout); !isStopped(m.process.Pid); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
+	deadline := time.After(stopTimeout)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !isStopped(m.process.Pid) {
+		select {
+		case <-look.C:
+		case <-deadline:
 			return fmt.Errorf("kube-controller-manager did not pause within %s", stopTimeout)
 		}
 	}
