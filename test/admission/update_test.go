@@ -22,7 +22,7 @@ import (
 const isHeld = `lock:billing:report is held by "` + workerName + `" until `
 
 // A stranger has every verb that RBAC can allow.
-var _ = Describe("A caller that does not hold a live lock", func() {
+var _ = Describe("A live lock", func() {
 	var namespace string
 	var lock *v1alpha1.Lock
 	BeforeEach(func(ctx context.Context) {
@@ -39,7 +39,7 @@ var _ = Describe("A caller that does not hold a live lock", func() {
 		return func(namespace string) (string, []string) { return own(namespace), append(arguments, "-f", "-") }
 	}
 
-	DescribeTable("cannot change it by",
+	DescribeTable("cannot be changed by another caller with",
 		func(ctx context.Context, command func(namespace string) (string, []string), message string) {
 			stdin, arguments := command(namespace)
 			_, err := run(ctx, stranger, namespace, stdin, arguments...)
@@ -82,7 +82,7 @@ var _ = Describe("A caller that does not hold a live lock", func() {
 		Entry("a requested renewal", patch("merge", `{"metadata":{"annotations":{"`+v1alpha1.RequestAnnotation+`":"hand-off"}},"spec":{"owner":"stranger"}}`), isHeld),
 	)
 
-	It("is told in kubectl edit what is wrong", func(ctx context.Context) {
+	It("cannot be changed by another caller in kubectl edit, which shows what is wrong", func(ctx context.Context) {
 		editor := filepath.Join(GinkgoT().TempDir(), "editor")
 		// kubectl opens the editor again with the error, where nothing new is done.
 		Expect(os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/ttl: 1h0m0s/ttl: 2h/' \"$1\"\n"), 0o700)).To(Succeed())
@@ -97,7 +97,7 @@ var _ = Describe("A caller that does not hold a live lock", func() {
 		Expect(stored(ctx, lock).Spec.TTL.Duration).To(Equal(2 * time.Hour))
 	})
 
-	It("cannot edit it with the right to force a release either", func(ctx context.Context) {
+	It("cannot be edited with the right to force a release", func(ctx context.Context) {
 		_, err := run(ctx, administrator, namespace, own(namespace), "replace", "-f", "-")
 		Expect(err).To(MatchError(ContainSubstring(isHeld)))
 		_, err = run(ctx, root, namespace, own(namespace), "apply", "--server-side", "--force-conflicts", "-f", "-")
@@ -105,7 +105,7 @@ var _ = Describe("A caller that does not hold a live lock", func() {
 		expectUntouched(ctx, lock)
 	})
 
-	It("finds no subresource to change it by", func(ctx context.Context) {
+	It("has no subresource to change it by", func(ctx context.Context) {
 		for _, arguments := range [][]string{
 			{"patch", "lock", "billing--report", "--type=merge", "-p", `{"status":{"holder":"root"}}`, "--subresource=status"},
 			{"scale", "lock", "billing--report", "--replicas=2"},
@@ -116,7 +116,7 @@ var _ = Describe("A caller that does not hold a live lock", func() {
 		expectUntouched(ctx, lock)
 	})
 
-	It("cannot change it by an update without a resourceVersion", func(ctx context.Context) {
+	It("cannot be changed by an update without a resourceVersion", func(ctx context.Context) {
 		for _, who := range []fixture.Identity{stranger, worker} {
 			unread := fixture.Manifest(namespace, "billing:report", fixture.TTL(2*time.Hour))
 			Expect(who.Client.Update(ctx, unread)).NotTo(Succeed())
@@ -124,7 +124,7 @@ var _ = Describe("A caller that does not hold a live lock", func() {
 		expectUntouched(ctx, lock)
 	})
 
-	DescribeTable("can change what does not affect the lock, which keeps its fencing token:",
+	DescribeTable("can be changed by every caller where the grant is not affected, and keeps its fencing token:",
 		func(ctx context.Context, arguments ...string) {
 			token, err := lock.FencingToken()
 			Expect(err).NotTo(HaveOccurred())
@@ -141,7 +141,7 @@ var _ = Describe("A caller that does not hold a live lock", func() {
 		Entry("the same ttl in other words", "patch", "lock", "billing--report", "--type=merge", "-p", `{"metadata":{"labels":{"a":"b"}},"spec":{"ttl":"1h0m0s"}}`),
 	)
 
-	It("is not the holder, who can name owners of the lock", func(ctx context.Context) {
+	It("can be given owner references by its holder", func(ctx context.Context) {
 		owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
 		Expect(root.Client.Create(ctx, owner)).To(Succeed())
 		lock.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID}}
@@ -150,7 +150,7 @@ var _ = Describe("A caller that does not hold a live lock", func() {
 		Expect(worker.Client.Update(ctx, lock)).To(Succeed())
 	})
 
-	It("is refused like the holder, who can neither change stamps nor write a stale lock", func(ctx context.Context) {
+	It("refuses its holder a change of stamps, and a stale write as a conflict", func(ctx context.Context) {
 		old := lock.DeepCopy()
 		forged := lock.DeepCopy()
 		forged.Spec.Holder = "somebody"
@@ -216,7 +216,7 @@ var _ = Describe("Taking over an expired lock", func() {
 		expectUntouched(ctx, lock)
 	})
 
-	It("gives the former holder a new grant, not a renewal", func(ctx context.Context) {
+	It("needs a new owner token: the former grant cannot be renewed", func(ctx context.Context) {
 		_, err := run(ctx, worker, namespace, "", "annotate", "lock", "billing--report", v1alpha1.RequestAnnotation+"=renew")
 		Expect(err).To(MatchError(ContainSubstring("has expired")))
 		Expect(stranger.Client.Patch(ctx, lock.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ttl":"1h"}}`)))).
