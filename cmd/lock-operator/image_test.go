@@ -20,7 +20,7 @@ func TestTheImageIsBuiltFromAllItsPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	folders := map[string]bool{}
-	for _, path := range strings.Fields(string(output)) {
+	for path := range strings.FieldsSeq(string(output)) {
 		if inside, ok := strings.CutPrefix(path, module); ok {
 			folder, _, _ := strings.Cut(inside, "/")
 			folders[folder] = true

@@ -41,7 +41,8 @@ func TestSections(t *testing.T) {
 			if sections[document] == nil {
 				sections[document] = sectionsOf(t, document)
 			}
-			if citations++; !slices.Contains(sections[document], section) {
+			citations++
+			if !slices.Contains(sections[document], section) {
 				t.Errorf("%s cites section %s of docs/%s, which has none of that number", path, section, document)
 			}
 		}
