@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -44,8 +43,6 @@ type Access struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
 }
-
-var _ forrst.Access = (*Access)(nil)
 
 // New returns an access that asks the API server of config, with the identity of config.
 // That needs the verb create on tokenreviews.authentication.k8s.io and on
@@ -89,7 +86,7 @@ var (
 	errActingAs = fmt.Errorf("%w: the Impersonate headers are not accepted; send a token of the identity itself", lock.ErrInvalid)
 )
 
-// Authenticate implements [facade.Access]. The identity comes from one bearer token in
+// Authenticate returns the user who has sent the request. The identity comes from one bearer token in
 // the Authorization header, and from nothing else in the request.
 func (a *Access) Authenticate(request *http.Request) (user.Info, error) {
 	credentials, err := credentialsIn(request.Header)
@@ -140,7 +137,7 @@ func isUnanswered(err error) bool {
 	return isRequestError(err)
 }
 
-// Authorize implements [facade.Access].
+// Authorize returns nil if the user may do the verb on the locks of the namespace.
 func (a *Access) Authorize(ctx context.Context, who user.Info, verb, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()

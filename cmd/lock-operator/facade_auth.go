@@ -8,10 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"forrst.dev/lock-operator/auth"
-	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/access"
 )
 
 // How the façade authenticates its callers.
@@ -54,16 +55,20 @@ func (o *facadeAuthOptions) audienceList() []string {
 	return strings.Split(o.audiences, ",")
 }
 
-// newAccess returns what tells the façade's callers apart, or nil if nothing does.
-func newAccess(manager ctrl.Manager, settings options) (forrst.Access, error) {
+// newAccess returns what decides about the façade's callers.
+func newAccess(manager ctrl.Manager, settings options, now clock.PassiveClock) (*access.Control, error) {
 	log := manager.GetLogger().WithName("facade")
 	if settings.facadeAuth.mode == authNone {
-		log.Info("Façade authenticates nobody: every program on this machine can take and release its locks",
+		log.Info("Façade does not authenticate its callers: every program on this machine can take and release its locks",
 			"address", settings.facadeAddr, "namespace", settings.facadeNamespace)
-		return nil, nil
+		return access.New(access.Options{Namespace: settings.facadeNamespace, Clock: now})
 	}
 	if settings.facadeServer.tlsCertFile == "" {
 		log.Info("Façade serves without TLS: bearer tokens can be read on the way to it", "address", settings.facadeAddr)
 	}
-	return auth.New(manager.GetConfig(), manager.GetHTTPClient(), auth.Options{Audiences: settings.facadeAuth.audienceList()})
+	reviews, err := auth.New(manager.GetConfig(), manager.GetHTTPClient(), auth.Options{Audiences: settings.facadeAuth.audienceList()})
+	if err != nil {
+		return nil, err
+	}
+	return access.New(access.Options{Access: reviews, Clock: now})
 }

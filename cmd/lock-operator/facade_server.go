@@ -6,23 +6,25 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/facade/server"
 )
 
-// defaultShutdownDelay is how long it takes until the nodes of a cluster know that a pod
-// is not to be connected to any more, with some room.
+// defaultShutdownDelay is how long the nodes of a cluster take to stop connecting to a pod,
+// with some room.
 const defaultShutdownDelay = 5 * time.Second
 
 // facadeServerOptions are the flags that say how the façade serves.
 type facadeServerOptions struct {
 	tlsCertFile, tlsKeyFile     string
-	calls                       forrst.CallLimits
+	calls                       limits.Limits
 	maxConnections              int
 	shutdownDelay, drainTimeout time.Duration
 }
@@ -30,14 +32,14 @@ type facadeServerOptions struct {
 func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.tlsCertFile, "facade-tls-cert-file", "", "The façade's certificate in PEM, read again when it changes. With it, the façade serves TLS only.")
 	flags.StringVar(&o.tlsKeyFile, "facade-tls-key-file", "", "The key of that certificate in PEM.")
-	flags.IntVar(&o.calls.Waiting, "facade-max-waiting", forrst.DefaultMaxWaiting, "How many calls may wait for locks at a time on one replica.")
-	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", forrst.DefaultMaxWaitingPerCaller, "How many of them may be of one caller.")
-	flags.IntVar(&o.calls.Running, "facade-max-running", forrst.DefaultMaxRunning, "How many other calls may run at a time on one replica.")
-	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", forrst.DefaultMaxRunningPerCaller, "How many of them may be of one caller.")
-	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", forrst.DefaultMaxBodyBytes, "How many bytes of requests are kept at a time on one replica.")
-	flags.IntVar(&o.maxConnections, "facade-max-connections", forrst.DefaultMaxConnections, "How many connections to the façade are open at a time on one replica.")
+	flags.IntVar(&o.calls.Waiting, "facade-max-waiting", limits.DefaultMaxWaiting, "How many calls may wait for locks at a time on one replica.")
+	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", limits.DefaultMaxWaitingPerCaller, "How many of them may be of one caller.")
+	flags.IntVar(&o.calls.Running, "facade-max-running", limits.DefaultMaxRunning, "How many other calls may run at a time on one replica.")
+	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", limits.DefaultMaxRunningPerCaller, "How many of them may be of one caller.")
+	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", limits.DefaultMaxBodyBytes, "How many bytes of requests are kept at a time on one replica.")
+	flags.IntVar(&o.maxConnections, "facade-max-connections", server.DefaultMaxConnections, "How many connections to the façade are open at a time on one replica.")
 	flags.DurationVar(&o.shutdownDelay, "facade-shutdown-delay", defaultShutdownDelay, "How long the façade still serves as before when it is to stop, but says that it is not ready.")
-	flags.DurationVar(&o.drainTimeout, "facade-drain-timeout", forrst.DefaultDrainTimeout, "How long calls may still run after that.")
+	flags.DurationVar(&o.drainTimeout, "facade-drain-timeout", server.DefaultDrainTimeout, "How long calls may still run after that.")
 }
 
 func (o *facadeServerOptions) validate() error {
@@ -72,21 +74,25 @@ func (o *facadeServerOptions) stopTimeout() time.Duration {
 }
 
 // newFacadeServer returns a server that has begun to listen.
-func newFacadeServer(settings options, handler http.Handler, logger logr.Logger) (*forrst.Server, error) {
-	server := &forrst.Server{
-		Handler:        handler,
+func newFacadeServer(settings options, logger logr.Logger) (*server.Server, error) {
+	options := server.Options{
 		MaxConnections: settings.facadeServer.maxConnections,
 		ShutdownDelay:  settings.facadeServer.shutdownDelay,
 		DrainTimeout:   settings.facadeServer.drainTimeout,
+		Limits:         settings.facadeServer.calls,
+		Metrics:        metrics.Registry,
 		Logger:         logger,
 	}
 	var err error
 	if settings.facadeServer.tlsCertFile != "" {
-		server.Certificates, err = certwatcher.New(settings.facadeServer.tlsCertFile, settings.facadeServer.tlsKeyFile)
+		options.Certificates, err = certwatcher.New(settings.facadeServer.tlsCertFile, settings.facadeServer.tlsKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("read the façade's certificate: %w", err)
 		}
 	}
-	server.Listener, err = new(net.ListenConfig).Listen(context.Background(), "tcp", settings.facadeAddr)
-	return server, err
+	options.Listener, err = new(net.ListenConfig).Listen(context.Background(), "tcp", settings.facadeAddr)
+	if err != nil {
+		return nil, err
+	}
+	return server.New(options)
 }

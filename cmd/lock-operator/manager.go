@@ -26,6 +26,8 @@ import (
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
@@ -212,32 +214,39 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	if routing != nil {
 		sources = append(sources, routing)
 	}
-	access, err := newAccess(manager, settings)
+	access, err := newAccess(manager, settings, now)
 	if err != nil {
 		return err
 	}
-	handler, err := forrst.New(forrst.Config{
-		Access:     access,
-		Locks:      engine,
-		Namespace:  settings.facadeNamespace,
-		Limits:     settings.limits,
-		MaxBlock:   settings.facadeMaxBlock,
-		Components: sources,
-		Routing:    routing,
-		CallLimits: settings.facadeServer.calls,
-		Version:    version(),
-		Metrics:    metrics.Registry,
-		Holders:    &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
-		Clock:      now,
-		Logger:     manager.GetLogger().WithName("facade"),
+	logger := manager.GetLogger().WithName("facade")
+	locks, err := locks.New(locks.Options{
+		Backend: engine,
+		Limits:  settings.limits,
+		Holders: &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
+		Logger:  logger,
 	})
 	if err != nil {
 		return err
 	}
-	server, err := newFacadeServer(settings, handler, manager.GetLogger().WithName("facade"))
+	server, err := newFacadeServer(settings, logger)
 	if err != nil {
 		return err
 	}
+	door, err := forrst.New(forrst.Config{
+		Server:     server,
+		Access:     access,
+		Locks:      locks,
+		MaxBlock:   settings.facadeMaxBlock,
+		Components: sources,
+		Routing:    routing,
+		Version:    version(),
+		Clock:      now,
+		Logger:     logger,
+	})
+	if err != nil {
+		return err
+	}
+	server.Mount(door)
 	return errors.Join(
 		manager.AddReadyzCheck("facade", server.Ready),
 		manager.Add(&facadeWithEngine{server: server, engine: engine}),
@@ -274,7 +283,7 @@ func lockInformer(manager ctrl.Manager) (cache.Informer, error) {
 // facadeWithEngine stops the façade before the engine, which the calls that are
 // still running need.
 type facadeWithEngine struct {
-	server *forrst.Server
+	server *server.Server
 	engine *engine.Engine
 }
 

@@ -13,10 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/client"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 func TestLifeOfALock(t *testing.T) {
@@ -29,7 +30,7 @@ func TestLifeOfALock(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "payments.charge--user--1"},
 		Spec: v1alpha1.LockSpec{
 			Key: "user:1", Scope: v1alpha1.ScopeFunction, Function: "payments.charge", Owner: "o", TTL: &metav1.Duration{Duration: 1500 * time.Millisecond},
-			Holder: forrst.Anonymous, Reason: "monthly <close>", AcquireTime: &acquired, RenewTime: &acquired, ExpireTime: &expires, FencingToken: &token,
+			Holder: access.Anonymous, Reason: "monthly <close>", AcquireTime: &acquired, RenewTime: &acquired, ExpireTime: &expires, FencingToken: &token,
 		},
 	}
 	same := func(got *v1alpha1.Lock, err error) {
@@ -154,7 +155,7 @@ func TestWhatNoFacadeGrantsIsNotSent(t *testing.T) {
 }
 
 func TestLimitsOfTheFacade(t *testing.T) {
-	f := newFixtureWith(t, func(config *forrst.Config) { config.Limits.MaxTTL = time.Minute })
+	f := newFixtureWith(t, func(config *testfacade.Settings) { config.Limits.MaxTTL = time.Minute })
 	request := forKey("k")
 	request.TTL = time.Hour
 	_, err := f.Acquire(t.Context(), namespace, request)

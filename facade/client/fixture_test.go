@@ -21,9 +21,9 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/client"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const namespace = "default"
@@ -32,6 +32,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memory keeps locks by the same rules as the engine, behind the façade.
 type memory struct {
+	lock.Backend
+
 	clock *clocktesting.FakeClock
 	// fail, if set, is the outcome of everything.
 	fail error
@@ -207,10 +209,10 @@ var errReset = errors.New("connection reset by peer")
 
 func newFixture(t *testing.T, options ...client.Option) *fixture {
 	t.Helper()
-	return newFixtureWith(t, func(*forrst.Config) {}, options...)
+	return newFixtureWith(t, func(*testfacade.Settings) {}, options...)
 }
 
-func newFixtureWith(t *testing.T, configure func(*forrst.Config), options ...client.Option) *fixture {
+func newFixtureWith(t *testing.T, configure func(*testfacade.Settings), options ...client.Option) *fixture {
 	t.Helper()
 	f := &fixture{t: t, locks: newMemory()}
 	handler := newHandler(t, f.locks, configure)
@@ -231,11 +233,11 @@ func newMemory() *memory {
 	}
 }
 
-func newHandler(tb testing.TB, locks *memory, configure func(*forrst.Config)) http.Handler {
+func newHandler(tb testing.TB, locks *memory, configure func(*testfacade.Settings)) http.Handler {
 	tb.Helper()
-	config := forrst.Config{Locks: locks, Namespace: namespace, Limits: rules.DefaultLimits(), Clock: locks.clock}
+	config := testfacade.Settings{Locks: locks, Namespace: namespace, Clock: locks.clock}
 	configure(&config)
-	handler, err := forrst.New(config)
+	handler, err := testfacade.New(config)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/client"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // network is a client of a façade at the other end of real connections.
@@ -33,7 +33,7 @@ type network struct {
 func newNetwork(tb testing.TB, front func(facade http.Handler) http.Handler) *network {
 	tb.Helper()
 	n := &network{locks: newMemory()}
-	server := httptest.NewUnstartedServer(front(newHandler(tb, n.locks, func(*forrst.Config) {})))
+	server := httptest.NewUnstartedServer(front(newHandler(tb, n.locks, func(*testfacade.Settings) {})))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			n.opened.Add(1)

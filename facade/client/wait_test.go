@@ -10,8 +10,8 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/client"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 func TestLongWaitsAreMadeOfSeveral(t *testing.T) {
@@ -37,7 +37,7 @@ func TestLongWaitsAreMadeOfSeveral(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixtureWith(t, func(config *forrst.Config) { config.MaxBlock = test.facade }, test.options...)
+				f := newFixtureWith(t, func(config *testfacade.Settings) { config.MaxBlock = test.facade }, test.options...)
 				f.hold("k", "o")
 				f.locks.isInVain = true
 				start := time.Now()
@@ -58,7 +58,7 @@ func TestLongWaitsAreMadeOfSeveral(t *testing.T) {
 
 func TestWhatTheFacadePermitsIsAskedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixtureWith(t, func(config *forrst.Config) { config.MaxBlock = time.Second })
+		f := newFixtureWith(t, func(config *testfacade.Settings) { config.MaxBlock = time.Second })
 		f.hold("k", "o")
 		f.locks.isInVain = true
 		for range 2 {

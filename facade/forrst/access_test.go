@@ -11,11 +11,12 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 func TestInvalidTokensOfOneNetworkAreLimited(t *testing.T) {
 	asked := 0
-	f := newFixtureWith(t, func(config *forrst.Config) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
 		config.Access = &fakeAccess{who: func(r *http.Request) (user.Info, error) {
 			asked++
 			if r.Header.Get("Authorization") == "Bearer valid" {
@@ -52,7 +53,7 @@ func TestInvalidTokensOfOneNetworkAreLimited(t *testing.T) {
 
 func TestAForeignHolderCannotUseTheOwnerToken(t *testing.T) {
 	name := "system:serviceaccount:payments:worker"
-	f := newFixtureWith(t, func(config *forrst.Config) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
 		config.Access = identified(func(*http.Request) string { return name })
 	})
 	f.post(envelopeWith(ping, "", locked(`{"key":"k","owner":"o","scope":"global","auto_release":false,`+ttl+`}`)))

@@ -3,15 +3,12 @@ package forrst
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
 )
-
-const expiredMessage = "ttl must be longer than it takes to acquire the lock, which expired meanwhile"
 
 // grantedLock is the data of the extension when the lock was acquired (section 12.6).
 // It has exactly these members.
@@ -63,7 +60,7 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	request := c.acquisition(options)
 	if !options.autoRelease {
 		// One that ends with the function stays for it, even if the caller is gone.
-		if err := c.bind(ctx, &request); err != nil {
+		if err := c.config.Locks.Bind(ctx, &c.caller, &request); err != nil {
 			return nil, err
 		}
 	}
@@ -108,57 +105,36 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	return result, err
 }
 
-func (c *call) acquireProblem(err error, position int, options lockOptions) error {
-	switch {
-	case errors.Is(err, lock.ErrHeld), errors.Is(err, lock.ErrTimeout):
-		problem := heldProblem(wire.HeldDetails{
-			Key: options.key, Scope: options.scope, FullKey: c.fullKeyAsSent(options),
-		}, options.block)
-		return &problem
-	case errors.Is(err, lock.ErrExpired):
-		problem := envelope.Error{Code: envelope.InvalidArguments, Message: expiredMessage}.
-			At(extensionPointer(position) + "/options/ttl/value")
-		return &problem
-	case errors.Is(err, lock.ErrInvalid):
-		problem := envelope.Error{Code: envelope.InvalidArguments, Message: err.Error()}.
-			At(extensionPointer(position) + "/options")
-		return &problem
-	}
-	return err
+// acquire takes a lock for the call, or waits for it.
+func (c *call) acquire(ctx context.Context, request lock.Request) (*v1alpha1.Lock, error) {
+	return c.config.Locks.Acquire(ctx, &c.caller, c.permit, c.request.Call.Function, request)
 }
 
-// heldProblem says that the lock was not to be had: at once, or, if the caller gave a
-// time to wait, within that, be it zero.
-func heldProblem(details wire.HeldDetails, block *waitOption) envelope.Error {
-	problem := envelope.Error{Code: envelope.LockAcquisitionFailed, Message: "Unable to acquire lock"}
-	if block != nil {
-		problem.Code = envelope.LockTimeout
-		problem.Message = fmt.Sprintf("Lock acquisition timed out after %s %ss", block.Value, block.Unit)
-		details.Waited = block.sent
+// reportFencing tells the caller the number of the grant, by which a guarded resource
+// can refuse holders whose lock has ended.
+func (c *call) reportFencing(granted *v1alpha1.Lock) {
+	token, err := granted.FencingToken()
+	if err != nil {
+		c.config.Logger.Error(err, "A lock was granted without a fencing token", "lock", string(granted.Spec.FullKey()))
+		return
 	}
-	return problem.With(details)
+	c.fencing = token
+	c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{
+		URN:  wire.FencingURN,
+		Data: envelope.MustEncode(wire.Fencing{Token: token}),
+	})
+}
+
+func (c *call) acquireProblem(err error, position int, options lockOptions) error {
+	question := lockQuestion{
+		asker: lockExtension, key: options.key, pointer: extensionPointer(position) + "/options", block: options.block,
+		held: wire.HeldDetails{Key: options.key, Scope: options.scope, FullKey: c.fullKeyAsSent(options)},
+	}
+	return question.problem(err)
 }
 
 // release ends the lock of a call that is over.
 func (c *call) release(ctx context.Context, key v1alpha1.FullKey, owner string) {
-	// Why it failed is in the log.
-	_ = c.releaseLock(ctx, c.request.Call.Function, c.caller.Namespace, key, c.proof(owner))
-}
-
-// releaseLock ends the lock of a function that is over. It goes on when the caller has
-// gone, and its failure does not change the response, which is why it is logged here: the
-// function has done its work, and the lock ends with its ttl.
-func (h *Handler) releaseLock(ctx context.Context, function, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
-	ctx = context.WithoutCancel(ctx)
-	err := h.config.Locks.Release(ctx, namespace, key, proof)
-	if err == nil {
-		return nil
-	}
-	log := h.config.Logger.WithValues("namespace", namespace, "lock", string(key), "function", function)
-	if errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch) {
-		log.Info("Lock ended before the function that ran inside it", "reason", err.Error())
-	} else {
-		log.Error(err, "Failed to release a lock after its function")
-	}
-	return err
+	// A failure is in the log.
+	_ = c.config.Locks.ReleaseAfter(ctx, c.request.Call.Function, &c.caller, key, owner)
 }

@@ -70,7 +70,7 @@ func (c *call) readScope(fields *envelope.Fields) string {
 }
 
 func (h *Handler) ttlBound() envelope.DurationLimits {
-	return envelope.DurationLimits{Max: h.config.Limits.MaxTTL}
+	return envelope.DurationLimits{Max: h.config.Locks.MaxTTL()}
 }
 
 func (h *Handler) blockBound() envelope.DurationLimits {
@@ -113,7 +113,7 @@ func (c *call) acquisition(options lockOptions) lock.Request {
 		Key:    options.key,
 		Owner:  options.owner,
 		TTL:    options.ttl.Length,
-		Holder: c.caller.holder(),
+		Holder: c.caller.Holder(),
 	}}
 	if options.block != nil {
 		request.Wait = options.block.Length

@@ -13,10 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const ttl = `"ttl":{"value":30,"unit":"second"}`
@@ -24,7 +26,7 @@ const ttl = `"ttl":{"value":30,"unit":"second"}`
 func TestLockOptions(t *testing.T) {
 	longKey := strings.Repeat("k", 200)
 	charge := func(key string) lock.Request {
-		return lock.Request{Acquisition: rules.Acquisition{Scope: v1alpha1.ScopeFunction, Function: "payments.charge", Key: key, TTL: 30 * time.Second, Holder: forrst.Anonymous}}
+		return lock.Request{Acquisition: rules.Acquisition{Scope: v1alpha1.ScopeFunction, Function: "payments.charge", Key: key, TTL: 30 * time.Second, Holder: access.Anonymous}}
 	}
 	global, owned, short, fraction := charge("k"), charge("k"), charge("k"), charge("k")
 	global.Scope, global.Function = v1alpha1.ScopeGlobal, ""
@@ -328,7 +330,7 @@ func TestLocksThatCannotBeTaken(t *testing.T) {
 }
 
 func TestHolderIsWhoCalls(t *testing.T) {
-	f := newFixtureWith(t, func(config *forrst.Config) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
 		config.Access = identified(func(r *http.Request) string { return r.Header.Get("X-User") })
 	})
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader(envelopeWith(ping, "", locked(`{"key":"k","holder":"root",`+ttl+`}`))))

@@ -13,13 +13,14 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 var lockBody = []byte(envelopeWith(ping, `,"version":"1.0.0","arguments":{}`, locked(`{"key":"sku:X9","ttl":{"value":20,"unit":"second"},"block":{"value":2,"unit":"second"}}`)))
 
 // instantLocks grants the same lock to everybody and does nothing else.
 type instantLocks struct {
-	forrst.Locks
+	lock.Backend
 	granted *v1alpha1.Lock
 }
 
@@ -51,7 +52,7 @@ func lockCall(tb testing.TB) func() {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	handler, err := forrst.New(forrst.Config{Locks: &instantLocks{granted: granted}, Namespace: namespace, Limits: rules.DefaultLimits()})
+	handler, err := testfacade.New(testfacade.Settings{Locks: &instantLocks{granted: granted}, Namespace: namespace})
 	if err != nil {
 		tb.Fatal(err)
 	}

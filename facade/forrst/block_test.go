@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // waiter lets tests follow calls that wait on fake locks until something changes.
@@ -61,7 +62,7 @@ func TestBlockAboveTheMaximumNamesTheMaximum(t *testing.T) {
 		0:           "value must be at most 60 seconds",
 		time.Second: "value must be at most 1 seconds",
 	} {
-		f := newFixtureWith(t, func(config *forrst.Config) { config.MaxBlock = maximum })
+		f := newFixtureWith(t, func(config *testfacade.Settings) { config.MaxBlock = maximum })
 		for _, test := range []struct{ body, pointer string }{
 			{envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`,"block":{"value":60.001}}`)), "/extensions/0/options/block/value"},
 			{envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":60.001}`), ""), "/call/arguments/block/value"},
@@ -163,7 +164,7 @@ func TestStoppingServerAnswersWhoeverWaits(t *testing.T) {
 			}))
 			f.hold("k", "first", time.Minute)
 			w := newWaiter(f)
-			s := serve(t, f.Handler, time.Minute)
+			s := serve(t, f.served, time.Minute)
 			waited, ran := make(chan int, 1), make(chan int, 1)
 			go func() { waited <- s.post(t.Context(), body) }()
 			go func() { ran <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
@@ -200,7 +201,7 @@ func TestServerNoticesABlockedClientThatDisconnects(t *testing.T) {
 				close(gone)
 				return ctx.Err()
 			}
-			s := serve(t, f.Handler, time.Minute)
+			s := serve(t, f.served, time.Minute)
 			ctx, disconnect := context.WithCancel(t.Context())
 			go s.post(ctx, body)
 			<-waiting

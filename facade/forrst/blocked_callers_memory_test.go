@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
-	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // maxBytesPerBlockedCaller is what a waiting caller may cost the façade. What the
@@ -33,11 +32,7 @@ func TestMemoryOfBlockedCallers(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			locks := &patientLocks{waiting: make(chan struct{}, test.callers)}
-			handler, err := forrst.New(forrst.Config{Locks: locks, Namespace: namespace, Limits: rules.DefaultLimits()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := serve(t, handler, time.Minute)
+			s := serve(t, served{Settings: testfacade.Settings{Locks: locks, Namespace: namespace}}, time.Minute)
 			text := fmt.Sprintf("POST /forrst HTTP/1.1\r\nHost: x\r\nUser-Agent: test/1.0\r\nAccept: */*\r\nAuthorization: Bearer %s\r\n"+
 				"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", strings.Repeat("t", 1000), len(test.body), test.body)
 			request := []byte(text)

@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 )
 
 // patientLocks never grant.
 type patientLocks struct {
-	forrst.Locks
+	lock.Backend
 
 	waiting chan struct{}
 }

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
-func limitBodies(bytes int) func(*forrst.Config) {
-	return func(config *forrst.Config) { config.CallLimits.BodyBytes = bytes }
+func limitBodies(bytes int) func(*testfacade.Settings) {
+	return func(config *testfacade.Settings) { config.Server.Limits.BodyBytes = bytes }
 }
 
 // wantNoRoom expects that a body was refused for its size beside those of others.
@@ -88,7 +90,7 @@ func TestRoutedCallsKeepTheirRoom(t *testing.T) {
 		<-finish
 		says(`"result":1`)(w, r)
 	})
-	f := newFixtureWith(t, func(config *forrst.Config) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
 		routingTo(t, s.URL, time.Minute, nil)(config)
 		limitBodies(1500)(config)
 	})
@@ -104,7 +106,7 @@ func TestRoutedCallsKeepTheirRoom(t *testing.T) {
 
 func TestConnectionsAreBounded(t *testing.T) {
 	f := newFixture(t)
-	s := serveWith(t, &forrst.Server{Handler: f.Handler, DrainTimeout: time.Minute, MaxConnections: 1})
+	s := serveWith(t, server.Options{DrainTimeout: time.Minute, MaxConnections: 1}, f.served)
 	first := dial(t, s)
 	writeCall(t, first, envelopeWith(ping, "", ""))
 	if _, err := first.Read(make([]byte, 1)); err != nil {

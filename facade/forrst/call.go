@@ -9,10 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
-
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/forward"
+	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/limits"
 )
 
 // call is one call on its way through the façade.
@@ -21,17 +22,17 @@ type call struct {
 
 	request envelope.Request
 	// body is where the memory of the request is accounted for.
-	body     *countedBody
+	body     *limits.Body
 	function *function
 	response *envelope.Response
-	caller   Caller
-	// admission is the call's place among those that are served.
-	admission admission
+	caller   access.Caller
+	// permit counts the call among those that are served.
+	permit limits.Permit
 	// start is when the request arrived.
 	start time.Time
 	// decorate is done to the response of a call that could be read, whatever came of it.
 	decorate []func()
-	// settle is told when the function is over. Nil if nobody wants to know.
+	// settle is called when the function is over. Nil if no extension needs that.
 	settle func()
 	// undo takes back what the function has done, if its caller cannot learn of it. Nil if
 	// there is nothing to take back.
@@ -49,10 +50,10 @@ type call struct {
 	named []string
 }
 
-// answer runs the call in text, which body has read, for the user. It always returns a
+// answer runs the call in text, which body has read, for the caller. It always returns a
 // response: a panic of the façade or of a function is an internal error.
-func (h *Handler) answer(r *http.Request, who user.Info, text []byte, body *countedBody, start time.Time) *call {
-	c := &call{Handler: h, caller: Caller{User: who}, body: body, response: envelope.NewResponse(""), start: start}
+func (h *Handler) answer(r *http.Request, caller access.Caller, text []byte, body *limits.Body, start time.Time) *call {
+	c := &call{Handler: h, caller: caller, body: body, response: envelope.NewResponse(""), start: start}
 	c.serve(r, text)
 	for _, decorate := range c.decorate {
 		decorate()
@@ -82,20 +83,38 @@ func (c *call) serve(r *http.Request, body []byte) {
 	c.beginRetry()
 	result, err := c.runAdmitted(ctx, r)
 	if err != nil {
-		c.fail(c.problems(ctx, err))
+		c.fail(c.problems(ctx, err, c.request.Call.Function))
 		return
 	}
 	c.response.Result = result
 }
 
-// run does steps 6 to 10 of section 1.6.
+// runAdmitted runs the call unless too many run already.
+func (c *call) runAdmitted(ctx context.Context, r *http.Request) (_ json.RawMessage, err error) {
+	c.permit, err = c.config.Server.Limiter().Admit(limits.CallerOf(r, c.caller.Holder()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { c.permit.Release() }()
+	return c.run(ctx)
+}
+
+// run does steps 6 to 10 of docs/forrst.md, section 1.6.
 func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 	var err error
 	if c.function, err = c.resolve(); err != nil {
 		return nil, err
 	}
-	if err := c.authorize(ctx); err != nil {
+	verb := c.verb()
+	if c.caller.Namespace, err = c.config.Access.Namespace(&c.caller, c.named, verb != ""); err != nil {
 		return nil, err
+	}
+	// Before anything is done, so that a caller without the right is told the same whether
+	// or not there is a lock.
+	if verb != "" {
+		if err := c.config.Access.Authorize(ctx, &c.caller, verb); err != nil {
+			return nil, err
+		}
 	}
 	invoke, problems := c.prepare()
 	if len(problems) > 0 {
@@ -112,6 +131,26 @@ func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 		return raw, nil
 	}
 	return envelope.Encode(result)
+}
+
+// verb is what the caller has to be allowed to do, or empty if the call touches no lock.
+func (c *call) verb() string {
+	if c.function.verb == "" && c.position(envelope.AtomicLock) >= 0 {
+		return access.VerbCreate
+	}
+	return c.function.verb
+}
+
+// namespacePart is the part of the path that names a namespace.
+const namespacePart = "namespace"
+
+// namesOfNamespaces returns those that a request names, usually none.
+func namesOfNamespaces(r *http.Request) []string {
+	names := r.Header.Values(wire.NamespaceHeader)
+	if fromPath := r.PathValue(namespacePart); fromPath != "" {
+		names = append(slices.Clip(names), fromPath)
+	}
+	return names
 }
 
 // prepare checks extensions and arguments and returns the function with everything
@@ -161,7 +200,7 @@ func (c *call) forgetBody() {
 	for i := range c.request.Extensions {
 		c.request.Extensions[i].Options = nil
 	}
-	c.body.forget()
+	c.body.Forget()
 }
 
 // fail makes the response a failure. Extension entries stay: they tell what was done

@@ -9,9 +9,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const (
@@ -33,12 +37,12 @@ type crowd struct {
 
 const lingering = "linger"
 
-func newCrowd(t *testing.T, limits forrst.CallLimits, holder func(*http.Request) string) *crowd {
+func newCrowd(t *testing.T, limits limits.Limits, holder func(*http.Request) string) *crowd {
 	t.Helper()
-	return newCrowdWith(t, func(config *forrst.Config) { config.CallLimits, config.Access = limits, identified(holder) })
+	return newCrowdWith(t, func(config *testfacade.Settings) { config.Server.Limits, config.Access = limits, identified(holder) })
 }
 
-func newCrowdWith(t *testing.T, configure func(*forrst.Config)) *crowd {
+func newCrowdWith(t *testing.T, configure func(*testfacade.Settings)) *crowd {
 	t.Helper()
 	c := &crowd{begun: make(chan struct{}), finish: make(chan struct{}), answers: make(chan answer)}
 	linger := function(lingering, func(context.Context) (any, error) {
@@ -90,14 +94,14 @@ var (
 
 func TestLimitsOfWaitingCalls(t *testing.T) {
 	cases := map[string]struct {
-		limits  forrst.CallLimits
+		limits  limits.Limits
 		address string
 		status  int
 		problem string
 	}{
-		"of one caller":                    {forrst.CallLimits{WaitingPerCaller: 1}, anotherPort, 429, "RATE_LIMITED"},
-		"of all":                           {forrst.CallLimits{Waiting: 1}, anotherAddress, 503, "UNAVAILABLE"},
-		"of one caller rather than of all": {forrst.CallLimits{Waiting: 1, WaitingPerCaller: 1}, anAddress, 429, "RATE_LIMITED"},
+		"of one caller":                    {limits.Limits{WaitingPerCaller: 1}, anotherPort, 429, "RATE_LIMITED"},
+		"of all":                           {limits.Limits{Waiting: 1}, anotherAddress, 503, "UNAVAILABLE"},
+		"of one caller rather than of all": {limits.Limits{Waiting: 1, WaitingPerCaller: 1}, anAddress, 429, "RATE_LIMITED"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -137,14 +141,14 @@ func (f *fixture) release(key, owner string) {
 
 func TestLimitsOfRunningCalls(t *testing.T) {
 	cases := map[string]struct {
-		limits  forrst.CallLimits
+		limits  limits.Limits
 		address string
 		status  int
 		problem string
 	}{
-		"of one caller":                    {forrst.CallLimits{RunningPerCaller: 1}, anotherPort, 429, "RATE_LIMITED"},
-		"of all":                           {forrst.CallLimits{Running: 1}, anotherAddress, 503, "UNAVAILABLE"},
-		"of one caller rather than of all": {forrst.CallLimits{Running: 1, RunningPerCaller: 1}, anAddress, 429, "RATE_LIMITED"},
+		"of one caller":                    {limits.Limits{RunningPerCaller: 1}, anotherPort, 429, "RATE_LIMITED"},
+		"of all":                           {limits.Limits{Running: 1}, anotherAddress, 503, "UNAVAILABLE"},
+		"of one caller rather than of all": {limits.Limits{Running: 1, RunningPerCaller: 1}, anAddress, 429, "RATE_LIMITED"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +173,7 @@ func TestLimitsOfRunningCalls(t *testing.T) {
 
 // Whoever waits leaves room to those who run, and is let in when the lock is there.
 func TestCallsThatWaitedRunBeyondTheLimit(t *testing.T) {
-	c := newCrowd(t, forrst.CallLimits{Running: 1}, nil)
+	c := newCrowd(t, limits.Limits{Running: 1}, nil)
 	c.hold("held", "other", 1e12)
 	c.begin(anAddress, envelopeWith(lingering, "", locked(`{"key":"held","scope":"global",`+ttl+`,"block":{"value":60}}`)))
 	c.begin(anotherAddress, running)
@@ -192,7 +196,7 @@ func TestCallsThatWaitedRunBeyondTheLimit(t *testing.T) {
 
 func TestWhoACallerIs(t *testing.T) {
 	user := func(r *http.Request) string { return strings.SplitN(r.Header.Get("X-User"), ":", 2)[0] }
-	anonymous := func(*http.Request) string { return forrst.Anonymous }
+	anonymous := func(*http.Request) string { return access.Anonymous }
 	cases := map[string]struct {
 		holder        func(*http.Request) string
 		first, second string
@@ -212,7 +216,7 @@ func TestWhoACallerIs(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := newCrowd(t, forrst.CallLimits{RunningPerCaller: 1}, test.holder)
+			c := newCrowd(t, limits.Limits{RunningPerCaller: 1}, test.holder)
 			c.begin(test.first, running)
 			want := 200
 			if test.same {
@@ -228,7 +232,7 @@ func TestWhoACallerIs(t *testing.T) {
 }
 
 func TestRefusalsTellWhetherToRetry(t *testing.T) {
-	c := newCrowd(t, forrst.CallLimits{Running: 1}, nil)
+	c := newCrowd(t, limits.Limits{Running: 1}, nil)
 	c.begin(anAddress, running)
 	got := c.postFrom(anAddress, envelopeWith(ping, "", `{"urn":"urn:cline:forrst:ext:retry"}`))
 	want := `{"allowed":true,"strategy":"exponential","after":{"value":1,"unit":"second"},"max_attempts":5}`
@@ -240,9 +244,9 @@ func TestRefusalsTellWhetherToRetry(t *testing.T) {
 }
 
 func TestNegativeLimitsAreRefused(t *testing.T) {
-	for _, negative := range []forrst.CallLimits{{Waiting: -1}, {WaitingPerCaller: -1}, {Running: -1}, {RunningPerCaller: -1}} {
+	for _, negative := range []limits.Limits{{Waiting: -1}, {WaitingPerCaller: -1}, {Running: -1}, {RunningPerCaller: -1}} {
 		f := newFixture(t)
-		if _, err := forrst.New(forrst.Config{Locks: f.locks, Namespace: namespace, Limits: limits(), CallLimits: negative}); err == nil {
+		if _, err := testfacade.New(testfacade.Settings{Locks: f.locks, Namespace: namespace, Server: server.Options{Limits: negative}}); err == nil {
 			t.Errorf("%+v: no error", negative)
 		}
 	}

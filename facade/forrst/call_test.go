@@ -15,9 +15,8 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
-
-func limits() rules.Limits { return rules.DefaultLimits() }
 
 func TestPingUnderAllNames(t *testing.T) {
 	f := newFixture(t)
@@ -111,15 +110,15 @@ func TestFunctionAndVersionAreResolved(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	cases := map[string]struct {
-		config forrst.Config
+		config testfacade.Settings
 		want   string
 	}{
-		"no locks":     {forrst.Config{Namespace: namespace, Limits: limits()}, "Locks"},
-		"no namespace": {forrst.Config{Locks: &fakeLocks{}, Limits: limits()}, "Namespace"},
-		"no limits":    {forrst.Config{Locks: &fakeLocks{}, Namespace: namespace}, "ttl"},
+		"no locks":     {testfacade.Settings{Namespace: namespace}, "backend"},
+		"no namespace": {testfacade.Settings{Locks: &fakeLocks{}}, "Namespace"},
+		"no limits":    {testfacade.Settings{Locks: &fakeLocks{}, Namespace: namespace, Limits: rules.Limits{DefaultTTL: 1}}, "ttl"},
 	}
 	for name, test := range cases {
-		if _, err := forrst.New(test.config); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := testfacade.New(test.config); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}

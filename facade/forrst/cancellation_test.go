@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const cancelName = "urn:cline:forrst:ext:cancellation:fn:cancel"
@@ -128,7 +128,7 @@ func TestCancelAfterTheFunctionIsTooLate(t *testing.T) {
 func TestNobodyCancelsCallsOfOthers(t *testing.T) {
 	began := make(chan struct{})
 	caller := "ann"
-	f := newFixtureWith(t, func(config *forrst.Config) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
 		config.Access = identified(func(*http.Request) string { return caller })
 	}, function("slow", func(ctx context.Context) (any, error) {
 		close(began)

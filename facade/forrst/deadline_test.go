@@ -15,6 +15,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 func deadline(options string) string {
@@ -24,7 +25,7 @@ func deadline(options string) string {
 // bubbled is a fixture whose clock is that of the bubble in which it is made.
 func bubbled(tb testing.TB, functions ...forrst.Function) *fixture {
 	tb.Helper()
-	return newFixtureWith(tb, func(config *forrst.Config) { config.Clock = clock.RealClock{} }, functions...)
+	return newFixtureWith(tb, func(config *testfacade.Settings) { config.Clock = clock.RealClock{} }, functions...)
 }
 
 // entry returns the data of the entry with the URN, or "".

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"forrst.dev/lock-operator/facade/forrst"
 )
 
 // pipes is a listener without a network, for bubbles of synctest.
@@ -46,7 +44,7 @@ func TestCallsOutlastTheTimeoutsOfConnections(t *testing.T) {
 		listener := &pipes{connections: make(chan net.Conn), closed: make(chan struct{})}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- (&forrst.Server{Listener: listener, Handler: f.Handler}).Start(ctx) }()
+		go func() { ended <- f.listening(listener).Start(ctx) }()
 		connection, accepted := net.Pipe()
 		listener.connections <- accepted
 		reader := bufio.NewReader(connection)

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/access"
 )
 
 // fakeAccess takes the word of a function for who calls.
@@ -21,10 +21,10 @@ type fakeAccess struct {
 	asked []string
 }
 
-// Authenticate implements [facade.Access].
+// Authenticate implements [access.Access].
 func (a *fakeAccess) Authenticate(request *http.Request) (user.Info, error) { return a.who(request) }
 
-// Authorize implements [facade.Access].
+// Authorize implements [access.Access].
 func (a *fakeAccess) Authorize(_ context.Context, who user.Info, verb, namespace string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -37,7 +37,7 @@ func (a *fakeAccess) Authorize(_ context.Context, who user.Info, verb, namespace
 
 // identified lets everyone do everything, under the name that the function returns. No
 // function means no identities.
-func identified(name func(*http.Request) string) forrst.Access {
+func identified(name func(*http.Request) string) access.Access {
 	if name == nil {
 		return nil
 	}

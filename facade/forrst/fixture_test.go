@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -24,9 +25,10 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const (
@@ -38,6 +40,8 @@ const (
 // fakeLocks keeps locks in memory by the same rules as the engine. The hooks, if set,
 // run first, and can fail.
 type fakeLocks struct {
+	lock.Backend
+
 	clock clock.PassiveClock
 
 	acquireHook, renewHook, releaseHook, getHook, listHook func(context.Context) error
@@ -196,7 +200,10 @@ func run(ctx context.Context, hook func(context.Context) error) error {
 
 // fixture is a façade on fake locks at a moment that does not pass by itself.
 type fixture struct {
-	*forrst.Handler
+	*server.Server
+
+	// served is what the façade is made of.
+	served served
 
 	t     testing.TB
 	clock *clocktesting.FakeClock
@@ -207,18 +214,18 @@ type fixture struct {
 
 func newFixture(tb testing.TB, functions ...forrst.Function) *fixture {
 	tb.Helper()
-	return newFixtureWith(tb, func(*forrst.Config) {}, functions...)
+	return newFixtureWith(tb, func(*testfacade.Settings) {}, functions...)
 }
 
 // newFixtureWith lets the caller change the configuration.
-func newFixtureWith(tb testing.TB, configure func(*forrst.Config), functions ...forrst.Function) *fixture {
+func newFixtureWith(tb testing.TB, configure func(*testfacade.Settings), functions ...forrst.Function) *fixture {
 	tb.Helper()
 	fake := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
 	f := &fixture{t: tb, clock: fake, log: &strings.Builder{}}
 	f.locks = &fakeLocks{clock: fake, held: map[v1alpha1.FullKey]*v1alpha1.Lock{}, changed: make(chan struct{})}
 	var logging sync.Mutex
-	config := forrst.Config{
-		Locks: f.locks, Namespace: namespace, Limits: rules.DefaultLimits(), Clock: fake,
+	config := testfacade.Settings{
+		Locks: f.locks, Namespace: namespace, Clock: fake,
 		Logger: funcr.New(func(prefix, args string) {
 			logging.Lock()
 			defer logging.Unlock()
@@ -227,11 +234,37 @@ func newFixtureWith(tb testing.TB, configure func(*forrst.Config), functions ...
 	}
 	configure(&config)
 	var err error
-	if f.Handler, err = forrst.New(config); err != nil {
+	f.served = served{config, functions}
+	if f.Server, err = f.served.build(config.Server); err != nil {
 		tb.Fatal(err)
 	}
-	f.Add(functions...)
 	return f
+}
+
+// served is a façade with functions of the tests.
+type served struct {
+	testfacade.Settings
+
+	functions []forrst.Function
+}
+
+func (s served) build(options server.Options) (*server.Server, error) {
+	options.Limits, options.Metrics = s.Server.Limits, s.Server.Metrics
+	s.Server = options
+	built, door, err := testfacade.NewWithDoor(s.Settings)
+	if err == nil {
+		door.Add(s.functions...)
+	}
+	return built, err
+}
+
+// listening returns the façade on a listener.
+func (f *fixture) listening(listener net.Listener) *server.Server {
+	listening, err := f.served.build(server.Options{Listener: listener})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return listening
 }
 
 // hold acquires a global lock, or fails the test.
@@ -341,7 +374,5 @@ func function(name string, invoke forrst.Invocation) forrst.Function {
 func result(value string) forrst.Invocation {
 	return func(context.Context) (any, error) { return json.RawMessage(value), nil }
 }
-
-var _ forrst.Locks = (*engine.Engine)(nil)
 
 var errBroken = errors.New("something broke")

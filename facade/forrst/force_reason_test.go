@@ -8,13 +8,13 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 func TestForceReleaseOfACallerWithANameNeedsAReason(t *testing.T) {
 	var refusal error
-	f := newFixtureWith(t, func(config *forrst.Config) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
 		config.Access = &fakeAccess{
 			who: func(*http.Request) (user.Info, error) {
 				return &user.DefaultInfo{Name: "system:serviceaccount:payments:root"}, nil

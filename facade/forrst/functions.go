@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 )
@@ -41,15 +42,15 @@ type Invocation func(ctx context.Context) (any, error)
 func servedFunctions() []*function {
 	noLock := []string{envelope.AtomicLock}
 	return []*function{
-		{names: lockNames("release", "release"), class: lockClass, excluded: noLock, verb: VerbCreate, prepare: (*call).prepareRelease},
-		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: VerbForceRelease, prepare: (*call).prepareForceRelease},
-		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: VerbGet, prepare: (*call).prepareStatus},
+		{names: lockNames("release", "release"), class: lockClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareRelease},
+		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: access.VerbForceRelease, prepare: (*call).prepareForceRelease},
+		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: access.VerbGet, prepare: (*call).prepareStatus},
 
-		{names: []string{wire.Acquire}, class: vendorClass, excluded: noLock, verb: VerbCreate, prepare: (*call).prepareAcquire},
-		{names: []string{wire.Renew}, class: vendorClass, excluded: noLock, verb: VerbCreate, prepare: (*call).prepareRenew},
-		{names: []string{wire.Release}, class: vendorClass, excluded: noLock, verb: VerbCreate, prepare: (*call).prepareVendorRelease},
-		{names: []string{wire.Status}, class: vendorClass, excluded: noLock, verb: VerbGet, prepare: (*call).prepareVendorStatus},
-		{names: []string{wire.List}, class: vendorClass, excluded: noLock, verb: VerbList, prepare: (*call).prepareList},
+		{names: []string{wire.Acquire}, class: vendorClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareAcquire},
+		{names: []string{wire.Renew}, class: vendorClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareRenew},
+		{names: []string{wire.Release}, class: vendorClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareVendorRelease},
+		{names: []string{wire.Status}, class: vendorClass, excluded: noLock, verb: access.VerbGet, prepare: (*call).prepareVendorStatus},
+		{names: []string{wire.List}, class: vendorClass, excluded: noLock, verb: access.VerbList, prepare: (*call).prepareList},
 
 		{names: systemNames("diagnostics", "ping"), class: systemClass, prepare: (*call).preparePing},
 		{names: systemNames("diagnostics", "health"), class: systemClass, prepare: (*call).prepareHealth},

@@ -5,61 +5,45 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/server"
 )
 
 // Path is where the Forrst protocol is spoken.
 const Path = wire.Path
 
-// Handler serves the façade. It is an [http.Handler] and safe for concurrent use.
+// Handler is the Forrst door to locks. It implements [server.Door] and is safe for
+// concurrent use.
 type Handler struct {
 	config    Config
 	functions registry
 	// cancellations are the calls that can be cancelled.
 	cancellations *cancellations
-	// background keeps locks for routed functions whose callers have gone.
-	background *background
 	// forwarder calls routed functions. Nil if there are none.
 	forwarder *forward.Forwarder
-	limiter   *callLimiter
-	strangers *strangers
-	bodies    *bodyBudget
-	metrics   *metrics
-	mux       *http.ServeMux
+	metrics   server.Metrics
 }
 
-// New returns a handler, or an error that says what is wrong with config.
+// New returns a door, or an error that says what is wrong with config.
 func New(config Config) (*Handler, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
 	config.setDefaults()
-	h := &Handler{config: config, background: newBackground(config.Logger), mux: http.NewServeMux()}
+	h := &Handler{config: config, cancellations: newCancellations(config.Clock), metrics: config.Server.Metrics("forrst")}
 	h.forwarder = h.newForwarder()
-	h.cancellations = newCancellations(config.Clock)
-	h.limiter = newCallLimiter(config.CallLimits)
-	h.strangers = newStrangers(config.Clock)
-	h.bodies = newBodyBudget(config.CallLimits.BodyBytes)
 	for _, function := range servedFunctions() {
 		h.functions.add(function)
 	}
-	var err error
-	if h.metrics, err = newMetrics(config.Metrics, h.limiter); err != nil {
-		return nil, err
-	}
+	return h, nil
+}
 
+// Register implements [server.Door].
+func (h *Handler) Register(mux *http.ServeMux) {
 	// A browser must not let any web page take locks where a façade asks for no
 	// credentials. Other clients do not send what this looks at.
 	sameOrigin := http.NewCrossOriginProtection()
 	sameOrigin.SetDenyHandler(http.HandlerFunc(h.serveCrossOrigin))
 	forrst := sameOrigin.Handler(http.HandlerFunc(h.serveForrst))
-	h.mux.Handle(Path, forrst)
-	h.mux.Handle(Path+"/{"+namespacePart+"}", forrst)
-	h.mux.HandleFunc("GET /healthz", serveHealthz)
-	h.mux.HandleFunc("GET /readyz", h.serveReadyz)
-	return h, nil
-}
-
-// ServeHTTP implements [http.Handler].
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.mux.ServeHTTP(w, r)
+	mux.Handle(Path, forrst)
+	mux.Handle(Path+"/{"+namespacePart+"}", forrst)
 }

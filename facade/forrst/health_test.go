@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 func check(err error) func(context.Context) error {
@@ -19,7 +20,7 @@ func check(err error) func(context.Context) error {
 // healthFixture has one source of components that are always there.
 func healthFixture(tb testing.TB, components ...forrst.Component) *fixture {
 	tb.Helper()
-	return newFixtureWith(tb, func(config *forrst.Config) {
+	return newFixtureWith(tb, func(config *testfacade.Settings) {
 		config.Components = []forrst.ComponentSource{forrst.Components(components[:1]), forrst.Components(components[1:])}
 		config.Version = "1.2.3"
 	})

@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // fakeHolders knows one object, and counts how often it is looked for.
@@ -66,7 +67,7 @@ func TestWhatALockEndsWith(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			known := &fakeHolders{known: otherPod}
-			f := newFixtureWith(t, func(config *forrst.Config) {
+			f := newFixtureWith(t, func(config *testfacade.Settings) {
 				config.Holders = known
 				config.Access = &fakeAccess{who: func(*http.Request) (user.Info, error) {
 					if test.podNamespace == "" {
@@ -105,7 +106,7 @@ func TestHolderThatIsRefused(t *testing.T) {
 		strings.Replace(otherPodJSON, "v1", "", 1):      "INVALID_ARGUMENTS /call/arguments/holder_ref/api_version",
 		strings.Replace(otherPodJSON, "v1", "a/b/c", 1): "INVALID_ARGUMENTS /call/arguments/holder_ref",
 	} {
-		f := newFixtureWith(t, func(config *forrst.Config) { config.Holders = &fakeHolders{known: otherPod} })
+		f := newFixtureWith(t, func(config *testfacade.Settings) { config.Holders = &fakeHolders{known: otherPod} })
 		got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+members), ""))
 		f.wantProblems(got, 400, want)
 		if len(f.locks.held) > 0 {
@@ -117,7 +118,7 @@ func TestHolderThatIsRefused(t *testing.T) {
 }
 
 func TestHolderIsShown(t *testing.T) {
-	f := newFixtureWith(t, func(config *forrst.Config) { config.Holders = &fakeHolders{known: otherPod} })
+	f := newFixtureWith(t, func(config *testfacade.Settings) { config.Holders = &fakeHolders{known: otherPod} })
 	got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+`,"release_delay":{"value":5},`+otherPodJSON), ""))
 	for _, want := range []string{`"holder_ref":{"api_version":"v1","kind":"Pod","name":"worker-1","uid":"pod-1"}`, `"release_delay":{"value":5,"unit":"second"}`} {
 		if !strings.Contains(got.body, want) {

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock"
 )
 
 const (
@@ -24,94 +25,83 @@ const (
 	// maxExpectedBytes are set aside for a body that is announced. More has to come first:
 	// an announcement costs the client nothing.
 	maxExpectedBytes = 64 << 10
-	// answerTimeout is how long the client may take to receive an answer.
-	answerTimeout = 30 * time.Second
 )
 
 // jsonType is the Content-Type of every answer. It must not be changed.
 var jsonType = []string{"application/json"}
 
-// deadlines is the clock that connections judge their deadlines by.
-var deadlines clock.RealClock
-
-// refusal answers a request whose body is not looked at.
-type refusal struct {
+// httpError refuses a request that cannot be read.
+type httpError struct {
 	status  int
 	message string
 }
 
+// Error implements error.
+func (e *httpError) Error() string { return e.message }
+
 // serveForrst answers one HTTP request with one envelope, whatever is wrong with it.
 func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	start := h.config.Clock.Now()
-	who, problem := h.authenticate(r)
-	if problem != nil {
-		h.sendStranger(w, problem, start)
+	caller, err := h.config.Access.Authenticate(r)
+	if errors.Is(err, lock.ErrInvalid) {
+		err = &httpError{http.StatusBadRequest, err.Error()}
+	}
+	if err != nil {
+		h.refuse(w, r, err, start)
 		return
 	}
-	body := &countedBody{LimitedReader: io.LimitedReader{R: r.Body, N: MaxRequestBytes + 1}, budget: h.bodies}
-	defer body.forget()
-	text, refused := receive(r, body)
-	if refused != nil {
-		h.sendRefusal(w, refused, start)
+	body := h.config.Server.Limiter().Body(r.Body, MaxRequestBytes+1)
+	defer body.Forget()
+	text, err := receive(r, body)
+	if err != nil {
+		h.refuse(w, r, err, start)
 		return
 	}
-	controller := http.NewResponseController(w)
-	if r.ProtoMajor > 1 {
-		// HTTP/2 would end the call with the server's timeout for writing, even before
-		// there is anything to write.
-		_ = controller.SetWriteDeadline(time.Time{})
-	}
-	answered := h.answer(r, who, text, body, start)
-	// The server's timeout for writing began with the request, which may have waited since.
-	// A writer that knows no deadlines has none.
-	_ = controller.SetWriteDeadline(deadlines.Now().Add(answerTimeout))
-	if isStopping(r.Context()) {
-		// The next call should find another replica.
-		w.Header().Set("Connection", "close")
-	}
-	h.metrics.observe(answered.function, answered.response, h.took(start))
-	h.send(w, answered.response, answered.response.Status(), start, answered.isBare)
+	answered := h.answer(r, caller, text, body, start)
+	h.observe(answered.function, answered.response, start)
+	h.send(w, r, answered.response, answered.response.Status(), start, answered.isBare)
 }
 
-// sendRefusal answers a request that was not looked into.
-func (h *Handler) sendRefusal(w http.ResponseWriter, refused *refusal, start time.Time) {
-	switch refused.status {
+// refuse answers a request whose envelope was not read.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, start time.Time) {
+	response := envelope.NewResponse("")
+	response.Errors = h.problems(r.Context(), err, "")
+	status := response.Status()
+	if fault, ok := errors.AsType[*httpError](err); ok {
+		status = fault.status
+	}
+	switch status {
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer")
 	case http.StatusMethodNotAllowed:
 		w.Header().Set("Allow", http.MethodPost)
 	case http.StatusRequestTimeout:
-		// Whatever the client still sends must not be taken for another request.
+		// What the client still sends must not be taken for another request.
 		w.Header().Set("Connection", "close")
 	}
-	response := envelope.NewResponse("")
-	problem := envelope.Error{Code: envelope.InvalidRequest, Message: refused.message}
-	if refused.status == envelope.Unavailable.Status() {
-		problem.Code = envelope.Unavailable
-		problem = problem.With(map[string]any{"retry_after": retryAfter})
-	}
-	response.Errors = envelope.Errors{problem}
-	h.metrics.observe(nil, response, h.took(start))
-	h.send(w, response, refused.status, start, false)
+	h.observe(nil, response, start)
+	h.send(w, r, response, status, start, false)
 }
 
-// took is the time since start. The clock may have been corrected meanwhile.
+// took is the time since start. It is never negative, even if the clock was set back.
 func (h *Handler) took(start time.Time) time.Duration { return max(0, h.config.Clock.Since(start)) }
 
 // serveCrossOrigin refuses what a browser sends on behalf of another site's page.
-func (h *Handler) serveCrossOrigin(w http.ResponseWriter, _ *http.Request) {
+func (h *Handler) serveCrossOrigin(w http.ResponseWriter, r *http.Request) {
 	response := envelope.NewResponse("")
 	response.Errors = envelope.Errors{{Code: envelope.Forbidden, Message: "Pages of other origins must not call this service"}}
-	h.send(w, response, response.Status(), h.config.Clock.Now(), false)
+	h.send(w, r, response, response.Status(), h.config.Clock.Now(), false)
 }
 
 // receive checks method, media type and size in this order and reads the body.
-func receive(r *http.Request, counted *countedBody) ([]byte, *refusal) {
+func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 	switch {
 	case r.Method != http.MethodPost:
-		return nil, &refusal{http.StatusMethodNotAllowed, "The method must be POST"}
+		return nil, &httpError{http.StatusMethodNotAllowed, "The method must be POST"}
 	case !isJSON(r.Header.Get("Content-Type")):
-		return nil, &refusal{http.StatusUnsupportedMediaType, "The content type must be application/json"}
+		return nil, &httpError{http.StatusUnsupportedMediaType, "The content type must be application/json"}
 	case !isPlain(r.Header.Get("Content-Encoding")):
-		return nil, &refusal{http.StatusUnsupportedMediaType, "The body must not have a content encoding"}
+		return nil, &httpError{http.StatusUnsupportedMediaType, "The body must not have a content encoding"}
 	}
 	var body bytes.Buffer
 	if size := r.ContentLength; 0 < size && size <= MaxRequestBytes {
@@ -119,19 +109,19 @@ func receive(r *http.Request, counted *countedBody) ([]byte, *refusal) {
 	}
 	_, err := body.ReadFrom(counted)
 	switch {
-	case errors.Is(err, errBodies):
-		counted.forget()
+	case errors.Is(err, limits.ErrBodies):
+		counted.Forget()
 		forgetRest(r)
-		return nil, &refusal{http.StatusServiceUnavailable, "The lock service has too much to read at the moment"}
+		return nil, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &refusal{http.StatusRequestTimeout, "The body did not arrive in time"}
+		return nil, &httpError{http.StatusRequestTimeout, "The body did not arrive in time"}
 	case err != nil:
-		return nil, &refusal{http.StatusBadRequest, "The body could not be read to its end"}
+		return nil, &httpError{http.StatusBadRequest, "The body could not be read to its end"}
 	}
 	if body.Len() > MaxRequestBytes {
-		counted.forget()
+		counted.Forget()
 		forgetRest(r)
-		return nil, &refusal{http.StatusRequestEntityTooLarge, "The body must be at most " + strconv.Itoa(MaxRequestBytes) + " bytes"}
+		return nil, &httpError{http.StatusRequestEntityTooLarge, "The body must be at most " + strconv.Itoa(MaxRequestBytes) + " bytes"}
 	}
 	return body.Bytes(), nil
 }
@@ -155,9 +145,13 @@ func isPlain(contentEncoding string) bool {
 
 // send writes a response with the headers of section 4.3. A success can go without its
 // envelope.
-func (h *Handler) send(w http.ResponseWriter, response *envelope.Response, status int, start time.Time, isBare bool) {
+func (h *Handler) send(w http.ResponseWriter, r *http.Request, response *envelope.Response, status int, start time.Time, isBare bool) {
+	server.BeginAnswer(w, r)
 	header := w.Header()
-	h.setNode(header, response)
+	if response.Meta != nil && response.Meta.Node != "" && envelope.FitsHeader(response.Meta.Node) {
+		// A routed function tells which replica has answered.
+		header.Set("X-Forrst-Node", response.Meta.Node)
+	}
 	if response.ID != nil && envelope.FitsHeader(*response.ID) {
 		header.Set("X-Forrst-Request-Id", *response.ID)
 	}

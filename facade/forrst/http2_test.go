@@ -14,7 +14,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
-	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // useHTTP2 makes the client speak HTTP/2 without TLS. The connections that it opens are
@@ -78,18 +78,14 @@ func (s *serving) connect(tb testing.TB, opened *atomic.Int32) int32 {
 	return 0
 }
 
-func newPatient(tb testing.TB, callers int) (*patientLocks, *forrst.Handler) {
+func newPatient(tb testing.TB, callers int) (*patientLocks, served) {
 	tb.Helper()
 	locks := &patientLocks{waiting: make(chan struct{}, callers)}
-	handler, err := forrst.New(forrst.Config{Locks: locks, Namespace: namespace, Limits: rules.DefaultLimits()})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return locks, handler
+	return locks, served{Settings: testfacade.Settings{Locks: locks, Namespace: namespace}}
 }
 
 func TestHTTP2WithoutTLS(t *testing.T) {
-	s := serve(t, newFixture(t).Handler, time.Minute)
+	s := serve(t, newFixture(t).served, time.Minute)
 	s.connect(t, s.useHTTP2(t))
 	s.wantEnd(t)
 }
@@ -104,8 +100,8 @@ func (s *serving) awaitRefusal(ctx context.Context) {
 // wantBlocked lets callers wait over that many connections, and then stops the server.
 func wantBlocked(t *testing.T, callers, connections int) {
 	t.Helper()
-	locks, handler := newPatient(t, callers)
-	s := serve(t, handler, time.Minute)
+	locks, patient := newPatient(t, callers)
+	s := serve(t, patient, time.Minute)
 	answers := make(chan received, callers)
 	opened, connected := make([]*atomic.Int32, connections), make([]int32, connections)
 	for i := range connections {
@@ -163,7 +159,7 @@ func TestServerWaitsForStreamsThatWereReset(t *testing.T) {
 		listener := &pipes{connections: make(chan net.Conn), closed: make(chan struct{})}
 		serverCtx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- (&forrst.Server{Listener: listener, Handler: f.Handler}).Start(serverCtx) }()
+		go func() { ended <- f.listening(listener).Start(serverCtx) }()
 		var protocols http.Protocols
 		protocols.SetUnencryptedHTTP2(true)
 		transport := &http.Transport{Protocols: &protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -201,7 +197,7 @@ func TestHTTP2ConnectionIsToldThatTheServerStops(t *testing.T) {
 		<-finish
 		return nil, nil
 	}))
-	s := serve(t, f.Handler, time.Minute)
+	s := serve(t, f.served, time.Minute)
 	s.useHTTP2(t)
 	answered := make(chan received, 1)
 	go func() { answered <- s.receive(t.Context(), envelopeWith("f", "", "")) }()

@@ -22,6 +22,12 @@ type lockArguments struct {
 	owner string
 }
 
+// problem returns what the caller of a function is told about an error.
+func (a *lockArguments) problem(asker asker, err error) error {
+	question := lockQuestion{asker: asker, key: a.sent, pointer: argumentsPointer}
+	return question.problem(err)
+}
+
 type freeLock struct {
 	Key    string `json:"key"`
 	Locked bool   `json:"locked"`
@@ -39,8 +45,8 @@ type heldLock struct {
 func (c *call) prepareRelease() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(true)
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.Release(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner)); err != nil {
-			return nil, releaseProblem(err, arguments.sent)
+		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, arguments.owner); err != nil {
+			return nil, arguments.problem(lockFunction, err)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil
 	}, problems
@@ -56,23 +62,22 @@ func (c *call) prepareForceRelease() (Invocation, envelope.Errors) {
 		fields.Fail("reason", "must say why the lock is taken from its holder")
 	}
 	return func(ctx context.Context) (any, error) {
-		ctx = lock.ContextWithUser(ctx, c.caller.holder())
-		if err := c.config.Locks.ForceRelease(ctx, c.caller.Namespace, arguments.key, reason); err != nil {
-			return nil, releaseProblem(err, arguments.sent)
+		if err := c.config.Locks.ForceRelease(ctx, &c.caller, arguments.key, reason); err != nil {
+			return nil, arguments.problem(lockFunction, err)
 		}
 		return wire.Released{Released: true, Key: arguments.sent, Forced: true}, nil
 	}, problems
 }
 
-// needsReason reports whether a lock is broken with a reason only, as it is with kubectl.
-// The protocol knows no such argument, so it is asked for only where it goes on record
-// with the one who gave it.
-func (h *Handler) needsReason() bool { return h.config.Access != nil }
+// needsReason reports whether a forced release needs a reason, as it does with kubectl. The
+// protocol knows no such argument, so it is required only where it is recorded with the
+// identity of the caller.
+func (h *Handler) needsReason() bool { return h.config.Access.AuthenticatesCallers() }
 
 func (c *call) prepareStatus() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(false)
 	return func(ctx context.Context) (any, error) {
-		current, err := c.config.Locks.Get(ctx, c.caller.Namespace, arguments.key)
+		current, err := c.config.Locks.GetWithOwner(ctx, &c.caller, arguments.key)
 		switch {
 		case errors.Is(err, lock.ErrNotHeld):
 			return freeLock{Key: arguments.sent}, nil
@@ -128,7 +133,7 @@ func statusOf(current *v1alpha1.Lock, sent string, now time.Time) heldLock {
 	expires := current.Spec.ExpireTime.Time
 	remaining := max(expires.Sub(now), 0)
 	if ttl := current.Spec.TTL; ttl != nil {
-		// The clock of whoever stamped the lock may be ahead of this one.
+		// The clock that stamped the lock may be ahead of this one.
 		remaining = min(remaining, ttl.Duration)
 	}
 	return heldLock{
@@ -139,18 +144,4 @@ func statusOf(current *v1alpha1.Lock, sent string, now time.Time) heldLock {
 		ExpiresAt:    envelope.FormatTimestamp(expires),
 		TTLRemaining: int64(remaining / time.Second),
 	}
-}
-
-// releaseProblem never tells who holds the lock.
-func releaseProblem(err error, sent string) error {
-	problem := envelope.Error{Code: envelope.LockNotFound, Message: "Lock does not exist"}
-	switch {
-	case errors.Is(err, lock.ErrNotHeld):
-	case errors.Is(err, lock.ErrOwnerMismatch):
-		problem.Code, problem.Message = envelope.LockOwnershipMismatch, "Lock is owned by a different process"
-	default:
-		return err
-	}
-	problem = problem.With(map[string]string{"key": sent})
-	return &problem
 }

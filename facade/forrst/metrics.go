@@ -1,10 +1,7 @@
 package forrst
 
 import (
-	"fmt"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
@@ -26,52 +23,9 @@ const (
 	otherOutcome = "OTHER"
 )
 
-// durationBuckets reach from a ping to the longest wait by default and beyond.
-var durationBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}
-
-// metrics are about the calls of one handler.
-type metrics struct {
-	calls    *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-}
-
-// newMetrics registers the metrics unless registerer is nil.
-func newMetrics(registerer prometheus.Registerer, limiter *callLimiter) (*metrics, error) {
-	m := &metrics{
-		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lock_operator_facade_calls_total",
-			Help: "Answered calls by class of function and code of the first error, or OK.",
-		}, []string{"function", "code"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "lock_operator_facade_call_duration_seconds",
-			Help:    "Time from the receipt of a call to its answer, waiting for locks included, by class of function.",
-			Buckets: durationBuckets,
-		}, []string{"function"}),
-	}
-	if registerer == nil {
-		return m, nil
-	}
-	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "lock_operator_facade_running_calls",
-		Help: "Calls that run now.",
-	}, func() float64 { return float64(limiter.occupancy().running) })
-	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "lock_operator_facade_waiting_calls",
-		Help: "Calls that wait for a lock now.",
-	}, func() float64 { return float64(limiter.occupancy().waiting) })
-	for _, collector := range []prometheus.Collector{m.calls, m.duration, running, waiting} {
-		if err := registerer.Register(collector); err != nil {
-			return nil, fmt.Errorf("facade: register metrics: %w", err)
-		}
-	}
-	return m, nil
-}
-
 // observe counts one answer. function is nil if none was found.
-func (m *metrics) observe(function *function, response *envelope.Response, took time.Duration) {
-	class := classOf(function)
-	m.calls.WithLabelValues(class, outcomeOf(response)).Inc()
-	m.duration.WithLabelValues(class).Observe(took.Seconds())
+func (h *Handler) observe(function *function, response *envelope.Response, start time.Time) {
+	h.metrics.Observe(classOf(function), outcomeOf(response), h.took(start))
 }
 
 func classOf(function *function) string {

@@ -11,7 +11,9 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 func TestMetricsOfCalls(t *testing.T) {
@@ -19,7 +21,7 @@ func TestMetricsOfCalls(t *testing.T) {
 	fails := func(code envelope.Code) forrst.Invocation {
 		return func(context.Context) (any, error) { return nil, &envelope.Error{Code: code} }
 	}
-	f := newFixtureWith(t, func(config *forrst.Config) { config.Metrics = registry },
+	f := newFixtureWith(t, func(config *testfacade.Settings) { config.Server.Metrics = registry },
 		function("own", fails("MADE_UP_CODE")), function("conflict", fails(envelope.Conflict)), function("fine", result("1")))
 	for _, body := range []string{
 		envelopeWith(ping, "", ""), envelopeWith("forrst.ping", "", ""), envelopeWith("nothing like it", "", ""), "{", "[]",
@@ -30,19 +32,19 @@ func TestMetricsOfCalls(t *testing.T) {
 		f.post(body)
 	}
 	want := `
-# HELP lock_operator_facade_calls_total Answered calls by class of function and code of the first error, or OK.
+# HELP lock_operator_facade_calls_total Answered calls by door, class of function and code of the first error, or OK.
 # TYPE lock_operator_facade_calls_total counter
-lock_operator_facade_calls_total{code="CONFLICT",function="routed"} 1
-lock_operator_facade_calls_total{code="FUNCTION_NOT_FOUND",function="unknown"} 1
-lock_operator_facade_calls_total{code="INVALID_ARGUMENTS",function="lock"} 1
-lock_operator_facade_calls_total{code="INVALID_REQUEST",function="unknown"} 1
-lock_operator_facade_calls_total{code="LOCK_ACQUISITION_FAILED",function="vendor"} 1
-lock_operator_facade_calls_total{code="OK",function="lock"} 1
-lock_operator_facade_calls_total{code="OK",function="routed"} 1
-lock_operator_facade_calls_total{code="OK",function="system"} 2
-lock_operator_facade_calls_total{code="OK",function="vendor"} 1
-lock_operator_facade_calls_total{code="OTHER",function="routed"} 1
-lock_operator_facade_calls_total{code="PARSE_ERROR",function="unknown"} 1
+lock_operator_facade_calls_total{code="CONFLICT",door="forrst",function="routed"} 1
+lock_operator_facade_calls_total{code="FUNCTION_NOT_FOUND",door="forrst",function="unknown"} 1
+lock_operator_facade_calls_total{code="INVALID_ARGUMENTS",door="forrst",function="lock"} 1
+lock_operator_facade_calls_total{code="INVALID_REQUEST",door="forrst",function="unknown"} 1
+lock_operator_facade_calls_total{code="LOCK_ACQUISITION_FAILED",door="forrst",function="vendor"} 1
+lock_operator_facade_calls_total{code="OK",door="forrst",function="lock"} 1
+lock_operator_facade_calls_total{code="OK",door="forrst",function="routed"} 1
+lock_operator_facade_calls_total{code="OK",door="forrst",function="system"} 2
+lock_operator_facade_calls_total{code="OK",door="forrst",function="vendor"} 1
+lock_operator_facade_calls_total{code="OTHER",door="forrst",function="routed"} 1
+lock_operator_facade_calls_total{code="PARSE_ERROR",door="forrst",function="unknown"} 1
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "lock_operator_facade_calls_total"); err != nil {
 		t.Error(err)
@@ -54,7 +56,7 @@ lock_operator_facade_calls_total{code="PARSE_ERROR",function="unknown"} 1
 
 func TestMetricsOfCallsThatAreServed(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	c := newCrowdWith(t, func(config *forrst.Config) { config.Metrics = registry })
+	c := newCrowdWith(t, func(config *testfacade.Settings) { config.Server.Metrics = registry })
 	want := func(served string) {
 		t.Helper()
 		const help = `
@@ -92,11 +94,11 @@ func TestMetricsOfCallsThatAreServed(t *testing.T) {
 func TestMetricsAreRegisteredOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	f := newFixture(t)
-	config := forrst.Config{Locks: f.locks, Namespace: namespace, Limits: limits(), Metrics: registry}
-	if _, err := forrst.New(config); err != nil {
+	config := testfacade.Settings{Locks: f.locks, Namespace: namespace, Server: server.Options{Metrics: registry}}
+	if _, err := testfacade.New(config); err != nil {
 		t.Error(err)
 	}
-	if _, err := forrst.New(config); err == nil {
+	if _, err := testfacade.New(config); err == nil {
 		t.Error("the metrics of two handlers cannot be told apart, but there is no error")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // echo decodes a JSON object and sends it back: what a service of any kind has to do.
@@ -30,8 +31,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 // must do at least half as many.
 func BenchmarkPing(b *testing.B) {
 	const clients = 16
-	f := newFixtureWith(b, func(config *forrst.Config) { config.Clock = clock.RealClock{} })
-	for name, handler := range map[string]http.Handler{"echo": http.HandlerFunc(echo), "facade": f.Handler} {
+	f := newFixtureWith(b, func(config *testfacade.Settings) { config.Clock = clock.RealClock{} })
+	for name, handler := range map[string]http.Handler{"echo": http.HandlerFunc(echo), "facade": f} {
 		b.Run(name, func(b *testing.B) {
 			server := httptest.NewServer(handler)
 			defer server.Close()

@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const (
@@ -27,12 +28,14 @@ const (
 // operation is a round of each, so that both meet the same machine. The ratio must be at
 // least one half.
 func BenchmarkPingRatio(b *testing.B) {
-	handler, err := forrst.New(forrst.Config{Locks: &patientLocks{}, Namespace: namespace, Limits: rules.DefaultLimits()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	echoes := newRounds(b, http.HandlerFunc(echo))
-	pings := newRounds(b, handler)
+	echoes := newRounds(b, startWith(b, server.Options{DrainTimeout: time.Minute}, func(options server.Options) (*server.Server, error) {
+		echoing, err := server.New(options)
+		if err == nil {
+			echoing.Mount(echoDoor{})
+		}
+		return echoing, err
+	}))
+	pings := newRounds(b, serve(b, served{Settings: testfacade.Settings{Locks: &patientLocks{}, Namespace: namespace}}, time.Minute))
 	var ratios []float64
 	var echoTime, pingTime time.Duration
 	for b.Loop() {
@@ -54,9 +57,14 @@ type rounds struct {
 	connections []*bufio.ReadWriter
 }
 
-func newRounds(b *testing.B, handler http.Handler) *rounds {
+// echoDoor answers requests with their bodies.
+type echoDoor struct{}
+
+// Register implements [server.Door].
+func (echoDoor) Register(mux *http.ServeMux) { mux.HandleFunc(forrst.Path, echo) }
+
+func newRounds(b *testing.B, s *serving) *rounds {
 	b.Helper()
-	s := serve(b, handler, time.Minute)
 	body := envelopeWith(ping, "", "")
 	r := &rounds{request: fmt.Sprintf("POST /forrst HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)}
 	var connections []net.Conn

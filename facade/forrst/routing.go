@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/limits"
 )
 
 // Routing is how functions are found and called that run in other services.
@@ -56,9 +57,9 @@ func (h *Handler) newForwarder() *forward.Forwarder {
 	return &forward.Forwarder{
 		Client:     h.config.Routing.Client,
 		IsHandled:  HandlesExtension,
-		MaxTTL:     h.config.Limits.MaxTTL,
+		MaxTTL:     h.config.Locks.MaxTTL(),
 		Clock:      h.config.Clock,
-		Background: h.background,
+		Background: h.config.Server.Background(),
 		Logger:     h.config.Logger,
 	}
 }
@@ -110,25 +111,25 @@ func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 // routedLock returns the lock of a routed function, which ends with it.
 func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lock {
 	// The lock can outlive the call, whose memory must not be kept for it.
-	h, namespace, key, proof := c.Handler, c.caller.Namespace, granted.Spec.FullKey(), c.proof(granted.Spec.Owner)
+	locks, caller, key, owner := c.config.Locks, c.caller, granted.Spec.FullKey(), granted.Spec.Owner
 	function := strings.Clone(c.request.Call.Function)
 	return &forward.Lock{
 		Granted: granted,
 		TTL:     ttl,
 		Renew: func(ctx context.Context, ttl time.Duration) (*v1alpha1.Lock, error) {
-			return h.config.Locks.Renew(ctx, namespace, key, proof, ttl)
+			return locks.Renew(ctx, &caller, key, owner, ttl)
 		},
-		Release: func(ctx context.Context) error { return h.releaseLock(ctx, function, namespace, key, proof) },
+		Release: func(ctx context.Context) error { return locks.ReleaseAfter(ctx, function, &caller, key, owner) },
 	}
 }
 
 // endRoutedLock ends the lock of a routed function, or leaves it to the background while the
-// function may still be running. What goes on there keeps the place of the call: callers who
+// function may still be running. The background then keeps the permit of the call: callers who
 // go away must not have more running than those who stay.
 func (c *call) endRoutedLock(ctx context.Context, sentKey string) {
-	lost, isLeft := c.endingLock.End(ctx, c.admission.leave)
+	lost, isLeft := c.endingLock.End(ctx, c.permit.Release)
 	if isLeft {
-		c.admission = admission{}
+		c.permit = limits.Permit{}
 	}
 	if lost != "" {
 		c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{

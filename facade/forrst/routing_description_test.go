@@ -9,6 +9,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 func newDescribedRouting(t *testing.T) *fixture {
@@ -17,7 +18,7 @@ func newDescribedRouting(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newFixtureWith(t, func(config *forrst.Config) {
+	return newFixtureWith(t, func(config *testfacade.Settings) {
 		config.Routing = &forrst.Routing{Routes: table, Client: forward.NewClient(nil)}
 	}, function("own", result(`1`)))
 }

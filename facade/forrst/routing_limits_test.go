@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // A caller who goes away leaves its function running, and must not get room for another
@@ -21,8 +21,8 @@ func TestAbandonedFunctionsCountAgainstTheLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t, &works{takes: 40 * time.Second}, func(config *forrst.Config) {
-					config.CallLimits.RunningPerCaller = 1
+				b := newBubble(t, &works{takes: 40 * time.Second}, func(config *testfacade.Settings) {
+					config.Server.Limits.RunningPerCaller = 1
 				})
 				answers := b.call(lockFor("6") + test.extensions)
 				after(time.Second)

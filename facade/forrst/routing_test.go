@@ -19,11 +19,12 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // routingTo returns a change of the configuration by which functions "r.…" run at the URL,
 // and time passes: services take some.
-func routingTo(tb testing.TB, url string, timeout time.Duration, transport http.RoundTripper) func(*forrst.Config) {
+func routingTo(tb testing.TB, url string, timeout time.Duration, transport http.RoundTripper) func(*testfacade.Settings) {
 	tb.Helper()
 	table, err := routes.Parse(fmt.Appendf(nil, "routes:\n- functions: ['r.*']\n  url: %s\n  timeout: %s\n", url, timeout))
 	if err != nil {
@@ -31,7 +32,7 @@ func routingTo(tb testing.TB, url string, timeout time.Duration, transport http.
 	}
 	client := forward.NewClient(transport)
 	tb.Cleanup(client.Close)
-	return func(config *forrst.Config) {
+	return func(config *testfacade.Settings) {
 		config.Routing = &forrst.Routing{Routes: table, Client: client}
 		config.Clock = clock.RealClock{}
 		if locks, ok := config.Locks.(*fakeLocks); ok {
@@ -259,7 +260,7 @@ func TestWhatIsServedHereOrReservedIsNotRouted(t *testing.T) {
 	}
 	client := forward.NewClient(nil)
 	t.Cleanup(client.Close)
-	f := newFixtureWith(t, func(config *forrst.Config) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
 		config.Routing = &forrst.Routing{Routes: table, Client: client}
 	}, function("own", result(`"here"`)))
 	got := map[string]string{}
@@ -281,9 +282,9 @@ func TestWhatIsServedHereOrReservedIsNotRouted(t *testing.T) {
 
 func TestRoutingMustBeComplete(t *testing.T) {
 	f := newFixture(t)
-	config := forrst.Config{Locks: f.locks, Namespace: namespace, Routing: &forrst.Routing{}}
+	config := testfacade.Settings{Locks: f.locks, Namespace: namespace, Routing: &forrst.Routing{}}
 	config.Limits.MaxTTL = time.Hour
-	if _, err := forrst.New(config); err == nil || !strings.Contains(err.Error(), "Routing needs Routes and a Client") {
+	if _, err := testfacade.New(config); err == nil || !strings.Contains(err.Error(), "Routing needs Routes and a Client") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // works is a service inside a bubble of synctest: a network would not let its clock move.
@@ -83,10 +84,10 @@ type bubble struct {
 	ctx   context.Context
 }
 
-func newBubble(t *testing.T, service *works, configure ...func(*forrst.Config)) *bubble {
+func newBubble(t *testing.T, service *works, configure ...func(*testfacade.Settings)) *bubble {
 	t.Helper()
 	b := &bubble{service: service, renewals: &renewals{}}
-	b.fixture = newFixtureWith(t, func(config *forrst.Config) {
+	b.fixture = newFixtureWith(t, func(config *testfacade.Settings) {
 		routingTo(t, "http://service", time.Minute, service)(config)
 		for _, change := range configure {
 			change(config)
@@ -404,7 +405,7 @@ func TestClientsThatGoAwayLeaveNothingBehind(t *testing.T) {
 		says(`"result":1`)(w, r)
 	})
 	f := newFixtureWith(t, routingTo(t, service.URL, time.Minute, nil))
-	s := serve(t, f.Handler, time.Minute)
+	s := serve(t, f.served, time.Minute)
 	ctx, disconnect := context.WithCancel(t.Context())
 	left := make(chan struct{})
 	go func() {

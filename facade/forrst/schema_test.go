@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/schema"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // conforms is a validator for the part of JSON Schema that descriptions use.
@@ -107,7 +107,7 @@ func describedSchemas(f *fixture, function string) (arguments, returns *schema.S
 }
 
 func TestSchemaOfTheReasonForAForcedRelease(t *testing.T) {
-	f := newFixtureWith(t, func(config *forrst.Config) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
 		config.Access = identified(func(*http.Request) string { return "system:serviceaccount:payments:root" })
 	})
 	shape, _ := describedSchemas(f, forceRelease)
@@ -170,7 +170,7 @@ func TestLengthsInSchemasAreThoseOfTheChecks(t *testing.T) {
 		{cancelName, `"token":%q`, 100},
 	} {
 		for length, want := range map[int]bool{test.longest: true, test.longest + 1: false} {
-			f := newFixtureWith(t, func(config *forrst.Config) { config.Holders = anyHolder{} })
+			f := newFixtureWith(t, func(config *testfacade.Settings) { config.Holders = anyHolder{} })
 			shape, _ := describedSchemas(f, test.function)
 			sample := fmt.Sprintf(test.arguments, strings.Repeat("a", length))
 			isDescribed := conforms(shape, decoded[any](t, []byte(`{`+sample+`}`)))

@@ -9,26 +9,39 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/server"
 )
 
 // serving is a server on a real listener.
 type serving struct {
-	url    string
-	stop   context.CancelFunc
-	ended  chan error
-	client *http.Client
+	server   *server.Server
+	listener net.Listener
+	url      string
+	stop     context.CancelFunc
+	ended    chan error
+	client   *http.Client
 }
 
-func serve(tb testing.TB, handler http.Handler, drain time.Duration) *serving {
+func serve(tb testing.TB, served served, drain time.Duration) *serving {
 	tb.Helper()
-	return serveWith(tb, &forrst.Server{Handler: handler, DrainTimeout: drain})
+	return serveWith(tb, server.Options{DrainTimeout: drain}, served)
 }
 
-// serveWith gives the server a listener and starts it.
-func serveWith(tb testing.TB, server *forrst.Server) *serving {
+// serveWith starts a façade with the options and a listener.
+func serveWith(tb testing.TB, options server.Options, served served) *serving {
+	tb.Helper()
+	return startWith(tb, options, served.build)
+}
+
+// startWith gives the server a listener and starts it.
+func startWith(tb testing.TB, options server.Options, build func(server.Options) (*server.Server, error)) *serving {
 	tb.Helper()
 	var err error
-	server.Listener, err = new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	options.Listener, err = new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	server, err := build(options)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -37,7 +50,7 @@ func serveWith(tb testing.TB, server *forrst.Server) *serving {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(tb.Context()))
 	tb.Cleanup(stop)
-	s := &serving{url: "http://" + server.Listener.Addr().String(), stop: stop, ended: make(chan error, 1), client: &http.Client{}}
+	s := &serving{server: server, listener: options.Listener, url: "http://" + options.Listener.Addr().String(), stop: stop, ended: make(chan error, 1), client: &http.Client{}}
 	tb.Cleanup(func() { s.client.CloseIdleConnections() })
 	go func() { s.ended <- server.Start(ctx) }()
 	return s
@@ -74,7 +87,7 @@ func TestServerFinishesRunningCallsBeforeItStops(t *testing.T) {
 		<-finish
 		return nil, ctx.Err()
 	}))
-	s := serve(t, f.Handler, time.Minute)
+	s := serve(t, f.served, time.Minute)
 	answered := make(chan int, 1)
 	go func() { answered <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 	<-running
@@ -104,7 +117,7 @@ func TestServerCancelsCallsThatOutlastTheDrainAndReleasesTheirLocks(t *testing.T
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}))
-	s := serve(t, f.Handler, time.Millisecond)
+	s := serve(t, f.served, time.Millisecond)
 	answered := make(chan received, 1)
 	go func() { answered <- s.receive(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 	<-running
@@ -129,7 +142,7 @@ func TestServerReleasesTheLockOfAClientThatDisconnects(t *testing.T) {
 		close(released)
 		return ctx.Err()
 	}
-	s := serve(t, f.Handler, time.Minute)
+	s := serve(t, f.served, time.Minute)
 	ctx, disconnect := context.WithCancel(t.Context())
 	go s.post(ctx, envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)))
 	<-running
@@ -150,7 +163,10 @@ func TestServerReportsABrokenListener(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	server := &forrst.Server{Listener: listener, Handler: http.NotFoundHandler()}
+	server, err := server.New(server.Options{Listener: listener})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := server.Start(t.Context()); err == nil {
 		t.Error("no error")
 	}
@@ -164,15 +180,14 @@ func TestServerFinishesRunningCallsWhenItsListenerBreaks(t *testing.T) {
 		<-finish
 		return nil, nil
 	}))
-	server := &forrst.Server{Handler: f.Handler, DrainTimeout: time.Minute}
-	s := serveWith(t, server)
+	s := serve(t, f.served, time.Minute)
 	answered := make(chan int, 1)
 	go func() { answered <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
 	<-running
-	if err := server.Listener.Close(); err != nil {
+	if err := s.listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for server.Ready(nil) == nil {
+	for s.server.Ready(nil) == nil {
 		continue
 	}
 	close(finish)

@@ -12,7 +12,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/server"
 )
 
 func (s *serving) probe(ctx context.Context, path string) int {
@@ -34,7 +34,6 @@ type stoppable struct {
 	*serving
 
 	t           *testing.T
-	server      *forrst.Server
 	clock       *clocktesting.FakeClock
 	finish      chan struct{}
 	waits, runs chan received
@@ -58,11 +57,10 @@ func newStoppable(t *testing.T) *stoppable {
 		return ctx.Err()
 	}
 	s.hold("held", "other", time.Hour)
-	s.server = &forrst.Server{Handler: s.Handler, ShutdownDelay: 5 * time.Second, DrainTimeout: time.Minute, Clock: s.clock}
-	if s.server.Ready(nil) == nil {
+	if s.Ready(nil) == nil {
 		t.Error("ready before the start")
 	}
-	s.serving = serveWith(t, s.server)
+	s.serving = serveWith(t, server.Options{ShutdownDelay: 5 * time.Second, DrainTimeout: time.Minute, Clock: s.clock}, s.served)
 	go func() { s.waits <- s.receive(t.Context(), waiting) }()
 	<-begun
 	go func() { s.runs <- s.receive(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
@@ -122,7 +120,7 @@ func TestOrderOfShutdown(t *testing.T) {
 
 // A client that stays connected must not keep the server from stopping.
 func TestIdleConnectionsAreClosed(t *testing.T) {
-	s := serve(t, newFixture(t).Handler, time.Minute)
+	s := serve(t, newFixture(t).served, time.Minute)
 	connection := dial(t, s)
 	reader := bufio.NewReader(connection)
 	writeCall(t, connection, envelopeWith(ping, "", ""))

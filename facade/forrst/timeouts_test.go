@@ -22,7 +22,7 @@ func serveInBubble(t *testing.T, test func(t *testing.T, dial func() net.Conn), 
 		listener := &pipes{connections: make(chan net.Conn), closed: make(chan struct{})}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		server := &forrst.Server{Listener: listener, Handler: newFixture(t, functions...).Handler}
+		server := newFixture(t, functions...).listening(listener)
 		go func() { ended <- server.Start(ctx) }()
 		test(t, func() net.Conn {
 			connection, accepted := net.Pipe()
@@ -109,7 +109,7 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 
 func TestLargeHeadersAreRefused(t *testing.T) {
 	for _, useHTTP2 := range []bool{false, true} {
-		s := serve(t, newFixture(t).Handler, time.Minute)
+		s := serve(t, newFixture(t).served, time.Minute)
 		if useHTTP2 {
 			s.useHTTP2(t)
 		}

@@ -18,7 +18,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
-	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/server"
 )
 
 // certificate is one in two files that can be exchanged.
@@ -72,7 +72,7 @@ func (c *certificate) write(path, kind string, content []byte) {
 }
 
 // serve starts a server with the certificate, which tells of each one that it has read.
-func (c *certificate) serve(handler http.Handler) (*serving, <-chan struct{}) {
+func (c *certificate) serve(served served) (*serving, <-chan struct{}) {
 	c.t.Helper()
 	watcher, err := certwatcher.New(c.certFile, c.keyFile)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *certificate) serve(handler http.Handler) (*serving, <-chan struct{}) {
 	// It reads them after a while even without being told of a change.
 	watcher = watcher.WithWatchInterval(50 * time.Millisecond)
 	changed := make(chan struct{}, 10)
-	s := serveWith(c.t, &forrst.Server{Handler: handler, Certificates: watcher})
+	s := serveWith(c.t, server.Options{Certificates: watcher}, served)
 	watcher.RegisterCallback(func(tls.Certificate) { changed <- struct{}{} })
 	<-changed
 	s.url = strings.Replace(s.url, "http://", "https://", 1)
@@ -97,7 +97,7 @@ func (c *certificate) trust(s *serving, config *tls.Config) {
 
 func TestTLS(t *testing.T) {
 	c := newCertificate(t)
-	s, _ := c.serve(newFixture(t).Handler)
+	s, _ := c.serve(newFixture(t).served)
 	c.trust(s, &tls.Config{})
 	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 || got.major != 2 {
 		t.Errorf("HTTP/%d, status %d, %v", got.major, got.status, got.err)
@@ -121,7 +121,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestNothingIsServedBesidesTLS(t *testing.T) {
-	s, _ := newCertificate(t).serve(newFixture(t).Handler)
+	s, _ := newCertificate(t).serve(newFixture(t).served)
 	s.url = strings.Replace(s.url, "https://", "http://", 1)
 	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status == 200 || got.err == nil {
 		t.Errorf("HTTP/1.1 without TLS: status %d", got.status)
@@ -135,7 +135,7 @@ func TestNothingIsServedBesidesTLS(t *testing.T) {
 
 func TestCertificateThatChanges(t *testing.T) {
 	c := newCertificate(t)
-	s, changed := c.serve(newFixture(t).Handler)
+	s, changed := c.serve(newFixture(t).served)
 	c.trust(s, &tls.Config{})
 	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
 		t.Errorf("status %d, %v", got.status, got.err)

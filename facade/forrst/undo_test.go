@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/facade/access"
 )
 
 // A success that comes too late is taken back also if it came about in the very moment
@@ -13,7 +16,7 @@ import (
 func TestSuccessThatNobodyLearnsOfIsUndone(t *testing.T) {
 	undone := 0
 	newCall := func() (*call, Invocation) {
-		c := &call{Handler: &Handler{config: Config{Clock: clock.RealClock{}}}, caller: Caller{User: anonymous}, start: time.Now()}
+		c := &call{Handler: &Handler{config: Config{Clock: clock.RealClock{}}}, caller: access.Caller{User: &user.DefaultInfo{Name: access.Anonymous}}, start: time.Now()}
 		c.cancellations = newCancellations(clock.RealClock{})
 		return c, func(ctx context.Context) (any, error) {
 			c.undo = func(context.Context) { undone++ }
@@ -38,7 +41,7 @@ func TestSuccessThatNobodyLearnsOfIsUndone(t *testing.T) {
 		ended <- err
 	}()
 	<-begun
-	if err := cancelled.cancellations.cancel(cancellationKey{Anonymous, "t"}); err != nil {
+	if err := cancelled.cancellations.cancel(cancellationKey{access.Anonymous, "t"}); err != nil {
 		t.Error(err)
 	}
 	if err := <-ended; err == nil || undone != 2 {

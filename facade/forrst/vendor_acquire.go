@@ -2,7 +2,8 @@ package forrst
 
 import (
 	"context"
-	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
@@ -22,12 +23,12 @@ type acquireArguments struct {
 func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 	arguments, problems := c.readAcquireArguments()
 	return func(ctx context.Context) (any, error) {
-		if err := c.bind(ctx, &arguments.request); err != nil {
-			return nil, vendorAcquireProblem(err, arguments)
+		if err := c.config.Locks.Bind(ctx, &c.caller, &arguments.request); err != nil {
+			return nil, arguments.problem(err)
 		}
 		granted, err := c.acquire(ctx, arguments.request)
 		if err != nil {
-			return nil, vendorAcquireProblem(err, arguments)
+			return nil, arguments.problem(err)
 		}
 		c.undo = func(ctx context.Context) { c.release(ctx, granted.Spec.FullKey(), granted.Spec.Owner) }
 		c.reportFencing(granted)
@@ -42,7 +43,7 @@ func (c *call) readAcquireArguments() (acquireArguments, envelope.Errors) {
 		key:   readKey(&fields),
 		block: c.readBlock(&fields),
 	}
-	acquisition := rules.Acquisition{Key: arguments.key, Owner: readOwner(&fields), Holder: c.caller.holder()}
+	acquisition := rules.Acquisition{Key: arguments.key, Owner: readOwner(&fields), Holder: c.caller.Holder()}
 	acquisition.Scope, acquisition.Function = readScopeAndFunction(&fields)
 	if ttl := fields.Duration("ttl", c.ttlBound()); ttl != nil {
 		acquisition.TTL = ttl.Length
@@ -83,35 +84,31 @@ func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
 	return v1alpha1.ScopeFunction, function
 }
 
-// vendorAcquireProblem tells more than the atomic lock extension may: who holds the lock
-// and until when.
-func vendorAcquireProblem(err error, arguments acquireArguments) error {
-	switch {
-	case errors.Is(err, lock.ErrHeld), errors.Is(err, lock.ErrTimeout):
-		problem := heldProblem(arguments.heldDetails(err), arguments.block)
-		return &problem
-	case errors.Is(err, lock.ErrExpired):
-		problem := envelope.Error{Code: envelope.InvalidArguments, Message: expiredMessage}.
-			At(argumentsPointer + "/ttl").
-			With(wire.KeyDetails{Key: arguments.key, Expired: true})
-		return &problem
-	case errors.Is(err, lock.ErrInvalid):
-		return invalidArguments(err)
-	}
-	return err
-}
-
-func (a *acquireArguments) heldDetails(err error) wire.HeldDetails {
-	details := wire.HeldDetails{
-		Key:     a.key,
-		Scope:   wire.GlobalScope,
-		FullKey: string(a.request.FullKey()),
+// problem returns what the caller is told about an error.
+func (a *acquireArguments) problem(err error) error {
+	question := lockQuestion{
+		asker: acquireFunction, key: a.key, pointer: argumentsPointer, block: a.block,
+		held: wire.HeldDetails{Key: a.key, Scope: wire.GlobalScope, FullKey: string(a.request.FullKey())},
 	}
 	if a.request.Scope == v1alpha1.ScopeFunction {
-		details.Scope = wire.FunctionScope
+		question.held.Scope = wire.FunctionScope
 	}
-	if held, ok := errors.AsType[*lock.HeldError](err); ok && held.Holder != "" {
-		details.Holder, details.ExpiresAt = held.Holder, envelope.FormatTimestamp(held.ExpireTime)
+	return question.problem(err)
+}
+
+// readHolderRef reads the object that the caller names. Its fields are checked with the rest
+// of the request.
+func readHolderRef(fields *envelope.Fields, problems *envelope.Errors) *v1alpha1.HolderReference {
+	raw := fields.Object("holder_ref")
+	if raw == nil {
+		return nil
 	}
-	return details
+	object, _ := envelope.ReadObject(raw, fields.Pointer("holder_ref"), envelope.InvalidArguments, problems)
+	ref := &v1alpha1.HolderReference{}
+	ref.APIVersion, _ = object.RequiredText("api_version")
+	ref.Kind, _ = object.RequiredText("kind")
+	ref.Name, _ = object.RequiredText("name")
+	uid, _ := object.RequiredText("uid")
+	ref.UID = types.UID(uid)
+	return ref
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
@@ -21,7 +21,7 @@ import (
 const stamps = `"acquired_at":"2024-03-15T10:30:00Z","renewed_at":"2024-03-15T10:30:00Z"`
 
 func TestAcquireFunction(t *testing.T) {
-	global := lock.Request{Acquisition: rules.Acquisition{Scope: v1alpha1.ScopeGlobal, Key: "k", Holder: forrst.Anonymous}}
+	global := lock.Request{Acquisition: rules.Acquisition{Scope: v1alpha1.ScopeGlobal, Key: "k", Holder: access.Anonymous}}
 	full := global
 	full.Scope, full.Function, full.TTL, full.Owner, full.Reason, full.Wait = v1alpha1.ScopeFunction, "payments.charge", 30*time.Second, "o", "monthly close", 2*time.Second
 	cases := map[string]struct {

@@ -19,9 +19,9 @@ func (c *call) prepareRenew() (Invocation, envelope.Errors) {
 		ttl = given.Length
 	}
 	return func(ctx context.Context) (any, error) {
-		renewed, err := c.config.Locks.Renew(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner), ttl)
+		renewed, err := c.config.Locks.Renew(ctx, &c.caller, arguments.key, arguments.owner, ttl)
 		if err != nil {
-			return nil, heldLockProblem(err, arguments.sent)
+			return nil, arguments.problem(extendedFunction, err)
 		}
 		return wire.Renewed{Key: arguments.sent, Renewed: true, Lock: wireLock(renewed)}, nil
 	}, problems
@@ -32,8 +32,8 @@ func (c *call) prepareVendorRelease() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.Release(ctx, c.caller.Namespace, arguments.key, c.proof(arguments.owner)); err != nil {
-			return nil, heldLockProblem(err, arguments.sent)
+		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, arguments.owner); err != nil {
+			return nil, arguments.problem(extendedFunction, err)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil
 	}, problems
@@ -44,7 +44,7 @@ func (c *call) prepareVendorStatus() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, false)
 	return func(ctx context.Context) (any, error) {
-		current, err := c.config.Locks.Get(ctx, c.caller.Namespace, arguments.key)
+		current, err := c.config.Locks.Get(ctx, &c.caller, arguments.key)
 		state := wire.State{Key: arguments.sent, CheckedAt: envelope.FormatTimestamp(c.config.Clock.Now())}
 		switch {
 		case errors.Is(err, lock.ErrNotHeld):
@@ -53,9 +53,6 @@ func (c *call) prepareVendorStatus() (Invocation, envelope.Errors) {
 			return nil, err
 		}
 		state.Locked, state.Lock = true, new(wireLock(current))
-		if !c.isOwn(current.Spec.Holder) {
-			state.Owner = ""
-		}
 		return state, nil
 	}, problems
 }
@@ -65,21 +62,13 @@ func (c *call) prepareList() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	owner, _ := fields.Text("owner")
 	return func(ctx context.Context) (any, error) {
-		held, err := c.config.Locks.List(ctx, c.caller.Namespace, lock.Filter{Owner: owner})
+		held, err := c.config.Locks.List(ctx, &c.caller, owner)
 		if err != nil {
 			return nil, err
 		}
 		list := wire.Locks{Locks: make([]wire.ListedLock, 0, len(held))}
 		for i := range held {
-			if owner != "" && !c.isOwn(held[i].Spec.Holder) {
-				// Nobody is to try out owner tokens of others.
-				continue
-			}
-			listed := wire.ListedLock{Key: held[i].Spec.Key, Lock: wireLock(&held[i])}
-			// An owner token is half of what it takes to release the lock, so only those who
-			// know it already are shown it.
-			listed.Owner = owner
-			list.Locks = append(list.Locks, listed)
+			list.Locks = append(list.Locks, wire.ListedLock{Key: held[i].Spec.Key, Lock: wireLock(&held[i])})
 		}
 		return list, nil
 	}, problems

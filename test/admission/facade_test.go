@@ -13,13 +13,13 @@ import (
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/leadership"
 	facadeclient "forrst.dev/lock-operator/facade/client"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // facadeUser is the caller of the façade.
@@ -34,7 +34,7 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	Expect(err).NotTo(HaveOccurred())
 	engine, err := engine.New(engine.Options{
-		Objects: objects.Locks, Limits: rules.DefaultLimits(),
+		Objects: objects.Locks,
 		Audit: auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), nil),
 	})
 	Expect(err).NotTo(HaveOccurred())
@@ -46,8 +46,8 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	}).SetupWithManager(manager)).To(Succeed())
 	DeferCleanup(testenv.StartManager(ctx, manager))
 
-	handler, err := forrst.New(forrst.Config{
-		Locks: engine, Access: fixture.SingleUser(facadeUser), Limits: rules.DefaultLimits(),
+	handler, err := testfacade.New(testfacade.Settings{
+		Locks: engine, Access: fixture.SingleUser(facadeUser),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"forrst.dev/lock-operator/auth"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const (
@@ -50,7 +50,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	admin, err = kubernetes.NewForConfig(environment.Admin.Config)
 	Expect(err).NotTo(HaveOccurred())
 	logged = &logRecorder{}
-	url = environment.StartFacade(ctx, "", func(settings *forrst.Config) {
+	url = environment.StartFacade(ctx, "", func(settings *testfacade.Settings) {
 		settings.Access = fixture.Access(environment.Operator().Config, auth.Options{TokenTTL: shortTTL, AllowTTL: shortTTL, DenyTTL: shortTTL})
 		settings.Logger = logged.logger()
 	})

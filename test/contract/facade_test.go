@@ -10,11 +10,10 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/client"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/contract"
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // facadeCaller is whom the façades take their callers for.
@@ -47,8 +46,8 @@ var _ = contract.DescribeBackend("A façade over HTTP", func(ctx context.Context
 // serve returns a client of a façade for the locks of a namespace.
 func serve(engine replica, namespace string) lock.Backend {
 	GinkgoHelper()
-	handler, err := forrst.New(forrst.Config{
-		Locks: engine, Access: fixture.SingleUser(facadeCaller), Limits: rules.DefaultLimits(), MaxBlock: maxBlock,
+	handler, err := testfacade.New(testfacade.Settings{
+		Locks: engine, Access: fixture.SingleUser(facadeCaller), MaxBlock: maxBlock,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)

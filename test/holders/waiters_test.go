@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // waitingCalls returns how many calls the façade says wait for a lock.
@@ -55,7 +55,7 @@ var _ = Describe("A Pod that waits for a lock", func() {
 		namespace, metrics = newNamespace(ctx), prometheus.NewRegistry()
 		environment.AllowWorkers(ctx, namespace)
 		startOperator(ctx, nil)
-		url = environment.StartFacade(ctx, "", func(config *forrst.Config) { config.Metrics = metrics })
+		url = environment.StartFacade(ctx, "", func(config *testfacade.Settings) { config.Server.Metrics = metrics })
 		_, holderToken = runningWithToken(ctx, namespace, "holder")
 		response, err := http.DefaultClient.Do(vendorCall(ctx, url, holderToken, "acquire", `{"key":"report","owner":"the-holder"}`))
 		Expect(err).NotTo(HaveOccurred())

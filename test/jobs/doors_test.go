@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
 	facadeclient "forrst.dev/lock-operator/facade/client"
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/test/support/fixture"
@@ -121,7 +121,7 @@ func callerDoor(ctx context.Context, namespace string) *door {
 	backend, err := facadeclient.New(environment.StartFacade(ctx, namespace))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(backend.Close)
-	return backendDoor(backend, namespace, forrst.Anonymous)
+	return backendDoor(backend, namespace, access.Anonymous)
 }
 
 // podDoor has a pod call the façade with the token that is projected into it.

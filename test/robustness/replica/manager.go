@@ -16,10 +16,11 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 type settings struct {
@@ -101,20 +102,20 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (s
 	if err != nil {
 		return "", err
 	}
-	handler, err := forrst.New(forrst.Config{
-		Locks:     engine,
-		Namespace: settings.namespace,
-		Limits:    rules.DefaultLimits(),
-		Clock:     now,
-		Logger:    manager.GetLogger().WithName("facade"),
-	})
-	if err != nil {
-		return "", err
-	}
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	server := &forrst.Server{Listener: listener, Handler: handler, DrainTimeout: time.Second, Logger: manager.GetLogger().WithName("facade")}
-	return listener.Addr().String(), errors.Join(manager.Add(engine), manager.Add(server))
+	logger := manager.GetLogger().WithName("facade")
+	facade, err := testfacade.New(testfacade.Settings{
+		Locks:     engine,
+		Namespace: settings.namespace,
+		Clock:     now,
+		Logger:    logger,
+		Server:    server.Options{Listener: listener, DrainTimeout: time.Second, Logger: logger},
+	})
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), errors.Join(manager.Add(engine), manager.Add(facade))
 }

@@ -6,15 +6,15 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // StartFacade serves a façade on an engine of its own that has the identity of config, with
-// the default limits. What else it is to be is in settings. It runs until stop is called,
-// whatever becomes of ctx; stop returns the error that the engine has ended with.
-func StartFacade(ctx context.Context, config *rest.Config, settings forrst.Config) (url string, stop func() error, err error) {
+// the default limits and the settings. It runs until stop is called, even if ctx ends
+// before; stop returns the error that the engine has ended with.
+func StartFacade(ctx context.Context, config *rest.Config, settings testfacade.Settings) (url string, stop func() error, err error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return "", nil, err
@@ -27,8 +27,8 @@ func StartFacade(ctx context.Context, config *rest.Config, settings forrst.Confi
 	if err != nil {
 		return "", nil, err
 	}
-	settings.Locks, settings.Limits = engine, rules.DefaultLimits()
-	handler, err := forrst.New(settings)
+	settings.Locks = engine
+	handler, err := testfacade.New(settings)
 	if err != nil {
 		return "", nil, err
 	}

@@ -1,37 +1,40 @@
-package forrst
+package server
 
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/go-logr/logr"
 )
 
-// Timeouts of connections. A call lasts as long as it lasts: the timeout for reading ends
-// with the body, and the one for writing begins anew with the answer.
+// Timeouts of connections. They do not bound calls: the timeout for reading ends with the
+// body, and the one for writing begins anew with the answer, see [BeginAnswer].
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
 	writeTimeout      = 2 * time.Minute
 	idleTimeout       = 2 * time.Minute
-	// maxHeaderBytes is what the protocol asks for (section 4.1), with room for the
-	// token of a service account.
+	// maxHeaderBytes is what the protocol asks for (docs/forrst.md, section 4.1), with room
+	// for the token of a service account.
 	maxHeaderBytes = 16 << 10
 
 	// maxStreams is how many calls one HTTP/2 connection may have at a time. A client with
 	// more has to open another one.
 	maxStreams = 2000
-	// pingAfter is how long an HTTP/2 connection may be silent before it is asked for a
-	// sign of life, and pingTimeout how long that may take: calls of a client whose machine
-	// is gone must not wait for locks.
+	// pingAfter is how long an HTTP/2 connection may be silent before it is pinged, and
+	// pingTimeout how long the answer may take: calls of a client whose machine is gone must
+	// not wait for locks.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
 )
 
 // newHTTPServer returns a server for HTTP/1.1 and HTTP/2, with TLS or, if config is nil,
 // without. The contexts of its calls come from ctx.
-func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config) *http.Server {
+func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config, logger logr.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(config != nil)
@@ -51,6 +54,7 @@ func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config
 			PingTimeout:          pingTimeout,
 			WriteByteTimeout:     writeTimeout,
 		},
+		ErrorLog:    slog.NewLogLogger(logr.ToSlogHandler(logger), slog.LevelInfo),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 }

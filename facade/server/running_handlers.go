@@ -1,9 +1,10 @@
-package forrst
+package server
 
 import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // runningHandlers counts the requests that a handler is busy with. A connection can end
@@ -13,7 +14,7 @@ type runningHandlers struct {
 
 	mu    sync.Mutex
 	count int
-	// none is closed when the last one ends. Nil if nobody waits for that.
+	// none is closed when the last one ends. Nil unless [runningHandlers.wait] waits for it.
 	none chan struct{}
 }
 
@@ -21,6 +22,11 @@ type runningHandlers struct {
 func (h *runningHandlers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.add(1)
 	defer h.add(-1)
+	if r.ProtoMajor > 1 {
+		// HTTP/2 would end a call that waits with the server's timeout for writing, even
+		// before there is anything to write.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	}
 	h.handler.ServeHTTP(w, r)
 }
 

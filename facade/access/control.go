@@ -1,0 +1,100 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock"
+)
+
+// Options configures a [Control].
+type Options struct {
+	// Access tells who calls and what they may do. Nil means that all callers are
+	// [Anonymous] and may do everything in Namespace.
+	Access Access
+	// Namespace is the only one that is served if Access is nil, and required then.
+	// Otherwise it is ignored, and each call is about a namespace of its own.
+	Namespace string
+	// Clock tells the time. Nil means the real clock.
+	Clock clock.PassiveClock
+}
+
+// Control decides about callers. All doors share one, and so count failed attempts to
+// authenticate together. It is safe for concurrent use.
+type Control struct {
+	access    Access
+	namespace string
+	failures  *authFailureLimiter
+}
+
+// New returns a control, or an error if neither Access nor Namespace is set.
+func New(options Options) (*Control, error) {
+	if options.Access == nil && options.Namespace == "" {
+		return nil, errors.New("facade: Namespace or Access is required")
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	return &Control{access: options.Access, namespace: options.Namespace, failures: newAuthFailureLimiter(options.Clock)}, nil
+}
+
+// errAuthFailures refuses a network from which too many invalid tokens came.
+var errAuthFailures = &limits.Error{IsCaller: true, Reason: "Too many requests without a valid bearer token came from this network"}
+
+var anonymous user.Info = &user.DefaultInfo{Name: Anonymous}
+
+// AuthenticatesCallers reports whether callers have identities of their own.
+func (c *Control) AuthenticatesCallers() bool { return c.access != nil }
+
+// Authenticate returns the caller who has sent the request, without a namespace. It removes
+// the token from the header of the request, so that it goes no further. The error is a
+// [*limits.Error] or matches [lock.ErrUnauthenticated], [lock.ErrInvalid] or
+// [lock.ErrUnavailable].
+func (c *Control) Authenticate(r *http.Request) (Caller, error) {
+	if c.access == nil {
+		return Caller{User: anonymous}, nil
+	}
+	defer r.Header.Del("Authorization")
+	attempt, ok := c.failures.begin(limits.NetworkOf(r), r.Header.Get("Authorization"))
+	if !ok {
+		return Caller{}, errAuthFailures
+	}
+	who, err := c.access.Authenticate(r)
+	switch {
+	case err == nil:
+		attempt.succeed()
+		return Caller{User: who, IsAuthenticated: true}, nil
+	case errors.Is(err, lock.ErrUnauthenticated):
+		attempt.fail()
+		return Caller{}, err
+	case errors.Is(err, lock.ErrInvalid):
+		return Caller{}, err
+	}
+	attempt.refund()
+	return Caller{}, fmt.Errorf("%w: authenticate a caller: %w", lock.ErrUnavailable, err)
+}
+
+// Authorize returns nil if the caller may do the verb on the locks of its namespace. It
+// looks at no lock, so a caller without the right cannot tell whether there is one. The
+// error is a [*ForbiddenError], the error of ctx, or matches [lock.ErrUnavailable].
+func (c *Control) Authorize(ctx context.Context, caller *Caller, verb string) error {
+	if c.access == nil {
+		return nil
+	}
+	err := c.access.Authorize(ctx, caller.User, verb, caller.Namespace)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, lock.ErrForbidden):
+		return &ForbiddenError{Verb: verb, Namespace: caller.Namespace, Err: err}
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: authorize a caller to %s in %s: %w", lock.ErrUnavailable, verb, caller.Namespace, err)
+}

@@ -1,0 +1,225 @@
+package forrst
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock"
+)
+
+// asker is what asks for a lock. It decides what an error of package lock is answered with.
+type asker int
+
+const (
+	// lockExtension is the atomic lock extension.
+	lockExtension asker = iota
+	// acquireFunction is the acquire function. It tells the holder.
+	acquireFunction
+	// lockFunction is one of the functions of docs/forrst.md, section 12.8.
+	lockFunction
+	// extendedFunction is one of the functions of docs/forrst.md, section 12.10, which tell an
+	// expired lock from one that was never held.
+	extendedFunction
+	askers
+)
+
+// lockErrors choose the answer to an error of package lock. The first error that matches
+// counts. What an asker has no answer to is unexpected, and an internal error.
+var lockErrors = []struct {
+	err     error
+	answers [askers]lockAnswer
+}{
+	{lock.ErrExpired, [askers]lockAnswer{
+		lockExtension: expiredMeanwhile, acquireFunction: expiredMeanwhile, lockFunction: notFound, extendedFunction: notFoundExpired,
+	}},
+	{lock.ErrHeld, [askers]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
+	{lock.ErrTimeout, [askers]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
+	{lock.ErrInvalid, [askers]lockAnswer{lockExtension: invalidOptions, acquireFunction: invalidArguments, extendedFunction: invalidArguments}},
+	{lock.ErrNotHeld, [askers]lockAnswer{lockFunction: notFound, extendedFunction: notFound}},
+	{lock.ErrOwnerMismatch, [askers]lockAnswer{lockFunction: ownedByOther, extendedFunction: ownedByOther}},
+}
+
+// lockQuestion is what was asked for when an error of package lock came back.
+type lockQuestion struct {
+	asker asker
+	// key is as sent.
+	key string
+	// pointer leads to the options or arguments.
+	pointer string
+	// held are the details of a lock that is held, but for its holder.
+	held wire.HeldDetails
+	// block is how long the caller would wait. Nil if not at all.
+	block *waitOption
+}
+
+type lockAnswer func(q *lockQuestion, err error) envelope.Errors
+
+// problem returns what the caller is told, or err itself if it is not an error of package
+// lock that the asker has an answer to.
+func (q *lockQuestion) problem(err error) error {
+	for _, each := range lockErrors {
+		if errors.Is(err, each.err) {
+			if answer := each.answers[q.asker]; answer != nil {
+				return answer(q, err)
+			}
+		}
+	}
+	return err
+}
+
+// expiredMeanwhile answers an acquire that was granted and took longer than its ttl.
+func expiredMeanwhile(q *lockQuestion, _ error) envelope.Errors {
+	problem := envelope.Error{
+		Code:    envelope.InvalidArguments,
+		Message: "ttl must be longer than it takes to acquire the lock, which expired meanwhile",
+	}
+	if q.asker == lockExtension {
+		return envelope.Errors{problem.At(q.pointer + "/ttl/value")}
+	}
+	return envelope.Errors{problem.At(q.pointer + "/ttl").With(wire.KeyDetails{Key: q.key, Expired: true})}
+}
+
+// held says that the lock was not to be had: at once or, if the caller gave a time to wait,
+// even if it is zero, within that time.
+func held(q *lockQuestion, _ error) envelope.Errors {
+	problem, details := envelope.Error{Code: envelope.LockAcquisitionFailed, Message: "Unable to acquire lock"}, q.held
+	if q.block != nil {
+		problem.Code = envelope.LockTimeout
+		problem.Message = fmt.Sprintf("Lock acquisition timed out after %s %ss", q.block.Value, q.block.Unit)
+		details.Waited = q.block.sent
+	}
+	return envelope.Errors{problem.With(details)}
+}
+
+func heldByHolder(q *lockQuestion, err error) envelope.Errors {
+	if by, ok := errors.AsType[*lock.HeldError](err); ok && by.Holder != "" {
+		q.held.Holder, q.held.ExpiresAt = by.Holder, envelope.FormatTimestamp(by.ExpireTime)
+	}
+	return held(q, err)
+}
+
+func notFound(q *lockQuestion, _ error) envelope.Errors {
+	return envelope.Errors{envelope.Error{Code: envelope.LockNotFound, Message: "Lock does not exist"}.With(wire.KeyDetails{Key: q.key})}
+}
+
+func notFoundExpired(q *lockQuestion, _ error) envelope.Errors {
+	return envelope.Errors{envelope.Error{Code: envelope.LockNotFound, Message: "Lock has expired"}.
+		With(wire.KeyDetails{Key: q.key, Expired: true})}
+}
+
+func ownedByOther(q *lockQuestion, _ error) envelope.Errors {
+	return envelope.Errors{envelope.Error{Code: envelope.LockOwnershipMismatch, Message: "Lock is owned by a different process"}.
+		With(wire.KeyDetails{Key: q.key})}
+}
+
+func invalidOptions(q *lockQuestion, err error) envelope.Errors {
+	return envelope.Errors{envelope.Error{Code: envelope.InvalidArguments, Message: err.Error()}.At(q.pointer)}
+}
+
+// fieldNames spells fields of a Lock in the way of the protocol, where that differs.
+var fieldNames = strings.NewReplacer("spec.", "", "holderRef", "holder_ref", "apiVersion", "api_version", "releaseDelay", "release_delay")
+
+// invalidArguments points at the arguments that break a rule of the Lock type. They have the
+// names of its fields.
+func invalidArguments(q *lockQuestion, err error) envelope.Errors {
+	invalid, ok := errors.AsType[*lock.InvalidError](err)
+	if !ok || len(invalid.Problems) == 0 {
+		return invalidOptions(q, err)
+	}
+	var problems envelope.Errors
+	for _, problem := range invalid.Problems {
+		name := fieldNames.Replace(problem.Field)
+		problems.Add(envelope.Error{Code: envelope.InvalidArguments, Message: name + ": " + problem.ErrorBody()}.
+			At(envelope.Pointer(q.pointer, strings.Split(name, ".")...)))
+	}
+	return problems
+}
+
+// Errors that do not tell their cause, which goes to the log.
+var (
+	internalError = envelope.Error{Code: envelope.InternalError, Message: "Internal error"}
+	// cutShort is not UNAVAILABLE, after which calls are repeated: the function has begun.
+	cutShort         = envelope.Error{Code: envelope.Cancelled, Message: "The server stopped before the call was over"}
+	cancelled        = envelope.Error{Code: envelope.Cancelled, Message: "The client went away"}
+	deadlineExceeded = envelope.Error{Code: envelope.DeadlineExceeded, Message: "The call took too long"}
+	unavailableError = refusal(&limits.Error{Reason: "The lock service is temporarily unavailable"})
+)
+
+// refusal answers an error of package limits.
+func refusal(err *limits.Error) envelope.Error {
+	problem := envelope.Error{Code: envelope.Unavailable, Message: err.Reason}
+	if err.IsCaller {
+		problem.Code = envelope.RateLimited
+	}
+	return problem.With(map[string]any{"retry_after": envelope.NewDuration(time.Second)})
+}
+
+// missingRight are the details of FORBIDDEN, in the terms of a Role.
+type missingRight struct {
+	Verb      string `json:"verb"`
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace"`
+}
+
+// problems turns the error that ended a call into what its caller is told. Function is the
+// name as sent, or empty.
+func (h *Handler) problems(ctx context.Context, err error, function string) envelope.Errors {
+	if several, ok := errors.AsType[envelope.Errors](err); ok && len(several) > 0 {
+		return several
+	}
+	if one, ok := errors.AsType[*envelope.Error](err); ok {
+		return envelope.Errors{*one}
+	}
+	if refused, ok := errors.AsType[*limits.Error](err); ok {
+		return envelope.Errors{refusal(refused)}
+	}
+	if fault, ok := errors.AsType[*httpError](err); ok {
+		return envelope.Errors{{Code: envelope.InvalidRequest, Message: fault.message}}
+	}
+	if namespace, ok := errors.AsType[*access.NamespaceError](err); ok {
+		return envelope.Errors{{Code: envelope.InvalidArguments, Message: namespaceMessage(namespace)}}
+	}
+	if forbidden, ok := errors.AsType[*access.ForbiddenError](err); ok {
+		return envelope.Errors{envelope.Error{Code: envelope.Forbidden, Message: err.Error()}.
+			With(missingRight{forbidden.Verb, access.Resource, forbidden.Namespace})}
+	}
+	switch {
+	case errors.Is(err, lock.ErrUnauthenticated):
+		return envelope.Errors{{Code: envelope.Unauthorized, Message: err.Error()}}
+	// The end of the call's own context explains every other error.
+	case errors.Is(context.Cause(ctx), server.ErrStopped):
+		return envelope.Errors{cutShort}
+	case errors.Is(ctx.Err(), context.Canceled):
+		return envelope.Errors{cancelled}
+	case ctx.Err() != nil:
+		return envelope.Errors{deadlineExceeded}
+	case errors.Is(err, lock.ErrUnavailable):
+		h.config.Logger.Error(err, "Locks are unavailable", "function", function)
+		return envelope.Errors{unavailableError}
+	}
+	h.config.Logger.Error(err, "Call failed unexpectedly", "function", function)
+	return envelope.Errors{internalError}
+}
+
+// namespaceMessage says what is wrong with the namespaces that a request names.
+func namespaceMessage(err *access.NamespaceError) string {
+	switch err.Fault {
+	case access.NamespacesDiffer:
+		return fmt.Sprintf("The path and the %s header must not name different namespaces, %q and %q", wire.NamespaceHeader, err.First, err.Name)
+	case access.NamespaceNotServed:
+		return fmt.Sprintf("The %s header and the path must name the namespace %q or none: no other namespace is served here", wire.NamespaceHeader, err.Name)
+	case access.NamespaceMissing:
+		return fmt.Sprintf("The caller is no service account, so the request must name a namespace, by the %s header or by the path %s/{namespace}",
+			wire.NamespaceHeader, wire.Path)
+	default:
+		return err.Error()
+	}
+}

@@ -1,0 +1,36 @@
+package limits
+
+import (
+	"context"
+	"testing"
+)
+
+// Callers come and go, and must not be remembered for ever.
+func TestCallersWithoutCallsAreForgotten(t *testing.T) {
+	limiter, err := New(Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := limiter.Admit(Caller{user: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := limiter.Admit(Caller{user: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = second.Wait(t.Context(), func(context.Context) error {
+		first.Release()
+		if len(limiter.callers) != 1 {
+			t.Error("a caller that waits was forgotten")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Release()
+	if len(limiter.callers) != 0 || limiter.Counts() != (Counts{}) {
+		t.Errorf("%d callers are left, %+v", len(limiter.callers), limiter.Counts())
+	}
+}

@@ -1,0 +1,125 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// HolderChecker looks for the objects that callers name as holders. The error matches
+// [lock.ErrInvalid] if there is no such object.
+type HolderChecker interface {
+	Check(ctx context.Context, namespace string, ref *v1alpha1.HolderReference) error
+}
+
+// Options configures [Locks].
+type Options struct {
+	// Backend carries out what callers ask for. Its Release bounds its time by itself: it
+	// goes on when the caller has gone. Required.
+	Backend lock.Backend
+	// Limits bounds what callers may ask for. Required.
+	Limits rules.Limits
+	// Holders looks for the objects that callers name. Nil means that they may name none.
+	Holders HolderChecker
+	// Logger gets what goes wrong when a lock is released after its call. Zero discards.
+	Logger logr.Logger
+}
+
+// Locks are the locks that doors serve. It is safe for concurrent use.
+type Locks struct {
+	backend lock.Backend
+	limits  rules.Limits
+	holders HolderChecker
+	logger  logr.Logger
+}
+
+// New returns the locks of a backend, or an error that says which option is missing.
+func New(options Options) (*Locks, error) {
+	switch {
+	case options.Backend == nil:
+		return nil, errors.New("facade: a lock backend is required")
+	case options.Limits.MaxTTL <= 0:
+		return nil, errors.New("facade: the maximum ttl must be more than zero")
+	}
+	return &Locks{options.Backend, options.Limits, options.Holders, options.Logger}, nil
+}
+
+// MaxTTL is the longest ttl that is granted.
+func (l *Locks) MaxTTL() time.Duration { return l.limits.MaxTTL }
+
+// Renew replaces the remaining time of a lock of the caller by a whole ttl, see
+// [lock.Backend]. Zero means the ttl that the lock has.
+func (l *Locks) Renew(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
+	return l.backend.Renew(ctx, caller.Namespace, key, caller.Proof(owner), ttl)
+}
+
+// Release ends a lock of the caller, see [lock.Backend].
+func (l *Locks) Release(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, owner string) error {
+	return l.backend.Release(ctx, caller.Namespace, key, caller.Proof(owner))
+}
+
+// ReleaseAfter ends the lock of a function that is over. It goes on when the caller has
+// gone. Its failure must not change the answer, which is why it is logged here: the function
+// has done its work, and the lock ends with its ttl.
+func (l *Locks) ReleaseAfter(ctx context.Context, function string, caller *access.Caller, key v1alpha1.FullKey, owner string) error {
+	err := l.Release(context.WithoutCancel(ctx), caller, key, owner)
+	if err == nil {
+		return nil
+	}
+	log := l.logger.WithValues("namespace", caller.Namespace, "lock", string(key), "function", function)
+	if errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch) {
+		log.Info("Lock ended before the function that ran inside it", "reason", err.Error())
+	} else {
+		log.Error(err, "Failed to release a lock after its function")
+	}
+	return err
+}
+
+// ForceRelease ends a lock of any holder on behalf of the caller, and records the reason.
+func (l *Locks) ForceRelease(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, reason string) error {
+	return l.backend.ForceRelease(lock.ContextWithUser(ctx, caller.Holder()), caller.Namespace, key, reason)
+}
+
+// GetWithOwner returns a lock that is held, with its owner token, to any caller; otherwise
+// the error matches [lock.ErrNotHeld].
+func (l *Locks) GetWithOwner(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	return l.backend.Get(ctx, caller.Namespace, key)
+}
+
+// Get is [Locks.GetWithOwner] without the owner token of another holder.
+func (l *Locks) Get(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	current, err := l.GetWithOwner(ctx, caller, key)
+	if err != nil || caller.Owns(current.Spec.Holder) {
+		return current, err
+	}
+	// The backend's object must not be changed.
+	hidden := *current
+	hidden.Spec.Owner = ""
+	return &hidden, nil
+}
+
+// List returns the held locks of the caller's namespace, or those under one owner token if
+// that is not empty. An owner token is half of what it takes to release a lock: callers are
+// shown it only if they name it, and cannot try out the tokens of other holders.
+func (l *Locks) List(ctx context.Context, caller *access.Caller, owner string) ([]v1alpha1.Lock, error) {
+	held, err := l.backend.List(ctx, caller.Namespace, lock.Filter{Owner: owner})
+	if err != nil {
+		return nil, err
+	}
+	shown := make([]v1alpha1.Lock, 0, len(held))
+	for _, each := range held {
+		if owner != "" && !caller.Owns(each.Spec.Holder) {
+			continue
+		}
+		each.Spec.Owner = owner
+		shown = append(shown, each)
+	}
+	return shown, nil
+}

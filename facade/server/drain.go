@@ -1,0 +1,36 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// ErrStopped is the cause that ends the context of a call that outlasts the drain timeout.
+var ErrStopped = errors.New("the server has stopped")
+
+// answerTimeout is how long the client may take to receive an answer.
+const answerTimeout = 30 * time.Second
+
+// stoppingKey is the key of the context that ends when the server is to stop. The server
+// goes on as before for a while, but callers should connect to another one.
+type stoppingKey struct{}
+
+func isStopping(ctx context.Context) bool {
+	stopping, ok := ctx.Value(stoppingKey{}).(context.Context)
+	return ok && stopping.Err() != nil
+}
+
+// BeginAnswer must be called before the answer of a call is written that may have waited.
+// The time to write the answer begins now, and the client is asked to send its next request
+// to another replica if the server is stopping.
+func BeginAnswer(w http.ResponseWriter, r *http.Request) {
+	// A writer without deadlines needs none. Connections judge them by the real clock.
+	_ = http.NewResponseController(w).SetWriteDeadline(clock.RealClock{}.Now().Add(answerTimeout))
+	if isStopping(r.Context()) {
+		w.Header().Set("Connection", "close")
+	}
+}

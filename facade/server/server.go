@@ -1,0 +1,237 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/netutil"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+
+	"forrst.dev/lock-operator/facade/limits"
+)
+
+const (
+	// DefaultDrainTimeout is how long running calls may go on when the server stops.
+	DefaultDrainTimeout = 20 * time.Second
+	// DefaultMaxConnections has room for as many calls as may wait for locks by default,
+	// each on a connection of its own, and for those that run.
+	DefaultMaxConnections = limits.DefaultMaxWaiting + limits.DefaultMaxRunning
+	// CleanupTimeout is how long what was cut short may take to release its locks.
+	CleanupTimeout = 5 * time.Second
+)
+
+// Door speaks one protocol to callers. The server hands it what all doors share.
+type Door interface {
+	// Register adds the paths of the door. It is called once, before the server starts.
+	Register(mux *http.ServeMux)
+}
+
+// Options configures a [Server].
+type Options struct {
+	// Listener accepts the connections; [Server.Start] closes it. Its address is the
+	// one that the server is reached at. Required for Start.
+	Listener net.Listener
+	// Certificates has the certificate for TLS, which the server watches while it runs.
+	// Nil means to serve without TLS; otherwise nothing is served without.
+	Certificates *certwatcher.CertWatcher
+	// MaxConnections is how many connections are open at a time. One more waits until
+	// another ends. Zero means [DefaultMaxConnections].
+	MaxConnections int
+	// ShutdownDelay is how long everything goes on as before, except that the server is
+	// not ready, after ctx of Start has ended: clients take a while to stop connecting.
+	// Zero means not at all.
+	ShutdownDelay time.Duration
+	// DrainTimeout is how long running calls may go on after that. Then their contexts
+	// end. Zero means [DefaultDrainTimeout].
+	DrainTimeout time.Duration
+	// Limits bounds how many calls are served at a time, those of all doors together.
+	Limits limits.Limits
+	// Metrics is where the metrics are registered. Nil means nowhere.
+	Metrics prometheus.Registerer
+	// Clock measures the delay. Nil means the real clock.
+	Clock clock.Clock
+	// Logger gets the server's own messages. Zero discards.
+	Logger logr.Logger
+}
+
+// Server serves doors on one listener, by HTTP/1.1 and HTTP/2. It implements
+// controller-runtime's manager.Runnable, and [http.Handler] for tests that need no
+// listener. It is safe for concurrent use once its doors are mounted.
+type Server struct {
+	options    Options
+	mux        *http.ServeMux
+	limiter    *limits.Limiter
+	background *Background
+	metrics    *metrics
+	serving    atomic.Bool
+}
+
+// New returns a server without doors, or an error if options are invalid or the metrics
+// are registered already.
+func New(options Options) (*Server, error) {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	options.MaxConnections = cmp.Or(options.MaxConnections, DefaultMaxConnections)
+	options.DrainTimeout = cmp.Or(options.DrainTimeout, DefaultDrainTimeout)
+	limiter, err := limits.New(options.Limits)
+	if err != nil {
+		return nil, fmt.Errorf("facade: %w", err)
+	}
+	s := &Server{options: options, limiter: limiter, background: newBackground(options.Logger), mux: http.NewServeMux()}
+	if s.metrics, err = newMetrics(options.Metrics, limiter); err != nil {
+		return nil, err
+	}
+	s.mux.HandleFunc("GET /healthz", serveHealthz)
+	s.mux.HandleFunc("GET /readyz", serveReadyz)
+	return s, nil
+}
+
+// Mount adds a door. It must not be called after [Server.Start].
+func (s *Server) Mount(door Door) { door.Register(s.mux) }
+
+// Limiter counts the calls of all doors.
+func (s *Server) Limiter() *limits.Limiter { return s.limiter }
+
+// Background runs what outlives calls. The server waits for it when it stops.
+func (s *Server) Background() *Background { return s.background }
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// NeedLeaderElection is false: every replica serves its own callers.
+func (s *Server) NeedLeaderElection() bool { return false }
+
+// Ready returns an error unless the server serves and is to go on. It implements
+// controller-runtime's healthz.Checker.
+func (s *Server) Ready(*http.Request) error {
+	if !s.serving.Load() {
+		return errors.New("the façade does not serve yet, or no longer")
+	}
+	return nil
+}
+
+// Start serves until ctx ends. Then the server is not ready any more, and after the delay
+// it closes its listener, answers calls that wait for a lock that it is unavailable, lets
+// the running ones finish, and returns nil. Calls that outlast the drain timeout are
+// cancelled, and get a moment to release their locks. An error says why it could not
+// serve, in which case calls end in the same way but without the delay, or that something
+// was still running when it gave up.
+func (s *Server) Start(ctx context.Context) error {
+	// Calls outlive ctx, which only says when to begin to stop.
+	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancelCalls(nil)
+	handlers := &runningHandlers{handler: s.mux}
+	server := newHTTPServer(context.WithValue(calls, stoppingKey{}, ctx), handlers, s.tlsConfig(), s.options.Logger)
+	failed := make(chan error, 2)
+	stopWatching := s.watchCertificates(ctx, failed)
+	defer stopWatching()
+	s.serving.Store(true)
+	defer s.serving.Store(false)
+	go func() { failed <- s.serve(server) }()
+	s.options.Logger.Info("Façade is serving", "address", s.options.Listener.Addr().String(), "tls", s.options.Certificates != nil)
+
+	var failure error
+	select {
+	case err := <-failed:
+		failure = fmt.Errorf("serve the façade on %s: %w", s.options.Listener.Addr(), err)
+		s.serving.Store(false)
+	case <-ctx.Done():
+		s.serving.Store(false)
+		s.delay()
+	}
+	s.limiter.Drain()
+	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), server, handlers, cancelCalls))
+}
+
+func (s *Server) serve(server *http.Server) error {
+	listener := netutil.LimitListener(s.options.Listener, s.options.MaxConnections)
+	if s.options.Certificates != nil {
+		return server.ServeTLS(listener, "", "")
+	}
+	return server.Serve(listener)
+}
+
+func (s *Server) tlsConfig() *tls.Config {
+	if s.options.Certificates == nil {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.options.Certificates.GetCertificate}
+}
+
+// watchCertificates reads the certificate again when it changes, until the function that
+// is returned is called, which waits for the end.
+func (s *Server) watchCertificates(ctx context.Context, failed chan<- error) (stop func()) {
+	if s.options.Certificates == nil {
+		return func() {}
+	}
+	// Connections are accepted for a while after ctx has ended.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.options.Certificates.Start(ctx); err != nil && ctx.Err() == nil {
+			failed <- fmt.Errorf("watch the certificate: %w", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+func (s *Server) delay() {
+	if s.options.ShutdownDelay <= 0 {
+		return
+	}
+	s.options.Logger.Info("Façade is no longer ready and stops soon", "delay", s.options.ShutdownDelay.String())
+	<-s.options.Clock.After(s.options.ShutdownDelay)
+}
+
+func (s *Server) stop(ctx context.Context, server *http.Server, handlers *runningHandlers, cancelCalls context.CancelCauseFunc) error {
+	drained, cancel := context.WithTimeout(ctx, s.options.DrainTimeout)
+	defer cancel()
+	err := shutdown(drained, server, handlers)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.options.Logger.Info("Calls are still running and are cancelled")
+		cancelCalls(ErrStopped)
+		cleanup, cancel := context.WithTimeout(ctx, CleanupTimeout)
+		defer cancel()
+		err = shutdown(cleanup, server, handlers)
+	}
+	s.Drain(drained)
+	if err != nil {
+		return errors.Join(fmt.Errorf("stop the façade: %w", err), server.Close())
+	}
+	return nil
+}
+
+// Drain waits for what runs in the background. When ctx ends first, it tells it to end, and
+// waits a moment longer. [Server.Start] does so when all calls have ended.
+func (s *Server) Drain(ctx context.Context) {
+	if s.background.wait(ctx) {
+		return
+	}
+	s.options.Logger.Info("Work of calls that have ended is still running and is cancelled")
+	s.background.stop()
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), CleanupTimeout)
+	defer cancel()
+	s.background.wait(cleanup)
+}
+
+func shutdown(ctx context.Context, server *http.Server, handlers *runningHandlers) error {
+	if err := server.Shutdown(ctx); err != nil {
+		return err
+	}
+	return handlers.wait(ctx)
+}
