@@ -57,14 +57,7 @@ func (c *call) isDryRun() bool {
 // out, panics included, unless the caller wants to keep it. A function that was not
 // started leaves no lock, whatever the caller wants (section 12.7).
 func (c *call) invokeLocked(ctx context.Context, position int, options lockOptions, invoke Invocation) (any, error) {
-	request := c.acquisition(options)
-	if !options.autoRelease {
-		// One that ends with the function stays for it, even if the caller is gone.
-		if err := c.config.Locks.Bind(ctx, &c.caller, &request); err != nil {
-			return nil, err
-		}
-	}
-	granted, err := c.acquire(ctx, request)
+	granted, err := options.Acquire(ctx, c.permit, c.request.Call.Function)
 	if err != nil {
 		if !errors.Is(err, lock.ErrExpired) && !errors.Is(err, lock.ErrInvalid) {
 			// Whose options are at fault gets no entry.
@@ -79,7 +72,7 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 		case c.endingLock != nil:
 			c.endRoutedLock(ctx, options.key)
 		default:
-			c.release(ctx, request.FullKey(), granted.Spec.Owner)
+			c.release(ctx, granted.Spec.FullKey(), granted.Spec.Owner)
 		}
 	}()
 	entries := len(c.response.Extensions)
@@ -93,7 +86,7 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	c.reportFencing(granted)
 	keep = !options.autoRelease
 	if !keep && c.function.isRouted {
-		c.endingLock = c.routedLock(granted, options.ttl.Length)
+		c.endingLock = c.routedLock(granted, options.TTL)
 	}
 	result, err := invoke(ctx)
 	if keep && c.isUnstarted {
@@ -103,11 +96,6 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 		c.report(position, refusedLock{Key: options.key})
 	}
 	return result, err
-}
-
-// acquire takes a lock for the call, or waits for it.
-func (c *call) acquire(ctx context.Context, request lock.Request) (*v1alpha1.Lock, error) {
-	return c.config.Locks.Acquire(ctx, &c.caller, c.permit, c.request.Call.Function, request)
 }
 
 // reportFencing tells the caller the number of the grant, by which a guarded resource

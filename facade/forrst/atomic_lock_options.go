@@ -7,22 +7,21 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// lockOptions are the options of the atomic lock extension (section 12.2).
+// lockOptions are the options of the atomic lock extension (docs/forrst.md, section 12.2).
 type lockOptions struct {
 	// key is as sent.
 	key string
 	// scope is wire.FunctionScope or wire.GlobalScope.
 	scope string
-	ttl   envelope.Duration
 	// block is how long to wait, nil if the caller would not wait at all.
-	block *waitOption
-	// owner is empty if the caller leaves it to the service.
-	owner       string
+	block       *waitOption
 	autoRelease bool
+	locks.Acquisition
 }
 
 // readLockOptions checks the options of the extension at position, one error for each
@@ -30,52 +29,42 @@ type lockOptions struct {
 func (c *call) readLockOptions(position int) (lockOptions, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readOptions(position, &problems)
-	options := lockOptions{key: readKey(&fields)}
-	if ttl := fields.RequiredDuration("ttl", c.ttlBound()); ttl != nil {
-		options.ttl = *ttl
+	var options lockOptions
+	request := lock.Request{Acquisition: rules.Acquisition{Scope: v1alpha1.ScopeGlobal}}
+	options.key, _ = fields.RequiredText("key")
+	request.Key = options.key
+	if ttl := fields.RequiredDuration("ttl", unbounded); ttl != nil {
+		request.TTL = ttl.Length
 	}
-	options.scope = c.readScope(&fields)
-	options.block = c.readBlock(&fields)
-	options.owner = readOwner(&fields)
+	if options.scope = readScope(&fields); options.scope == wire.FunctionScope {
+		request.Scope, request.Function = v1alpha1.ScopeFunction, c.request.Call.Function
+	}
+	if options.block = c.readBlock(&fields); options.block != nil {
+		request.Wait = options.block.Length
+	}
+	request.Owner, _ = fields.Text("owner")
 	options.autoRelease = fields.Bool("auto_release", true)
+	var err error
+	options.Acquisition, err = c.config.Locks.Prepare(&c.caller, request, !options.autoRelease)
+	if err != nil {
+		c.addInvalid(&problems, err, lockQuestion{asker: lockExtension, pointer: extensionPointer(position) + "/options"})
+	}
 	return options, problems
 }
 
-func readKey(fields *envelope.Fields) string {
-	key, ok := fields.RequiredText("key")
-	if !ok {
-		return ""
+func readScope(fields *envelope.Fields) string {
+	if fields.Raw("scope") == nil {
+		return wire.FunctionScope
 	}
-	if err := v1alpha1.ValidateKey(key); err != nil {
-		fields.Fail("key", err.Error())
-	}
-	return key
-}
-
-func (c *call) readScope(fields *envelope.Fields) string {
-	scope := wire.FunctionScope
-	if fields.Raw("scope") != nil {
-		scope, _ = fields.Text("scope")
-	}
-	switch scope {
-	case wire.FunctionScope:
-		if err := v1alpha1.ValidateFunction(c.request.Call.Function); err != nil {
-			fields.Fail("scope", `must be "global": the name of the function `+err.Error())
-		}
-	case wire.GlobalScope, "": // Empty is an error that Text has reported.
-	default:
+	scope, ok := fields.Text("scope")
+	if ok && scope != wire.FunctionScope && scope != wire.GlobalScope {
 		fields.Fail("scope", `must be "function" or "global"`)
 	}
 	return scope
 }
 
-func (h *Handler) ttlBound() envelope.DurationLimits {
-	return envelope.DurationLimits{Max: h.config.Locks.MaxTTL()}
-}
-
-func (h *Handler) blockBound() envelope.DurationLimits {
-	return envelope.DurationLimits{Max: h.config.MaxBlock, AllowZero: true}
-}
+// unbounded reads a duration whose bound [locks.Locks.Prepare] knows.
+var unbounded = envelope.DurationLimits{Unbounded: true}
 
 // waitOption is how long a call waits for a lock.
 type waitOption struct {
@@ -87,41 +76,12 @@ type waitOption struct {
 
 // readBlock returns nil if the option is absent or wrong.
 func (h *Handler) readBlock(fields *envelope.Fields) *waitOption {
-	block := fields.Duration("block", h.blockBound())
+	block := fields.Duration("block", envelope.DurationLimits{Max: h.config.MaxBlock, AllowZero: true})
 	if block == nil {
 		return nil
 	}
 	// A call that waits does not keep the body of its request.
 	return &waitOption{*block, bytes.Clone(fields.Raw("block"))}
-}
-
-func readOwner(fields *envelope.Fields) string {
-	owner, ok := fields.Text("owner")
-	if !ok {
-		return ""
-	}
-	if err := v1alpha1.ValidateOwner(owner); err != nil {
-		fields.Fail("owner", err.Error())
-	}
-	return owner
-}
-
-// acquisition is what the options ask for.
-func (c *call) acquisition(options lockOptions) lock.Request {
-	request := lock.Request{Acquisition: rules.Acquisition{
-		Scope:  v1alpha1.ScopeGlobal,
-		Key:    options.key,
-		Owner:  options.owner,
-		TTL:    options.ttl.Length,
-		Holder: c.caller.Holder(),
-	}}
-	if options.block != nil {
-		request.Wait = options.block.Length
-	}
-	if options.scope == wire.FunctionScope {
-		request.Scope, request.Function = v1alpha1.ScopeFunction, c.request.Call.Function
-	}
-	return request
 }
 
 // fullKeyAsSent is the full key to show to the caller, in the caller's own spelling.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
@@ -58,6 +61,9 @@ type lockQuestion struct {
 	held wire.HeldDetails
 	// block is how long the caller would wait. Nil if not at all.
 	block *waitOption
+	// maxTTL is the longest ttl that is granted. It is set while the request is read: each
+	// field is then described as the readers of other members do.
+	maxTTL time.Duration
 }
 
 type lockAnswer func(q *lockQuestion, err error) envelope.Errors
@@ -127,8 +133,8 @@ func invalidOptions(q *lockQuestion, err error) envelope.Errors {
 // fieldNames spells fields of a Lock in the way of the protocol, where that differs.
 var fieldNames = strings.NewReplacer("spec.", "", "holderRef", "holder_ref", "apiVersion", "api_version", "releaseDelay", "release_delay")
 
-// invalidArguments points at the arguments that break a rule of the Lock type. They have the
-// names of its fields.
+// invalidArguments points at the options or arguments that break a rule of the Lock type.
+// They have the names of its fields.
 func invalidArguments(q *lockQuestion, err error) envelope.Errors {
 	invalid, ok := errors.AsType[*lock.InvalidError](err)
 	if !ok || len(invalid.Problems) == 0 {
@@ -136,11 +142,41 @@ func invalidArguments(q *lockQuestion, err error) envelope.Errors {
 	}
 	var problems envelope.Errors
 	for _, problem := range invalid.Problems {
-		name := fieldNames.Replace(problem.Field)
-		problems.Add(envelope.Error{Code: envelope.InvalidArguments, Message: name + ": " + problem.ErrorBody()}.
-			At(envelope.Pointer(q.pointer, strings.Split(name, ".")...)))
+		problems.Add(q.invalidField(problem))
 	}
 	return problems
+}
+
+func (q *lockQuestion) invalidField(problem *field.Error) envelope.Error {
+	name := fieldNames.Replace(problem.Field)
+	answer := envelope.Error{Code: envelope.InvalidArguments, Message: name + ": " + problem.ErrorBody()}
+	switch {
+	case q.maxTTL == 0:
+	case name == "ttl":
+		return envelope.Exceeds(q.maxTTL, envelope.InvalidArguments, q.pointer+"/ttl/value")
+	case name == "function" && q.asker == lockExtension:
+		// The function is that of the call.
+		answer.Message = `scope must be "global": the name of the function ` + problem.Detail
+		return answer.At(q.pointer + "/scope")
+	case name == "key", name == "owner", name == "function":
+		answer.Message = name + " " + problem.Detail
+	case name == "reason":
+		answer.Message = name + " " + tooLongReason
+	}
+	return answer.At(envelope.Pointer(q.pointer, strings.Split(name, ".")...))
+}
+
+// addInvalid adds the rules that a request for a lock breaks to the problems that were found
+// when it was read. A member that could not be read is not reported again.
+func (h *Handler) addInvalid(problems *envelope.Errors, err error, question lockQuestion) {
+	question.maxTTL = h.config.Locks.MaxTTL()
+	read := *problems
+	for _, problem := range invalidArguments(&question, err) {
+		isReported := func(other envelope.Error) bool { return *other.Source.Pointer == *problem.Source.Pointer }
+		if !slices.ContainsFunc(read, isReported) {
+			problems.Add(problem)
+		}
+	}
 }
 
 // Errors that do not tell their cause, which goes to the log.

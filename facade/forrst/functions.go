@@ -46,11 +46,11 @@ func servedFunctions() []*function {
 		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: access.VerbForceRelease, prepare: (*call).prepareForceRelease},
 		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: access.VerbGet, prepare: (*call).prepareStatus},
 
-		{names: []string{wire.Acquire}, class: vendorClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareAcquire},
-		{names: []string{wire.Renew}, class: vendorClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareRenew},
-		{names: []string{wire.Release}, class: vendorClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareVendorRelease},
-		{names: []string{wire.Status}, class: vendorClass, excluded: noLock, verb: access.VerbGet, prepare: (*call).prepareVendorStatus},
-		{names: []string{wire.List}, class: vendorClass, excluded: noLock, verb: access.VerbList, prepare: (*call).prepareList},
+		{names: []string{wire.Acquire}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareAcquire},
+		{names: []string{wire.Renew}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareRenew},
+		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareExtendedRelease},
+		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, prepare: (*call).prepareExtendedStatus},
+		{names: []string{wire.List}, class: extendedClass, excluded: noLock, verb: access.VerbList, prepare: (*call).prepareList},
 
 		{names: systemNames("diagnostics", "ping"), class: systemClass, prepare: (*call).preparePing},
 		{names: systemNames("diagnostics", "health"), class: systemClass, prepare: (*call).prepareHealth},

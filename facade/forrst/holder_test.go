@@ -104,7 +104,7 @@ func TestHolderThatIsRefused(t *testing.T) {
 		`"release_delay":{"value":1}`:                   "INVALID_ARGUMENTS /call/arguments/release_delay",
 		`"release_delay":{"value":86401}`:               "INVALID_ARGUMENTS /call/arguments/release_delay/value",
 		strings.Replace(otherPodJSON, "v1", "", 1):      "INVALID_ARGUMENTS /call/arguments/holder_ref/api_version",
-		strings.Replace(otherPodJSON, "v1", "a/b/c", 1): "INVALID_ARGUMENTS /call/arguments/holder_ref",
+		strings.Replace(otherPodJSON, "v1", "a/b/c", 1): "INVALID_ARGUMENTS /call/arguments/holder_ref/api_version",
 	} {
 		f := newFixtureWith(t, func(config *testfacade.Settings) { config.Holders = &fakeHolders{known: otherPod} })
 		got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+members), ""))

@@ -58,6 +58,9 @@ func (c *call) prepareForceRelease() (Invocation, envelope.Errors) {
 	arguments := readHeldLock(&fields, false)
 	before := len(problems)
 	reason := readReason(&fields)
+	if utf8.RuneCountInString(reason) > maxReason {
+		fields.Fail("reason", tooLongReason)
+	}
 	if c.needsReason() && len(problems) == before && strings.TrimSpace(reason) == "" {
 		fields.Fail("reason", "must say why the lock is taken from its holder")
 	}
@@ -107,15 +110,14 @@ func readHeldLock(fields *envelope.Fields, withOwner bool) lockArguments {
 // maxReason is the longest reason, in characters: that of spec.reason.
 const maxReason = 1024
 
+var tooLongReason = fmt.Sprintf("must be at most %d characters", maxReason)
+
 // readReason reads why something is done. An empty reason is none.
 func readReason(fields *envelope.Fields) string {
 	if string(fields.Raw("reason")) == `""` {
 		return ""
 	}
 	reason, _ := fields.Text("reason")
-	if utf8.RuneCountInString(reason) > maxReason {
-		fields.Fail("reason", fmt.Sprintf("must be at most %d characters", maxReason))
-	}
 	return reason
 }
 

@@ -9,11 +9,11 @@ import (
 // Classes that metrics count functions by: callers choose the names of functions, but not
 // how many series there are.
 const (
-	lockClass    = "lock"
-	vendorClass  = "vendor"
-	systemClass  = "system"
-	routedClass  = "routed"
-	unknownClass = "unknown"
+	lockClass     = "lock"
+	extendedClass = "vendor"
+	systemClass   = "system"
+	routedClass   = "routed"
+	unknownClass  = "unknown"
 )
 
 // Outcomes that are not the code of an error.

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -13,34 +14,60 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Bind makes the lock end with the object that it is held for: the one that the caller
-// names, or else the Pod that its token is bound to. That Pod is known to exist, since the
-// token was authenticated, so it costs no request.
-func (l *Locks) Bind(ctx context.Context, caller *access.Caller, request *lock.Request) error {
-	podNamespace, pod := holderref.PodOf(caller.User)
-	isPodHere := pod != nil && podNamespace == caller.Namespace
-	switch named := request.HolderRef; {
-	case named == nil && isPodHere:
-		request.HolderRef = pod
-	case named == nil, isPodHere && *named == *pod:
-	case l.holders == nil:
-		return &lock.InvalidError{Problems: field.ErrorList{
-			field.Forbidden(rules.HolderRefPath, "objects are not looked for here; leave it out"),
-		}}
-	default:
-		return l.holders.Check(ctx, caller.Namespace, named)
-	}
-	return nil
+// Acquisition is a request for a lock that has been validated.
+type Acquisition struct {
+	lock.Request
+
+	locks  *Locks
+	caller *access.Caller
+	// namesHolder says that the caller names an object, which may not exist.
+	namesHolder bool
 }
 
-// Acquire takes a lock for a call, or waits for it as long as the permit allows. A caller
-// that goes away meanwhile leaves no lock behind: it could never learn the owner token.
-func (l *Locks) Acquire(ctx context.Context, caller *access.Caller, permit limits.Permit, function string, request lock.Request) (granted *v1alpha1.Lock, err error) {
+// Prepare validates a request of the caller, who becomes the holder. A lock that isKept does
+// not end with its call, but with the object that it is held for: the one that the caller
+// names, or else the Pod that its token is bound to. That Pod is known to exist, since the
+// token was authenticated. Prepare asks for nothing. The error is a [*lock.InvalidError].
+func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool) (Acquisition, error) {
+	request.Holder = caller.Holder()
+	a := Acquisition{Request: request, locks: l, caller: caller}
+	var problems field.ErrorList
+	if isKept {
+		podNamespace, pod := holderref.PodOf(caller.User)
+		isPodHere := pod != nil && podNamespace == caller.Namespace
+		switch named := request.HolderRef; {
+		case named == nil && isPodHere:
+			a.HolderRef = pod
+		case named == nil, isPodHere && *named == *pod:
+		case l.holders == nil:
+			problems = append(problems, field.Forbidden(rules.HolderRefPath, "objects are not looked for here; leave it out"))
+		default:
+			a.namesHolder = true
+		}
+	}
+	if invalid, ok := errors.AsType[*lock.InvalidError](a.Validate(l.limits)); ok {
+		problems = append(problems, invalid.Problems...)
+	}
+	if len(problems) > 0 {
+		return Acquisition{}, &lock.InvalidError{Problems: problems}
+	}
+	return a, nil
+}
+
+// Acquire takes the lock for a call of the function, or waits for it as long as the permit
+// allows. If the caller goes away meanwhile, no lock is left behind: the caller could not
+// learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
+func (a *Acquisition) Acquire(ctx context.Context, permit limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
+	if a.namesHolder {
+		if err := a.locks.holders.Check(ctx, a.caller.Namespace, a.HolderRef); err != nil {
+			return nil, err
+		}
+	}
 	acquire := func(ctx context.Context) error {
-		granted, err = l.backend.Acquire(ctx, caller.Namespace, request)
+		granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, a.Request)
 		return err
 	}
-	if request.Wait > 0 {
+	if a.Wait > 0 {
 		err = permit.Wait(ctx, acquire)
 	} else {
 		err = acquire(ctx)
@@ -49,6 +76,6 @@ func (l *Locks) Acquire(ctx context.Context, caller *access.Caller, permit limit
 		return granted, err
 	}
 	// A failure is in the log.
-	_ = l.ReleaseAfter(ctx, function, caller, granted.Spec.FullKey(), granted.Spec.Owner)
+	_ = a.locks.ReleaseAfter(ctx, function, a.caller, granted.Spec.FullKey(), granted.Spec.Owner)
 	return nil, ctx.Err()
 }

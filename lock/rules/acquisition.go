@@ -57,22 +57,21 @@ func DefaultLimits() Limits {
 // exceeds the limits, in an [*InvalidError]. An empty Owner is valid, since acquiring
 // makes one. [Grant], [TakeOver] and [HandOff] do not validate again.
 func (a *Acquisition) Validate(limits Limits) error {
-	spec := field.NewPath("spec")
 	problems := validateIdentity(a.Scope, a.Function, a.Key)
 	if a.Owner != "" {
 		if err := v1alpha1.ValidateOwner(a.Owner); err != nil {
-			problems = append(problems, field.Invalid(spec.Child("owner"), field.OmitValueType{}, err.Error()))
+			problems = append(problems, field.Invalid(specPath.Child("owner"), field.OmitValueType{}, err.Error()))
 		}
 	}
 	if a.TTL != 0 {
 		problems = append(problems, limits.validateTTL(a.TTL)...)
 	}
 	if a.Holder == "" {
-		problems = append(problems, field.Required(spec.Child("holder"), "a lock needs a holder"))
+		problems = append(problems, field.Required(specPath.Child("holder"), "a lock needs a holder"))
 	}
 	problems = append(problems, validateHolder(&v1alpha1.LockSpec{HolderRef: a.HolderRef, ReleaseDelay: a.releaseDelay()})...)
 	if utf8.RuneCountInString(a.Reason) > maxReasonLength {
-		problems = append(problems, field.TooLong(spec.Child("reason"), field.OmitValueType{}, maxReasonLength))
+		problems = append(problems, field.TooLong(specPath.Child("reason"), field.OmitValueType{}, maxReasonLength))
 	}
 	if len(problems) > 0 {
 		return &InvalidError{Problems: problems}

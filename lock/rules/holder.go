@@ -16,6 +16,8 @@ import (
 // HolderRefPath is where a Lock names the object that it is held for.
 var HolderRefPath = field.NewPath("spec", "holderRef")
 
+var delayPath = field.NewPath("spec", "releaseDelay")
+
 // IsPod reports whether the reference names a Pod.
 func IsPod(ref *v1alpha1.HolderReference) bool {
 	return groupKind(ref) == schema.GroupKind{Kind: "Pod"}
@@ -46,7 +48,6 @@ func validateHolder(spec *v1alpha1.LockSpec) field.ErrorList {
 	if ref := spec.HolderRef; ref != nil {
 		problems = ValidateReference(ref)
 	}
-	delayPath := field.NewPath("spec", "releaseDelay")
 	switch delay := spec.ReleaseDelay; {
 	case delay == nil:
 	case spec.HolderRef == nil:

@@ -19,23 +19,25 @@ const (
 	maxReasonLength = 1024
 )
 
+// specPath is made once: every acquire is validated.
+var specPath = field.NewPath("spec")
+
 func validateIdentity(scope v1alpha1.Scope, function, key string) field.ErrorList {
 	var problems field.ErrorList
-	spec := field.NewPath("spec")
 	if err := v1alpha1.ValidateKey(key); err != nil {
-		problems = append(problems, field.Invalid(spec.Child("key"), key, err.Error()))
+		problems = append(problems, field.Invalid(specPath.Child("key"), key, err.Error()))
 	}
 	switch scope {
 	case v1alpha1.ScopeFunction:
 		if err := v1alpha1.ValidateFunction(function); err != nil {
-			problems = append(problems, field.Invalid(spec.Child("function"), function, err.Error()))
+			problems = append(problems, field.Invalid(specPath.Child("function"), function, err.Error()))
 		}
 	case v1alpha1.ScopeGlobal, "":
 		if function != "" {
-			problems = append(problems, field.Invalid(spec.Child("function"), function, "must be empty when scope is Global"))
+			problems = append(problems, field.Invalid(specPath.Child("function"), function, "must be empty when scope is Global"))
 		}
 	default:
-		problems = append(problems, field.NotSupported(spec.Child("scope"), scope, []v1alpha1.Scope{v1alpha1.ScopeGlobal, v1alpha1.ScopeFunction}))
+		problems = append(problems, field.NotSupported(specPath.Child("scope"), scope, []v1alpha1.Scope{v1alpha1.ScopeGlobal, v1alpha1.ScopeFunction}))
 	}
 	return problems
 }

@@ -82,6 +82,9 @@ const maxMilliseconds = math.MaxInt64 / int64(time.Millisecond)
 type DurationLimits struct {
 	// Max is the longest one. Zero means the longest time.Duration, 292 years.
 	Max time.Duration
+	// Unbounded reads what is longer than the longest time.Duration as that, for callers that
+	// bound it by themselves. Max is ignored.
+	Unbounded bool
 	// AllowZero accepts a value of zero. Negative values never are.
 	AllowZero bool
 }
@@ -115,8 +118,10 @@ func readDuration(fields *Fields, limits DurationLimits) *Duration {
 		return nil
 	case !hasUnit:
 		return nil
-	case !ok || limits.Max > 0 && length > limits.Max:
-		fields.exceeds(limits.Max)
+	case limits.Unbounded && !ok:
+		length = math.MaxInt64
+	case !ok || !limits.Unbounded && limits.Max > 0 && length > limits.Max:
+		fields.errors.Add(Exceeds(limits.Max, fields.code, fields.Pointer("value")))
 		return nil
 	}
 	return &Duration{Value: json.Number(value), Unit: unit, Length: length}
@@ -151,8 +156,10 @@ func (f *Fields) unit(name string) (Unit, bool) {
 	return Unit(text), true
 }
 
-func (f *Fields) exceeds(limit time.Duration) {
-	problem := Error{Code: f.code, Message: "value is too large"}
+// Exceeds is the problem with a duration of which pointer leads to the value, and that is
+// longer than the limit. Zero means the longest time.Duration.
+func Exceeds(limit time.Duration, code Code, pointer string) Error {
+	problem := Error{Code: code, Message: "value is too large"}
 	if limit > 0 {
 		longest := NewDuration(limit)
 		problem.Message = fmt.Sprintf("value must be at most %s %ss", longest.Value, longest.Unit)
@@ -160,7 +167,7 @@ func (f *Fields) exceeds(limit time.Duration) {
 			Max Duration `json:"max"`
 		}{longest})
 	}
-	f.errors.Add(problem.At(f.Pointer("value")))
+	return problem.At(pointer)
 }
 
 // significantDigits of a value are kept; beyond them it only matters that there are more.

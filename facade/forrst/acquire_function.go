@@ -8,25 +8,22 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 // acquireArguments are the checked arguments of the acquire function.
 type acquireArguments struct {
 	// key is as sent.
-	key     string
-	block   *waitOption
-	request lock.Request
+	key   string
+	block *waitOption
+	locks.Acquisition
 }
 
 func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 	arguments, problems := c.readAcquireArguments()
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.Bind(ctx, &c.caller, &arguments.request); err != nil {
-			return nil, arguments.problem(err)
-		}
-		granted, err := c.acquire(ctx, arguments.request)
+		granted, err := arguments.Acquire(ctx, c.permit, c.request.Call.Function)
 		if err != nil {
 			return nil, arguments.problem(err)
 		}
@@ -39,23 +36,27 @@ func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 func (c *call) readAcquireArguments() (acquireArguments, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
-	arguments := acquireArguments{
-		key:   readKey(&fields),
-		block: c.readBlock(&fields),
+	var arguments acquireArguments
+	var request lock.Request
+	arguments.key, _ = fields.RequiredText("key")
+	request.Key = arguments.key
+	if arguments.block = c.readBlock(&fields); arguments.block != nil {
+		request.Wait = arguments.block.Length
 	}
-	acquisition := rules.Acquisition{Key: arguments.key, Owner: readOwner(&fields), Holder: c.caller.Holder()}
-	acquisition.Scope, acquisition.Function = readScopeAndFunction(&fields)
-	if ttl := fields.Duration("ttl", c.ttlBound()); ttl != nil {
-		acquisition.TTL = ttl.Length
+	request.Owner, _ = fields.Text("owner")
+	request.Scope, request.Function = readScopeAndFunction(&fields)
+	if ttl := fields.Duration("ttl", unbounded); ttl != nil {
+		request.TTL = ttl.Length
 	}
-	acquisition.Reason = readReason(&fields)
-	acquisition.HolderRef = readHolderRef(&fields, &problems)
+	request.Reason = readReason(&fields)
+	request.HolderRef = readHolderRef(&fields, &problems)
 	if delay := fields.Duration("release_delay", envelope.DurationLimits{Max: v1alpha1.MaxReleaseDelay, AllowZero: true}); delay != nil {
-		acquisition.ReleaseDelay = delay.Length
+		request.ReleaseDelay = delay.Length
 	}
-	arguments.request.Acquisition = acquisition
-	if arguments.block != nil {
-		arguments.request.Wait = arguments.block.Length
+	var err error
+	arguments.Acquisition, err = c.config.Locks.Prepare(&c.caller, request, true)
+	if err != nil {
+		c.addInvalid(&problems, err, lockQuestion{asker: acquireFunction, pointer: argumentsPointer})
 	}
 	return arguments, problems
 }
@@ -78,9 +79,6 @@ func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
 	if !hasFunction {
 		return v1alpha1.ScopeGlobal, ""
 	}
-	if err := v1alpha1.ValidateFunction(function); err != nil {
-		fields.Fail("function", err.Error())
-	}
 	return v1alpha1.ScopeFunction, function
 }
 
@@ -88,9 +86,9 @@ func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
 func (a *acquireArguments) problem(err error) error {
 	question := lockQuestion{
 		asker: acquireFunction, key: a.key, pointer: argumentsPointer, block: a.block,
-		held: wire.HeldDetails{Key: a.key, Scope: wire.GlobalScope, FullKey: string(a.request.FullKey())},
+		held: wire.HeldDetails{Key: a.key, Scope: wire.GlobalScope, FullKey: string(a.FullKey())},
 	}
-	if a.request.Scope == v1alpha1.ScopeFunction {
+	if a.Scope == v1alpha1.ScopeFunction {
 		question.held.Scope = wire.FunctionScope
 	}
 	return question.problem(err)

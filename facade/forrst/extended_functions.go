@@ -15,7 +15,7 @@ func (c *call) prepareRenew() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
 	var ttl time.Duration
-	if given := fields.Duration("ttl", c.ttlBound()); given != nil {
+	if given := fields.Duration("ttl", envelope.DurationLimits{Max: c.config.Locks.MaxTTL()}); given != nil {
 		ttl = given.Length
 	}
 	return func(ctx context.Context) (any, error) {
@@ -27,7 +27,7 @@ func (c *call) prepareRenew() (Invocation, envelope.Errors) {
 	}, problems
 }
 
-func (c *call) prepareVendorRelease() (Invocation, envelope.Errors) {
+func (c *call) prepareExtendedRelease() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
@@ -39,7 +39,7 @@ func (c *call) prepareVendorRelease() (Invocation, envelope.Errors) {
 	}, problems
 }
 
-func (c *call) prepareVendorStatus() (Invocation, envelope.Errors) {
+func (c *call) prepareExtendedStatus() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, false)
