@@ -272,6 +272,8 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Logger:             manager.GetLogger().WithName(name),
 		Audit:              settings.audit,
 		Via:                via,
+		// The façade validates what its callers ask for, with the same limits.
+		IsValidated: via == audit.Facade,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
@@ -72,4 +73,41 @@ func (c *call) prepareList() (Invocation, envelope.Errors) {
 		}
 		return list, nil
 	}, problems
+}
+
+// wireLock describes a lock to a caller who knows, or is shown, the owner token.
+func wireLock(current *v1alpha1.Lock) wire.Lock {
+	spec := &current.Spec
+	described := wire.Lock{
+		FullKey:    string(spec.FullKey()),
+		Owner:      spec.Owner,
+		Scope:      wire.GlobalScope,
+		Function:   spec.Function,
+		Holder:     spec.Holder,
+		Reason:     spec.Reason,
+		HolderRef:  wire.NewHolderRef(spec.HolderRef),
+		AcquiredAt: timestamp(spec.AcquireTime),
+		RenewedAt:  timestamp(spec.RenewTime),
+		ExpiresAt:  timestamp(spec.ExpireTime),
+	}
+	if spec.Scope == v1alpha1.ScopeFunction {
+		described.Scope = wire.FunctionScope
+	}
+	if spec.TTL != nil {
+		described.TTL = new(envelope.NewDuration(spec.TTL.Duration))
+	}
+	if spec.ReleaseDelay != nil {
+		described.ReleaseDelay = new(envelope.NewDuration(spec.ReleaseDelay.Duration))
+	}
+	if token, err := current.FencingToken(); err == nil {
+		described.FencingToken = &token
+	}
+	return described
+}
+
+func timestamp(at *v1alpha1.Timestamp) string {
+	if at == nil {
+		return envelope.FormatTimestamp(time.Time{})
+	}
+	return envelope.FormatTimestamp(at.Time)
 }

@@ -111,3 +111,11 @@ func (r *registry) find(name, version, pointer string) (*function, *envelope.Err
 	}
 	return found, nil
 }
+
+// argumentsPointer is where problems with arguments are.
+const argumentsPointer = "/call/arguments"
+
+func (c *call) readArguments(problems *envelope.Errors) envelope.Fields {
+	fields, _ := envelope.ReadObject(c.request.Call.Arguments, argumentsPointer, envelope.InvalidArguments, problems)
+	return fields
+}
