@@ -249,9 +249,10 @@ type served struct {
 }
 
 func (s served) build(options server.Options) (*server.Server, error) {
-	options.Limits, options.Metrics = s.Server.Limits, s.Server.Metrics
-	s.Server = options
-	built, door, err := testfacade.NewWithDoor(s.Settings)
+	settings := s.Settings
+	options.Limits, options.Metrics = settings.Server.Limits, settings.Server.Metrics
+	settings.Server = options
+	built, door, err := testfacade.NewWithDoor(settings)
 	if err == nil {
 		door.Add(s.functions...)
 	}

@@ -133,7 +133,7 @@ func (p Permit) Wait(ctx context.Context, wait func(context.Context) error) erro
 	defer p.change(1, -1)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(p.limiter.draining, cancel)
+	stop := context.AfterFunc(p.limiter.draining, cancel) //nolint:contextcheck // It ends with the server, not with the call.
 	defer stop()
 	err := wait(waiting)
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
