@@ -10,8 +10,8 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// grantedLock is the data of the extension when the lock was acquired (section 12.6).
-// It has exactly these members.
+// grantedLock is the data of the extension when the lock was acquired (docs/forrst.md,
+// section 12.6). It has exactly these members.
 type grantedLock struct {
 	Key       string `json:"key"`
 	Acquired  bool   `json:"acquired"`
@@ -27,7 +27,8 @@ type refusedLock struct {
 	Acquired bool   `json:"acquired"`
 }
 
-// atomicLock is the extension that holds a lock around a function (section 12).
+// atomicLock is the extension that holds a lock around a function (docs/forrst.md,
+// section 12).
 func (c *call) atomicLock(position int) (wrapper, envelope.Errors) {
 	options, problems := c.readLockOptions(position)
 	if len(problems) > 0 || c.isDryRun() {
@@ -41,7 +42,7 @@ func (c *call) atomicLock(position int) (wrapper, envelope.Errors) {
 }
 
 // isDryRun reports whether a routed function is only asked what it would do, which needs
-// no lock (section 12.12).
+// no lock (docs/forrst.md, section 12.12).
 func (c *call) isDryRun() bool {
 	position := c.position(envelope.DryRun)
 	if position < 0 || !c.function.isRouted {
@@ -53,9 +54,9 @@ func (c *call) isDryRun() bool {
 	return fields.Bool("enabled", false)
 }
 
-// invokeLocked runs the function inside the lock. The lock is released on every way
-// out, panics included, unless the caller wants to keep it. A function that was not
-// started leaves no lock, whatever the caller wants (section 12.7).
+// invokeLocked runs the function inside the lock. The lock is released on every way out,
+// panics included, unless the caller wants to keep it. A function that was not started
+// leaves no lock, whatever the caller wants (docs/forrst.md, section 12.7).
 func (c *call) invokeLocked(ctx context.Context, position int, options lockOptions, invoke Invocation) (any, error) {
 	granted, err := options.Acquire(ctx, c.permit, c.request.Call.Function)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
 
-// cancellationToken is what tokens look like (section 10.4).
+// cancellationToken is what tokens look like (docs/forrst.md, section 10.4).
 var cancellationToken = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,100}$`)
 
 // cancellation is the extension by which another call can end this one. It has no entry

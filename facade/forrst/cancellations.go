@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// cancelledFor is how long a cancelled token stays cancelled (section 10.4).
+	// cancelledFor is how long a cancelled token stays cancelled (docs/forrst.md, section
+	// 10.4).
 	cancelledFor = 5 * time.Minute
 	// maxCancelled bounds the tokens that are remembered; the oldest are forgotten first.
 	maxCancelled = 10_000

@@ -10,7 +10,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
 
-// deadlineData is the data of the deadline extension (section 10.1).
+// deadlineData is the data of the deadline extension (docs/forrst.md, section 10.1).
 type deadlineData struct {
 	// Specified is as sent.
 	Specified json.RawMessage   `json:"specified"`

@@ -15,9 +15,9 @@ type extension struct {
 	prepare func(c *call, position int) (wrapper, envelope.Errors)
 }
 
-// handledExtensions are the extensions that are offered, in the order in which they
-// begin their work (section 8.6). What can do without the lock ends a call before one
-// is taken.
+// handledExtensions are the extensions that are offered, in the order in which they begin
+// their work (docs/forrst.md, section 8.6). What can do without the lock ends a call
+// before one is taken.
 var handledExtensions = []extension{
 	{name: envelope.Tracing},
 	{envelope.Cancellation, (*call).cancellation},
@@ -41,7 +41,7 @@ type wrapper func(Invocation) Invocation
 
 // unignorable are the standard extensions that are not offered and that must not be
 // ignored either: without them the call would have effects that the caller excluded
-// (section 8.3).
+// (docs/forrst.md, section 8.3).
 var unignorable = []string{envelope.DryRun, envelope.Idempotency, envelope.Replay, envelope.Simulation}
 
 // prepareExtensions checks every element of the request, in their order there, and
@@ -80,8 +80,8 @@ func (c *call) prepareExtension(name string, position int) (wrapper, envelope.Er
 }
 
 // outlivesLock reports whether an extension lets the work of a routed function go on
-// after its answer, and so after the lock (section 12.12). The functions that run here
-// take async for the hint that it is.
+// after its answer, and so after the lock (docs/forrst.md, section 12.12). The functions
+// that run here take async for the hint that it is.
 func (c *call) outlivesLock(name string) bool {
 	return name == envelope.Async && c.function.isRouted && c.position(envelope.AtomicLock) >= 0
 }

@@ -10,7 +10,7 @@ import (
 // self names the replica that answers, as if it were a component.
 const self = "self"
 
-// healthReport is the result of health (section 9.2).
+// healthReport is the result of health (docs/forrst.md, section 9.2).
 type healthReport struct {
 	Status    healthStatus `json:"status"`
 	Timestamp string       `json:"timestamp"`

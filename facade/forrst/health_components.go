@@ -14,7 +14,7 @@ import (
 // healthCheckTimeout is how long the check of a component may take.
 const healthCheckTimeout = 2 * time.Second
 
-// Component is a part of the service whose health is told (section 9.2).
+// Component is a part of the service whose health is told (docs/forrst.md, section 9.2).
 type Component struct {
 	// Name is one word in lower case; what calls another service has a name that ends in
 	// "_api". Not "self", which is the replica. Required.

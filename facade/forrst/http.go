@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// MaxRequestBytes is the largest body that is read (section 4.1).
+	// MaxRequestBytes is the largest body that is read (docs/forrst.md, section 4.1).
 	MaxRequestBytes = 1 << 20
 	// maxDrainedBytes of a body that is too large are read and forgotten: a client
 	// that is still sending when the connection closes never sees the answer.
@@ -132,8 +132,8 @@ func forgetRest(r *http.Request) {
 	_, _ = io.CopyN(io.Discard, r.Body, maxDrainedBytes)
 }
 
-// isJSON accepts any parameters, also malformed ones, and no header at all (section
-// 4.1).
+// isJSON accepts any parameters, also malformed ones, and no header at all
+// (docs/forrst.md, section 4.1).
 func isJSON(contentType string) bool {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	return contentType == "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
@@ -143,8 +143,8 @@ func isPlain(contentEncoding string) bool {
 	return contentEncoding == "" || strings.EqualFold(contentEncoding, "identity")
 }
 
-// send writes a response with the headers of section 4.3. A success can go without its
-// envelope.
+// send writes a response with the headers of docs/forrst.md, section 4.3. A success can
+// go without its envelope.
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, response *envelope.Response, status int, start time.Time, isBare bool) {
 	server.BeginAnswer(w, r)
 	header := w.Header()

@@ -121,8 +121,8 @@ func readReason(fields *envelope.Fields) string {
 	return reason
 }
 
-// parseFullKey reads a full key with either prefix or none (section 12.3). Only one
-// prefix is taken off: a key may itself begin with "lock:".
+// parseFullKey reads a full key with either prefix or none (docs/forrst.md, section
+// 12.3). Only one prefix is taken off: a key may itself begin with "lock:".
 func parseFullKey(sent string) v1alpha1.FullKey {
 	bare, hasPrefix := strings.CutPrefix(sent, "forrst_lock:")
 	if !hasPrefix {

@@ -9,7 +9,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
 
-// retryAdvice is the data of the retry extension (section 10.5).
+// retryAdvice is the data of the retry extension (docs/forrst.md, section 10.5).
 type retryAdvice struct {
 	Allowed     bool               `json:"allowed"`
 	Strategy    string             `json:"strategy,omitempty"`
@@ -72,9 +72,9 @@ func adviceOn(problem *envelope.Error) retryAdvice {
 // has most likely erred.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfterOf returns the whole seconds after which to try again (section 4.3), or "" if
-// the errors name no time and do not pass by themselves. Functions that run elsewhere name
-// times of their own.
+// retryAfterOf returns the whole seconds after which to try again (docs/forrst.md,
+// section 4.3), or "" if the errors name no time and do not pass by themselves. Functions
+// that run elsewhere name times of their own.
 func retryAfterOf(problems envelope.Errors) string {
 	for i := range problems {
 		if after := retryTime(&problems[i]); after != nil {

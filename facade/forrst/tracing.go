@@ -10,7 +10,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/forward"
 )
 
-// tracingData is the data of the tracing extension (section 10.2).
+// tracingData is the data of the tracing extension (docs/forrst.md, section 10.2).
 type tracingData struct {
 	TraceID  string            `json:"trace_id"`
 	SpanID   string            `json:"span_id"`

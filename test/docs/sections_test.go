@@ -20,7 +20,8 @@ var (
 	commentBreak = regexp.MustCompile(`\n[ \t]*(?://|#)?[ \t]*`)
 )
 
-// TestSections fails if a file cites a section of a document that has no such section.
+// TestSections fails if a file cites a section that its document does not have, or if code
+// cites a section without the document.
 func TestSections(t *testing.T) {
 	sections := map[string][]string{}
 	citations := 0
@@ -36,7 +37,10 @@ func TestSections(t *testing.T) {
 				document = filepath.Base(path)
 			}
 			if document == "" {
-				continue // There is no document to look in.
+				if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+					t.Errorf("%s cites section %s without its document", path, section)
+				}
+				continue
 			}
 			if sections[document] == nil {
 				sections[document] = sectionsOf(t, document)
