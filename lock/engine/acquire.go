@@ -16,23 +16,23 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// maxLostRaces is how often an acquire tries again after another caller was
-// quicker. Each loss means that the lock was held at that moment.
+// maxLostRaces is how many writes of one acquire may lose against another caller's. Each loss
+// means that the lock was held at that moment.
 const maxLostRaces = 10
 
-// Acquire takes a lock in the namespace, waiting for its holder as long as the request
-// says. It returns the lock as stored, with everything stamped.
+// Acquire takes a lock in the namespace and waits for its holder as long as the request says. It
+// returns the lock as stored, with all stamps.
 //
-// Callers that wait are served first in, first out; those of other engines compete. A
-// caller that does not wait tries with one write, whether or not others wait: only etcd knows
+// Waiting callers of this engine are served first in, first out; they compete with those of other
+// engines. A caller that does not wait tries with one write, even if others wait: only etcd knows
 // whether the lock is free.
 //
-// If ctx ends first, the lock is not held on behalf of the caller, even if its
-// creation was already under way: Acquire returns the error of ctx, and a grant
-// that comes in later is released or goes to the next in the queue.
+// If ctx ends first, Acquire returns the error of ctx and the caller does not hold the lock, even
+// if its create was already under way: the engine releases a later grant or hands it to the next
+// waiter.
 //
-// The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrUnavailable], or, if the
-// lock expired before Acquire could return it, [lock.ErrExpired].
+// The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrUnavailable]
+// or, if the lock expired before Acquire could return it, [lock.ErrExpired].
 func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -61,9 +61,9 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Req
 	return e.acquireNow(ctx, namespace, request.Acquisition)
 }
 
-// acquireNow makes one attempt and takes over the count of [Engine.begin].
+// acquireNow makes one attempt. It ends the count that [Engine.begin] began.
 func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error) {
-	// Unbuffered, so that a grant is either handed to the caller or ended, never both.
+	// Unbuffered: a grant either reaches the caller or is ended, never both.
 	answer := make(chan outcome)
 	go func() {
 		defer e.calls.Done()
@@ -90,20 +90,20 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 	}
 }
 
-// acquisition is one attempt to acquire: writes that are judged on what is known
-// to stand under the name, each conditional on just that.
+// acquisition is one attempt to acquire. Each write is conditional on the object that the decision
+// was made on.
 type acquisition struct {
 	engine    *Engine
 	objects   Objects
 	namespace string
 	request   rules.Acquisition
-	// current is what was last seen under the name, or nil.
+	// current is the object last seen under the name, or nil.
 	current *v1alpha1.Lock
 	// unanswered are the grants of writes that may have happened.
 	unanswered []grant
 }
 
-// run tries until the lock is acquired or seen to be held by another owner.
+// run tries until the lock is acquired or another owner is seen to hold it.
 func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	backoff := newBackoff()
 	for range maxLostRaces {
@@ -122,7 +122,7 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		case err == nil:
 			return a.granted(stored)
 		case isLostRace(err):
-			a.current, err = a.judgeAgain(ctx, next.Name)
+			a.current, err = a.readWinner(ctx, next.Name)
 		case !isAnswered(err):
 			a.trackUnanswered(a.sent(next))
 			a.current, err = a.resolve(ctx, next.Name, &backoff, err)
@@ -130,7 +130,7 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err != nil {
 			return nil, a.fail(err)
 		}
-		if sent, isOurs := a.ours(a.current); isOurs {
+		if sent, isOurs := a.findUnanswered(a.current); isOurs {
 			a.engine.recordGrant(sent, a.current)
 			return a.granted(a.current)
 		}
@@ -139,7 +139,7 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	return nil, &lock.HeldError{Key: a.request.FullKey()}
 }
 
-// next returns the object to write, given what stands under the name.
+// next returns the object to write over the current one.
 func (a *acquisition) next(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := a.engine
 	if a.current == nil {
@@ -151,7 +151,8 @@ func (a *acquisition) next(ctx context.Context) (*v1alpha1.Lock, error) {
 	if err != nil {
 		return nil, engine.requestError(a.operation(), err)
 	}
-	// A stamp may be ahead of the clock, which must not make the lock expire earlier.
+	// Judge by now, not by the stamp: a stamp may be ahead of the clock, which must not make the
+	// lock expire earlier.
 	if err := rules.Reclaim(a.current, now, engine.graceNow()); err != nil {
 		return nil, err
 	}
@@ -163,9 +164,9 @@ func (a *acquisition) next(ctx context.Context) (*v1alpha1.Lock, error) {
 	return next, nil
 }
 
-// judgeAgain reads what has won a race. If it is what was there before, the API server
-// judges otherwise than this engine, and there is no use in repeating it.
-func (a *acquisition) judgeAgain(ctx context.Context, name string) (*v1alpha1.Lock, error) {
+// readWinner reads the object that won a race. If the object has not changed, the API server
+// judges it differently from this engine, and another try would not help.
+func (a *acquisition) readWinner(ctx context.Context, name string) (*v1alpha1.Lock, error) {
 	current, err := get(ctx, a.objects, name)
 	if err == nil && current != nil && a.current != nil && current.ResourceVersion == a.current.ResourceVersion {
 		return nil, rules.HeldBy(current)
@@ -179,14 +180,14 @@ func (a *acquisition) write(ctx context.Context, next *v1alpha1.Lock) (*v1alpha1
 	}
 	lock, err := a.objects.Update(ctx, next, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
-		// The expired lock was deleted meanwhile, which is a lost race like any other.
+		// Another caller deleted the expired lock meanwhile: a lost race.
 		err = apierrors.NewConflict(v1alpha1.Resource("locks"), next.Name, err)
 	}
 	return lock, err
 }
 
-// revoke ends a grant that the caller is not to have. If it is not known
-// whether it ended, it becomes an orphan: its expireTime may be far away.
+// revoke ends a grant that must not reach the caller. If its end is unknown, the grant becomes an
+// orphan: its expireTime may be far away.
 func (a *acquisition) revoke(ctx context.Context, stored *v1alpha1.Lock) error {
 	err := deleteExactly(ctx, a.objects, stored.Name, stored.UID, stored.ResourceVersion)
 	if err == nil {
@@ -199,16 +200,16 @@ func (a *acquisition) revoke(ctx context.Context, stored *v1alpha1.Lock) error {
 	abandoned.isEnding = !isAnswered(err)
 	a.engine.orphans.add(abandoned)
 	if apierrors.IsConflict(err) {
-		return nil // The next try finds what has become of it.
+		return nil // The next try reads the present state.
 	}
 	return err
 }
 
-// resolve finds out what became of a write that failed with unanswered. If it did not
-// happen, it waits a moment, since the API server does not answer.
+// resolve finds out whether a write that failed with the error unanswered happened. If it did not,
+// resolve pauses, since the API server is not answering.
 func (a *acquisition) resolve(ctx context.Context, name string, backoff *wait.Backoff, unanswered error) (*v1alpha1.Lock, error) {
 	current, err := a.engine.readBack(ctx, a.objects, name)
-	if _, isOurs := a.ours(current); err != nil || isOurs {
+	if _, isOurs := a.findUnanswered(current); err != nil || isOurs {
 		return current, err
 	}
 	if !a.engine.pause(ctx, backoff) {
@@ -217,9 +218,9 @@ func (a *acquisition) resolve(ctx context.Context, name string, backoff *wait.Ba
 	return current, nil
 }
 
-// granted returns the lock unless it took so long to acquire that it has expired.
+// granted returns the lock, or an error if the lock expired while it was acquired.
 func (a *acquisition) granted(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
-	// An earlier try may still arrive when this grant has been released.
+	// An earlier write may still happen after this grant is released.
 	a.unanswered = slices.DeleteFunc(a.unanswered, func(sent grant) bool { return sent.matches(lock) })
 	a.abandon()
 	if !rules.Expired(lock, a.engine.clock.Now()) {
@@ -237,7 +238,7 @@ func (a *acquisition) trackUnanswered(unanswered grant) {
 	a.unanswered = append(a.unanswered, unanswered)
 }
 
-// sent returns the grant that next makes, which was decided on what is current.
+// sent returns the grant that the write of next makes.
 func (a *acquisition) sent(next *v1alpha1.Lock) grant {
 	sent := a.engine.sentGrant(next)
 	sent.event = audit.Granted
@@ -247,8 +248,8 @@ func (a *acquisition) sent(next *v1alpha1.Lock) grant {
 	return sent
 }
 
-// ours returns the grant that went unanswered and of which current is the result.
-func (a *acquisition) ours(current *v1alpha1.Lock) (sent grant, isOurs bool) {
+// findUnanswered returns the unanswered grant that current records.
+func (a *acquisition) findUnanswered(current *v1alpha1.Lock) (sent grant, isOurs bool) {
 	if current == nil {
 		return grant{}, false
 	}
@@ -259,8 +260,8 @@ func (a *acquisition) ours(current *v1alpha1.Lock) (sent grant, isOurs bool) {
 	return a.unanswered[index], true
 }
 
-// abandon makes orphans of the writes that may still arrive: the caller is about to be
-// told that it holds nothing.
+// abandon turns the unanswered writes into orphans: the caller is about to learn that it holds
+// nothing.
 func (a *acquisition) abandon() {
 	for _, unanswered := range a.unanswered {
 		a.engine.orphans.add(unanswered)
@@ -287,8 +288,8 @@ func (a *acquisition) fail(err error) error {
 	return a.engine.requestError(operation, err)
 }
 
-// isLostRace reports whether a conditional write failed because the object is no
-// longer what the write was decided on, or because admission says that it is held.
+// isLostRace reports whether a conditional write failed because the object has changed, or because
+// admission says that the lock is held.
 func isLostRace(err error) bool {
 	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld)
 }

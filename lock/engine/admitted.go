@@ -7,11 +7,11 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// stampedLater stands for the holder where admission will stamp it.
+// stampedLater is the placeholder for a holder that admission will stamp.
 const stampedLater = "stamped-on-admission"
 
-// prepare makes next what this engine may send. An engine whose writes are admitted
-// must leave the stamps to admission, and say what it means by an update.
+// prepare makes next acceptable to admission, if the engine's writes pass it: admission sets the
+// stamps, and an annotation says what an update asks for.
 func (e *Engine) prepare(next *v1alpha1.Lock, request string) {
 	if !e.isAdmitted {
 		return
@@ -29,8 +29,8 @@ func (e *Engine) prepare(next *v1alpha1.Lock, request string) {
 	}
 }
 
-// sentGrant returns the grant that next, which is about to be sent or was, will make.
-// If admission is to stamp it, it expires at the latest a ttl after it can arrive.
+// sentGrant returns the grant that the write of next will make. If admission stamps it, it expires
+// at the latest a ttl after the write can still happen.
 func (e *Engine) sentGrant(next *v1alpha1.Lock) grant {
 	sent := grantOf(next)
 	if e.isAdmitted && next.Spec.TTL != nil {

@@ -8,14 +8,14 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 )
 
-// grantAudit is what only the audit has to know of a grant.
+// grantAudit holds what the audit needs to know about a grant.
 type grantAudit struct {
-	// event says how a write that was sent is to begin the grant, and former which grant it
-	// is to end by that; nil if none.
+	// event says how the write of the grant begins it. former is the grant that the write ends, or
+	// nil.
 	event  audit.Event
 	former *grant
-	// endReason and endedBy say why the grant is to end, and who wants it to. An empty
-	// reason means [audit.Abandoned].
+	// endReason and endedBy say why the grant is to end, and on whose request. An empty reason
+	// means [audit.Abandoned].
 	endReason audit.Reason
 	endedBy   string
 }
@@ -27,8 +27,7 @@ func (g grantAudit) reasonToEnd() audit.Reason {
 	return g.endReason
 }
 
-// recordGrant records that the write of the grant happened, and made the lock what is
-// stored.
+// recordGrant records that the write of the grant happened and stored the lock.
 func (e *Engine) recordGrant(sent grant, stored *v1alpha1.Lock) {
 	begun := audit.Begun(sent.event, e.via, stored)
 	switch former := sent.former; {
@@ -41,8 +40,7 @@ func (e *Engine) recordGrant(sent grant, stored *v1alpha1.Lock) {
 	e.audit.Record(begun)
 }
 
-// cameIn records that a grant that went unanswered has come in, and returns what is
-// known of it by now.
+// recordArrival records that an unanswered grant did happen, and returns the grant as stored.
 func (e *Engine) recordArrival(sent grant, stored *v1alpha1.Lock) grant {
 	e.recordGrant(sent, stored)
 	known := grantOf(stored)
@@ -50,7 +48,7 @@ func (e *Engine) recordArrival(sent grant, stored *v1alpha1.Lock) grant {
 	return known
 }
 
-// recordRelease records that the grant that the object records was released.
+// recordRelease records that the grant was released.
 func (e *Engine) recordRelease(ended *v1alpha1.Lock, reason audit.Reason, actor string, isUnconfirmed bool) {
 	record := audit.Ended(audit.Released, reason, e.via, actor, ended, e.clock.Now())
 	record.Unconfirmed = isUnconfirmed
@@ -63,8 +61,7 @@ func (e *Engine) recordForcedRelease(ended ending, actor, reason string) {
 	e.audit.Record(record)
 }
 
-// actor is who shows the proof: the user on whose behalf the engine acts, or else the
-// holder that the caller has been found to be.
+// actor returns the user that the engine acts for, or else the holder of the proof.
 func actor(ctx context.Context, proof lock.Proof) string {
 	if user := lock.UserFrom(ctx); user != "" {
 		return user

@@ -9,25 +9,26 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// step is what a queue's goroutine is to do next.
+// step is the next action of a queue's goroutine.
 type step struct {
 	// isOver says that the queue is empty and was deleted.
 	isOver bool
-	// dismissed is to be told the reason why its wait is over.
+	// dismissed is a waiter whose wait is over, for the given reason.
 	dismissed *waiter
 	reason    error
-	// head is to be tried for, on what is known to stand under the name.
+	// head is the waiter to acquire the lock for; current is the object last seen under the name,
+	// or nil.
 	head    *waiter
 	current *v1alpha1.Lock
-	// isRecheck says that the lock is to be read again; version is the last one seen.
+	// isRecheck says that the lock must be read again. version is the resourceVersion seen last.
 	isRecheck bool
 	version   string
-	// pause is how long there is nothing to do unless the queue is woken.
+	// pause is how long the goroutine sleeps unless it is woken.
 	pause time.Duration
 }
 
-// next decides what the queue's goroutine does. A head that is to be tried for is
-// marked as such until [queues.recordHeld], [queues.recordFailure] or [queues.remove].
+// next returns the next action of the queue's goroutine. It marks a head that it returns as
+// granting until [queues.recordHeld], [queues.recordFailure] or [queues.remove].
 func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,7 +60,7 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 	return step{pause: pause}
 }
 
-// untilDue returns how long the head of the queue has no reason to contend.
+// untilDue returns how long the head must not contend yet.
 func (q *queue) untilDue(now time.Time, allowance time.Duration) time.Duration {
 	pause := max(remaining(q.yieldUntil, now, yieldFor), remaining(q.backoff.until, now, maxBackoff))
 	if q.seen.lock == nil {
@@ -72,13 +73,13 @@ func (q *queue) isToRecheck(now time.Time) bool {
 	return q.seen.lock != nil && !q.seen.isConfirmed && q.untilRecheck(now) <= 0
 }
 
-// untilRecheck returns how long the lock is not to be read, if it is to be at all.
+// untilRecheck returns how long until an unconfirmed lock is read again.
 func (q *queue) untilRecheck(now time.Time) time.Duration {
 	return max(remaining(q.recheckAt, now, recheckAfter), remaining(q.backoff.until, now, maxBackoff))
 }
 
-// remaining returns how long it is until then, which was set to be at most so far
-// away. If it is further, the clock was corrected since, and nothing is left.
+// remaining returns the time until then, which was set to be at most that far away. If it is
+// further away, the clock was corrected since, and the result is zero.
 func remaining(then, now time.Time, most time.Duration) time.Duration {
 	left := then.Sub(now)
 	if left > most {
@@ -87,7 +88,7 @@ func remaining(then, now time.Time, most time.Duration) time.Duration {
 	return left
 }
 
-// timeout is the error of a wait that is over.
+// timeout returns the error for a waiter whose wait is over.
 func (q *queue) timeout(overdue *waiter) error {
 	key := overdue.request.FullKey()
 	switch {
@@ -99,8 +100,7 @@ func (q *queue) timeout(overdue *waiter) error {
 	return fmt.Errorf("%w: %w", lock.ErrTimeout, &lock.HeldError{Key: key})
 }
 
-// recordAcquired records that the head acquired the lock, with which a run of hand-offs
-// begins.
+// recordAcquired records that the head acquired the lock. A new run of hand-offs begins.
 func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -115,9 +115,9 @@ func (q *queue) observeGrant(granted *v1alpha1.Lock, now time.Time) {
 	q.recheckAt = now.Add(recheckAfter)
 }
 
-// recordHeld records that another holder has the lock. Current is the object, or nil if
-// the holder changed too often to tell. It wakes the queue's goroutine, which does nothing
-// while another one writes for the head.
+// recordHeld records that another holder has the lock. Current is the object, or nil if the holder
+// changed too often to tell. It wakes the queue's goroutine, which waits while another goroutine
+// writes for the head.
 func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isConfirmed bool, now time.Time, allowance time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,7 +128,7 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isConfirmed bo
 		queue.recheckAt = now.Add(recheckAfter)
 	}
 	if queue.untilDue(now, allowance) <= 0 {
-		// The API server judges otherwise, or others are always quicker.
+		// The API server judges the lock differently, or other callers are always quicker.
 		queue.backoff.failed(nil, now)
 	} else {
 		queue.backoff.steps = nil
@@ -136,7 +136,7 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isConfirmed bo
 	queue.signal()
 }
 
-// recordFailure records that the API server could not be asked.
+// recordFailure records that a request to the API server failed.
 func (q *queues) recordFailure(queue *queue, err error, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -144,8 +144,8 @@ func (q *queues) recordFailure(queue *queue, err error, now time.Time) {
 	queue.backoff.failed(err, now)
 }
 
-// recordRecheck records the object that was read, or that there is none if no change
-// became known meanwhile.
+// recordRecheck records the object that was read. If there was none, the lock is free, unless the
+// informer has reported a change meanwhile.
 func (q *queues) recordRecheck(queue *queue, version string, current *v1alpha1.Lock, isConfirmed bool, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,7 +159,7 @@ func (q *queues) recordRecheck(queue *queue, version string, current *v1alpha1.L
 	}
 }
 
-// remove takes out a waiter that was tried for: it acquired the lock, or never will.
+// remove takes out a waiter that has acquired the lock or never will.
 func (q *queues) remove(queue *queue, tried *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,14 +13,13 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// NewDirect returns an engine for a program that asks the API server itself,
-// with the identity of config, for the locks of one namespace. That identity needs
-// the verbs get, list, watch, create, update and delete on locks there, and is what
-// admission stamps as the holder.
+// NewDirect returns an engine for a program that accesses the locks of one namespace with the
+// identity of config. That identity needs the verbs get, list, watch, create, update and delete on
+// locks there. Admission stamps it as the holder.
 //
-// [Engine.Start] runs the engine with its informer: one list and one watch, however
-// many locks are held or waited for. An acquire waits until it was called, for up to
-// [lock.OperationTimeout], and then fails with [lock.ErrUnavailable].
+// [Engine.Start] runs the engine with its informer: one list and one watch for all locks. An
+// acquire waits up to [lock.OperationTimeout] for Start to be called, and then fails with
+// [lock.ErrUnavailable].
 func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engine, error) {
 	now := servertime.New(clock.RealClock{})
 	config = rest.CopyConfig(config)
@@ -53,8 +52,8 @@ func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engi
 // errNotStarted means that Start was not called in time.
 var errNotStarted = fmt.Errorf("the engine was not started: call Start, in a goroutine of its own: %w", lock.ErrUnavailable)
 
-// awaitStart waits until an engine that runs its own informer was started, which programs
-// do in a goroutine. Others are told of by what they share with their callers.
+// awaitStart waits until an engine that runs its own informer was started, which programs do in a
+// goroutine. Other engines do not wait: the operator starts them together with their callers.
 func (e *Engine) awaitStart(ctx context.Context) error {
 	if e.runInformer == nil {
 		return nil

@@ -17,54 +17,50 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// DefaultClockSkewAllowance is how far clocks may be apart unless configured otherwise.
+// DefaultClockSkewAllowance is how far clocks may differ unless configured otherwise.
 const DefaultClockSkewAllowance = time.Second
 
-// maxStampDrift is how far stamps may run ahead of the clock before they follow it
-// again, which they must where the clock was stepped back.
+// maxStampDrift is how far stamps may run ahead of the clock. Beyond that the clock was stepped
+// back, and stamps follow it again.
 const maxStampDrift = time.Millisecond
 
 // Options configures an [Engine].
 type Options struct {
 	// Objects returns the requests in a namespace, usually [ObjectClient.Locks]. Required.
 	Objects func(namespace string) Objects
-	// Informer tells of changes to the locks that are waited for. It is run by the
-	// caller. Nil means that waiting callers read once a second, and that nothing can
-	// be watched.
+	// Informer reports changes to Locks. The caller runs it. Nil means that a queue reads its lock
+	// once a second, and that [Engine.Watch] is unsupported.
 	Informer Informer
-	// Limits bounds what is granted. Required.
+	// Limits bounds the grants. Required.
 	Limits rules.Limits
-	// IsAdmitted says that what the engine writes passes the admission of Locks, since
-	// its identity is not the operator's: admission then stamps it, and a hand-off or a
-	// renewal is asked for by an annotation.
+	// IsAdmitted says that the engine's writes pass the admission of Locks, since its identity is
+	// not the operator's. Admission then stamps the locks, and the engine asks for a hand-off or a
+	// renewal by an annotation.
 	IsAdmitted bool
 	// IsValidated says that callers have validated each request with the same Limits, see
-	// [lock.Request.Validate], so that [Engine.Acquire] need not.
+	// [lock.Request.Validate]; [Engine.Acquire] then does not.
 	IsValidated bool
-	// ClockSkewAllowance is how long after its expireTime a lock is left alone, so
-	// that a clock that is ahead takes nothing away. Zero means not at all.
+	// ClockSkewAllowance is how long after its expireTime the engine leaves a lock alone, in case
+	// its clock is ahead. Zero means not at all.
 	ClockSkewAllowance time.Duration
-	// Clock tells the time that grants are stamped with and expiry is judged by. Before
-	// it takes something away by a [servertime.Clock] that is not fresh, the engine makes
-	// a read. Nil means the real clock.
+	// Clock stamps grants and judges expiry. If it is a [servertime.Clock] that is not fresh, the
+	// engine makes a read before it takes a lock over or extends one. Nil means the real clock.
 	Clock clock.WithTicker
-	// Logger gets what goes wrong where no caller is left to tell. Zero discards.
+	// Logger gets the failures that no caller can be told. Zero discards.
 	Logger logr.Logger
-	// Audit takes what the engine finds its writes to have done. Nil means nowhere. An
-	// engine that IsAdmitted records nothing: admission does.
+	// Audit receives the engine's records. Nil means no audit. An engine with IsAdmitted records
+	// nothing: admission does.
 	Audit audit.Sink
-	// Via is what the records say the engine acts for. Empty means [audit.Facade].
+	// Via is the path that the records name. Empty means [audit.Facade].
 	Via audit.Via
 }
 
-// Engine carries out what is to be done about locks by requests to the API server; it
-// is the [lock.Backend] that all others go by. An uncontended acquire is one write and no
-// read; so are a release and a renewal through the engine that acquired, and a
-// hand-off from one of its callers to the next. Waiting costs nothing. Safe for
-// concurrent use.
+// Engine is the [lock.Backend] that sends requests to the API server. An uncontended acquire is
+// one write and no read. So are a release and a renewal through the engine that acquired, and a
+// hand-off between two of its callers. Waiting callers send no requests. Safe for concurrent use.
 //
-// An engine must be started: [Engine.Start] owns the goroutines that finish what
-// callers no longer wait for.
+// An engine must be started: [Engine.Start] owns the goroutines that finish operations after their
+// callers have left.
 type Engine struct {
 	objects   func(namespace string) Objects
 	limits    rules.Limits
@@ -76,14 +72,14 @@ type Engine struct {
 	via       audit.Via
 	// isAdmitted, isValidated and hasInformer are as in Options.
 	isAdmitted, isValidated, hasInformer bool
-	// runInformer runs an informer that is the engine's own, or is nil.
+	// runInformer runs the engine's own informer; nil if it has none.
 	runInformer func(context.Context)
 	// started is closed by Start.
 	started   chan struct{}
 	startOnce sync.Once
 
 	// working ends when the engine has stopped.
-	working context.Context //nolint:containedctx // the lifetime of what the engine itself does
+	working context.Context //nolint:containedctx // the lifetime of the engine's goroutines
 	stop    context.CancelFunc
 
 	observed *observed
@@ -94,7 +90,7 @@ type Engine struct {
 	mu        sync.Mutex
 	stopped   bool
 	lastStamp time.Time
-	// calls counts the acquisitions under way, whose callers may have gone.
+	// calls counts the acquisitions under way, including those whose callers have left.
 	calls sync.WaitGroup
 }
 
@@ -149,10 +145,10 @@ func New(options Options) (*Engine, error) {
 	return engine, nil
 }
 
-// Start runs until ctx ends. From then on nothing is acquired any more, and callers
-// that wait are told [lock.ErrUnavailable]. Start returns when the acquisitions under way
-// are over and what they left behind was tried to be ended once, which together takes
-// two operation timeouts at most. It implements controller-runtime's manager.Runnable.
+// Start runs until ctx ends. After that every acquire fails, and waiting callers get
+// [lock.ErrUnavailable]. Start returns after the acquisitions under way have ended and the engine
+// has tried once to end the grants that they left, which takes at most two operation timeouts. It
+// implements controller-runtime's manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {
 	e.startOnce.Do(func() { close(e.started) })
 	var workers, informers sync.WaitGroup
@@ -186,9 +182,8 @@ func (e *Engine) Start(ctx context.Context) error {
 	return nil
 }
 
-// stamp returns the time to stamp a grant with that is made now. No two grants of an engine have the same time,
-// since owner and time together are how the engine knows its own grants, and
-// callers may share an owner token.
+// stamp returns the time for a grant made now. No two grants of an engine have the same time: the
+// engine recognises its grants by owner and time, and callers may share an owner token.
 func (e *Engine) stamp(now time.Time) time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -200,7 +195,7 @@ func (e *Engine) stamp(now time.Time) time.Time {
 	return now
 }
 
-// begin counts an acquisition in unless the engine has stopped.
+// begin counts an acquisition. It returns false if the engine has stopped.
 func (e *Engine) begin() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -214,8 +209,8 @@ func (e *Engine) begin() bool {
 // NeedLeaderElection is false: every replica serves its own callers.
 func (e *Engine) NeedLeaderElection() bool { return false }
 
-// detached returns a context that outlives the caller's and is bounded by the
-// operation timeout: a write that was sent is followed to its end.
+// detached returns a context that outlives the caller's, bounded by the operation timeout: the
+// engine follows every write to its end.
 func (e *Engine) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), e.timeout)
 }

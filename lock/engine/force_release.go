@@ -12,20 +12,20 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// ForceRelease ends the lock of any holder, and logs the reason. Whether the caller of
-// [lock.ContextWithUser] may is decided before; an engine whose writes are admitted needs the
-// verb force-release on locks, and a reason. It is carried out even if ctx ends
-// meanwhile.
+// ForceRelease ends the lock of any holder, and logs the reason. The engine does not check whether
+// the user of [lock.ContextWithUser] may do so: its caller does. An engine whose writes are
+// admitted needs a reason, and the verb force-release on locks. ForceRelease completes even if ctx
+// ends meanwhile.
 //
-// The error matches [lock.ErrNotHeld], [lock.ErrUnavailable] or, where admission asks for a reason
-// and there is none, [lock.ErrInvalid].
+// The error matches [lock.ErrNotHeld], [lock.ErrUnavailable] or, if admission requires a reason
+// and none is given, [lock.ErrInvalid].
 func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
 	objects := e.objects(namespace)
 	if e.isAdmitted && reason != "" {
-		if err := e.giveReason(ctx, operation, objects, key, reason); err != nil {
+		if err := e.annotateReason(ctx, operation, objects, key, reason); err != nil {
 			return err
 		}
 	}
@@ -39,9 +39,9 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 	return err
 }
 
-// giveReason says on the lock why it is to be ended, which admission asks for before it
-// lets a lock of another holder be deleted. It changes nothing for the holder.
-func (e *Engine) giveReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string) error {
+// annotateReason writes the reason on the lock. Admission requires it before it lets a user delete
+// another holder's lock. The annotation changes nothing for the holder.
+func (e *Engine) annotateReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string) error {
 	backoff := newBackoff()
 	for {
 		current, err := get(ctx, objects, key.ObjectName())

@@ -9,8 +9,8 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Get returns the lock as it stands in etcd. It is for looking, not for guarding:
-// the answer may be out of date when it arrives.
+// Get returns the lock as stored in etcd. The answer may be out of date when it arrives; it does
+// not protect a write.
 //
 // The error matches [lock.ErrNotHeld], also from expireTime on, or [lock.ErrUnavailable].
 func (e *Engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {

@@ -12,16 +12,16 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// grant is one grant of a lock: made by this engine, or by a write of it that may have
+// grant is one grant of a lock that this engine made, or tried to make in a write that may have
 // happened.
 type grant struct {
-	// lock is the part of the object that it takes to end the grant and to record its end.
-	// It is not modified once the grant is known to others.
+	// lock holds the fields of the object that ending the grant and recording its end take. It is
+	// not modified once other goroutines know the grant.
 	lock *v1alpha1.Lock
-	// isUnanswered says that it is not known whether the write happened; UID and
-	// resourceVersion of lock are then those of what it was to replace, if anything.
+	// isUnanswered says that the write may or may not have happened. UID and resourceVersion of
+	// lock are then those of the object that it was to replace, if any.
 	isUnanswered bool
-	// isEnding says that a delete of it was sent and not answered.
+	// isEnding says that a delete of the grant went unanswered.
 	isEnding bool
 	grantAudit
 }
@@ -51,7 +51,7 @@ func nameOf(lock *v1alpha1.Lock) types.NamespacedName {
 	return types.NamespacedName{Namespace: lock.Namespace, Name: lock.Name}
 }
 
-// matches reports whether the object still records this grant.
+// matches reports whether the object records this grant.
 func (g grant) matches(lock *v1alpha1.Lock) bool {
 	if id := g.lock.Annotations[v1alpha1.AcquisitionAnnotation]; id != "" {
 		return lock.Annotations[v1alpha1.AcquisitionAnnotation] == id && lock.Spec.Owner == g.lock.Spec.Owner
@@ -59,29 +59,29 @@ func (g grant) matches(lock *v1alpha1.Lock) bool {
 	return lock.Spec.Owner == g.lock.Spec.Owner && lock.Spec.AcquireTime != nil && lock.Spec.AcquireTime.Equal(g.lock.Spec.AcquireTime)
 }
 
-// isProvenBy reports whether the proof entitles to end or to renew the grant, which has not
+// isProvenBy reports whether the proof permits ending or renewing the grant, and the grant has not
 // expired.
 func (g grant) isProvenBy(proof lock.Proof, now time.Time) bool {
 	return proof.Entitles(g.lock.Spec.Owner, g.lock.Spec.Holder) && !rules.Expired(g.lock, now)
 }
 
-// grants remembers what this engine granted, so that a release needs no read. It
-// is a hint: what it says is checked by the preconditions of the delete.
+// grants remembers the grants of this engine; a release then needs no read. An entry is a hint:
+// the preconditions of the delete check it.
 type grants struct {
 	mu      sync.Mutex
 	byName  map[types.NamespacedName]grant
 	sweepAt int
 }
 
-// minSweep is the size below which looking for expired grants is not worth it.
+// minSweep is the size below which grants keeps expired entries.
 const minSweep = 1024
 
 func newGrants() *grants {
 	return &grants{byName: map[types.NamespacedName]grant{}, sweepAt: minSweep}
 }
 
-// put remembers a grant, or its renewal, unless a later one is known: answers may
-// overtake each other.
+// put remembers a grant or its renewal, unless it knows a later one: answers may arrive out of
+// order.
 func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 	granted, name := grantOf(lock), nameOf(lock)
 	g.mu.Lock()
@@ -98,12 +98,12 @@ func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 			delete(g.byName, name)
 		}
 	}
-	// Twice what is left, so that sweeping stays cheap per grant.
+	// Twice the rest keeps the cost per grant constant.
 	g.sweepAt = max(minSweep, 2*len(g.byName))
 }
 
-// take removes and returns the grant under the name if the proof is its and it has
-// not expired. The caller releases it; a second release finds nothing.
+// take removes and returns the grant under the name if the proof permits and it has not expired.
+// The caller releases it; a second release finds nothing.
 func (g *grants) take(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,7 +115,7 @@ func (g *grants) take(name types.NamespacedName, proof lock.Proof, now time.Time
 	return known, true
 }
 
-// find returns the grant under the name if the proof is its and it has not expired.
+// find returns the grant under the name if the proof permits and it has not expired.
 func (g *grants) find(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

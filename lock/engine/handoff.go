@@ -15,16 +15,15 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// A replica that releases a lock hands it to its own waiters, in one write each, only
-// so often and for so long. Then it deletes the lock, and the waiters of all replicas
-// contend. Without a bound the others would starve; 64 keeps the cost of that, one
-// write more per run, below two per cent.
+// A replica hands a lock off to its own waiters only so many times and for so long. Then it
+// deletes the lock, and the waiters of all replicas compete. Without this bound, waiters of other
+// replicas would starve; 64 keeps its cost, one more write per run, below two per cent.
 const (
 	maxHandOffs    = 64
 	maxHandOffTime = 10 * time.Second
 )
 
-// handOffRun counts the hand-offs since other replicas last had a chance.
+// handOffRun counts the hand-offs since waiters of other replicas last had a chance.
 type handOffRun struct {
 	handOffs int
 	// since is when the first hand-off was made.
@@ -42,8 +41,8 @@ func (r *handOffRun) count(now time.Time) {
 	r.handOffs++
 }
 
-// nextWaiter returns the waiter to hand the lock off to, marked as being tried for, or nil
-// if there is none or other replicas are to have a chance.
+// nextWaiter returns the waiter to hand the lock off to and marks it as granting. It returns nil
+// if there is none, or if the run of hand-offs is over.
 func (q *queues) nextWaiter(name types.NamespacedName, now time.Time) (*queue, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -58,8 +57,8 @@ func (q *queues) nextWaiter(name types.NamespacedName, now time.Time) (*queue, *
 	return queue, queue.granting
 }
 
-// skipWaiter removes a waiter that was granted the lock but has left, and returns the next
-// one, or nil.
+// skipWaiter removes a waiter that was granted the lock but has left. It returns the next waiter,
+// or nil.
 func (q *queues) skipWaiter(queue *queue, gone *waiter) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,7 +68,6 @@ func (q *queues) skipWaiter(queue *queue, gone *waiter) *waiter {
 	return queue.granting
 }
 
-// recordHandOff records a hand-off of this engine.
 func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,8 +75,8 @@ func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Ti
 	queue.observeGrant(granted, now)
 }
 
-// yield has the waiters of this engine stand back when it deletes the lock now: those
-// of other replicas learn of it from their informers, and ours would always be quicker.
+// yield makes the waiters of this engine pause after it deletes the lock: waiters of other
+// replicas learn of the delete from their informers, and the local ones would always be quicker.
 func (q *queues) yield(name types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -87,9 +85,8 @@ func (q *queues) yield(name types.NamespacedName) {
 	}
 }
 
-// recordDeleted records that this engine has deleted the lock, unless the informer was quicker.
-// That may not have shown the lock at all yet: in a quick succession of hand-offs it
-// never has.
+// recordDeleted records that this engine has deleted the lock, unless the informer has reported it
+// already. In a quick succession of hand-offs the informer may never have shown the lock.
 func (q *queues) recordDeleted(name types.NamespacedName, version string, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -102,9 +99,9 @@ func (q *queues) recordDeleted(name types.NamespacedName, version string, now ti
 	queue.signal()
 }
 
-// releaseGrant ends a grant of this engine for its owner: it hands the lock off to a
-// waiter, or deletes it, also where the API server refuses the waiter. Either write is
-// conditional on the resourceVersion of the grant.
+// releaseGrant ends a grant of this engine for its owner. It hands the lock off to a waiter, or
+// deletes it if there is none or the API server refuses the waiter. Either write is conditional on
+// the resourceVersion of the grant.
 func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) error {
 	queue, recipient := e.queues.nextWaiter(nameOf(held.lock), e.clock.Now())
 	if recipient == nil {
@@ -115,15 +112,15 @@ func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) 
 		return nil
 	}
 	if isRefused(err) {
-		// The waiter learns what is wrong with its request when it tries itself.
+		// The waiter gets the error of its request when it tries itself.
 		err = e.deleteGrant(ctx, objects, held)
 	}
 	e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 	return err
 }
 
-// handOff hands the lock off to a waiter that was marked for it. After an error the caller
-// takes off the mark.
+// handOff hands the lock off to a waiter that is marked as granting. After an error the caller
+// removes the mark.
 func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue *queue, recipient *waiter) error {
 	granted, err := e.writeHandOff(ctx, objects, held, recipient.request)
 	switch {
@@ -138,8 +135,7 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 	return err
 }
 
-// isRefused reports whether the API server will not have a write as it is, whatever
-// the state of the lock.
+// isRefused reports whether the API server rejects the write regardless of the lock's state.
 func isRefused(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) }
 
 func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) error {
@@ -152,8 +148,8 @@ func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) e
 	return err
 }
 
-// deliver gives a grant to the waiter that it was made for. If its caller has left, the
-// lock is handed off to the next waiter, or ended, unless it has expired.
+// deliver gives a grant to its waiter. If the caller has left, deliver hands the lock off to the
+// next waiter, or ends the grant, unless it has expired.
 func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, recipient *waiter, granted *v1alpha1.Lock) {
 	for {
 		now := e.clock.Now()
@@ -188,8 +184,8 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 	}
 }
 
-// writeHandOff makes the lock the waiter's in one write. A write that goes unanswered is
-// repeated as it is: only one of the two can happen, and either is recognised.
+// writeHandOff grants the lock to the waiter in one write. It repeats an unanswered write
+// unchanged: only one of the two can happen, and either is recognised.
 func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient lock.Request) (*v1alpha1.Lock, error) {
 	now, err := e.checkedNow(ctx, objects, held.lock.Name)
 	if err != nil {
@@ -226,12 +222,11 @@ func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, 
 	}
 }
 
-// errEnded means that a grant has ended, though not who holds the lock by now.
+// errEnded means that a grant has ended; the present holder is unknown.
 var errEnded = errors.New("the grant has ended")
 
-// recognise judges by what stands under the name after a hand-off that went
-// unanswered. If it is neither the grant that was sent nor the one before, both have
-// ended.
+// recognise judges by the current object whether an unanswered hand-off happened. If the object
+// records neither the grant that was sent nor the one before, both have ended.
 func recognise(sent, before grant, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	switch {
 	case current == nil:

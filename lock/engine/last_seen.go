@@ -8,26 +8,26 @@ import (
 
 // lastSeen is the newest state of a lock that the engine has seen.
 type lastSeen struct {
-	// lock is nil if the lock is free, or nothing is known of it.
+	// lock is nil if the lock is free or unknown.
 	lock *v1alpha1.Lock
-	// version is the resourceVersion that was seen last; empty if none was.
+	// version is the resourceVersion seen last; empty if none was.
 	version string
-	// isConfirmed says that the informer has seen the object too and will therefore
-	// tell of its end.
+	// isConfirmed says that the informer has shown the object too and will therefore report its
+	// end.
 	isConfirmed bool
 }
 
-// update takes over a state unless a newer one is known, and reports whether it did.
+// update stores a state unless a newer one is known, and reports whether it did.
 func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
 	lock := change.Lock
 	switch {
 	case s.version == "" || rules.IsNewer(lock.ResourceVersion, s.version):
 	case s.lock != nil && s.lock.UID == lock.UID && lock.ResourceVersion == s.version:
-		// The same state again, or its end if the informer has missed the event.
+		// The same state again, or its end if the informer missed the event.
 		isConfirmed = isConfirmed || s.isConfirmed
 	default:
 		if change.IsGone {
-			// The informer has an older object in mind: it may have missed this one.
+			// The informer reports the end of an older object: it may have missed this one.
 			s.isConfirmed = false
 		}
 		return false

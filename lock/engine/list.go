@@ -16,8 +16,8 @@ import (
 // listChunk is how many locks one request lists at most.
 const listChunk = 1000
 
-// List returns the held locks of a namespace, ordered by name, as the API server has
-// them. The error matches [lock.ErrUnavailable].
+// List returns the held locks of a namespace from the API server, ordered by name. The error
+// matches [lock.ErrUnavailable].
 func (e *Engine) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()

@@ -24,17 +24,16 @@ type Objects interface {
 	List(ctx context.Context, options metav1.ListOptions) (*v1alpha1.LockList, error)
 }
 
-// ObjectClient makes requests for Locks to the API server. It needs no discovery and
-// keeps no cache, so that every call is exactly one request. Safe for concurrent
-// use.
+// ObjectClient makes requests for Locks to the API server. It needs no discovery and has no cache:
+// every call is exactly one request. Safe for concurrent use.
 type ObjectClient struct {
 	rest  rest.Interface
 	codec runtime.ParameterCodec
 }
 
-// NewObjectClient returns a client with the identity and address of config. The limits
-// on the rate of requests in config are not applied: a lock that waits in its own
-// client is a lock that is late, and the API server has priority and fairness.
+// NewObjectClient returns a client with the identity and address of config. It ignores the rate
+// limits of config: a client-side queue would delay locks, and the API server has priority and
+// fairness.
 func NewObjectClient(config *rest.Config, httpClient *http.Client) (*ObjectClient, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -52,9 +51,9 @@ func NewObjectClient(config *rest.Config, httpClient *http.Client) (*ObjectClien
 	return &ObjectClient{rest: once{restClient}, codec: runtime.NewParameterCodec(scheme)}, nil
 }
 
-// once keeps client-go from repeating requests by itself. A write that is repeated
-// after an answer such as 503 with Retry-After meets its own earlier success, and
-// the engine would take that for another caller's.
+// once stops client-go from repeating requests. A write repeated after an answer such as 503 with
+// Retry-After would meet its own earlier success, and the engine would take that for another
+// caller's.
 type once struct{ rest.Interface }
 
 // Post implements [rest.Interface].
@@ -79,8 +78,8 @@ func (c *ObjectClient) locks(namespace string) *gentype.ClientWithList[*v1alpha1
 		func() *v1alpha1.Lock { return &v1alpha1.Lock{} }, func() *v1alpha1.LockList { return &v1alpha1.LockList{} })
 }
 
-// Informer returns an informer on the locks of a namespace, or of all if it is empty.
-// It is to be run by the caller, and needs the verbs list and watch.
+// Informer returns an informer for the locks of a namespace, or of all namespaces if it is empty.
+// The caller runs it. It needs the verbs list and watch.
 func (c *ObjectClient) Informer(namespace string) cache.SharedIndexInformer {
 	locks := c.locks(namespace)
 	source := &cache.ListWatch{

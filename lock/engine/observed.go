@@ -10,15 +10,15 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// Informer tells of changes to Locks. Shared informers of client-go and those of
-// controller-runtime's cache are Informers.
+// Informer reports changes to Locks. Shared informers of client-go and of controller-runtime's
+// cache implement it.
 type Informer interface {
 	AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
 }
 
-// observed is what an informer has told. It may be behind etcd, never ahead.
+// observed holds the locks that an informer has shown. It may be behind etcd, never ahead.
 type observed struct {
-	// changed is called for each change, outside of the mutex and in order.
+	// changed is called for each change, in order and without the mutex.
 	changed func(types.NamespacedName, lock.Change)
 
 	mu    sync.Mutex
@@ -36,20 +36,20 @@ func newObserved(changed func(types.NamespacedName, lock.Change)) *observed {
 }
 
 // OnAdd implements [cache.ResourceEventHandler].
-func (o *observed) OnAdd(object any, _ bool) { o.note(object, false) }
+func (o *observed) OnAdd(object any, _ bool) { o.record(object, false) }
 
 // OnUpdate implements [cache.ResourceEventHandler].
-func (o *observed) OnUpdate(_, object any) { o.note(object, false) }
+func (o *observed) OnUpdate(_, object any) { o.record(object, false) }
 
 // OnDelete implements [cache.ResourceEventHandler].
 func (o *observed) OnDelete(object any) {
 	if unseen, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = unseen.Obj
 	}
-	o.note(object, true)
+	o.record(object, true)
 }
 
-func (o *observed) note(object any, isGone bool) {
+func (o *observed) record(object any, isGone bool) {
 	seen, ok := object.(*v1alpha1.Lock)
 	if !ok {
 		return
@@ -69,7 +69,7 @@ func (o *observed) note(object any, isGone bool) {
 	o.changed(name, change)
 }
 
-// get returns the lock as last seen, or nil. It must not be modified.
+// get returns the lock as last seen, or nil. Callers must not modify it.
 func (o *observed) get(name types.NamespacedName) *v1alpha1.Lock {
 	o.mu.Lock()
 	defer o.mu.Unlock()

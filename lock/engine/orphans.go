@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// lateWriteWindow is for how long an unanswered write is looked for after the API
-	// server has answered that it did not happen: it may be working on it still after
-	// its client has given up, by default for a minute.
+	// lateWriteWindow is how long the engine looks for an unanswered write after the API server
+	// first answered that it did not happen. The API server may work on a request after its client
+	// has given up, by default for a minute.
 	lateWriteWindow = time.Minute
-	// orphanWorkers look for grants at a time.
+	// orphanWorkers is how many orphans are processed at a time.
 	orphanWorkers = 4
 )
 
-// orphans ends grants that no caller will release: those whose writes happened after the
-// caller had left or had been told that the service is unavailable. It tries
-// until the grant has ended one way or the other, at the latest by its ttl.
+// orphans ends grants that no caller will release: their writes happened after the caller had left
+// or had been told that the service is unavailable. It tries until the grant has ended, at the
+// latest by its ttl.
 type orphans struct {
 	queue workqueue.TypedRateLimitingInterface[grant]
 	end   func(context.Context, grant) (found bool, err error)
-	// clock tells when a grant expires; timers measures, and is never corrected.
+	// clock judges expiry. timers measures durations and is never corrected.
 	clock, timers clock.PassiveClock
 	log           logr.Logger
 
 	mu sync.Mutex
-	// missed is when the API server first answered that a grant is not there.
+	// missed is when the API server first answered that a grant does not exist.
 	missed map[grant]time.Time
 }
 
@@ -45,7 +45,7 @@ func newOrphans(end func(context.Context, grant) (bool, error), now clock.Passiv
 
 func (o *orphans) add(orphan grant) { o.queue.Add(orphan) }
 
-// run works until the queue is shut down and empty, or ctx ends.
+// run processes orphans until the queue is shut down and empty, or ctx ends.
 func (o *orphans) run(ctx context.Context) {
 	for {
 		orphan, shutdown := o.queue.Get()
@@ -61,7 +61,7 @@ func (o *orphans) run(ctx context.Context) {
 	}
 }
 
-// process reports whether there is nothing left to do about the grant.
+// process tries to end the grant and reports whether it needs no further try.
 func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 	if ctx.Err() != nil || rules.Expired(orphan.lock, o.clock.Now()) {
 		return true
@@ -75,8 +75,8 @@ func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 	return found || !orphan.isUnanswered || o.sinceMissed(orphan) >= lateWriteWindow
 }
 
-// sinceMissed returns how long ago the API server first answered that the grant is
-// not there, which is now if it has not before.
+// sinceMissed returns how long ago the API server first answered that the grant does not exist.
+// The first call returns zero.
 func (o *orphans) sinceMissed(orphan grant) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// queues holds the callers that wait, in one queue for each lock. All of them share
-// one mutex, which is never held during a request.
+// queues holds one queue of waiters for each lock. All share one mutex, which is never held during
+// a request.
 type queues struct {
 	mu        sync.Mutex
 	byName    map[types.NamespacedName]*queue
@@ -22,15 +22,15 @@ type queues struct {
 
 func newQueues() *queues { return &queues{byName: map[types.NamespacedName]*queue{}} }
 
-// queue holds the callers of this engine that wait for one lock, first in first out.
-// Only the head contends, and only one goroutine at a time writes for it: the
-// queue's own, or that of a caller which releases the lock.
+// queue holds the waiters of this engine for one lock, first in, first out. Only the head
+// contends, and only one goroutine at a time writes for it: the queue's own, or that of a caller
+// that releases the lock.
 type queue struct {
 	name types.NamespacedName
-	// wake tells the queue's goroutine to look again.
+	// wake makes the queue's goroutine check its state.
 	wake chan struct{}
 
-	// What follows is guarded by the mutex of queues.
+	// The mutex of queues guards the fields below.
 
 	waiters list.List
 	// granting is the waiter that a goroutine is writing for, or nil.
@@ -39,20 +39,20 @@ type queue struct {
 	seen     lastSeen
 	// recheckAt is when the lock is read again unless the informer has shown it.
 	recheckAt time.Time
-	// isYielding says that this engine is deleting the lock after a run of local
-	// hand-offs, and that the informer has not shown the end of it yet.
+	// isYielding says that this engine is deleting the lock after a run of hand-offs, and that the
+	// informer has not reported the delete yet.
 	isYielding bool
-	// yieldUntil lets other replicas have a chance then.
+	// yieldUntil is when the pause for the waiters of other replicas ends.
 	yieldUntil time.Time
 	backoff    backoffState
 }
 
-// maxBackoff is how long a queue stands back at most before it contends again.
+// maxBackoff is how long a queue pauses at most before it contends again.
 const maxBackoff = 2 * time.Second
 
-// backoffState is why and until when the queue does not contend.
+// backoffState says why, and until when, the queue does not contend.
 type backoffState struct {
-	// err is nil if the lock was refused although it seems to be free.
+	// err is nil if the API server refused a lock that seems to be free.
 	err   error
 	until time.Time
 	steps *wait.Backoff
@@ -65,10 +65,10 @@ func (b *backoffState) failed(err error, now time.Time) {
 	b.err, b.until = err, now.Add(min(b.steps.Step(), maxBackoff))
 }
 
-// add appends a waiter, and reports whether its queue is new and needs a goroutine. A
-// new queue begins with the state that seen returns. It is asked under the mutex: a
-// change that is told in between would find no queue and be lost, and the end of a
-// lock is told only once.
+// add appends a waiter, and reports whether its queue is new and needs a goroutine. A new queue
+// begins with the state that seen returns. add calls seen under the mutex: otherwise a change
+// reported in between would find no queue and be lost, and the end of a lock is reported only
+// once.
 func (q *queues) add(name types.NamespacedName, request lock.Request, seen func(types.NamespacedName) *v1alpha1.Lock) (*queue, *waiter, bool) {
 	joined := &waiter{request: request, outcome: make(chan outcome), left: make(chan struct{})}
 	q.mu.Lock()
@@ -90,7 +90,7 @@ func newQueue(name types.NamespacedName, seen *v1alpha1.Lock) *queue {
 	return queue
 }
 
-// leave takes out a waiter whose caller has gone.
+// leave takes out a waiter whose caller has left.
 func (q *queues) leave(queue *queue, gone *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,9 +99,8 @@ func (q *queues) leave(queue *queue, gone *waiter) {
 	queue.signal()
 }
 
-// giveUp takes out a waiter whose wait is over, and returns the reason. It returns
-// nil if the waiter is to wait for the outcome of a write for it, which is under
-// way or about to be.
+// giveUp takes out a waiter whose wait is over, and returns the reason. It returns nil if a write
+// for the waiter is under way or about to be: the waiter then waits for its outcome.
 func (q *queues) giveUp(queue *queue, overdue *waiter) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,7 +115,7 @@ func (q *queues) giveUp(queue *queue, overdue *waiter) error {
 	return queue.timeout(overdue)
 }
 
-// changed records a change that the informer has told.
+// changed records a change that the informer reports.
 func (q *queues) changed(name types.NamespacedName, change lock.Change, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,7 +132,7 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 	queue.signal()
 }
 
-// stop has all queues dismiss their waiters and end.
+// stop makes all queues dismiss their waiters and end.
 func (q *queues) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,5 +155,5 @@ func (q *queue) head() *waiter {
 	if front == nil {
 		return nil
 	}
-	return front.Value.(*waiter) //nolint:errcheck,forcetypeassert // only waiters are put in
+	return front.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
 }

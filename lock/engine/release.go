@@ -15,9 +15,8 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Release ends the lock if the proof entitles to it. If callers of this engine wait for
-// the lock, the first of them gets it in the same write. Release is carried out even if
-// ctx ends meanwhile.
+// Release ends the lock if the proof permits it. If callers of this engine wait for the lock, the
+// first of them gets it in the same write. Release completes even if ctx ends meanwhile.
 //
 // The error matches [lock.ErrNotHeld], [lock.ErrOwnerMismatch] or [lock.ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
@@ -60,15 +59,14 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	return err
 }
 
-// HandOff is [Engine.Release] on the condition that a caller of this engine gets the lock
-// in the same write. Otherwise nothing changes, and isEnded is false: no caller waits,
-// those of other replicas are to have a chance, or the lock is not as this engine has
-// granted or renewed it. HandOff is carried out even if ctx ends meanwhile. A caller that
-// has gone by the end of the write, or that cannot be told whether it happened, loses the
-// lock again, which is free then.
+// HandOff is [Engine.Release] on the condition that a waiter of this engine gets the lock in the
+// same write. Otherwise nothing changes and isEnded is false: there is no waiter, the waiters of
+// other replicas are to have a chance, or the lock has changed since this engine granted or
+// renewed it. HandOff completes even if ctx ends meanwhile. If the waiter's caller has left by the
+// end of the write, or cannot be told whether it happened, the lock is released again and is free.
 //
-// After an error it is not known whether the grant has ended; [Engine.Renew] and
-// [Engine.Release] find out. The error matches [lock.ErrUnavailable].
+// After an error the grant may or may not have ended; [Engine.Renew] and [Engine.Release] find
+// out. The error matches [lock.ErrUnavailable].
 func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error) {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
@@ -86,9 +84,9 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 		e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 		switch {
 		case isRefused(err):
-			return false, nil // The waiter learns what is wrong with its request when it tries itself.
+			return false, nil // The waiter gets the error of its request when it tries itself.
 		case isAnswered(err):
-			e.grants.take(name, proof, e.clock.Now()) // It was written since.
+			e.grants.take(name, proof, e.clock.Now()) // The lock has changed since.
 			return false, nil
 		}
 		return false, e.requestError(fmt.Sprintf("hand off %s in namespace %s", key, namespace), err)
@@ -96,21 +94,20 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 	return true, nil
 }
 
-// ending is what [Engine.end] has found out.
+// ending is the result of [Engine.end].
 type ending struct {
-	// lock is what a delete was last sent for, as it was read before; nil if none was.
+	// lock is the object that a delete was last sent for; nil if none was.
 	lock *v1alpha1.Lock
-	// isSent says that a delete of it was sent and not answered.
+	// isSent says that a delete of lock went unanswered.
 	isSent bool
-	// isUnconfirmed says that this, or an earlier unanswered delete, is taken to have
-	// happened, since the lock is gone.
+	// isUnconfirmed says that an unanswered delete is taken to have happened, since the lock is
+	// gone.
 	isUnconfirmed bool
 }
 
-// end deletes what stands under the name if allowed permits it, and judges again
-// whenever the object changed in between. Unanswered is the UID of an object for
-// which a permitted delete was sent and not answered, or empty: if that object is
-// gone, the delete is taken to have happened.
+// end deletes the object under the name if allowed permits it, and judges again after each
+// conflict. Unanswered is the UID of an object for which a permitted delete went unanswered, or
+// empty: if that object is gone, the delete is taken to have happened.
 func (e *Engine) end(ctx context.Context, operation string, objects Objects, name string, unanswered types.UID, allowed func(*v1alpha1.Lock) error) (ending, error) {
 	var known ending
 	backoff := newBackoff()
@@ -147,8 +144,8 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 	}
 }
 
-// endGrant ends exactly one grant on behalf of a caller that has gone, and reports
-// whether it was there. One that another has replaced is not.
+// endGrant ends exactly one grant whose caller has left, and reports whether it found it. A grant
+// that another has replaced is not found.
 func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -173,7 +170,7 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 	case err == nil:
 		e.recordRelease(orphan.lock, orphan.reasonToEnd(), orphan.endedBy, ended.isUnconfirmed)
 	case ended.isSent && !orphan.isEnding, wasUnanswered && !orphan.isUnanswered:
-		// What is known of it by now has to be known when it is tried again.
+		// The next try needs what this one found out.
 		orphan.isEnding = ended.isSent
 		e.orphans.add(orphan)
 		return true, nil
@@ -181,8 +178,7 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 	return err == nil, err
 }
 
-// deleteExactly deletes the object only if it is still the one, and in the very
-// state, that the decision was made on.
+// deleteExactly deletes the object only in the state that the decision was made on.
 func deleteExactly(ctx context.Context, objects Objects, name string, uid types.UID, resourceVersion string) error {
 	return objects.Delete(ctx, name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},

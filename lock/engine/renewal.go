@@ -15,11 +15,11 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Renew replaces the remaining time of a lock by a whole ttl, or by the ttl that the
-// lock has if ttl is zero. Through the engine that acquired it is one write.
+// Renew replaces the remaining time of a lock by a whole ttl. A ttl of zero means the one that the
+// lock has. Through the engine that acquired the lock it is one write.
 //
-// The error matches [lock.ErrNotHeld], [lock.ErrExpired], [lock.ErrOwnerMismatch], [lock.ErrInvalid] or
-// [lock.ErrUnavailable], or is that of ctx.
+// The error matches [lock.ErrNotHeld], [lock.ErrExpired], [lock.ErrOwnerMismatch],
+// [lock.ErrInvalid] or [lock.ErrUnavailable], or is that of ctx.
 func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	operation, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -42,7 +42,6 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 	return stored, nil
 }
 
-// renewalAttempt is one attempt to renew.
 type renewalAttempt struct {
 	engine  *Engine
 	objects Objects
@@ -82,7 +81,8 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	return nil, err
 }
 
-// firstNext judges by the informer's copy where that is what this engine wrote last.
+// firstNext uses the informer's copy if that is what this engine wrote last, and reads the lock
+// otherwise.
 func (r *renewalAttempt) firstNext(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := r.engine
 	known, isKnown := engine.grants.find(r.name, r.proof, engine.clock.Now())
@@ -109,8 +109,8 @@ func (r *renewalAttempt) next(ctx context.Context, current *v1alpha1.Lock) (*v1a
 	return next, err
 }
 
-// isRenewed reports whether current is what a renewal that went unanswered has
-// written. Of a renewal that admission stamps, that is not known.
+// isRenewed reports whether current is the result of an unanswered renewal. For a renewal that
+// admission stamps it is always false.
 func isRenewed(current, sent *v1alpha1.Lock) bool {
 	return current != nil && current.Spec.Owner == sent.Spec.Owner && sent.Spec.RenewTime != nil &&
 		current.Spec.AcquireTime.Equal(sent.Spec.AcquireTime) && current.Spec.RenewTime.Equal(sent.Spec.RenewTime)

@@ -15,9 +15,9 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// isAnswered reports whether it is known that the write that failed with err did
-// not happen. A timeout, a broken connection and an internal error of the API
-// server leave that open: etcd may have committed before the answer was lost.
+// isAnswered reports whether the write that failed with err certainly did not happen. After a
+// timeout, a broken connection or an internal error of the API server it may have: etcd may have
+// committed before the answer was lost.
 func isAnswered(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -27,16 +27,16 @@ func isAnswered(err error) bool {
 }
 
 // MayHaveHappened reports whether a write to the API server that failed with err may have
-// happened all the same.
+// happened.
 func MayHaveHappened(err error) bool { return !isAnswered(err) }
 
-// neverSent reports whether there was no connection to send a request on.
+// neverSent reports whether the request had no connection to be sent on.
 func neverSent(err error) bool {
 	var operation *net.OpError
 	return errors.As(err, &operation) && operation.Op == "dial"
 }
 
-// get returns what stands under the name in etcd, or nil if nothing does.
+// get returns the object under the name from etcd, or nil if there is none.
 func get(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
 	current, err := objects.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -48,8 +48,8 @@ func get(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, err
 	return current, nil
 }
 
-// readBack is get after an unanswered write: nothing may be reported before it is
-// known what happened, so it tries until the API server answers or ctx ends.
+// readBack is get after an unanswered write. It tries until the API server answers or ctx ends:
+// the engine reports nothing before it knows whether the write happened.
 func (e *Engine) readBack(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
 	backoff := newBackoff()
 	for {
@@ -68,7 +68,7 @@ func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
 }
 
-// pause waits for the next step and reports false if ctx ended first.
+// pause waits for the next step. It returns false if ctx ends first.
 func (e *Engine) pause(ctx context.Context, backoff *wait.Backoff) bool {
 	select {
 	case <-ctx.Done():
@@ -78,14 +78,14 @@ func (e *Engine) pause(ctx context.Context, backoff *wait.Backoff) bool {
 	}
 }
 
-// requestError tells the caller of an operation what a failed request means.
+// requestError translates the error of a failed request for the caller of an operation.
 func (e *Engine) requestError(operation string, err error) error {
 	switch {
 	case !isAnswered(err), neverSent(err), apierrors.IsTooManyRequests(err):
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
 	case !e.isAdmitted && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
-		// Not the caller's fault: an API server that has just started refuses the
-		// operator until it has read the roles.
+		// Not the caller's fault: a freshly started API server refuses the operator until it has
+		// loaded the roles.
 		e.log.Error(err, "The API server refuses what the roles of the operator should allow", "operation", operation)
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
 	case apierrors.IsInvalid(err):

@@ -12,30 +12,29 @@ import (
 )
 
 const (
-	// recheckAfter is how often a lock is read that is waited for and that the informer
-	// has not shown yet: it may have come and gone while the watch was down.
+	// recheckAfter is how often a queue reads a lock that the informer has not shown yet: the lock
+	// may have come and gone while the watch was down.
 	recheckAfter = time.Second
-	// lookAgainAfter is how long the queue's goroutine sleeps at most. Its timer was
-	// set by a clock that may have been corrected since.
+	// lookAgainAfter is how long the queue's goroutine sleeps at most: the clock that set its
+	// timer may have been corrected since.
 	lookAgainAfter = 10 * time.Second
-	// yieldFor is how long a replica stands back after a run of local hand-offs, unless
-	// it sees earlier what the others see, the end of the object.
+	// yieldFor is how long a queue pauses after a run of hand-offs, unless its informer reports
+	// the delete earlier.
 	yieldFor = 50 * time.Millisecond
-	// headStart is for how long it stands back from then on: a create is under way by
-	// then if another replica has waiters.
+	// headStart is how long the queue pauses after that report: if another replica has waiters,
+	// its create is then under way.
 	headStart = 3 * time.Millisecond
 )
 
-// acquireOrWait joins the queue of the lock and returns when the lock is acquired or
-// the wait is over. It costs no request unless the caller is the head of the queue
-// and the lock may be free.
+// acquireOrWait joins the queue of the lock. It returns when the lock is acquired or the wait is
+// over. It makes no request unless the caller is the head of the queue and the lock may be free.
 func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
 	queue, joined, isNew := e.queues.add(name, request, e.observed.get)
 	if isNew {
 		// The queue's goroutine ends with its last waiter.
 		e.calls.Add(1)
-		go e.contend(e.working, queue) //nolint:contextcheck // it serves all callers, not this one
+		go e.contend(e.working, queue) //nolint:contextcheck // the queue serves all callers
 	}
 
 	var overdue <-chan time.Time
@@ -59,8 +58,7 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 	}
 }
 
-// contend acquires the lock for one waiter after the other. It ends with the
-// last of them.
+// contend acquires the lock for one waiter after the other. It returns after the last.
 func (e *Engine) contend(ctx context.Context, queue *queue) {
 	defer e.calls.Done()
 	objects := e.objects(queue.name.Namespace)
@@ -76,12 +74,12 @@ func (e *Engine) contend(ctx context.Context, queue *queue) {
 		case step.head != nil:
 			e.try(ctx, objects, queue, step)
 		default:
-			e.idle(queue, step.pause)
+			e.sleep(queue, step.pause)
 		}
 	}
 }
 
-func (e *Engine) idle(queue *queue, wait time.Duration) {
+func (e *Engine) sleep(queue *queue, wait time.Duration) {
 	timer := e.clock.NewTimer(min(wait, lookAgainAfter))
 	defer timer.Stop()
 	select {
@@ -90,9 +88,9 @@ func (e *Engine) idle(queue *queue, wait time.Duration) {
 	}
 }
 
-// try makes one attempt for the head of the queue. It does not end with the context of
-// its caller: what was sent is followed to its end, and a grant that the caller does
-// not take goes to the next one.
+// try makes one attempt for the head of the queue. It continues after the caller's context ends:
+// every write is followed to its end, and a grant that the caller does not take goes to the next
+// waiter.
 func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next step) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -129,8 +127,7 @@ func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, ver
 	e.queues.recordRecheck(queue, version, current, e.hasObserved(current), now)
 }
 
-// hasObserved reports whether the informer has shown the object and will therefore
-// tell of its end.
+// hasObserved reports whether the informer has shown the object and will therefore report its end.
 func (e *Engine) hasObserved(current *v1alpha1.Lock) bool {
 	if current == nil {
 		return false

@@ -11,10 +11,10 @@ import (
 type waiter struct {
 	request lock.Request
 	element *list.Element
-	// outcome is received by the caller. It is unbuffered, so that a grant is either
-	// taken by the caller or known not to have been.
+	// The caller receives from outcome. The channel is unbuffered: a grant that the caller did not
+	// take is known.
 	outcome chan outcome
-	// left is closed when the caller has gone.
+	// left is closed when the caller has left.
 	left chan struct{}
 	// isOverdue says that the wait is over and only the present try is awaited.
 	isOverdue bool
@@ -25,7 +25,7 @@ type outcome struct {
 	err  error
 }
 
-// deliver hands the outcome to the caller and reports whether it was still there.
+// deliver gives the outcome to the caller. It returns false if the caller has left.
 func (w *waiter) deliver(result outcome) bool {
 	select {
 	case w.outcome <- result:

@@ -11,10 +11,9 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// Watch implements [lock.Backend] on the engine's informer, at the cost of no request. The
-// states come from a cache, the first may be behind what the caller knows already:
-// compare resourceVersions. Without an informer the error matches
-// [errors.ErrUnsupported].
+// Watch implements [lock.Backend] with the engine's informer; it makes no request. The states come
+// from a cache, and the first may be behind what the caller knows already: compare
+// resourceVersions. Without an informer the error matches [errors.ErrUnsupported].
 func (e *Engine) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
 	if !e.hasInformer {
 		return nil, fmt.Errorf("watch %s: the engine has no informer: %w", key, errors.ErrUnsupported)
@@ -25,7 +24,7 @@ func (e *Engine) Watch(ctx context.Context, namespace string, key v1alpha1.FullK
 // watcher receives the states of one lock. The mutex of observed guards sending
 // and closing.
 type watcher struct {
-	// changes holds the latest state that was not received yet.
+	// changes holds the latest state, unless it was received.
 	changes chan lock.Change
 }
 
@@ -38,7 +37,7 @@ func (w *watcher) send(change lock.Change) {
 	w.changes <- change
 }
 
-// watch sends the present state of a lock and what it comes to.
+// watch sends the present state of a lock and each later one.
 func (o *observed) watch(ctx context.Context, name types.NamespacedName) <-chan lock.Change {
 	watcher := &watcher{changes: make(chan lock.Change, 1)}
 	o.mu.Lock()
