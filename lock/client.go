@@ -17,8 +17,8 @@ type Client struct {
 	defaults  settings
 }
 
-// NewClient returns a client for the locks of a namespace. Options set the defaults
-// of its calls.
+// NewClient returns a client for the locks of a namespace. The options are the defaults of its
+// calls.
 func NewClient(backend Backend, namespace string, options ...Option) *Client {
 	defaults := settings{request: Request{Wait: WaitForever}, isRenewed: true}
 	for _, option := range options {
@@ -30,33 +30,32 @@ func NewClient(backend Backend, namespace string, options ...Option) *Client {
 // Namespace returns the namespace that the client acquires locks in.
 func (c *Client) Namespace() string { return c.namespace }
 
-// Acquire takes the lock of the key, waits for its holder if there is one, and keeps
-// it renewed until [Held.Release]. The end of ctx ends the wait, and [Held.Context],
-// but never the lock.
+// Acquire takes the lock of the key, waits for its holder if there is one, and renews it until
+// [Held.Release]. The end of ctx ends the wait and [Held.Context], but never the lock.
 //
-// If it fails, the lock is not held on behalf of the caller. The error matches
+// If it fails, the caller does not hold the lock. The error matches
 //
 //   - [ErrDoubleLock] if ctx descends from the context of a Held of this key,
 //   - [ErrTimeout] if [WithWait] was given and the lock was held that long; it
-//     comes with a [*HeldError] that says who, and until when,
+//     wraps a [*HeldError] that names the holder and the time of expiry,
 //   - [ErrInvalid], and for the key [ErrInvalidKey], if the request cannot be granted,
-//   - [ErrUnavailable] if the service could not be asked,
+//   - [ErrUnavailable] if the service did not answer,
 //   - [ErrNotHeld] if the lock ended between the grant and the return,
 //   - the error of ctx if that ended first.
 func (c *Client) Acquire(ctx context.Context, key string, options ...Option) (*Held, error) {
 	return c.acquire(ctx, c.settings(key, options))
 }
 
-// TryAcquire is [Client.Acquire] without waiting: if the lock is held, the error
-// matches [ErrHeld] and is, or wraps, a [*HeldError]. Given [WithRetry], it asks
-// again, which is neither fair nor free; to queue for a lock, use Acquire.
+// TryAcquire is [Client.Acquire] without waiting: if the lock is held, the error matches [ErrHeld]
+// and is, or wraps, a [*HeldError]. With [WithRetry] it repeats the request, which is neither fair
+// nor free; to queue for a lock, use Acquire.
 func (c *Client) TryAcquire(ctx context.Context, key string, options ...Option) (*Held, error) {
 	settings := c.settings(key, options)
 	settings.request.Wait = 0
 	return c.acquire(ctx, settings)
 }
 
-// settings returns what a call goes by.
+// settings returns the settings of one call.
 func (c *Client) settings(key string, options []Option) settings {
 	settings := c.defaults
 	for _, option := range options {
@@ -83,15 +82,15 @@ func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) 
 	}
 	held, err := c.hold(ctx, settings, lock, sent)
 	if err != nil {
-		// The caller is about to be told that it holds nothing.
+		// The caller is about to learn that it holds nothing.
 		_ = c.release(ctx, key, lock.Spec.Owner)
 		return nil, fmt.Errorf("acquire %s in namespace %s: %w", key, c.namespace, err)
 	}
 	return held, nil
 }
 
-// request asks for the lock, again where the settings say so, and returns it together
-// with the time just before the successful request was sent.
+// request asks for the lock, repeatedly if the settings say so. It also returns the time just
+// before the successful request was sent.
 func (c *Client) request(ctx context.Context, settings settings) (granted *v1alpha1.Lock, sent time.Time, err error) {
 	began := settings.clock.Now()
 	attempt := func(ctx context.Context) error {
@@ -117,10 +116,10 @@ func (c *Client) hold(ctx context.Context, settings settings, lock *v1alpha1.Loc
 	if err != nil {
 		return nil, err
 	}
-	// The grant may have come long after the request, and how long ago is not known:
-	// the clock that stamped it is another one.
+	// The grant may have been made long after the request. How long ago is unknown: another clock
+	// stamped it.
 	if now := settings.clock.Now(); now.Sub(sent) > held.ttl/3 {
-		held.prolong(now, held.ttl) // only until the renewal; no caller has seen it
+		held.prolong(now, held.ttl) // until the renewal; the caller does not have the lock yet
 		if err := held.renewWithin(ctx, held.ttl); err != nil {
 			held.end(err)
 			return nil, err
@@ -130,10 +129,10 @@ func (c *Client) hold(ctx context.Context, settings settings, lock *v1alpha1.Loc
 	return held, nil
 }
 
-// releaseTimeout bounds a release: the service has given up by then.
+// releaseTimeout bounds a release; the service gives up earlier.
 const releaseTimeout = 2 * OperationTimeout
 
-// release ends the lock even if the caller was cancelled.
+// release ends the lock even if ctx has ended.
 func (c *Client) release(ctx context.Context, key v1alpha1.FullKey, owner string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()

@@ -13,30 +13,29 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// Info tells about a held lock, for people and monitoring. It is out of date when it
-// arrives: never decide by it whether to write. For that there are [Held] and its
-// fencing token.
+// Info describes a held lock, for people and monitoring. It may be out of date when it arrives:
+// never decide by it whether to write. Use [Held] and its fencing token for that.
 type Info struct {
-	// Key is the [Fingerprint] of the full key, or, with [WithRaw], the full key.
+	// Key is the [Fingerprint] of the full key or, with [WithRaw], the full key.
 	Key string
-	// Owner is the [Fingerprint] of the owner token, or, with [WithRaw], the token. Empty
-	// if the backend does not tell it.
+	// Owner is the [Fingerprint] of the owner token or, with [WithRaw], the token. Empty if the
+	// backend does not return it.
 	Owner string
 	// Holder is the authenticated identity that acquired the lock.
 	Holder string
-	// Reason is what the holder says the lock is for. It may be empty.
+	// Reason says why the holder holds the lock. It may be empty.
 	Reason string
-	// FencingToken is the number of the grant; zero if it is not known.
+	// FencingToken is the number of the grant; zero if unknown.
 	FencingToken int64
 	// TTL is how long the lock lives after each renewal.
 	TTL time.Duration
-	// AcquireTime, RenewTime and ExpireTime are on the clock of the service.
+	// AcquireTime, RenewTime and ExpireTime are times of the service's clock.
 	AcquireTime, RenewTime, ExpireTime time.Time
 }
 
-// Fingerprint returns the first 96 bits of the SHA-256 of a key or owner token in hex.
-// It is the same whenever the text is, so it can stand for it in logs. It does not
-// hide a text that can be guessed. That of an empty text is empty.
+// Fingerprint returns the first 96 bits of the SHA-256 of a key or owner token in hex. Equal texts
+// have equal fingerprints, which can replace them in logs. A fingerprint does not hide a text that
+// can be guessed. That of an empty text is empty.
 func Fingerprint(text string) string {
 	if text == "" {
 		return ""
@@ -47,8 +46,8 @@ func Fingerprint(text string) string {
 	return string(digits[:])
 }
 
-// Get tells who holds the lock of the key. The error matches [ErrNotHeld] if it
-// is free, or [ErrUnavailable].
+// Get returns the holder and the times of the lock of the key. The error matches [ErrNotHeld] if
+// the lock is free, or [ErrUnavailable].
 func (c *Client) Get(ctx context.Context, key string, options ...Option) (Info, error) {
 	settings := c.settings(key, options)
 	lock, err := c.backend.Get(ctx, c.namespace, settings.request.FullKey())
@@ -58,8 +57,8 @@ func (c *Client) Get(ctx context.Context, key string, options ...Option) (Info, 
 	return settings.info(lock), nil
 }
 
-// List tells about the held locks of the namespace, ordered by the names of their
-// objects; with [WithOwner] about those of the owner token.
+// List describes the held locks of the namespace, ordered by the names of their objects; with
+// [WithOwner] only those of the owner token.
 func (c *Client) List(ctx context.Context, options ...Option) ([]Info, error) {
 	settings := c.settings("", options)
 	locks, err := c.backend.List(ctx, c.namespace, Filter{Owner: settings.request.Owner})
@@ -73,16 +72,15 @@ func (c *Client) List(ctx context.Context, options ...Option) ([]Info, error) {
 	return infos, nil
 }
 
-// Owns reports whether the lock of the key is held under the owner token. It is for
-// looking, as [Client.Get] is, not for guarding.
+// Owns reports whether the lock of the key is held under the owner token. Like [Client.Get] it is
+// for diagnosis and does not protect a write.
 func (c *Client) Owns(ctx context.Context, key, owner string, options ...Option) (bool, error) {
 	settings := c.settings(key, options)
 	return c.owns(ctx, settings.request.FullKey(), owner)
 }
 
-// Owns asks the service whether the lock is held under the owner token of this Held.
-// It is for looking, not for guarding: [Held.Err] costs no request, and the fencing
-// token guards.
+// Owns asks the service whether the lock is held under the owner token of this Held. It is for
+// diagnosis and does not protect a write: the fencing token does, and [Held.Err] costs no request.
 func (h *Held) Owns(ctx context.Context) (bool, error) {
 	return h.client.owns(ctx, h.key, h.owner)
 }
@@ -95,9 +93,9 @@ func (c *Client) owns(ctx context.Context, key v1alpha1.FullKey, owner string) (
 	return err == nil && lock.Spec.Owner == owner, err
 }
 
-// ForceRelease ends the lock of the key for any holder. The holder may not know
-// yet, and go on until it does. The reason is recorded and must not be blank. The
-// error matches [ErrNotHeld], [ErrInvalid] or [ErrUnavailable].
+// ForceRelease ends the lock of the key for any holder. The holder may continue its work until it
+// notices. The reason is recorded and must not be blank. The error matches [ErrNotHeld],
+// [ErrInvalid] or [ErrUnavailable].
 func (c *Client) ForceRelease(ctx context.Context, key, reason string, options ...Option) error {
 	if strings.TrimSpace(reason) == "" {
 		return &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("reason"), "say why the lock is taken from its holder")}}
@@ -106,7 +104,7 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string, options .
 	return c.backend.ForceRelease(ctx, c.namespace, settings.request.FullKey(), reason)
 }
 
-// info tells as much of the lock as the settings allow.
+// info describes the lock as far as the settings allow.
 func (s *settings) info(lock *v1alpha1.Lock) Info {
 	info := Info{
 		Key:         string(lock.Spec.FullKey()),

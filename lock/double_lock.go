@@ -7,7 +7,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// heldLocks is the list of locks that a context carries, the latest first.
+// heldLocks lists the locks that a context carries, the latest first.
 type heldLocks struct {
 	held  *Held
 	outer *heldLocks
@@ -15,10 +15,10 @@ type heldLocks struct {
 
 type heldLocksKey struct{}
 
-// carrying returns a context that knows of the lock.
-func carrying(ctx context.Context, held *Held) context.Context {
+// withHeldLock returns a context that carries the lock.
+func withHeldLock(ctx context.Context, held *Held) context.Context {
 	outer, _ := ctx.Value(heldLocksKey{}).(*heldLocks)
-	// What has ended is left out, so that a chain of contexts does not grow a list of them.
+	// Locks that have ended are left out; otherwise a chain of contexts would grow a list of them.
 	for outer != nil && outer.held.hasEnded() {
 		outer = outer.outer
 	}
@@ -30,15 +30,15 @@ func (c *Client) isHeldBy(ctx context.Context, key v1alpha1.FullKey) bool {
 	locks, _ := ctx.Value(heldLocksKey{}).(*heldLocks)
 	for ; locks != nil; locks = locks.outer {
 		held := locks.held
-		if held.key == key && held.client.namespace == c.namespace && held.client.asks(c.backend) && !held.hasEnded() {
+		if held.key == key && held.client.namespace == c.namespace && held.client.uses(c.backend) && !held.hasEnded() {
 			return true
 		}
 	}
 	return false
 }
 
-// asks reports whether the client asks this backend: the same key in another cluster
-// is another lock.
-func (c *Client) asks(backend Backend) bool {
+// uses reports whether the client uses this backend: the same key in another cluster is another
+// lock.
+func (c *Client) uses(backend Backend) bool {
 	return reflect.ValueOf(backend).Comparable() && c.backend == backend
 }

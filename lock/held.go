@@ -13,25 +13,22 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// Held is a lock that was acquired. It ends by [Held.Release], or because it expired,
-// was ended by force, or could not be renewed in time; [Held.Done] tells when
-// and [Held.Err] why. That a process learns of the end in time can never be
-// guaranteed: what must not be written by a former holder has to check the
-// [Held.FencingToken].
+// Held is an acquired lock. It ends by [Held.Release], or because it expired, was released by
+// force, or could not be renewed in time. [Held.Done] reports when, [Held.Err] why. A process may
+// learn of the end too late: let the receiver of each write check the [Held.FencingToken].
 //
-// Every Held must be released, or its lock stays for its ttl and, unless it was
-// acquired [WithoutRenewal], for as long as the process lives. Safe for concurrent
-// use.
+// Every Held must be released. Otherwise its lock stays for its ttl and, unless it was acquired
+// [WithoutRenewal], for as long as the process lives. Safe for concurrent use.
 type Held struct {
 	client *Client
 	clock  clock.WithTicker
 	key    v1alpha1.FullKey
 	owner  string
-	// isOwnerUnique says that no other caller can have the owner token.
+	// isOwnerUnique says that no other caller has the owner token.
 	isOwnerUnique bool
 	token         int64
 	isRenewed     bool
-	// grant identifies what was granted; it does not change.
+	// grant identifies the grant; it does not change.
 	grant heldGrant
 
 	ctx    context.Context // for the caller
@@ -40,27 +37,27 @@ type Held struct {
 	// calls is the context of requests on behalf of the lock; it ends with the lock.
 	calls     context.Context
 	stopCalls context.CancelFunc
-	// routines are the goroutines of this lock. Release waits for them.
+	// routines are the goroutines of this lock; Release waits for them.
 	routines sync.WaitGroup
-	// renewing is held by the goroutine that sends a renewal.
+	// renewing is a semaphore of one, held by the goroutine that sends a renewal.
 	renewing chan struct{}
-	// wake tells the loop that the deadline or the next renewal has moved.
+	// wake tells the loop that the deadline or the next renewal has changed.
 	wake chan struct{}
-	// isSeen says that a watch has told of the grant.
+	// isSeen says that the watch has shown the grant.
 	isSeen atomic.Bool
 
 	mu       sync.Mutex
 	ttl      time.Duration
 	deadline time.Time
 	renewal  renewals
-	// isRenewingItself says that an automatic renewal is being made, or is to be.
+	// isRenewingItself says that an automatic renewal is under way or about to be.
 	isRenewingItself bool
 	err              error
 
 	release releasing
 }
 
-// heldGrant tells a grant from all others of the same key.
+// heldGrant distinguishes a grant from all others of the same key.
 type heldGrant struct {
 	uid             types.UID
 	acquireTime     *v1alpha1.Timestamp
@@ -103,48 +100,46 @@ func ttlOf(lock *v1alpha1.Lock, asked time.Duration) time.Duration {
 // Key returns the full key of the lock.
 func (h *Held) Key() v1alpha1.FullKey { return h.key }
 
-// Owner returns the owner token. A caller that knows it may release the lock.
+// Owner returns the owner token. Any caller that knows it may release the lock.
 func (h *Held) Owner() string { return h.owner }
 
-// String returns the full key, and keeps the owner token out of logs.
+// String returns the full key, without the owner token: it is safe to log.
 func (h *Held) String() string { return string(h.key) }
 
-// FencingToken returns the number of this grant, which is larger than that of any
-// earlier grant of the key and does not change. Send it along with every write that
-// the lock protects, and have the receiver refuse numbers smaller than the largest it
-// has seen: only that keeps out a holder that was paused while its lock ended.
+// FencingToken returns the number of this grant. It is larger than that of any earlier grant of
+// the key and does not change. Send it along with every write that the lock protects, and let the
+// receiver refuse numbers smaller than the largest it has seen. Nothing else stops a holder that
+// was paused while its lock ended.
 func (h *Held) FencingToken() int64 { return h.token }
 
-// Deadline returns when the lock ends unless it is renewed, on the clock of this
-// process. It counts from just before the request was sent, so that the service never
-// ends the lock earlier, unless told to.
+// Deadline returns when the lock ends unless it is renewed, on the clock of this process. It
+// counts from just before the request was sent: the service never ends the lock earlier, except by
+// a forced release.
 func (h *Held) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.deadline
 }
 
-// Done is closed when the lock has ended or may have ended: at the latest when the
-// deadline passes without a renewal having been answered.
+// Done is closed when the lock has ended or may have ended, at the latest at the deadline.
 func (h *Held) Done() <-chan struct{} { return h.done }
 
-// Context returns a context for work under the lock. It has the values of the context
-// that the lock was acquired with and ends with it or with the lock, whichever is
-// first; if it is the lock, [context.Cause] returns what [Held.Err] does. Acquiring the
-// same key with it returns [ErrDoubleLock].
+// Context returns a context for work under the lock. It has the values of the context that the
+// lock was acquired with and ends with it or with the lock. If the lock ends first,
+// [context.Cause] returns the error of [Held.Err]. Acquiring the same key with this context
+// returns [ErrDoubleLock].
 func (h *Held) Context() context.Context { return h.ctx }
 
-// Err returns nil while the lock is held, and then always the same error, which
-// matches
+// Err returns nil while the lock is held, and then always the same error, which matches
 //
 //   - [ErrReleased] after [Held.Release] was called,
 //   - [ErrExpired] if the ttl ran out,
 //   - [ErrUnavailable] if the lock could not be renewed in time,
-//   - [ErrForceReleased] if the lock was ended by force,
+//   - [ErrForceReleased] if the lock was released by force,
 //   - [ErrTakenOver] if another holder has it.
 //
-// It reads the clock, so that it is right also in a process that was stopped and has
-// not got round to closing [Held.Done].
+// Err reads the clock. It is right even in a process that was stopped and has not closed
+// [Held.Done] yet.
 func (h *Held) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +157,7 @@ func (h *Held) hasEnded() bool {
 	}
 }
 
-// end ends the hold for the reason given, unless it has ended.
+// end ends the hold with the given error, unless it has ended.
 func (h *Held) end(reason error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,7 +174,7 @@ func (h *Held) endLocked(reason error) {
 	h.stopCalls()
 }
 
-// checkDeadline ends the hold if its time is over.
+// checkDeadline ends the hold if its deadline has passed.
 func (h *Held) checkDeadline(now time.Time) {
 	if h.err != nil || now.Before(h.deadline) {
 		return
@@ -194,8 +189,8 @@ func (h *Held) checkDeadline(now time.Time) {
 	}
 }
 
-// prolong moves the deadline after a request that was sent at the given time. The
-// caller holds the mutex, or is the only one to know the lock.
+// prolong sets the deadline after a request that was sent at the given time. The caller holds the
+// mutex, or no other goroutine knows the lock.
 func (h *Held) prolong(sent time.Time, ttl time.Duration) {
 	h.ttl = ttl
 	h.deadline = sent.Add(ttl)

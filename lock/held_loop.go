@@ -7,18 +7,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// start begins to watch over the lock and, if so asked, to renew it.
+// start begins to watch the lock and, unless it was acquired [WithoutRenewal], to renew it.
 func (h *Held) start() {
 	timer := h.clock.NewTimer(h.step())
 	h.routines.Go(func() { h.loop(timer) })
 }
 
-// loop runs until the lock ends. It sends no request itself, so that the deadline is
-// kept whatever becomes of one.
+// loop runs until the lock ends. It sends no request itself: a slow request must not delay the
+// deadline.
 func (h *Held) loop(timer clock.Timer) {
 	defer timer.Stop()
 	opened := make(chan (<-chan Change), 1)
-	h.routines.Go(func() { h.open(opened) })
+	h.routines.Go(func() { h.openWatch(opened) })
 	var changes <-chan Change
 	for {
 		select {
@@ -31,22 +31,22 @@ func (h *Held) loop(timer clock.Timer) {
 			if !isOpen {
 				changes = nil
 			} else {
-				h.see(change)
+				h.observe(change)
 			}
 		}
 		timer.Reset(h.step())
 	}
 }
 
-// open begins a watch of the lock. Without one, the next renewal tells what happened.
-func (h *Held) open(opened chan<- (<-chan Change)) {
+// openWatch begins a watch of the lock. If that fails, the next renewal shows the end of the lock.
+func (h *Held) openWatch(opened chan<- (<-chan Change)) {
 	if changes, err := h.client.backend.Watch(h.calls, h.client.namespace, h.key); err == nil {
 		opened <- changes
 	}
 }
 
-// see judges a state that the watch tells of.
-func (h *Held) see(change Change) {
+// observe handles a state that the watch reports.
+func (h *Held) observe(change Change) {
 	if change.Lock == nil {
 		h.routines.Go(h.confirm)
 		return
@@ -58,25 +58,25 @@ func (h *Held) see(change Change) {
 	}
 }
 
-// confirmPause is how far a watch may lag behind a grant before that costs a request.
+// confirmPause is how long the watch may lag behind the grant before confirm makes a request.
 const confirmPause = 200 * time.Millisecond
 
-// confirm asks whether the lock is there after a watch began without it: either the
-// watch is behind the grant, as it usually is for a moment, or it began after the end.
+// confirm reads the lock after a watch began without it: either the watch is behind the grant, as
+// usual for a moment, or it began after the end.
 func (h *Held) confirm() {
 	if !sleep(h.calls, h.clock, confirmPause) || h.isSeen.Load() {
 		return
 	}
 	found, err := h.client.backend.Get(h.calls, h.client.namespace, h.key)
 	if err == nil && !h.grant.isIn(found) {
-		err = ErrOwnerMismatch // under whatever owner token
+		err = ErrOwnerMismatch // also if the owner token is the same
 	}
 	if loss := h.lossIn(err, h.clock.Now(), h.Deadline()); loss != nil {
 		h.end(loss)
 	}
 }
 
-// step does what is due and returns how long it is until something else is.
+// step starts a renewal if one is due and returns how long until the next action.
 func (h *Held) step() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,11 +94,11 @@ func (h *Held) step() time.Duration {
 	return next.Sub(now)
 }
 
-// wakeLoop makes the loop look at the time again.
+// wakeLoop makes the loop check the time.
 func (h *Held) wakeLoop() {
 	select {
 	case h.wake <- struct{}{}:
-	default: // it is about to
+	default: // a wake-up is pending
 	}
 }
 

@@ -10,9 +10,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// lossIn returns what the answer to a renewal or release says about the end of the
-// lock, or nil if it says nothing. Before the deadline only the holder and a
-// forced release end a lock.
+// lossIn returns the loss that the answer to a renewal or release shows, or nil if it shows none.
+// Before the deadline only the holder and a forced release end a lock.
 func (h *Held) lossIn(answer error, now, deadline time.Time) error {
 	switch {
 	case errors.Is(answer, ErrOwnerMismatch):
@@ -25,8 +24,8 @@ func (h *Held) lossIn(answer error, now, deadline time.Time) error {
 	return nil
 }
 
-// lossSeen returns what a state of the lock says about its end, or nil if the grant
-// is still in force or the state is older than it: a watch may lag behind.
+// lossSeen returns the loss that a watched state shows. It returns nil if the grant is still in
+// force or the state is older than the grant: a watch may lag behind.
 func (h *Held) lossSeen(change Change) error {
 	switch {
 	case h.grant.isIn(change.Lock):
@@ -51,7 +50,7 @@ func (g heldGrant) isBefore(lock *v1alpha1.Lock) bool {
 	return err == nil && order < 0
 }
 
-// asUnavailable makes sure that the error matches ErrUnavailable.
+// asUnavailable wraps the error in ErrUnavailable unless it matches already.
 func asUnavailable(err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		return err

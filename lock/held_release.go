@@ -10,23 +10,23 @@ import (
 // releasing is the state of a release.
 type releasing struct {
 	mu sync.Mutex
-	// isFinal says that result is the answer from now on.
+	// isFinal says that result will not change.
 	isFinal bool
 	result  error
-	// isUnanswered says that a release was sent and may have happened.
+	// isUnanswered says that a release went unanswered and may have happened.
 	isUnanswered bool
 }
 
-// Release ends the lock and returns when no goroutine of it is left. From its
-// beginning the lock counts as ended. It is carried out even if ctx has ended; ctx
-// only lends its values.
+// Release ends the lock and returns when none of its goroutines is left. The lock counts as ended
+// from the beginning of the call. Release completes even if ctx has ended; it only uses the values
+// of ctx.
 //
-// Release returns nil if the lock was held until then, also when called again. If the
-// lock was lost before, the error says how, as that of [Held.Err] does. If the service
-// does not answer, the error matches [ErrUnavailable]: the lock may be released
-// already and is at the latest when its ttl is over. Releasing again is safe then.
+// Release returns nil if the lock was held until then, also when called again. If the lock was
+// lost before, the error matches that of [Held.Err]. If the service does not answer, the error
+// matches [ErrUnavailable]: the lock may be released already, and ends at the latest with its ttl.
+// Releasing again is then safe.
 func (h *Held) Release(ctx context.Context) error {
-	if h.Err() == nil { // which reads the clock: it may have expired unnoticed
+	if h.Err() == nil { // Err reads the clock: the lock may have expired unnoticed
 		h.end(fmt.Errorf("%s: %w", h.key, ErrReleased))
 	}
 	h.release.mu.Lock()
@@ -44,8 +44,8 @@ func (h *Held) Release(ctx context.Context) error {
 // sendRelease returns the result of the release and whether it is final.
 func (h *Held) sendRelease(ctx context.Context) (isFinal bool, result error) {
 	if loss := h.Err(); !errors.Is(loss, ErrReleased) {
-		// A renewal that went unanswered may have kept the lock. Under an owner token
-		// that others have, it may be their lock by now.
+		// An unanswered renewal may have kept the lock. If other callers have the owner token, the
+		// lock may be theirs by now.
 		if h.isOwnerUnique && errors.Is(loss, ErrUnavailable) {
 			_ = h.client.release(ctx, h.key, h.owner)
 		}

@@ -9,9 +9,9 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// renewals is the state of renewing since the last success.
+// renewals is the state of renewals since the last success.
 type renewals struct {
-	// next is when the lock is to be renewed automatically.
+	// next is when the next automatic renewal is due.
 	next       time.Time
 	isUnderWay bool
 	failures   int
@@ -19,14 +19,14 @@ type renewals struct {
 	err error
 }
 
-// RenewalPause returns how long after a grant or a renewal a lock with the ttl is to be
-// renewed: a third of the ttl, which leaves time for several attempts, give or take a
-// tenth, so that locks of the same moment are not renewed together. After so many failures
-// in a row the pause is shorter: at first 100 ms or, if that is less, a twentieth of the
-// ttl, twice as long each time, up to a tenth of the ttl; give or take a half.
+// RenewalPause returns how long after a grant or a renewal a lock with the ttl is to be renewed.
+// Without failures it is a third of the ttl, which leaves time for several attempts, plus or minus
+// a tenth of that, which spreads renewals of locks of the same moment. After failures in a row it
+// is shorter: at first 100 ms or a twentieth of the ttl, whichever is less, twice as long each
+// time, up to a tenth of the ttl; plus or minus a half of that.
 //
-// A [Held] that is renewed automatically follows it. It is for those who renew a lock by a
-// [Backend].
+// A [Held] with automatic renewal follows it. Callers that renew a lock through a [Backend] should
+// do the same.
 func RenewalPause(ttl time.Duration, failures int) time.Duration {
 	if failures == 0 {
 		return time.Duration(jittered(float64(ttl)/3, 0.1))
@@ -35,14 +35,14 @@ func RenewalPause(ttl time.Duration, failures int) time.Duration {
 	return policy.pause(failures)
 }
 
-// Renew replaces the remaining time of the lock by a whole ttl; it never adds to it.
-// Zero means the ttl that the lock has, another value is its ttl from then on. Locks
-// that are renewed automatically need it only to change the ttl.
+// Renew replaces the remaining time of the lock by a whole ttl; it never adds to it. Zero means
+// the ttl that the lock has; another value becomes its ttl. Locks with automatic renewal need it
+// only to change the ttl.
 //
-// The error matches what [Held.Err] returns if the lock has ended or is found to have
-// ended, [ErrInvalid] if the service does not allow the ttl, [ErrUnavailable], or the
-// error of ctx. After the last two the renewal may have happened; the deadline is then
-// the earlier of the possible ones.
+// The error matches that of [Held.Err] if the lock has ended or is found to have ended,
+// [ErrInvalid] if the service does not allow the ttl, [ErrUnavailable], or the error of ctx. After
+// the last two the renewal may have happened; the deadline is then the earlier of the two possible
+// ones.
 func (h *Held) Renew(ctx context.Context, ttl time.Duration) error {
 	if err := h.renew(ctx, ttl); err != nil {
 		return fmt.Errorf("renew %s in namespace %s: %w", h.key, h.client.namespace, err)
@@ -50,8 +50,8 @@ func (h *Held) Renew(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// renewAutomatically makes one attempt. What comes of it shows in the state, unless its
-// time ran out before it was sent, as in a process that was stopped: then it is due still.
+// renewAutomatically makes one attempt and records its result. If its time ran out before it was
+// sent, as in a stopped process, the renewal stays due.
 func (h *Held) renewAutomatically() {
 	h.mu.Lock()
 	limit := h.ttl / 3
@@ -63,7 +63,7 @@ func (h *Held) renewAutomatically() {
 	h.wakeLoop()
 }
 
-// renewWithin gives up on an answer early enough for another attempt.
+// renewWithin renews with a limit that leaves time for another attempt.
 func (h *Held) renewWithin(ctx context.Context, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -75,7 +75,7 @@ func (h *Held) renewWithin(ctx context.Context, limit time.Duration) error {
 }
 
 func (h *Held) renew(ctx context.Context, ttl time.Duration) error {
-	// One at a time, so that the order of answers is that of the ttls in force.
+	// One at a time: answers then arrive in the order of the ttls in force.
 	select {
 	case h.renewing <- struct{}{}:
 		defer func() { <-h.renewing }()
@@ -95,11 +95,10 @@ func (h *Held) renew(ctx context.Context, ttl time.Duration) error {
 	return h.finishRenewal(attempt, renewed, err)
 }
 
-// renewal is one attempt to renew.
 type renewal struct {
 	sent time.Time
 	ttl  time.Duration
-	// deadline is the one that was in force before.
+	// deadline was in force before the attempt.
 	deadline time.Time
 }
 
@@ -115,7 +114,7 @@ func (h *Held) beginRenewal(ttl time.Duration) (renewal, error) {
 	if ttl == 0 {
 		attempt.ttl = h.ttl
 	}
-	// A shorter ttl may be in force before its answer comes, or without it ever coming.
+	// A shorter ttl may be in force before its answer arrives, or without one.
 	if earliest := now.Add(attempt.ttl); earliest.Before(h.deadline) {
 		h.deadline = earliest
 		h.wakeLoop()
@@ -133,7 +132,7 @@ func (h *Held) finishRenewal(attempt renewal, renewed *v1alpha1.Lock, err error)
 	h.renewal.isUnderWay = false
 	now := h.clock.Now()
 	if err == nil && !h.grant.isIn(renewed) {
-		// A later grant under the same owner token, which was not this one's to renew.
+		// A later grant under the same owner token; this Held must not renew it.
 		err = ErrOwnerMismatch
 	}
 	if loss := h.lossIn(err, now, h.deadline); loss != nil {

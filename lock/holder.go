@@ -20,18 +20,18 @@ const (
 	PodUIDEnv = "POD_UID"
 )
 
-// WithHolderRef names the object that the lock is held for, in the namespace of the lock:
-// it is released when that object ends; see [v1alpha1.LockSpec]. An object that does not
-// exist, or has ended, is refused with [ErrInvalid]. Nil, or no such option, means that the lock ends by
-// its release or ttl only, unless it is acquired through a façade with the token of a Pod,
-// which is then named.
+// WithHolderRef names the object that the lock is held for, in the namespace of the lock. The lock
+// is released when that object ends; see [v1alpha1.LockSpec]. The service refuses an object that
+// does not exist or has ended with [ErrInvalid]. With nil, or without this option, only its
+// release or ttl ends the lock. Exception: a façade names the Pod of a caller that uses the token
+// of a Pod.
 func WithHolderRef(ref *v1alpha1.HolderReference) Option {
 	return func(s *settings) { s.request.HolderRef = ref.DeepCopy() }
 }
 
-// WithReleaseDelay has the lock stay for some time after the object of [WithHolderRef] has
-// ended, for effects that outlive it. At most 24 hours; the ttl, which is not renewed any
-// more, ends the lock before that. Zero means not at all.
+// WithReleaseDelay keeps the lock for some time after the object of [WithHolderRef] has ended, for
+// effects that outlive the object. At most 24 hours. The ttl is no longer renewed then and may end
+// the lock earlier. Zero means no delay.
 func WithReleaseDelay(delay time.Duration) Option {
 	return func(s *settings) { s.request.ReleaseDelay = delay }
 }

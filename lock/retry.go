@@ -11,22 +11,21 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// RetryPolicy says how an acquisition is repeated that failed because the lock is held
-// or the service is unavailable. The zero value of each field means its default.
+// RetryPolicy says how an acquisition is repeated that failed because the lock is held or the
+// service is unavailable. A zero field means its default.
 type RetryPolicy struct {
 	// Base is the pause after the first attempt; 100 ms by default.
 	Base time.Duration
-	// Factor is what each further pause is longer by; 2 by default, at least 1.
+	// Factor multiplies each further pause; 2 by default, at least 1.
 	Factor float64
-	// Jitter is how much of a pause is left to chance, so that callers who failed
-	// together do not return together: with the default of 0.5, a pause of 100 ms takes
-	// 50 to 150 ms. At most 1; negative means none.
+	// Jitter is the random part of a pause; it spreads callers that failed together. With the
+	// default of 0.5, a pause of 100 ms takes 50 to 150 ms. At most 1; negative means none.
 	Jitter float64
-	// Tries is how many attempts there are, the first included; 10 by default.
+	// Tries is how many attempts are made, the first included; 10 by default.
 	Tries int
-	// Ceiling bounds the whole: no attempt begins, and none that does not wait for a
-	// holder lasts, beyond it. It counts from the call, or, where an attempt waits, from
-	// the first failure. 5 s by default.
+	// Ceiling bounds the total time: no attempt begins after it, and an attempt that does not wait
+	// for a holder ends with it. It counts from the call or, if attempts wait, from the first
+	// failure. 5 s by default.
 	Ceiling time.Duration
 }
 
@@ -51,27 +50,27 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	return p
 }
 
-// pause returns how long to wait after so many attempts.
+// pause returns how long to wait after the given number of attempts.
 func (p RetryPolicy) pause(tries int) time.Duration {
 	pause := float64(p.Base) * math.Pow(p.Factor, float64(tries-1))
 	pause = min(pause, float64(p.Ceiling))
 	return time.Duration(jittered(pause, p.Jitter))
 }
 
-// jittered spreads a value evenly by the given part of it to either side.
+// jittered returns a random value that differs from the given one by at most this part of it.
 func jittered(value, part float64) float64 {
-	return value * (1 - part + 2*part*rand.Float64()) //nolint:gosec // spreads requests; there is nothing to gain from guessing it
+	return value * (1 - part + 2*part*rand.Float64()) //nolint:gosec // spreads requests; no secret
 }
 
-// retries repeats attempts.
 type retries struct {
 	RetryPolicy
 	clock clock.WithTicker
-	// isWaiting says that an attempt takes as long as it has to.
+	// isWaiting says that attempts wait for a holder and have no time limit of their own.
 	isWaiting bool
 }
 
-// run returns when an attempt succeeds or fails for good, or there is to be no other.
+// run repeats the attempt until it succeeds, fails with an error that is not worth retrying, or
+// the policy ends.
 func (r *retries) run(ctx context.Context, attempt func(context.Context) error) error {
 	began := r.clock.Now()
 	for tries := 1; ; tries++ {
@@ -92,7 +91,7 @@ func (r *retries) run(ctx context.Context, attempt func(context.Context) error) 
 	}
 }
 
-// try makes one attempt, within what is left of the ceiling.
+// try makes one attempt within the rest of the ceiling.
 func (r *retries) try(ctx context.Context, left time.Duration, attempt func(context.Context) error) error {
 	if r.isWaiting {
 		return attempt(ctx)
@@ -106,13 +105,13 @@ func (r *retries) try(ctx context.Context, left time.Duration, attempt func(cont
 	return err
 }
 
-// isWorthRetrying reports whether the same request may succeed a little later. After a
-// wait for the holder that took as long as allowed there is no time left.
+// isWorthRetrying reports whether the same request may succeed a little later. After a timed-out
+// wait for the holder the caller's time is used up.
 func isWorthRetrying(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrHeld) && !errors.Is(err, ErrTimeout)
 }
 
-// sleep waits and reports false if ctx ended first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, clock clock.WithTicker, d time.Duration) bool {
 	timer := clock.NewTimer(d)
 	defer timer.Stop()

@@ -4,8 +4,8 @@ import "context"
 
 type userKey struct{}
 
-// ContextWithUser returns a context that tells on whose behalf an engine acts that has an
-// identity of its own. What the user may do is decided before.
+// ContextWithUser returns a context that names the user on whose behalf an engine with its own
+// identity acts. The caller has checked what the user may do.
 func ContextWithUser(ctx context.Context, user string) context.Context {
 	return context.WithValue(ctx, userKey{}, user)
 }

@@ -12,8 +12,8 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Acquire implements [lock.Backend]. For a request without owner or holder, they are those
-// of [WithOwner] and [WithHolder].
+// Acquire implements [lock.Backend]. A request without owner or holder gets those of [WithOwner]
+// and [WithHolder].
 func (b *Backend) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	call := Call{Verb: Acquire, Namespace: namespace, Key: request.FullKey(), Request: request}
 	return do(ctx, b, call, func(hooks Hooks) (*v1alpha1.Lock, error) {
@@ -21,7 +21,7 @@ func (b *Backend) Acquire(ctx context.Context, namespace string, request lock.Re
 	})
 }
 
-// acquire calls waiting when it has joined the queue.
+// acquire calls waiting after it has joined the queue.
 func (b *Backend) acquire(ctx context.Context, namespace string, request lock.Request, waiting func() error) (*v1alpha1.Lock, error) {
 	if request.Owner == "" {
 		request.Owner = cmp.Or(b.owner, lock.NewOwner())
@@ -43,8 +43,7 @@ func (b *Backend) acquire(ctx context.Context, namespace string, request lock.Re
 	return b.await(joined)
 }
 
-// acquireOrJoin takes the lock, or joins its queue if it is held and the request is to
-// wait.
+// acquireOrJoin takes the lock. If it is held and the request has a wait, it joins the queue.
 func (b *Backend) acquireOrJoin(ctx context.Context, namespace string, request lock.Request, began time.Time) (*v1alpha1.Lock, *waiter, error) {
 	var granted *v1alpha1.Lock
 	var joined *waiter
@@ -66,14 +65,14 @@ func (b *Backend) acquireOrJoin(ctx context.Context, namespace string, request l
 func (b *Backend) await(joined *waiter) (*v1alpha1.Lock, error) {
 	var overdue <-chan time.Time
 	if !joined.deadline.IsZero() {
-		timer := alarm(b.clock, joined.deadline)
+		timer := timerAt(b.clock, joined.deadline)
 		defer timer.Stop()
 		overdue = timer.C()
 	}
 	for {
-		// The alarm is set before the look, so that no step of the clock is missed.
-		expiry, stop := b.expiryAlarm(joined)
-		if granted, isOver, err := b.look(joined); isOver {
+		// Set the timer before checking; otherwise a step of the clock in between is missed.
+		expiry, stop := b.expiryTimer(joined)
+		if granted, isOver, err := b.checkWait(joined); isOver {
 			stop()
 			return granted, err
 		}
@@ -87,9 +86,8 @@ func (b *Backend) await(joined *waiter) (*v1alpha1.Lock, error) {
 	}
 }
 
-// expiryAlarm tells the head of a queue when the lock expires. All others need not
-// know.
-func (b *Backend) expiryAlarm(joined *waiter) (expiry <-chan time.Time, stop func()) {
+// expiryTimer fires for the head of the queue when the lock expires, and for no other waiter.
+func (b *Backend) expiryTimer(joined *waiter) (expiry <-chan time.Time, stop func()) {
 	b.mu.Lock()
 	e := joined.entry
 	var end *v1alpha1.Timestamp
@@ -100,12 +98,12 @@ func (b *Backend) expiryAlarm(joined *waiter) (expiry <-chan time.Time, stop fun
 	if end == nil {
 		return nil, func() {}
 	}
-	timer := alarm(b.clock, end.Time)
+	timer := timerAt(b.clock, end.Time)
 	return timer.C(), func() { timer.Stop() }
 }
 
-// look reports whether the wait is over, and how it ended.
-func (b *Backend) look(joined *waiter) (granted *v1alpha1.Lock, isOver bool, err error) {
+// checkWait reports whether the wait is over, and its result.
+func (b *Backend) checkWait(joined *waiter) (granted *v1alpha1.Lock, isOver bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, now := joined.entry, b.clock.Now()
@@ -140,8 +138,8 @@ func (b *Backend) endWait(joined *waiter, err error) error {
 	return err
 }
 
-// leave takes out a waiter whose caller leaves. A lock that was granted to it meanwhile
-// goes to the next waiter.
+// leave takes out a waiter whose caller leaves. A lock that was granted to it meanwhile goes to
+// the next waiter.
 func (b *Backend) leave(gone *waiter, now time.Time) {
 	e := gone.entry
 	switch {

@@ -16,17 +16,17 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Backend is a [lock.Backend] in memory. Its zero value is of no use; see [New]. Safe
+// Backend is a [lock.Backend] in memory. Create one with [New]; the zero value is not usable. Safe
 // for concurrent use.
 type Backend struct {
 	clock  clock.WithTicker
 	limits rules.Limits
 	holder string
-	// owner is that of requests without one; empty means a new one for each.
+	// owner is the owner token of requests without one; empty means a new one for each.
 	owner string
 
 	mu sync.Mutex
-	// version is the resourceVersion of the latest write, whichever lock it was to.
+	// version is the resourceVersion of the latest write to any lock.
 	version       int64
 	entries       map[types.NamespacedName]*entry
 	isUnavailable bool
@@ -55,7 +55,7 @@ func New(options ...Option) *Backend {
 func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	call := Call{Verb: Renew, Namespace: namespace, Key: key, Proof: proof}
 	return do(ctx, b, call, func(Hooks) (renewed *v1alpha1.Lock, err error) {
-		err = b.on(namespace, key, "renew", func(e *entry, now time.Time) error {
+		err = b.withEntry(namespace, key, "renew", func(e *entry, now time.Time) error {
 			next, err := rules.Renew(e.lock, proof, ttl, b.limits, now)
 			if err != nil {
 				return err
@@ -72,7 +72,7 @@ func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.Full
 func (b *Backend) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	call := Call{Verb: Release, Namespace: namespace, Key: key, Proof: proof}
 	_, err := do(ctx, b, call, func(Hooks) (struct{}, error) {
-		return struct{}{}, b.on(namespace, key, "release", func(e *entry, now time.Time) error {
+		return struct{}{}, b.withEntry(namespace, key, "release", func(e *entry, now time.Time) error {
 			if err := rules.Release(e.lock, proof, now); err != nil {
 				return err
 			}
@@ -83,11 +83,11 @@ func (b *Backend) Release(ctx context.Context, namespace string, key v1alpha1.Fu
 	return err
 }
 
-// ForceRelease implements [lock.Backend]. The reason is kept in the record of calls only.
+// ForceRelease implements [lock.Backend]. Only the record of calls keeps the reason.
 func (b *Backend) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
 	call := Call{Verb: ForceRelease, Namespace: namespace, Key: key, Reason: reason}
 	_, err := do(ctx, b, call, func(Hooks) (struct{}, error) {
-		return struct{}{}, b.on(namespace, key, "force release", func(e *entry, now time.Time) error {
+		return struct{}{}, b.withEntry(namespace, key, "force release", func(e *entry, now time.Time) error {
 			if err := rules.ForceRelease(e.lock, now); err != nil {
 				return err
 			}
@@ -103,7 +103,7 @@ func (b *Backend) ForceRelease(ctx context.Context, namespace string, key v1alph
 func (b *Backend) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
 	call := Call{Verb: Get, Namespace: namespace, Key: key}
 	return do(ctx, b, call, func(Hooks) (found *v1alpha1.Lock, err error) {
-		err = b.on(namespace, key, "get", func(e *entry, now time.Time) error {
+		err = b.withEntry(namespace, key, "get", func(e *entry, now time.Time) error {
 			if !e.isHeld(now) {
 				return lock.ErrNotHeld
 			}
@@ -133,7 +133,7 @@ func (b *Backend) list(namespace string, filter lock.Filter) ([]v1alpha1.Lock, e
 		if name.Namespace != namespace {
 			continue
 		}
-		b.catchUp(e, now)
+		b.handleExpiry(e, now)
 		if e.isHeld(now) && (filter.Owner == "" || e.lock.Spec.Owner == filter.Owner) {
 			held = append(held, *e.lock.DeepCopy())
 		}
@@ -142,8 +142,8 @@ func (b *Backend) list(namespace string, filter lock.Filter) ([]v1alpha1.Lock, e
 	return held, nil
 }
 
-// on runs a step on the entry of a lock, after what is due by now has happened.
-func (b *Backend) on(namespace string, key v1alpha1.FullKey, operation string, step func(e *entry, now time.Time) error) error {
+// withEntry runs a step on the entry of a lock, after handling an expiry that is due.
+func (b *Backend) withEntry(namespace string, key v1alpha1.FullKey, operation string, step func(e *entry, now time.Time) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.isUnavailable {
@@ -152,6 +152,6 @@ func (b *Backend) on(namespace string, key v1alpha1.FullKey, operation string, s
 	e := b.entry(namespace, key)
 	defer b.tidy(e)
 	now := b.clock.Now()
-	b.catchUp(e, now)
+	b.handleExpiry(e, now)
 	return step(e, now)
 }

@@ -14,19 +14,19 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// entry is everything about one lock. The mutex of the backend guards it.
+// entry is the state of one lock. The mutex of the backend guards it.
 type entry struct {
 	name types.NamespacedName
 	// lock is the object, or nil. It is replaced, never modified.
 	lock *v1alpha1.Lock
-	// waiters holds each *waiter, first in, first out.
+	// waiters holds the *waiter values, first in, first out.
 	waiters  list.List
 	watchers map[*watcher]struct{}
 }
 
 func (e *entry) isHeld(now time.Time) bool { return e.lock != nil && !rules.Expired(e.lock, now) }
 
-// entry returns the entry of a lock, a new one if there is none. The caller tidies it up
+// entry returns the entry of a lock, a new one if there is none. The caller calls deleteIfEmpty
 // afterwards.
 func (b *Backend) entry(namespace string, key v1alpha1.FullKey) *entry {
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
@@ -38,9 +38,8 @@ func (b *Backend) entry(namespace string, key v1alpha1.FullKey) *entry {
 	return found
 }
 
-// tidy forgets an entry that is empty, unless it was forgotten before and there is another
-// one by now.
-func (b *Backend) tidy(e *entry) {
+// deleteIfEmpty deletes an empty entry, unless another one has replaced it.
+func (b *Backend) deleteIfEmpty(e *entry) {
 	if b.entries[e.name] == e && e.lock == nil && e.waiters.Len() == 0 && len(e.watchers) == 0 {
 		delete(b.entries, e.name)
 	}
@@ -79,7 +78,7 @@ func (b *Backend) remove(e *entry) {
 	e.changed(lock.Change{Lock: gone, IsGone: true})
 }
 
-// changed tells the watchers and the first waiter.
+// changed informs the watchers and the first waiter.
 func (e *entry) changed(change lock.Change) {
 	for watcher := range e.watchers {
 		watcher.send(change)
@@ -87,9 +86,8 @@ func (e *entry) changed(change lock.Change) {
 	e.wakeHead()
 }
 
-// catchUp does what was due by now: a lock that has expired goes to the first of the
-// waiters of that time.
-func (b *Backend) catchUp(e *entry, now time.Time) {
+// handleExpiry grants an expired lock to the first waiter of the time of its expiry.
+func (b *Backend) handleExpiry(e *entry, now time.Time) {
 	if !b.isUnavailable && e.lock != nil && rules.Expired(e.lock, now) {
 		end := now
 		if e.lock.Spec.ExpireTime != nil {
@@ -106,8 +104,8 @@ func (b *Backend) release(e *entry, now time.Time) {
 	}
 }
 
-// grantFirst grants a lock that ended at the given time to the first of the waiters of
-// that time, and reports whether there was one.
+// grantFirst grants a lock that ended at the given time to the first waiter of that time. It
+// returns false if there was none.
 func (b *Backend) grantFirst(e *entry, end, now time.Time) bool {
 	first := e.first(end)
 	if first == nil {

@@ -27,29 +27,27 @@ type Call struct {
 	Namespace string
 	// Key is empty for a List.
 	Key v1alpha1.FullKey
-	// Request is that of an Acquire.
+	// Request is the request of an Acquire.
 	Request lock.Request
-	// Proof is that of a Renew or a Release.
+	// Proof is the proof of a Renew or a Release.
 	Proof lock.Proof
-	// Reason is that of a ForceRelease.
+	// Reason is the reason of a ForceRelease.
 	Reason string
 }
 
-// Hook is run by the goroutine of a call, with its context. It may delay the call, fail it,
-// and use the Backend.
+// Hook runs in the goroutine of a call, with its context. It may delay the call, fail it, and use
+// the Backend.
 type Hook func(ctx context.Context, call Call) error
 
-// Hooks are run around the calls of a [Backend]. Nil hooks do nothing.
+// Hooks run around the calls of a [Backend]. Nil hooks do nothing.
 type Hooks struct {
-	// Before is run ahead of each call. If it fails, its error is the answer, and nothing
-	// else happens.
+	// Before runs ahead of each call. If it fails, the call returns its error and does nothing.
 	Before Hook
-	// Waiting is run when an Acquire has joined the queue of a lock that is held. If it
-	// fails, its error ends the wait; for [lock.ErrTimeout], the answer names the holder as
-	// at the end of any wait.
+	// Waiting runs when an Acquire has joined the queue of a held lock. If it fails, its error
+	// ends the wait; for [lock.ErrTimeout], the answer names the holder as at the end of any wait.
 	Waiting Hook
-	// After is run after each call that succeeded. If it fails, its error is the answer in
-	// place of the one that was lost; what the call did stays.
+	// After runs after each call that succeeded. If it fails, the call returns its error instead
+	// of the answer; the effect of the call stays.
 	After Hook
 }
 
@@ -58,7 +56,7 @@ func WithHooks(hooks Hooks) Option {
 	return func(b *Backend) { b.hooks = hooks }
 }
 
-// SetHooks replaces the hooks. Calls under way keep those that they began with.
+// SetHooks replaces the hooks. Calls under way keep their hooks.
 func (b *Backend) SetHooks(hooks Hooks) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,13 +73,13 @@ func Failing(verb Verb, err error) Hook {
 	}
 }
 
-// WithRecord has the Backend record its calls, see [Backend.Calls].
+// WithRecord makes the Backend record its calls, see [Backend.Calls].
 func WithRecord() Option {
 	return func(b *Backend) { b.isRecording = true }
 }
 
-// Calls returns the calls since it was last called, in the order in which they began. It
-// needs [WithRecord].
+// Calls returns the calls since its last call, in the order in which they began. It needs
+// [WithRecord].
 func (b *Backend) Calls() []Call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +104,7 @@ func do[T any](ctx context.Context, b *Backend, call Call, method func(Hooks) (T
 	if err := hooks.Before.run(ctx, call); err != nil {
 		return none, err
 	}
-	// A release is carried out even if the caller has gone.
+	// A release completes even if the caller has left.
 	if err := ctx.Err(); err != nil && call.Verb != Release && call.Verb != ForceRelease {
 		return none, err
 	}

@@ -6,14 +6,13 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// DefaultHolder holds the locks of requests that do not name a holder.
+// DefaultHolder is the holder of requests that name none.
 const DefaultHolder = "locktest"
 
 // Option configures a [Backend].
 type Option func(*Backend)
 
-// WithClock sets the clock that stamps locks, ends them, and measures waits. Nil means
-// the real clock, which is the default.
+// WithClock sets the clock for stamps, expiry and waits. Nil, and the default, is the real clock.
 func WithClock(source clock.WithTicker) Option {
 	return func(b *Backend) {
 		if source == nil {
@@ -28,14 +27,12 @@ func WithLimits(limits rules.Limits) Option {
 	return func(b *Backend) { b.limits = limits }
 }
 
-// WithOwner sets the owner token of requests that name none, instead of a new UUID v4 for
-// each.
+// WithOwner sets the owner token of requests without one. The default is a new UUID v4 for each.
 func WithOwner(owner string) Option {
 	return func(b *Backend) { b.owner = owner }
 }
 
-// WithHolder sets the identity that acquires where a request names none, instead of
-// [DefaultHolder].
+// WithHolder sets the holder of requests without one. The default is [DefaultHolder].
 func WithHolder(holder string) Option {
 	return func(b *Backend) { b.holder = holder }
 }

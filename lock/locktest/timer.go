@@ -6,16 +6,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// promptly is how long it takes at most to start a timer.
-const promptly = time.Millisecond
+// timerStartTime is how long starting a timer takes at most.
+const timerStartTime = time.Millisecond
 
-// alarm returns a timer that fires at a time. Timers are told how long to run; a clock
-// that is stepped while that is worked out would make it late, so it is done again.
-func alarm(source clock.WithTicker, at time.Time) clock.Timer {
+// timerAt returns a timer that fires at a time. Timers take a duration; if the clock is stepped
+// while that is computed, the timer would be late, and timerAt starts another.
+func timerAt(source clock.WithTicker, at time.Time) clock.Timer {
 	for {
 		now := source.Now()
 		timer := source.NewTimer(at.Sub(now))
-		if source.Since(now) < promptly {
+		if source.Since(now) < timerStartTime {
 			return timer
 		}
 		timer.Stop()

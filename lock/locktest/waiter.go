@@ -14,15 +14,15 @@ type waiter struct {
 	entry   *entry
 	element *list.Element
 	request lock.Request
-	// ctx is the caller's: once it has ended, nothing is granted any more.
-	ctx context.Context //nolint:containedctx // the lifetime of the call that this stands for
+	// ctx is the caller's context: after its end the waiter is granted nothing.
+	ctx context.Context //nolint:containedctx // the lifetime of the call
 	// deadline is when the wait ends; zero means never.
 	deadline time.Time
-	// woken tells the caller to look again.
+	// woken makes the caller check the wait.
 	woken chan struct{}
 
-	// granted is nil until the waiter has been granted the lock. The mutex of the backend
-	// guards it.
+	// granted is nil until the waiter has been granted the lock. The mutex of the backend guards
+	// it.
 	granted *v1alpha1.Lock
 }
 
@@ -47,8 +47,8 @@ func (e *entry) join(ctx context.Context, request lock.Request, began time.Time)
 	return joined
 }
 
-// first returns the first waiter whose wait had not ended at the given time, or nil.
-// Those before it will find out by themselves.
+// first returns the first waiter whose wait had not ended at the given time, or nil. Waiters
+// before it notice the end of their waits themselves.
 func (e *entry) first(at time.Time) *waiter {
 	for element := e.waiters.Front(); element != nil; element = element.Next() {
 		waiting := waiterOf(element)
@@ -75,5 +75,5 @@ func (e *entry) wakeHead() {
 }
 
 func waiterOf(element *list.Element) *waiter {
-	return element.Value.(*waiter) //nolint:errcheck,forcetypeassert // only waiters are put in
+	return element.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
 }

@@ -11,7 +11,7 @@ import (
 // watcher receives the states of one lock. The mutex of the backend guards sending and
 // closing.
 type watcher struct {
-	// changes holds the latest state that was not received yet.
+	// changes holds the latest state, unless it was received.
 	changes chan lock.Change
 }
 
@@ -24,12 +24,11 @@ func (w *watcher) send(change lock.Change) {
 	w.changes <- change
 }
 
-// Watch implements [lock.Backend]. An expired lock is shown as it is until it
-// is taken over.
+// Watch implements [lock.Backend]. It shows an expired lock unchanged until that is taken over.
 func (b *Backend) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
 	return do(ctx, b, Call{Verb: Watch, Namespace: namespace, Key: key}, func(Hooks) (<-chan lock.Change, error) {
 		watching := &watcher{changes: make(chan lock.Change, 1)}
-		err := b.on(namespace, key, "watch", func(e *entry, _ time.Time) error {
+		err := b.withEntry(namespace, key, "watch", func(e *entry, _ time.Time) error {
 			watching.send(lock.Change{Lock: e.lock, IsGone: e.lock == nil})
 			e.watchers[watching] = struct{}{}
 			context.AfterFunc(ctx, func() { b.unwatch(e, watching) })
@@ -44,5 +43,5 @@ func (b *Backend) unwatch(e *entry, watching *watcher) {
 	defer b.mu.Unlock()
 	delete(e.watchers, watching)
 	close(watching.changes)
-	b.tidy(e)
+	b.deleteIfEmpty(e)
 }
