@@ -174,7 +174,7 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 // checkHolder checks that the holder object exists if the change names one. A lock without a
 // holderRef costs no request.
 func (a *LockAdmission) checkHolder(ctx context.Context, namespace string, admitted, old *v1alpha1.Lock) error {
-	if !rules.NamesHolder(admitted, old) {
+	if !rules.SetsHolderRef(admitted, old) {
 		return nil
 	}
 	checker := holderref.Checker{Reader: a.LiveReader, Mapper: a.Client.RESTMapper()}

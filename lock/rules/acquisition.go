@@ -12,50 +12,50 @@ import (
 
 // Acquisition is a request for a lock.
 type Acquisition struct {
-	// Scope, Function and Key say what to lock; see [v1alpha1.LockSpec]. An empty
-	// Scope means [v1alpha1.ScopeGlobal].
+	// Scope, Function and Key identify the lock; see [v1alpha1.LockSpec]. An empty Scope means
+	// [v1alpha1.ScopeGlobal].
 	Scope    v1alpha1.Scope
 	Function string
 	Key      string
-	// Owner is the token that will prove the acquisition. Empty means a new UUID v4.
+	// Owner is the owner token. Empty means a new UUID v4.
 	Owner string
-	// TTL is how long the lock is to live. Zero means the default of [Limits].
+	// TTL is how long the lock lives. Zero means the default of [Limits].
 	TTL time.Duration
 	// Holder is the authenticated identity of the caller. Required.
 	Holder string
-	// Reason tells people why the lock is held. Optional.
+	// Reason says why the lock is held, for people. Optional.
 	Reason string
-	// HolderRef names the object in the namespace of the lock that the lock is held for and
-	// ends with. That it exists is not checked here. Optional.
+	// HolderRef names the object that the lock is held for, in the namespace of the lock. The lock
+	// ends with it. Package rules does not check that it exists. Optional.
 	HolderRef *v1alpha1.HolderReference
 	// ReleaseDelay is how long the lock stays after that object has ended. At most
-	// [v1alpha1.MaxReleaseDelay]; zero means not at all.
+	// [v1alpha1.MaxReleaseDelay]; zero means no delay.
 	ReleaseDelay time.Duration
 }
 
-// FullKey returns what the acquisition contends for.
+// FullKey returns the full key of the requested lock.
 func (a *Acquisition) FullKey() v1alpha1.FullKey {
 	return v1alpha1.NewFullKey(a.Scope, a.Function, a.Key)
 }
 
 // Limits bounds what an [Acquisition] may ask for.
 type Limits struct {
-	// DefaultTTL is used where a request names no ttl. More than zero, at most MaxTTL.
+	// DefaultTTL is the ttl of requests without one. More than zero, at most MaxTTL.
 	DefaultTTL time.Duration
 	// MaxTTL is the longest ttl that is granted; a longer one is refused, never
 	// shortened. At most [v1alpha1.MaxTTL].
 	MaxTTL time.Duration
 }
 
-// DefaultLimits are in force unless the operator is configured otherwise: five
-// minutes unless asked for, 24 hours at most.
+// DefaultLimits are the limits unless the operator is configured otherwise: a default of five
+// minutes and a maximum of 24 hours.
 func DefaultLimits() Limits {
 	return Limits{DefaultTTL: 5 * time.Minute, MaxTTL: v1alpha1.MaxTTL}
 }
 
-// Validate reports every field of the request that breaks a rule of the Lock type or
-// exceeds the limits, in an [*InvalidError]. An empty Owner is valid, since acquiring
-// makes one. [Grant], [TakeOver] and [HandOff] do not validate again.
+// Validate reports every field of the request that breaks a rule of the Lock type or exceeds the
+// limits, in an [*InvalidError]. An empty Owner is valid: Acquire sets one. [Grant], [TakeOver]
+// and [HandOff] do not validate again.
 func (a *Acquisition) Validate(limits Limits) error {
 	problems := validateIdentity(a.Scope, a.Function, a.Key)
 	if a.Owner != "" {

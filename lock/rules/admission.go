@@ -21,16 +21,15 @@ var equality = func() conversion.Equalities {
 	return equality
 }()
 
-// AdmitCreate judges a Lock that a user other than the operator creates and
-// returns it with everything stamped that a manifest leaves out. Its owner must
-// already be set. Whether the lock is free is not decided here but by etcd. The
-// error is an [*InvalidError].
+// AdmitCreate checks a Lock that a user other than the operator creates and returns it with all
+// stamps. Its owner must be set already. It does not check whether the lock is free; etcd does.
+// The error is an [*InvalidError].
 func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
 	next := lock.DeepCopy()
 	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
 	problems := validateIdentity(next.Spec.Scope, next.Spec.Function, next.Spec.Key)
 	if len(problems) == 0 {
-		problems = append(problems, nameAfterKey(next)...)
+		problems = append(problems, setName(next)...)
 	}
 	problems = append(problems, foreignStamps(&next.Spec, &v1alpha1.LockSpec{})...)
 	problems = append(problems, newFinalizers(next, &v1alpha1.Lock{})...)
@@ -39,41 +38,39 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
-	ownByHolder(next, nil)
+	setHolderOwner(next, nil)
 	return next, nil
 }
 
 // Change is a change to a Lock by a user other than the operator.
 type Change struct {
-	// Old is what is stored, Updated what is to be stored.
+	// Old is the stored object, Updated the new one.
 	Old, Updated *v1alpha1.Lock
-	// IsUnchanged says that the API server will find nothing to write; see [IsUnchanged].
+	// IsUnchanged says that the API server will not write the object; see [IsUnchanged].
 	IsUnchanged bool
-	// User is the authenticated identity that makes the change.
+	// User is the authenticated identity of the client.
 	User string
 }
 
-// AdmitUpdate judges a change and returns the object to store. What the change leaves
-// out of the stamped fields stays. That key, scope and function stay is a rule of the
-// schema.
+// AdmitUpdate checks a change and returns the object to store. Stamped fields that the change
+// leaves out keep their values. The schema ensures that key, scope and function stay.
 //
 //   - The holder may change spec and metadata. A change of ttl, or of an absolute
 //     expireTime, renews the lock.
-//   - Others may change metadata that has no effect on the lock. They may not claim a
-//     held lock, be it only by applying a manifest that changes nothing else.
-//   - Once the lock has expired, a change of spec, a manifest that is applied, or a new
-//     [v1alpha1.AcquisitionAnnotation] is a take-over. Callers may share an owner token,
-//     so that nothing else need differ.
-//   - What a [v1alpha1.RequestAnnotation] asks for is the holder's to ask, while the
-//     lock is held.
-//   - Whether the user may say why the lock is to be taken from its holder is not
-//     decided here; see [Change.NeedsForce].
+//   - Other users may change metadata that has no effect on the lock. They may not claim a
+//     held lock, not even by applying a manifest that changes nothing else.
+//   - Once the lock has expired, a change of spec, an applied manifest, or a new
+//     [v1alpha1.AcquisitionAnnotation] is a take-over. Callers may share an owner token;
+//     a take-over may therefore change nothing else.
+//   - Only the holder may set a [v1alpha1.RequestAnnotation], while it holds the lock.
+//   - Whether the user may give a reason for a forced release is not decided here; see
+//     [Change.NeedsForce].
 //
 // The error is an [*InvalidError], a [*HeldError], [ErrStale] or [ErrExpired].
 func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	old, next := change.Old, change.Updated.DeepCopy()
 	if next.ResourceVersion != "" && next.ResourceVersion != old.ResourceVersion {
-		// Before its stamps are compared: they may have been in force when it was read.
+		// Check this before the stamps: those of a stale object were in force when it was read.
 		return nil, ErrStale
 	}
 	keepStamps(&next.Spec, &old.Spec)
@@ -93,7 +90,7 @@ func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 	return admitChange(next, change, limits, now, allowance)
 }
 
-// admitChange judges a change by what it changes.
+// admitChange checks a change without a request annotation.
 func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	old := change.Old
 	isHolder := change.User == old.Spec.Holder
@@ -103,7 +100,7 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	case Expired(old, now) && (isClaim || change.IsUnchanged && isHolder):
 		return admitTakeOver(next, old, change.User, limits, now, allowance)
 	case change.IsUnchanged:
-		// The API server does not write it, so the resourceVersion stays the token.
+		// The API server does not write the object: the resourceVersion stays the token.
 		return next, nil
 	case (isClaim || isAcquisitionChanged) && !isHolder, next.Spec.Owner != old.Spec.Owner, isNewAcquisition(next, old):
 		return nil, HeldBy(old)
@@ -121,15 +118,15 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	return next, recordToken(next, old)
 }
 
-// admitTakeOver makes next a grant to the user. What it has in common with the former
-// holder's lock and would act upon the next one's is dropped.
+// admitTakeOver turns next into a grant to the user, and drops fields of the former holder that
+// would affect the lock of the next one.
 func admitTakeOver(next, old *v1alpha1.Lock, user string, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	if err := Reclaim(old, now, allowance); err != nil {
 		return nil, err
 	}
 	var problems field.ErrorList
 	if next.Spec.Owner == old.Spec.Owner && user != old.Spec.Holder {
-		// The former holder knows the token and could release the lock with it.
+		// The former holder knows the owner token and could release the lock with it.
 		problems = append(problems, field.Forbidden(field.NewPath("spec", "owner"),
 			"is the token of the former holder, whose lock has expired; set another one to take the lock over"))
 	}
@@ -140,24 +137,24 @@ func admitTakeOver(next, old *v1alpha1.Lock, user string, limits Limits, now tim
 	return next, nil
 }
 
-// admitNextHolder makes next a grant to the user, who follows the holder of old.
+// admitNextHolder turns next into a grant to the user, the next holder after that of old.
 func admitNextHolder(next, old *v1alpha1.Lock, user string, limits Limits, now time.Time) field.ErrorList {
 	if next.Spec.TTL != nil && next.Spec.ExpireTime.Equal(old.Spec.ExpireTime) {
 		next.Spec.ExpireTime = nil
 	}
-	// One account may hold for many: its pods share it.
+	// Several holders may share one account, such as the pods of a service account.
 	if user != old.Spec.Holder || next.Spec.Owner != old.Spec.Owner {
 		dropFormerHolder(next, old)
 	}
 	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
 	problems := admitGrant(&next.Spec, user, limits, now)
 	distinguishGrant(&next.Spec, &old.Spec)
-	ownByHolder(next, old.Spec.HolderRef)
+	setHolderOwner(next, old.Spec.HolderRef)
 	return problems
 }
 
-// nameAfterKey gives the object the name of its key, or refuses another one.
-func nameAfterKey(lock *v1alpha1.Lock) field.ErrorList {
+// setName sets the name that follows from the key, or refuses another one.
+func setName(lock *v1alpha1.Lock) field.ErrorList {
 	want := lock.Spec.FullKey().ObjectName()
 	if lock.Name != "" && lock.Name != want {
 		return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), lock.Name,
@@ -167,7 +164,7 @@ func nameAfterKey(lock *v1alpha1.Lock) field.ErrorList {
 	return nil
 }
 
-// admitGrant turns what a manifest says into a grant.
+// admitGrant turns a manifest into a grant.
 func admitGrant(spec *v1alpha1.LockSpec, user string, limits Limits, now time.Time) field.ErrorList {
 	var problems field.ErrorList
 	path := field.NewPath("spec")
@@ -189,7 +186,7 @@ func admitGrant(spec *v1alpha1.LockSpec, user string, limits Limits, now time.Ti
 	return problems
 }
 
-// admitRenewal renews the lock if the holder changed how long it lives.
+// admitRenewal renews the lock if the holder changed its ttl or expireTime.
 func admitRenewal(next, old *v1alpha1.LockSpec, limits Limits, now time.Time) field.ErrorList {
 	expireChanged := !next.ExpireTime.Equal(old.ExpireTime)
 	ttlChanged := next.TTL != nil && (old.TTL == nil || next.TTL.Duration != old.TTL.Duration)

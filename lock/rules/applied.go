@@ -12,9 +12,9 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// IsUnchanged reports whether the API server will find nothing to write when it is to
-// replace an object by another, both as JSON: it compares the text of all fields but
-// the times at which they were managed. The same ttl in other words is a change.
+// IsUnchanged reports whether the API server will find nothing to write when updated replaces old,
+// both as JSON. Like the API server, it compares the text of all fields except the times in
+// managedFields. Another spelling of the same ttl is a change.
 func IsUnchanged(old, updated []byte) (bool, error) {
 	before, err := withoutTimes(old)
 	if err != nil {
@@ -44,17 +44,16 @@ func withoutTimes(text []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// isApplied reports whether the change is that of a manifest being applied, on the
-// client's side or the server's. A user who applies the manifest of a lock wants to
-// hold it, even where the manifest says nothing that is not so already.
+// isApplied reports whether the change applies a manifest, on the client's side or the server's. A
+// user who applies the manifest of a lock wants to hold it, even if the manifest changes nothing.
 func isApplied(updated, old *v1alpha1.Lock) bool {
 	manifest := updated.Annotations[corev1.LastAppliedConfigAnnotation]
 	if manifest != "" && manifest != old.Annotations[corev1.LastAppliedConfigAnnotation] {
 		return true
 	}
 	if isUpdated(updated, old) {
-		// A request is one or the other, and an update takes fields from those who applied
-		// them where it spells a value in another way.
+		// A request is an update or an apply, not both. An update takes fields from the managers
+		// that applied them if it spells a value differently.
 		return false
 	}
 	before := specFields(old, metav1.ManagedFieldsOperationApply)
@@ -66,7 +65,7 @@ func isApplied(updated, old *v1alpha1.Lock) bool {
 	return false
 }
 
-// isUpdated reports whether an update has made a manager of further fields of spec.
+// isUpdated reports whether an update has made its manager the manager of further fields of spec.
 func isUpdated(updated, old *v1alpha1.Lock) bool {
 	before := specFields(old, metav1.ManagedFieldsOperationUpdate)
 	for manager, fields := range specFields(updated, metav1.ManagedFieldsOperationUpdate) {
@@ -79,8 +78,8 @@ func isUpdated(updated, old *v1alpha1.Lock) bool {
 	return false
 }
 
-// specFields returns, for each manager that manages any of them by the operation, which
-// fields of spec it manages. Labels that are applied are no claim.
+// specFields returns the fields of spec that each manager manages by the operation. Managers of
+// none are left out: applied labels are no claim.
 func specFields(lock *v1alpha1.Lock, operation metav1.ManagedFieldsOperationType) map[string]map[string]any {
 	specs := map[string]map[string]any{}
 	for _, entry := range lock.ManagedFields {

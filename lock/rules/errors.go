@@ -18,11 +18,11 @@ var (
 	// ErrNotHeld means that the lock has no holder: it was never acquired, was
 	// released or has expired.
 	ErrNotHeld = errors.New("lock is not held")
-	// ErrOwnerMismatch means that the lock is held under another owner token, or by
-	// another holder than the one of a [Proof].
+	// ErrOwnerMismatch means that the lock is held under another owner token, or by another holder
+	// than that of a [Proof].
 	ErrOwnerMismatch = errors.New("lock is held by another owner")
-	// ErrStale means that a change was made to an object that has changed since it was
-	// read. Reading it again and repeating the change is what to do.
+	// ErrStale means that the object has changed since the caller read it. The caller should read
+	// it again and repeat the change.
 	ErrStale = errors.New("the lock has changed since it was read")
 	// ErrInvalid means that the request breaks a rule of the Lock type. The error is
 	// an [*InvalidError].
@@ -30,17 +30,16 @@ var (
 	// ErrInvalidKey means that a key or a function is empty, too long or has control
 	// characters. It matches [ErrInvalid] too.
 	ErrInvalidKey = fmt.Errorf("invalid key: %w", ErrInvalid)
-	// ErrExpired means that the lock was held under the caller's owner token and
-	// has ended by its ttl, be it before the caller learnt of it. It matches
-	// [ErrNotHeld] too.
+	// ErrExpired means that the lock was held under the caller's owner token and has ended by its
+	// ttl, perhaps before the caller learnt of the grant. It matches [ErrNotHeld] too.
 	ErrExpired = fmt.Errorf("lock has expired: %w", ErrNotHeld)
 )
 
-// HeldError says who holds a lock and until when. It never holds the owner token.
+// HeldError names the holder of a lock and the time of expiry. It never contains the owner token.
 type HeldError struct {
 	Key v1alpha1.FullKey
-	// Holder is the authenticated identity that acquired the lock. Empty if it
-	// changed hands so often that none was seen; ExpireTime is then zero.
+	// Holder is the authenticated identity that acquired the lock. Empty if the holder changed too
+	// often to be seen; ExpireTime is then zero.
 	Holder string
 	// ExpireTime is when the lock ends unless it is renewed.
 	ExpireTime time.Time
@@ -67,8 +66,7 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s: %s", ErrInvalid, e.Problems.ToAggregate())
 }
 
-// Is makes an InvalidError match [ErrInvalid], and [ErrInvalidKey] if the key is at
-// fault.
+// Is makes an InvalidError match [ErrInvalid], and [ErrInvalidKey] if the key is invalid.
 func (e *InvalidError) Is(target error) bool {
 	return target == ErrInvalid || target == ErrInvalidKey && slices.ContainsFunc(e.Problems, isAboutKey)
 }

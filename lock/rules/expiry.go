@@ -12,10 +12,10 @@ func Expired(lock *v1alpha1.Lock, now time.Time) bool {
 	return UntilReclaimable(lock, now, 0) <= 0
 }
 
-// UntilReclaimable returns how long after now others may end the lock; zero or less
-// if they may. They wait for the clock skew allowance beyond expireTime, because
-// the clock that stamped the lock may be behind theirs. A lock without expireTime
-// was never stamped, was therefore never granted, and may be ended at once.
+// UntilReclaimable returns how long after now others must wait before they may end the lock; zero
+// or less if they may. They wait for the clock skew allowance beyond expireTime, because the clock
+// that stamped the lock may be behind theirs. A lock without expireTime was never stamped and
+// therefore never granted; it may be ended at once.
 func UntilReclaimable(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) time.Duration {
 	if lock.Spec.ExpireTime == nil {
 		return 0
@@ -23,8 +23,8 @@ func UntilReclaimable(lock *v1alpha1.Lock, now time.Time, allowance time.Duratio
 	return lock.Spec.ExpireTime.Add(allowance).Sub(now)
 }
 
-// Reclaim reports whether others may delete the lock or take it over. The error is
-// a [*HeldError]. A lock that is being deleted already is left to that.
+// Reclaim reports whether others may delete the lock or take it over. The error is a [*HeldError].
+// A lock that is already being deleted may not be taken over.
 func Reclaim(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) error {
 	if !lock.DeletionTimestamp.IsZero() || UntilReclaimable(lock, now, allowance) > 0 {
 		return HeldBy(lock)
@@ -32,7 +32,7 @@ func Reclaim(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) error 
 	return nil
 }
 
-// HeldBy returns the refusal that names the present holder.
+// HeldBy returns the error that names the present holder.
 func HeldBy(lock *v1alpha1.Lock) *HeldError {
 	refusal := &HeldError{Key: lock.Spec.FullKey(), Holder: lock.Spec.Holder}
 	if lock.Spec.ExpireTime != nil {

@@ -14,9 +14,9 @@ import (
 
 var forceReasonPath = field.NewPath("metadata", "annotations").Key(v1alpha1.ForceReleaseReasonAnnotation)
 
-// ForceReason returns why the lock is to be taken from its holder, which the user who does
-// so has to have said beforehand in [v1alpha1.ForceReleaseReasonAnnotation]. The error is an
-// [*InvalidError] if it was not said.
+// ForceReason returns the reason for a forced release, which the user must have set in
+// [v1alpha1.ForceReleaseReasonAnnotation] before. The error is an [*InvalidError] if the
+// annotation is missing or blank.
 func ForceReason(lock *v1alpha1.Lock) (string, error) {
 	reason := strings.TrimSpace(forceReason(lock))
 	if reason != "" {
@@ -27,15 +27,15 @@ func ForceReason(lock *v1alpha1.Lock) (string, error) {
 		HeldBy(lock), lock.Name, lock.Namespace, v1alpha1.ForceReleaseReasonAnnotation))}}
 }
 
-// NeedsForce reports whether the change, which was admitted as next, needs the right to
-// force a release: it changes the reason on a lock of another holder.
+// NeedsForce reports whether the change, which was admitted as next, needs the right to force a
+// release: it changes the reason on a lock of another holder.
 func (c Change) NeedsForce(next *v1alpha1.Lock, now time.Time, allowance time.Duration) bool {
 	return c.User != c.Old.Spec.Holder && forceReason(next) != forceReason(c.Old) && Reclaim(c.Old, now, allowance) != nil
 }
 
-// keepForceReason undoes what a holder does to the reason on a lock of its own: a
-// holder needs no force, and must neither give the reason in the name of a user who does nor
-// take that reason off again.
+// keepForceReason undoes a holder's change to the reason on its own lock. A holder needs no force.
+// It must not set the reason in the name of another user, nor remove a reason that another user
+// gave.
 func keepForceReason(next, old *v1alpha1.Lock) {
 	reason := forceReason(old)
 	switch {

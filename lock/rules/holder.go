@@ -13,7 +13,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// HolderRefPath is where a Lock names the object that it is held for.
+// HolderRefPath is the path of the field that names the object that a Lock is held for.
 var HolderRefPath = field.NewPath("spec", "holderRef")
 
 var delayPath = field.NewPath("spec", "releaseDelay")
@@ -35,14 +35,14 @@ func groupKind(ref *v1alpha1.HolderReference) schema.GroupKind {
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
 }
 
-// NamesHolder reports whether next names the object that it is held for anew, so that it
-// has to be looked whether there is such an object.
-func NamesHolder(next, old *v1alpha1.Lock) bool {
+// SetsHolderRef reports whether next sets a new holderRef; the object must then be checked for
+// existence.
+func SetsHolderRef(next, old *v1alpha1.Lock) bool {
 	return next.Spec.HolderRef != nil && !equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef)
 }
 
-// validateHolder reports what is wrong with the object that a lock is held for, as far
-// as that can be told without looking for it.
+// validateHolder reports mistakes in the holderRef and the releaseDelay, without reading the
+// object.
 func validateHolder(spec *v1alpha1.LockSpec) field.ErrorList {
 	var problems field.ErrorList
 	if ref := spec.HolderRef; ref != nil {
@@ -59,14 +59,14 @@ func validateHolder(spec *v1alpha1.LockSpec) field.ErrorList {
 	return problems
 }
 
-// ValidateReference reports what is wrong with the text of a reference: what would be no
-// request for the object that it names.
+// ValidateReference reports mistakes in the text of a reference that would make it request another
+// object.
 func ValidateReference(ref *v1alpha1.HolderReference) field.ErrorList {
 	var problems field.ErrorList
 	bounded := func(name, value string, limit int) {
 		switch path := HolderRefPath.Child(name); {
 		case value == "":
-			problems = append(problems, field.Required(path, "the fields of a reference belong together"))
+			problems = append(problems, field.Required(path, "a reference needs all four fields"))
 		case len(value) > limit:
 			problems = append(problems, field.TooLong(path, field.OmitValueType{}, limit))
 		}
@@ -84,19 +84,18 @@ func ValidateReference(ref *v1alpha1.HolderReference) field.ErrorList {
 	return problems
 }
 
-// isGroupVersion is stricter than the parser: the kinds of a group and version are asked for
-// by a path, and ".." would lead elsewhere.
+// isGroupVersion is stricter than the parser: group and version become part of a request path, and
+// ".." would change that path.
 func isGroupVersion(text string) bool {
 	parsed, err := schema.ParseGroupVersion(text)
 	return err == nil && len(content.IsDNS1123Label(parsed.Version)) == 0 &&
 		(parsed.Group == "" || len(content.IsDNS1123Subdomain(parsed.Group)) == 0)
 }
 
-// ownByHolder makes the object of holderRef an owner of the lock where the garbage
-// collector is to delete the lock with it, and takes off the reference to a former
-// holder. It is not to where the lock has to outlive the object: for a releaseDelay, and
-// for the pods of a Job, which end after it.
-func ownByHolder(next *v1alpha1.Lock, former *v1alpha1.HolderReference) {
+// setHolderOwner makes the object of holderRef an owner of the lock if the garbage collector is to
+// delete the lock with it, and removes the reference to a former holder. The object is not made an
+// owner if the lock must outlive it: with a releaseDelay, and for a Job, whose pods end after it.
+func setHolderOwner(next *v1alpha1.Lock, former *v1alpha1.HolderReference) {
 	ref := next.Spec.HolderRef
 	isOwner := ref != nil && releaseDelay(next) == 0 && !IsJob(ref)
 	isWanted := func(owner metav1.OwnerReference) bool { return isOwner && refersTo(owner, ref) }
@@ -115,13 +114,13 @@ func refersTo(owner metav1.OwnerReference, ref *v1alpha1.HolderReference) bool {
 	return owner.APIVersion == ref.APIVersion && owner.Kind == ref.Kind && owner.Name == ref.Name && owner.UID == ref.UID
 }
 
-// holderChanged applies what the holder says about the object that the lock is held for,
-// and reports what is wrong with it.
+// holderChanged applies a holder's change to holderRef and releaseDelay, and reports mistakes in
+// them.
 func holderChanged(next, old *v1alpha1.Lock) field.ErrorList {
 	if !equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
 		next.Spec.HolderEndTime = nil
 	}
-	ownByHolder(next, old.Spec.HolderRef)
+	setHolderOwner(next, old.Spec.HolderRef)
 	return validateHolder(&next.Spec)
 }
 
@@ -132,20 +131,20 @@ func releaseDelay(lock *v1alpha1.Lock) time.Duration {
 	return max(0, lock.Spec.ReleaseDelay.Duration)
 }
 
-// UntilHolderReleased returns how long after now a lock whose holderRef has ended
-// is to stay; zero or less if it is to be released. The first that finds the end records it,
-// see [RecordHolderEnd], if the lock stays.
+// UntilHolderReleased returns how long after now a lock stays whose holderRef has ended; zero or
+// less if it is to be released. If the lock stays, the first controller that finds the end records
+// it, see [RecordHolderEnd].
 func UntilHolderReleased(lock *v1alpha1.Lock, now time.Time) time.Duration {
 	delay := releaseDelay(lock)
 	if lock.Spec.HolderEndTime == nil || delay == 0 {
 		return delay
 	}
-	// A clock that was ahead prolongs nothing.
+	// A clock that was ahead must not prolong the delay.
 	return min(delay, lock.Spec.HolderEndTime.Add(delay).Sub(now))
 }
 
-// RecordHolderEnd returns the object whose conditional update records that the object of
-// holderRef was found to have ended.
+// RecordHolderEnd returns the object to update the lock with when the object of holderRef has
+// ended. The update must be conditional.
 func RecordHolderEnd(current *v1alpha1.Lock, now time.Time) (*v1alpha1.Lock, error) {
 	next := current.DeepCopy()
 	at := v1alpha1.NewTimestamp(now)

@@ -52,7 +52,7 @@ func TestOwnByHolder(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			lock := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.owners}, Spec: v1alpha1.LockSpec{HolderRef: test.ref, ReleaseDelay: test.delay}}
-			ownByHolder(lock, test.former)
+			setHolderOwner(lock, test.former)
 			if diff := cmp.Diff(test.want, lock.OwnerReferences); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

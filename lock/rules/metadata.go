@@ -8,15 +8,15 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// garbageCollectors takes the references to owners that are gone off a lock that has
-// others. It acts as itself, or as the controller manager where controllers have no
+// garbageCollectors are the users that remove references to deleted owners from a lock with other
+// owners: the garbage collector itself, or the controller manager if its controllers have no
 // accounts of their own.
 var garbageCollectors = []string{
 	"system:serviceaccount:kube-system:generic-garbage-collector",
 	"system:kube-controller-manager",
 }
 
-// newFinalizers reports what would keep a lock in place after its release.
+// newFinalizers reports new finalizers: they would keep a lock after its release.
 func newFinalizers(next, old *v1alpha1.Lock) field.ErrorList {
 	isNew := func(finalizer string) bool { return !slices.Contains(old.Finalizers, finalizer) }
 	if !slices.ContainsFunc(next.Finalizers, isNew) {
@@ -26,8 +26,8 @@ func newFinalizers(next, old *v1alpha1.Lock) field.ErrorList {
 		"would keep the lock in place after its release; remove them")}
 }
 
-// foreignOwners reports a change through which the garbage collector would delete a
-// lock that is held.
+// foreignOwners reports a change of owners by another user: the garbage collector could then
+// delete a held lock.
 func foreignOwners(next, old *v1alpha1.Lock) field.ErrorList {
 	if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
 		return nil
@@ -36,14 +36,14 @@ func foreignOwners(next, old *v1alpha1.Lock) field.ErrorList {
 		"may be changed by the holder only: the garbage collector deletes a lock whose owners are gone")}
 }
 
-// dropFormerHolder takes off what next has only because old had it and what would act,
-// or speak, for the former holder.
+// dropFormerHolder removes owner references, holderRef, reason and acquisition ID of the former
+// holder, unless next sets its own.
 func dropFormerHolder(next, old *v1alpha1.Lock) {
 	if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
 		next.OwnerReferences = nil
 	}
-	// A client that numbers its acquisitions writes the whole spec: what is the same in it
-	// is meant, as between two callers in one Pod.
+	// A client that sets an acquisition ID writes the whole spec. Equal values are then meant, as
+	// between two callers in one Pod.
 	if isWhole := isNewAcquisition(next, old); !isWhole && equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
 		next.Spec.HolderRef, next.Spec.ReleaseDelay = nil, nil
 	}

@@ -11,7 +11,7 @@ import (
 
 var requestPath = field.NewPath("metadata", "annotations").Key(v1alpha1.RequestAnnotation)
 
-// takeRequest takes off what the update asks for besides its fields.
+// takeRequest removes and returns the request annotation of an update.
 func takeRequest(next *v1alpha1.Lock) string {
 	requested, ok := next.Annotations[v1alpha1.RequestAnnotation]
 	if !ok {
@@ -24,8 +24,8 @@ func takeRequest(next *v1alpha1.Lock) string {
 	return requested
 }
 
-// admitRequest judges what the holder asks for by a [v1alpha1.RequestAnnotation]. An
-// expired lock is neither renewed nor handed off.
+// admitRequest checks an update with a [v1alpha1.RequestAnnotation]. An expired lock is neither
+// renewed nor handed off.
 func admitRequest(requested string, next, old *v1alpha1.Lock, user string, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
 	isSameOwner := next.Spec.Owner == old.Spec.Owner
 	switch {
@@ -48,8 +48,8 @@ func admitRequest(requested string, next, old *v1alpha1.Lock, user string, limit
 	return next, nil
 }
 
-// isNewAcquisition reports whether a client asks for a grant of its own, be it under the
-// owner token of the grant before.
+// isNewAcquisition reports whether a client asks for a new grant, perhaps under the same owner
+// token.
 func isNewAcquisition(next, old *v1alpha1.Lock) bool {
 	id := next.Annotations[v1alpha1.AcquisitionAnnotation]
 	return id != "" && id != old.Annotations[v1alpha1.AcquisitionAnnotation]
@@ -74,7 +74,7 @@ func admitRequestedRenewal(next, old *v1alpha1.Lock, limits Limits, now time.Tim
 	return next, recordToken(next, old)
 }
 
-// admitUnrequested refuses a request where there is nothing yet to ask it of.
+// admitUnrequested refuses a request annotation on a new lock.
 func admitUnrequested(lock *v1alpha1.Lock) field.ErrorList {
 	if _, ok := lock.Annotations[v1alpha1.RequestAnnotation]; !ok {
 		return nil

@@ -9,21 +9,19 @@ import (
 )
 
 const (
-	// maxBytes is how large the JSON of a lock may be. Whatever of it is spec takes a tenth.
-	// Every replica has all locks in its memory.
+	// maxBytes bounds the JSON of a lock, of which spec can be a tenth. Every replica keeps all
+	// locks in memory.
 	maxBytes = 128 << 10
-	// maxForeignBytes is how large others than the holder may make a lock, all of which each
-	// renewal writes again. There is always room for what a renewal adds.
+	// maxForeignBytes bounds the JSON of a lock that users other than the holder change: each
+	// renewal writes all of it again. The difference to maxBytes leaves room for the renewal.
 	maxForeignBytes = 64 << 10
 )
 
-// ValidateSize judges the bytes of the JSON of a lock that is created. The error is an
-// [*InvalidError].
+// ValidateSize checks the size of the JSON of a new lock. The error is an [*InvalidError].
 func ValidateSize(bytes int) error { return validateSize(0, bytes, maxBytes) }
 
-// ValidateSize judges how large the change makes the lock, of which it is given the bytes
-// of the JSON before and after it. What makes it no larger is allowed. The error is an
-// [*InvalidError].
+// ValidateSize checks the size of the lock's JSON, given the bytes before and after the change. A
+// change that does not enlarge the lock is allowed. The error is an [*InvalidError].
 func (c Change) ValidateSize(before, after int, now time.Time) error {
 	switch {
 	case slices.Contains(garbageCollectors, c.User):
@@ -39,5 +37,5 @@ func validateSize(before, after, limit int) error {
 		return nil
 	}
 	return &InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("metadata"), field.OmitValueType{},
-		fmt.Sprintf("makes the lock %d bytes large, of which %d are allowed; use fewer labels and annotations", after, limit))}}
+		fmt.Sprintf("makes the lock %d bytes large; at most %d are allowed; use fewer labels and annotations", after, limit))}}
 }

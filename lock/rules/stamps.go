@@ -8,8 +8,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// stampGrant makes spec a grant at the given time. A spec without ttl keeps its
-// absolute expireTime.
+// stampGrant turns spec into a grant at the given time. A spec without ttl keeps its absolute
+// expireTime.
 func stampGrant(spec *v1alpha1.LockSpec, holder string, now time.Time) {
 	at := v1alpha1.NewTimestamp(now)
 	spec.Holder = holder
@@ -29,12 +29,12 @@ func stampRenewal(spec *v1alpha1.LockSpec, now time.Time) {
 	spec.ExpireTime = after(at, spec.TTL.Duration)
 }
 
-// recordToken writes down the token of the grant before a write that is not a
-// grant moves the resourceVersion. It is exact because the write goes through
-// only if the resourceVersion of current is still in force.
+// recordToken stores the fencing token of the grant in next, because a write that is not a grant
+// changes the resourceVersion. The token is exact: the write succeeds only if the resourceVersion
+// of current is still in force.
 func recordToken(next, current *v1alpha1.Lock) error {
 	if !current.DeletionTimestamp.IsZero() && current.Spec.FencingToken == nil {
-		// The delete has moved the resourceVersion already, unseen by admission.
+		// The delete has already changed the resourceVersion, and the token is unknown.
 		return nil
 	}
 	token, err := current.FencingToken()
@@ -45,8 +45,8 @@ func recordToken(next, current *v1alpha1.Lock) error {
 	return nil
 }
 
-// distinguishGrant gives next another acquireTime than previous, whatever the
-// clocks say: that they differ is how a grant is told from a renewal.
+// distinguishGrant makes the acquireTime of next differ from that of previous, regardless of the
+// clocks: this difference tells a grant from a renewal.
 func distinguishGrant(next, previous *v1alpha1.LockSpec) {
 	if next.AcquireTime.Equal(previous.AcquireTime) {
 		next.AcquireTime = after(*next.AcquireTime, time.Microsecond)
@@ -57,13 +57,13 @@ func distinguishGrant(next, previous *v1alpha1.LockSpec) {
 	}
 }
 
-// after rounds up to the next microsecond, so that a positive d always moves on.
+// after rounds up to the next microsecond: a positive d always gives a later time.
 func after(t v1alpha1.Timestamp, d time.Duration) *v1alpha1.Timestamp {
 	later := v1alpha1.NewTimestamp(t.Add(d + time.Microsecond - time.Nanosecond))
 	return &later
 }
 
-// keepStamps fills in what a manifest does not repeat.
+// keepStamps copies stamped fields that a manifest leaves out.
 func keepStamps(next, old *v1alpha1.LockSpec) {
 	if next.Owner == "" {
 		next.Owner = old.Owner
@@ -93,7 +93,7 @@ func keepStamps(next, old *v1alpha1.LockSpec) {
 	}
 }
 
-// foreignStamps reports the stamped fields that differ from those in force.
+// foreignStamps reports changes to stamped fields.
 func foreignStamps(next, old *v1alpha1.LockSpec) field.ErrorList {
 	var problems field.ErrorList
 	refuse := func(name string) {

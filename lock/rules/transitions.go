@@ -18,15 +18,14 @@ func Grant(namespace string, request Acquisition, limits Limits, now time.Time) 
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: spec.FullKey().ObjectName()},
 		Spec:       spec,
 	}
-	ownByHolder(granted, nil)
+	setHolderOwner(granted, nil)
 	return granted
 }
 
-// TakeOver returns the object whose conditional update replaces an expired
-// holder. The object keeps its identity and loses all other metadata: owner
-// references and the labels of a GitOps tool belong to the former holder, and would
-// have the lock of the next one deleted. The request is as in [Grant]. The error is a
-// [*HeldError].
+// TakeOver returns the object whose conditional update replaces an expired holder. The object
+// keeps its identity and loses all other metadata: owner references and labels of a GitOps tool
+// belong to the former holder, and could cause the delete of the next holder's lock. The request
+// is as in [Grant]. The error is a [*HeldError].
 func TakeOver(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	if err := Reclaim(current, now, allowance); err != nil {
 		return nil, err
@@ -34,26 +33,26 @@ func TakeOver(current *v1alpha1.Lock, request Acquisition, limits Limits, now ti
 	return HandOff(current, request, limits, now), nil
 }
 
-// HandOff returns the object whose conditional update replaces a holder that releases
-// the lock. That the holder may release it is decided before. The object keeps its
-// identity and loses all other metadata, as in [TakeOver]. The request is as in [Grant].
+// HandOff returns the object whose conditional update replaces a releasing holder. The caller has
+// checked that the holder may release the lock. The object keeps its identity and loses all other
+// metadata, as in [TakeOver]. The request is as in [Grant].
 func HandOff(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time) *v1alpha1.Lock {
 	next := Grant(current.Namespace, request, limits, now)
 	next.Name, next.UID, next.ResourceVersion = current.Name, current.UID, current.ResourceVersion
-	// Key, scope and function are immutable, but the same full key may have been
-	// spelt in other parts or in another normal form.
+	// Key, scope and function are immutable, but the request may spell the same full key in other
+	// parts or another normal form.
 	next.Spec.Key, next.Spec.Scope, next.Spec.Function = current.Spec.Key, current.Spec.Scope, current.Spec.Function
 	distinguishGrant(&next.Spec, &current.Spec)
 	return next
 }
 
-// withoutTTL is what is missing for a renewal of a lock with an absolute expireTime.
+// withoutTTL is the error for a renewal without ttl of a lock with an absolute expireTime.
 const withoutTTL = "the lock ends at an absolute expireTime; say for how long to renew it"
 
-// Renew returns the object whose conditional update replaces the remaining time of the
-// lock by a whole ttl; it never adds to it. Zero means the ttl that the lock has. A lock
-// that is not there is nil. The error is [ErrNotHeld], [ErrExpired],
-// [ErrOwnerMismatch] or an [*InvalidError].
+// Renew returns the object whose conditional update replaces the remaining time of the lock by a
+// whole ttl; it never adds to it. A ttl of zero means the one that the lock has. Current is nil if
+// there is no lock. The error is [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch] or an
+// [*InvalidError].
 func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
 	if err := Release(current, proof, now); err != nil {
 		return nil, err
@@ -74,8 +73,8 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, limits Limits
 	return next, recordToken(next, current)
 }
 
-// Release reports whether the proof entitles to end the lock. A lock that is not
-// there is nil. The error is [ErrNotHeld], [ErrExpired] or [ErrOwnerMismatch].
+// Release reports whether the proof permits ending the lock. Current is nil if there is no lock.
+// The error is [ErrNotHeld], [ErrExpired] or [ErrOwnerMismatch].
 func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 	switch {
 	case current == nil:
@@ -91,8 +90,8 @@ func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 	return nil
 }
 
-// ForceRelease reports whether there is a lock to end without its owner token. A
-// lock that is not there is nil. The error is [ErrNotHeld].
+// ForceRelease reports whether there is a held lock to end without its owner token. Current is nil
+// if there is no lock. The error is [ErrNotHeld].
 func ForceRelease(current *v1alpha1.Lock, now time.Time) error {
 	if current == nil || Expired(current, now) {
 		return ErrNotHeld

@@ -12,8 +12,7 @@ import (
 const (
 	// minTTL is the smallest unit that the schema of spec.ttl knows.
 	minTTL = time.Millisecond
-	// maxExpireAhead bounds an absolute expireTime, so that a mistyped year cannot
-	// hold a lock for ever.
+	// maxExpireAhead bounds an absolute expireTime: a mistyped year must not hold a lock for ever.
 	maxExpireAhead = 366 * 24 * time.Hour
 	// maxReasonLength is the bound of spec.reason in the schema.
 	maxReasonLength = 1024
