@@ -40,8 +40,8 @@ func Key(kind schema.GroupKind, object client.ObjectKey) string {
 	return key + ":" + object.Name
 }
 
-// kindOf returns the kind of the object: as the scheme of the reader says, if it has
-// one, as all clients of controller-runtime do, or else as the object says itself.
+// kindOf returns the kind of the object: from the scheme of the reader, if it has one, as all
+// clients of controller-runtime do, or else from the object.
 func kindOf(reader client.Reader, object client.Object) (schema.GroupVersionKind, error) {
 	if typed, ok := reader.(interface{ Scheme() *runtime.Scheme }); ok {
 		return apiutil.GVKForObject(object, typed.Scheme())
@@ -53,5 +53,5 @@ func kindOf(reader client.Reader, object client.Object) (schema.GroupVersionKind
 	return kind, nil
 }
 
-// errNoObject refuses what has no name to be locked by.
-var errNoObject = errors.New("an object with a name is needed")
+// errNoObject refuses a nil object and one without a name.
+var errNoObject = errors.New("the object must be set and have a name")

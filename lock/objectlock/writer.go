@@ -11,30 +11,29 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// Writer writes objects of a type only under their locks: Update, Patch and Delete ask
-// for a [Locked] instead of an object. Give it to code that writes, in place of the
-// client, and the compiler finds the writes without a lock. Reading and creating are
-// free. Safe for concurrent use.
+// Writer writes objects of a type only under their locks: Update, Patch and Delete take a [Locked]
+// instead of an object. Pass it instead of the client to code that writes, and the compiler finds
+// the writes without a lock. Reading and creating need no lock. Safe for concurrent use.
 //
 // Every write
 //
-//   - is refused with the error of [lock.Held.Err] if the lock has ended, and broken off if
+//   - is refused with the error of [lock.Held.Err] if the lock has ended, and cancelled if
 //     it ends meanwhile,
-//   - is conditional on the resourceVersion that was read, so that one which arrives
-//     after the lock has ended cannot undo a later one: the error is then a Conflict,
-//   - updates the Locked, so that another write can follow.
+//   - is conditional on the resourceVersion that was read: a write that arrives after the
+//     lock has ended cannot undo a later one, and fails with a Conflict,
+//   - updates the Locked, which can then be used for the next write.
 type Writer[T client.Object] struct {
 	client.Reader
 	writer client.Client
 }
 
-// NewWriter returns the writer of a type. Reads that are not under a lock go
-// through the same client, and may be from a cache.
+// NewWriter returns the writer of a type. Reads without a lock use the same client, and may come
+// from a cache.
 func NewWriter[T client.Object](writer client.Client) *Writer[T] {
 	return &Writer[T]{Reader: writer, writer: writer}
 }
 
-// Create creates an object. It needs no lock: of several creates one succeeds.
+// Create creates an object. It needs no lock: only one of several creates can succeed.
 func (g *Writer[T]) Create(ctx context.Context, object T, options ...client.CreateOption) error {
 	return g.writer.Create(ctx, object, options...)
 }
@@ -53,15 +52,14 @@ func (g *Writer[T]) UpdateStatus(ctx context.Context, locked *Locked[T], options
 	})
 }
 
-// Patch writes what was changed in the object of the Locked since it was read.
+// Patch writes the changes to the object of the Locked since it was read.
 func (g *Writer[T]) Patch(ctx context.Context, locked *Locked[T], options ...client.PatchOption) error {
 	return locked.write(ctx, "patch", func(ctx context.Context, object T) error {
 		return g.writer.Patch(ctx, object, locked.changes(), options...)
 	})
 }
 
-// PatchStatus writes what was changed in the status of the object of the Locked since
-// it was read.
+// PatchStatus writes the changes to the status of the object of the Locked since it was read.
 func (g *Writer[T]) PatchStatus(ctx context.Context, locked *Locked[T], options ...client.SubResourcePatchOption) error {
 	return locked.write(ctx, "patch the status of", func(ctx context.Context, object T) error {
 		return g.writer.Status().Patch(ctx, object, locked.changes(), options...)
@@ -72,24 +70,24 @@ func (g *Writer[T]) PatchStatus(ctx context.Context, locked *Locked[T], options 
 func (g *Writer[T]) Delete(ctx context.Context, locked *Locked[T], options ...client.DeleteOption) error {
 	return locked.guard(ctx, "delete", func(ctx context.Context) error {
 		uid, version := locked.base.GetUID(), locked.base.GetResourceVersion()
-		// Last, so that no option takes the condition away.
+		// Last: no option can override the condition.
 		conditions := client.Preconditions(metav1.Preconditions{UID: &uid, ResourceVersion: &version})
 		return g.writer.Delete(ctx, locked.base, append(slices.Clip(options), conditions)...)
 	})
 }
 
-// changes returns the patch from what the API server has to what the caller made of it.
+// changes returns the patch with the caller's changes.
 func (l *Locked[T]) changes() client.Patch {
 	return client.MergeFromWithOptions(l.base, client.MergeFromWithOptimisticLock{})
 }
 
-// write sends a copy of the object, conditional on the version that was read, and
-// takes over the answer. If it fails, the caller's changes are still there.
+// write sends a copy of the object, conditional on the version that was read, and stores the
+// answer. If it fails, the caller's changes stay.
 func (l *Locked[T]) write(ctx context.Context, verb string, send func(context.Context, T) error) error {
 	return l.guard(ctx, verb, func(ctx context.Context) error {
 		object, _ := l.object.DeepCopyObject().(T)
 		if client.ObjectKeyFromObject(object) != client.ObjectKeyFromObject(l.base) || object.GetUID() != l.base.GetUID() {
-			return fmt.Errorf("%w: it was made another object, which this lock does not cover", lock.ErrInvalid)
+			return fmt.Errorf("%w: the name or the UID was changed to that of another object, which this lock does not cover", lock.ErrInvalid)
 		}
 		object.GetObjectKind().SetGroupVersionKind(l.kind)
 		object.SetResourceVersion(l.base.GetResourceVersion())
