@@ -8,9 +8,9 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// PodOf returns the Pod that the caller's service-account token is bound to, and the
-// namespace that it lies in. Authenticating the token has verified that the
-// Pod exists. Without such a token, ref is nil.
+// PodOf returns the Pod that the caller's service-account token is bound to, and the namespace of
+// the Pod. Authentication of the token has verified that the Pod exists. Without such a token, ref
+// is nil.
 func PodOf(caller user.Info) (namespace string, ref *v1alpha1.HolderReference) {
 	if caller == nil {
 		return "", nil
@@ -26,8 +26,7 @@ func PodOf(caller user.Info) (namespace string, ref *v1alpha1.HolderReference) {
 	return namespace, &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID(uid)}
 }
 
-// single returns what the caller's token says under the key, or nothing if that is not
-// one thing.
+// single returns the caller's extra value under the key, or nothing unless there is exactly one.
 func single(caller user.Info, key string) string {
 	values := caller.GetExtra()[key]
 	if len(values) != 1 {

@@ -20,19 +20,18 @@ import (
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
 
-// Checker looks whether references name objects. Safe for concurrent use.
+// Checker checks that references name existing objects. Safe for concurrent use.
 type Checker struct {
-	// Reader asks the API server. A cache would need a watch on each kind, and could not
-	// know an object that is as young as its lock.
+	// Reader reads from the API server. A cache would need a watch on each kind, and could miss an
+	// object as new as its lock.
 	Reader client.Reader
 	// Mapper knows the kinds of the cluster.
 	Mapper apimeta.RESTMapper
 }
 
-// Check reads the object that ref names in the namespace. The error is a
-// [*rules.InvalidError] if there is no such object, if it has ended, or if neither can be
-// told. It does not say whether another object has the name: the caller need not be
-// allowed to know.
+// Check reads the object that ref names in the namespace. The error is a [*rules.InvalidError] if
+// the object does not exist, has ended, or cannot be checked. It does not reveal whether another
+// object has the name: the caller may not be allowed to know.
 func (c *Checker) Check(ctx context.Context, namespace string, ref *v1alpha1.HolderReference) error {
 	if problems := rules.ValidateReference(ref); len(problems) > 0 {
 		return &rules.InvalidError{Problems: problems}
@@ -45,7 +44,7 @@ func (c *Checker) Check(ctx context.Context, namespace string, ref *v1alpha1.Hol
 	case err != nil:
 		return fmt.Errorf("look up the kind of the holder: %w", err)
 	case mapping.Scope.Name() != apimeta.RESTScopeNameNamespace:
-		return invalid(rules.HolderRefPath.Child("kind"), ref.Kind, "is of a kind that lies in no namespace; name an object in the namespace of the lock")
+		return invalid(rules.HolderRefPath.Child("kind"), ref.Kind, "is a cluster-scoped kind; name an object in the namespace of the lock")
 	}
 	object := ObjectOf(ref)
 	err = c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
@@ -54,7 +53,7 @@ func (c *Checker) Check(ctx context.Context, namespace string, ref *v1alpha1.Hol
 		return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf(
 			"cannot be checked: lock-operator may not get %s; ask a cluster administrator to allow it, or name a Pod or a Job", mapping.Resource.GroupResource()))
 	case err == nil && object.GetUID() == ref.UID:
-		return unlessEnded(object, ref)
+		return refuseEnded(object, ref)
 	case err == nil, apierrors.IsNotFound(err):
 		return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf(
 			"there is no %s %s with the UID %s in the namespace of the lock, %s", ref.Kind, ref.Name, ref.UID, namespace))
@@ -62,9 +61,8 @@ func (c *Checker) Check(ctx context.Context, namespace string, ref *v1alpha1.Hol
 	return fmt.Errorf("look for the holder: %w", err)
 }
 
-// unlessEnded refuses an object that is there, but can end no more: the lock would be
-// released at once.
-func unlessEnded(object client.Object, ref *v1alpha1.HolderReference) error {
+// refuseEnded refuses an object that has already ended: the lock would be released at once.
+func refuseEnded(object client.Object, ref *v1alpha1.HolderReference) error {
 	how := HowEnded(object)
 	if how == "" {
 		return nil
@@ -72,8 +70,8 @@ func unlessEnded(object client.Object, ref *v1alpha1.HolderReference) error {
 	return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf("has already ended: %s %s %s", ref.Kind, ref.Name, how))
 }
 
-// ObjectOf returns what to read the object into: all of a Pod or a Job, which can end before
-// they are deleted and only the metadata of others.
+// ObjectOf returns an empty object to read into: a whole Pod or Job, which can end before they are
+// deleted, and only the metadata of other kinds.
 func ObjectOf(ref *v1alpha1.HolderReference) client.Object {
 	switch {
 	case rules.IsPod(ref):

@@ -1,3 +1,3 @@
-// Package holderref deals with the objects that locks are held for: whether a reference
-// names one, whether it has ended, and which Pod a caller is.
+// Package holderref handles the objects that locks are held for. It checks that a reference names
+// an object, tells whether the object has ended, and returns the Pod of a caller.
 package holderref

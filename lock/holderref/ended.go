@@ -8,9 +8,8 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 )
 
-// HowEnded returns how the object has ended that is there, as in "has failed: Evicted", or
-// nothing if it has not. Only Pods and Jobs end before they are deleted; of them it takes
-// more than the metadata.
+// HowEnded returns how the object ended, as in "has failed: Evicted", or "" if it has not ended.
+// Only Pods and Jobs end before they are deleted; pass them whole, not only their metadata.
 func HowEnded(object client.Object) string {
 	switch object := object.(type) {
 	case *corev1.Pod:
@@ -33,8 +32,8 @@ func howPodEnded(pod *corev1.Pod) string {
 	}
 }
 
-// howJobEnded relies on the Job controller to say that a Job is over when its pods have
-// ended. One that says so earlier, in another implementation or version, is not over yet.
+// howJobEnded relies on the Job controller to report the end of a Job after its pods have ended. A
+// Job with pods left has not ended, even if another implementation or version reports it.
 func howJobEnded(job *batchv1.Job) string {
 	if job.Status.Active > 0 || job.Status.Terminating != nil && *job.Status.Terminating > 0 {
 		return ""

@@ -18,26 +18,26 @@ import (
 // kueueLabel marks the Jobs that Kueue suspends and starts.
 const kueueLabel = "kueue.x-k8s.io/queue-name"
 
-// fixedAnnotations may not change: the lock is queued for, or held, on these terms.
+// fixedAnnotations may not change: the Job waits for, or holds, its lock on these terms.
 var fixedAnnotations = []string{
 	v1alpha1.LockKeyAnnotation, v1alpha1.LockScopeAnnotation, v1alpha1.LockFunctionAnnotation,
 	v1alpha1.LockTTLAnnotation, v1alpha1.LockPolicyAnnotation,
 }
 
-// annotationPrefix is that of the annotations that say how a Job runs under its lock.
+// annotationPrefix begins the names of the annotations for Jobs under a lock.
 const annotationPrefix = v1alpha1.LockLabel + "-"
 
 var (
-	// userAnnotations are those that users set.
+	// userAnnotations are set by users.
 	userAnnotations = append(slices.Clone(fixedAnnotations),
 		v1alpha1.LockWaitTimeoutAnnotation, v1alpha1.LockPriorityAnnotation, v1alpha1.LockPausedAnnotation)
-	// operatorAnnotations are set by the operator. A Job that is created from the manifest
-	// of another one may bring them along.
+	// operatorAnnotations are set by the operator. A Job that is created from the manifest of
+	// another Job may contain them.
 	operatorAnnotations = []string{v1alpha1.LockQueuedTimeAnnotation, v1alpha1.LockWaitingAnnotation, v1alpha1.LockStoppingAnnotation}
 )
 
-// AdmitCreate suspends a Job that is to run under a lock, or reports why it cannot.
-// Doing it again is harmless.
+// AdmitCreate suspends a Job that is to run under a lock, or reports why it cannot. Repeating it
+// changes nothing.
 func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList {
 	problems := checkLabel(job)
 	if !IsLocked(job) {
@@ -50,7 +50,7 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 	problems = append(problems, checkRoom(job)...)
 	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector {
 		problems = append(problems, field.Forbidden(field.NewPath("spec", "manualSelector"),
-			"a Job under a lock needs the selector that is generated: by it, its pods are found even after it was deleted"))
+			"a Job under a lock needs the generated selector, which finds its pods even after the Job was deleted"))
 	}
 	if len(problems) > 0 {
 		return problems
@@ -69,18 +69,18 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 	return nil
 }
 
-// reinvokedWithin is longer than the API server works on a request.
+// reinvokedWithin is longer than the API server works on one request.
 const reinvokedWithin = time.Minute
 
-// isReinvoked reports whether admission has had the new Job before, in the same request. A
-// Job from a backup looks the same, but for the time.
+// isReinvoked reports whether admission has seen the new Job before, in the same request. Only the
+// time distinguishes it from a Job that is restored from a backup.
 func isReinvoked(job *batchv1.Job, now time.Time) bool {
 	queued, err := time.Parse(time.RFC3339Nano, job.Annotations[v1alpha1.LockQueuedTimeAnnotation])
 	return err == nil && hasFinalizer(job) && now.Sub(queued).Abs() < reinvokedWithin
 }
 
-// AdmitUpdate takes back in updated what is the operator's to change, and reports what
-// may not change. The warnings tell the user what was taken back.
+// AdmitUpdate reverts changes in updated to fields that only the operator may change, and reports
+// changes that are not allowed. The warnings tell the user about the reverted changes.
 func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time) (warnings []string, problems field.ErrorList) {
 	problems = checkLabel(updated)
 	if IsLocked(old) != IsLocked(updated) && len(problems) == 0 {
@@ -115,7 +115,8 @@ func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time) (warni
 
 func labelPath(name string) *field.Path { return field.NewPath("metadata", "labels").Key(name) }
 
-// checkLabel refuses what may be meant as a locked Job, but is none.
+// checkLabel refuses a label value that is neither "true" nor "false": the user may have meant a
+// Job under a lock.
 func checkLabel(job *batchv1.Job) field.ErrorList {
 	value, ok := job.Labels[v1alpha1.LockLabel]
 	if !ok || value == "true" || value == "false" {
@@ -124,7 +125,7 @@ func checkLabel(job *batchv1.Job) field.ErrorList {
 	return field.ErrorList{field.NotSupported(labelPath(v1alpha1.LockLabel), value, []string{"true", "false"})}
 }
 
-// foreignManagers reports who else would suspend, start or run the Job.
+// foreignManagers reports other managers that would suspend, start or run the Job.
 func foreignManagers(job *batchv1.Job) field.ErrorList {
 	var problems field.ErrorList
 	if _, ok := job.Labels[kueueLabel]; ok {
@@ -152,14 +153,14 @@ func checkAnnotations(old, updated *batchv1.Job, limits Limits) field.ErrorList 
 	}
 	_, before := ParseTerms(old.Annotations, limits)
 	_, after := ParseTerms(updated.Annotations, limits)
-	// The limits may have been lowered since the Job was created.
+	// Ignore old problems: the limits may have been lowered since the Job was created.
 	return slices.DeleteFunc(after, func(problem *field.Error) bool {
 		return slices.ContainsFunc(before, func(known *field.Error) bool { return known.Error() == problem.Error() })
 	})
 }
 
-// checkNames refuses annotations that were added under names that mean nothing, since they
-// are likely to be misspelt, and what they were to say would be ignored.
+// checkNames refuses new annotations with unknown names: they are probably misspelt, and would be
+// ignored.
 func checkNames(old, updated map[string]string) field.ErrorList {
 	var problems field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(updated)) {
@@ -175,7 +176,7 @@ func checkNames(old, updated map[string]string) field.ErrorList {
 // maxTokenDigits is the length of the longest fencing token.
 const maxTokenDigits = 19
 
-// checkRoom refuses a pod template to which the token could not be added.
+// checkRoom refuses a pod template whose annotations leave no room for the fencing token.
 func checkRoom(job *batchv1.Job) field.ErrorList {
 	annotations := map[string]string{v1alpha1.FencingTokenAnnotation: strings.Repeat("9", maxTokenDigits)}
 	for name, value := range job.Spec.Template.Annotations {
@@ -195,7 +196,7 @@ func hasFinalizer(job *batchv1.Job) bool {
 	return slices.Contains(job.Finalizers, v1alpha1.LockFinalizer)
 }
 
-// keepToken leaves the token in the pod template as the operator has set it.
+// keepToken restores the fencing token that the operator set in the pod template.
 func keepToken(old, updated *batchv1.Job) {
 	token, ok := old.Spec.Template.Annotations[v1alpha1.FencingTokenAnnotation]
 	switch {
@@ -208,8 +209,8 @@ func keepToken(old, updated *batchv1.Job) {
 	}
 }
 
-// admitSuspend leaves it to the operator to start the Job, and notes whether a user
-// else wants it to be suspended.
+// admitSuspend keeps the Job suspended until the operator starts it, and records that a user
+// suspended it.
 func admitSuspend(old, updated *batchv1.Job, now time.Time) (warnings []string) {
 	switch {
 	case IsSuspended(old) && !IsSuspended(updated):
@@ -231,7 +232,7 @@ func admitSuspend(old, updated *batchv1.Job, now time.Time) (warnings []string) 
 	return warnings
 }
 
-// keepAnnotation leaves an annotation as the operator has set it.
+// keepAnnotation restores an annotation that the operator sets.
 func keepAnnotation(old, updated *batchv1.Job, name string) {
 	if value, ok := old.Annotations[name]; ok {
 		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, name, value)

@@ -1,4 +1,4 @@
-// Package jobs holds the rules for Jobs that run under a lock, as pure functions: what
-// their annotations mean, what may be created and changed, in which phase a Job is and
-// in which order Jobs are served. Webhook and controller ask them.
+// Package jobs has the rules for Jobs that run under a lock: the meaning of their annotations,
+// what users may create and change, the phase of a Job, and the order of the waiting Jobs. The
+// webhook and the controller use it.
 package jobs

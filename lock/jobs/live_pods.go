@@ -18,9 +18,9 @@ var livePhases = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 )
 
-// ListLive returns the metadata of the Job's pods that have not ended, at most limit of
-// them; zero means all. It finds them by the label that the Job controller gives them, so
-// also those that an orphaning delete has left without an owner.
+// ListLive returns the metadata of the Job's pods that have not ended, at most limit of them; zero
+// means all. It finds them by the label of the Job controller, including pods that an orphaning
+// delete has left without an owner.
 func ListLive(ctx context.Context, reader client.Reader, namespace string, job types.UID, limit int64) ([]metav1.PartialObjectMetadata, error) {
 	var pods metav1.PartialObjectMetadataList
 	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
@@ -31,7 +31,7 @@ func ListLive(ctx context.Context, reader client.Reader, namespace string, job t
 	return pods.Items, nil
 }
 
-// AnyLive reports whether pods of the Job are left that have not ended.
+// AnyLive reports whether the Job has pods that have not ended.
 func AnyLive(ctx context.Context, reader client.Reader, namespace string, job types.UID) (bool, error) {
 	pods, err := ListLive(ctx, reader, namespace, job, 1)
 	return len(pods) > 0, err

@@ -11,12 +11,12 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// Turn is what decides when a Job is served.
+// Turn decides the position of a waiting Job.
 type Turn struct {
 	// Priority is that of the Job's terms.
 	Priority int32
-	// Created is when the Job was created, in whole seconds, and WaitsSince from when on it
-	// waits for its lock: its creation, or when it was resumed or queued again.
+	// Created is when the Job was created, in whole seconds. WaitsSince is when its wait began:
+	// when it was created, resumed or queued again.
 	Created, WaitsSince time.Time
 	// UID is that of the Job.
 	UID types.UID
@@ -27,9 +27,8 @@ func TurnOf(job *batchv1.Job, terms Terms) Turn {
 	return Turn{Priority: terms.Priority, Created: job.CreationTimestamp.Time, WaitsSince: waitsSince(job), UID: job.UID}
 }
 
-// Compare orders Jobs as they are served: those of the highest priority first, and
-// among them the first created. The UID decides between equal times, so that every replica
-// has the same order.
+// Compare orders waiting Jobs: the highest priority first, then the earliest created. The UID
+// decides between equal times; every replica has the same order.
 func (t Turn) Compare(other Turn) int {
 	if order := cmp.Compare(other.Priority, t.Priority); order != 0 {
 		return order
@@ -43,10 +42,10 @@ func (t Turn) Compare(other Turn) int {
 	return strings.Compare(string(t.UID), string(other.UID))
 }
 
-// timeLayout has microseconds, as all times of locks.
+// timeLayout has microseconds, like all times of locks.
 const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
 
-// FormatTime returns what [v1alpha1.LockQueuedTimeAnnotation] says of a time.
+// FormatTime formats a time for [v1alpha1.LockQueuedTimeAnnotation].
 func FormatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
 
 func waitsSince(job *batchv1.Job) time.Time {

@@ -10,11 +10,11 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// Policy says what is done with a Job when another holder has its lock.
+// Policy says what happens to a Job when another holder has its lock.
 type Policy string
 
 const (
-	// PolicyWait has the Job wait for its turn.
+	// PolicyWait makes the Job wait for its turn.
 	PolicyWait Policy = "wait"
 	// PolicySkip completes the Job without running it.
 	PolicySkip Policy = "skip"
@@ -23,11 +23,10 @@ const (
 )
 
 const (
-	// DefaultTTL is the ttl of a Job's lock that names none.
+	// DefaultTTL is the ttl of a Job's lock if the Job sets none.
 	DefaultTTL = 5 * time.Minute
-	// DefaultMinTTL is the shortest ttl of a Job's lock unless configured otherwise: a
-	// change of the operator's leader after a crash takes 17 s, and must not cost a running
-	// Job its lock.
+	// DefaultMinTTL is the shortest ttl of a Job's lock unless configured otherwise: a change of
+	// the operator's leader after a crash takes 17 s, and a running Job must not lose its lock.
 	DefaultMinTTL = 30 * time.Second
 	// maxWaitTimeout bounds the wait-timeout, so that sums of times cannot overflow.
 	maxWaitTimeout = 366 * 24 * time.Hour
@@ -35,31 +34,30 @@ const (
 
 // Limits bounds the ttl of a Job's lock.
 type Limits struct {
-	// MinTTL and MaxTTL are the least and the most that is accepted. Zero means no bound.
+	// MinTTL and MaxTTL are the shortest and the longest accepted ttl. Zero means no bound.
 	MinTTL, MaxTTL time.Duration
 }
 
-// Terms are what a Job's annotations ask for.
+// Terms are the settings in a Job's annotations.
 type Terms struct {
-	// Scope, Function and Key say what lock the Job runs under; see [v1alpha1.LockSpec].
+	// Scope, Function and Key identify the Job's lock; see [v1alpha1.LockSpec].
 	Scope    v1alpha1.Scope
 	Function string
 	Key      string
-	// TTL is that of the lock.
+	// TTL is the ttl of the lock.
 	TTL time.Duration
-	// Policy says what is done when another holder has the lock.
+	// Policy says what happens when another holder has the lock.
 	Policy Policy
-	// WaitTimeout is how long the Job waits at most; zero means without end.
+	// WaitTimeout is how long the Job waits at most; zero means without limit.
 	WaitTimeout time.Duration
 	// Priority orders the Jobs that wait, the highest first.
 	Priority int32
 }
 
-// FullKey returns what the Job contends for.
+// FullKey returns the full key of the Job's lock.
 func (t Terms) FullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(t.Scope, t.Function, t.Key) }
 
-// ParseTerms reads the annotations of a Job and reports each that is malformed, with its
-// path.
+// ParseTerms reads the annotations of a Job and reports each malformed one, with its path.
 func ParseTerms(annotations map[string]string, limits Limits) (Terms, field.ErrorList) {
 	parser := termsParser{annotations: annotations}
 	unsetTTL := DefaultTTL
@@ -103,7 +101,7 @@ func annotationPath(name string) *field.Path {
 	return field.NewPath("metadata", "annotations").Key(name)
 }
 
-// termsParser collects what is wrong with annotations.
+// termsParser collects the mistakes in annotations.
 type termsParser struct {
 	annotations map[string]string
 	problems    field.ErrorList
