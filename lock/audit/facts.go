@@ -9,9 +9,8 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// Of returns what a record of the event says about the grant that the object records.
-// The object is as it was stored, before the write that ended it: the
-// resourceVersion of a deletion is no fencing token.
+// Of returns a record of the event with the fields of the grant. Pass the object as stored before
+// the write that ended the grant: the resourceVersion of a deletion is no fencing token.
 func Of(event Event, via Via, object *v1alpha1.Lock) Record {
 	spec := &object.Spec
 	record := Record{
@@ -47,7 +46,7 @@ func Begun(event Event, via Via, lock *v1alpha1.Lock) Record {
 	return record
 }
 
-// Prolonged returns the record of a renewal, after which the object is as given.
+// Prolonged returns the record of a renewal. The object is as stored after it.
 func Prolonged(via Via, actor string, lock *v1alpha1.Lock) Record {
 	record := Of(Renewed, via, lock)
 	record.Actor = actor
@@ -57,8 +56,7 @@ func Prolonged(via Via, actor string, lock *v1alpha1.Lock) Record {
 	return record
 }
 
-// Ended returns the record of the end of the grant that the object records, which was
-// found at the given time.
+// Ended returns the record of the end of the grant, which was found at the given time.
 func Ended(event Event, reason Reason, via Via, actor string, lock *v1alpha1.Lock, at time.Time) Record {
 	record := Of(event, via, lock)
 	record.Reason, record.Actor, record.Time = reason, actor, v1alpha1.NewTimestamp(at)
@@ -69,7 +67,7 @@ func Ended(event Event, reason Reason, via Via, actor string, lock *v1alpha1.Loc
 	return record
 }
 
-// heldFor is not negative, though clocks may differ by less than a lock lives.
+// heldFor is never negative, even if clocks differ by more than the lock's life.
 func heldFor(record *Record, at time.Time) time.Duration {
 	if !record.ExpireTime.IsZero() && record.ExpireTime.Before(at) {
 		at = record.ExpireTime.Time
@@ -77,7 +75,7 @@ func heldFor(record *Record, at time.Time) time.Duration {
 	return max(0, at.Sub(record.AcquireTime.Time))
 }
 
-// Bounded returns a text of people as it may stand in [Record.Message].
+// Bounded returns a text as valid UTF-8, cut to [MaxMessageBytes].
 func Bounded(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= MaxMessageBytes {

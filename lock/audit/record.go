@@ -2,60 +2,60 @@ package audit
 
 import "forrst.dev/lock-operator/api/v1alpha1"
 
-// Schema is the version of what a [Record] looks like. Fields and values are added within
-// a version; a field that changed its meaning would make another one.
+// Schema is the version of the format of a [Record]. Fields and values may be added within a
+// version; a field with a changed meaning would need a new one.
 const Schema = "forrst.dev/audit/v1"
 
-// MaxMessageBytes bounds [Record.Message]; what is longer is cut.
+// MaxMessageBytes bounds [Record.Message]; a longer message is cut.
 const MaxMessageBytes = 1024
 
-// Record is one fact about one lock. It holds no owner token.
+// Record is one fact about one lock. It contains no owner token.
 type Record struct {
 	// Schema is [Schema].
 	Schema string `json:"schema"`
-	// Time is when it happened, on the clock of the lock service: the acquireTime of a
-	// grant, the renewTime of a renewal, and else when it was found to have happened.
+	// Time is when the event happened, on the clock of the lock service: the acquireTime of a
+	// grant, the renewTime of a renewal, and otherwise when the event was found to have happened.
 	Time v1alpha1.Timestamp `json:"time"`
 	// Event says what happened.
 	Event Event `json:"event"`
-	// Reason says why a grant ended, or with which reason a request was refused.
+	// Reason says why a grant ended or a request was refused.
 	Reason Reason `json:"reason,omitempty"`
-	// Via says on which way it happened.
+	// Via says through which path the event happened.
 	Via Via `json:"via"`
-	// Actor is the authenticated identity that did it. Empty where the operator did it on
-	// its own, and where all that is known of the caller is that it had the owner token.
+	// Actor is the authenticated identity that caused the event. Empty if the operator acted on
+	// its own, or if the caller is known only by the owner token.
 	Actor string `json:"actor,omitempty"`
-	// Namespace and Lock name the object; Lock is empty for a refused manifest that has no
-	// name and no valid key.
+	// Namespace and Lock name the object. Lock is empty for a refused manifest without a name and
+	// a valid key.
 	Namespace string `json:"namespace"`
 	Lock      string `json:"lock,omitempty"`
-	// UID is that of the object. Empty for a refused create.
+	// UID is the UID of the object. Empty for a refused create.
 	UID string `json:"uid,omitempty"`
-	// Key, Scope and Function say what is locked; see [v1alpha1.LockSpec].
+	// Key, Scope and Function identify the lock; see [v1alpha1.LockSpec].
 	Key      string         `json:"key,omitempty"`
 	Scope    v1alpha1.Scope `json:"scope,omitempty"`
 	Function string         `json:"function,omitempty"`
-	// Holder is the authenticated identity to which the lock was granted; of a refusal,
-	// that of the present holder, if there is one.
+	// Holder is the authenticated identity to which the lock was granted; for a refusal, the
+	// present holder, if there is one.
 	Holder string `json:"holder,omitempty"`
 	// OwnerHash is the first 96 bits of the SHA-256 of the owner token in hex.
 	OwnerHash string `json:"ownerHash,omitempty"`
-	// FencingToken is the number of the grant, and what identifies it. Zero if it is not
-	// known: the lock was being deleted already, or there is no grant.
+	// FencingToken is the number of the grant and identifies it. Zero if unknown: the lock was
+	// already being deleted, or there is no grant.
 	FencingToken int64 `json:"fencingToken,omitempty"`
 	// AcquireTime and ExpireTime are as stamped.
 	AcquireTime v1alpha1.Timestamp `json:"acquireTime,omitzero"`
 	ExpireTime  v1alpha1.Timestamp `json:"expireTime,omitzero"`
-	// HeldSeconds is for how long the lock was held: until it was ended, at most until
-	// its expireTime. Nil unless the event ends a grant.
+	// HeldSeconds is how long the lock was held: until its end, at most until its expireTime. Nil
+	// unless the event ends a grant.
 	HeldSeconds *float64 `json:"heldSeconds,omitempty"`
-	// Operation is what was refused: create, update or delete.
+	// Operation is the refused operation: create, update or delete.
 	Operation string `json:"operation,omitempty"`
-	// Message is the reason that was given for a forced release, how the holder has ended,
-	// or the sentence of a refusal; at most [MaxMessageBytes].
+	// Message is the reason of a forced release, how the holder's object ended, or the text of a
+	// refusal; at most [MaxMessageBytes].
 	Message string `json:"message,omitempty"`
-	// Unconfirmed says that the grant has ended, but that the answer to the write that
-	// was to end it was lost: another one, with a record of its own, may have come first.
+	// Unconfirmed says that the grant has ended, but the write that was to end it went unanswered:
+	// another write, with its own record, may have ended it first.
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 
@@ -66,17 +66,15 @@ type Event string
 const (
 	// Granted means that a free lock was acquired.
 	Granted Event = "Granted"
-	// TakenOver means that a lock was acquired by replacing one that had expired.
+	// TakenOver means that an acquire replaced an expired lock.
 	TakenOver Event = "TakenOver"
-	// HandedOn means that a lock was acquired by the next caller in the write that
-	// released it.
+	// HandedOn means that the next waiter acquired the lock in the write that released it.
 	HandedOn Event = "HandedOn"
 )
 
 // Events that end a grant.
 const (
-	// Released means that the lock was ended by, or on behalf of, its holder, or by the
-	// cluster.
+	// Released means that the holder, a component on its behalf, or the cluster ended the lock.
 	Released Event = "Released"
 	// Expired means that the lock was not renewed in time, and was deleted or replaced
 	// since.
@@ -100,11 +98,11 @@ type Reason string
 const (
 	// ByOwner means that the holder, or a caller with the owner token, released the lock.
 	ByOwner Reason = "ByOwner"
-	// PassedOn means that the lock went to the next caller in the same write.
+	// PassedOn means that the next waiter got the lock in the same write.
 	PassedOn Reason = "PassedOn"
-	// Abandoned means that the caller had gone before the lock could be given to it.
+	// Abandoned means that the caller had left before it could get the lock.
 	Abandoned Reason = "Abandoned"
-	// HolderGone means that the object that held the lock is gone or has finished.
+	// HolderGone means that the object of holderRef was deleted or has ended.
 	HolderGone Reason = "HolderGone"
 	// NamespaceDeleted means that the namespace controller deleted the lock.
 	NamespaceDeleted Reason = "NamespaceDeleted"
@@ -125,23 +123,23 @@ const ByForce Reason = "ByForce"
 
 // Reasons of [Refused].
 const (
-	// Held means that the lock to create is held.
+	// Held means that the lock to create is already held.
 	Held Reason = "Held"
-	// Conflict means that the lock to change is held by another user, or has changed or
-	// expired meanwhile.
+	// Conflict means that another user holds the lock, or that the lock has changed or expired
+	// meanwhile.
 	Conflict Reason = "Conflict"
 	// Invalid means that the request breaks a rule of the Lock type.
 	Invalid Reason = "Invalid"
 	// Forbidden means that the user lacks a right.
 	Forbidden Reason = "Forbidden"
-	// Failed means that the request could not be judged.
+	// Failed means that the request could not be checked.
 	Failed Reason = "Failed"
 )
 
-// Via is the way on which something happened.
+// Via is the path through which an event happened.
 type Via string
 
-// The ways.
+// The paths.
 const (
 	// Facade is a call to the façade.
 	Facade Via = "facade"

@@ -1,7 +1,7 @@
 package audit
 
-// Sink takes records. Implementations are safe for concurrent use, return at once, and
-// deal with failures by themselves: a lock never waits for its audit, nor fails with it.
+// Sink takes records. Implementations are safe for concurrent use, return at once, and handle
+// their own failures: a lock never waits for its audit or fails with it.
 type Sink interface {
 	// Record takes one record.
 	Record(record Record)
@@ -9,7 +9,7 @@ type Sink interface {
 	Lost()
 }
 
-// Nowhere is the Sink of those who want no audit.
+// Nowhere is the Sink that drops all records.
 type Nowhere struct{}
 
 // Record implements [Sink].

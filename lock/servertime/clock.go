@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// FreshFor is for how long a request that was answered makes a [Clock] fresh.
+	// FreshFor is how long after an answered request a [Clock] is fresh.
 	FreshFor = 10 * time.Second
-	// maxStep is by how much the wall clock and the monotonic clock may disagree about
-	// the time since then. Slewing makes it 5 ms at most.
+	// maxStep is how much the wall clock and the monotonic clock may disagree about the time since
+	// then. Slewing causes 5 ms at most.
 	maxStep = 50 * time.Millisecond
 )
 
-// timers is embedded under a name that is not exported.
+// timers is an unexported name for the embedded clock.
 type timers = clock.WithTicker
 
 // Clock tells the time of the API server whose responses it observes. It implements
@@ -29,10 +29,10 @@ type timers = clock.WithTicker
 // Before the first response the time is the local one.
 type Clock struct {
 	timers
-	// base is the reading that all others are taken relative to. Where both have a
-	// monotonic part, a step of the wall clock has no effect on the difference.
+	// base is the reading that all others are relative to. If both have a monotonic part, a step
+	// of the wall clock does not affect the difference.
 	base time.Time
-	// start is base as the wall clock showed it.
+	// start is base without its monotonic part.
 	start time.Time
 	// state is nil until the first response.
 	state atomic.Pointer[state]
@@ -40,21 +40,20 @@ type Clock struct {
 
 type state struct {
 	estimate
-	// sent is when the latest request that was answered was sent.
+	// sent is when the latest answered request was sent.
 	sent time.Time
 }
 
-// New returns a clock that corrects the local one.
+// New returns a clock that corrects the local clock.
 func New(local clock.WithTicker) *Clock {
 	base := local.Now()
 	return &Clock{timers: local, base: base, start: base.Round(0)}
 }
 
-// Local returns the clock that is corrected.
+// Local returns the local clock, uncorrected.
 func (c *Clock) Local() clock.WithTicker { return c.timers }
 
-// Now returns the time of the API server as far as it is known. It has no monotonic
-// part.
+// Now returns the time of the API server as far as it is known, without a monotonic part.
 func (c *Clock) Now() time.Time {
 	sinceBase := c.timers.Now().Sub(c.base)
 	if state := c.state.Load(); state != nil {
@@ -63,13 +62,13 @@ func (c *Clock) Now() time.Time {
 	return c.start.Add(sinceBase)
 }
 
-// Since returns the time between t, which is a time of this clock, and now.
+// Since returns the time from t, a time of this clock, to now.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// Observe takes account of a response. Sent and received are what the local clock,
-// see [Clock.Local], showed not after the request was sent and not before the header
-// of its response was received; date is the time in that header, in whole seconds.
-// A response that took long says little and does no harm.
+// Observe updates the clock with a response. Sent is a reading of the local clock, see
+// [Clock.Local], from before the request was sent; received is one from after the header of its
+// response was received. Date is the time in that header, in whole seconds. A slow response adds
+// little information and does no harm.
 func (c *Clock) Observe(sent, received, date time.Time) {
 	if received.Before(sent) {
 		return // The clock was stepped in between.
@@ -83,19 +82,18 @@ func (c *Clock) Observe(sent, received, date time.Time) {
 	}
 }
 
-// IsFresh reports whether a request was answered that was sent within the last
-// [FreshFor]. A local clock that was stepped since then by more than that, or whose
-// machine was suspended, is not fresh. A caller that is about to take a lock from
-// its holder, or to extend one, makes a request first if the clock is not fresh, and
-// judges by the time after its response.
+// IsFresh reports whether a request was answered that was sent within the last [FreshFor]. The
+// clock is not fresh if the local clock was stepped by more than that since, or the machine was
+// suspended. A caller that is about to take a lock from its holder or extend one makes a request
+// first if the clock is not fresh, and decides by the time after its response.
 func (c *Clock) IsFresh() bool {
 	state := c.state.Load()
 	return state != nil && state.isFresh(c.timers.Now())
 }
 
-// MaxAhead returns how far [Clock.Now] may be ahead of the API server's clock, by what
-// is known of that: up to a second after the first response, milliseconds after many.
-// A caller that takes over a lock waits for as long beyond its expiry.
+// MaxAhead returns how far [Clock.Now] can be ahead of the API server's clock: up to a second
+// after the first response, milliseconds after many. Before a take-over a caller waits this long
+// beyond the expiry.
 func (c *Clock) MaxAhead() time.Duration {
 	state := c.state.Load()
 	if state == nil {
@@ -104,8 +102,8 @@ func (c *Clock) MaxAhead() time.Duration {
 	return max(0, state.correction-state.aged(c.timers.Now().Sub(c.base)).low)
 }
 
-// MaxAhead returns how far the clock may be ahead of the API server's, as far as it is
-// one that can tell.
+// MaxAhead returns how far the clock can be ahead of the API server's; zero if the clock cannot
+// tell.
 func MaxAhead(c clock.PassiveClock) time.Duration {
 	checked, ok := c.(interface{ MaxAhead() time.Duration })
 	if !ok {
@@ -114,8 +112,8 @@ func MaxAhead(c clock.PassiveClock) time.Duration {
 	return checked.MaxAhead()
 }
 
-// Timers returns the clock to measure durations by, which is the local one of a
-// [Clock] and c itself otherwise: a correction is not time that has passed.
+// Timers returns the clock for durations: the local clock of a [Clock], and c itself otherwise. A
+// correction is not time that has passed.
 func Timers(c clock.WithTicker) clock.WithTicker {
 	if corrected, ok := c.(*Clock); ok {
 		return corrected.Local()
@@ -123,8 +121,7 @@ func Timers(c clock.WithTicker) clock.WithTicker {
 	return c
 }
 
-// IsFresh reports whether the clock can be judged by as it is: it is fresh, or it
-// is none that could tell.
+// IsFresh reports whether the clock is fresh, or of a kind that cannot tell.
 func IsFresh(c clock.PassiveClock) bool {
 	checked, ok := c.(interface{ IsFresh() bool })
 	return !ok || checked.IsFresh()
@@ -135,16 +132,16 @@ func (s *state) with(seen observation, sent, received time.Time) *state {
 	if s == nil {
 		s = &state{estimate: estimate{offset: seen.offset(), at: seen.received}}
 	}
-	// A slow response does not make the clock older. If it seems to have been received
-	// before the latest request was sent, the clock was stepped back.
+	// A slow response does not make the clock less fresh. If its receipt seems to precede the
+	// latest request, the clock was stepped back.
 	if sent.Before(s.sent) && !s.sent.After(received) {
 		sent = s.sent
 	}
 	return &state{estimate: s.estimate.with(seen), sent: sent}
 }
 
-// isFresh counts from when the request was sent, since the clock may have been
-// stepped before its response was received.
+// isFresh counts from when the request was sent: the clock may have been stepped before the
+// response was received.
 func (s *state) isFresh(now time.Time) bool {
 	elapsed := now.Sub(s.sent)
 	// The monotonic clock stands still while the machine is suspended; the wall clock

@@ -2,18 +2,17 @@ package servertime
 
 import "time"
 
-// resolution is that of the Date header.
+// resolution is the resolution of the Date header.
 const resolution = time.Second
 
 // interval is the set of offsets from low to high, both included.
 type interval struct{ low, high time.Duration }
 
-// observation is a response of a server: when its request was sent and its header
-// received by the local clock, which is not before, and the server's date in
-// between. All three count from one common instant.
+// observation is one response: when its request was sent and its header received by the local
+// clock, and the server's date in between. All three count from one common instant.
 type observation struct{ sent, received, date time.Duration }
 
-// offset returns how far the server's clock can be ahead of the local one.
+// offset returns the possible offsets of the server's clock from the local one.
 func (o observation) offset() interval {
 	return interval{low: o.date - o.received, high: o.date + resolution - o.sent}
 }
@@ -29,9 +28,9 @@ func (i interval) widen(by time.Duration) interval {
 	return interval{low: i.low - by, high: i.high + by}
 }
 
-// correct returns the offset of the interval to correct by from now on. It changes as
-// little as possible, so that it is not lost to a contradiction of a millisecond. After
-// a step nothing speaks for the edge of the interval: the middle halves the error.
+// correct returns the offset of the interval to use as the correction. It changes the correction
+// as little as possible: a contradiction of a millisecond must not lose it. After a step, nothing
+// favours the edge of the interval, and the middle halves the error.
 func (i interval) correct(from time.Duration) time.Duration {
 	to := i.nearest(from)
 	if (to - from).Abs() > resolution {

@@ -6,8 +6,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// RoundTripper has the clock observe the responses that next gets, all of which must
-// come from API servers. It is a wrapper as [k8s.io/client-go/rest.Config.Wrap] takes it:
+// RoundTripper makes the clock observe the responses that next gets, all of which must come from
+// API servers. It is a wrapper for [k8s.io/client-go/rest.Config.Wrap]:
 //
 //	config.Wrap(clock.RoundTripper)
 func (c *Clock) RoundTripper(next http.RoundTripper) http.RoundTripper {
@@ -28,7 +28,7 @@ func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	if err != nil {
 		return response, err
 	}
-	// What a cache has kept is dated when it was stored.
+	// The date of a cached response is that of its storage.
 	if response.Header.Get("Age") == "" {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 			r.clock.Observe(sent, r.clock.Local().Now(), date)

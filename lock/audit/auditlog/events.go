@@ -27,10 +27,10 @@ type eventSink struct {
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// WithEvents returns a sink that gives all records to next, which may be nil, and makes an
-// Event of type Warning of each forced release, in the namespace of the lock, with the actor
-// and the reason. What happens to locks every day, such as grants and renewals, is no Event:
-// it would be a write for each. An Event that cannot be written is dropped.
+// WithEvents returns a sink that passes all records to next, which may be nil, and makes an Event
+// of type Warning for each forced release, in the namespace of the lock, with the actor and the
+// reason. Frequent facts such as grants and renewals make no Event: each would be one more write.
+// An Event that cannot be written is dropped.
 func WithEvents(recorder clientevents.EventRecorder, next audit.Sink) audit.Sink {
 	return &eventSink{Sink: audit.OrNowhere(next), recorder: recorder}
 }
@@ -46,7 +46,7 @@ func (s *eventSink) Record(record audit.Record) {
 	s.Sink.Record(record)
 }
 
-// noteOf is bounded as a message of the audit is, which is the bound of a note, too.
+// noteOf is bounded like an audit message, which is also the bound of a note.
 func noteOf(record *audit.Record) string {
 	by, reason := fmt.Sprintf("%q", record.Actor), record.Message
 	if record.Actor == "" {

@@ -1,5 +1,5 @@
-// Package auditlog has the sinks of audit records: [Log] writes them as lines of JSON and
-// counts them in metrics, and [WithEvents] makes Events of those that users do not expect.
+// Package auditlog has the sinks of audit records: [Log] writes them as lines of JSON and counts
+// them in metrics, and [WithEvents] makes Events of forced releases.
 package auditlog
 
 import (
@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// buffered is how many records may wait to be written: about a second's worth of a
-	// replica that does nothing else.
+	// buffered is how many records can wait to be written: about a second of records of a fully
+	// loaded replica.
 	buffered = 8192
-	// batchBytes is how much is written at once at most.
+	// batchBytes is the size at which a batch is written.
 	batchBytes = 64 << 10
-	// refusalsPerSecond and refusalBurst bound the records of refusals, which any user who
-	// may write locks can cause. All are counted.
+	// refusalsPerSecond and refusalBurst bound the records of refusals, which any user with write
+	// access to locks can cause. The metrics count all.
 	refusalsPerSecond, refusalBurst = 20, 200
 )
 
@@ -34,17 +34,17 @@ const (
 type Options struct {
 	// Writer takes the lines. Nil means that records are only counted.
 	Writer io.Writer
-	// Registerer gets the metrics. Required.
+	// Registerer registers the metrics. Required.
 	Registerer prometheus.Registerer
 	// Clock bounds the rate of refusals. Nil means the real clock.
 	Clock clock.PassiveClock
-	// Logger is told when lines cannot be written. Zero discards.
+	// Logger reports lines that cannot be written. Zero discards.
 	Logger logr.Logger
 }
 
-// Log is an [audit.Sink] that writes each record as one line of JSON, from a goroutine of
-// its own and in the order in which they came. What it cannot keep up with, or cannot
-// write, it drops and counts. Safe for concurrent use.
+// Log is an [audit.Sink] that writes each record as one line of JSON, from its own goroutine and
+// in the order of arrival. It drops and counts records that arrive too fast or cannot be written.
+// Safe for concurrent use.
 type Log struct {
 	writer   io.Writer
 	metrics  *metrics
@@ -58,16 +58,15 @@ type Log struct {
 	// written is closed when the goroutine has ended.
 	written chan struct{}
 
-	// What follows belongs to the goroutine.
+	// Only the goroutine uses the fields below.
 
 	batch bytes.Buffer
 	lines int
-	// isFailing says that the last batch could not be written, and isTorn that a part of
-	// it was.
+	// isFailing says that the last batch could not be written, isTorn that only a part of it was.
 	isFailing, isTorn bool
 }
 
-// New returns a log that is ready for use. The caller closes it.
+// New returns a log that is ready for use. The caller must close it.
 func New(options Options) (*Log, error) {
 	if options.Registerer == nil {
 		return nil, errors.New("audit log: Registerer is required")
@@ -117,8 +116,8 @@ func (l *Log) Record(record audit.Record) {
 // Lost implements [audit.Sink].
 func (l *Log) Lost() { l.metrics.drop(notMade, 1) }
 
-// Close writes what is left. It returns when that is done or ctx has ended; what comes
-// later is dropped. Closing twice is no error.
+// Close writes the waiting records. It returns when that is done or ctx has ended; later records
+// are dropped. Closing twice is no error.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if !l.isClosed {
@@ -134,13 +133,13 @@ func (l *Log) Close(ctx context.Context) error {
 	}
 }
 
-// run writes a batch whenever there is nothing more to add to it.
+// run writes a batch when no record waits or the batch is full.
 func (l *Log) run() {
 	defer close(l.written)
 	encoder := json.NewEncoder(&l.batch)
 	encoder.SetEscapeHTML(false)
 	for record := range l.records {
-		// A record always can be encoded: it holds no type that could fail.
+		// Encoding a record cannot fail: it holds no type that could.
 		if err := encoder.Encode(&record); err == nil {
 			l.lines++
 		}
@@ -164,7 +163,7 @@ func (l *Log) flush() {
 	}
 	switch {
 	case err != nil && !l.isFailing:
-		l.log.Error(err, "Could not write audit records; they are dropped until that works again")
+		l.log.Error(err, "Could not write audit records; they are dropped until a write succeeds")
 	case err == nil && l.isFailing:
 		l.log.Info("Audit records are written again")
 	}

@@ -143,7 +143,7 @@ func TestLogCountsWhatItDoesNotWrite(t *testing.T) {
 	log.Record(granted(1))
 	log.Record(audit.Record{Event: audit.Released, Reason: audit.ByOwner, Via: audit.Facade, HeldSeconds: new(2.0)})
 	want := `
-# HELP lock_operator_lock_events_total What became of locks, as in the audit: by event, by the reason of an end or a refusal, and by the way on which it happened.
+# HELP lock_operator_lock_events_total Facts about locks, as in the audit, by event, by the reason of an end or a refusal, and by the path through which they happened.
 # TYPE lock_operator_lock_events_total counter
 lock_operator_lock_events_total{event="Granted",reason="",via="facade"} 1
 lock_operator_lock_events_total{event="Released",reason="ByOwner",via="facade"} 1

@@ -17,8 +17,8 @@ const (
 	notMade         = "not_made"
 )
 
-// metrics count facts, whether or not their records are written. No label comes from
-// outside.
+// metrics count all facts, whether or not their records are written. Label values never come from
+// requests.
 type metrics struct {
 	events  *prometheus.CounterVec
 	held    *prometheus.HistogramVec
@@ -29,17 +29,17 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lock_operator_lock_events_total",
-			Help: "What became of locks, as in the audit: by event, by the reason of an end or a refusal, and by the way on which it happened.",
+			Help: "Facts about locks, as in the audit, by event, by the reason of an end or a refusal, and by the path through which they happened.",
 		}, []string{"event", "reason", "via"}),
 		held: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "lock_operator_lock_held_seconds",
-			Help: "For how long locks were held, by the reason why they ended.",
+			Help: "How long locks were held, by the reason of their end.",
 			// From a millisecond to about 18 hours.
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 14),
 		}, []string{"reason"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lock_operator_audit_records_dropped_total",
-			Help: "Audit records that were not written, by cause. Other than too_many_refusals, any is a gap in the audit.",
+			Help: "Audit records that were not written, by cause. Every cause except too_many_refusals is a gap in the audit.",
 		}, []string{"cause"}),
 	}
 	for _, cause := range []string{bufferFull, notWritten, tooManyRefusals, closed, notMade} {

@@ -1,4 +1,4 @@
-// Package audittest lets tests see what was recorded.
+// Package audittest records audit records for tests.
 package audittest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 )
 
-// Recorder is an [audit.Sink] that keeps what it is given. Its zero value is ready for
-// use. Safe for concurrent use.
+// Recorder is an [audit.Sink] that keeps all records. Its zero value is ready for use. Safe for
+// concurrent use.
 type Recorder struct {
 	mu      sync.Mutex
 	records []audit.Record
@@ -37,12 +37,12 @@ func (r *Recorder) Losses() int {
 	return r.lost
 }
 
-// Of returns the records about the lock with the name, in the order in which they came.
+// Of returns the records of the lock with the name, in the order of arrival.
 func (r *Recorder) Of(lock string) []audit.Record {
 	return slices.DeleteFunc(r.All(), func(record audit.Record) bool { return record.Lock != lock })
 }
 
-// All returns all records, in the order in which they came.
+// All returns all records, in the order of arrival.
 func (r *Recorder) All() []audit.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
