@@ -84,7 +84,7 @@ func newHeld(ctx context.Context, client *Client, settings settings, lock *v1alp
 		wake:          make(chan struct{}, 1),
 	}
 	held.prolong(sent, ttlOf(lock, settings.request.TTL))
-	held.ctx, held.cancel = context.WithCancelCause(carrying(ctx, held))
+	held.ctx, held.cancel = context.WithCancelCause(withHeldLock(ctx, held))
 	held.calls, held.stopCalls = context.WithCancel(context.WithoutCancel(ctx))
 	return held, nil
 }

@@ -47,7 +47,7 @@ func (b *Backend) acquire(ctx context.Context, namespace string, request lock.Re
 func (b *Backend) acquireOrJoin(ctx context.Context, namespace string, request lock.Request, began time.Time) (*v1alpha1.Lock, *waiter, error) {
 	var granted *v1alpha1.Lock
 	var joined *waiter
-	err := b.on(namespace, request.FullKey(), "acquire", func(e *entry, now time.Time) error {
+	err := b.withEntry(namespace, request.FullKey(), "acquire", func(e *entry, now time.Time) error {
 		switch {
 		case !e.isHeld(now):
 			granted = b.grant(e, request.Acquisition, now).DeepCopy()
@@ -107,8 +107,8 @@ func (b *Backend) checkWait(joined *waiter) (granted *v1alpha1.Lock, isOver bool
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, now := joined.entry, b.clock.Now()
-	defer b.tidy(e)
-	b.catchUp(e, now)
+	defer b.deleteIfEmpty(e)
+	b.handleExpiry(e, now)
 	switch {
 	case joined.ctx.Err() != nil:
 		b.leave(joined, now)
@@ -129,8 +129,8 @@ func (b *Backend) endWait(joined *waiter, err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, now := joined.entry, b.clock.Now()
-	defer b.tidy(e)
-	b.catchUp(e, now)
+	defer b.deleteIfEmpty(e)
+	b.handleExpiry(e, now)
 	b.leave(joined, now)
 	if errors.Is(err, lock.ErrTimeout) && e.lock != nil {
 		return b.timeout(joined)

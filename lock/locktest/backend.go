@@ -150,7 +150,7 @@ func (b *Backend) withEntry(namespace string, key v1alpha1.FullKey, operation st
 		return fmt.Errorf("%s %s in namespace %s: %w", operation, key, namespace, lock.ErrUnavailable)
 	}
 	e := b.entry(namespace, key)
-	defer b.tidy(e)
+	defer b.deleteIfEmpty(e)
 	now := b.clock.Now()
 	b.handleExpiry(e, now)
 	return step(e, now)
