@@ -15,7 +15,7 @@ import (
 	"forrst.dev/lock-operator/lock/locktest"
 )
 
-func TestAcquireAsksForWhatTheOptionsSay(t *testing.T) {
+func TestAcquireSendsItsOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		client := lock.NewClient(service, "default", lock.WithTTL(time.Minute), lock.WithReason("default"))

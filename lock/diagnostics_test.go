@@ -13,7 +13,7 @@ import (
 	"forrst.dev/lock-operator/lock/locktest"
 )
 
-func TestGetTellsWhoHoldsTheLock(t *testing.T) {
+func TestGetReturnsTheHolderOfTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := lock.NewClient(newBackend(), "default", lock.WithOwner("secret"), lock.WithReason("monthly close"))
 		if _, err := client.Get(t.Context(), "billing:report"); !errors.Is(err, lock.ErrNotHeld) {

@@ -79,8 +79,8 @@ func (s *storage) write(text string, token int64) error {
 	return nil
 }
 
-// A former holder that does not know yet that it lost the lock cannot overwrite what
-// the next one has written.
+// A former holder that has not noticed the loss of its lock cannot overwrite the writes of the
+// next holder.
 func ExampleHeld_FencingToken() {
 	ctx := context.Background()
 	backend := locktest.New()

@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// The time of an attempt can run out before it is sent, in a process that was stopped.
-// That must not keep the next one from being made.
+// The time of an attempt can run out before it is sent, in a stopped process. The next attempt
+// must still be made.
 func TestAnAutomaticRenewalThatWasNotSentIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := &Held{

@@ -29,9 +29,8 @@ func TestDeadlineCountsFromTheRequest(t *testing.T) {
 	})
 }
 
-// TestHangingRenewalIsGivenUp shows that one request without an answer does not use up
-// the time there is for others.
-func TestHangingRenewalIsGivenUp(t *testing.T) {
+// One request without an answer must leave time for others.
+func TestHangingRenewalLeavesTimeForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		held := mustHold(t, lock.NewClient(service, "default"))

@@ -98,7 +98,7 @@ func TestWithoutRenewalTheLockExpiresAtItsDeadline(t *testing.T) {
 	})
 }
 
-// TestErrReadsTheClock has the timers late, as in a process that was stopped.
+// The timers are late, as in a process that was stopped.
 func TestErrReadsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &lateClock{}
@@ -112,8 +112,8 @@ func TestErrReadsTheClock(t *testing.T) {
 	})
 }
 
-// TestReleaseReadsTheClock has a process wake up after the lock has expired and another
-// caller has got it under the same owner token.
+// The process wakes up after the lock has expired and another caller has got it under the same
+// owner token.
 func TestReleaseReadsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, clock := newBackend(), &lateClock{}
@@ -240,9 +240,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestLossThatOnlyTheReleaseFindsOut shows that a release which is the first to learn
-// of the loss tells it.
-func TestLossThatOnlyTheReleaseFindsOut(t *testing.T) {
+// A release that is the first to learn of the loss returns it.
+func TestReleaseReportsALossThatItIsTheFirstToFind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		service.SetHooks(unwatched)
@@ -256,7 +255,7 @@ func TestLossThatOnlyTheReleaseFindsOut(t *testing.T) {
 	})
 }
 
-func TestWatchThatLagsBehindIsNoLoss(t *testing.T) {
+func TestALaggingWatchIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := watched{newBackend(), make(chan lock.Change)}
 		client := lock.NewClient(service, "default")
@@ -279,8 +278,8 @@ func TestWatchThatLagsBehindIsNoLoss(t *testing.T) {
 	})
 }
 
-// TestWatchThatBeginsAfterTheLoss shows that a lock which was gone before the watch
-// began is missed soon, and that a watch which merely lags behind costs no request.
+// A lock that ended before the watch began is noticed soon; a watch that only lags behind costs no
+// request.
 func TestWatchThatBeginsAfterTheLoss(t *testing.T) {
 	for name, isLost := range map[string]bool{"lost": true, "held": false} {
 		t.Run(name, func(t *testing.T) {
@@ -359,8 +358,7 @@ func TestUnansweredReleaseIsRepeatable(t *testing.T) {
 	})
 }
 
-// TestReleaseAfterUnansweredRenewals shows that what a lost renewal may have kept alive
-// is not left to its ttl.
+// A lock that an unanswered renewal may have kept is released, not left to its ttl.
 func TestReleaseAfterUnansweredRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
@@ -424,7 +422,7 @@ func TestUnansweredRenewalForAShorterTime(t *testing.T) {
 	}
 }
 
-// TestRenewalOfALaterGrantOfTheSameOwner has two holders share an owner token.
+// Two holders share an owner token.
 func TestRenewalOfALaterGrantOfTheSameOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
@@ -442,7 +440,7 @@ func TestRenewalOfALaterGrantOfTheSameOwner(t *testing.T) {
 	})
 }
 
-func TestHeldKeepsItsOwnerOutOfTexts(t *testing.T) {
+func TestHeldDoesNotPrintItsOwnerToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		held := mustHold(t, lock.NewClient(service, "default", lock.WithOwner("secret")))

@@ -95,8 +95,8 @@ func TestExamplesOfThePage(t *testing.T) {
 	}
 }
 
-// TestPageTellsEverything has each field and each value in the tables of the page.
-func TestPageTellsEverything(t *testing.T) {
+// The tables of the page must list each field and each value.
+func TestAuditPageListsEveryFieldAndValue(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

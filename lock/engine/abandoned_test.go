@@ -25,7 +25,7 @@ func outage(lost string) faults {
 	}}
 }
 
-// passOrphanWindow lets time pass until no orphan is looked for any more.
+// passOrphanWindow advances the clock until the engine looks for no orphan any more.
 func passOrphanWindow() {
 	pass(2 * time.Minute)
 	synctest.Wait()
@@ -42,8 +42,7 @@ func mustAcquire(t *testing.T, engine *engine.Engine, owner string, ttl time.Dur
 	return acquired
 }
 
-// TestLateWriteIsCleanedUp has the API server commit a create only after it has
-// answered again that there is no such lock.
+// The API server commits a create only after it has answered that there is no such lock.
 func TestLateWriteIsCleanedUp(t *testing.T) {
 	for name, away := range map[string]time.Duration{"after a short outage": 0, "after a long outage": 12 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +107,7 @@ func TestLateTakeOverIsCleanedUp(t *testing.T) {
 	})
 }
 
-// TestLateWriteAfterARivalIsCleanedUp has the create arrive when the rival that it was
-// refused for has gone.
+// The create happens after the rival that it lost against has released the lock.
 func TestLateWriteAfterARivalIsCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -140,8 +138,7 @@ func TestLateWriteAfterARivalIsCleanedUp(t *testing.T) {
 	})
 }
 
-// TestLateWriteAfterASuccessIsCleanedUp has the first try arrive when the grant of the
-// second one has been released.
+// The first write happens after the grant of the second one was released.
 func TestLateWriteAfterASuccessIsCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -166,8 +163,7 @@ func TestLateWriteAfterASuccessIsCleanedUp(t *testing.T) {
 	})
 }
 
-// TestAbandonedGrantDoesNotEndALaterOne has the owner come back while its abandoned
-// grant is still being looked for.
+// The owner acquires again while the engine still looks for its abandoned grant.
 func TestAbandonedGrantDoesNotEndALaterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -227,7 +223,7 @@ func TestFailingDeleteIsNotRepeatedWithoutPause(t *testing.T) {
 	})
 }
 
-// TestAcquireThatOutlastsItsTTL has the answer arrive when the lock has expired.
+// The answer arrives after the lock has expired.
 func TestAcquireThatOutlastsItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -246,7 +242,7 @@ func TestAcquireThatOutlastsItsTTL(t *testing.T) {
 	})
 }
 
-// TestTakeOverOfALockThatIsReapedMeanwhile loses the object between read and write.
+// The object is deleted between the read and the write.
 func TestTakeOverOfALockThatIsReapedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -265,8 +261,7 @@ func TestTakeOverOfALockThatIsReapedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestReleaseWhoseAnswerIsLostToTheNextHolder has the delete happen and another caller
-// acquire before the engine looks again.
+// The delete happens, and another caller acquires before the engine reads again.
 func TestReleaseWhoseAnswerIsLostToTheNextHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -290,9 +285,8 @@ func TestReleaseWhoseAnswerIsLostToTheNextHolder(t *testing.T) {
 	})
 }
 
-// TestStoppingEngineEndsWhatItsCallersLeft stops the engine while the create of a
-// caller that has gone is under way still.
-func TestStoppingEngineEndsWhatItsCallersLeft(t *testing.T) {
+// The engine stops while the create of a caller that has left is under way.
+func TestStoppingEngineEndsGrantsOfCallersThatHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine, stop := startStoppable(t, etcd)
@@ -318,8 +312,7 @@ func TestStoppingEngineEndsWhatItsCallersLeft(t *testing.T) {
 	})
 }
 
-// TestStoppingEngineDoesNotWaitForEachGrant has many grants to end and an API server
-// that hangs.
+// The engine stops with many grants to end and an API server that hangs.
 func TestStoppingEngineDoesNotWaitForEachGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

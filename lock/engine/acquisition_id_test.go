@@ -12,8 +12,8 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Several programs may use the same owner token. What one of them holds must not pass
-// for the grant of another whose answer was lost.
+// Several programs may use the same owner token. A program must not take the grant of another for
+// its own unanswered one.
 func TestAnotherGrantOfTheSameOwnerIsNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -39,7 +39,7 @@ func TestAnotherGrantOfTheSameOwnerIsNotOurs(t *testing.T) {
 	})
 }
 
-func TestWhatIsAdmittedIsSentWithoutStamps(t *testing.T) {
+func TestAdmittedWritesAreSentWithoutStamps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), IsAdmitted: true})

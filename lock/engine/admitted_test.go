@@ -57,7 +57,7 @@ func (a *admitting) Update(ctx context.Context, object *v1alpha1.Lock, options m
 	return a.etcd.Update(ctx, admitted, options)
 }
 
-// stored returns what stands under the name, or nil.
+// stored returns the object under the name, or nil.
 func (e *etcd) stored(name string) *v1alpha1.Lock {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -143,7 +143,7 @@ func TestAnAdmittedHandOffUnderTheSameOwnerToken(t *testing.T) {
 	})
 }
 
-// What is wrong with the request of the next is no concern of who releases.
+// A mistake in the waiter's request must not fail the release.
 func TestARefusedHandOffIsARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		behind := newAdmitting()

@@ -20,7 +20,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// audited is an engine on an etcd, and what it recorded.
+// audited is an engine with its etcd and its audit records.
 type audited struct {
 	*engine.Engine
 	t       *testing.T
@@ -48,7 +48,7 @@ func (a audited) want(got, want error) {
 
 func (a audited) asCarol() context.Context { return lock.ContextWithUser(a.t.Context(), "carol") }
 
-// untime has all locks held for no time, where that depends on the backoff.
+// untime sets the held time of all records to zero, since it depends on the backoff.
 func (a audited) untime() {
 	for _, record := range a.records.All() {
 		if record.HeldSeconds != nil {
@@ -57,7 +57,7 @@ func (a audited) untime() {
 	}
 }
 
-// thenOutage has the first write of a verb happen and its answer lost, and nothing else sent.
+// thenOutage loses the answer to the first write of a verb and refuses all later requests.
 func thenOutage(verb string) faults {
 	return faults{after: once(verb, errLostAnswer), before: func(got string) error {
 		if got == verb {
@@ -67,7 +67,7 @@ func thenOutage(verb string) faults {
 	}}
 }
 
-// summary tells an event, its reason, the fencing token, by whom and after how long.
+// summary contains the event, its reason, the fencing token, the actor and the held time.
 func summary(record audit.Record) string {
 	text := string(record.Event)
 	if record.Reason != "" {
@@ -259,7 +259,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 	}
 }
 
-func TestAuditNeverTellsAnOwnerToken(t *testing.T) {
+func TestAuditContainsNoOwnerToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := lock.NewOwner()
 		on := startAudited(t)
@@ -280,7 +280,7 @@ func TestAuditNeverTellsAnOwnerToken(t *testing.T) {
 	})
 }
 
-// What an engine writes that passes admission is recorded there.
+// Admission records the writes of an engine that pass it.
 func TestAdmittedEngineRecordsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records, behind := &audittest.Recorder{}, newAdmitting()

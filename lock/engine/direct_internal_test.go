@@ -12,7 +12,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-func TestAnEngineThatWasNotStartedSaysSo(t *testing.T) {
+func TestAcquireFailsIfTheEngineWasNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := &Engine{clock: clock.RealClock{}, timeout: 5 * time.Second, started: make(chan struct{})}
 		if err := engine.awaitStart(t.Context()); err != nil {

@@ -108,7 +108,7 @@ func TestAcquireGeneratesAnOwner(t *testing.T) {
 	})
 }
 
-func TestAcquireOfAHeldLockNamesTheHolderAndTouchesNothing(t *testing.T) {
+func TestAcquireOfAHeldLockNamesTheHolderAndChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
@@ -253,7 +253,7 @@ func TestAcquireInANamespaceThatDoesNotExist(t *testing.T) {
 	})
 }
 
-func TestGrantsForgetWhatHasExpired(t *testing.T) {
+func TestGrantsForgetExpiredLocks(t *testing.T) {
 	// A clock that stands still keeps every grant alive; one step lets all expire.
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 	etcd := newEtcd()

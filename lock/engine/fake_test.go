@@ -39,7 +39,7 @@ type etcd struct {
 	lastSent *v1alpha1.Lock
 
 	faults faults
-	// handlers are told of every change; see AddEventHandler.
+	// handlers receive every change; see AddEventHandler.
 	handlers []cache.ResourceEventHandler
 	isMute   bool
 }
@@ -53,7 +53,7 @@ func (e *etcd) AddEventHandler(handler cache.ResourceEventHandler) (cache.Resour
 	return nil, nil //nolint:nilnil // the registration is not used
 }
 
-// mute takes the watch down or up again. What happened meanwhile is not told.
+// mute takes the watch down or up again. Changes in between are not reported.
 func (e *etcd) mute(isMute bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -235,7 +235,7 @@ func (e *etcd) remove() {
 	e.discard(name)
 }
 
-// owner returns who holds what stands under the name, or "".
+// owner returns the owner of the object under the name, or "".
 func (e *etcd) owner(name string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -245,7 +245,7 @@ func (e *etcd) owner(name string) string {
 	return e.objects[name].Spec.Owner
 }
 
-// version returns the resourceVersion of what stands under the name, or "".
+// version returns the resourceVersion of the object under the name, or "".
 func (e *etcd) version(name string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -279,7 +279,7 @@ func once(verb string, err error) func(string) error {
 	}
 }
 
-// pass lets time pass in a synctest bubble, where no test waits for it.
+// pass advances the clock of a synctest bubble; no test really waits.
 func pass(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // steps the clock of the bubble
 }
@@ -296,7 +296,7 @@ type answering struct {
 	clock *servertime.Clock
 }
 
-// asked returns what is to be called when the answer is there.
+// asked returns the function to call after the answer.
 func (a answering) asked() func() {
 	sent := a.local.Now()
 	return func() { a.clock.Observe(sent, a.local.Now(), time.Now().Truncate(time.Second)) }

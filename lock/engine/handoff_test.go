@@ -40,7 +40,7 @@ func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
 }
 
 // The write may happen after both callers have given up on it.
-func TestAHandOffInAnOutageEndsBoth(t *testing.T) {
+func TestAHandOffInAnOutageEndsBothGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
@@ -82,7 +82,7 @@ func TestAHandOffOfALockThatWasWritten(t *testing.T) {
 	})
 }
 
-func TestAHandOffOfALockThatAnotherHolderHasByNow(t *testing.T) {
+func TestAHandOffDoesNotTouchTheLockOfALaterHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine, other := start(t, etcd), start(t, etcd)
@@ -107,7 +107,7 @@ func TestAHandOffOfALockThatAnotherHolderHasByNow(t *testing.T) {
 	})
 }
 
-func TestAGrantToACallerThatHasGoneEndsAlsoInAnOutage(t *testing.T) {
+func TestAGrantToACallerThatHasLeftEndsAfterAnOutage(t *testing.T) {
 	cases := map[string]struct {
 		others int
 		broken string
@@ -157,7 +157,7 @@ func TestAGrantToACallerThatHasGoneEndsAlsoInAnOutage(t *testing.T) {
 }
 
 // The hand-off happened, and its grant has ended before the next read.
-func TestAReleaseWhoseHeirHasGoneByNow(t *testing.T) {
+func TestAReleaseToAWaiterThatHasLeft(t *testing.T) {
 	for title, next := range map[string]string{"and the lock is free": "", "and another holder has the lock": "c"} {
 		t.Run(title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -195,8 +195,8 @@ func TestAReleaseWhoseHeirHasGoneByNow(t *testing.T) {
 	}
 }
 
-// No write is under way any more when a hand-off has failed, and so nothing to wait for.
-func TestAWaitEndsWhenTheHandOffForItHasFailed(t *testing.T) {
+// After a failed hand-off no write is under way: there is no outcome to wait for.
+func TestAnOverdueWaitEndsAfterAFailedHandOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
@@ -221,8 +221,8 @@ func TestAWaitEndsWhenTheHandOffForItHasFailed(t *testing.T) {
 	})
 }
 
-// Without an informer nothing else tells the queue that it may go on.
-func TestAWaiterGoesOnWhenTheHandOffForItHasFailed(t *testing.T) {
+// Without an informer nothing else wakes the queue.
+func TestAWaiterKeepsWaitingAfterAFailedHandOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits()})
@@ -248,7 +248,7 @@ func TestAWaiterGoesOnWhenTheHandOffForItHasFailed(t *testing.T) {
 	})
 }
 
-// As by a process that is stopped while it hands off.
+// As in a process that is stopped during a hand-off.
 func TestAHandOffThatIsAnsweredAfterItsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -306,8 +306,8 @@ func TestAHandOffWithoutAWaiterChangesNothing(t *testing.T) {
 	})
 }
 
-// The caller goes on to release or to renew, which finds out what has happened.
-func TestAHandOffOfALockThatIsNotAsItWas(t *testing.T) {
+// The caller then releases or renews, which shows what happened.
+func TestAHandOffOfAChangedLock(t *testing.T) {
 	cases := map[string]struct {
 		fail func(*etcd)
 		// owner holds the lock afterwards.

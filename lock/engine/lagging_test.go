@@ -13,7 +13,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// lagging is an informer that tells of every change late.
+// lagging is an informer that reports every change late.
 type lagging struct {
 	engine.Informer
 	ctx context.Context //nolint:containedctx // the test's
@@ -47,7 +47,7 @@ func (l lagging) AddEventHandler(handler cache.ResourceEventHandler) (cache.Reso
 	})
 }
 
-// The locks change hands quicker than informers tell of it.
+// The holders of the locks change faster than the informers report it.
 func TestWaitersOfAnotherReplicaAreNotStarvedBehindTheirInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

@@ -14,7 +14,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-func TestListShowsWhatIsHeld(t *testing.T) {
+func TestListReturnsHeldLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := start(t, newEtcd())
 		for key, owner := range map[string]string{"c": "one", "a": "one", "b": "two", "gone": "one"} {
@@ -102,7 +102,7 @@ func TestWatchNeedsAnInformer(t *testing.T) {
 	})
 }
 
-func TestWaitersReadWhereThereIsNoInformer(t *testing.T) {
+func TestWaitersReadTheLockWithoutAnInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits()})

@@ -11,8 +11,8 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// The end of a lock that is told while a queue for it comes into being reaches the
-// queue. Otherwise its waiters would wait for the expiry of a lock that is long gone.
+// A queue must learn the end of a lock that is reported while the queue is created. Otherwise its
+// waiters would wait until the expiry of a deleted lock.
 func TestNewQueueMissesNoChange(t *testing.T) {
 	name := types.NamespacedName{Namespace: "default", Name: "report"}
 	meta := metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "1", ResourceVersion: "10"}
@@ -42,7 +42,7 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 	}
 }
 
-// What was read before a change became known says nothing about the present.
+// A read from before a known change does not show the present state.
 func TestARecheckThatIsOutOfDateIsIgnored(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "12"}}
 	q := newQueues()
@@ -57,7 +57,7 @@ func TestARecheckThatIsOutOfDateIsIgnored(t *testing.T) {
 	}
 }
 
-func TestOnlyNewerStatesAreLearnt(t *testing.T) {
+func TestAQueueIgnoresOlderStates(t *testing.T) {
 	state := func(uid types.UID, version string) *v1alpha1.Lock {
 		return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: uid, ResourceVersion: version}}
 	}
@@ -92,8 +92,9 @@ func TestOnlyNewerStatesAreLearnt(t *testing.T) {
 	})
 }
 
-// What the others see too need not be waited for, but they get a head start.
-func TestAReplicaStandsBackForOthers(t *testing.T) {
+// The pause ends when the informer reports the delete, except for a head start of the other
+// replicas.
+func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	gone := held.DeepCopy()
 	gone.ResourceVersion = "11"

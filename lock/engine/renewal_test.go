@@ -155,7 +155,7 @@ func TestARenewalInAnOutage(t *testing.T) {
 	})
 }
 
-func TestARenewalThatTheInformerHasNotShownIsNotBuiltUpon(t *testing.T) {
+func TestARenewalReadsTheLockIfTheInformerIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
@@ -172,7 +172,7 @@ func TestARenewalThatTheInformerHasNotShownIsNotBuiltUpon(t *testing.T) {
 	})
 }
 
-// The answer to a renewal can come when the lock has long been another's.
+// The answer to a renewal may arrive after another holder got the lock.
 func TestARenewalThatIsAnsweredLateForgetsNoGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

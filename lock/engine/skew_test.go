@@ -45,7 +45,7 @@ func startSkewedBy(t *testing.T, etcd *etcd, ahead, allowance time.Duration) (*e
 	return engine, func(by time.Duration) { local.offset.Add(int64(by)) }
 }
 
-func TestAClockThatIsAheadTakesNothingAway(t *testing.T) {
+func TestAClockThatIsAheadDoesNotTakeOverALiveLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		holder := start(t, etcd)
@@ -69,7 +69,7 @@ func TestAClockThatIsAheadTakesNothingAway(t *testing.T) {
 	})
 }
 
-func TestStampsAreRightThoughTheClockIsNot(t *testing.T) {
+func TestStampsAreRightEvenIfTheLocalClockIsWrong(t *testing.T) {
 	for title, offset := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestStampsAreRightThoughTheClockIsNot(t *testing.T) {
 	}
 }
 
-func TestACorrectedClockDoesNotStretchAPause(t *testing.T) {
+func TestACorrectionOfTheClockDoesNotLengthenAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine, step := startSkewed(t, etcd)
@@ -176,7 +176,7 @@ func TestARenewalIsStampedByAClockThatWasCheckedInTime(t *testing.T) {
 	})
 }
 
-func TestAMisstampedGrantIsNotLeftBehind(t *testing.T) {
+func TestAGrantStampedByAWrongClockIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine, step := startSkewed(t, etcd)
@@ -190,9 +190,8 @@ func TestAMisstampedGrantIsNotLeftBehind(t *testing.T) {
 	})
 }
 
-// A response is dated to the second, so a clock that is almost a second ahead seems to
-// be right.
-func TestNothingIsTakenAwayByAClockThatMayBeAhead(t *testing.T) {
+// Responses carry whole seconds: a clock that is almost a second ahead seems right.
+func TestAClockThatMayBeAheadWaitsBeforeATakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		holder := start(t, etcd)

@@ -85,8 +85,7 @@ func TestTakeOverWhoseAnswerIsLost(t *testing.T) {
 	})
 }
 
-// TestUnavailableAcquireLeavesNoLock has the API server commit a create, lose the
-// answer and go away for longer than the caller waits.
+// The API server commits a create, loses the answer and is down for longer than the caller waits.
 func TestUnavailableAcquireLeavesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -143,8 +142,7 @@ func TestThrottledRequestIsUnavailable(t *testing.T) {
 	})
 }
 
-// Callers of the operator cannot do anything about its roles; a program with an
-// identity of its own can.
+// Callers of the operator cannot change its roles; a program with its own identity can.
 func TestForbiddenRequest(t *testing.T) {
 	for isAdmitted, wantUnavailable := range map[bool]bool{false: true, true: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -217,7 +215,7 @@ func TestReleaseIsFinishedOnceTheServerIsBack(t *testing.T) {
 	}
 }
 
-// TestCancelledCallerHoldsNothing cancels while the create is under way.
+// The caller cancels while the create is under way.
 func TestCancelledCallerHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -263,8 +261,7 @@ func TestReleaseByACancelledCaller(t *testing.T) {
 	})
 }
 
-// TestCallersOfOneOwnerDoNotShareAGrant has two callers with the same owner token
-// acquire in the same moment, and loses the answers to both.
+// Two callers with the same owner token acquire at the same moment, and both answers are lost.
 func TestCallersOfOneOwnerDoNotShareAGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

@@ -40,14 +40,14 @@ func release(t *testing.T, engine *engine.Engine, owner string) {
 	}
 }
 
-// answer is what an acquire came to.
+// answer is the result of an acquire.
 type answer struct {
 	owner string
 	token int64
 	err   error
 }
 
-// queueUp starts an acquire and returns when it waits for something.
+// queueUp starts an acquire and returns when it waits in the queue.
 func queueUp(ctx context.Context, t *testing.T, engine *engine.Engine, request lock.Request, answers chan<- answer) {
 	t.Helper()
 	go func() {
@@ -181,7 +181,7 @@ func TestAShortWaitForALockThatIsLost(t *testing.T) {
 	})
 }
 
-func TestACallerThatHasGoneIsPassedOver(t *testing.T) {
+func TestAHandOffSkipsACallerThatHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
@@ -190,7 +190,7 @@ func TestACallerThatHasGoneIsPassedOver(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		queueUp(ctx, t, engine, waiting("gone", time.Hour), answers)
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-		// The caller goes while the hand-off to it is under way.
+		// The caller leaves while the hand-off to it is under way.
 		etcd.inject(faults{after: func(string) error {
 			cancel()
 			pass(time.Millisecond)
@@ -296,9 +296,9 @@ func TestWaitersOfAnotherReplicaAreNotStarved(t *testing.T) {
 	}
 }
 
-// Others see the end of the lock when the informer does; until then the replica that
-// deleted it would always be quicker.
-func TestAReplicaStandsBackAfterARunOfHandOffs(t *testing.T) {
+// Other replicas see the delete when the informer reports it; without a pause the replica that
+// deleted the lock would always be quicker.
+func TestAReplicaPausesAfterARunOfHandOffs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
@@ -348,7 +348,7 @@ func TestAReleaseWhileTheHeadIsTriedFor(t *testing.T) {
 	})
 }
 
-func TestALockThatCameAndWentUnseenIsReadAgain(t *testing.T) {
+func TestALockThatTheInformerNeverShowedIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
@@ -385,7 +385,7 @@ func TestAWaitOutlastsAnOutage(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheEngineIsToldToWaiters(t *testing.T) {
+func TestWaitersGetAnErrorWhenTheEngineStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine, stop := startStoppable(t, etcd)

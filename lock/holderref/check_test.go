@@ -10,9 +10,8 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// TestCheckAsksForNothingThatIsNoName goes without a mapper and a reader: what can be no
-// request for an object must be found out before.
-func TestCheckAsksForNothingThatIsNoName(t *testing.T) {
+// Without a mapper and a reader: an invalid name must be refused before any request.
+func TestCheckRefusesInvalidNamesWithoutARequest(t *testing.T) {
 	for name, want := range map[string]string{
 		"":                         "spec.holderRef.name",
 		"..":                       "spec.holderRef.name",

@@ -70,7 +70,7 @@ func TestReasonsAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// oneReader counts the reads of the one object that there is.
+// oneReader counts the reads of its only object.
 type oneReader struct {
 	client.Reader
 	there client.Object
@@ -90,7 +90,7 @@ func (r *oneReader) Get(_ context.Context, _ client.ObjectKey, into client.Objec
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
 }
 
-func TestCheckRefusesWhatHasEnded(t *testing.T) {
+func TestCheckRefusesAnObjectThatHasEnded(t *testing.T) {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"Pod", "ConfigMap"} {
 		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)

@@ -33,7 +33,7 @@ func queued(job *batchv1.Job) {
 	job.Annotations[v1alpha1.LockQueuedTimeAnnotation] = "2026-11-20T10:00:00.000000Z"
 }
 
-// stoppingMark is what the operator leaves on a Job that it suspends.
+// stoppingMark is the annotation that the operator sets on a Job that it suspends.
 func stoppingMark(job *batchv1.Job) { job.Annotations[v1alpha1.LockStoppingAnnotation] = "true" }
 
 // filled has as many annotations of pods as leave room for a fencing token, and some
@@ -44,13 +44,13 @@ func filled(more int) change {
 	}
 }
 
-// told has the report of the operator to a Job that waits.
+// told is the operator's annotation on a waiting Job.
 func told(job *batchv1.Job) { job.Annotations[v1alpha1.LockWaitingAnnotation] = "place 2 of 2" }
 
 func TestAdmitCreate(t *testing.T) {
 	cases := map[string]struct {
 		job *batchv1.Job
-		// want is what it becomes, wantField the path of what is refused.
+		// want is the admitted Job, wantField the path of the expected problem.
 		want      *batchv1.Job
 		wantField string
 	}{

@@ -13,7 +13,7 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
-// change is a change of a Job that waits.
+// change is a change to a waiting Job.
 type change func(*batchv1.Job)
 
 // waiting returns a Job as the webhook leaves it.
@@ -114,7 +114,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestOnlyPodSucceeded begins with a Job of which it is so; each change makes it doubtful.
+// TestOnlyPodSucceeded begins with a Job that meets the condition; each change breaks it.
 func TestOnlyPodSucceeded(t *testing.T) {
 	succeeded := func(job *batchv1.Job) {
 		job.Spec.Completions, job.Spec.Parallelism = new(int32(1)), new(int32(1))

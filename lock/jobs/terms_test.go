@@ -17,7 +17,7 @@ func TestParseTerms(t *testing.T) {
 	cases := map[string]struct {
 		annotations map[string]string
 		want        jobs.Terms
-		// wantFields are the paths of what is refused.
+		// wantFields are the paths of the expected problems.
 		wantFields []string
 	}{
 		"a key alone has defaults for the rest": {
@@ -47,7 +47,7 @@ func TestParseTerms(t *testing.T) {
 		"a wait-timeout of years":             {annotations: map[string]string{"key": "k", "wait-timeout": "9000h"}, wantFields: []string{"wait-timeout"}},
 		"a priority that is no number":        {annotations: map[string]string{"key": "k", "priority": "high"}, wantFields: []string{"priority"}},
 		"a priority of more than 32 bits":     {annotations: map[string]string{"key": "k", "priority": "2147483648"}, wantFields: []string{"priority"}},
-		"several faults are told all at once": {annotations: map[string]string{"ttl": "x", "priority": "x"}, wantFields: []string{"ttl", "priority", "key"}},
+		"several faults are reported at once": {annotations: map[string]string{"ttl": "x", "priority": "x"}, wantFields: []string{"ttl", "priority", "key"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -74,9 +74,9 @@ func (f *fixture) owner(t *testing.T) string {
 	return held.Spec.Owner
 }
 
-// TestAStepDecides shows that a step of the clock takes effect before any later call,
-// however late the goroutines of the waiters run.
-func TestAStepDecides(t *testing.T) {
+// A step of the clock takes effect before any later call, however late the goroutines of the
+// waiters run.
+func TestAStepOfTheClockTakesEffectAtOnce(t *testing.T) {
 	f := newFixture()
 	f.mustAcquire(t, "a")
 	waiting := f.queue(t.Context(), "b", lock.WaitForever)
@@ -166,7 +166,7 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-func TestExpireHandsTheLockOn(t *testing.T) {
+func TestExpireGrantsTheLockToTheFirstWaiter(t *testing.T) {
 	f := newFixture()
 	f.mustAcquire(t, "a")
 	waiting := f.queue(t.Context(), "b", lock.WaitForever)
@@ -228,7 +228,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestAnswersAreCopies changes what it was given.
+// The test changes the answers; the stored lock must not change.
 func TestAnswersAreCopies(t *testing.T) {
 	f := newFixture()
 	f.mustAcquire(t, "a").Spec.Owner = "changed"
@@ -250,9 +250,8 @@ func TestAnswersAreCopies(t *testing.T) {
 // rounds is how often a test tries to meet a moment.
 const rounds = 200
 
-// TestACallerThatHasGoneIsNotGranted releases before the caller has noticed that its
-// context ended.
-func TestACallerThatHasGoneIsNotGranted(t *testing.T) {
+// The lock is released before the caller has noticed that its context ended.
+func TestACallerThatHasLeftGetsNoGrant(t *testing.T) {
 	f := newFixture()
 	for range rounds {
 		f.mustAcquire(t, "a")
@@ -271,9 +270,8 @@ func TestACallerThatHasGoneIsNotGranted(t *testing.T) {
 	}
 }
 
-// TestAGrantThatIsNotTakenGoesOn ends the context of a caller that was granted the lock
-// and has not noticed.
-func TestAGrantThatIsNotTakenGoesOn(t *testing.T) {
+// The context of a caller ends after it was granted the lock, before it has noticed.
+func TestAGrantThatItsCallerDoesNotTakeGoesToTheNextWaiter(t *testing.T) {
 	f := newFixture()
 	for range rounds {
 		f.mustAcquire(t, "a")

@@ -60,9 +60,8 @@ func TestTheWaitingHookEndsAWait(t *testing.T) {
 	}
 }
 
-// TestALockThatIsGrantedDuringTheWaitingHookGoesOn fails the hook after the waiter was
-// granted the lock.
-func TestALockThatIsGrantedDuringTheWaitingHookGoesOn(t *testing.T) {
+// The hook fails after the waiter was granted the lock.
+func TestALockGrantedDuringAFailingWaitingHookGoesToTheNextWaiter(t *testing.T) {
 	f := newFixture()
 	f.mustAcquire(t, "a")
 	f.SetHooks(locktest.Hooks{Waiting: func(ctx context.Context, _ locktest.Call) error {
@@ -78,7 +77,7 @@ func TestALockThatIsGrantedDuringTheWaitingHookGoesOn(t *testing.T) {
 	}
 }
 
-func TestTheRecordHasTheArgumentsOfEachCall(t *testing.T) {
+func TestCallsReturnsTheArgumentsOfEachCall(t *testing.T) {
 	f := newFixture(locktest.WithRecord(), locktest.WithOwner("new"))
 	request := by("")
 	granted, err := f.Acquire(t.Context(), "default", request)

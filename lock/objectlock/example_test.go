@@ -14,7 +14,7 @@ import (
 	"forrst.dev/lock-operator/lock/objectlock"
 )
 
-// recolor can only be called by those who hold the lock of the object.
+// recolor can only be called by holders of the object's lock.
 func recolor(ctx context.Context, guard *objectlock.Writer[*corev1.ConfigMap], locked *objectlock.Locked[*corev1.ConfigMap]) error {
 	locked.Object().Data["color"] = "blue"
 	return guard.Patch(ctx, locked)

@@ -27,7 +27,7 @@ func settingsMap() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "settings", UID: "1"}, Data: map[string]string{"color": "red"}}
 }
 
-// guardedWorld is a cluster with one object, its lock, and what guards it.
+// guardedWorld is a cluster with one object, its lock and its writer.
 type guardedWorld struct {
 	service *locktest.Backend
 	locks   *lock.Client
@@ -51,7 +51,7 @@ func (w guardedWorld) mustLock(t *testing.T) *objectlock.Locked[*corev1.ConfigMa
 	return locked
 }
 
-// color returns what the API server has.
+// color returns the color in the API server.
 func (w guardedWorld) color(t *testing.T) string {
 	t.Helper()
 	found := settingsMap()
@@ -276,7 +276,7 @@ func TestGuardedWritesEndWithTheLock(t *testing.T) {
 	}
 }
 
-func TestGuardedWriteIsBrokenOffWhenTheLockEnds(t *testing.T) {
+func TestGuardedWriteIsCancelledWhenTheLockEnds(t *testing.T) {
 	world := newGuardedWorld(settingsMap())
 	locked := world.mustLock(t)
 	hanging := interceptor.NewClient(world.cluster, interceptor.Funcs{
@@ -304,7 +304,7 @@ func (w guardedWorld) takeOver(ctx context.Context, t *testing.T) {
 	}
 }
 
-func TestGuardedRefusesWhatProvesNothing(t *testing.T) {
+func TestGuardedRefusesALockedWithoutALock(t *testing.T) {
 	world := newGuardedWorld(settingsMap())
 	for name, locked := range map[string]*objectlock.Locked[*corev1.ConfigMap]{"nil": nil, "the zero value": {}} {
 		for _, err := range []error{world.guard.Update(t.Context(), locked), world.guard.Patch(t.Context(), locked), world.guard.Delete(t.Context(), locked)} {

@@ -87,7 +87,7 @@ func TestNeedsForce(t *testing.T) {
 	}
 }
 
-// What was said about one grant is not said about the next.
+// The reason given for one grant does not apply to the next.
 func TestForceReasonGoesWithTheGrant(t *testing.T) {
 	said := withReason(live(t), "because")
 	annotate := func(change func(*v1alpha1.Lock)) *v1alpha1.Lock {

@@ -22,7 +22,7 @@ func ownerOf(ref v1alpha1.HolderReference) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: ref.UID}
 }
 
-func TestOwnByHolder(t *testing.T) {
+func TestSetHolderOwner(t *testing.T) {
 	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "settings", UID: "config-0"}
 	renamed := ownerOf(podZero)
 	renamed.Name = "another"
@@ -100,9 +100,9 @@ func TestHolderThatIsInvalid(t *testing.T) {
 	}
 }
 
-// TestHandOnWithinAPod shows that a client which writes the whole spec keeps the holder that
-// the next caller shares with the one before.
-func TestHandOnWithinAPod(t *testing.T) {
+// A client that writes the whole spec keeps the holder that the next caller shares with the one
+// before.
+func TestHandOffWithinAPod(t *testing.T) {
 	old := referenced()
 	old.Annotations = map[string]string{v1alpha1.AcquisitionAnnotation: "1"}
 	next := old.DeepCopy()

@@ -14,9 +14,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// history is one lock in an etcd, what has happened to it, and what the callers of the
-// rules may rely on. Each step is judged by a clock of its own, which differs from those
-// of the others by the allowance at most.
+// history is one lock in an etcd, its past, and the guarantees for the callers of the rules. Each
+// step uses its own clock, which differs from the others by at most the allowance.
 type history struct {
 	now       time.Time
 	allowance time.Duration
@@ -45,8 +44,7 @@ var (
 	)
 )
 
-// TestRandomSequences checks the invariants of the design over whatever may happen to a
-// lock, in any order.
+// TestRandomSequences checks the invariants of the design over random sequences of operations.
 func TestRandomSequences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{now: noon}
@@ -219,7 +217,7 @@ func (h *history) refusal(owner string, now time.Time) error {
 	return ErrNotHeld
 }
 
-// let has an owner let go of the lock, and reports whether it may.
+// let makes an owner release the lock, and reports whether it may.
 func (h *history) let(t *rapid.T, owner string, now time.Time) bool {
 	err := h.attempt(t, func() error { return Release(h.stored, Proof{Owner: owner}, now) })
 	if want := h.refusal(owner, now); !errors.Is(err, want) {

@@ -340,8 +340,7 @@ func TestForceRelease(t *testing.T) {
 	}
 }
 
-// TestTakeOverKeepsTheSpelling shows that the immutable fields stay as they are where
-// another request spells the same full key in other parts.
+// The immutable fields stay unchanged if another request spells the same full key in other parts.
 func TestTakeOverKeepsTheSpelling(t *testing.T) {
 	current := stored()
 	request := byBob()

@@ -18,8 +18,7 @@ var (
 	noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
-// answer has the clock observe a response that took no time from a server whose clock
-// shows now.
+// answer makes the clock observe an instant response from a server whose clock shows now.
 func answer(c *servertime.Clock, now time.Time) {
 	at := c.Local().Now()
 	c.Observe(at, at, now.Truncate(time.Second))
@@ -45,7 +44,7 @@ func TestNowIsTheLocalTimeBeforeTheFirstResponse(t *testing.T) {
 	}
 }
 
-func TestNowLeavesALocalTimeThatMayBeRight(t *testing.T) {
+func TestNowKeepsALocalTimeWithinTheBounds(t *testing.T) {
 	local := clocktesting.NewFakeClock(noon.Add(123456789))
 	c := servertime.New(local)
 	for range 10 {
@@ -57,7 +56,7 @@ func TestNowLeavesALocalTimeThatMayBeRight(t *testing.T) {
 	}
 }
 
-func TestNowCorrectsALocalTimeThatIsWrong(t *testing.T) {
+func TestNowCorrectsAWrongLocalTime(t *testing.T) {
 	for _, offset := range []time.Duration{-time.Hour, -2 * time.Second, 2 * time.Second, time.Hour, 20 * 365 * 24 * time.Hour} {
 		local := clocktesting.NewFakeClock(noon)
 		c := servertime.New(local)
@@ -224,7 +223,7 @@ func BenchmarkNow(b *testing.B) {
 	})
 }
 
-// readings is a clock that shows what it is told.
+// readings is a clock that returns the given readings.
 type readings struct {
 	clock.RealClock
 	now time.Time
@@ -241,6 +240,6 @@ func monotonicBehind(reading time.Time, by time.Duration) time.Time {
 		loc  *time.Location
 	}
 	reading = reading.Add(by)
-	(*insides)(unsafe.Pointer(&reading)).ext -= int64(by) //nolint:gosec // the fields are checked by what the tests make of them
+	(*insides)(unsafe.Pointer(&reading)).ext -= int64(by) //nolint:gosec // the tests check the fields
 	return reading
 }

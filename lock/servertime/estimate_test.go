@@ -9,12 +9,12 @@ import (
 
 const maxRoundTrip = 30 * time.Second
 
-// world is a server and a local clock whose offset is known, unlike to an estimate.
+// world is a server and a local clock with a known offset.
 type world struct {
 	offset, now time.Duration
 }
 
-// response draws one that takes up to maxRoundTrip, and lets the time pass.
+// response draws a response that takes up to maxRoundTrip, and advances the time.
 func (w *world) response(t *rapid.T) observation {
 	w.now += time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "pause"))
 	roundTrip := rapid.Int64Range(0, int64(maxRoundTrip)).Draw(t, "round trip")
@@ -73,7 +73,7 @@ func TestConstantOffset(t *testing.T) { rapid.Check(t, checkConstantOffset) }
 
 func FuzzConstantOffset(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkConstantOffset)) }
 
-// Whatever happened to the clocks, one response is enough to be right again.
+// After any step of the clocks, one response corrects the estimate.
 func TestOneResponseAfterAStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := world{offset: offsets().Draw(t, "offset")}

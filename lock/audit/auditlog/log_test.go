@@ -98,7 +98,7 @@ func (t *torn) Write(text []byte) (int, error) {
 	return t.written.Write(text)
 }
 
-func TestLogGoesOnAfterAFailure(t *testing.T) {
+func TestLogContinuesAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &torn{isFull: true}
 		log, registry := open(t, disk)
@@ -138,7 +138,7 @@ func TestLogBoundsRefusals(t *testing.T) {
 	})
 }
 
-func TestLogCountsWhatItDoesNotWrite(t *testing.T) {
+func TestLogCountsDroppedRecords(t *testing.T) {
 	log, registry := open(t, nil)
 	log.Record(granted(1))
 	log.Record(audit.Record{Event: audit.Released, Reason: audit.ByOwner, Via: audit.Facade, HeldSeconds: new(2.0)})
