@@ -8,7 +8,8 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
-// newRouting has the manager follow the file of routes. It returns nil if there is none.
+// newRouting returns the routes of the file, which the manager follows, or nil if there is no
+// file.
 func newRouting(manager ctrl.Manager, settings options) (*forrst.Routing, error) {
 	if settings.facadeRoutes == "" {
 		return nil, nil // That is what no routing is.

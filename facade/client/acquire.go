@@ -14,7 +14,7 @@ import (
 )
 
 // Acquire implements [lock.Backend]. A wait that is longer than the façade permits in
-// one call is made of several; between them, somebody else may be served first.
+// one call is made of several; between them, another waiter may be served first.
 //
 // If the answer of the façade is lost, Acquire looks whether the lock is held under the
 // owner token since it was asked for, and returns it if so. If ctx ends, or nothing can
@@ -49,7 +49,7 @@ type acquisition struct {
 	client    *Client
 	namespace string
 	request   lock.Request
-	// isTokenNew says that nobody else can have the owner token.
+	// isTokenNew says that no other client can have the owner token.
 	isTokenNew bool
 	// sent is when the façade was asked last.
 	sent time.Time

@@ -22,7 +22,7 @@ const maxIdleConnections = 1024
 // goroutines of its own, and keeps connections open for later calls.
 //
 // The namespace argument of every method may be empty for that of [WithNamespace] or, by
-// default, the caller's own. A façade that authenticates nobody serves one namespace and
+// default, the caller's own. A façade that does not authenticate its callers serves one namespace and
 // refuses any other with an error that matches [lock.ErrInvalid]; otherwise errors match
 // [lock.ErrUnauthenticated] or [lock.ErrForbidden] where the caller is not known or lacks a
 // right. The holder of a lock is whom the façade takes the

@@ -119,7 +119,7 @@ func (c *Client) status(ctx context.Context, namespace string, key v1alpha1.Full
 }
 
 // List implements [lock.Backend]. The locks have no owner tokens unless filter names
-// one: whoever knows a token can release the lock.
+// one: a token releases the lock.
 func (c *Client) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
 	answer, err := c.exchange(ctx, namespace, wire.List, wire.ListArguments{Owner: filter.Owner}, c.options.timeout)
 	if err != nil {

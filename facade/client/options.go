@@ -61,7 +61,7 @@ func WithBearerTokenFile(path string) Option {
 }
 
 // WithNamespace has calls that name no namespace be about this one. Without it, that is
-// the namespace of the caller's service account, or of a façade that authenticates nobody.
+// the namespace of the caller's service account, or of a façade that does not authenticate its callers.
 func WithNamespace(namespace string) Option {
 	return func(o *options) { o.namespace = namespace }
 }

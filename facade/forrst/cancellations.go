@@ -22,7 +22,7 @@ var (
 	errTooLate      = errors.New("the function of the call is over")
 )
 
-// cancellationKey names calls that can be cancelled. Nobody can cancel what another
+// cancellationKey names calls that can be cancelled. A caller cannot cancel what another
 // caller runs.
 type cancellationKey struct{ holder, token string }
 
@@ -106,7 +106,7 @@ func (c *cancellations) cancel(key cancellationKey) error {
 	return err
 }
 
-// forget drops what need not be remembered any more.
+// forget drops tokens that need not be remembered.
 func (c *cancellations) forget() {
 	now := c.clock.Now()
 	for len(c.cancelled) > 0 && (len(c.cancelled) >= maxCancelled || now.Sub(c.cancelled[0].at) >= cancelledFor) {

@@ -29,7 +29,7 @@ type Config struct {
 	// Components tell what health is made of, each time that it is asked for. They have
 	// names of their own.
 	Components []ComponentSource
-	// Routing finds and calls functions that are served elsewhere. Nil means that there are
+	// Routing finds and calls functions of other services. Nil means that there are
 	// none.
 	Routing *Routing
 

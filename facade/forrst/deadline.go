@@ -48,8 +48,8 @@ func (c *call) deadline(position int) (wrapper, envelope.Errors) {
 	}, nil
 }
 
-// invokeWithin runs the function until the deadline. There is no late success: whoever
-// asked has stopped waiting for it.
+// invokeWithin runs the function until the deadline. There is no late success: the
+// caller has stopped waiting for it.
 func (c *call) invokeWithin(ctx context.Context, bound *callDeadline, invoke Invocation) (any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bound.length-c.elapsed(), errDeadline)
 	defer cancel()

@@ -4,7 +4,7 @@
 // One call goes through these steps, in the order of docs/forrst.md, section 1.6: the HTTP
 // request is read (http.go), its envelope is decoded (package envelope), the function is
 // looked up (functions.go), extensions and arguments are checked (extensions.go), and only
-// when nothing can be refused any more do the extensions begin their work around the function
+// when nothing can be refused do the extensions begin their work around the function
 // (call.go). So a lock is never taken for a function that does not run. Error codes are
 // chosen in errors.go.
 package forrst

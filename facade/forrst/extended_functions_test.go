@@ -171,7 +171,7 @@ func TestRenewFunction(t *testing.T) {
 	}
 }
 
-// Functions of the vendor tell a lock that has expired from one that the caller never had.
+// Extended lock functions tell a lock that has expired from one that the caller never had.
 func TestVendorFunctionsOnWhatTheCallerDoesNotHold(t *testing.T) {
 	f := newFixture(t)
 	f.hold("k", "secret-owner", time.Minute)

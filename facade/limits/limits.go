@@ -43,7 +43,7 @@ type Limiter struct {
 	limits Limits
 	// bodyBytes are left for bodies.
 	bodyBytes atomic.Int64
-	// draining ends when calls must not wait any more.
+	// draining ends when calls must stop waiting.
 	draining context.Context // It belongs to no call.
 	drain    context.CancelFunc
 

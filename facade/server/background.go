@@ -18,7 +18,7 @@ type Background struct {
 
 	mu      sync.Mutex
 	running int
-	// idle is closed when nothing runs any more. Nil unless [Background.wait] waits for it.
+	// idle is closed when the last function has returned. Nil unless [Background.wait] waits for it.
 	idle chan struct{}
 }
 

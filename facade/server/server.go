@@ -121,7 +121,7 @@ func (s *Server) Ready(*http.Request) error {
 	return nil
 }
 
-// Start serves until ctx ends. Then the server is not ready any more, and after the delay
+// Start serves until ctx ends. Then the server is no longer ready, and after the delay
 // it closes its listener, answers calls that wait for a lock that it is unavailable, lets
 // the running ones finish, and returns nil. Calls that outlast the drain timeout are
 // cancelled, and get a moment to release their locks. An error says why it could not

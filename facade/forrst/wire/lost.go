@@ -8,7 +8,7 @@ const LostURN = "urn:k8s:forrst:ext:lock-lost"
 const FencingHeader = "Forrst-Fencing-Token"
 
 // Lost is the data of the entry [LostURN]: the function inside a lock has outlived it, so
-// that somebody else may have held the lock at the same time.
+// that another holder may have held the lock at the same time.
 type Lost struct {
 	// Key is as sent.
 	Key string `json:"key"`
@@ -20,7 +20,7 @@ type Lost struct {
 const (
 	// LostExpired means that it ended by its ttl.
 	LostExpired = "expired"
-	// LostReleased means that it was released by somebody, or ended unseen.
+	// LostReleased means that it was released by another caller, or ended unseen.
 	LostReleased = "released"
 	// LostTaken means that it is held again, in another grant.
 	LostTaken = "taken"

@@ -1,25 +1,25 @@
 package wire
 
-// The functions of the vendor, each in version "1.0.0".
+// The extended lock functions, each in version "1.0.0".
 const (
 	// Acquire takes [AcquireArguments] and returns [Acquired].
-	Acquire = vendorFunction + "acquire"
+	Acquire = extendedFunction + "acquire"
 	// Renew takes [RenewArguments] and returns [Renewed].
-	Renew = vendorFunction + "renew"
+	Renew = extendedFunction + "renew"
 	// Release takes [KeyArguments] with the owner and returns [Released]. It differs from
 	// the function of the protocol in its errors, which tell apart what has expired.
-	Release = vendorFunction + "release"
-	// ForceRelease takes [KeyArguments] with a reason, which is optional where nobody is
-	// authenticated, and returns [Released].
+	Release = extendedFunction + "release"
+	// ForceRelease takes [KeyArguments] with a reason, which is optional where callers are
+	// not authenticated, and returns [Released].
 	// It is the function of the protocol.
 	ForceRelease = "urn:cline:forrst:ext:atomic-lock:fn:force-release"
 	// Status takes [KeyArguments] and returns [State], which tells more than the
 	// function of the protocol.
-	Status = vendorFunction + "status"
+	Status = extendedFunction + "status"
 	// List takes [ListArguments] and returns [Locks].
-	List = vendorFunction + "list"
+	List = extendedFunction + "list"
 
-	vendorFunction = "urn:k8s:forrst:ext:atomic-lock:fn:"
+	extendedFunction = "urn:k8s:forrst:ext:atomic-lock:fn:"
 )
 
 // FunctionVersion is the version of all functions.

@@ -12,7 +12,7 @@ type Lock struct {
 	Scope string `json:"scope"`
 	// Function is set with function scope.
 	Function string `json:"function,omitempty"`
-	// Holder is the authenticated identity of whoever acquired the lock.
+	// Holder is the authenticated identity that acquired the lock.
 	Holder string `json:"holder"`
 	Reason string `json:"reason,omitempty"`
 	// HolderRef is the object that the lock is held for. Nil if none is named.
@@ -25,7 +25,7 @@ type Lock struct {
 	RenewedAt  string             `json:"renewed_at"`
 	ExpiresAt  string             `json:"expires_at"`
 	// FencingToken is the number of the grant. Nil if the lock is about to be deleted and
-	// the number cannot be told any more.
+	// its number is no longer known.
 	FencingToken *int64 `json:"fencing_token,omitempty"`
 }
 
