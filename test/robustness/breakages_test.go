@@ -13,25 +13,25 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// breakage is a fault in the product's code that a run has to find. It is put in while
-// the replica is built, by "go build -overlay", and touches no file of the tree.
+// breakage is a bug in the product's code that a run must find. "go build -overlay" puts
+// it into the replica; no file of the tree changes.
 type breakage struct {
 	edits []edit
-	// faults and workload make the fault show; found are the checks that may find it.
+	// faults and workload expose the bug; found are the checks that may find it.
 	faults   []fault
 	workload workload
-	// rest is that after each round of faults.
+	// rest is the calm time after each round of faults.
 	rest  time.Duration
 	found []string
 }
 
-// edit replaces a piece of code that must be there once.
+// edit replaces a piece of code that must occur exactly once.
 type edit struct{ file, old, new string }
 
-// hot has many clients contend for few keys whose locks mostly expire.
+// hot lets many clients contend for few keys whose locks mostly expire.
 var hot = workload{clients: 12, keys: 3, overslept: 0.7, renewals: 0.3}
 
-// waiting has most clients wait, and many of them lose patience.
+// waiting lets most clients wait, and many of them hang up.
 var waiting = workload{clients: 12, keys: 3, waits: 0.8, hangUps: 0.4, longTTLs: 0.1}
 
 var breakages = map[string]breakage{
@@ -106,9 +106,8 @@ var breakages = map[string]breakage{
 	},
 }
 
-// TestBreakages breaks the product in each of these ways, and makes sure that a run of
-// half a minute finds it. It takes a minute for each, so "make robustness-breakages" asks
-// for it.
+// TestBreakages puts each bug into the product and checks that a run of half a minute
+// finds it. It takes a minute per bug and runs only with "make robustness-breakages".
 func TestBreakages(t *testing.T) {
 	if os.Getenv("BREAKAGES") == "" {
 		t.Skip("BREAKAGES is not set")
@@ -118,7 +117,7 @@ func TestBreakages(t *testing.T) {
 	}
 }
 
-// mustBeFound gives it three chances, since a run is a matter of luck.
+// mustBeFound tries three runs, since chance decides whether one run hits the bug.
 func (b breakage) mustBeFound(t *testing.T) {
 	t.Helper()
 	overlay := b.overlay(t)
@@ -142,7 +141,7 @@ func (b breakage) mustBeFound(t *testing.T) {
 	t.Error("the checker finds nothing")
 }
 
-// overlay writes the changed files and what "go build -overlay" wants to know of them.
+// overlay writes the changed files and the file that lists them for "go build -overlay".
 func (b breakage) overlay(t *testing.T) string {
 	t.Helper()
 	root, err := testenv.ModuleRoot()
@@ -176,8 +175,8 @@ func (b breakage) overlay(t *testing.T) string {
 	return overlay
 }
 
-// TestBreakagesApply is quick, so that a change of the code that a breakage changes is
-// noticed at once.
+// TestBreakagesApply is quick, and fails when a change of the product makes a breakage
+// inapplicable.
 func TestBreakagesApply(t *testing.T) {
 	for name, breakage := range breakages {
 		t.Run(name, func(t *testing.T) { breakage.overlay(t) })

@@ -14,7 +14,7 @@ import (
 // checkTimeout bounds the search for one key.
 const checkTimeout = time.Minute
 
-// check returns every violation of what docs/design.md, section 17, promises.
+// check returns every violation of the promises of docs/design.md, section 17.
 func (r *record) check(model model, artifacts string) []string {
 	var violations []string
 	for _, check := range []func() []string{
@@ -25,7 +25,7 @@ func (r *record) check(model model, artifacts string) []string {
 	return append(violations, r.checkOrder(model, artifacts)...)
 }
 
-// checkOrder has porcupine look for an order of the operations on each key.
+// checkOrder lets porcupine look for an order of the operations on each key.
 func (r *record) checkOrder(model model, artifacts string) (violations []string) {
 	steps := r.steps()
 	for _, key := range sortedKeys(steps) {
@@ -33,7 +33,7 @@ func (r *record) checkOrder(model model, artifacts string) (violations []string)
 		switch result {
 		case porcupine.Ok:
 		case porcupine.Unknown:
-			violations = append(violations, fmt.Sprintf("order: the checker did not come to an end with the %d operations on %s within %s", len(steps[key]), key, checkTimeout))
+			violations = append(violations, fmt.Sprintf("order: the checker did not finish the %d operations on %s within %s", len(steps[key]), key, checkTimeout))
 		case porcupine.Illegal:
 			picture := filepath.Join(artifacts, "history-"+key+".html")
 			if err := errors.Join(porcupine.VisualizePath(model.porcupine(), info, picture), r.explain(key, steps[key], info, artifacts)); err != nil {
@@ -54,8 +54,8 @@ func sortedKeys[V any](values map[string]V) []string {
 	return keys
 }
 
-// checkAnswers looks for answers that no client may get: errors that are none of the
-// protocol's, and no answer although nothing was broken.
+// checkAnswers looks for answers that no client may get, errors outside the protocol, and
+// for calls without an answer although no fault was active.
 func (r *record) checkAnswers() (violations []string) {
 	known := []outcome{done, held, timedOut, notFound, mismatch, unanswered}
 	for index := range r.operations {
@@ -64,13 +64,13 @@ func (r *record) checkAnswers() (violations []string) {
 		case !slices.Contains(known, op.outcome):
 			violations = append(violations, "answers: unexpected: "+op.String())
 		case op.outcome == unanswered && !op.hungUp && !op.tooLate && !r.disturbed(op.sent, op.answered):
-			violations = append(violations, "answers: none although nothing was broken: "+op.String())
+			violations = append(violations, "answers: none although no fault was active: "+op.String())
 		}
 	}
 	return violations
 }
 
-// checkGrants compares what clients were told with what etcd has.
+// checkGrants compares the grants that clients were told of with those in etcd.
 func (r *record) checkGrants() (violations []string) {
 	asked := map[string]*operation{}
 	for index := range r.operations {
@@ -103,8 +103,8 @@ func (r *record) checkGrants() (violations []string) {
 	return violations
 }
 
-// checkRenewals makes sure that nothing but its owner changes a grant: a failed acquire
-// leaves the record of the holder untouched.
+// checkRenewals checks that only its owner changes a grant: a failed acquire leaves the
+// record of the holder untouched.
 func (r *record) checkRenewals() (violations []string) {
 	sent := map[string]int{}
 	for index := range r.operations {
@@ -127,18 +127,18 @@ type hold struct {
 	from, to time.Duration
 }
 
-// checkExclusion compares the times in which clients are sure that they hold a lock:
-// from the answer to the acquire until they send the release, or until the ttl has passed
-// that they count from when they sent the acquire or its latest renewal; see also
-// [record.safeUntil]. The model finds
-// the same and more; this one says plainly who met whom.
+// checkExclusion compares the times in which clients are sure that they hold a lock. Such
+// a time begins with the answer to the acquire. It ends when the client sends the release,
+// or when the ttl has passed since the client sent the acquire or the latest renewal; see
+// also [record.safeUntil]. The model finds the same and more; this check names the two
+// clients.
 func (r *record) checkExclusion() (violations []string) {
 	for _, holds := range r.holds() {
 		slices.SortFunc(holds, func(a, b *hold) int { return cmp.Compare(a.from, b.from) })
 		for index, next := range holds {
 			for _, earlier := range holds[:index] {
 				if next.from < earlier.to {
-					violations = append(violations, fmt.Sprintf("exclusion: two hold %s from %s to %s:\n\t\t%s\n\t\t%s",
+					violations = append(violations, fmt.Sprintf("exclusion: two clients hold %s from %s to %s:\n\t\t%s\n\t\t%s",
 						next.op.key, next.from, min(next.to, earlier.to), earlier.op, next.op))
 				}
 			}
@@ -179,7 +179,7 @@ func (h *hold) endByForce(op operation) {
 	}
 }
 
-// change takes in what the holder did with the lock.
+// change applies an operation of the holder.
 func (h *hold) change(op operation) {
 	switch {
 	case op.kind == release:
@@ -192,16 +192,16 @@ func (h *hold) change(op operation) {
 }
 
 const (
-	// calm is how long nothing must have been broken for abandoned grants to be gone. A
-	// replica tries every 5 s.
+	// calm is how long no fault must have been active for abandoned grants to be gone. A
+	// replica retries every 5 s.
 	calm = 6 * time.Second
-	// hungUpEarly is how long before a grant its client must have gone for a replica that
-	// runs to be able to know: an answer may already be on its way.
+	// hungUpEarly is how long before the grant a client must have hung up for a running
+	// replica to know: an answer may already be on its way.
 	hungUpEarly = 500 * time.Millisecond
 )
 
-// checkAbandoned looks for grants that no client holds and none ends: the client was told
-// that it has none, or had gone. They must not last until their ttl.
+// checkAbandoned looks for grants whose client was told that it has none, or had hung up.
+// A replica must end them long before their ttl.
 func (r *record) checkAbandoned() (violations []string) {
 	own := map[string]bool{}
 	for index := range r.operations {
@@ -220,7 +220,7 @@ func (r *record) checkAbandoned() (violations []string) {
 			}
 			limit, ok := r.calmFor(calm, max(grant.from, op.answered), r.end)
 			if ok && grant.to > limit {
-				violations = append(violations, fmt.Sprintf("abandoned: the grant %d, of %s, was still there at %s:\n\t\t%s",
+				violations = append(violations, fmt.Sprintf("abandoned: the grant %d of %s still existed at %s:\n\t\t%s",
 					grant.token, grant.from, limit, op))
 			}
 		}

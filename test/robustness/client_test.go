@@ -18,8 +18,8 @@ const (
 	renewFunction    = "urn:k8s:forrst:ext:atomic-lock:fn:renew"
 )
 
-// patience is how long a client waits for an answer beyond the wait that it asked for.
-// A replica gives up after 5 s by itself.
+// patience is how long a client waits for an answer beyond the wait that it asked for. A
+// replica gives up after 5 s.
 const patience = 8 * time.Second
 
 // answer is a Forrst response.
@@ -37,7 +37,7 @@ type answerError struct {
 	Message string `json:"message"`
 }
 
-// caller is one client. It keeps its connections to itself.
+// caller is one client. It shares no connection with other clients.
 type caller struct {
 	number   int
 	replicas []string
@@ -49,7 +49,7 @@ func newCaller(number int, replicas []string, history *history) *caller {
 	return &caller{number: number, replicas: replicas, history: history, http: &http.Client{Transport: &http.Transport{}}}
 }
 
-// do carries out the operation and records it. If ctx ends first, the client hangs up.
+// do sends the operation and records its outcome. If ctx ends first, the client hangs up.
 func (c *caller) do(ctx context.Context, op operation) operation {
 	ctx, cancel := context.WithTimeout(ctx, op.wait+patience)
 	defer cancel()
@@ -88,7 +88,7 @@ func (c *caller) post(ctx context.Context, replica string, body []byte) (*answer
 	return &decoded, nil
 }
 
-// request is the body that asks for the operation.
+// request returns the body of the request for the operation.
 func (o *operation) request() []byte {
 	call := map[string]any{"function": "forrst.ping"}
 	body := map[string]any{"protocol": map[string]string{"name": "forrst", "version": "0.1.0"}, "id": "1", "call": call}
@@ -179,8 +179,7 @@ func tokenIn(data map[string]any) int64 {
 	return 0
 }
 
-// outcomeOf returns what an error means. An outcome that is none of the known ones
-// fails the run.
+// outcomeOf returns the outcome for an error code. An unknown outcome fails the run.
 func outcomeOf(code string) outcome {
 	switch code {
 	case "LOCK_ACQUISITION_FAILED":
@@ -192,8 +191,8 @@ func outcomeOf(code string) outcome {
 	case "LOCK_OWNERSHIP_MISMATCH":
 		return mismatch
 	}
-	// An API server that has just started refuses the operator until it knows the roles,
-	// which is an internal error to callers.
+	// An API server that has just started refuses the operator's requests until it has
+	// read the roles. Callers see an internal error.
 	if slices.Contains([]string{"UNAVAILABLE", "INTERNAL_ERROR", "DEADLINE_EXCEEDED", "CANCELLED"}, code) {
 		return unanswered
 	}

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// connections is a listener whose connections can be cut, or swallow everything.
+// connections is a listener whose connections can be reset, or swallow all traffic.
 type connections struct {
 	net.Listener
 
 	mu   sync.Mutex
 	open map[*connection]struct{}
-	// hole is closed when the black hole, if there is one, ends.
+	// hole is closed when the black hole ends; nil without a black hole.
 	hole chan struct{}
 }
 
@@ -32,7 +32,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	return made, nil
 }
 
-// reset cuts all connections; both ends learn of it at once.
+// reset resets all connections; both ends learn of it at once.
 func (c *connections) reset() {
 	c.mu.Lock()
 	open := make([]*connection, 0, len(c.open))
@@ -48,7 +48,7 @@ func (c *connections) reset() {
 	}
 }
 
-// swallow lets nothing through in either direction, until resume.
+// swallow stops all traffic in both directions until resume.
 func (c *connections) swallow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *connections) swallow() {
 	}
 }
 
-// resume delivers what was held up.
+// resume delivers the traffic that swallow stopped.
 func (c *connections) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *connections) resume() {
 	}
 }
 
-// connection waits in the black hole while there is one.
+// connection waits while the black hole lasts.
 type connection struct {
 	net.Conn
 

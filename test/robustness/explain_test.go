@@ -12,8 +12,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// explain writes what porcupine's picture shows as text: the operations on the key in the
-// order of their calls, those that could not be ordered marked, and what etcd has.
+// explain writes porcupine's picture as text: the operations on the key in the order of
+// their calls, with marks at those that fit nowhere, and the grants in etcd.
 func (r *record) explain(key string, steps []porcupine.Operation, info porcupine.LinearizationInfo, artifacts string) error {
 	type line struct {
 		at   int64
@@ -46,7 +46,7 @@ func (r *record) explain(key string, steps []porcupine.Operation, info porcupine
 	}
 	slices.SortFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
 	var text strings.Builder
-	text.WriteString("What is marked with ? has no place in the longest order that is that of a lock.\n\n")
+	text.WriteString("Operations marked with ? have no place in the longest order that is that of a lock.\n\n")
 	for _, line := range lines {
 		text.WriteString(line.text + "\n")
 	}

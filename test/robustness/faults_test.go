@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// fault breaks something, waits, and mends it before it returns, also if ctx ends.
+// fault breaks something, waits, and repairs it before it returns, also if ctx ends.
 type fault struct {
 	name string
-	// lasting is for how long it goes on by itself after it was mended.
+	// lasting is how long its effects go on after the repair.
 	lasting time.Duration
 	inject  func(ctx context.Context, c *cluster, random *rand.Rand) error
 }
 
-// allFaults are those of a run, in no particular order.
+// allFaults are the faults of a run, in no particular order.
 var allFaults = []fault{killAPIServer, stopReplica, resetConnections, blackHole, loseReplies, delayRequests, stepForward, stepBack}
 
 var killAPIServer = fault{"kill the API server", 0, func(ctx context.Context, c *cluster, random *rand.Rand) error {
@@ -65,7 +65,7 @@ var blackHole = fault{"swallow traffic", 0, func(ctx context.Context, c *cluster
 var (
 	loseReplies   = doom("lose requests and replies", 0, lostRequest, lostReply, lostReply, timedOutReply)
 	delayRequests = doom("delay requests and replies", maxLate, lateRequest, lateReply)
-	// writeLate is the half of it that leaves most behind.
+	// writeLate is the half of it that leaves most grants behind.
 	writeLate = doom("delay requests", maxLate, lateRequest)
 )
 
@@ -106,8 +106,8 @@ func between(random *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(random.Int64N(int64(high-low)))
 }
 
-// injectFaults goes through the faults in random order, again and again, until ctx ends,
-// with a rest after each round.
+// injectFaults repeats the faults in random order until ctx ends, with a rest after each
+// round.
 func (c *cluster) injectFaults(ctx context.Context, faults []fault, rest time.Duration, random *rand.Rand, log func(string, ...any)) error {
 	for len(faults) > 0 {
 		for _, position := range random.Perm(len(faults)) {

@@ -11,22 +11,22 @@ import (
 // never is later than every run.
 const never time.Duration = math.MaxInt64
 
-// grant is one acquisition as etcd has it, from the write that made it to the one that
-// ended it.
+// grant is one acquisition in etcd's record, from the write that made it to the write
+// that ended it.
 type grant struct {
 	key, owner string
 	// token is the revision of the write that made it.
 	token int64
 	// from and to are when the journal learnt of its beginning and of its end.
 	from, to time.Duration
-	// renewals are the writes in between that moved its expireTime.
+	// renewals counts the writes in between that moved its expireTime.
 	renewals int
 	// made and last are the object after the first and the last of its writes.
 	made, last *v1alpha1.Lock
 }
 
-// grantsOf cuts the journal into grants, in the order in which they were made, and says
-// what in it breaks a rule by itself.
+// grantsOf divides the journal into grants, in the order of their first writes, and returns
+// the writes that break a rule by themselves.
 func grantsOf(writes []write) (grants []*grant, problems []string) {
 	current := map[string]*grant{}
 	for _, write := range writes {
@@ -63,7 +63,7 @@ func (g *grant) isIn(lock *v1alpha1.Lock) bool {
 	return lock.Spec.Owner == g.owner && lock.Spec.AcquireTime.Equal(g.made.Spec.AcquireTime)
 }
 
-// amend takes in a write that is no grant.
+// amend applies a write that is no grant.
 func (g *grant) amend(write write) (problems []string) {
 	spec := write.lock.Spec
 	complain := func(what string) {
@@ -77,7 +77,7 @@ func (g *grant) amend(write write) (problems []string) {
 	}
 	if !spec.ExpireTime.Equal(g.last.Spec.ExpireTime) {
 		g.renewals++
-		// Judged by the stamps themselves: only the clock that stamped matters.
+		// The stamps alone decide, so only the clock that stamped matters.
 		if g.last.Spec.ExpireTime.Before(spec.RenewTime.Time) {
 			complain("renews a lock that had expired")
 		}

@@ -18,32 +18,32 @@ const (
 	status       kind = "status"
 )
 
-// outcome is what a client knows afterwards.
+// outcome is what a client knows after the call.
 type outcome string
 
 const (
 	// done: it happened, between sending and answer.
 	done outcome = "done"
-	// held: the lock was not acquired, because of its holder.
+	// held: the lock was not acquired, because it has a holder.
 	held outcome = "held"
-	// timedOut: likewise, after waiting.
+	// timedOut: the same, after waiting.
 	timedOut outcome = "timed out"
-	// notFound: the lock is free.
+	// notFound: the lock has no holder.
 	notFound outcome = "not found"
-	// mismatch: another owner holds it.
+	// mismatch: the lock has another holder.
 	mismatch outcome = "mismatch"
-	// unanswered: it may have happened, or happen yet, or never. So it is also with an
-	// answer that says that the service is unavailable.
+	// unanswered: it may have happened, or happen later, or never. An answer that the
+	// service is unavailable means the same.
 	unanswered outcome = "unanswered"
 )
 
-// operation is one call, as its client saw it. Times are those since the start of the
-// run, on the one monotonic clock of the process that all clients are in.
+// operation is one call, as its client saw it. Times count from the start of the run, on
+// the monotonic clock of the process that all clients share.
 type operation struct {
 	client, replica int
 	kind            kind
 	key, owner      string
-	// ttl of an acquire or a renewal, and how long an acquire waits.
+	// ttl belongs to an acquire or a renewal, wait to an acquire.
 	ttl, wait      time.Duration
 	sent, answered time.Duration
 	outcome        outcome
@@ -55,9 +55,9 @@ type operation struct {
 	tooLate bool
 	// hungUp says that the client ended the connection before there was an answer.
 	hungUp bool
-	// keepsToken says that the client releases an unanswered grant by itself.
+	// keepsToken says that the client itself releases an unanswered grant.
 	keepsToken bool
-	// said is the answer in short, for people.
+	// said is the answer in short, for readers of the report.
 	said string
 }
 
@@ -80,16 +80,16 @@ func (o *operation) String() string {
 	return text
 }
 
-// short is enough of a token to tell it from others.
+// short returns the beginning of a token, enough to tell it from others.
 func short(owner string) string { return owner[:min(len(owner), 8)] }
 
-// window is a time in which something was broken on purpose.
+// window is a time in which a fault was active.
 type window struct {
 	name     string
 	from, to time.Duration
 }
 
-// history is all that happened in a run. Safe for concurrent use.
+// history records the calls and faults of a run. Safe for concurrent use.
 type history struct {
 	start time.Time
 
@@ -113,24 +113,24 @@ func (h *history) addFault(fault window) {
 	h.faults = append(h.faults, fault)
 }
 
-// aftermath is how long a fault is felt after it was mended: connections come back,
-// and what was held up arrives.
+// aftermath is how long a fault has effects after its repair: connections come back, and
+// delayed requests arrive.
 const aftermath = 3 * time.Second
 
-// disturbed reports whether anything was broken in the span or shortly before.
+// disturbed reports whether a fault was active in the span or shortly before.
 func (h *history) disturbed(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.faults, func(fault window) bool { return fault.from <= to && from <= fault.to+aftermath })
 }
 
-// stopped reports whether a replica was stopped in the span or shortly before, so that
-// it could not notice that its clients had gone.
+// stopped reports whether a replica was stopped in the span or shortly before. It could
+// not notice then that its clients had hung up.
 func (h *history) stopped(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.faults, func(fault window) bool {
 		return fault.name == stopReplica.name && fault.from <= to && from <= fault.to+aftermath
 	})
 }
 
-// calmFor returns the first instant from which on nothing was broken, or felt to be, for
+// calmFor returns the first instant after which no fault was active, or had effects, for
 // the given time, and false if the run ended before.
 func (h *history) calmFor(calm, from, end time.Duration) (time.Duration, bool) {
 	at := from

@@ -17,8 +17,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// Locks lie in etcd below the first prefix; the second, which begins both, takes in a
-// key of the test's own that the API server does not look at.
+// Locks are stored in etcd below the first prefix. The second prefix, which begins both,
+// includes a key of the test that the API server ignores.
 const (
 	locksPrefix  = "/registry/forrst.dev/locks/"
 	journalRange = "/registry/forrst.dev/locks"
@@ -30,15 +30,15 @@ const (
 type write struct {
 	revision int64
 	name     string
-	// lock is what stands there now, or nil after a delete.
+	// lock is the object that was written, or nil after a delete.
 	lock *v1alpha1.Lock
-	// seen is when the journal learnt of it: it was committed before.
+	// seen is when the journal learnt of the write, which was committed before.
 	seen time.Duration
 }
 
-// journal is etcd's own record of every write of a Lock, in order and without gaps,
-// whatever becomes of the API server and its clients. It settles what became of
-// unanswered operations, and tells the tokens of grants.
+// journal is etcd's own record of every write of a Lock, in order and without gaps, even
+// if the API server or its clients fail. It shows the results of unanswered operations
+// and the tokens of grants.
 type journal struct {
 	etcd    string
 	history *history
@@ -48,7 +48,7 @@ type journal struct {
 	writes []write
 }
 
-// startJournal follows etcd until ctx ends or [journal.finish] is called.
+// startJournal watches etcd until ctx ends or [journal.finish] is called.
 func startJournal(ctx context.Context, etcd string, history *history) (*journal, error) {
 	j := &journal{etcd: etcd, history: history, ended: make(chan error, 1)}
 	created := map[string]any{"create_request": map[string]string{
@@ -59,7 +59,7 @@ func startJournal(ctx context.Context, etcd string, history *history) (*journal,
 		return nil, err
 	}
 	decoder := json.NewDecoder(response.Body)
-	if err := decoder.Decode(new(watchMessage)); err != nil { // That the watch was created.
+	if err := decoder.Decode(new(watchMessage)); err != nil { // The confirmation of the watch.
 		return nil, errors.Join(err, response.Body.Close())
 	}
 	go func() {
@@ -90,7 +90,7 @@ func (j *journal) follow(decoder *json.Decoder) error {
 	for {
 		var message watchMessage
 		if err := decoder.Decode(&message); err != nil {
-			return fmt.Errorf("follow etcd: %w", err)
+			return fmt.Errorf("watch etcd: %w", err)
 		}
 		if message.Result.Canceled {
 			return errors.New("etcd ended the watch")
@@ -121,7 +121,7 @@ func (j *journal) note(event etcdEvent, seen time.Duration) error {
 	if event.Type != "DELETE" {
 		noted.lock = &v1alpha1.Lock{}
 		if err := json.Unmarshal(event.KV.Value, noted.lock); err != nil {
-			return fmt.Errorf("read %s as etcd has it: %w", path, err)
+			return fmt.Errorf("decode %s from etcd: %w", path, err)
 		}
 	}
 	j.mu.Lock()
@@ -160,7 +160,7 @@ func (j *journal) post(ctx context.Context, path string, body any) (*http.Respon
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(response.Body) // Only to say why.
+		said, _ := io.ReadAll(response.Body) // For the error text only.
 		return nil, errors.Join(fmt.Errorf("etcd answers %s: %d: %s", path, response.StatusCode, said), response.Body.Close())
 	}
 	return response, nil

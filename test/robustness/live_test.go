@@ -11,8 +11,8 @@ import (
 const (
 	// recovery is how long after the faults every key must have been acquired.
 	recovery = 15 * time.Second
-	// tidying is how long after its expiry a lock may lie about: its reaper may be another
-	// replica that first has to notice that it leads.
+	// tidying is how long after its expiry the object of a lock may remain: another replica
+	// may have to become the leader before it reaps.
 	tidying = 20 * time.Second
 	retry   = 50 * time.Millisecond
 )
@@ -43,8 +43,8 @@ func (c *cluster) acquireOnEach(ctx context.Context, key string) error {
 	return nil
 }
 
-// checkLive makes sure that the replicas live on, that all keys can be acquired, and that
-// nothing is left behind.
+// checkLive checks that the replicas still run, that every key can be acquired, and that no
+// object is left.
 func (c *cluster) checkLive(ctx context.Context) (violations []string) {
 	for number, replica := range c.replicas {
 		if !replica.isRunning() {
@@ -77,7 +77,7 @@ func (c *cluster) checkLive(ctx context.Context) (violations []string) {
 	}
 }
 
-// keys are those that were used in the last round or since.
+// keys returns those that clients used in the last round or later.
 func (h *history) keys() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

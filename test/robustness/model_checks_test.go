@@ -9,8 +9,8 @@ import (
 
 const second = time.Second
 
-// TestModel shows for small histories what the model takes for the behaviour of a lock.
-// The allowance and the error of clocks are a second.
+// TestModel shows for small histories which behaviour the model accepts. The allowance and
+// the error of clocks are a second.
 func TestModel(t *testing.T) {
 	granted := func(owner string, token int64, call, ret, ttl time.Duration) step {
 		return step{kind: acquire, owner: owner, call: call, ret: ret, ttl: ttl, freeAt: call + ttl, outcome: done, token: token}
@@ -25,29 +25,29 @@ func TestModel(t *testing.T) {
 		steps []step
 		want  bool
 	}{
-		"one after the other": {[]step{
+		"two holders one after the other": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(release, "a", 2*second, 3*second, done), granted("b", 2, 4*second, 5*second, 10*second),
 		}, true},
-		"two at once": {[]step{
+		"two holders at once": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 4*second, 5*second, 10*second),
 		}, false},
 		"a take-over at the end of the ttl": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 4*second, 10*second, 10*second),
 		}, true},
-		"a take-over just before it": {[]step{
+		"a take-over just before the end of the ttl": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 4*second, 10*second-1, 10*second),
 		}, false},
 		"a take-over before a status that still shows the holder": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 4*second, 12*second, 10*second), seen("a", 13*second, 14*second),
 		}, false},
-		"a renewal keeps others away": {[]step{
+		"a take-over before the end of a renewed lock": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(renew, "a", 8*second, 9*second, done), granted("b", 2, 11*second, 12*second, 10*second),
 		}, false},
-		"an unanswered renewal may have happened": {[]step{
+		"a refusal because of an unanswered renewal": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(renew, "a", 8*second, 30*second, unanswered),
 			asked(acquire, "b", 16*second, 17*second, held),
 		}, true},
-		"and may not have": {[]step{
+		"a take-over in spite of an unanswered renewal": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(renew, "a", 8*second, 30*second, unanswered),
 			granted("b", 2, 11*second, 12*second, 10*second),
 		}, true},
@@ -63,7 +63,7 @@ func TestModel(t *testing.T) {
 		"tokens that do not grow": {[]step{
 			granted("a", 2, 0, 1*second, 10*second), asked(release, "a", 2*second, 3*second, done), granted("b", 1, 4*second, 5*second, 10*second),
 		}, false},
-		"a release of another owner's lock": {[]step{
+		"a release of another holder's lock": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(release, "b", 2*second, 3*second, done),
 		}, false},
 		"a lock that is gone although no client ended it": {[]step{
@@ -76,10 +76,10 @@ func TestModel(t *testing.T) {
 			granted("a", 1, 0, 1*second, 10*second), asked(release, "a", 2*second, 9*second, unanswered),
 			asked(acquire, "b", 4*second, 5*second, held), granted("c", 2, 6*second, 7*second, 10*second),
 		}, true},
-		"but not before it was sent": {[]step{
+		"an effect of an unanswered release before it was sent": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), granted("c", 2, 1*second, 2*second-1, 10*second), asked(release, "a", 2*second, 9*second, unanswered),
 		}, false},
-		"an end by force": {[]step{
+		"a forced release": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(forceRelease, "", 2*second, 3*second, done), granted("b", 2, 3*second, 4*second, 10*second),
 		}, true},
 		"a refusal by a free lock": {[]step{

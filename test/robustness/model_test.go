@@ -7,9 +7,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The model of one lock, for porcupine. It looks for one order of all operations on a
+// The model of one lock, for porcupine. porcupine looks for an order of all operations on a
 // key in which each takes effect at one instant between its call and its return, and in
-// which a lock behaves as a lock. That there is none is a violation.
+// which the lock behaves as a lock. If no such order exists, that is a violation.
 //
 // # Time
 //
@@ -22,27 +22,27 @@ import (
 // has instants for all its steps exactly if this earliest choice works: taking a step later
 // than necessary never helps one that follows.
 //
-// The limits are chosen so that no correct behaviour is refused, whatever happens in between:
+// The limits are chosen so that the model accepts every correct behaviour:
 //
 //   - A replica stamps a grant after the client sent the request. So the lock lives, by
-//     the clock of the one process that all clients are in, until sent+ttl at least, and
-//     before that no other caller may take it. The holder counts on it.
-//   - It stamps the grant before etcd commits the write. So the lock lives until the
-//     return of the acquire plus ttl at most, and for others plus the clock skew
-//     allowance. After that, it refuses no caller and is not renewed. These
-//     are upper bounds; they are compared with the earliest instant of the step, which can
-//     only spare a violation, never invent one.
-//   - A renewal or a release is judged by a replica before its write goes out, and the
-//     write is conditional on what was judged. Its time limit therefore counts for the
-//     call, not for the instant at which it takes effect.
-//   - Clocks may be wrong by skew, which is at most the allowance. Taking over needs no
-//     slack for that, since the allowance is there for it; the other limits get it.
+//     the clock of the one process that all clients share, until sent+ttl at least. No
+//     other client may take it before. The holder counts on that.
+//   - The replica stamps the grant before etcd commits the write. So the lock lives until
+//     the return of the acquire plus ttl at most, and for others plus the clock skew
+//     allowance. After that, no caller is refused because of it and no client renews it.
+//     These are upper bounds; the model compares them with the earliest instant of the
+//     step, which can only miss a violation, never invent one.
+//   - A replica judges a renewal or a release before it sends the write, and the write is
+//     conditional on the object that the replica judged. The time limit therefore applies
+//     to the call, not to the instant at which it takes effect.
+//   - Clocks may be wrong by skew, which is at most the allowance. The allowance covers
+//     that for a take-over; the other limits are widened by skew.
 //
-// # What is unknown
+// # Unanswered operations
 //
 // An unanswered operation counts as both done and not done. So the model is
-// nondeterministic: its step returns the states of both. What etcd has no trace of is
-// left out before (see steps_test.go): without a write nothing took effect.
+// nondeterministic: its step returns the states of both. Operations without a write in
+// etcd took no effect and are left out (see steps_test.go).
 type model struct {
 	// allowance is the clock skew allowance of the replicas.
 	allowance time.Duration
@@ -50,20 +50,20 @@ type model struct {
 	skew time.Duration
 }
 
-// step is an operation as the model takes it.
+// step is an operation in the terms of the model.
 type step struct {
 	kind  kind
 	owner string
 	// call and ret bound the instant at which it took effect.
 	call, ret time.Duration
-	// ttl is that of a grant or a renewal, and freeAt from when others may take the lock.
+	// ttl belongs to a grant or a renewal. From freeAt on, others may take the lock.
 	ttl, freeAt time.Duration
 	outcome     outcome
-	// token is that of a grant, and of a renewal where the answer tells it.
+	// token belongs to a grant, and to a renewal whose answer contains it.
 	token  int64
 	holder string
-	// lenient says that a replica could not know what became of its own earlier request,
-	// and may take the end of the lock for its doing.
+	// lenient says that a replica did not know the result of its own earlier request, and
+	// may believe that this request ended the lock.
 	lenient bool
 	label   string
 }
@@ -74,12 +74,11 @@ const cleanup kind = "clean-up"
 // lockState is the state of one lock between two steps.
 type lockState struct {
 	now time.Duration
-	// owner is empty if the lock is free.
+	// owner is empty if the lock has no holder.
 	owner string
 	// token is that of the latest grant.
 	token int64
-	// freeAt is from when others may take the lock, and endsBy when it has ended at the
-	// latest.
+	// From freeAt on, others may take the lock. By endsBy it has ended.
 	freeAt, endsBy time.Duration
 }
 
@@ -87,7 +86,7 @@ func (m model) porcupine() porcupine.Model {
 	nondeterministic := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{lockState{}} },
 		Step: func(state, input, _ any) []any {
-			//nolint:errcheck // Only these types are handed in.
+			//nolint:errcheck // porcupine passes only these types.
 			return m.step(state.(lockState), input.(step))
 		},
 		DescribeOperation: func(input, _ any) string {
@@ -176,7 +175,7 @@ func (m model) grant(state lockState, step step) []lockState {
 	}}
 }
 
-// end is legal for the owner before its time has passed, and by force for anyone's.
+// end is legal for the owner before the ttl has passed, and always for a forced release.
 func (m model) end(state lockState, step step) (after []lockState) {
 	isHolder := state.owner != "" && (state.owner == step.owner || step.kind == forceRelease)
 	if isHolder && (step.kind == cleanup || step.call <= state.endsBy+m.skew) {
@@ -188,8 +187,7 @@ func (m model) end(state lockState, step step) (after []lockState) {
 	return after
 }
 
-// missing is legal if the lock is free, if another owner holds it, or if the
-// time of the holder has passed.
+// missing is legal if the lock is free, has another holder, or its ttl has passed.
 func (m model) missing(state lockState, step step) []lockState {
 	isAsked := state.owner == step.owner || step.kind == forceRelease || step.kind == status
 	if state.owner != "" && isAsked {

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// proxy stands between one replica and the API server. It ends the replica's TLS with a
-// certificate of its own, and speaks to the API server as the operator. So it knows
-// requests, and can do to each what a network or a dying server does.
+// proxy stands between one replica and the API server. It terminates the replica's TLS
+// with its own certificate and speaks to the API server as the operator. So it can do to
+// each request what a network or a dying server does.
 type proxy struct {
 	*httptest.Server
 
@@ -32,16 +32,16 @@ type proxy struct {
 	fates  []fate
 }
 
-// fate is what becomes of a request for locks or for the election.
+// fate says what the proxy does with a request for locks or for the election.
 type fate int
 
 const (
 	untouched fate = iota
-	// lostRequest: the API server never sees it, the replica sees a broken connection.
+	// lostRequest: the API server never sees it; the replica sees a broken connection.
 	lostRequest
-	// lostReply: the API server carries it out, the replica sees a broken connection.
+	// lostReply: the API server carries it out; the replica sees a broken connection.
 	lostReply
-	// timedOutReply: the API server carries it out, the replica is told that it timed out.
+	// timedOutReply: the API server carries it out; the replica sees a timeout.
 	timedOutReply
 	// lateRequest: it arrives late, even if the replica has given up by then.
 	lateRequest
@@ -68,7 +68,7 @@ func newProxy(operator *rest.Config, seed uint64) (*proxy, error) {
 		Transport:     transport,
 		FlushInterval: -1, // watches
 		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
-		// The API server is gone, and so would be a direct connection to it.
+		// The API server is gone. A direct connection would break, too.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	p.Server = httptest.NewUnstartedServer(p)
@@ -80,13 +80,13 @@ func newProxy(operator *rest.Config, seed uint64) (*proxy, error) {
 	return p, nil
 }
 
-// kubeconfig is how the replica finds the API server.
+// kubeconfig is the configuration with which the replica reaches the API server.
 func (p *proxy) kubeconfig() *rest.Config {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
 	return &rest.Config{Host: p.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority}}
 }
 
-// doom has half of the requests meet one of the fates from now on; none ends that.
+// doom gives one of the fates to half of the requests from now on; no fates end that.
 func (p *proxy) doom(fates ...fate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,15 +134,15 @@ func passOn(w http.ResponseWriter, reply *httptest.ResponseRecorder) {
 	_, _ = w.Write(reply.Body.Bytes()) // The replica may have given up.
 }
 
-// carryOut sends the request whether or not the replica still waits. A reverse proxy
-// that can tell by its writer that the replica has gone would not.
+// carryOut sends the request whether or not the replica still waits. With the replica's
+// own writer, the reverse proxy would notice that the replica has gone, and stop.
 func (p *proxy) carryOut(r *http.Request) *httptest.ResponseRecorder {
 	reply := httptest.NewRecorder()
 	p.forward.ServeHTTP(reply, detached(r))
 	return reply
 }
 
-// detached returns the request with its body read and without the end of its client.
+// detached returns the request with its body read. The end of the client does not cancel it.
 func detached(r *http.Request) *http.Request {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package robustness_test
 
-// raceEnabled has the replicas built with the race detector, like the test.
+// raceEnabled says whether the replicas are built with the race detector, like the test.
 const raceEnabled = true

@@ -18,7 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// startTimeout bounds how long a replica may take until its façade answers.
+// startTimeout bounds the time until the façade of a new replica answers.
 const startTimeout = 60 * time.Second
 
 // replica is one operator process.
@@ -46,8 +46,8 @@ func build(ctx context.Context, dir, overlay string) (string, error) {
 	return binary, nil
 }
 
-// startReplica starts a process that finds the API server by config and logs to a file
-// in dir. It ends by [replica.stop], or when this process ends.
+// startReplica starts a process that reaches the API server by config and logs to a file
+// in dir. It runs until [replica.stop], or until this process ends.
 func startReplica(binary, dir, name string, config *rest.Config, allowance time.Duration) (*replica, error) {
 	kubeconfig := filepath.Join(dir, name+".kubeconfig")
 	if err := writeKubeconfig(kubeconfig, config); err != nil {
@@ -57,8 +57,8 @@ func startReplica(binary, dir, name string, config *rest.Config, allowance time.
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = logs.Close() }() // The process has its own.
-	//nolint:noctx // It has to outlive the contexts of tests, and is ended by its input.
+	defer func() { _ = logs.Close() }() // The process has its own handle.
+	//nolint:noctx // It outlives the contexts of tests and ends with its input.
 	command := exec.Command(binary, "--kubeconfig", kubeconfig, "--clock-skew-allowance", allowance.String())
 	command.Stderr = logs
 	input, err := command.StdinPipe()
@@ -102,7 +102,7 @@ func (r *replica) stepClock(ahead time.Duration) error {
 	return err
 }
 
-// isRunning reports whether the process is the one that was started.
+// isRunning reports whether the process has not ended.
 func (r *replica) isRunning() bool {
 	select {
 	case err := <-r.ended:
@@ -113,7 +113,7 @@ func (r *replica) isRunning() bool {
 	}
 }
 
-// stop ends the process, by force if it does not end by itself.
+// stop ends the process, and kills it if it does not end in time.
 func (r *replica) stop() error {
 	_ = r.signal(syscall.SIGCONT) // It may be stopped, or have ended.
 	_ = r.input.Close()

@@ -1,6 +1,6 @@
-// Package robustness_test breaks what a lock service stands on while clients use it, and
-// then looks for an order of everything that they did in which every lock behaved
-// as a lock. See README.md.
+// Package robustness_test breaks the servers, connections and clocks below the lock
+// service while clients use it. Then it looks for an order of the clients' calls in which
+// every lock behaved as a lock. See README.md.
 package robustness_test
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 func init() {
-	ctrl.SetLogger(logr.Discard()) // The clients in this process have nothing to say.
+	ctrl.SetLogger(logr.Discard()) // The logs of the clients in this process are of no interest.
 }
 
 // options of a run.
@@ -30,9 +30,8 @@ type options struct {
 	seed      uint64
 	allowance time.Duration
 	faults    []fault
-	// rest is how long nothing is broken after each round of faults. Only if it is longer
-	// than calm does it show whether what was abandoned is ended; the end of a run always
-	// does.
+	// rest is the calm time after each round of faults. It shows whether abandoned grants
+	// are ended only if it is longer than calm; the end of a run always shows it.
 	rest     time.Duration
 	workload workload
 	// overlay changes the product's code, see breakages_test.go.
@@ -63,7 +62,7 @@ func TestRobustness(t *testing.T) {
 	}
 }
 
-// lengthOf is $DURATION.
+// lengthOf returns $DURATION, or otherwise if it is unset.
 func lengthOf(tb testing.TB, otherwise time.Duration) time.Duration {
 	tb.Helper()
 	text := os.Getenv("DURATION")
@@ -77,7 +76,8 @@ func lengthOf(tb testing.TB, otherwise time.Duration) time.Duration {
 	return length
 }
 
-// faultsOf is $FAULTS, names or parts of them separated by commas, or all of them.
+// faultsOf returns the faults of $FAULTS, which lists names or parts of names separated by
+// commas, or all faults.
 func faultsOf(tb testing.TB) []fault {
 	tb.Helper()
 	wanted := os.Getenv("FAULTS")
@@ -88,17 +88,17 @@ func faultsOf(tb testing.TB) []fault {
 		return !slices.ContainsFunc(strings.Split(wanted, ","), func(part string) bool { return strings.Contains(fault.name, part) })
 	})
 	if len(chosen) == 0 {
-		tb.Fatalf("FAULTS: %q names none", wanted)
+		tb.Fatalf("FAULTS: %q names no fault", wanted)
 	}
 	return chosen
 }
 
-// seedOf is $SEED, or another one each time.
+// seedOf returns $SEED, or a random seed.
 func seedOf(tb testing.TB) uint64 {
 	tb.Helper()
 	text := os.Getenv("SEED")
 	if text == "" {
-		return rand.Uint64N(1 << 32) //nolint:gosec // which run it is, is no secret
+		return rand.Uint64N(1 << 32) //nolint:gosec // the seed is no secret
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -107,7 +107,7 @@ func seedOf(tb testing.TB) uint64 {
 	return seed
 }
 
-// run starts a cluster, has clients work on it while faults are injected, and judges.
+// run starts a cluster, lets clients work on it while faults are injected, and judges.
 func run(t *testing.T, options options) result {
 	t.Helper()
 	t.Logf("SEED=%d makes the same choices again", options.seed)
@@ -141,7 +141,7 @@ func run(t *testing.T, options options) result {
 	return result{append(violations, judged...), len(history.operations), artifacts}
 }
 
-// exercise returns what went wrong with the replicas as such.
+// exercise returns the violations of [cluster.checkLive].
 func (c *cluster) exercise(t *testing.T, options options) (violations []string, err error) {
 	t.Helper()
 	if err := c.awaitReady(t.Context()); err != nil {
@@ -149,7 +149,7 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 	}
 	working, stopWork := context.WithTimeout(t.Context(), options.length)
 	defer stopWork()
-	// The last of it is calm, which shows what was abandoned.
+	// The end is calm, which exposes abandoned grants.
 	breaking, stopBreaking := context.WithTimeout(working, options.length-aftermath-calm)
 	defer stopBreaking()
 
@@ -171,12 +171,12 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 		return nil, err
 	}
 	if options.overlay != "" {
-		return nil, nil // What is broken on purpose need not recover.
+		return nil, nil // A replica with a bug need not recover.
 	}
 	return c.checkLive(t.Context()), nil
 }
 
-// judge returns the violations in what was recorded.
+// judge returns the violations in the record of the run.
 func (c *cluster) judge(ctx context.Context, options options, artifacts string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -8,13 +8,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// record is what a run leaves to be judged.
+// record is the record of a run, for the checks.
 type record struct {
 	*history
 
 	grants []*grant
-	// byOwner are the grants under one owner token. Each acquire has a token of its own,
-	// but a replica may have sent more than one write for it.
+	// byOwner has the grants of each owner token. Each acquire has its own token, but a
+	// replica may have sent more than one write for it.
 	byOwner map[string][]*grant
 	end     time.Duration
 	// skew is how wrong the clock of a replica may be.
@@ -29,11 +29,11 @@ func newRecord(history *history, grants []*grant, skew time.Duration) *record {
 	return r
 }
 
-// steps returns what the model is asked about, by key. It uses etcd's record in three ways,
-// none of which can hide or invent a violation: a write that is not there did not take
-// effect; one that is there took effect before the journal saw it; and a grant that no
-// client was told of is there all the same, may be ended by the replica that made it, and
-// must not overlap another grant.
+// steps returns the steps for the model, by key. It uses etcd's record in three ways, none
+// of which can hide or invent a violation. A write that the record lacks did not take
+// effect. A write in the record took effect before the journal saw it. A grant that no
+// client was told of counts as well: the replica that made it may end it, and it must not
+// replace a live grant.
 func (r *record) steps() map[string][]porcupine.Operation {
 	steps := map[string][]porcupine.Operation{}
 	add := func(op *operation, step step) {
@@ -65,8 +65,8 @@ func (r *record) stepsOf(op *operation) []step {
 	case op.kind == acquire:
 		return r.acquireSteps(op, plain)
 	case op.kind == status && (op.outcome == unanswered || op.outcome == notFound && plain.lenient):
-		// A status is judged by the clock after it was read: it may be out of date where
-		// its answer was held up.
+		// A replica judges a status by the clock after reading it. A delayed answer may
+		// therefore be out of date.
 		return nil
 	case op.outcome == unanswered:
 		plain.ret = r.lastEnd(op)
@@ -77,7 +77,7 @@ func (r *record) stepsOf(op *operation) []step {
 	return []step{plain}
 }
 
-// acquireSteps are the grants that came of an acquire, whether or not its client learnt
+// acquireSteps returns the grants that an acquire led to, whether or not its client learnt
 // of them, and its refusal.
 func (r *record) acquireSteps(op *operation, plain step) (steps []step) {
 	told := r.toldOf(op)
@@ -120,9 +120,10 @@ func (r *record) toldOf(op *operation) *grant {
 	return told
 }
 
-// safeUntil returns until when no other caller may take a lock. It is the ttl after the request
-// was sent; but the ttl of a lock that was waited for begins when the wait ends, which
-// the client cannot tell, and the stamp of the replica can, up to the error of its clock.
+// safeUntil returns the instant before which no other client may take the lock: the sending
+// of the request plus the ttl. After a wait, the ttl begins with the end of the wait. The
+// client cannot know that instant; the stamp of the replica tells it, up to the error of
+// the replica's clock.
 func (r *record) safeUntil(op *operation, grant *grant) time.Duration {
 	until := op.sent + op.ttl
 	if op.wait == 0 {
@@ -132,11 +133,11 @@ func (r *record) safeUntil(op *operation, grant *grant) time.Duration {
 	return max(until, min(stamped, op.answered+op.ttl, grant.from+op.ttl))
 }
 
-// journalDelay is how long after a client the journal may learn of a write.
+// journalDelay bounds how much later than a client the journal may learn of a write.
 const journalDelay = 200 * time.Millisecond
 
-// lastEnd returns when the latest of the grants that an unanswered operation may have
-// had an effect on was over. An operation without any returns before its call.
+// lastEnd returns the end of the last grant that an unanswered operation may have
+// affected, or a negative time if no grant was.
 func (r *record) lastEnd(op *operation) time.Duration {
 	candidates := r.byOwner[op.owner]
 	if op.kind == forceRelease {

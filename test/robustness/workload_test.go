@@ -11,24 +11,24 @@ import (
 
 const (
 	minShortTTL = 300 * time.Millisecond
-	// maxShortTTL makes expiry and take-over ordinary.
+	// maxShortTTL makes expiry and take-over common.
 	maxShortTTL = 2 * time.Second
-	// longTTL outlives every check: what is left behind with it is found.
+	// longTTL outlives every check, which exposes locks that are left behind.
 	longTTL = time.Minute
-	// hungUpTTL is that of calls whose client hangs up. The answer may be on its way by
-	// then: no other client can end the grant.
+	// hungUpTTL is the ttl of calls whose client hangs up. If the answer is already on its
+	// way, neither client nor replica can end the grant.
 	hungUpTTL = 15 * time.Second
-	// roundLength is how long a set of keys is used, so that no key has a history that is too
-	// long to be checked.
+	// roundLength is how long a set of keys is used. It keeps the history of each key short
+	// enough to be checked.
 	roundLength = 20 * time.Second
 )
 
-// workload is what the clients of a run do.
+// workload describes the work of a run's clients.
 type workload struct {
 	clients, keys int
-	// waits, hangUps, longTTLs, overslept and renewals are shares: of acquires that wait,
-	// whose client hangs up, and that have a long ttl; and of holders that keep silent
-	// until their ttl is over, and that renew. Forced is that of locks ended by force.
+	// The rest are shares. Of acquires: waits wait, hangUps hang up, longTTLs have a long
+	// ttl. Of holders: overslept neither renew nor release before their ttl ends, renewals
+	// renew, forced end by a forced release.
 	waits, hangUps, longTTLs, overslept, renewals, forced float64
 }
 
@@ -40,18 +40,18 @@ type worker struct {
 
 	load   workload
 	random *rand.Rand
-	// former is a token of an acquisition that is over.
+	// former is the owner token of an ended acquisition.
 	former string
 }
 
 func (w *worker) run(ctx context.Context) {
 	for pause(ctx, between(w.random, time.Millisecond, 40*time.Millisecond)) {
-		// What was begun is brought to its end.
+		// A session that has begun is finished.
 		w.session(context.WithoutCancel(ctx))
 	}
 }
 
-// chance is true in that share of the calls.
+// chance returns true for that share of its calls.
 func (w *worker) chance(share float64) bool { return w.random.Float64() < share }
 
 func (w *worker) operation(kind kind, key, owner string) operation {
@@ -62,7 +62,7 @@ func (w *worker) key() string {
 	return fmt.Sprintf("round%d-key%d", w.history.now()/roundLength, w.random.IntN(w.load.keys))
 }
 
-// session acquires a lock, holds it and releases it, or does some of it wrong.
+// session acquires a lock, holds it and releases it, or makes mistakes on the way.
 func (w *worker) session(ctx context.Context) {
 	key := w.key()
 	switch {
@@ -95,7 +95,7 @@ func (w *worker) session(ctx context.Context) {
 	case got.outcome == done:
 		w.hold(ctx, got)
 	case got.hungUp:
-		// The client cannot know whether it was granted, and so releases it.
+		// The client cannot know whether the lock was granted, so it releases it.
 		w.release(ctx, got)
 	}
 	w.former = got.owner
@@ -109,7 +109,7 @@ func (w *worker) upTo(most time.Duration) time.Duration {
 	return between(w.random, 0, most).Truncate(time.Millisecond)
 }
 
-// hangUp ends the connection before there is an answer, unless that comes sooner.
+// hangUp closes the connection before the answer, unless the answer comes first.
 func (w *worker) hangUp(ctx context.Context, asked operation) {
 	asked.ttl = hungUpTTL
 	ctx, cancel := context.WithTimeout(ctx, w.upTo(max(20*time.Millisecond, asked.wait/2)))
@@ -119,7 +119,7 @@ func (w *worker) hangUp(ctx context.Context, asked operation) {
 	}
 }
 
-// hold keeps the lock for a while, and ends it in one of the ways in which clients do.
+// hold keeps the lock for a while, and ends it in one of the ways of real clients.
 func (w *worker) hold(ctx context.Context, got operation) {
 	ttl := min(got.ttl, maxShortTTL)
 	pause(ctx, w.upTo(ttl/3))
@@ -153,7 +153,7 @@ func (w *worker) hold(ctx context.Context, got operation) {
 	}
 }
 
-// release tries until it knows, as a client that cares does.
+// release retries until the outcome is known, as a careful client does.
 func (w *worker) release(ctx context.Context, got operation) {
 	for range 20 {
 		asked := w.operation(release, got.key, got.owner)

@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// steppedClock is the clock of a machine whose administrator sets it to another time.
-// As there, only readings step: timers and tickers go on.
+// steppedClock is the clock of a machine whose administrator changes the time. Only
+// readings step; timers and tickers continue.
 type steppedClock struct {
 	clock.RealClock
 
@@ -17,8 +17,8 @@ type steppedClock struct {
 
 func (c *steppedClock) set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
 
-// Now implements [clock.PassiveClock]. Its readings have no monotonic part, with which
-// the difference of two would not show the step.
+// Now implements [clock.PassiveClock]. Its readings have no monotonic part, which would
+// hide the step in the difference of two readings.
 func (c *steppedClock) Now() time.Time {
 	return time.Now().Round(0).Add(time.Duration(c.ahead.Load()))
 }

@@ -1,7 +1,7 @@
-// Command replica runs what an operator replica runs, for the robustness test: façade,
-// engine, cache, reaper and election are the product's own. Two things are added. The
-// local clock can be stepped, and the process ends with its standard input, so that
-// none is left behind by a test that was killed.
+// Command replica is an operator replica for the robustness test: façade, engine, cache,
+// reaper and election are the product's. It adds two things. The local clock can be
+// stepped, and the process ends with its standard input, so it does not outlive a killed
+// test.
 package main
 
 import (
@@ -33,7 +33,8 @@ func main() {
 	}
 }
 
-// run writes the address of the façade to out, and obeys what comes in until it ends.
+// run writes the address of the façade to out, and obeys the commands from in until in
+// ends.
 func run(settings settings, in io.Reader, out io.Writer) error {
 	config, err := ctrl.GetConfig()
 	if err != nil {
@@ -61,7 +62,7 @@ func obey(in io.Reader, local *steppedClock) {
 		text, ok := strings.CutPrefix(lines.Text(), "clock ")
 		offset, err := time.ParseDuration(text)
 		if !ok || err != nil {
-			fmt.Fprintf(os.Stderr, "replica: %q is no command\n", lines.Text())
+			fmt.Fprintf(os.Stderr, "replica: unknown command %q\n", lines.Text())
 			continue
 		}
 		local.set(offset)

@@ -28,8 +28,8 @@ type settings struct {
 	allowance time.Duration
 }
 
-// newManager wires what cmd/lock-operator wires, without the webhook, which the
-// operator's own requests never meet. It returns where the façade listens.
+// newManager wires the same components as cmd/lock-operator except the webhook, which the
+// operator's own requests never reach. It also returns the address of the façade.
 func newManager(config *rest.Config, settings settings, local clock.WithTicker) (ctrl.Manager, string, error) {
 	config.QPS = -1
 	now := judgedBy(config, local)
@@ -53,8 +53,8 @@ func newManager(config *rest.Config, settings settings, local clock.WithTicker) 
 	return manager, address, err
 }
 
-// judgedBy returns the clock that locks are stamped and judged by: the API server's, as
-// far as the responses to the clients of config tell it.
+// judgedBy returns the clock by which locks are stamped and judged: an estimate of the API
+// server's clock from its responses to the clients of config.
 func judgedBy(config *rest.Config, local clock.WithTicker) clock.WithTicker {
 	corrected := servertime.New(local)
 	config.Wrap(corrected.RoundTripper)
@@ -62,7 +62,7 @@ func judgedBy(config *rest.Config, local clock.WithTicker) clock.WithTicker {
 }
 
 func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock) error {
-	// Shorter than the product's, so that the reaper moves within a short test.
+	// Shorter than the product's, so the reaper changes replicas within a short test.
 	leadership, err := leadership.NewElection(manager.GetConfig(), leadership.Options{
 		Namespace: "forrst-system", Name: "lock-operator.forrst.dev",
 		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 500 * time.Millisecond,
