@@ -10,20 +10,19 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// outcome is what an acquire has returned.
+// outcome is the result of an acquire.
 type outcome struct {
 	lock *v1alpha1.Lock
 	err  error
 }
 
-// caller is an acquire under way. It is cancelled, and has returned, before the next
-// spec.
+// caller is a running acquire. It is cancelled, and returns, before the next spec.
 type caller struct {
 	returned chan outcome
 	cancel   context.CancelFunc
 }
 
-// call begins to acquire.
+// call starts an acquire.
 func (s *subject) call(ctx context.Context, request lock.Request) *caller {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	calling := &caller{returned: make(chan outcome, 1), cancel: cancel}
@@ -40,7 +39,7 @@ func (s *subject) call(ctx context.Context, request lock.Request) *caller {
 	return calling
 }
 
-// queue begins to acquire the lock, which is held, and returns when the caller waits.
+// queue starts an acquire of the held lock, and returns when the caller waits.
 func (s *subject) queue(ctx context.Context, owner string) *caller {
 	GinkgoHelper()
 	if s.Queued == nil {
@@ -57,7 +56,7 @@ func (s *subject) expectQueued(callers int) {
 	Eventually(s.Queued).WithArguments(fullKey).WithTimeout(soon).WithPolling(poll).Should(Equal(callers))
 }
 
-// outcome waits until the acquire returns.
+// outcome waits for the acquire and returns its result.
 func (c *caller) outcome() outcome {
 	GinkgoHelper()
 	var result outcome
@@ -65,7 +64,7 @@ func (c *caller) outcome() outcome {
 	return result
 }
 
-// granted waits until the lock is acquired.
+// granted waits for the acquire and returns the lock.
 func (c *caller) granted() *v1alpha1.Lock {
 	GinkgoHelper()
 	result := c.outcome()
@@ -73,7 +72,7 @@ func (c *caller) granted() *v1alpha1.Lock {
 	return result.lock
 }
 
-// expectWaiting checks that nothing is returned.
+// expectWaiting checks that the acquire does not return.
 func (c *caller) expectWaiting() {
 	GinkgoHelper()
 	Consistently(c.returned).WithTimeout(quiet).WithPolling(poll).ShouldNot(Receive())

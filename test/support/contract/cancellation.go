@@ -62,7 +62,7 @@ func describeCancellation(s *subject) {
 	It("grants nothing to waiters that are cancelled in the moment of the release", func(ctx context.Context) {
 		const rounds = 20
 		for range rounds {
-			// A write for the caller that has gone may be under way still, and is undone.
+			// A write for the caller that has left may still be under way. The backend undoes it.
 			s.acquired(ctx, by(alice, wait(soon)))
 			leaving := s.queue(ctx, bob)
 			gone := make(chan struct{})
@@ -77,7 +77,7 @@ func describeCancellation(s *subject) {
 			} else {
 				expectRefusal(result.err, context.Canceled)
 			}
-			// A grant that came too late is ended by the service.
+			// The service ends a grant that came too late.
 			Eventually(s.look).WithContext(ctx).WithTimeout(soon).WithPolling(poll).Should(MatchError(lock.ErrNotHeld))
 		}
 	})

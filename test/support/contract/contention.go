@@ -21,15 +21,15 @@ const (
 	turns      = 4
 )
 
-// guarded is what the lock guards. It notices when two are inside at once.
+// guarded is the resource behind the lock. It notices two holders at once.
 type guarded struct {
 	inside, counter atomic.Int64
 	mu              sync.Mutex
 	tokens          []int64
 }
 
-// enter is what each holder does. The counter loses an increment if another holder
-// increments it meanwhile.
+// enter is the work of each holder. The counter loses an increment if another holder
+// increments it at the same time.
 func (g *guarded) enter(token int64) {
 	defer GinkgoRecover()
 	defer g.inside.Add(-1)
@@ -51,7 +51,7 @@ func (g *guarded) expect(entries int) {
 }
 
 func describeContention(s *subject) {
-	// contend has every contender take its turns on one of the backends.
+	// contend lets every contender take its turns on one of the backends.
 	contend := func(ctx context.Context, backends ...lock.Backend) {
 		GinkgoHelper()
 		shared := &guarded{}
@@ -80,7 +80,7 @@ func describeContention(s *subject) {
 
 	It("has one holder at a time among callers of two replicas", func(ctx context.Context) {
 		if s.Rival == nil {
-			Skip("there is no rival")
+			Skip("the fixture has no rival")
 		}
 		contend(ctx, s.Backend, s.Rival)
 	})

@@ -6,8 +6,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 )
 
-// DescribeBackend declares the specs of a backend. It is called while the tree of specs is
-// built, newFixture before each spec.
+// DescribeBackend declares the specs of a backend. Suites call it while Ginkgo builds the
+// tree of specs; newFixture runs before each spec.
 func DescribeBackend(backend string, newFixture func(ctx context.Context) Fixture) bool {
 	return Describe(backend, func() {
 		s := &subject{}

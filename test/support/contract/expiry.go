@@ -50,7 +50,7 @@ func describeExpiry(s *subject) {
 		Expect(waiting.granted().Spec.AcquireTime.Time).To(BeTemporally(">=", renewed.Spec.ExpireTime.Time))
 	})
 
-	It("neither renews, releases, forces nor shows an expired lock", func(ctx context.Context) {
+	It("neither renews, releases, force-releases nor shows an expired lock", func(ctx context.Context) {
 		s.expired(ctx)
 		_, err := s.renew(ctx, alice, 0)
 		expectRefusal(err, lock.ErrExpired)

@@ -8,7 +8,7 @@ import (
 )
 
 func describeFencing(s *subject) {
-	// stored returns the token that readers see.
+	// stored returns the token that readers of the lock see.
 	stored := func(ctx context.Context) int64 {
 		GinkgoHelper()
 		held, err := s.Backend.Get(ctx, s.Namespace, fullKey)
@@ -30,7 +30,7 @@ func describeFencing(s *subject) {
 
 	It("keeps the token of a grant through edits of metadata", func(ctx context.Context) {
 		if s.Label == nil {
-			Skip("locks are no objects")
+			Skip("the backend stores no Lock objects")
 		}
 		granted := token(s.acquired(ctx, by(alice)))
 		Expect(s.Label(ctx, fullKey)).To(Succeed())

@@ -16,25 +16,26 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Fixture is a backend for one spec. Nothing reaps its expired locks, and it grants
-// within [rules.DefaultLimits].
+// Fixture is a backend for one spec. Its expired locks are not reaped, and its limits are
+// [rules.DefaultLimits].
 type Fixture struct {
 	Backend lock.Backend
 	// Rival contends for the same locks by another way, such as another replica of the
-	// service. Nil means that there is none.
+	// service. Nil skips the specs that need one.
 	Rival lock.Backend
-	// Namespace is where the spec acquires. No lock is held in it.
+	// Namespace is the namespace of the spec's locks. It holds no lock at first.
 	Namespace string
 	// Elsewhere is another namespace without locks. Empty means that the backend serves
 	// one namespace only.
 	Elsewhere string
-	// Holder is the identity under which Backend and Rival acquire. They stamp it.
+	// Holder is the identity that Backend and Rival stamp into their locks.
 	Holder string
-	// Queued returns how many callers have begun to wait for the lock, for an hour or
-	// longer, on Backend. Those that do no more may be left out, or not. Nil means that
-	// this is not to be known, which skips what depends on the order of callers.
+	// Queued returns how many callers have started to wait for the lock, for an hour or
+	// longer, on Backend. It may or may not count callers that have stopped waiting. Nil
+	// skips the specs that depend on the order of callers.
 	Queued func(key v1alpha1.FullKey) int
-	// Label writes to the metadata of a lock. Nil means that locks are no objects.
+	// Label writes to the metadata of a lock. Nil means that the backend stores no Lock
+	// objects.
 	Label func(ctx context.Context, key v1alpha1.FullKey) error
 	// Clock is the clock of the backend. Nil means the real one.
 	Clock *clocktesting.FakeClock
@@ -50,11 +51,11 @@ const (
 	patience = time.Hour
 	// soon bounds what happens without the end of a ttl.
 	soon = 10 * time.Second
-	// poll is how often a spec looks.
+	// poll is how often a spec checks.
 	poll = 5 * time.Millisecond
-	// quiet is for how long a spec sees that nothing happens.
+	// quiet is how long a spec checks that nothing happens.
 	quiet = 200 * time.Millisecond
-	// secret begins all owner tokens, which no error may repeat.
+	// secret begins all owner tokens. No error may contain it.
 	secret = "secret-"
 
 	key     = "billing:report"
@@ -63,12 +64,12 @@ const (
 	alice, bob, carol = secret + "alice", secret + "bob", secret + "carol"
 )
 
-// subject is the fixture of the spec that runs.
+// subject is the fixture of the running spec.
 type subject struct{ Fixture }
 
 func (s *subject) short() time.Duration { return cmp.Or(s.ShortTTL, time.Second) }
 
-// by asks for the lock of the key on behalf of an owner.
+// by returns a request for the lock of the key under an owner token.
 func by(owner string, changes ...func(*lock.Request)) lock.Request {
 	request := lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: owner, TTL: long}}
 	for _, change := range changes {
@@ -106,7 +107,7 @@ func (s *subject) release(ctx context.Context, owner string) error {
 	return s.Backend.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: owner})
 }
 
-// owner returns the owner of the lock, or the error of looking.
+// owner returns the owner token of the lock, or the error of reading it.
 func (s *subject) owner(ctx context.Context) (string, error) {
 	held, err := s.Backend.Get(ctx, s.Namespace, fullKey)
 	if err != nil {
@@ -115,7 +116,7 @@ func (s *subject) owner(ctx context.Context) (string, error) {
 	return held.Spec.Owner, nil
 }
 
-// look returns why there is no lock, or nil.
+// look returns nil if the lock is held, or else the error of reading it.
 func (s *subject) look(ctx context.Context) error {
 	_, err := s.owner(ctx)
 	return err
@@ -131,7 +132,7 @@ func (s *subject) expectFree(ctx context.Context) {
 	expectRefusal(s.look(ctx), lock.ErrNotHeld)
 }
 
-// expectRefusal checks the outcome, and that the error gives no owner token away.
+// expectRefusal checks the outcome, and that the error contains no owner token.
 func expectRefusal(err, want error) {
 	GinkgoHelper()
 	Expect(err).To(MatchError(want))
@@ -139,7 +140,7 @@ func expectRefusal(err, want error) {
 	Expect(fmt.Sprintf("%+v", err)).NotTo(ContainSubstring(secret))
 }
 
-// expectHeldError checks that a refusal says who holds the lock, and until when.
+// expectHeldError checks that a refusal names the holder and the expiry.
 func (s *subject) expectHeldError(err error, holding *v1alpha1.Lock) {
 	GinkgoHelper()
 	expectRefusal(err, lock.ErrHeld)
@@ -164,7 +165,7 @@ func (s *subject) now() time.Time {
 	return time.Now()
 }
 
-// pass lets time go on until then.
+// pass returns when the clock has reached the time.
 func (s *subject) pass(until time.Time) {
 	GinkgoHelper()
 	if s.Clock != nil {

@@ -70,7 +70,7 @@ func describeKeys(s *subject) {
 		s.acquired(ctx, by(bob, keyed(composed)))
 	})
 
-	It("tells upper case from lower case", func(ctx context.Context) {
+	It("distinguishes upper case from lower case", func(ctx context.Context) {
 		s.acquired(ctx, by(alice, keyed("Report")))
 		s.acquired(ctx, by(bob, keyed("report")))
 	})

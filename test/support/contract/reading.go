@@ -11,7 +11,7 @@ import (
 )
 
 func describeReading(s *subject) {
-	// names returns those of the listed locks.
+	// names returns the names of the listed locks.
 	names := func(ctx context.Context, filter lock.Filter) []string {
 		GinkgoHelper()
 		listed, err := s.Backend.List(ctx, s.Namespace, filter)
@@ -40,7 +40,7 @@ func describeReading(s *subject) {
 		expectRefusal(err, lock.ErrNotHeld)
 	})
 
-	It("lists what is held, ordered by name", func(ctx context.Context) {
+	It("lists the held locks, ordered by name", func(ctx context.Context) {
 		Expect(names(ctx, lock.Filter{})).To(BeEmpty())
 		for _, key := range []string{"b", "a", "D", "c"} {
 			s.acquired(ctx, by(alice, keyed(key)))
@@ -51,7 +51,7 @@ func describeReading(s *subject) {
 		Expect(slices.IsSorted(listed)).To(BeTrue(), "%v", listed)
 	})
 
-	It("lists what is held under an owner token", func(ctx context.Context) {
+	It("lists the locks held under an owner token", func(ctx context.Context) {
 		s.acquired(ctx, by(alice, keyed("a")))
 		s.acquired(ctx, by(bob, keyed("b")))
 		s.acquired(ctx, by(alice, keyed("c")))

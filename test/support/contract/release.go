@@ -53,7 +53,7 @@ func describeRelease(s *subject) {
 
 	It("works through another replica", func(ctx context.Context) {
 		if s.Rival == nil {
-			Skip("there is no rival")
+			Skip("the fixture has no rival")
 		}
 		s.acquired(ctx, by(alice))
 		Expect(s.Rival.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: alice})).To(Succeed())

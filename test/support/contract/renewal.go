@@ -90,7 +90,7 @@ func describeRenewal(s *subject) {
 
 	It("works through another replica", func(ctx context.Context) {
 		if s.Rival == nil {
-			Skip("there is no rival")
+			Skip("the fixture has no rival")
 		}
 		granted := s.acquired(ctx, by(alice))
 		renewed, err := s.Rival.Renew(ctx, s.Namespace, fullKey, lock.Proof{Owner: alice}, 0)

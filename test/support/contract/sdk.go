@@ -13,7 +13,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// describeSDK is about what [lock.Client] makes of the backend.
+// describeSDK declares the specs of [lock.Client] on the backend.
 func describeSDK(s *subject) {
 	var client *lock.Client
 	BeforeEach(func() {
@@ -23,7 +23,7 @@ func describeSDK(s *subject) {
 		}
 		client = lock.NewClient(s.Backend, s.Namespace, append(options, lock.WithTTL(long))...)
 	})
-	// hold acquires the lock, and releases it after the spec at the latest.
+	// hold acquires the lock. The lock is released after the spec at the latest.
 	hold := func(ctx context.Context, options ...lock.Option) *lock.Held {
 		GinkgoHelper()
 		held, err := client.Acquire(ctx, key, options...)
@@ -38,8 +38,8 @@ func describeSDK(s *subject) {
 		Expect(held.Context().Err()).NotTo(Succeed())
 	}
 
-	// expectLoss is expectEnd for what only the service knows of. Until a watch or the next
-	// renewal tells the client, time has to go on.
+	// expectLoss is expectEnd for an end that the client learns of by a watch or by its next
+	// renewal, for which the clock has to advance.
 	expectLoss := func(held *lock.Held, reason types.GomegaMatcher) {
 		GinkgoHelper()
 		Eventually(func() error {
@@ -105,7 +105,7 @@ func describeSDK(s *subject) {
 		s.expectFree(ctx)
 	})
 
-	It("releases when the function fails, and does not hide why", func(ctx context.Context) {
+	It("releases when the function fails, and returns its error", func(ctx context.Context) {
 		failure := errors.New("out of paper")
 		Expect(client.Do(ctx, key, func(context.Context, *lock.Held) error { return failure })).To(BeIdenticalTo(failure))
 		s.expectFree(ctx)
@@ -129,7 +129,7 @@ func describeSDK(s *subject) {
 		s.expectFree(ctx)
 	})
 
-	It("refuses a lock that the caller's context holds already", func(ctx context.Context) {
+	It("refuses a lock that the caller's context already holds", func(ctx context.Context) {
 		held := hold(ctx)
 		_, err := client.Acquire(held.Context(), key) //nolint:contextcheck // it descends from ctx
 		expectRefusal(err, lock.ErrDoubleLock)

@@ -68,7 +68,7 @@ func describeWaiting(s *subject) {
 
 	It("hands off a lock that is released through another replica", func(ctx context.Context) {
 		if s.Rival == nil {
-			Skip("there is no rival")
+			Skip("the fixture has no rival")
 		}
 		_, err := s.Rival.Acquire(ctx, s.Namespace, by(alice))
 		Expect(err).NotTo(HaveOccurred())

@@ -21,7 +21,7 @@ func describeWatching(s *subject) {
 		Expect(err).NotTo(HaveOccurred())
 		return changes
 	}
-	// expectIt receives until a state matches; earlier ones may have been left out.
+	// expectIt receives until a state matches; the watch may skip earlier states.
 	expectIt := func(changes <-chan lock.Change, state types.GomegaMatcher) {
 		GinkgoHelper()
 		Eventually(changes).WithTimeout(soon).WithPolling(poll).Should(Receive(state))
@@ -55,7 +55,7 @@ func describeWatching(s *subject) {
 		expectIt(changes, held(bob))
 	})
 
-	It("sends hand-offs, take-overs and releases by force", func(ctx context.Context) {
+	It("sends hand-offs, take-overs and forced releases", func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		s.acquired(ctx, by(alice))

@@ -1,3 +1,3 @@
-// Package kubelet plays the nodes of a cluster: it takes pods through their phases as
-// their annotations say, and notes at every moment whose pods run. No container does.
+// Package kubelet simulates the nodes of a cluster. It takes pods through the phases that
+// their annotations ask for, and notes which Jobs have running pods. It starts no containers.
 package kubelet

@@ -12,25 +12,25 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Annotations of pods that say what becomes of them.
+// Annotations of pods that decide how they run and end.
 const (
 	// RunFor is how long the pod runs; a pod without it succeeds at once, and one with
 	// "forever" runs until it is deleted or told to end.
 	RunFor = "test.forrst.dev/run-for"
-	// StopFor is how long the pod takes to end after it was deleted.
+	// StopFor is how long the pod takes to end after its deletion.
 	StopFor = "test.forrst.dev/stop-for"
 	// Fails makes the pod fail instead of succeed.
 	Fails = "test.forrst.dev/fails"
-	// ExitCode is that of the containers of the pod if it fails; 1 if unset.
+	// ExitCode is the exit code of the pod's containers if it fails; 1 if unset.
 	ExitCode = "test.forrst.dev/exit-code"
 	// Key groups pods of which only those of one Job may run at a time.
 	Key = "test.forrst.dev/key"
 )
 
-// retryAfter is how long a write waits that failed for want of an API server.
+// retryAfter is the delay before a write is repeated that found no API server.
 const retryAfter = 50 * time.Millisecond
 
-// Kubelet runs pods. Its zero value is of no use; see [Start].
+// Kubelet runs pods. Use [Start] to make one. Safe for concurrent use.
 type Kubelet struct {
 	client kubernetes.Interface
 	stop   context.CancelFunc
@@ -38,29 +38,29 @@ type Kubelet struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]*pod
-	// running are the Jobs with running pods, by key, with how many each has.
+	// running counts the running pods of each Job, by key.
 	running map[string]map[types.UID]int
 	// starts are the starts of pods, in order.
 	starts     []Started
 	violations []string
 }
 
-// Started tells of the start of a pod.
+// Started describes the start of a pod.
 type Started struct {
-	// Pod and Job are the names, Key the value of the annotation [Key].
+	// Pod and Job are names, Key is the value of the annotation [Key].
 	Pod, Job, Key string
-	// UID is that of the Job.
+	// UID is the UID of the Job.
 	UID types.UID
-	// Token is the fencing token that the pod finds in its annotations.
+	// Token is the fencing token in the annotations of the pod.
 	Token string
-	// At is when the kubelet saw to it.
+	// At is when the kubelet started the pod.
 	At time.Time
 }
 
-// pod is one that the kubelet knows.
+// pod is the state of one pod.
 type pod struct {
 	deleted, ended, failed, lost signal
-	// removed is given when the object is gone.
+	// removed is given when the object is deleted.
 	removed signal
 	// isTaken says that the pod runs or has run here, isRunning that it does.
 	isTaken, isRunning bool
@@ -70,7 +70,7 @@ func newPod() *pod {
 	return &pod{deleted: newSignal(), ended: newSignal(), failed: newSignal(), lost: newSignal(), removed: newSignal()}
 }
 
-// signal is given once and for all. It is given under the mutex of the kubelet.
+// signal can be given once, under the mutex of the kubelet.
 type signal chan struct{}
 
 func newSignal() signal { return make(signal) }
@@ -108,20 +108,20 @@ func Start(ctx context.Context, client kubernetes.Interface) (*Kubelet, error) {
 	return k, nil
 }
 
-// Stop leaves all pods as they are and waits for what is under way.
+// Stop leaves all pods as they are and waits for running goroutines.
 func (k *Kubelet) Stop() {
 	k.stop()
 	k.all.Wait()
 }
 
-// Violations tells of each moment at which pods of two Jobs with one key ran.
+// Violations describes each start of a pod while a pod of another Job with its key ran.
 func (k *Kubelet) Violations() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append([]string(nil), k.violations...)
 }
 
-// Starts tells of the starts of pods so far, in order.
+// Starts returns the starts of pods so far, in order.
 func (k *Kubelet) Starts() []Started {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +131,7 @@ func (k *Kubelet) Starts() []Started {
 // End ends a pod that runs forever, now or as soon as it runs.
 func (k *Kubelet) End(uid types.UID) { k.give(uid, func(pod *pod) signal { return pod.ended }) }
 
-// Fail has a pod fail, with the exit code of the annotation [ExitCode].
+// Fail makes a pod fail, with the exit code of the annotation [ExitCode].
 func (k *Kubelet) Fail(uid types.UID) { k.give(uid, func(pod *pod) signal { return pod.failed }) }
 
 // Lose removes the node of a pod: no kubelet reports the pod any more, or ends it when it

@@ -16,7 +16,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// run takes a pod from its schedule to its end.
+// run takes a pod from its scheduling to its end.
 func (k *Kubelet) run(ctx context.Context, pod *corev1.Pod, known *pod) {
 	if !k.bind(ctx, pod) || !k.began(pod, known) {
 		return
@@ -58,7 +58,7 @@ func after(text string) <-chan time.Time {
 	if text == "forever" {
 		return nil
 	}
-	duration, _ := time.ParseDuration(orZero(text)) // What is malformed is over at once.
+	duration, _ := time.ParseDuration(orZero(text)) // A malformed duration counts as zero.
 	return time.After(duration)
 }
 
@@ -69,7 +69,7 @@ func orZero(text string) string {
 	return text
 }
 
-// bind gives the pod a node, and reports whether the pod was there.
+// bind gives the pod a node, and reports whether the pod exists.
 func (k *Kubelet) bind(ctx context.Context, pod *corev1.Pod) bool {
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
@@ -79,7 +79,7 @@ func (k *Kubelet) bind(ctx context.Context, pod *corev1.Pod) bool {
 	return err == nil || pod.Spec.NodeName != ""
 }
 
-// setPhase reports what has become of the pod. Like a kubelet, it has the last word.
+// setPhase reports the phase of the pod. Like a kubelet, it overwrites other writers.
 func (k *Kubelet) setPhase(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhase) {
 	status := map[string]any{"phase": phase}
 	if phase == corev1.PodFailed {
@@ -87,7 +87,7 @@ func (k *Kubelet) setPhase(ctx context.Context, pod *corev1.Pod, phase corev1.Po
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
-		panic(err) // It is made of texts and numbers.
+		panic(err) // Strings and numbers always marshal.
 	}
 	_ = k.persist(ctx, func() error {
 		_, err := k.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
@@ -98,7 +98,7 @@ func (k *Kubelet) setPhase(ctx context.Context, pod *corev1.Pod, phase corev1.Po
 func failedContainers(pod *corev1.Pod) []corev1.ContainerStatus {
 	exitCode := int64(1)
 	if text, ok := pod.Annotations[ExitCode]; ok {
-		exitCode, _ = strconv.ParseInt(text, 10, 32) // What is malformed is no failure.
+		exitCode, _ = strconv.ParseInt(text, 10, 32) // A malformed code counts as 0.
 	}
 	var statuses []corev1.ContainerStatus
 	for i := range pod.Spec.Containers {
@@ -158,7 +158,7 @@ func (k *Kubelet) began(pod *corev1.Pod, known *pod) bool {
 	}
 	k.running[key][uid]++
 	if len(k.running[key]) > 1 {
-		k.violations = append(k.violations, fmt.Sprintf("pod %s of Job %s runs while pods of %v run, too: %s", pod.Name, uid, k.running[key], key))
+		k.violations = append(k.violations, fmt.Sprintf("pod %s of Job %s runs together with pods of %v: %s", pod.Name, uid, k.running[key], key))
 	}
 	return true
 }
@@ -170,7 +170,7 @@ func (k *Kubelet) finished(pod *corev1.Pod, known *pod) {
 	k.finish(pod, known)
 }
 
-// finish requires the mutex. Doing it again is harmless.
+// finish requires the mutex. Repeated calls have no effect.
 func (k *Kubelet) finish(pod *corev1.Pod, known *pod) {
 	if !known.isRunning {
 		return

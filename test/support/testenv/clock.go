@@ -7,14 +7,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// SteppedClock is the real clock until it is stepped; its readings then jump, for want
-// of a monotonic part. Timers are those of the real clock. Safe for concurrent use.
+// SteppedClock is the real clock plus an offset. Its readings have no monotonic part, so
+// they jump with a step. Timers are those of the real clock. Safe for concurrent use.
 type SteppedClock struct {
 	clock.RealClock
 	off atomic.Int64
 }
 
-// Step moves the clock, from where it is.
+// Step adds to the offset of the clock.
 func (c *SteppedClock) Step(by time.Duration) { c.off.Add(int64(by)) }
 
 // Now implements [clock.PassiveClock].

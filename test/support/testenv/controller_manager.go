@@ -16,15 +16,15 @@ import (
 // ControllerManager is a running kube-controller-manager.
 type ControllerManager struct {
 	process *os.Process
-	// ended is closed when err says how the process ended.
+	// ended is closed when the process has ended; err then says how.
 	ended chan struct{}
 	err   error
 	log   string
 }
 
 // StartControllerManager runs the real kube-controller-manager with the named controllers,
-// each with its own service account as on a real cluster. It is at work some seconds
-// later. The caller stops it.
+// each with its own service account as on a real cluster. The controllers start working
+// some seconds later. The caller stops it.
 func (e *Environment) StartControllerManager(controllers ...string) (*ControllerManager, error) {
 	user, err := e.envtest.AddUser(envtest.User{Name: "system:kube-controller-manager"}, nil)
 	if err != nil {
@@ -46,7 +46,7 @@ func (e *Environment) StartControllerManager(controllers ...string) (*Controller
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Close() }()                                                // The process has its own.
+	defer func() { _ = log.Close() }()                                                // The process has its own handle.
 	command := exec.Command(filepath.Join(Assets(e.root), "kube-controller-manager"), //nolint:noctx // it outlives the contexts of a suite's nodes
 		"--kubeconfig="+path,
 		"--use-service-account-credentials",
@@ -68,7 +68,7 @@ func (e *Environment) StartControllerManager(controllers ...string) (*Controller
 	return manager, nil
 }
 
-// Log is the file that the process logs to.
+// Log returns the path of the process's log.
 func (m *ControllerManager) Log() string { return m.log }
 
 // Pause stops the process until [ControllerManager.Resume]. It returns when all its threads
@@ -93,7 +93,7 @@ func (m *ControllerManager) Pause() error {
 // Resume continues the process.
 func (m *ControllerManager) Resume() error { return m.process.Signal(syscall.SIGCONT) }
 
-// Stop ends the process. The error says so if it had ended by itself.
+// Stop ends the process. It returns an error if the process had ended before.
 func (m *ControllerManager) Stop() error {
 	select {
 	case <-m.ended:

@@ -38,12 +38,12 @@ var (
 // Installed returns the name under which an object of config/ is installed.
 func Installed(name string) string { return operatorPrefix + name }
 
-// TestersGroup may do everything with Locks that RBAC can allow.
+// TestersGroup has every permission on Locks that RBAC can grant.
 const TestersGroup = "testers"
 
-// Environment is a running control plane. Its zero value is of no use; see [Start].
+// Environment is a running control plane. Use [Start] to make one.
 type Environment struct {
-	// Config is the identity of an administrator.
+	// Config is the client configuration of an administrator.
 	Config *rest.Config
 	// Scheme knows the built-in types and the Lock.
 	Scheme *runtime.Scheme
@@ -53,9 +53,8 @@ type Environment struct {
 	root    string
 }
 
-// Start starts etcd and an API server from KUBEBUILDER_ASSETS, or else from
-// bin/k8s, and installs config/crd, config/rbac and config/admission-policy. The caller
-// stops it.
+// Start starts etcd and an API server from KUBEBUILDER_ASSETS, or else from bin/k8s, and
+// installs config/crd, config/rbac and config/admission-policy. The caller stops it.
 func Start(ctx context.Context) (*Environment, error) {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -74,7 +73,7 @@ func Start(ctx context.Context) (*Environment, error) {
 		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
 	}}
-	// A folder of its own keeps the certificates when the API server is restarted.
+	// This folder keeps the certificates across restarts of the API server.
 	certificates := filepath.Join(dir, "pki")
 	if err := os.Mkdir(certificates, 0o700); err != nil {
 		return nil, err
@@ -95,10 +94,10 @@ func (e *Environment) Stop() error {
 	return errors.Join(e.envtest.Stop(), os.RemoveAll(e.dir))
 }
 
-// StopAPIServer takes the API server away, etcd stays.
+// StopAPIServer stops the API server; etcd keeps running.
 func (e *Environment) StopAPIServer() error { return e.envtest.ControlPlane.APIServer.Stop() }
 
-// StartAPIServer brings it back at the same address.
+// StartAPIServer starts the API server again, at the same address.
 func (e *Environment) StartAPIServer() error { return e.envtest.ControlPlane.APIServer.Start() }
 
 func (e *Environment) prepare(ctx context.Context) error {
@@ -204,7 +203,8 @@ func (e *Environment) InstallWebhook(ctx context.Context) (host string, port int
 	return e.InstallWebhookOf(manifests)
 }
 
-// InstallWebhookOf does the same with the webhook configurations among the manifests.
+// InstallWebhookOf is [Environment.InstallWebhook] for the webhook configurations among
+// the manifests.
 func (e *Environment) InstallWebhookOf(manifests [][]byte) (host string, port int, certDir string, err error) {
 	options := envtest.WebhookInstallOptions{}
 	for _, document := range manifests {
@@ -227,7 +227,7 @@ func (e *Environment) InstallWebhookOf(manifests [][]byte) (host string, port in
 	return options.LocalServingHost, options.LocalServingPort, options.LocalServingCertDir, nil
 }
 
-// Assets is where the binaries of the control plane are.
+// Assets returns the folder of the control plane's binaries.
 func Assets(root string) string {
 	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
 		return assets
@@ -235,7 +235,7 @@ func Assets(root string) string {
 	return filepath.Join(root, "bin", "k8s")
 }
 
-// ModuleRoot is the nearest folder with a go.mod, from here upwards.
+// ModuleRoot returns the nearest folder with a go.mod, upwards from the working directory.
 func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// EtcdURL is where etcd serves clients.
+// EtcdURL returns the URL at which etcd serves clients.
 func (e *Environment) EtcdURL() string { return e.envtest.ControlPlane.Etcd.URL.String() }
 
-// KillAPIServer ends the API server without letting it finish anything, etcd stays.
-// [Environment.StartAPIServer] brings it back.
+// KillAPIServer kills the API server in the middle of its requests; etcd keeps running.
+// [Environment.StartAPIServer] starts it again.
 func (e *Environment) KillAPIServer() error {
 	pid, err := child("kube-apiserver", e.dir)
 	if err != nil {
@@ -36,14 +36,14 @@ func child(program, word string) (int, error) {
 	for _, path := range lines {
 		line, err := os.ReadFile(path)
 		if err != nil || !bytes.Contains(line, []byte(program)) || !bytes.Contains(line, []byte(word)) {
-			continue // Another process, or one that has ended meanwhile.
+			continue // The process is another one, or has ended meanwhile.
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err == nil && parent(pid) == os.Getpid() {
 			return pid, nil
 		}
 	}
-	return 0, fmt.Errorf("no %s runs here", program)
+	return 0, fmt.Errorf("this process has no child %s", program)
 }
 
 // isStopped reports whether a signal has stopped every thread of the process.
@@ -54,7 +54,7 @@ func isStopped(pid int) bool {
 		if err != nil {
 			continue // The thread has ended.
 		}
-		// The name before the last bracket may hold anything.
+		// The program's name, in parentheses, may contain any character.
 		if _, rest, _ := strings.Cut(string(content), ") "); !strings.HasPrefix(rest, "T") {
 			return false
 		}
@@ -68,12 +68,12 @@ func parent(pid int) int {
 	if err != nil {
 		return 0
 	}
-	// The name before the last bracket may hold anything.
+	// The program's name, in parentheses, may contain any character.
 	_, rest, _ := strings.Cut(string(content), ") ")
 	fields := strings.Fields(rest)
 	if len(fields) < 2 || fields[0] == "Z" {
 		return 0
 	}
-	number, _ := strconv.Atoi(fields[1]) // The kernel writes a number.
+	number, _ := strconv.Atoi(fields[1]) // The kernel always writes a number.
 	return number
 }

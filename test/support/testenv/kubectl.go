@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Kubectl is the real kubectl with the identity of one user.
+// Kubectl runs the real kubectl as one user.
 type Kubectl struct {
 	binary     string
 	kubeconfig string
@@ -29,16 +29,15 @@ func (e *Environment) Kubectl(kubeconfig []byte) (*Kubectl, error) {
 	return NewKubectl(Assets(e.root), file.Name()), file.Close()
 }
 
-// NewKubectl returns the kubectl of a folder of binaries with a kubeconfig.
+// NewKubectl returns the kubectl in the folder assets, with a kubeconfig.
 func NewKubectl(assets, kubeconfig string) *Kubectl {
 	return &Kubectl{binary: filepath.Join(assets, "kubectl"), kubeconfig: kubeconfig}
 }
 
-// Kubeconfig is the path of its kubeconfig.
+// Kubeconfig returns the path of the kubeconfig.
 func (k *Kubectl) Kubeconfig() string { return k.kubeconfig }
 
-// Run runs kubectl and returns what it printed. The error holds what it said on
-// standard error.
+// Run runs kubectl and returns its standard output. The error contains its standard error.
 func (k *Kubectl) Run(ctx context.Context, stdin string, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, k.binary, append([]string{"--kubeconfig", k.kubeconfig}, arguments...)...)
 	command.Stdin = strings.NewReader(stdin)

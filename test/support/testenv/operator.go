@@ -14,13 +14,12 @@ import (
 // stopTimeout bounds how long a manager may take to stop.
 const stopTimeout = 30 * time.Second
 
-// NewManager returns a manager with the identity and the rights that config/ gives
-// the operator.
+// NewManager returns a manager with the operator's identity and its permissions from config/.
 func (e *Environment) NewManager(changes ...func(*ctrl.Options)) (ctrl.Manager, error) {
 	return e.NewManagerFor(func(*rest.Config) {}, changes...)
 }
 
-// NewManagerFor does the same with a change of how the manager talks to the API server.
+// NewManagerFor is [Environment.NewManager] with a changed client configuration.
 func (e *Environment) NewManagerFor(prepare func(*rest.Config), changes ...func(*ctrl.Options)) (ctrl.Manager, error) {
 	operator, _, err := e.User(OperatorUser, OperatorGroups...)
 	if err != nil {
@@ -40,8 +39,8 @@ func (e *Environment) NewManagerFor(prepare func(*rest.Config), changes ...func(
 	return ctrl.NewManager(operator, options)
 }
 
-// StartManager runs the manager until the returned function is called, which waits
-// for it to end. It outlives ctx, which suites end with each node.
+// StartManager runs the manager until stop is called; stop waits for its end. The manager
+// outlives ctx, which Ginkgo ends with each node.
 func StartManager(ctx context.Context, manager ctrl.Manager) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
