@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// aside are clients of the façade that go on while something else is measured.
+// aside are clients of the façade that run while something else is measured.
 type aside struct {
 	turn     turn
 	finished chan struct{}
@@ -13,7 +13,7 @@ type aside struct {
 	err      error
 }
 
-// startAside connects the bystanders and lets them run until they are stopped.
+// startAside connects the clients and runs them until stop.
 func (l *lab) startAside(ctx context.Context) (*aside, error) {
 	started := &aside{finished: make(chan struct{})}
 	started.turn.hold, started.turn.length = bystanderHold, reapTime

@@ -12,22 +12,22 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// bareWorkers is how many Jobs the bare controller starts at once, as many as the gate.
+// bareWorkers is how many Jobs the bare controller starts at once, as many as the operator.
 const bareWorkers = 32
 
-// bareController starts the Jobs of each key in the order in which it has seen them.
+// bareController starts the Jobs of each key in the order in which it saw them.
 type bareController struct {
 	clientset kubernetes.Interface
 	queue     workqueue.TypedInterface[*batchv1.Job]
 
 	mu sync.Mutex
-	// waiting are the Jobs of each key that were not started; a key with an entry has one
-	// that runs.
+	// waiting has the Jobs of each key that were not started. A key with an entry has a
+	// running Job.
 	waiting map[string][]*batchv1.Job
 }
 
-// startBareController starts it with the operator's identity, for the API server to
-// treat both alike.
+// startBareController starts it with the operator's identity, so the API server treats
+// both alike.
 func startBareController(ctx context.Context, l *lab, observed *jobsObserver) error {
 	clientset, err := kubernetes.NewForConfig(unlimited(l.operator))
 	if err != nil {
@@ -81,8 +81,8 @@ func (c *bareController) work(ctx context.Context) {
 	}
 }
 
-// unsuspend reports whether the Job is started. The Job controller may have written it
-// meanwhile.
+// unsuspend starts the Job and reports whether it succeeded. It fails if the Job
+// controller has written the Job meanwhile.
 func (c *bareController) unsuspend(ctx context.Context, job *batchv1.Job) bool {
 	jobs := c.clientset.BatchV1().Jobs(namespace)
 	patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"suspend":false}}`, job.ResourceVersion)

@@ -14,14 +14,14 @@ const (
 	blockedCallers = 10_000
 	blockedKeys    = 100
 	blockedFor     = 30 * time.Second
-	// settleFor is how long the operator gets to come to rest.
+	// settleFor is how long the operator gets to become idle.
 	settleFor = 3 * time.Second
-	// dialers is how many connections are made at once: fewer than may queue at the
+	// dialers is how many connections are made at once: fewer than the backlog of the
 	// façade's listener.
 	dialers = 32
 )
 
-// blocked has very many callers wait for locks that are not given back.
+// blocked lets very many callers wait for locks that are not released.
 func blocked(ctx context.Context, l *lab, r *report) error {
 	holder, err := dialFacade(ctx, l.cluster.facade)
 	if err != nil {
@@ -73,8 +73,8 @@ func blocked(ctx context.Context, l *lab, r *report) error {
 	return nil
 }
 
-// rest waits and returns what was spent meanwhile: requests about locks, and the
-// operator's processor time.
+// rest waits, and returns the requests about locks and the operator's processor time in
+// the meantime.
 func (l *lab) rest(ctx context.Context, operator int) (requestCounts, time.Duration, error) {
 	if err := waitUntil(ctx, time.Now().Add(settleFor)); err != nil {
 		return requestCounts{}, 0, err
@@ -98,7 +98,7 @@ func (l *lab) rest(ctx context.Context, operator int) (requestCounts, time.Durat
 	return after.since(before), used - usedBefore, err
 }
 
-// forget releases the keys, so that the locks are not in the way of what comes next.
+// forget releases the keys for the next scenario.
 func (l *lab) forget(ctx context.Context, owner string) {
 	connection, err := dialFacade(ctx, l.cluster.facade)
 	if err != nil {
@@ -106,14 +106,14 @@ func (l *lab) forget(ctx context.Context, owner string) {
 	}
 	defer connection.close()
 	for key := range blockedKeys {
-		_ = connection.call(ctx, connection.request(releaseBody(blockedKey(key), owner)), nil) // it may never have been taken
+		_ = connection.call(ctx, connection.request(releaseBody(blockedKey(key), owner)), nil) // the lock may never have been acquired
 	}
 }
 
 func blockedKey(key int) string { return fmt.Sprintf("blocked-%d", key) }
 
-// block connects the callers and sends what each of them asks for. It returns those
-// that it connected also with an error.
+// block connects the callers and sends the request of each. It returns the connected
+// callers even with an error.
 func (l *lab) block(ctx context.Context) ([]*facadeConnection, error) {
 	callers := make([]*facadeConnection, blockedCallers)
 	failures := make([]error, dialers)
@@ -136,7 +136,7 @@ func (l *lab) block(ctx context.Context) ([]*facadeConnection, error) {
 	return callers, errors.Join(failures...)
 }
 
-// allWait fails if a caller has got an answer or was hung up on.
+// allWait fails if a caller got an answer or lost its connection.
 func allWait(callers []*facadeConnection) error {
 	answered := 0
 	for _, caller := range callers {
@@ -150,7 +150,7 @@ func allWait(callers []*facadeConnection) error {
 		}
 	}
 	if answered > 0 {
-		return fmt.Errorf("%d of %d callers do not wait any more", answered, len(callers))
+		return fmt.Errorf("%d of %d callers no longer wait", answered, len(callers))
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 // routedFunction is one that the façade forwards to the echo.
 const routedFunction = "bench.echo"
 
-// routesOf is the file of routes of the cluster.
+// routesOf returns the cluster's file of routes.
 func routesOf(echo *echoProcess) string {
 	return fmt.Sprintf("routes:\n- functions: [%q]\n  url: http://%s%s\n", routedFunction, echo.address, servicePath)
 }
@@ -20,12 +20,12 @@ type caller struct {
 	key        string
 	body       func(key string) []byte
 	request    []byte
-	// wants are what the answer must contain.
+	// wants are the texts that the answer must contain.
 	wants [][]byte
 }
 
-// newCaller is calls of whatever listens at the address, whose answers must contain
-// every one of the texts.
+// newCaller returns a contender whose clients call the address. The answers must contain
+// all of the texts.
 func newCaller(name, address string, body func(client int, key string) []byte, wants ...string) contender {
 	return contender{name: name, open: func(ctx context.Context, client int) (locker, error) {
 		connection, err := dialFacade(ctx, address)
@@ -47,7 +47,7 @@ func (c *caller) acquire(ctx context.Context, key string) error {
 	return c.connection.call(ctx, c.request, c.wants...)
 }
 
-// release does nothing: what the call has taken, it has given back.
+// release does nothing: the call itself has released its lock.
 func (c *caller) release(context.Context, string) error { return nil }
 
 func (c *caller) close() { c.connection.close() }

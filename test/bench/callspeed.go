@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// pings compares the function that does least with the least that a server can do.
+// pings compares the cheapest function with the cheapest server.
 func pings(clients int) func(context.Context, *lab, *report) error {
 	return func(ctx context.Context, l *lab, r *report) error {
 		echo := newCaller("bare net/http JSON echo", l.echo.address, pingBody, `"forrst.ping"`)
@@ -25,13 +25,13 @@ func pings(clients int) func(context.Context, *lab, *report) error {
 	}
 }
 
-// routedCalls compares a function inside a lock with the function and the lock apart.
+// routedCalls compares a call inside a lock with the call and the lock by themselves.
 func routedCalls(clients int) func(context.Context, *lab, *report) error {
 	return func(ctx context.Context, l *lab, r *report) error {
 		const result = `"sku":"X9"`
 		rounds, slice := l.options.roundsOf(30), 500*time.Millisecond
 		if clients > 1 {
-			// Nothing is judged by it. A turn must be several times as long as a cycle.
+			// No bound depends on it. A turn must be several times as long as a cycle.
 			rounds, slice = l.options.roundsOf(10), 800*time.Millisecond
 		}
 		bare := newCaller("bare routed call", l.cluster.facade, routedBody, result)
@@ -60,8 +60,7 @@ func routedCalls(clients int) func(context.Context, *lab, *report) error {
 	}
 }
 
-// serialRates returns, round by round, the rate of cycles that do one thing and then the
-// other.
+// serialRates returns, round by round, the rate of cycles that do one after the other.
 func serialRates(one, other []float64) []float64 {
 	rates := make([]float64, min(len(one), len(other)))
 	for round := range rates {

@@ -23,13 +23,13 @@ const (
 	startPoll    = 50 * time.Millisecond
 )
 
-// cluster is a development cluster in a folder of its own.
+// cluster is a development cluster in its own folder.
 type cluster struct {
 	command *exec.Cmd
-	// ended is closed when the process is gone.
+	// ended is closed when the process has ended.
 	ended chan struct{}
 	dir   string
-	// output is what the cluster printed.
+	// output is the output of the cluster.
 	output bytes.Buffer
 
 	// facade is the address of the façade without a scheme.
@@ -37,8 +37,8 @@ type cluster struct {
 	kubeconfig string
 }
 
-// startCluster starts what "make run" starts, with the content of a file of routes, and
-// waits until it says that it is ready.
+// startCluster starts the cluster of "make run" with the content of a file of routes, and
+// waits until it is ready.
 func startCluster(ctx context.Context, settings options, routes string) (*cluster, error) {
 	dir, err := os.MkdirTemp("", "lock-operator-bench-")
 	if err != nil {
@@ -49,17 +49,17 @@ func startCluster(ctx context.Context, settings options, routes string) (*cluste
 	if err := os.WriteFile(routesFile, []byte(routes), 0o600); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	//nolint:noctx // it ends by a signal, so that it takes its children with it
+	//nolint:noctx // a signal ends it together with its children
 	c.command = exec.Command(settings.devcluster, "run", "--dir", c.dir, "--facade-addr", "127.0.0.1:0", "--routes", routesFile,
 		"--operator", settings.operator, "--config", settings.config, "--binaries", settings.binaries)
 	c.command.Stdout, c.command.Stderr = &c.output, &c.output
-	// Ctrl-C is for the benchmark alone, which then ends the cluster.
+	// Ctrl-C reaches the benchmark alone, which then ends the cluster.
 	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.command.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	go func() {
-		_ = c.command.Wait() // how it ended is told by its output
+		_ = c.command.Wait() // its output says how it ended
 		close(c.ended)
 	}()
 	if err := c.waitUntilReady(ctx); err != nil {
@@ -79,7 +79,7 @@ func (c *cluster) waitUntilReady(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-c.ended:
-			return errors.New("it ended")
+			return errors.New("the cluster ended")
 		case <-ticker.C:
 		}
 		content, err := os.ReadFile(filepath.Join(c.dir, "cluster.json"))
@@ -103,7 +103,7 @@ func (c *cluster) waitUntilReady(ctx context.Context) error {
 
 // stop ends every process of the cluster and deletes its folder.
 func (c *cluster) stop() error {
-	_ = c.command.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	_ = c.command.Process.Signal(syscall.SIGTERM) // it may have ended already
 	<-c.ended
 	return os.RemoveAll(filepath.Dir(c.dir))
 }
@@ -114,11 +114,11 @@ func (c *cluster) operatorKubeconfig() string {
 
 // etcdClient returns a client of the etcd that the API server uses, on the same socket.
 func (c *cluster) etcdClient() (*clientv3.Client, error) {
-	// A lost connection at the end is no news.
+	// A lost connection at the end is expected.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(&bytes.Buffer{}, &bytes.Buffer{}, &bytes.Buffer{}))
 	socket := "unix://" + filepath.Join(c.workingDir(), "localhost:2379")
 	return clientv3.New(clientv3.Config{Endpoints: []string{socket}, Logger: zap.NewNop()})
 }
 
-// workingDir is the working folder of every process that the cluster starts.
+// workingDir returns the working folder of the cluster's processes.
 func (c *cluster) workingDir() string { return filepath.Join(c.dir, "etcd") }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// warmUp is how long each contender runs before anything is measured.
+// warmUp is how long each contender runs before the first measurement.
 const warmUp = 300 * time.Millisecond
 
-// asideEvery is in which rounds contenders aside take part.
+// asideEvery is the interval, in rounds, in which contenders aside take part.
 const asideEvery = 5
 
-// comparison lets contenders take turns, round after round. Rounds go forth and back,
-// so that a machine that becomes slower or quicker favours nobody.
+// comparison lets contenders take turns, round after round. The order of turns reverses
+// from round to round, so a machine that becomes slower or quicker favours no contender.
 type comparison struct {
 	name       string
 	clients    int
@@ -25,7 +25,7 @@ type comparison struct {
 	contenders []contender
 }
 
-// result is what one contender reached in a comparison.
+// result is the measurement of one contender in a comparison.
 type result struct {
 	comparison *comparison
 	contender  string
@@ -38,7 +38,7 @@ type result struct {
 	usage    usage
 }
 
-// entrant is a contender in a comparison with its open clients.
+// entrant is a contender with its open clients.
 type entrant struct {
 	contender contender
 	turn      turn

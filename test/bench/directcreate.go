@@ -12,7 +12,7 @@ import (
 )
 
 // directCreate creates locks of new keys with one identity and deletes them with the
-// operator's, so that all that differs is who creates.
+// operator's, so only the creator differs between contenders.
 type directCreate struct {
 	objects, operator lockObjects
 	owner             string
@@ -36,8 +36,8 @@ func newDirectCreate(name string, config, operator *rest.Config, object func(key
 }
 
 func (d *directCreate) acquire(ctx context.Context, key string) error {
-	// The webhook's cache may still know a key that was just released, and would have it
-	// read.
+	// The webhook's cache may still contain a key that was just released. The webhook would
+	// then read it live.
 	d.created++
 	object := d.make(fmt.Sprintf("%s-%d", key, d.created), d.owner)
 	d.name = object.Name
@@ -51,7 +51,7 @@ func (d *directCreate) release(ctx context.Context, _ string) error {
 
 func (d *directCreate) close() {}
 
-// directCreates measures what the webhook adds to a create.
+// directCreates measures the cost of the webhook for a create.
 func directCreates(clients int) func(context.Context, *lab, *report) error {
 	return func(ctx context.Context, l *lab, r *report) error {
 		bare, err := newDirectCreate("create + delete, not admitted", l.operator, l.operator, stampedLock)

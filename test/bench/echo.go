@@ -10,7 +10,8 @@ import (
 	"net/http"
 )
 
-// servicePath is where the echo speaks the protocol. On every other path it is bare.
+// servicePath is the path on which the echo speaks the protocol. On every other path it
+// returns the bare body.
 const servicePath = "/service"
 
 // runEcho serves the echo on a free port, which it prints, until the input ends.
@@ -19,7 +20,7 @@ func runEcho(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	//nolint:gosec // timeouts cost, and the one client is this program
+	//nolint:gosec // timeouts cost time, and the only client is this program
 	server := &http.Server{Handler: http.HandlerFunc(answerEcho)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -43,18 +44,17 @@ func answerEcho(w http.ResponseWriter, r *http.Request) {
 	echoBody(w, r)
 }
 
-// echoBody decodes a JSON object and sends it back: what a service of any kind has to
-// do.
+// echoBody decodes a JSON object and sends it back, the least work of any service.
 func echoBody(w http.ResponseWriter, r *http.Request) {
 	var body map[string]any
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(body) // who is told when the client has gone
+	_ = json.NewEncoder(w).Encode(body) // the client may have gone
 }
 
-// forrstAnswer is the envelope of an answer.
+// forrstAnswer is the envelope of an answer in the protocol.
 type forrstAnswer struct {
 	Protocol json.RawMessage `json:"protocol"`
 	ID       string          `json:"id"`
@@ -75,5 +75,5 @@ func echoArguments(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer := forrstAnswer{Protocol: request.Protocol, ID: request.ID, Result: request.Call.Arguments}
-	_ = json.NewEncoder(w).Encode(answer) // who is told when the client has gone
+	_ = json.NewEncoder(w).Encode(answer) // the client may have gone
 }

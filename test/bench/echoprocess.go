@@ -11,20 +11,20 @@ import (
 	"syscall"
 )
 
-// echoCommand is the argument that makes this program the echo.
+// echoCommand is the argument that lets this program run as the echo.
 const echoCommand = "echo"
 
-// echoProcess is the echo in a process of its own, as the façade is, so that neither
-// shares a scheduler and a heap with the clients.
+// echoProcess is the echo in its own process, like the façade, so neither shares scheduler
+// and heap with the clients.
 type echoProcess struct {
 	command *exec.Cmd
-	// input ends the process when it is closed, which it also is when this process dies.
+	// input ends the process when it is closed, also by the end of this process.
 	input io.Closer
-	// address is where it listens.
+	// address is the address on which it listens.
 	address string
 }
 
-// startEcho starts this program once more. The caller stops it.
+// startEcho starts this program as the echo. The caller stops it.
 func startEcho() (*echoProcess, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -33,7 +33,7 @@ func startEcho() (*echoProcess, error) {
 	//nolint:noctx // it ends with its input
 	e := &echoProcess{command: exec.Command(path, echoCommand)}
 	e.command.Stderr = os.Stderr
-	// Ctrl-C is for the benchmark alone, which then ends the echo.
+	// Ctrl-C reaches the benchmark alone, which then ends the echo.
 	e.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if e.input, err = e.command.StdinPipe(); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func startEcho() (*echoProcess, error) {
 	}
 	line, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the echo does not tell where it listens: %w", err), e.stop())
+		return nil, errors.Join(fmt.Errorf("read the address of the echo: %w", err), e.stop())
 	}
 	e.address = strings.TrimSpace(line)
 	return e, nil

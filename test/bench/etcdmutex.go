@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// etcdMutex is etcd's own lock. Its clients share a connection, which is the cheapest
-// that etcd offers, and have a session each.
+// etcdMutex is etcd's own lock. Its clients share a connection, the cheapest way that etcd
+// offers, and have a session each.
 type etcdMutex struct {
 	session *concurrency.Session
 	mutexes map[string]*concurrency.Mutex

@@ -15,31 +15,32 @@ import (
 
 const (
 	expiringLocks = 10_000
-	// reapers is how many deletes the reaper has under way at once
-	// (controllers/expiry.go), and so does the loop that it is compared with.
+	// reapers is how many deletes the reaper sends at once (controllers/reaper), and the
+	// bare loop, too.
 	reapers = 16
-	// bystanders acquire and release on keys of their own meanwhile.
+	// bystanders is how many clients acquire and release on other keys meanwhile.
 	bystanders = 4
-	// bystanderHold spaces what they do.
+	// bystanderHold is how long they hold each lock.
 	bystanderHold = 10 * time.Millisecond
-	// reapTime is when it is given up to wait for the deletes.
+	// reapTime bounds the wait for the deletes.
 	reapTime = 3 * time.Minute
 )
 
-// deletions is what many deletes in a row came to.
+// deletions is the measurement of many deletes in a row.
 type deletions struct {
 	perSecond float64
 	// acquire is the p99 of acquires meanwhile.
 	acquire time.Duration
 }
 
-// expiry has very many locks expire at once and compares with deleting as many.
+// expiry compares the reaper, after very many locks expire at once, with a loop that
+// deletes as many.
 func expiry(ctx context.Context, l *lab, r *report) error {
 	started := time.Now()
 	if err := l.fill(ctx, "delete", expiringLocks, func() time.Duration { return ttl }); err != nil {
 		return err
 	}
-	// Half as much again as it took just now.
+	// Half as long again as the first fill took.
 	fillTime := time.Since(started) * 3 / 2
 	bare, err := l.bareDeletions(ctx)
 	if err != nil {
@@ -61,7 +62,7 @@ func expiry(ctx context.Context, l *lab, r *report) error {
 	return nil
 }
 
-// bareDeletions deletes all locks in the way the reaper does.
+// bareDeletions deletes all locks as the reaper does.
 func (l *lab) bareDeletions(ctx context.Context) (deletions, error) {
 	objects, err := newLockObjects(l.operator)
 	if err != nil {
@@ -96,8 +97,8 @@ func (o lockObjects) deleteSome(ctx context.Context, list []v1alpha1.Lock, first
 	return nil
 }
 
-// observeDeletions sets off the deletion of the locks with the prefix, waits for the
-// last one, as etcd tells it, and has bystanders acquire from the first one on.
+// observeDeletions starts the deletion of the locks with the prefix and waits until etcd
+// reports the last one. Bystanders acquire from the first deletion on.
 func (l *lab) observeDeletions(ctx context.Context, prefix string, setOff func(context.Context) error) (deletions, error) {
 	ctx, cancel := context.WithTimeout(ctx, reapTime)
 	defer cancel()
@@ -128,7 +129,7 @@ func (l *lab) observeDeletions(ctx context.Context, prefix string, setOff func(c
 	return deletions{perSecond: expiringLocks / took.Seconds(), acquire: quantile(measured.acquires, 0.99)}, nil
 }
 
-// awaitEvents returns how many events came next.
+// awaitEvents waits for the next events of the watch and returns their number.
 func awaitEvents(ctx context.Context, events clientv3.WatchChan, failed <-chan error) (int, error) {
 	for {
 		select {

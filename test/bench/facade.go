@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// facadeClient takes locks by HTTP as a program in any language does: the extension
-// around a ping that keeps the lock, then the function that releases it.
+// facadeClient takes locks by HTTP as a program in any language would: a ping with the
+// lock extension acquires, the function forrst.locks.release releases.
 type facadeClient struct {
 	connection     *facadeConnection
 	key            string
@@ -18,7 +18,7 @@ type facadeClient struct {
 	take, giveBack []byte
 }
 
-// newFacade is the façade; a caller waits for up to block.
+// newFacade returns the façade as a contender; its clients wait for up to block.
 func newFacade(address string, block time.Duration) contender {
 	return contender{name: facadeName, resource: "locks", open: func(ctx context.Context, client int) (locker, error) {
 		connection, err := dialFacade(ctx, address)

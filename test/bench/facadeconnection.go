@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// answerTimeout is when a call is given up that nobody answers.
+// answerTimeout bounds the wait for an answer.
 const answerTimeout = 5 * time.Minute
 
-// facadeConnection is a keep-alive connection that speaks just enough HTTP. What
-// net/http's client costs is not the façade's.
+// facadeConnection is a keep-alive connection with just enough HTTP. The client of net/http
+// would add its own cost to the façade's.
 type facadeConnection struct {
 	connection net.Conn
 	reader     *bufio.Reader
@@ -33,7 +33,7 @@ func (c *facadeConnection) request(body []byte) []byte {
 	return append([]byte(head), body...)
 }
 
-// call sends a request and expects the answer to contain every one of the texts.
+// call sends a request and fails unless the answer contains all of the texts.
 func (c *facadeConnection) call(ctx context.Context, request []byte, wants ...[]byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (c *facadeConnection) answer() ([]byte, error) {
 		}
 	}
 	if length < 0 {
-		return nil, fmt.Errorf("no %s", http.CanonicalHeaderKey("content-length"))
+		return nil, fmt.Errorf("the answer has no %s", http.CanonicalHeaderKey("content-length"))
 	}
 	body := make([]byte, length)
 	_, err := io.ReadFull(c.reader, body)

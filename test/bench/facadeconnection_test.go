@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The client reads just enough HTTP to be quick, so a real server checks it.
+// The client reads just enough HTTP to be quick, so the test uses a real server.
 func TestFacadeConnection(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

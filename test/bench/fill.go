@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// fillers is how many connections acquire at once where many locks are needed.
+// fillers is how many connections acquire at once to create many locks.
 const fillers = 32
 
-// fill acquires many locks through the façade and keeps them. Each lives for what life
-// returns when it is asked for.
+// fill acquires many locks through the façade and keeps them. The ttl of each is the
+// result of life at that moment.
 func (l *lab) fill(ctx context.Context, prefix string, count int, life func() time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -37,7 +37,7 @@ func (l *lab) fillSome(ctx context.Context, prefix string, first, count int, lif
 	for number := first; number < count; number += fillers {
 		lives := life()
 		if lives <= 0 {
-			return errors.New("this machine is too slow to take so many locks before they are to expire")
+			return errors.New("this machine is too slow to acquire so many locks before they expire")
 		}
 		body := acquireBody(fmt.Sprintf("%s-%d", prefix, number), ownerOf(number), lives, 0)
 		if err := connection.call(ctx, connection.request(body), []byte(`"acquired":true`)); err != nil {

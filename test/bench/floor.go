@@ -9,16 +9,15 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// floor creates and deletes a Lock object and does nothing else: no lock on these
-// objects can be quicker.
+// floor only creates and deletes a Lock object: no lock on these objects can be quicker.
 type floor struct {
 	objects lockObjects
 	owner   string
 	make    func(key, owner string) *v1alpha1.Lock
 }
 
-// newFloor is the floor with an identity, whose objects are complete or are completed
-// by the webhook.
+// newFloor returns the floor as a contender with an identity. Its objects are complete, or
+// the webhook completes them.
 func newFloor(name string, config *rest.Config, object func(key, owner string) *v1alpha1.Lock) (contender, error) {
 	objects, err := newLockObjects(config)
 	if err != nil {

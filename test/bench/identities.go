@@ -15,8 +15,7 @@ import (
 // userName is the service account of the ordinary user.
 const userName = "bench"
 
-// kubeconfig returns the identity of a file, without limits of its own on the rate of
-// requests.
+// kubeconfig returns the client configuration of a file, without client-side rate limits.
 func kubeconfig(path string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
@@ -26,8 +25,8 @@ func kubeconfig(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// ordinaryUser creates a service account that may use locks and leases and returns its
-// identity: that of a program that uses the SDK, whose writes the webhook admits.
+// ordinaryUser creates a service account that may use locks and leases, and returns its
+// client configuration. The webhook admits its writes, like those of a program with the SDK.
 func ordinaryUser(ctx context.Context, admin kubernetes.Interface, config *rest.Config) (*rest.Config, error) {
 	meta := metav1.ObjectMeta{Name: userName, Namespace: namespace}
 	options := metav1.CreateOptions{}

@@ -18,10 +18,10 @@ import (
 const (
 	lockedJobs = 500
 	lockedKeys = 50
-	// jobRunsFor leaves the two cores of a small machine some air: at once, fifty Jobs are
-	// bound by what the Job controller and the API server can do.
+	// jobRunsFor leaves a small machine with two cores some idle time. Without a run time,
+	// the Job controller and the API server would be the bottleneck of fifty Jobs.
 	jobRunsFor = "2s"
-	// jobsTime is when it is given up to wait for the Jobs of one contender.
+	// jobsTime bounds the wait for the Jobs of one contender.
 	jobsTime = 5 * time.Minute
 )
 
@@ -32,12 +32,12 @@ type jobsArm struct {
 	prefix string
 	// prepare makes a Job wait for its turn.
 	prepare func(job *batchv1.Job, key string)
-	// start starts what has the Jobs run in turn.
+	// start starts the component that starts the Jobs in turn.
 	start func(ctx context.Context, l *lab, observed *jobsObserver) error
 }
 
-// jobsInTurn compares locked Jobs with Jobs that a bare controller starts: it unsuspends the
-// next Job of a key when it is told that the one before is complete.
+// jobsInTurn compares locked Jobs with Jobs of a bare controller, which unsuspends the next
+// Job of a key when it sees that the previous Job is complete.
 func jobsInTurn(ctx context.Context, l *lab, r *report) error {
 	clientset, err := kubernetes.NewForConfig(unlimited(l.admin))
 	if err != nil {
@@ -71,10 +71,11 @@ func jobsInTurn(ctx context.Context, l *lab, r *report) error {
 
 func ratio(over, under time.Duration) float64 { return float64(over) / float64(under) }
 
-// jobsResult is what the Jobs of one contender came to.
+// jobsResult is the measurement of one contender's Jobs.
 type jobsResult struct {
-	// fromPod is from the end of the last pod of a Job to the creation of the first of the
-	// next; fromCompletion from the Job's completion. It is negative where the next pod came first.
+	// fromPod are the times from the end of a Job's last pod to the creation of the next
+	// Job's first pod. fromCompletion are those from the Job's completion, negative if the
+	// next pod came first.
 	fromPod, fromCompletion []time.Duration
 	took                    time.Duration
 }
@@ -87,7 +88,7 @@ func (r *jobsResult) figures() []figure {
 	}
 }
 
-// runJobs creates all Jobs and waits for the last one.
+// runJobs creates all Jobs and waits for the end of the last one.
 func (l *lab) runJobs(ctx context.Context, clientset kubernetes.Interface, node *kubelet.Kubelet, arm jobsArm) (*jobsResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobsTime)
 	defer cancel()
@@ -176,7 +177,7 @@ func prepareLocked(job *batchv1.Job, key string) {
 	job.Annotations[v1alpha1.LockKeyAnnotation] = key
 }
 
-// bareKey is the annotation by which the bare controller knows what to start in turn.
+// bareKey is the annotation with the key of a Job for the bare controller.
 const bareKey = "bench/key"
 
 func prepareSuspended(job *batchv1.Job, key string) {

@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// unlimited returns a config without limits on the rate of requests.
+// unlimited returns a config without client-side rate limits.
 func unlimited(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	return config
 }
 
-// jobsObserver notes when Jobs and pods came to what, as one watch of each tells it.
+// jobsObserver notes the times of Jobs and pods from one watch of each.
 type jobsObserver struct {
 	jobs cache.Store
 
@@ -32,11 +32,11 @@ type jobsObserver struct {
 	// created is when the first pod of a Job was seen, ended when its last pod had ended,
 	// completed when the Job was complete.
 	created, ended, completed map[types.UID]time.Time
-	// appeared and finished are told of Jobs; nil for nobody.
+	// appeared and finished are called with new and complete Jobs; nil means none.
 	appeared, finished func(*batchv1.Job)
 }
 
-// observeJobs begins to observe until ctx ends.
+// observeJobs observes until ctx ends.
 func observeJobs(ctx context.Context, clientset kubernetes.Interface) (*jobsObserver, error) {
 	o := &jobsObserver{created: map[types.UID]time.Time{}, ended: map[types.UID]time.Time{}, completed: map[types.UID]time.Time{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithNamespace(namespace))
@@ -58,12 +58,12 @@ func observeJobs(ctx context.Context, clientset kubernetes.Interface) (*jobsObse
 	}
 	factory.StartWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), jobs.HasSynced, pods.HasSynced) {
-		return nil, errors.New("the informers do not catch up")
+		return nil, errors.New("the informers did not sync")
 	}
 	return o, nil
 }
 
-// subscribe has Jobs told of that appear and that are complete.
+// subscribe sets the callbacks for new and complete Jobs.
 func (o *jobsObserver) subscribe(appeared, finished func(*batchv1.Job)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,8 +134,8 @@ func (o *jobsObserver) await(ctx context.Context, isReached func() bool) error {
 	return nil
 }
 
-// measure takes the times between the Jobs of each key, of which every one follows the
-// one that was created lockedKeys before.
+// measure computes the times between the Jobs of each key. Each Job follows the one that
+// was created lockedKeys before it.
 func (o *jobsObserver) measure(created []*batchv1.Job, result *jobsResult) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,7 +143,7 @@ func (o *jobsObserver) measure(created []*batchv1.Job, result *jobsResult) error
 		before, next := created[i-lockedKeys].UID, created[i].UID
 		start, end, completion := o.created[next], o.ended[before], o.completed[before]
 		if start.IsZero() || end.IsZero() || completion.IsZero() {
-			return fmt.Errorf("no times of %s were seen", created[i].Name)
+			return fmt.Errorf("the watches showed no times of %s", created[i].Name)
 		}
 		result.fromPod = append(result.fromPod, start.Sub(end))
 		result.fromCompletion = append(result.fromCompletion, start.Sub(completion))

@@ -10,16 +10,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// namespace is where every lock of the benchmarks lies; it is the façade's.
+// namespace is the namespace of the façade and of every lock of the benchmarks.
 const namespace = "default"
 
-// lab is what scenarios work with: a cluster and everybody who talks to it.
+// lab is a cluster with its clients, for the scenarios.
 type lab struct {
 	options options
 	cluster *cluster
 	echo    *echoProcess
-	// admin may do everything; operator is the operator's own identity, which the
-	// webhook lets pass unseen; user is an ordinary one.
+	// admin may do everything; operator is the operator's own identity, whose requests
+	// skip the webhook; user is an ordinary user.
 	admin, operator, user *rest.Config
 	requests              *requestCounter
 	usage                 *usageMeter

@@ -13,20 +13,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// leasePoll is how often a waiting client of a Lease looks.
+// leasePoll is the average interval in which a waiting client reads the Lease.
 const leasePoll = time.Second
 
-// leaseLock locks as programs on Kubernetes do today: read a Lease, create or update
-// it if it is free, look again after a second if not.
+// leaseLock locks as programs on Kubernetes commonly do: read a Lease, create or update it
+// if it is free, or else read it again after a second.
 type leaseLock struct {
 	leases coordinationclient.LeaseInterface
 	owner  string
-	// yields says that a client that has released leaves the lock to others for one
-	// poll. Otherwise it would always take it again before anybody looks, and nobody
-	// else ever held it.
+	// yields says that a client waits for one poll after a release. Otherwise it would
+	// always take the lock again before another client reads the Lease.
 	yields bool
 	held   *coordinationv1.Lease
-	// next is when the client looks again.
+	// next is when the client reads the Lease again.
 	next time.Time
 }
 
@@ -45,8 +44,8 @@ func newLeaseLock(config *rest.Config, yields bool) (contender, error) {
 	}}, nil
 }
 
-// nextLook returns when to look again: after a second on average. Without the
-// scatter, clients that once looked at the same moment would do so forever.
+// nextLook returns when to read the Lease again: after a second on average. Without the
+// scatter, clients that once read at the same moment would do so forever.
 func nextLook() time.Time {
 	return time.Now().Add(leasePoll/2 + rand.N(leasePoll)) //nolint:gosec // not a secret
 }
@@ -64,7 +63,7 @@ func (l *leaseLock) acquire(ctx context.Context, key string) error {
 	}
 }
 
-// try looks once and takes the Lease if it is free.
+// try reads the Lease once and takes it if it is free.
 func (l *leaseLock) try(ctx context.Context, key string) (bool, error) {
 	now := metav1.NowMicro()
 	spec := coordinationv1.LeaseSpec{
@@ -100,7 +99,7 @@ func (l *leaseLock) release(ctx context.Context, _ string) error {
 
 func (l *leaseLock) close() {}
 
-// waitUntil returns at the time, at once if it is past.
+// waitUntil waits until the time, or until ctx ends.
 func waitUntil(ctx context.Context, at time.Time) error {
 	left := time.Until(at)
 	if left <= 0 {

@@ -2,29 +2,28 @@ package main
 
 import "context"
 
-// locker is one client of one of the ways to lock that are compared. One goroutine
-// uses it.
+// locker is one client of a contender. One goroutine uses it.
 type locker interface {
-	// acquire takes the lock. It waits where the contender waits.
+	// acquire acquires the lock, and waits for it if the contender can.
 	acquire(ctx context.Context, key string) error
-	// release gives back what acquire took.
+	// release releases the lock.
 	release(ctx context.Context, key string) error
 	// close frees the client's connection or session.
 	close()
 }
 
-// contender is one of the ways to lock that are compared.
+// contender is one of the compared ways to lock.
 type contender struct {
 	name string
-	// resource is what its requests to the API server are about. Empty means that it
-	// makes none.
+	// resource is the resource of its requests to the API server. Empty means that it sends
+	// none.
 	resource string
-	// clients is how many clients it has, where that differs from the comparison's.
+	// clients is its number of clients. Zero means that of the comparison.
 	clients int
-	// isAside says that nothing is judged by it, so that it takes few turns.
+	// isAside says that no bound depends on it, so it takes few turns.
 	isAside bool
-	// open returns the client with the number.
+	// open returns the client with that number.
 	open func(ctx context.Context, client int) (locker, error)
-	// stop ends what the clients share. Nil means nothing.
+	// stop ends the resources that the clients share. Nil means none.
 	stop func()
 }

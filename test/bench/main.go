@@ -1,6 +1,6 @@
-// Command bench measures the locks of this project against what they are built on and
-// against their peers, on a development cluster of its own, and fails if a figure
-// misses what it must reach. See docs/performance.md.
+// Command bench starts a development cluster, measures the locks of this project against
+// their building blocks and against their peers, and fails if a figure misses its bound. See
+// docs/performance.md.
 package main
 
 import (
@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// errMissed says that a figure misses what it must reach.
-var errMissed = errors.New("at least one figure misses what it must reach")
+// errMissed says that a figure misses its bound.
+var errMissed = errors.New("at least one figure misses its bound")
 
-// scenarioTimeout is when a scenario is given up; taking 100,000 locks is the longest.
+// scenarioTimeout bounds a scenario. Acquiring 100,000 locks takes longest.
 const scenarioTimeout = 15 * time.Minute
 
-// errStuck says that a scenario was given up.
-var errStuck = errors.New("it did not come to an end")
+// errStuck says that a scenario exceeded scenarioTimeout.
+var errStuck = errors.New("the scenario did not finish in time")
 
 func main() {
 	if slices.Equal(os.Args[1:], []string{echoCommand}) {
@@ -37,7 +37,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
-	// With SIGPIPE, since a reader of the output that has gone must not leave a cluster.
+	// With SIGPIPE, so the cluster also ends if the reader of the output has gone.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	err = run(ctx, settings, os.Stdout)
 	stop()
@@ -47,8 +47,8 @@ func main() {
 	}
 }
 
-// run starts the cluster, runs every chosen scenario and prints what came of it. A
-// scenario that fails does not keep the others from running.
+// run starts the cluster, runs every chosen scenario and prints the report. After a failed
+// scenario it runs the others.
 func run(ctx context.Context, settings options, out io.Writer) (err error) {
 	started := time.Now()
 	if err := raiseFileLimit(); err != nil {

@@ -15,7 +15,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// ttl is what every lock is asked for: longer than any run.
+// ttl is the ttl of every lock: longer than any run.
 const ttl = 30 * time.Minute
 
 // lockObjects is client-go's typed client for Lock objects, as it is generated for
@@ -24,8 +24,8 @@ type lockObjects struct {
 	*gentype.ClientWithList[*v1alpha1.Lock, *v1alpha1.LockList]
 }
 
-// newLockObjects returns a client with client-go's defaults. It shares no code with the product on
-// purpose: a floor that is tuned along with the product is none.
+// newLockObjects returns a client with client-go's defaults. It shares no code with the
+// product on purpose: a floor that changes with the product is no floor.
 func newLockObjects(config *rest.Config) (lockObjects, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -43,7 +43,7 @@ func newLockObjects(config *rest.Config) (lockObjects, error) {
 		func() *v1alpha1.Lock { return &v1alpha1.Lock{} }, func() *v1alpha1.LockList { return &v1alpha1.LockList{} })}, nil
 }
 
-// list returns all locks there are.
+// list returns all locks.
 func (o lockObjects) list(ctx context.Context) ([]v1alpha1.Lock, error) {
 	list, err := o.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -52,7 +52,7 @@ func (o lockObjects) list(ctx context.Context) ([]v1alpha1.Lock, error) {
 	return list.Items, nil
 }
 
-// stampedLock returns an object as the operator writes it, which needs no webhook.
+// stampedLock returns an object as the operator writes it, without the webhook.
 func stampedLock(key, owner string) *v1alpha1.Lock {
 	return rules.Grant(namespace, rules.Acquisition{Key: key, Owner: owner, TTL: ttl, Holder: "bench"},
 		rules.DefaultLimits(), time.Now().Truncate(time.Microsecond))

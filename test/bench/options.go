@@ -8,18 +8,18 @@ import (
 	"regexp"
 )
 
-// options are what the command line asks for. All paths are absolute.
+// options are the options of the command line. All paths are absolute.
 type options struct {
 	// suite is "speed" or "scale".
 	suite string
 	// only selects scenarios by name.
 	only *regexp.Regexp
-	// effort is how many of the usual rounds are run, as a factor.
+	// effort is a factor for the number of rounds.
 	effort float64
 	// liveLocks is how many locks the suite scale holds.
 	liveLocks int
-	// devcluster, operator and binaries are programs, and the folder of the control
-	// plane's; config is the folder of the manifests.
+	// devcluster and operator are programs, binaries is the folder of the control plane's
+	// programs, config the folder of the manifests.
 	devcluster, operator, binaries, config string
 }
 
@@ -29,8 +29,8 @@ func parseOptions(arguments []string) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&settings.suite, "suite", "speed", "which `suite` to run: speed or scale")
 	flags.StringVar(&only, "only", "", "run only scenarios that match the `expression`")
-	quick := flags.Bool("quick", false, "a tenth of the rounds and of the live locks: for trying, too few to judge by")
-	flags.Float64Var(&settings.effort, "effort", 1, "the `factor` of how many rounds to run")
+	quick := flags.Bool("quick", false, "a tenth of the rounds and of the live locks: a trial, too short to judge by")
+	flags.Float64Var(&settings.effort, "effort", 1, "the `factor` for the number of rounds")
 	flags.IntVar(&settings.liveLocks, "live-locks", 100_000, "how many locks the suite scale holds")
 	flags.StringVar(&settings.devcluster, "devcluster", "bin/devcluster", "`path` of the development cluster's program")
 	flags.StringVar(&settings.operator, "operator", "bin/lock-operator", "`path` of the operator")
@@ -61,10 +61,10 @@ func parseOptions(arguments []string) (options, error) {
 	return settings, nil
 }
 
-// roundsOf returns how many rounds to run where count are usual, at least two.
+// roundsOf returns the number of rounds to run if count is usual; at least two.
 func (o options) roundsOf(count int) int { return max(2, int(o.effort*float64(count))) }
 
-// scenarios returns those of the suite that -only selects.
+// scenarios returns the scenarios of the suite that -only selects.
 func (o options) scenarios() []scenario {
 	all := speedScenarios()
 	if o.suite == "scale" {

@@ -15,7 +15,7 @@ import (
 const clockTick = 10 * time.Millisecond
 
 // raiseFileLimit lets this process and its children open as many files as the system
-// allows: every blocked caller is a connection.
+// allows. Every blocked caller needs a connection.
 func raiseFileLimit() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -28,14 +28,14 @@ func raiseFileLimit() error {
 	return nil
 }
 
-// pid returns the process of the cluster that runs the program.
+// pid returns the cluster's process of the program.
 func (c *cluster) pid(program string) (int, error) {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
 	}
 	for _, path := range lines {
-		content, _ := os.ReadFile(path) // a process that has ended meanwhile has none
+		content, _ := os.ReadFile(path) // an ended process has no such file
 		name, _, _ := strings.Cut(string(content), "\x00")
 		process := filepath.Dir(path)
 		dir, _ := os.Readlink(filepath.Join(process, "cwd"))
@@ -46,13 +46,13 @@ func (c *cluster) pid(program string) (int, error) {
 	return 0, fmt.Errorf("no process runs %s", program)
 }
 
-// cpuTime returns how much of the processors a process has used so far.
+// cpuTime returns the processor time of a process so far.
 func cpuTime(pid int) (time.Duration, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The name of the program, in parentheses, may contain anything.
+	// The name of the program, in parentheses, may contain any character.
 	end := strings.LastIndexByte(string(content), ')')
 	fields := strings.Fields(string(content[end+1:]))
 	const userField, systemField = 11, 12
@@ -70,7 +70,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// residentBytes returns how much memory a process occupies.
+// residentBytes returns the resident memory of a process.
 func residentBytes(pid int) (int64, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -84,5 +84,5 @@ func residentBytes(pid int) (int64, error) {
 		kibibytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 		return kibibytes << 10, err
 	}
-	return 0, errors.New("/proc tells no VmRSS")
+	return 0, errors.New("/proc has no VmRSS")
 }

@@ -18,14 +18,14 @@ import (
 // redisDelete deletes a key only if it still belongs to the owner.
 const redisDelete = `if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
 
-// redisServer is a Redis without persistence on a socket of its own.
+// redisServer is a Redis without persistence on its own socket.
 type redisServer struct {
 	command *exec.Cmd
 	dir     string
 	socket  string
 }
 
-// errNoRedis says that there is none on this machine, which is all right.
+// errNoRedis says that this machine has no Redis, which fails no scenario.
 var errNoRedis = errors.New("redis-server is not installed")
 
 // startRedis starts a server. The caller stops it.
@@ -53,11 +53,11 @@ func startRedis(ctx context.Context) (*redisServer, error) {
 		}
 	}
 	server.stop()
-	return nil, errors.New("redis-server does not serve")
+	return nil, errors.New("redis-server did not start")
 }
 
 func (s *redisServer) stop() {
-	_ = s.command.Process.Kill() // it may have ended by itself
+	_ = s.command.Process.Kill() // it may have ended already
 	_ = s.command.Wait()         // killed
 	_ = os.RemoveAll(s.dir)      // a temporary folder
 }
@@ -66,7 +66,7 @@ func dialRedis(ctx context.Context, socket string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }
 
-// redisLock is SET NX PX and a scripted delete, as programs use it on one server.
+// redisLock is SET NX PX and a scripted delete, the common lock on one server.
 type redisLock struct {
 	connection net.Conn
 	reader     *bufio.Reader

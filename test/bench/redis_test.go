@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The protocol is written out here, since redis-server is rarely installed.
+// The test plays the server, since redis-server is rarely installed.
 func TestRedisLockSpeaksRESP(t *testing.T) {
 	client, server := net.Pipe()
 	redis := &redisLock{connection: client, reader: bufio.NewReader(client), owner: "me"}

@@ -8,22 +8,22 @@ import (
 	"text/tabwriter"
 )
 
-// report is the one table of a run.
+// report is the table of a run.
 type report struct {
 	rows []*row
-	// failures are of scenarios that could not be measured.
+	// failures are the errors of scenarios that could not be measured.
 	failures []string
 }
 
-// row is one contender in one scenario, or a figure without one.
+// row is one contender in one scenario, or figures without a contender.
 type row struct {
-	scenario, who string
+	scenario, contender string
 	// cells are the measurements, by column.
 	cells   [10]string
 	figures []figure
 }
 
-// figure is a measured number with what it must reach.
+// figure is a measured number with its bounds.
 type figure struct {
 	what string
 	got  float64
@@ -45,7 +45,7 @@ func noted(what string, got float64, unit string) figure {
 	return figure{what: what, got: got, least: math.NaN(), most: math.NaN(), unit: unit}
 }
 
-// isMissed is also true for a number that could not be determined.
+// isMissed reports whether the number misses a bound, or could not be determined.
 func (f figure) isMissed() bool { return math.IsNaN(f.got) || f.got < f.least || f.got > f.most }
 
 func (f figure) verdict() string {
@@ -69,13 +69,13 @@ func (f figure) bounds() string {
 	return strings.Join(bounds, ", ")
 }
 
-// add appends a contender's result with the figures that it decides.
+// add appends a contender's result with the figures that depend on it.
 func (r *report) add(result *result, figures ...figure) {
 	cycles := float64(max(1, len(result.total.latencies)))
 	perCycle := func(program string) string {
 		return fmt.Sprintf("%.2f", milliseconds(result.usage[program])/cycles)
 	}
-	added := &row{scenario: result.comparison.name, who: result.contender, figures: figures}
+	added := &row{scenario: result.comparison.name, contender: result.contender, figures: figures}
 	latencies := result.total.latencies
 	added.cells = [...]string{
 		fmt.Sprintf("%.0f", median(result.rates)),
@@ -92,8 +92,8 @@ func (r *report) add(result *result, figures ...figure) {
 }
 
 // note appends a row without measurements of cycles.
-func (r *report) note(scenario, who string, figures ...figure) {
-	r.rows = append(r.rows, &row{scenario: scenario, who: who, figures: figures})
+func (r *report) note(scenario, contender string, figures ...figure) {
+	r.rows = append(r.rows, &row{scenario: scenario, contender: contender, figures: figures})
 }
 
 // fail notes a scenario that could not be measured, which counts as missed.
@@ -114,7 +114,7 @@ func (r *report) missed() bool {
 
 func (r *report) print(out io.Writer) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "scenario\twho\tcycles/s\tp50 ms\tp99 ms\twrites\treads\tAPI\tetcd\toperator\techo\tclients\tfigure\tgot\tmust reach\t")
+	fmt.Fprintln(table, "scenario\tcontender\tcycles/s\tp50 ms\tp99 ms\twrites\treads\tAPI\tetcd\toperator\techo\tclients\tfigure\tgot\tbound\t")
 	scenario := ""
 	for _, row := range r.rows {
 		name := row.scenario
@@ -122,7 +122,7 @@ func (r *report) print(out io.Writer) {
 			name = ""
 		}
 		scenario = row.scenario
-		line := name + "\t" + row.who + "\t" + strings.Join(row.cells[:], "\t")
+		line := name + "\t" + row.contender + "\t" + strings.Join(row.cells[:], "\t")
 		if len(row.figures) == 0 {
 			fmt.Fprintln(table, line+"\t\t\t\t")
 		}
@@ -131,7 +131,7 @@ func (r *report) print(out io.Writer) {
 			line = strings.Repeat("\t", len(row.cells)+1)
 		}
 	}
-	_ = table.Flush() // output for people
+	_ = table.Flush() // output that cannot be written has no other place to go
 	for _, failure := range r.failures {
 		fmt.Fprintln(out, failure)
 	}

@@ -12,13 +12,13 @@ func TestFigureIsMissed(t *testing.T) {
 		figure figure
 		want   bool
 	}{
-		"as much as it must be":          {atLeast("x", 0.9, 0.9), false},
-		"less than it must be":           {atLeast("x", 0.899, 0.9), true},
-		"as much as it may be":           {atMost("x", 64, 64, " KiB"), false},
-		"more than it may be":            {atMost("x", 64.1, 64, " KiB"), true},
-		"outside of both bounds":         {figure{got: 1.11, least: 1, most: 1.1}, true},
-		"nothing, since nothing was had": {atLeast("x", math.NaN(), 0), true},
-		"without bounds":                 {noted("x", 12, ""), false},
+		"as much as the least bound":    {atLeast("x", 0.9, 0.9), false},
+		"less than the least bound":     {atLeast("x", 0.899, 0.9), true},
+		"as much as the greatest bound": {atMost("x", 64, 64, " KiB"), false},
+		"more than the greatest bound":  {atMost("x", 64.1, 64, " KiB"), true},
+		"outside of both bounds":        {figure{got: 1.11, least: 1, most: 1.1}, true},
+		"a ratio without measurements":  {atLeast("x", math.NaN(), 0), true},
+		"without bounds":                {noted("x", 12, ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.figure.isMissed(); got != test.want {
@@ -32,15 +32,15 @@ func TestReportFailsWithAScenarioThatWasNotMeasured(t *testing.T) {
 	r := &report{}
 	r.note("keys", "façade", atLeast("ratio", 1, 0.9))
 	if r.missed() {
-		t.Error("a report without a miss is missed")
+		t.Error("a report without a missed figure counts as missed")
 	}
 	r.fail("hot key", errors.New("it broke"))
 	if !r.missed() {
-		t.Error("a scenario that was not measured does not count")
+		t.Error("a scenario that was not measured does not count as missed")
 	}
 	var out strings.Builder
 	r.print(&out)
 	if !strings.Contains(out.String(), "hot key: not measured: it broke") {
-		t.Errorf("the report does not tell about it:\n%s", out.String())
+		t.Errorf("the report lacks the failure:\n%s", out.String())
 	}
 }

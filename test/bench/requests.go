@@ -10,15 +10,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// requestCounter reads the API server's own count of requests.
+// requestCounter reads the request counter of the API server.
 type requestCounter struct{ client rest.Interface }
 
-// requestCounts are requests about one resource.
+// requestCounts counts requests about one resource.
 type requestCounts struct{ writes, reads float64 }
 
-// read counts all requests about a resource so far. Watches are left out: they are
-// held open, not made per lock. It costs the API server about as much as ten locks,
-// so it is done outside of what is timed.
+// read returns the counts of all requests about a resource so far, without watches, which
+// stay open instead of being sent per lock. A read costs the API server about as much as ten
+// locks, so callers read outside of timed sections.
 func (r *requestCounter) read(ctx context.Context, resource string) (requestCounts, error) {
 	text, err := r.client.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {

@@ -10,7 +10,7 @@ func scaleScenarios() []scenario {
 	return []scenario{{"live locks", manyLiveLocks}}
 }
 
-// manyLiveLocks compares acquires without and with very many live locks.
+// manyLiveLocks compares acquires with and without very many live locks.
 func manyLiveLocks(ctx context.Context, l *lab, r *report) error {
 	operator := l.usage.pids["lock-operator"]
 	none, memoryBefore, err := l.acquireAlone(ctx, "no live locks", operator)
@@ -31,8 +31,8 @@ func manyLiveLocks(ctx context.Context, l *lab, r *report) error {
 	return nil
 }
 
-// acquireAlone has one client acquire and release, and reads the operator's memory
-// afterwards, when it has come to rest.
+// acquireAlone lets one client acquire and release, and reads the operator's memory when
+// the operator is idle again.
 func (l *lab) acquireAlone(ctx context.Context, name string, operator int) (*result, int64, error) {
 	if err := waitUntil(ctx, time.Now().Add(settleFor)); err != nil {
 		return nil, 0, err

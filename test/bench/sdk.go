@@ -10,14 +10,13 @@ import (
 	"forrst.dev/lock-operator/lock/engine"
 )
 
-// sdkClient is a goroutine of a Go program that uses the SDK with an ordinary user's
-// identity.
+// sdkClient is a goroutine of a Go program that uses the SDK as an ordinary user.
 type sdkClient struct {
 	client *lock.Client
 	held   *lock.Held
 }
 
-// newSDK starts the SDK's engine. The contender's stop ends it.
+// newSDK starts the SDK's engine, which the contender's stop ends.
 func newSDK(ctx context.Context, config *rest.Config) (contender, error) {
 	engine, err := engine.NewDirect(config, namespace, logr.Discard())
 	if err != nil {
@@ -27,7 +26,7 @@ func newSDK(ctx context.Context, config *rest.Config) (contender, error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = engine.Start(ctx) // without the engine, acquires fail and tell why
+		_ = engine.Start(ctx) // without the engine, acquires fail and say why
 	}()
 	stop := func() {
 		cancel()

@@ -21,13 +21,13 @@ const (
 	sdkName       = "SDK"
 )
 
-// blockFor is how long callers of the façade wait: longer than any turn, and the most
-// that it allows.
+// blockFor is how long callers of the façade wait: the longest wait that it allows, and
+// longer than any turn.
 const blockFor = time.Minute
 
-// handoverHold is how long a lock is held where hand-offs are timed: long enough for
-// whatever the release before set off to be over.
-const handoverHold = 5 * time.Millisecond
+// handOffHold is how long a lock is held where hand-offs are timed: long enough for all
+// effects of the previous release to end.
+const handOffHold = 5 * time.Millisecond
 
 func speedScenarios() []scenario {
 	var all []scenario
@@ -52,7 +52,7 @@ func speedScenarios() []scenario {
 	)
 }
 
-// distinctKeys has every client use a key of its own.
+// distinctKeys gives every client its own key.
 func distinctKeys(clients int) func(context.Context, *lab, *report) error {
 	return func(ctx context.Context, l *lab, r *report) error {
 		c := &comparison{
@@ -95,7 +95,7 @@ func distinctKeys(clients int) func(context.Context, *lab, *report) error {
 		if err != nil {
 			return err
 		}
-		// Apart, since the SDK's watch would cost whoever takes turns with it.
+		// A separate comparison, since the SDK's watch would slow other contenders.
 		admitted := *c
 		admitted.contenders = []contender{byUser, sdk}
 		admittedResults, err := l.compare(ctx, &admitted)
@@ -123,7 +123,7 @@ func distinctKeys(clients int) func(context.Context, *lab, *report) error {
 	}
 }
 
-// hotKey has all clients want one key all the time.
+// hotKey lets all clients contend for one key all the time.
 func hotKey(clients int) func(context.Context, *lab, *report) error {
 	return func(ctx context.Context, l *lab, r *report) error {
 		c := &comparison{
@@ -131,7 +131,7 @@ func hotKey(clients int) func(context.Context, *lab, *report) error {
 			rounds: l.options.roundsOf(24), slice: 500 * time.Millisecond,
 		}
 		if clients < 16 {
-			c.rounds = l.options.roundsOf(8) // nothing is judged by it
+			c.rounds = l.options.roundsOf(8) // no bound depends on it
 		}
 		loop, err := newUpdateLoop(l.operator)
 		if err != nil {
@@ -164,8 +164,8 @@ func hotKey(clients int) func(context.Context, *lab, *report) error {
 	}
 }
 
-// releaseToNext times hand-offs. The Lease needs seconds, of which it sleeps most, so
-// the two do not take turns.
+// releaseToNext times hand-offs. The two contenders do not take turns, since the Lease
+// needs seconds, most of them asleep.
 func releaseToNext(clients int) func(context.Context, *lab, *report) error {
 	return func(ctx context.Context, l *lab, r *report) error {
 		leases, err := newLeaseLock(l.user, true)
@@ -174,7 +174,7 @@ func releaseToNext(clients int) func(context.Context, *lab, *report) error {
 		}
 		name := fmt.Sprintf("release to next, %d", clients)
 		slow := &comparison{
-			name: name, clients: clients, isHot: true, hold: handoverHold,
+			name: name, clients: clients, isHot: true, hold: handOffHold,
 			rounds: l.options.roundsOf(3), slice: 5 * time.Second, contenders: []contender{leases},
 		}
 		slowResults, err := l.compare(ctx, slow)
@@ -182,7 +182,7 @@ func releaseToNext(clients int) func(context.Context, *lab, *report) error {
 			return err
 		}
 		quick := &comparison{
-			name: name, clients: clients, isHot: true, hold: handoverHold,
+			name: name, clients: clients, isHot: true, hold: handOffHold,
 			rounds: l.options.roundsOf(10), slice: 400 * time.Millisecond,
 			contenders: []contender{newFacade(l.cluster.facade, blockFor), newEtcdMutex(l.etcd)},
 		}
@@ -191,10 +191,10 @@ func releaseToNext(clients int) func(context.Context, *lab, *report) error {
 			return err
 		}
 		least := map[int]float64{2: 100, 16: 20}[clients]
-		p50 := func(result *result) time.Duration { return median(result.total.handovers) }
+		p50 := func(result *result) time.Duration { return median(result.total.handOffs) }
 		times := float64(p50(slowResults[leases.name])) / float64(p50(results[facadeName]))
 		for _, result := range []*result{slowResults[leases.name], results[facadeName], results[quick.contenders[1].name]} {
-			result.total.latencies = result.total.handovers
+			result.total.latencies = result.total.handOffs
 			if result.contender == facadeName {
 				r.add(result, atLeast("p50 shorter than Lease", times, least))
 				continue
@@ -205,7 +205,7 @@ func releaseToNext(clients int) func(context.Context, *lab, *report) error {
 	}
 }
 
-// writesPerHandOff counts requests while many wait.
+// writesPerHandOff counts requests while many clients wait.
 func writesPerHandOff(ctx context.Context, l *lab, r *report) error {
 	const waiters = 100
 	c := &comparison{

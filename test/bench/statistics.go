@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// quantile returns the value that the part of all values does not exceed, the smallest
-// of those. Without values it is zero.
+// quantile returns the smallest value that the given part of all values does not exceed.
+// Without values it is zero.
 func quantile[T cmp.Ordered](values []T, part float64) T {
 	if len(values) == 0 {
 		return *new(T)
@@ -20,7 +20,7 @@ func quantile[T cmp.Ordered](values []T, part float64) T {
 
 func median[T cmp.Ordered](values []T) T { return quantile(values, 0.5) }
 
-// medianRatio divides round by round, so that what disturbs a whole round cancels out.
+// medianRatio divides round by round, which cancels a disturbance of a whole round.
 func medianRatio(over, under []float64) float64 {
 	var ratios []float64
 	for round, each := range over {

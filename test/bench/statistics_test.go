@@ -32,7 +32,7 @@ func TestQuantile(t *testing.T) {
 }
 
 func TestMedianRatioDividesRoundByRound(t *testing.T) {
-	// The machine was slower by ten in the second round, which is nobody's doing.
+	// In the second round, the machine itself was slower by a factor of ten.
 	over, under := []float64{90, 9, 900}, []float64{100, 10, 1000}
 	if got := medianRatio(over, under); math.Abs(got-0.9) > 1e-9 {
 		t.Errorf("medianRatio(%v, %v) = %v, want 0.9", over, under, got)

@@ -9,8 +9,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// updateLoop writes new grants into one Lock object, each on top of the one before: no
-// hand-off that is one write can be quicker.
+// updateLoop writes new grants into one Lock object, each over the previous one. No
+// hand-off in one write can be quicker.
 type updateLoop struct {
 	objects lockObjects
 	current *v1alpha1.Lock

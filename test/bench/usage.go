@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// measured are the programs whose use of the processors is told.
+// measured are the programs whose processor time is reported.
 var measured = []string{"kube-apiserver", "etcd", "lock-operator"}
 
-// clientProgram stands for this process, which is where the clients are.
+// clientProgram stands for this process, which runs the clients.
 const clientProgram = "bench"
 
-// echoProgram stands for the echo, which is another process of the same program.
+// echoProgram stands for the echo, another process of the same program.
 const echoProgram = "echo"
 
-// usageMeter tells what the cluster's programs use of the processors.
+// usageMeter reads the processor time of the cluster's programs.
 type usageMeter struct{ pids map[string]int }
 
 func newUsageMeter(c *cluster, echo *echoProcess) (*usageMeter, error) {
@@ -45,7 +45,7 @@ func (m *usageMeter) read() (usage, error) {
 	return read, nil
 }
 
-// addSince adds what was used between two readings.
+// addSince adds the processor time between two readings.
 func (u usage) addSince(before, after usage) {
 	for program := range after {
 		u[program] += after[program] - before[program]
