@@ -18,8 +18,7 @@ const (
 	controllerManagerPackage = kubernetesModule + "/cmd/kube-controller-manager"
 )
 
-// packages are the commands to build; go.mod lists the same ones as tools, which
-// is what pins them.
+// packages are the commands to build. go.mod pins them by listing the same ones as tools.
 var packages = []string{
 	etcdPackage,
 	kubernetesModule + "/cmd/kube-apiserver",
@@ -27,15 +26,15 @@ var packages = []string{
 	kubernetesModule + "/cmd/kubectl",
 }
 
-// binaries are the files a complete build leaves behind.
+// binaries are the files of a complete build.
 var binaries = append([]string{"kube-controller-manager"}, envtestBinaries...)
 
-// envtestBinaries are those of them that setup-envtest installs, too.
+// envtestBinaries are the binaries that setup-envtest also installs.
 var envtestBinaries = []string{"etcd", "kube-apiserver", "kubectl"}
 
-// build compiles the packages below the workshop folder, shows how far it is, and
-// returns the folder that holds the finished binaries. Those that are ready-made are
-// linked there instead; kube-controller-manager never is.
+// build compiles the packages below the workshop folder, shows its progress, and returns
+// the folder with the finished binaries. It links ready-made binaries instead of building
+// them; kube-controller-manager is never ready-made.
 func build(ctx context.Context, module, workshop, readyMade string) (string, error) {
 	packages := packages
 	if readyMade != "" {
@@ -57,8 +56,8 @@ func build(ctx context.Context, module, workshop, readyMade string) (string, err
 	defer progress.stop()
 	command := goCommand{module: module, scratch: scratch, progress: progress}
 
-	// Go's own count of what it has compiled says little without the total. The go command
-	// downloads as many modules at a time as it may use processors.
+	// The progress needs the total number of packages. The go command downloads as many
+	// modules at a time as it may use processors.
 	command.env = []string{"GOMAXPROCS=16"}
 	dependencies, err := command.run(ctx, append([]string{"list", "-deps"}, packages...)...)
 	if err != nil {
@@ -72,10 +71,10 @@ func build(ctx context.Context, module, workshop, readyMade string) (string, err
 	progress.compiling(len(strings.Fields(dependencies)))
 	command.env = nil
 	if os.Getenv("GOGC") == "" {
-		// A compiler that collects garbage less often takes a tenth less time.
+		// With less frequent garbage collection, compiling takes a tenth less time.
 		command.env = []string{"GOGC=400"}
 	}
-	// The linker would drop what the compiler writes for debuggers, which takes it a tenth
+	// The linker drops debug information anyway; not writing it saves the compiler a tenth
 	// of its time. The Makefile builds the operator with the same flags.
 	args := []string{"build", "-v", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", linkerFlags(strings.TrimSpace(version)), "-o", finished}
 	if _, err := command.run(ctx, append(args, packages...)...); err != nil {
@@ -84,12 +83,12 @@ func build(ctx context.Context, module, workshop, readyMade string) (string, err
 	if readyMade != "" {
 		return finished, linkReadyMade(finished, readyMade)
 	}
-	// The command of etcd's server module is called after its folder.
+	// The go command names the binary of etcd's server module after its folder.
 	return finished, os.Rename(filepath.Join(finished, "server"), filepath.Join(finished, "etcd"))
 }
 
-// linkerFlags drop the symbol tables, which halves the binaries, and set the
-// version that the API server reports: clients judge by it what the server can do.
+// linkerFlags drop the symbol tables, which halves the binaries, and set the version that
+// the API server reports. Clients derive the server's features from it.
 func linkerFlags(version string) string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -100,25 +99,25 @@ func linkerFlags(version string) string {
 // A goCommand runs the go command in a module.
 type goCommand struct {
 	module string
-	// scratch takes the go command's temporary files: it leaves them behind when it
-	// is interrupted.
+	// scratch is the folder of the go command's temporary files, which remain when it is
+	// interrupted.
 	scratch  string
 	progress *progress
 	// env is added to the environment.
 	env []string
 }
 
-// run returns what the go command writes on standard output. What it writes on
-// standard error drives the progress.
+// run returns the standard output of the go command. Its standard error drives the
+// progress.
 func (c goCommand) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = c.module
-	// Without cgo the build needs no C compiler. A workspace around the clone must
-	// not change the pinned versions.
+	// Without cgo, the build needs no C compiler. A go.work file above the clone must not
+	// change the pinned versions.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOTMPDIR="+c.scratch)
 	cmd.Env = append(cmd.Env, c.env...)
-	// The go command does not stop its compilers when it is stopped, so they are
-	// stopped with it, as one process group.
+	// A stopped go command does not stop its compilers. All of them are one process group,
+	// which is stopped as a whole.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 

@@ -17,7 +17,7 @@ func TestLinkerFlagsNameTheVersion(t *testing.T) {
 	}
 }
 
-func TestProgressTellsDownloadsPackagesAndComplaintsApart(t *testing.T) {
+func TestProgressDistinguishesDownloadsPackagesAndErrors(t *testing.T) {
 	p := &progress{}
 	// A write may end anywhere in a line.
 	for _, text := range []string{
@@ -38,7 +38,7 @@ func TestProgressTellsDownloadsPackagesAndComplaintsApart(t *testing.T) {
 	}
 }
 
-func TestFolderIsCompleteForItsRecipeOnly(t *testing.T) {
+func TestFolderIsCompleteOnlyForItsRecipe(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range binaries {
 		writeFile(t, filepath.Join(folder, name), "")
@@ -50,7 +50,7 @@ func TestFolderIsCompleteForItsRecipeOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !isComplete(folder, "recipe") {
-		t.Error("not complete though all is there")
+		t.Error("not complete with all binaries")
 	}
 	if isComplete(folder, "another recipe") {
 		t.Error("complete for another recipe")
@@ -85,7 +85,7 @@ func TestRecipeChangesWithThePinnedVersions(t *testing.T) {
 	}
 }
 
-func TestReplaceFolderLeavesNothingOfTheOldOne(t *testing.T) {
+func TestReplaceFolderRemovesTheOldFolder(t *testing.T) {
 	parent := t.TempDir()
 	folder, finished := filepath.Join(parent, "k8s"), filepath.Join(parent, "finished")
 	writeFile(t, filepath.Join(folder, "old"), "")
@@ -94,7 +94,7 @@ func TestReplaceFolderLeavesNothingOfTheOldOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(folder, "old")); !errors.Is(err, os.ErrNotExist) {
-		t.Error("the old binary is still there")
+		t.Error("the old binary still exists")
 	}
 	if _, err := os.Stat(filepath.Join(folder, "new")); err != nil {
 		t.Error(err)
@@ -121,7 +121,7 @@ func TestReadyMadeBinariesAreLinked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if isComplete(folder, "recipe") {
-		t.Error("complete though a link leads nowhere")
+		t.Error("complete with a dangling link")
 	}
 }
 

@@ -6,5 +6,5 @@
 // staging modules of its own release, and because programs that import the operator's
 // module must not need the modules of a whole control plane.
 // To change a version, change go.mod here (k8s.io/kubernetes and, with it, every
-// replaced staging module); the next "make control-plane" builds anew.
+// replaced staging module); the next "make control-plane" builds the new one.
 package main

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// lockPoll is how often a build that waits for another one looks again. The lock
-// is not waited for in the kernel because that wait could not be interrupted.
+// lockPoll is how often a waiting build tries the lock again. A wait in the kernel could not
+// be interrupted.
 const lockPoll = 200 * time.Millisecond
 
-// beside names a companion of the folder in the same parent, so that renaming
-// one to the other is atomic. The dot keeps "go list ./..." out of it.
+// beside returns a path in the same parent folder, which makes a rename between the two
+// atomic. The dot keeps "go list ./..." out of it.
 func beside(folder, suffix string) string {
 	return filepath.Join(filepath.Dir(folder), "."+filepath.Base(folder)+"."+suffix)
 }
 
-// lockBeside lets one build at a time fill the folder: two of them would compile
-// the same packages twice. The kernel drops the lock of a build that dies.
+// lockBeside lets one build at a time fill the folder: two would compile the same packages
+// twice. The kernel releases the lock when the build dies.
 func lockBeside(ctx context.Context, folder string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func lockBeside(ctx context.Context, folder string) (unlock func(), err error) {
 	}
 }
 
-// linkReadyMade links the binaries that envtest has.
+// linkReadyMade links the binaries of envtest.
 func linkReadyMade(folder, readyMade string) error {
 	absolute, err := filepath.Abs(readyMade)
 	if err != nil {
@@ -63,8 +63,8 @@ func linkReadyMade(folder, readyMade string) error {
 	return nil
 }
 
-// replaceFolder puts the finished folder in the place of the old one. A process that
-// dies in between leaves no folder at all: a half set is never in place.
+// replaceFolder replaces the old folder by the finished one. If the process dies in
+// between, no folder is left: an incomplete set is never in place.
 func replaceFolder(folder, finished string) error {
 	outdated := beside(folder, "outdated")
 	if err := os.RemoveAll(outdated); err != nil {

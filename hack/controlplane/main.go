@@ -20,7 +20,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := provide(ctx, *module, *out, os.Getenv("KUBEBUILDER_ASSETS"))
 	if err != nil && ctx.Err() != nil {
-		err = errors.New("interrupted; what was compiled is kept in Go's build cache")
+		err = errors.New("interrupted; Go's build cache keeps the compiled packages")
 	}
 	stop()
 	if err != nil {
@@ -29,9 +29,9 @@ func main() {
 	}
 }
 
-// provide makes sure that the binaries are in the out folder, unless assets names a
-// folder that holds them all. One as of envtest, which lacks kube-controller-manager, is
-// made complete in the out folder.
+// provide puts the binaries into the out folder, unless assets names a folder that holds
+// them all. If assets lacks only kube-controller-manager, as envtest's folder does, provide
+// builds that binary and links the others into the out folder.
 func provide(ctx context.Context, module, out, assets string) error {
 	if assets != "" {
 		if info, err := os.Stat(assets); err != nil || !info.IsDir() {

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// A terminal shows one line that changes; a log gets a new line now and then.
+	// A terminal shows one changing line; a log gets a new line in longer intervals.
 	terminalInterval = 500 * time.Millisecond
 	logInterval      = 15 * time.Second
 
 	eraseLine = "\r\x1b[K"
 
-	// keptLines is how much of the go command's other output an error repeats.
+	// keptLines is how many lines of the go command's other output an error contains.
 	keptLines = 40
 )
 
-// progress tells how far the go command is, from what it prints on standard
+// progress shows the progress of the go command, which it reads from the command's standard
 // error. It is safe for concurrent use.
 type progress struct {
 	out      io.Writer
@@ -33,7 +33,7 @@ type progress struct {
 	partial    string
 	downloaded int
 	compiled   int
-	// total is zero until compiling has begun.
+	// total is zero until compiling starts.
 	total  int
 	others []string
 }
@@ -49,13 +49,13 @@ func startProgress() *progress {
 	return p
 }
 
-// stop returns once nothing more will be shown.
+// stop ends the display, and returns when it has ended.
 func (p *progress) stop() {
 	close(p.done)
 	p.finished.Wait()
 }
 
-// compiling marks the end of the downloads.
+// compiling switches the display from downloads to packages.
 func (p *progress) compiling(total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (p *progress) line() string {
 	return fmt.Sprintf("control-plane: compiling: %d packages of at most %d, %s (minutes the first time)", p.compiled, p.total, elapsed)
 }
 
-// Write takes what the go command prints on standard error.
+// Write implements [io.Writer] for the standard error of the go command.
 func (p *progress) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *progress) count(line string) {
 	}
 }
 
-// complaints returns the end of what was neither a download nor a package.
+// complaints returns the last lines that name neither a download nor a package.
 func (p *progress) complaints() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 	"runtime"
 )
 
-// stampName is the file that says what a folder of binaries was built from.
+// stampName is the file with the recipe key of a folder of binaries.
 const stampName = ".built-from"
 
-// recipeKey identifies everything that decides what the binaries are, so that a
-// new version or flag, or another machine's folder, leads to a new build.
+// recipeKey identifies the inputs of a build. A new version or flag, or another machine's
+// folder, changes it and leads to a new build.
 func recipeKey(module, readyMade string) (string, error) {
 	hash := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {

@@ -7,17 +7,17 @@ import (
 	"os"
 )
 
-// An announcement says that a cluster is ready and how to reach it. It lies in the
-// state folder for the commands that did not start the cluster themselves.
+// An announcement says that a cluster is ready and how to reach it. It is a file in the
+// state folder, for commands that did not start the cluster.
 type announcement struct {
 	PID        int    `json:"pid"`
 	Facade     string `json:"facade"`
 	Kubeconfig string `json:"kubeconfig"`
 	Kubectl    string `json:"kubectl"`
 	Logs       string `json:"logs"`
-	// Token is a file with a bearer token for the façade, or empty if it asks for none.
+	// Token is a file with a bearer token for the façade. Empty if the façade asks for none.
 	Token string `json:"token,omitempty"`
-	// Options are those of [options.chosen] that it was started with.
+	// Options is the result of [options.chosen] at the start of the cluster.
 	Options map[string]string `json:"options"`
 }
 
@@ -26,7 +26,7 @@ func (a announcement) save(dir stateDir) error {
 	if err != nil {
 		return err
 	}
-	// A process that waits for the file must never see half of it.
+	// A waiting process must never read an incomplete file.
 	draft := dir.state() + ".draft"
 	if err := os.WriteFile(draft, append(content, '\n'), 0o600); err != nil {
 		return err
@@ -34,8 +34,8 @@ func (a announcement) save(dir stateDir) error {
 	return os.Rename(draft, dir.state())
 }
 
-// readAnnouncement returns what the process has announced, if it has. What an
-// earlier process left behind does not count.
+// readAnnouncement returns the announcement of the process, if it exists. An announcement
+// of an earlier process does not count.
 func readAnnouncement(dir stateDir, pid int) (a announcement, announced bool, err error) {
 	content, err := os.ReadFile(dir.state())
 	if errors.Is(err, os.ErrNotExist) {

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAnnouncementCountsForItsProcessOnly(t *testing.T) {
+func TestAnnouncementCountsOnlyForItsProcess(t *testing.T) {
 	dir := stateDir(t.TempDir())
 	if _, announced, err := readAnnouncement(dir, 7); announced || err != nil {
 		t.Fatalf("before any: announced = %v, error = %v", announced, err)

@@ -19,8 +19,8 @@ const (
 	authToken = "token"
 )
 
-// identities are two namespaces whose accounts may use the locks of their own, and one
-// account that may break them.
+// identities are two namespaces with a service account each that may use the locks there,
+// and one service account that may force releases in the first.
 const identities = `
 apiVersion: v1
 kind: Namespace
@@ -73,10 +73,10 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dev-lock
 subjects: [{kind: ServiceAccount, name: worker, namespace: shop}]
 `
 
-// tokenLifetime is a long day of work.
+// tokenLifetime covers a long day of work.
 const tokenLifetime = 24 * 60 * 60
 
-// tokenPath is where the token of the first account lies, if there is one.
+// tokenPath returns the path of the first account's token. Empty without tokens.
 func (c *cluster) tokenPath() string {
 	if c.options.auth != authToken {
 		return ""

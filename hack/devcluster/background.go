@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	// stopTimeout is more than the grace of all components together.
+	// stopTimeout is longer than the grace periods of all components together.
 	stopTimeout = 30 * time.Second
-	// killTimeout is for what the kernel has to do after a SIGKILL.
+	// killTimeout bounds the work of the kernel after a SIGKILL.
 	killTimeout = 5 * time.Second
 
 	stopInBackground = `"make dev-down"`
 )
 
-// errEnded says that a cluster that was waited for is not there any more.
+// errEnded says that the cluster ended before it was ready.
 var errEnded = errors.New("the development cluster ended before it was ready")
 
-// up returns when a cluster with these options is up and ready. It starts one unless one runs.
+// up starts a cluster unless one with these options runs, and returns when it is ready.
 func up(opts options, out io.Writer) error {
 	ctx, _ := stopSignals()
 	dir := stateDir(opts.dir)
 
 	claim, err := dir.claim()
 	if running, ok := errors.AsType[*runningError](err); ok {
-		fmt.Fprintf(out, "A development cluster runs already (process %d)\n", running.pid)
+		fmt.Fprintf(out, "A development cluster is already running (process %d)\n", running.pid)
 		return awaitOther(ctx, opts, running.pid, out)
 	}
 	if err != nil {
 		return err
 	}
-	// The claim made sure that the folder is free and ours; the process in the
-	// background makes its own.
+	// The claim proved that the folder is free. The process in the background claims it
+	// again.
 	_ = claim.Close()
 
 	fmt.Fprintf(out, "Starting a development cluster in the background; it writes to %s\n", displayPath(dir.backgroundLog()))
 	return startInBackground(ctx, opts, out)
 }
 
-// startInBackground returns when the cluster that it starts is ready. If it fails
-// or the context ends, nothing is left of the cluster.
+// startInBackground starts a cluster and returns when it is ready. If it fails or the
+// context ends, no process of the cluster is left.
 func startInBackground(ctx context.Context, opts options, out io.Writer) error {
 	dir := stateDir(opts.dir)
 	executable, err := os.Executable()
@@ -87,7 +87,7 @@ func startInBackground(ctx context.Context, opts options, out io.Writer) error {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-exited
 		if errors.Is(err, errStopped) {
-			return errors.New("interrupted before the cluster was ready; nothing is left of it")
+			return errors.New("interrupted before the cluster was ready; no process of it is left")
 		}
 		if errors.Is(err, errEnded) {
 			return fmt.Errorf("%w; it wrote to %s:\n%s", err, dir.backgroundLog(), tail(dir.backgroundLog(), backgroundTail))
@@ -98,8 +98,8 @@ func startInBackground(ctx context.Context, opts options, out io.Writer) error {
 	return nil
 }
 
-// awaitOther returns when the cluster of another process is ready. It fails if that has
-// other options.
+// awaitOther returns when the cluster of another process is ready. It fails if that cluster
+// has other options.
 func awaitOther(ctx context.Context, opts options, pid int, out io.Writer) error {
 	dir := stateDir(opts.dir)
 	a, err := awaitAnnouncement(ctx, dir, pid, func() (bool, error) {
@@ -123,8 +123,8 @@ func awaitOther(ctx context.Context, opts options, pid int, out io.Writer) error
 	return nil
 }
 
-// awaitAnnouncement returns what the process announces, or errEnded. It waits for as
-// long as the process is there: the start has its own time limits.
+// awaitAnnouncement returns the announcement of the process, or errEnded. It waits as long
+// as the process runs: the start has its own time limits.
 func awaitAnnouncement(ctx context.Context, dir stateDir, pid int, gone func() (bool, error)) (announcement, error) {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
@@ -148,7 +148,7 @@ func awaitAnnouncement(ctx context.Context, dir stateDir, pid int, gone func() (
 	}
 }
 
-// down ends the cluster, in whichever way it was started, and returns when it is gone.
+// down ends a cluster of run or up, and returns when all of its processes have ended.
 func down(opts options, out io.Writer) error {
 	dir := stateDir(opts.dir)
 	pid, running, err := dir.holder()
@@ -172,11 +172,11 @@ func down(opts options, out io.Writer) error {
 			return err
 		}
 	}
-	return fmt.Errorf("processes of the cluster are still there: those that have %s open", dir.lock())
+	return fmt.Errorf("processes of the cluster are still running: those that have %s open", dir.lock())
 }
 
-// endHolder signals the process that holds the folder and reports whether, within
-// the timeout, it and its children let go of it.
+// endHolder signals the process that holds the folder. It reports whether this process and
+// its children released the folder within the timeout.
 func endHolder(dir stateDir, signal syscall.Signal, timeout time.Duration) (gone bool, err error) {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
@@ -189,7 +189,7 @@ func endHolder(dir stateDir, signal syscall.Signal, timeout time.Duration) (gone
 		if err != nil {
 			return false, err
 		}
-		// A new cluster in the same folder is not the one to end.
+		// A new cluster in the same folder must not be ended.
 		if !running || target != 0 && pid != target {
 			return true, nil
 		}
@@ -211,8 +211,8 @@ func signalHolder(dir stateDir, pid int, signal syscall.Signal) bool {
 		return false
 	}
 	defer func() { _ = process.Release() }()
-	// The handle stays with this process. If it still holds the folder now, its
-	// number had not passed to another process when the handle was made.
+	// The handle refers to one process for ever. If this process still holds the folder,
+	// the handle did not catch another process with the same number.
 	if again, running, err := dir.holder(); err != nil || !running || again != pid {
 		return false
 	}

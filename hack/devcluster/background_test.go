@@ -31,7 +31,7 @@ func TestDownEndsTheHolder(t *testing.T) {
 	}
 }
 
-func TestDownWithoutAClusterIsFine(t *testing.T) {
+func TestDownWithoutAClusterSucceeds(t *testing.T) {
 	for name, dir := range map[string]string{
 		"no folder":       filepath.Join(t.TempDir(), "none"),
 		"an empty folder": t.TempDir(),
@@ -48,7 +48,7 @@ func TestDownWithoutAClusterIsFine(t *testing.T) {
 	}
 }
 
-func TestUpTellsOfAClusterWithOtherOptions(t *testing.T) {
+func TestUpRefusesAClusterWithOtherOptions(t *testing.T) {
 	opts := options{dir: t.TempDir(), auth: authNone, facade: "127.0.0.1:8080"}
 	dir := stateDir(opts.dir)
 	claim, err := dir.claim()

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// acquireCall takes a lock that stays until it is released or its ttl ends: the
-// extension locks around a function, and ping is the cheapest one. docs/getting-started.md
-// begins with it.
+// acquireCall acquires a lock and keeps it until its release or expiry. The lock extension
+// needs a function to call, and ping is the cheapest. docs/getting-started.md begins with
+// this call.
 const acquireCall = `{
   "protocol": {"name": "forrst", "version": "0.1.0"},
   "id": "first",
@@ -21,16 +21,16 @@ const acquireCall = `{
   }]
 }`
 
-// otherIdentities tells how to call as another account.
+// otherIdentities explains how to call as another account.
 const otherIdentities = `
-That is the service account worker of the namespace payments. Tokens of others who may
-use locks, and of one who may break those of payments:
+The token belongs to the service account worker of the namespace payments. Tokens for the
+worker of another namespace, and for an account that may force releases in payments:
 
   %[1]s create token worker --namespace shop
   %[1]s create token breaker --namespace payments
 `
 
-// print tells a person what to do with the cluster, and how to stop it.
+// print explains to the user how to use and stop the cluster.
 func (a announcement) print(out io.Writer, stopWith string) {
 	kubectl := shellWord(displayPath(a.Kubectl)) + " --kubeconfig " + shellWord(displayPath(a.Kubeconfig))
 	credentials, locks, others := "", "get locks", ""

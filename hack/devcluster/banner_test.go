@@ -48,7 +48,7 @@ func TestBannerSaysHowToAuthenticate(t *testing.T) {
 
 func TestAcquireCallIsJSONInSingleQuotes(t *testing.T) {
 	if !json.Valid([]byte(acquireCall)) {
-		t.Error("it is not JSON")
+		t.Error("acquireCall is not JSON")
 	}
 	if strings.Contains(acquireCall, "'") {
 		t.Error("a single quote would end the shell's word")
@@ -61,7 +61,7 @@ func TestGettingStartedShowsTheCallOfTheBanner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), "curl -sS http://127.0.0.1:8080/forrst -H 'Content-Type: application/json' -d '"+acquireCall+"'") {
-		t.Error("docs/getting-started.md has another first call")
+		t.Error("docs/getting-started.md begins with another call")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A cluster is one development cluster while it starts and runs.
+// A cluster is one starting or running development cluster.
 type cluster struct {
 	options     options
 	dir         stateDir
@@ -23,7 +23,7 @@ type cluster struct {
 	credentials *credentials
 }
 
-// newCluster lays out the state folder for a new cluster.
+// newCluster prepares the state folder for a new cluster.
 func newCluster(ctx context.Context, opts options, facade string, out io.Writer) (*cluster, error) {
 	dir := stateDir(opts.dir)
 	if err := dir.reset(); err != nil {
@@ -54,8 +54,8 @@ func newCluster(ctx context.Context, opts options, facade string, out io.Writer)
 	return c, nil
 }
 
-// keep starts the cluster, announces it and returns when the context ends or the
-// start fails.
+// keep starts and announces the cluster. It returns when the context ends or the start
+// fails.
 func (c *cluster) keep(ctx context.Context) error {
 	started := time.Now()
 	fmt.Fprintf(c.out, "Starting a development cluster; logs are in %s\n", displayPath(c.dir.logs()))
@@ -82,7 +82,7 @@ func (c *cluster) keep(ctx context.Context) error {
 	return nil
 }
 
-// start starts everything in order and returns when a lock can be taken.
+// start starts all components in order and returns when a lock can be acquired.
 func (c *cluster) start(ctx context.Context) error {
 	kubectl := filepath.Join(c.options.binaries, kubectlName)
 	objects, err := renderManifests(ctx, kubectl, c.options.config)
@@ -105,11 +105,11 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.step(apiServerName, func() error { return c.startAPIServer(ctx, config) }); err != nil {
 		return err
 	}
-	// It is left to itself for now because nothing up to the operator needs it.
+	// The start does not wait for it here, since no component up to the operator needs it.
 	if err := c.startControllerManager(); err != nil {
 		return err
 	}
-	// There is no one to be fair to, and every wait is a person's.
+	// No other client needs protection from these requests, and the user waits for them.
 	config.QPS = -1
 	admin, err := client.New(config, client.Options{})
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *cluster) start(ctx context.Context) error {
 	return c.step("quick creates", func() error { return waitForQuickCreates(ctx, established) })
 }
 
-// step tells how long each part of the start takes.
+// step runs one part of the start and prints how long it took.
 func (c *cluster) step(name string, do func() error) error {
 	started := time.Now()
 	if err := do(); err != nil {

@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Etcd listens on sockets in its working folder, which only this user may enter, and so
-// needs no certificates. It insists on a host and a port, which become the sockets' names;
-// a path of its own would also have to be shorter than 108 bytes.
+// Etcd listens on sockets in its working folder, which only this user may enter, so it needs
+// no certificates. etcd requires a host and a port, which become the sockets' names. An
+// absolute path would have to be shorter than 108 bytes.
 const (
 	etcdURL     = "unix://localhost:2379"
 	etcdPeerURL = "unix://localhost:2380"
@@ -26,17 +26,17 @@ func (c *cluster) startEtcd(ctx context.Context) error {
 		"--data-dir=data",
 		"--listen-client-urls="+etcdURL,
 		"--advertise-client-urls="+etcdURL,
-		// The defaults of these three are fixed ports.
+		// The defaults of these three flags are fixed ports.
 		"--listen-peer-urls="+etcdPeerURL,
 		"--initial-advertise-peer-urls="+etcdPeerURL,
 		"--initial-cluster=dev="+etcdPeerURL,
-		// Metrics and probes alone.
+		// For metrics and probes only.
 		"--listen-metrics-urls="+healthURL,
 		"--enable-grpc-gateway=false",
-		// A member without peers need not wait a second for a leader to show up.
+		// A member without peers need not wait a second for a leader.
 		"--heartbeat-interval=10",
 		"--election-timeout=100",
-		// Nothing outlives the cluster, so nothing has to survive a crash.
+		// The data does not outlive the cluster, so it need not survive a crash.
 		"--unsafe-no-fsync",
 	)
 	if err != nil {
@@ -51,8 +51,8 @@ func (c *cluster) startAPIServer(ctx context.Context, config *rest.Config) error
 	err := c.startBinary(apiServerName,
 		"--bind-address="+loopback,
 		"--secure-port="+c.ports.apiServer.number(),
-		// Without these two it looks for the address of a network interface, which a
-		// machine without a network does not have, and publishes it in vain.
+		// Without these two flags, kube-apiserver looks for the address of a network interface,
+		// which a machine without a network lacks, and publishes it to no use.
 		"--advertise-address="+loopback,
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/24",
@@ -80,9 +80,8 @@ func (c *cluster) pki(name string) string { return filepath.Join(c.dir.pki(), na
 
 func (c *cluster) apiServerURL() string { return "https://" + c.ports.apiServer.address() }
 
-// controllers are the ones that have something to do where there are neither
-// nodes nor volumes nor a cloud. The others would cost seconds and memory, and one
-// of them creates a folder in /usr.
+// controllers are those with work in a cluster without nodes, volumes and cloud. The others
+// would cost seconds and memory, and one of them creates a folder in /usr.
 var controllers = []string{
 	"clusterrole-aggregation-controller",
 	"cronjob-controller",
@@ -106,17 +105,16 @@ var controllers = []string{
 func (c *cluster) startControllerManager() error {
 	return c.startBinary(controllerManagerName,
 		"--kubeconfig="+c.dir.componentKubeconfig(controllerManagerName),
-		// Each controller has its own role, as on a real cluster, instead of one that
-		// may do everything.
+		// Each controller has its own role, as on a real cluster, instead of all permissions.
 		"--use-service-account-credentials",
 		"--service-account-private-key-file="+c.pki(signingKeyFile),
 		"--root-ca-file="+c.pki(certificateFile),
 		"--controllers="+strings.Join(controllers, ","),
 		"--leader-elect=false",
-		// The defaults spread over seconds what the controllers ask for at their start.
+		// The defaults spread the controllers' first requests over seconds.
 		"--kube-api-qps=1000",
 		"--kube-api-burst=1000",
-		// No component asks it anything.
+		// No component sends it requests.
 		"--secure-port=0",
 	)
 }

@@ -15,21 +15,21 @@ import (
 
 const loopback = "127.0.0.1"
 
-// A user is an identity of the API server's clients.
+// A user is an identity that clients present to the API server.
 type user struct {
 	name   string
 	groups []string
 	token  string
 }
 
-// credentials are all the secrets of one cluster. Etcd needs none: it listens on sockets
-// in a folder of this user.
+// credentials are all secrets of one cluster. Etcd needs none: it listens on sockets in a
+// folder that only this user may enter.
 type credentials struct {
 	administrator, controllerManager, operator user
-	// certificate and key are what the API server and the webhook present, in PEM. The
+	// certificate and key are those of the API server and the webhook, in PEM. The
 	// certificate of the authority follows that of the server.
 	certificate, key []byte
-	// signingKey is for the tokens of service accounts.
+	// signingKey signs the tokens of service accounts.
 	signingKey []byte
 }
 
@@ -43,8 +43,8 @@ func issueCredentials(operatorUser string) (*credentials, error) {
 	c := &credentials{
 		administrator:     user{name: "lock-operator-dev", groups: []string{"system:masters"}, token: rand.Text()},
 		controllerManager: user{name: "system:kube-controller-manager", token: rand.Text()},
-		// The name that a token of the operator's service account stands for: the RBAC
-		// rules under test are the ones of a real installation.
+		// The user name of the operator's service account, so the RBAC rules are those of a
+		// real installation.
 		operator: user{
 			name:   operatorUser,
 			groups: serviceaccount.MakeGroupNames(namespace),
@@ -55,12 +55,12 @@ func issueCredentials(operatorUser string) (*credentials, error) {
 		return nil, fmt.Errorf("issuing the serving certificate: %w", err)
 	}
 	if c.signingKey, err = keyutil.MakeEllipticPrivateKeyPEM(); err != nil {
-		return nil, fmt.Errorf("making the key for service-account tokens: %w", err)
+		return nil, fmt.Errorf("generating the key for service-account tokens: %w", err)
 	}
 	return c, nil
 }
 
-// tokens returns what the API server reads tokens and their users from.
+// tokens returns the content of the API server's token file.
 func (c *credentials) tokens() ([]byte, error) {
 	var text strings.Builder
 	records := csv.NewWriter(&text)
@@ -81,7 +81,7 @@ const (
 	tokensFile      = "tokens.csv"
 )
 
-// write stores the credentials where the components read them, readable for this user only.
+// write stores the credentials for the components, readable only for this user.
 func (c *credentials) write(dir stateDir) error {
 	tokens, err := c.tokens()
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-func TestServingCertificateIsGoodForItsHostsOnly(t *testing.T) {
+func TestServingCertificateIsValidOnlyForItsHosts(t *testing.T) {
 	credentials := testCredentials(t)
 	pair, err := tls.X509KeyPair(credentials.certificate, credentials.key)
 	if err != nil {
 		t.Fatalf("the key does not belong to the certificate: %v", err)
 	}
-	// What a client of the API server, or the API server as one of the webhook, trusts.
+	// The trust of the API server's clients, and of the API server in the webhook.
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(credentials.certificate)
 
@@ -54,7 +54,7 @@ func TestEachTokenStandsForOneUserAndItsGroups(t *testing.T) {
 	want := map[string]string{
 		"lock-operator-dev":              "system:masters",
 		"system:kube-controller-manager": "",
-		// The operator must not be able to do everything: its RBAC rules are tested.
+		// The operator must not have all permissions: its RBAC rules are under test.
 		"system:serviceaccount:forrst-system:lock-operator": "system:serviceaccounts,system:serviceaccounts:forrst-system",
 	}
 	if len(tokens) != len(want) || len(groups) != len(want) {

@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldOwner is the field manager of everything that is installed.
+// fieldOwner is the field manager of all installed objects.
 const fieldOwner = client.FieldOwner("devcluster")
 
-// install applies the objects and waits until the API server serves the resources
-// that they define. It returns when the last of these was established.
+// install applies the objects and waits until the API server serves the resources that they
+// define. It returns the time at which the last of these was established.
 func install(ctx context.Context, admin client.Client, objects []*unstructured.Unstructured) (established time.Time, err error) {
 	for _, object := range objects {
 		if err := admin.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner); err != nil {
@@ -44,8 +44,8 @@ func install(ctx context.Context, admin client.Client, objects []*unstructured.U
 	return established, nil
 }
 
-// establishedAt returns since when the API server serves the resource that the definition
-// defines. The error is what the definition says if it does not.
+// establishedAt returns when the API server started to serve the resource of the
+// definition. If it does not serve it, the error contains the definition's conditions.
 func establishedAt(object *unstructured.Unstructured) (time.Time, error) {
 	var definition apiextensionsv1.CustomResourceDefinition
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &definition); err != nil {
@@ -56,14 +56,14 @@ func establishedAt(object *unstructured.Unstructured) (time.Time, error) {
 			return condition.LastTransitionTime.Time, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("it is not established: %v", definition.Status.Conditions)
+	return time.Time{}, fmt.Errorf("the definition is not established: %v", definition.Status.Conditions)
 }
 
-// youngDefinition is for how long after it was established the API server makes each
-// create of a custom resource wait two seconds (apiextensions-apiserver, serveResource).
+// youngDefinition is how long, after a definition was established, the API server delays each
+// create of its custom resource by two seconds (apiextensions-apiserver, serveResource).
 const youngDefinition = 2 * time.Second
 
-// waitForQuickCreates returns when the first lock will be taken without that wait.
+// waitForQuickCreates returns when the API server creates locks without that delay.
 func waitForQuickCreates(ctx context.Context, established time.Time) error {
 	timer := time.NewTimer(time.Until(established.Add(youngDefinition)))
 	defer timer.Stop()
@@ -75,8 +75,8 @@ func waitForQuickCreates(ctx context.Context, established time.Time) error {
 	}
 }
 
-// waitForControllerManager returns once kube-controller-manager has done its first
-// work: every namespace gets a service account, without which no pod is admitted.
+// waitForControllerManager returns when kube-controller-manager works: it has created the
+// service account of the default namespace, without which no pod is admitted.
 func waitForControllerManager(ctx context.Context, admin client.Client) error {
 	return waitFor(ctx, controllerManagerName, func(ctx context.Context) error {
 		return admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: "default"}, &corev1.ServiceAccount{})

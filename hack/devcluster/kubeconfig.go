@@ -7,12 +7,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// contextName is what people see in their prompt: no other cluster must be
-// mistaken for this one.
+// contextName shows in the prompts of users, so it must tell this cluster from others.
 const contextName = "lock-operator-dev"
 
-// writeKubeconfig writes a kubeconfig that needs no other file. Only this user
-// can read it.
+// writeKubeconfig writes a kubeconfig that needs no other file and is readable only for this
+// user.
 func writeKubeconfig(path, server string, authority []byte, token string) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[contextName] = &clientcmdapi.Cluster{

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-func TestKubeconfigStandsAlone(t *testing.T) {
+func TestKubeconfigNeedsNoOtherFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := writeKubeconfig(path, "https://127.0.0.1:6443", testCredentials(t).certificate, "secret"); err != nil {
 		t.Fatal(err)

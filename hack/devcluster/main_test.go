@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	// helperVariable makes the test binary act as one of the processes that the
-	// tests supervise, instead of running tests.
+	// helperVariable makes the test binary act as a supervised process instead of running
+	// tests.
 	helperVariable = "DEVCLUSTER_TEST_HELPER"
 	helperFailed   = 3
 )
 
-// helpers get the last argument of the command line. Those that wait for something
-// print a line first.
+// helpers get the last argument of the command line. Helpers that wait print a line first.
 var helpers = map[string]func(argument string) error{
 	"fail":      func(string) error { return errors.New("no such host") },
 	"obey":      obeyHelper,
@@ -39,8 +38,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// obeyHelper ends on SIGTERM and then appends the last element of the path to the
-// file that the rest of it names.
+// obeyHelper ends on SIGTERM. Before it ends, it appends the last element of the path to the
+// file named by the rest of the path.
 func obeyHelper(path string) error {
 	awaitSIGTERM()
 	file, err := os.OpenFile(filepath.Dir(path), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -51,7 +50,7 @@ func obeyHelper(path string) error {
 	return errors.Join(err, file.Close())
 }
 
-// ignoreHelper has to be killed.
+// ignoreHelper ignores SIGTERM and must be killed.
 func ignoreHelper(string) error {
 	signal.Ignore(syscall.SIGTERM)
 	fmt.Println("ready")
@@ -68,7 +67,7 @@ func claimHelper(dir string) error {
 	return claim.Close()
 }
 
-// superviseHelper claims a state folder and supervises another helper for ever.
+// superviseHelper claims a state folder and supervises another helper until it is killed.
 func superviseHelper(dir string) error {
 	claim, err := stateDir(dir).claim()
 	if err != nil {

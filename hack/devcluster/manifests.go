@@ -16,12 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// overlay is the kustomization, below the config folder, that a development
-// cluster gets.
+// overlay is the kustomization of a development cluster, below the config folder.
 const overlay = "dev"
 
-// renderManifests returns the objects to install, in the order in which they can
-// be created.
+// renderManifests returns the objects to install, in an order in which they can be created.
 func renderManifests(ctx context.Context, kubectl, config string) ([]*unstructured.Unstructured, error) {
 	folder := filepath.Join(config, overlay)
 	var output, complaint bytes.Buffer
@@ -58,7 +56,7 @@ func decodeManifests(text io.Reader) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// sortForCreation puts first what other objects need in order to be created.
+// sortForCreation puts objects that others depend on first.
 func sortForCreation(objects []*unstructured.Unstructured) {
 	rank := func(object *unstructured.Unstructured) int {
 		switch object.GetKind() {
@@ -73,9 +71,8 @@ func sortForCreation(objects []*unstructured.Unstructured) {
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
 }
 
-// directWebhooks makes the API server call the webhooks of an object, if it has
-// any, at the host and port instead of through a Service: without nodes no Service
-// leads anywhere.
+// directWebhooks makes the API server call the webhooks of an object, if it has any, at the
+// host and port. Without nodes, a Service has no endpoints.
 func directWebhooks(object *unstructured.Unstructured, address string, authority []byte) error {
 	switch object.GetKind() {
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":

@@ -41,7 +41,7 @@ metadata:
   name: forrst-system
 `
 
-func TestManifestsAreInstalledInTheOrderOfTheirNeeds(t *testing.T) {
+func TestManifestsAreSortedByDependency(t *testing.T) {
 	objects := decode(t, rendered)
 	sortForCreation(objects)
 

@@ -5,8 +5,7 @@ import (
 	"net/http"
 )
 
-// startOperator starts the operator and waits until its façade and its webhook
-// serve.
+// startOperator starts the operator and waits until its façade and its webhook are ready.
 func (c *cluster) startOperator(ctx context.Context) error {
 	c.ports.webhook.release()
 	c.ports.operatorHealth.release()
@@ -19,9 +18,9 @@ func (c *cluster) startOperator(ctx context.Context) error {
 		"--webhook-cert-dir=" + c.dir.pki(),
 		"--health-probe-bind-address=" + c.ports.operatorHealth.address(),
 		"--metrics-bind-address=0",
-		// No load balancer has to be told first.
+		// No load balancer needs time to notice the end.
 		"--facade-shutdown-delay=0s",
-		// There is one clock.
+		// All components use one clock.
 		"--clock-skew-allowance=0s",
 	}
 	if c.options.routes != "" {

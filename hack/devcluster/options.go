@@ -10,11 +10,10 @@ import (
 
 var commands = []string{"run", "up", "down"}
 
-// options are what the command line and the environment ask for. All paths are
-// absolute.
+// options are the options of the command line and the environment. All paths are absolute.
 type options struct {
 	command string
-	// flags are the arguments after the command, as they were given.
+	// flags are the unparsed arguments after the command.
 	flags []string
 	// dir is the state folder.
 	dir string
@@ -60,7 +59,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.StringVar(&opts.facade, "facade-addr", fromEnv("FACADE_ADDR", "127.0.0.1:8080"),
 		"loopback `address` of the façade, with port 0 for any free port; FACADE_ADDR sets the default")
 	flags.StringVar(&opts.routes, "routes", getenv("ROUTES"),
-		"`file` that says which functions the façade forwards, and where to; ROUTES sets the default")
+		"`file` with the routes of the functions that the façade forwards; ROUTES sets the default")
 	flags.StringVar(&opts.auth, "auth", fromEnv("AUTH", authNone),
 		"how the façade authenticates its callers, none or `token`; AUTH sets the default")
 	if err := flags.Parse(opts.flags); err != nil {
@@ -91,8 +90,8 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	return opts, nil
 }
 
-// chosen returns the options that its users can tell one cluster from another by, by the
-// variables that set them.
+// chosen returns the options in which two clusters may visibly differ, by the variables that
+// set them.
 func (o options) chosen() map[string]string {
 	return map[string]string{"AUTH": o.auth, "FACADE_ADDR": o.facade, "ROUTES": o.routes}
 }

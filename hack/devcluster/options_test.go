@@ -62,7 +62,7 @@ func TestOptionsComeFromFlagsThenEnvironmentThenDefaults(t *testing.T) {
 	}
 }
 
-func TestMisuseIsExplained(t *testing.T) {
+func TestInvalidArgumentsAreExplained(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		want string

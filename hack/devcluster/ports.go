@@ -6,25 +6,25 @@ import (
 	"net"
 )
 
-// A reservedPort is a free loopback port that is listened on so that no other process
-// gets it before the process it is meant for starts.
+// A reservedPort is a free loopback port. This process listens on it until the process that
+// needs it starts, so no other process gets it.
 type reservedPort struct {
 	listener net.Listener
 }
 
-// address is host and port.
+// address returns host and port.
 func (p reservedPort) address() string {
 	return p.listener.Addr().String()
 }
 
-// number is the port alone.
+// number returns the port alone.
 func (p reservedPort) number() string {
 	_, port, _ := net.SplitHostPort(p.address())
 	return port
 }
 
-// release frees the port for the process that is about to listen on it. It may be
-// called again.
+// release frees the port for the process that is about to listen on it. Repeated calls have
+// no effect.
 func (p reservedPort) release() {
 	if p.listener != nil {
 		_ = p.listener.Close()

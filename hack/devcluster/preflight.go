@@ -21,7 +21,7 @@ const (
 	operatorName          = "lock-operator"
 )
 
-// preflight refuses what would fail later with a less helpful message. It returns
+// preflight refuses options that would fail later with a less helpful message. It returns
 // the address for the façade, with a port that is free at this moment.
 func preflight(ctx context.Context, opts options) (facade string, err error) {
 	if err := requireBinaries(opts); err != nil {
@@ -33,7 +33,7 @@ func preflight(ctx context.Context, opts options) (facade string, err error) {
 	return freeFacadeAddress(ctx, opts.facade)
 }
 
-// checkRoutes refuses a file that the operator would refuse when everything else runs.
+// checkRoutes refuses a file that the operator would refuse at its start.
 func checkRoutes(path string) error {
 	if path == "" {
 		return nil
@@ -74,7 +74,7 @@ func freeFacadeAddress(ctx context.Context, address string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("façade address: %w; give host and port, as in FACADE_ADDR=127.0.0.1:8080", err)
 	}
-	// A caller that reaches the façade here may take and release every lock.
+	// Any caller that reaches this façade may take and release every lock.
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return "", fmt.Errorf("façade address %q: the development cluster asks no caller for credentials, so its façade "+
 			"listens on loopback only; give one like FACADE_ADDR=127.0.0.1:8080", address)

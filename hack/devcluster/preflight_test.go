@@ -19,7 +19,7 @@ func TestMissingBinariesAreNamed(t *testing.T) {
 		operator   bool
 		want       []string
 	}{
-		"nothing is there": {
+		"no binary exists": {
 			want: []string{"etcd, kube-apiserver, kube-controller-manager, kubectl", folder, "make control-plane"},
 		},
 		"one is missing": {
@@ -35,7 +35,7 @@ func TestMissingBinariesAreNamed(t *testing.T) {
 			executable: all,
 			want:       []string{operatorPath, "make build"},
 		},
-		"all are there": {
+		"all binaries exist": {
 			executable: append([]string{"operator"}, all...),
 		},
 	} {
@@ -64,7 +64,7 @@ func TestMissingBinariesAreNamed(t *testing.T) {
 	}
 }
 
-func TestFacadeAddressesThatAreRefused(t *testing.T) {
+func TestUnusableFacadeAddressesAreRefused(t *testing.T) {
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

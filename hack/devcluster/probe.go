@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// probeInterval is short because a person waits for the sum of the waits.
+	// probeInterval is short because a user waits for the sum of all waits.
 	probeInterval = 50 * time.Millisecond
 	// probeTimeout bounds one request.
 	probeTimeout = 2 * time.Second
-	// readyTimeout bounds the wait for one component. It is far more than a component
-	// needs: a component that gives up ends by itself, which is noticed at once.
+	// readyTimeout bounds the wait for one component. It can be far longer than a component
+	// needs: the supervisor notices at once when a component ends.
 	readyTimeout = time.Minute
 )
 
-// waitForOK returns once a GET of the URL is answered with 200.
+// waitForOK waits until a GET of the URL returns 200.
 func waitForOK(ctx context.Context, client *http.Client, what, url string) error {
 	return waitFor(ctx, what, func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -39,8 +39,8 @@ func waitForOK(ctx context.Context, client *http.Client, what, url string) error
 	})
 }
 
-// waitFor calls the check until it succeeds, time is up or the context ends; then
-// it returns the context's cause.
+// waitFor calls the check until it succeeds, readyTimeout is over or the context ends. At
+// the end of the context it returns the context's cause.
 func waitFor(ctx context.Context, what string, check func(context.Context) error) error {
 	deadline := time.NewTimer(readyTimeout)
 	defer deadline.Stop()

@@ -15,12 +15,12 @@ type process struct {
 	name string
 	log  string
 	cmd  *exec.Cmd
-	// exited is closed once the process is gone; state is set by then.
+	// exited is closed when the process has ended; state is set before.
 	exited chan struct{}
 	state  *os.ProcessState
 }
 
-// exitError says that a component ended though it had not been asked to.
+// exitError says that a component ended without being asked to.
 type exitError struct {
 	name, log string
 	state     *os.ProcessState
@@ -34,15 +34,14 @@ func (e *exitError) Error() string {
 	return message
 }
 
-// spawn starts a process in the folder whose output goes to the log. The process
-// inherits the extra file, if any, and dies with the calling thread where the system
-// can arrange that.
+// spawn starts a process in the folder, with its output in the log. The process inherits the
+// extra file, if any. On Linux it dies with the calling thread.
 func spawn(name, folder, log string, inherited *os.File, path string, args ...string) (*process, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of %s: %w", name, err)
 	}
-	// The child has its own copy.
+	// The child has its own handle.
 	defer func() { _ = output.Close() }()
 
 	cmd := exec.Command(path, args...) //nolint:noctx // a context would kill it; see stop
@@ -67,14 +66,14 @@ func spawn(name, folder, log string, inherited *os.File, path string, args ...st
 	return p, nil
 }
 
-// stop ends the process with SIGTERM and, once the grace period is over or hurry
-// is closed, with SIGKILL. It returns when the process is gone and reports whether
-// the grace period was too short.
+// stop ends the process with SIGTERM and, when the grace period is over or hurry is closed,
+// with SIGKILL. It returns when the process has ended, and reports whether the grace period
+// was too short.
 func (p *process) stop(grace time.Duration, hurry <-chan struct{}) (overdue bool) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
-	// Signals to a process that is gone already do no harm: they are meant for this
-	// very process, not for whichever one has its number now.
+	// A signal to an ended process does no harm: os.Process never signals another process
+	// with the same number.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
@@ -88,9 +87,8 @@ func (p *process) stop(grace time.Duration, hurry <-chan struct{}) (overdue bool
 	return overdue
 }
 
-// logTail and backgroundTail are how many lines an error repeats: of a
-// component's log, and of the output of a cluster in the background, which may hold
-// the former.
+// logTail and backgroundTail are how many lines an error contains: of a component's log, and
+// of the output of a cluster in the background, which may contain the former.
 const (
 	logTail        = 8
 	backgroundTail = 24

@@ -2,9 +2,9 @@ package main
 
 import "syscall"
 
-// childAttributes keep a Ctrl-C in the terminal away from the child, which would
-// otherwise get it together with the supervisor and out of order, and have the
-// kernel kill the child when the thread that started it ends.
+// childAttributes protect the child from a Ctrl-C in the terminal, which would end all
+// processes at once and out of order. They let the kernel kill the child when the thread
+// that started it ends.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

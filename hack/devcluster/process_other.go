@@ -4,9 +4,9 @@ package main
 
 import "syscall"
 
-// childAttributes keep a Ctrl-C in the terminal away from the child, which would
-// otherwise get it together with the supervisor and out of order. Only Linux can
-// also end the child when the supervisor is killed.
+// childAttributes protect the child from a Ctrl-C in the terminal, which would end all
+// processes at once and out of order. Only Linux can also end the child when the supervisor
+// is killed.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

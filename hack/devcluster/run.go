@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// errStopped is the cause of a context that ends because a signal asked for it.
+// errStopped is the cause of a context that a signal ended.
 var errStopped = errors.New("interrupted")
 
-// run starts a cluster and keeps it until a signal asks for its end, which is no
-// error, or until a component fails. When it returns, all of it is gone.
+// run starts a cluster and keeps it until a signal, which is no error, or until a component
+// fails. When it returns, all processes have ended.
 func run(opts options, out io.Writer) error {
 	ctx, hurry := stopSignals()
 
@@ -39,7 +39,7 @@ func run(opts options, out io.Writer) error {
 	fmt.Fprintln(out, "Stopping the development cluster")
 	c.supervisor.stop(out, hurry)
 
-	// What ended the context is the reason for all failures after it.
+	// The cause of the context's end explains all later failures.
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -49,12 +49,12 @@ func run(opts options, out io.Writer) error {
 	return err
 }
 
-// stopSignals returns a context that the first signal to stop ends, with
-// errStopped as its cause, and a channel that the second one closes.
+// stopSignals returns a context that the first stop signal ends, with errStopped as its
+// cause, and a channel that the second signal closes.
 func stopSignals() (ctx context.Context, hurry <-chan struct{}) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	// The terminal has gone, unless nohup said that this does not matter.
+	// SIGHUP: the terminal has gone. nohup makes the process ignore it.
 	if !signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(signals, syscall.SIGHUP)
 	}

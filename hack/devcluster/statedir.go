@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// lockName is the file whose lock says that a cluster is alive. Its presence
-// alone says that the folder is a state folder.
+// lockName is the file whose lock says that a cluster runs. The existence of the file says
+// that the folder is a state folder.
 const lockName = "devcluster.lock"
 
 // A stateDir is the folder of one development cluster.
@@ -25,19 +25,19 @@ func (d stateDir) pki() string        { return filepath.Join(string(d), "pki") }
 func (d stateDir) state() string      { return filepath.Join(string(d), "cluster.json") }
 func (d stateDir) lock() string       { return filepath.Join(string(d), lockName) }
 
-// backgroundLog takes what a cluster in the background would print.
+// backgroundLog returns the path of the output of a cluster in the background.
 func (d stateDir) backgroundLog() string { return filepath.Join(string(d), "run.log") }
 
 func (d stateDir) log(component string) string {
 	return filepath.Join(d.logs(), component+".log")
 }
 
-// componentKubeconfig is how a component reaches the API server.
+// componentKubeconfig returns the path of a component's kubeconfig.
 func (d stateDir) componentKubeconfig(component string) string {
 	return filepath.Join(d.pki(), component+".kubeconfig")
 }
 
-// runningError says that a cluster uses the state folder already.
+// runningError says that a cluster already uses the state folder.
 type runningError struct {
 	dir stateDir
 	pid int
@@ -48,15 +48,15 @@ func (e *runningError) Error() string {
 		"or give another folder with --dir", e.dir, e.pid)
 }
 
-// claim takes the folder for this process, creating it if necessary, or returns a
-// runningError. The claim lasts until the returned file and every copy of it that
-// a child inherited are closed: the folder is free once the last process that
-// writes there is gone, however each of them ended.
+// claim claims the folder for this process, creating it if necessary, or returns a
+// runningError. The claim lasts until the returned file and all copies that children
+// inherited are closed. So the folder is free when the last process of the cluster has
+// ended, even if it was killed.
 func (d stateDir) claim() (*os.File, error) {
 	if err := d.requireOwn(); err != nil {
 		return nil, err
 	}
-	// Keys live here.
+	// The folder contains private keys.
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return nil, fmt.Errorf("creating the state folder: %w", err)
 	}
@@ -77,8 +77,8 @@ func (d stateDir) claim() (*os.File, error) {
 	return file, nil
 }
 
-// lockExclusively tries more than once because a caller of holder has the lock for
-// an instant without claiming anything.
+// lockExclusively tries more than once because a caller of holder has the lock for an
+// instant.
 func lockExclusively(file *os.File) error {
 	const attempts, pause = 10, 20 * time.Millisecond
 	for attempt := 1; ; attempt++ {
@@ -90,8 +90,8 @@ func lockExclusively(file *os.File) error {
 	}
 }
 
-// requireOwn refuses a folder that holds other things, since starting a cluster
-// deletes what an earlier one left.
+// requireOwn refuses a folder with foreign files, since the start of a cluster deletes the
+// files of the previous one.
 func (d stateDir) requireOwn() error {
 	entries, err := os.ReadDir(string(d))
 	if errors.Is(err, os.ErrNotExist) || (err == nil && len(entries) == 0) {
@@ -106,22 +106,22 @@ func (d stateDir) requireOwn() error {
 	return nil
 }
 
-// reset deletes what an earlier cluster left and lays out the folder anew.
+// reset deletes the files of an earlier cluster and creates the empty subfolders.
 func (d stateDir) reset() error {
 	for _, path := range []string{d.state(), d.kubeconfig(), d.etcd(), d.logs(), d.pki()} {
 		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("deleting what an earlier cluster left: %w", err)
+			return fmt.Errorf("deleting the files of an earlier cluster: %w", err)
 		}
 	}
 	for _, path := range []string{d.etcd(), d.logs(), d.pki()} {
 		if err := os.Mkdir(path, 0o700); err != nil {
-			return fmt.Errorf("laying out the state folder: %w", err)
+			return fmt.Errorf("creating the subfolders of the state folder: %w", err)
 		}
 	}
 	return nil
 }
 
-// holder returns the process that holds the claim, if one does.
+// holder returns the process that holds the claim, if any.
 func (d stateDir) holder() (pid int, held bool, err error) {
 	file, err := os.Open(d.lock())
 	if errors.Is(err, os.ErrNotExist) {
@@ -132,7 +132,7 @@ func (d stateDir) holder() (pid int, held bool, err error) {
 	}
 	defer func() { _ = file.Close() }()
 
-	// A shared lock is refused by a claim, but not by another caller of this method.
+	// A claim excludes a shared lock; another caller of this method does not.
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return readPID(file), true, nil
@@ -140,8 +140,8 @@ func (d stateDir) holder() (pid int, held bool, err error) {
 	return 0, false, err
 }
 
-// writePID notes in the locked file which process to signal. The note counts for
-// nothing once the lock is gone.
+// writePID writes the number of this process to the locked file, for signals. The number is
+// valid only while the file is locked.
 func writePID(file *os.File) error {
 	if err := file.Truncate(0); err != nil {
 		return err
@@ -150,7 +150,7 @@ func writePID(file *os.File) error {
 	return err
 }
 
-// readPID returns 0 for a holder that has not written its note yet.
+// readPID returns 0 for a holder that has not written its number yet.
 func readPID(file *os.File) int {
 	note := make([]byte, 32)
 	n, _ := file.ReadAt(note, 0)

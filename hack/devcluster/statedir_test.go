@@ -51,18 +51,18 @@ func TestStateFolderIsHeldByTheProcessThatInheritedTheClaim(t *testing.T) {
 	awaitFree(t, s.dir)
 }
 
-func TestFolderOfOthersIsRefused(t *testing.T) {
+func TestFolderWithForeignFilesIsRefused(t *testing.T) {
 	folder := t.TempDir()
 	touch(t, folder, 0o600, "thesis.txt")
 	if _, err := stateDir(folder).claim(); err == nil {
 		t.Error("no error")
 	}
 	if _, err := os.Stat(filepath.Join(folder, lockName)); !errors.Is(err, os.ErrNotExist) {
-		t.Error("it wrote to the folder")
+		t.Error("claim wrote to the folder")
 	}
 }
 
-func TestResetLeavesNothingOfAnEarlierCluster(t *testing.T) {
+func TestResetDeletesTheFilesOfAnEarlierCluster(t *testing.T) {
 	dir := stateDir(t.TempDir())
 	for range 2 {
 		if err := dir.reset(); err != nil {
@@ -76,7 +76,7 @@ func TestResetLeavesNothingOfAnEarlierCluster(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Join(dir.pki(), "old.key"), dir.kubeconfig(), dir.state()} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is still there", path)
+			t.Errorf("%s still exists", path)
 		}
 	}
 }

@@ -14,23 +14,23 @@ import (
 // stopGrace is how long a component may take to end after SIGTERM.
 const stopGrace = 5 * time.Second
 
-// A supervisor owns the processes of one cluster: when one of them ends by
-// itself, the supervisor ends the context that everything else works under.
+// A supervisor owns the processes of one cluster. When one of them ends by itself, the
+// supervisor ends the context of the cluster.
 type supervisor struct {
 	dir stateDir
-	// claim is inherited by every process, see [stateDir.claim].
+	// Every process inherits claim, see [stateDir.claim].
 	claim *os.File
 	fail  context.CancelCauseFunc
 	forks chan func()
 
 	mu       sync.Mutex
 	stopping bool
-	// processes are in the order of their start.
+	// processes are ordered by their start.
 	processes []*process
 }
 
-// newSupervisor returns a supervisor and the context that ends, with the reason as
-// its cause, when the parent does or a process ends by itself.
+// newSupervisor returns a supervisor and its context. The context ends with the parent or
+// when a process ends by itself, with the reason as its cause.
 func newSupervisor(parent context.Context, dir stateDir, claim *os.File) (*supervisor, context.Context) {
 	ctx, fail := context.WithCancelCause(parent)
 	s := &supervisor{dir: dir, claim: claim, fail: fail, forks: make(chan func())}
@@ -38,9 +38,9 @@ func newSupervisor(parent context.Context, dir stateDir, claim *os.File) (*super
 	return s, ctx
 }
 
-// forkAll starts every process on one thread that lives as long as the
-// supervisor. The kernel binds a child's death signal to the thread that forked it,
-// and Go may end a thread while the program goes on.
+// forkAll starts every process on one thread that lives as long as the supervisor. The
+// kernel kills a child when the thread that forked it ends, and Go may end other threads
+// while the program runs.
 func (s *supervisor) forkAll() {
 	runtime.LockOSThread()
 	for start := range s.forks {
@@ -48,8 +48,7 @@ func (s *supervisor) forkAll() {
 	}
 }
 
-// start starts a process and watches it from then on. Its working folder is that with
-// the sockets of etcd.
+// start starts a process and watches it. The working folder is the one with etcd's sockets.
 func (s *supervisor) start(name, path string, args ...string) error {
 	var started *process
 	var err error
@@ -79,9 +78,8 @@ func (s *supervisor) watch(p *process) {
 	}
 }
 
-// stop ends the processes, last started first, so that each one still has what it
-// depends on while it ends. It returns when all are gone. Once hurry is closed they
-// are killed.
+// stop ends the processes, last started first, so each can still use the processes that it
+// depends on. It returns when all have ended. When hurry is closed it kills them.
 func (s *supervisor) stop(out io.Writer, hurry <-chan struct{}) {
 	s.mu.Lock()
 	s.stopping = true

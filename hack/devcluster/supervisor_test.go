@@ -53,7 +53,7 @@ func TestLastStartedIsStoppedFirst(t *testing.T) {
 	}
 }
 
-func TestHurryKillsWhatDoesNotObey(t *testing.T) {
+func TestHurryKillsProcessesThatIgnoreSIGTERM(t *testing.T) {
 	s, _ := testSupervisor(t)
 	startHelper(t, s, "ignore", "etcd", "")
 	awaitReady(t, s.dir.log("etcd"))
@@ -72,12 +72,12 @@ func TestProcessIsKilledAfterTheGracePeriod(t *testing.T) {
 	awaitReady(t, s.dir.log("etcd"))
 
 	if overdue := s.processes[0].stop(time.Millisecond, nil); !overdue {
-		t.Error("it ended in time though it ignores SIGTERM")
+		t.Error("the process ended in time although it ignores SIGTERM")
 	}
 }
 
-// testSupervisor returns a supervisor of an empty state folder. Whatever it still
-// runs at the end of the test is killed.
+// testSupervisor returns a supervisor of an empty state folder. The end of the test kills
+// its remaining processes.
 func testSupervisor(t *testing.T) (*supervisor, context.Context) {
 	t.Helper()
 	dir := stateDir(t.TempDir())
@@ -108,7 +108,7 @@ func startHelper(t *testing.T, s *supervisor, helper, name, argument string) {
 	}
 }
 
-// runHelper runs a helper as a process of the test.
+// runHelper starts a helper as a child of the test.
 func runHelper(t *testing.T, helper, argument string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], argument)
@@ -121,7 +121,7 @@ func runHelper(t *testing.T, helper, argument string) *exec.Cmd {
 	return cmd
 }
 
-// awaitReady returns when a helper has written to its log that it is ready.
+// awaitReady waits until a helper has written to its log that it is ready.
 func awaitReady(t *testing.T, log string) {
 	t.Helper()
 	if err := waitFor(t.Context(), log, func(context.Context) error {
@@ -135,7 +135,7 @@ func awaitReady(t *testing.T, log string) {
 	}
 }
 
-// awaitFree returns when no process holds the state folder.
+// awaitFree waits until no process holds the state folder.
 func awaitFree(t *testing.T, dir stateDir) {
 	t.Helper()
 	if err := waitFor(t.Context(), string(dir), func(context.Context) error {
