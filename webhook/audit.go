@@ -17,10 +17,9 @@ import (
 )
 
 // Audit records what users do to Locks directly. A change that was admitted may still fail
-// in etcd or be refused by another webhook. It is therefore recorded when the informer
-// shows it, by the replica that admitted it; a change that does not show within a minute is
-// taken not to have happened. Refusals are recorded at once, dry runs never. Safe for
-// concurrent use.
+// in etcd or be refused by another webhook. The replica that admitted it therefore records
+// it when the informer shows it. A change that does not show within a minute counts as not
+// made. Refusals are recorded at once, dry runs never. Safe for concurrent use.
 type Audit struct {
 	sink    audit.Sink
 	clock   clock.PassiveClock
@@ -98,7 +97,7 @@ func (a *Audit) ended(old *v1alpha1.Lock, user string) audit.Record {
 const (
 	namespaceCleaner = "system:serviceaccount:kube-system:namespace-controller"
 	garbageCollector = "system:serviceaccount:kube-system:generic-garbage-collector"
-	// controllerManager is both where controllers have no accounts of their own.
+	// controllerManager stands for both on clusters whose controllers share one account.
 	controllerManager = "system:kube-controller-manager"
 )
 
@@ -124,8 +123,8 @@ func (a *Audit) refused(request admission.Request, d decision) {
 	a.sink.Record(record)
 }
 
-// bounded returns the parts of a lock that was not created which its record shows. Before
-// validation, they may be of any size.
+// bounded returns the recorded parts of a lock that was not created. Before validation, they
+// may have any size.
 func bounded(lock *v1alpha1.Lock) *v1alpha1.Lock {
 	spec := v1alpha1.LockSpec{
 		Key:      audit.Bounded(lock.Spec.Key),

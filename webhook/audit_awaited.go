@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// awaitedFor is the time after which an admitted change that did not show is taken not to
-	// have happened. The timeout of requests to the API server is shorter.
+	// awaitedFor is the time after which an admitted change that did not show counts as not
+	// made. The timeout of requests to the API server is shorter.
 	awaitedFor = time.Minute
 	// maxAwaited bounds the awaited changes at a time. Records of further ones are lost.
 	maxAwaited = 10_000
-	// minAwaitedSweep is the number of awaited changes from which on overdue ones are removed,
-	// at most once in awaitedSweepPause.
+	// minAwaitedSweep is the number of awaited changes at which the removal of overdue ones
+	// starts, at most once in awaitedSweepPause.
 	minAwaitedSweep   = 256
 	awaitedSweepPause = time.Second
 )
@@ -60,7 +60,7 @@ const (
 type awaitedRecords struct {
 	// event begins the grant.
 	event audit.Event
-	// ended is the record of what ends by this, or nil.
+	// ended is the record of the grant that ends by this, or nil.
 	ended *audit.Record
 	// actor renews.
 	actor string

@@ -37,8 +37,8 @@ func awaitDeletionAudit(ctx context.Context) {
 }
 
 var _ = Describe("The audit of direct writes", func() {
-	// tell returns what was recorded about a lock: event, reason, actor and, of refusals,
-	// the operation.
+	// tell returns the records about a lock: event, reason, actor and, for refusals, the
+	// operation.
 	tell := func(name string) func() []string {
 		return func() []string {
 			var told []string
@@ -62,7 +62,7 @@ var _ = Describe("The audit of direct writes", func() {
 		Expect(string(text)).NotTo(ContainSubstring("token-"), "an owner token is told")
 	})
 
-	It("has one record for each thing that a holder does", func(ctx context.Context) {
+	It("has one record for each operation of a holder", func(ctx context.Context) {
 		lockObject := created(ctx, alice, manifest("audited"))
 		token, err := lockObject.FencingToken()
 		Expect(err).NotTo(HaveOccurred())
@@ -126,7 +126,7 @@ var _ = Describe("The audit of direct writes", func() {
 		Expect(tell("audited-wrong")()).To(Equal([]string{"Refused Invalid bob create"}))
 	})
 
-	It("has one grant for many that race", func(ctx context.Context) {
+	It("has one grant for many concurrent creates", func(ctx context.Context) {
 		var racers sync.WaitGroup
 		for range 6 {
 			for _, user := range []client.Client{alice, bob} {
@@ -161,7 +161,7 @@ var _ = Describe("The audit of direct writes", func() {
 		Eventually(tell("audited-dry")).Should(Equal([]string{"Granted alice", "Released ByOwner alice"}))
 	})
 
-	It("says who forced a release, and why", func(ctx context.Context) {
+	It("names the user and the reason of a forced release", func(ctx context.Context) {
 		admin := administrator()
 		live := created(ctx, alice, manifest("audited-force"))
 		Expect(update(ctx, admin, live, func() {
@@ -174,7 +174,7 @@ var _ = Describe("The audit of direct writes", func() {
 			HaveField("Message", "alice left"), HaveField("Holder", "alice"), HaveField("Actor", Not(BeElementOf("", "alice")))))
 	})
 
-	It("says that a lock was expired when it was deleted", func(ctx context.Context) {
+	It("says that a deleted lock had expired", func(ctx context.Context) {
 		lapsed := expired(ctx, "audited-expired")
 		Expect(alice.Delete(ctx, lapsed)).To(Succeed())
 		Eventually(tell(lapsed.Name)).Should(Equal([]string{"Granted alice", "Expired Reaped alice"}))
@@ -202,17 +202,17 @@ var _ = Describe("The audit of direct writes", func() {
 		}))
 	})
 
-	It("waits for what a foreground deletion leaves in place", func(ctx context.Context) {
+	It("waits for the end of an object in a foreground deletion", func(ctx context.Context) {
 		live := created(ctx, alice, manifest("audited-foreground"))
 		Expect(alice.Delete(ctx, live, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
 		Eventually(tell(live.Name)).Should(Equal([]string{"Granted alice"}))
-		// There is no garbage collector here.
+		// This control plane has no garbage collector.
 		Expect(update(ctx, operator, live, func() { live.Finalizers = nil })).To(Succeed())
 		Eventually(tell(live.Name)).Should(Equal([]string{"Granted alice", "Released ByOwner alice"}))
 	})
 })
 
-// administrator returns the client of a user who may do everything.
+// administrator returns the client of a user with all permissions.
 func administrator() client.Client {
 	GinkgoHelper()
 	admin, err := client.New(environment.Config, client.Options{Scheme: environment.Scheme})

@@ -79,7 +79,7 @@ var _ = Describe("Admission by a clock that was stepped", func() {
 		})
 	}
 
-	It("reads once in a while", func(ctx context.Context) {
+	It("reads the time once in some seconds", func(ctx context.Context) {
 		local.Step(time.Hour)
 		for _, key := range []string{"once-a", "once-b", "once-c"} {
 			response := handler.Handle(ctx, request(admissionv1.Create, nil, manifest(key)))
@@ -88,7 +88,7 @@ var _ = Describe("Admission by a clock that was stepped", func() {
 		Expect(live.reads).To(Equal(1))
 	})
 
-	It("is refused if the time cannot be told", func(ctx context.Context) {
+	It("is refused if the time is unknown", func(ctx context.Context) {
 		live.err = errors.New("no API server")
 		response := handler.Handle(ctx, request(admissionv1.Create, nil, manifest("timeless")))
 		Expect(response.Allowed).To(BeFalse())

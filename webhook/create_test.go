@@ -37,7 +37,7 @@ var _ = Describe("Creating a Lock", func() {
 		Expect(lock.Spec.TTL.Duration).To(Equal(5 * time.Minute))
 	})
 
-	It("keeps the very text of a manifest", func(ctx context.Context) {
+	It("keeps the text of a manifest unchanged", func(ctx context.Context) {
 		_, err := aliceKubectl.Run(ctx, lockYAML("text", "ttl: 60m\n  function: \"\""), "create", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(deleteLock, "text")
@@ -48,7 +48,7 @@ var _ = Describe("Creating a Lock", func() {
 		Expect(stored.Object["spec"]).To(HaveKeyWithValue("function", ""))
 	})
 
-	It("takes an absolute expireTime, however it is written", func(ctx context.Context) {
+	It("accepts an absolute expireTime in every notation", func(ctx context.Context) {
 		day := time.Now().Add(48 * time.Hour).UTC().Format("2006-01-02")
 		_, err := aliceKubectl.Run(ctx, lockYAML("freeze", "expireTime: "+day+"T00:00:00Z"), "create", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
@@ -58,7 +58,7 @@ var _ = Describe("Creating a Lock", func() {
 		Expect(output).To(Equal(day + "T00:00:00Z "))
 	})
 
-	It("refuses a name that does not follow from the key and says which does", func(ctx context.Context) {
+	It("refuses a name that does not follow from the key, and names the right one", func(ctx context.Context) {
 		err := alice.Create(ctx, manifest("billing:report", func(l *v1alpha1.Lock) { l.Name = "report" }))
 		Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
 		Expect(err).To(MatchError(And(ContainSubstring("metadata.name"), ContainSubstring(`must be "billing--report"`))))
@@ -78,7 +78,7 @@ var _ = Describe("Creating a Lock", func() {
 		Entry("a number", "30"), Entry("without unit", `"30"`), Entry("overflowing", "99999999999999999999h"),
 	)
 
-	It("refuses an expireTime that is none", func(ctx context.Context) {
+	It("refuses an invalid expireTime", func(ctx context.Context) {
 		_, err := aliceKubectl.Run(ctx, lockYAML("bounds", "expireTime: tomorrow"), "create", "-f", "-")
 		Expect(err).To(MatchError(And(ContainSubstring("spec.expireTime"), ContainSubstring("RFC 3339"))))
 	})
@@ -88,12 +88,12 @@ var _ = Describe("Creating a Lock", func() {
 		Expect(err).To(MatchError(And(ContainSubstring("invalid"), ContainSubstring("spec.reason: Invalid value: must be a string, not a array"))))
 	})
 
-	It("refuses stamps that the service has to make", func(ctx context.Context) {
+	It("refuses stamps that only the service may set", func(ctx context.Context) {
 		err := alice.Create(ctx, manifest("forged", func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }))
 		Expect(err).To(MatchError(ContainSubstring("spec.holder: Forbidden: is stamped by the service")))
 	})
 
-	It("refuses a held key and says by whom and until when", func(ctx context.Context) {
+	It("refuses a held key, and names the holder and the expiry", func(ctx context.Context) {
 		held := created(ctx, alice, manifest("held"))
 		until := held.Spec.ExpireTime.String()
 		// The cache of the webhook follows with a delay; etcd refuses until then, too.
@@ -109,7 +109,7 @@ var _ = Describe("Creating a Lock", func() {
 		Expect(after.ResourceVersion).To(Equal(held.ResourceVersion), "the holder's record was touched")
 	})
 
-	It("makes way where the lock has expired", func(ctx context.Context) {
+	It("replaces an expired lock", func(ctx context.Context) {
 		old := expired(ctx, "expired")
 		lock := manifest("expired", func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" })
 		Eventually(func(ctx context.Context) error { return bob.Create(ctx, lock.DeepCopy()) }).WithContext(ctx).Should(Succeed())
@@ -135,7 +135,7 @@ var _ = Describe("Creating a Lock", func() {
 		Expect(apierrors.IsNotFound(err)).To(BeTrue())
 	})
 
-	It("lets exactly one of many racers win", func(ctx context.Context) {
+	It("lets exactly one of many concurrent creates succeed", func(ctx context.Context) {
 		for round := range 5 {
 			key := fmt.Sprintf("race:%d", round)
 			var winners atomic.Int32
@@ -203,7 +203,7 @@ var _ = Describe("Applying manifests", func() {
 		Expect(version()).To(Equal(before))
 	})
 
-	// Without an owner of its own, a manifest says nothing that is not so already.
+	// A manifest without an owner states nothing that differs from the held lock.
 	DescribeTable("of a lock that another user holds is refused, though it changes nothing",
 		func(ctx context.Context, key string, arguments ...string) {
 			held := created(ctx, alice, manifest(key))
@@ -215,7 +215,7 @@ var _ = Describe("Applying manifests", func() {
 		Entry("on the server's side", "claimed:server", "apply", "--server-side", "--force-conflicts", "-f", "-"),
 	)
 
-	It("acquires an expired lock anew", func(ctx context.Context) {
+	It("acquires an expired lock again", func(ctx context.Context) {
 		yaml := lockYAML("reapplied", "owner: gitops\n  ttl: 300ms")
 		apply := []string{"apply", "--server-side", "-f", "-"}
 		_, err := aliceKubectl.Run(ctx, yaml, apply...)

@@ -14,8 +14,8 @@ import (
 // object will be deleted: the API server passes what it has read to admission
 // (rest.AdmissionToValidateObjectDeleteFunc), makes the delete conditional on that
 // revision, and reads and asks again if the object has changed since (conditionalDelete in
-// k8s.io/apiserver/pkg/storage/etcd3/store.go). A delete by a holder who has just lost the
-// lock is therefore judged against the next holder's lock.
+// k8s.io/apiserver/pkg/storage/etcd3/store.go). If a holder has just lost the lock, its
+// delete is therefore judged against the next holder's lock.
 func (a *LockAdmission) admitDelete(ctx context.Context, old *v1alpha1.Lock, request admission.Request) error {
 	if rules.MayEnd(old, request.UserInfo.Username) {
 		return nil

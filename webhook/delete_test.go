@@ -20,8 +20,8 @@ import (
 	"forrst.dev/lock-operator/webhook"
 )
 
-// These specs ask the handler itself about rights that cannot be asked for and clocks
-// that cannot be stepped from outside. Suite test/admission deletes real locks.
+// These specs call the handler with authorizers that fail and clocks that were stepped, which
+// a client cannot arrange. The suite test/admission deletes real locks.
 var _ = Describe("Deleting a Lock", func() {
 	var noon time.Time
 	var asked []authorizer.Attributes
@@ -33,8 +33,8 @@ var _ = Describe("Deleting a Lock", func() {
 		asked, decision, failure = nil, authorizer.DecisionNoOpinion, nil
 	})
 
-	// judge asks about a lock that alice holds from noon for a minute. Nothing is read: there
-	// are no clients.
+	// judge asks about a lock that alice holds from noon for a minute. The handler has no
+	// clients, so it reads nothing.
 	judge := func(ctx context.Context, operation admissionv1.Operation, user string, after time.Duration) admission.Response {
 		GinkgoHelper()
 		old, err := rules.AdmitCreate(manifest("billing:report", ttl(time.Minute)), "alice", rules.DefaultLimits(), noon)
@@ -61,7 +61,7 @@ var _ = Describe("Deleting a Lock", func() {
 		return handler.Handle(ctx, asking)
 	}
 
-	It("asks for the right about live locks of others only", func(ctx context.Context) {
+	It("asks for the right only about live locks of other holders", func(ctx context.Context) {
 		for _, user := range []string{"alice", "system:serviceaccount:kube-system:generic-garbage-collector"} {
 			Expect(judge(ctx, admissionv1.Delete, user, 0).Allowed).To(BeTrue())
 			Expect(judge(ctx, admissionv1.Delete, user, time.Hour).Allowed).To(BeTrue())
@@ -76,7 +76,7 @@ var _ = Describe("Deleting a Lock", func() {
 		Expect(judge(ctx, admissionv1.Delete, "bob", 61*time.Second-1).Allowed).To(BeFalse())
 	})
 
-	It("asks for all that roles can be made of", func(ctx context.Context) {
+	It("asks with all attributes that a role can restrict", func(ctx context.Context) {
 		decision = authorizer.DecisionAllow
 		for _, operation := range []admissionv1.Operation{admissionv1.Delete, admissionv1.Update} {
 			asked = nil
@@ -114,7 +114,7 @@ var _ = Describe("Deleting a Lock", func() {
 		Entry("if the API server does not answer", authorizer.DecisionNoOpinion, errors.New("connection refused"), "could not be found out; try again"),
 	)
 
-	It("does not choke on what is no Lock", func(ctx context.Context) {
+	It("refuses an object that is not a Lock without a panic", func(ctx context.Context) {
 		asking := request(admissionv1.Delete, nil, &v1alpha1.Lock{})
 		asking.OldObject.Raw = []byte(`{"spec":1}`)
 		Expect((&webhook.LockAdmission{}).Handle(ctx, asking).Allowed).To(BeFalse())

@@ -8,14 +8,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// DeletionAuditPath is where the webhook server is told of the deletions that are exempt
-// from admission at [LockPath].
+// DeletionAuditPath is where the API server reports the deletions that are exempt from
+// admission at [LockPath].
 const DeletionAuditPath = "/audit-forrst-dev-v1alpha1-lock"
 
 // SetupDeletionAudit records the deletions that are exempt from admission: those by the
 // garbage collector and the namespace controller, which must not depend on the webhook.
-// They are all allowed here, and by config/webhook/deletion_audit.yaml the API server ignores
-// a missing answer.
+// The handler allows all of them, and by config/webhook/deletion_audit.yaml the API server
+// ignores a missing answer.
 func (a *Audit) SetupDeletionAudit(manager ctrl.Manager) {
 	handler := func(ctx context.Context, request admission.Request) admission.Response {
 		old, err := decode(request.OldObject)

@@ -3,8 +3,8 @@
 //
 // One mutating callback judges and stamps at once: a verdict on a create needs
 // the times that are stamped with it, and a second, validating callback would
-// double the cost of a direct create. What is stamped is checked once more by the
-// rules of the schema, which hold with the webhook away.
+// double the cost of a direct create. The rules of the schema check the stamps once more;
+// they hold even if the webhook is down.
 //
 // The operator's own service account is exempt by matchConditions: façade and controllers
 // apply the same rules before they write. See [Exemption].

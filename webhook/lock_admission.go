@@ -33,14 +33,14 @@ type LockAdmission struct {
 	Client client.Client
 	// LiveReader reads from the API server.
 	LiveReader client.Reader
-	// Limits bounds what is granted.
+	// Limits bounds the granted ttl.
 	Limits rules.Limits
 	// ClockSkewAllowance is added to the expireTime of a lock before it may be taken over.
 	ClockSkewAllowance time.Duration
-	// Clock tells the time that grants are stamped with and expiry is judged by. A stale
-	// clock, see [servertime.IsFresh], is freshened by a read through LiveReader first.
+	// Clock tells the time for the stamps of grants and the check of expiry. A stale clock,
+	// see [servertime.IsFresh], is freshened by a read through LiveReader first.
 	Clock clock.PassiveClock
-	// Audit records what is admitted and refused. Nil means that nothing is recorded.
+	// Audit records admitted and refused changes. Nil means no records.
 	Audit *Audit
 	// Authorizer says which users may force a release. It is asked only when a user ends
 	// another holder's lock before its expiry. Required.
@@ -183,7 +183,7 @@ func (a *LockAdmission) checkHolder(ctx context.Context, namespace string, admit
 
 func isDryRun(request admission.Request) bool { return request.DryRun != nil && *request.DryRun }
 
-// patch returns a response that changes only what was stamped. The rest keeps the text of
+// patch returns a response that changes only the stamped fields. The rest keeps the text of
 // the manifest: GitOps tools must see no difference that they did not make.
 func patch[T any](submitted, admitted *T) admission.Response {
 	before, err := json.Marshal(submitted)

@@ -33,7 +33,7 @@ func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, isDr
 		a.Audit.reclaimed(&existing)
 	}
 	if apierrors.IsConflict(err) {
-		return nil // Another writer came first; the create will show whether the name is taken.
+		return nil // Another writer came first; the create shows whether the name is taken.
 	}
 	return ignoreNotFound("delete the expired lock", err)
 }

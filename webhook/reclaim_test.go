@@ -21,8 +21,8 @@ import (
 	"forrst.dev/lock-operator/webhook"
 )
 
-// These specs ask the handler itself, on a real API server: what a cache or a read
-// that is behind shows cannot be arranged from outside.
+// These specs call the handler itself, on a real API server: a client cannot arrange a stale
+// cache or a stale read.
 var _ = Describe("A create under a name that was taken", func() {
 	// stored is a lock that has expired by later, as it was when it was read.
 	var stored *v1alpha1.Lock
@@ -50,7 +50,7 @@ var _ = Describe("A create under a name that was taken", func() {
 		later = stored.Spec.ExpireTime.Add(time.Second)
 	})
 
-	It("deletes what has expired", func(ctx context.Context) {
+	It("deletes an expired lock", func(ctx context.Context) {
 		response := handler(operator, operator, time.Second).Handle(ctx, createByBob())
 		Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
 		Expect(exists(ctx)).To(BeFalse())
@@ -63,7 +63,7 @@ var _ = Describe("A create under a name that was taken", func() {
 		Expect(exists(ctx)).To(BeTrue())
 	})
 
-	It("waits for it in an update, too", func(ctx context.Context) {
+	It("waits for the clock skew allowance in an update, too", func(ctx context.Context) {
 		taken := stored.DeepCopy()
 		taken.Spec.Owner = "token-b"
 		response := handler(operator, operator, 2*time.Second).Handle(ctx, updateByBob(stored, taken))
@@ -72,14 +72,14 @@ var _ = Describe("A create under a name that was taken", func() {
 		Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
 	})
 
-	It("does not believe a cache in which it has expired", func(ctx context.Context) {
+	It("does not delete a lock that has expired only in the cache", func(ctx context.Context) {
 		renew(ctx, stored.DeepCopy())
 		response := handler(frozen{stored}, operator, 0).Handle(ctx, createByBob())
 		Expect(response.Allowed).To(BeFalse())
 		Expect(exists(ctx)).To(BeTrue())
 	})
 
-	It("leaves the rest to etcd if it is renewed between read and delete", func(ctx context.Context) {
+	It("leaves the decision to etcd if the lock is renewed between read and delete", func(ctx context.Context) {
 		renew(ctx, stored.DeepCopy())
 		response := handler(frozen{stored}, frozen{stored}, 0).Handle(ctx, createByBob())
 		Expect(response.Allowed).To(BeTrue(), "%v", response.Result)

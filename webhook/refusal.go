@@ -21,7 +21,7 @@ var (
 	lockResource = v1alpha1.Resource("locks")
 )
 
-// refuse returns a response that says what was wrong, where, and what to do.
+// refuse returns a response that names the error, the field and the remedy.
 func refuse(request admission.Request, name string, err error) admission.Response {
 	var invalid *rules.InvalidError
 	var held *rules.HeldError
@@ -55,7 +55,7 @@ func heldStatus(name string, held *rules.HeldError, user string) *apierrors.Stat
 	return status
 }
 
-// onHeld says what the user can do about a lock that is held.
+// onHeld tells the user when the held lock can be changed.
 func onHeld(held *rules.HeldError, user string) string {
 	if user == held.Holder {
 		return ": it is yours under another owner token, which stays until the lock is released or has expired"
@@ -63,8 +63,8 @@ func onHeld(held *rules.HeldError, user string) string {
 	return "; only its holder may change it until it is released or has expired"
 }
 
-// refuseUndecodable refuses what is not a Lock, naming the fields whose text may be
-// at fault: the schema is checked only after admission.
+// refuseUndecodable refuses an object that cannot be decoded as a Lock, and names the fields
+// that may be malformed: the API server checks the schema only after admission.
 func refuseUndecodable(request admission.Request, err error) admission.Response {
 	var probe struct {
 		Spec struct {

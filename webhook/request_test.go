@@ -42,7 +42,7 @@ var _ = Describe("Asking for a transition of a Lock", func() {
 		Expect(lock.Spec.FencingToken).To(BeNil())
 	})
 
-	It("is for the holder only", func(ctx context.Context) {
+	It("is allowed only for the holder", func(ctx context.Context) {
 		created(ctx, alice, manifest("not-yours"))
 		_, err := bobKubectl.Run(ctx, "", "annotate", "lock", "not-yours", annotate("renew"))
 		Expect(err).To(MatchError(ContainSubstring("held by")))
@@ -51,7 +51,7 @@ var _ = Describe("Asking for a transition of a Lock", func() {
 		Expect(err).To(MatchError(ContainSubstring("held by")))
 	})
 
-	It("does not revive what has expired", func(ctx context.Context) {
+	It("does not revive an expired lock", func(ctx context.Context) {
 		lock := created(ctx, alice, manifest("too-late", ttl(time.Millisecond)))
 		Eventually(func() bool { return time.Now().After(lock.Spec.ExpireTime.Time) }).Should(BeTrue())
 		lock.Annotations = map[string]string{v1alpha1.RequestAnnotation: v1alpha1.RequestRenewal}

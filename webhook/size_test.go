@@ -13,8 +13,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// labels returns so many labels of about 200 bytes each, what is said about their
-// managers included.
+// labels returns the number of labels, of about 200 bytes each including their managed
+// fields.
 func labels(count int) map[string]string {
 	labels := make(map[string]string, count)
 	for index := range count {
@@ -30,7 +30,7 @@ var _ = Describe("The size of a Lock", func() {
 		Expect(err).To(MatchError(And(ContainSubstring("metadata"), ContainSubstring("use fewer labels and annotations"))))
 	}
 
-	It("is not for others to drive to what etcd takes, for which each renewal of the holder would pay", func(ctx context.Context) {
+	It("is bounded for other users, since each renewal writes the whole Lock", func(ctx context.Context) {
 		lock := created(ctx, alice, manifest("inflated"))
 		blown := lock.DeepCopy()
 		blown.Labels = labels(600)
@@ -42,7 +42,7 @@ var _ = Describe("The size of a Lock", func() {
 		Expect(aliceKubectl.Run(ctx, "", "annotate", "lock", "inflated", v1alpha1.RequestAnnotation+"=renew")).Error().NotTo(HaveOccurred())
 	})
 
-	It("is bounded for the holder, too: all locks are in the memory of every replica", func(ctx context.Context) {
+	It("is bounded for the holder, since every replica has all Locks in memory", func(ctx context.Context) {
 		refused(alice.Create(ctx, manifest("large", func(l *v1alpha1.Lock) { l.Labels = labels(2000) })))
 		lock := created(ctx, alice, manifest("larger"))
 		lock.Labels = labels(2000)

@@ -65,7 +65,7 @@ func register(ctx context.Context, manager ctrl.Manager) {
 	locks.SetupWithManager(manager)
 }
 
-// manifest is what a user writes.
+// manifest is a Lock as a user writes it.
 func manifest(key string, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
 	return fixture.Manifest("default", key, changes...)
 }

@@ -50,7 +50,7 @@ var _ = Describe("Changing a Lock", func() {
 		Expect(apierrors.IsConflict(err)).To(BeTrue(), "got %v", err)
 	})
 
-	It("leaves labels to everybody, however they are managed", func(ctx context.Context) {
+	It("lets every user change labels, whatever their field manager", func(ctx context.Context) {
 		labelled := strings.Replace(lockYAML("labels", "owner: gitops"), "metadata:\n", "metadata:\n  labels: {team: a}\n", 1)
 		_, err := aliceKubectl.Run(ctx, labelled, "apply", "--server-side", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
@@ -77,16 +77,16 @@ var _ = Describe("Changing a Lock", func() {
 			Expect(is(err)).To(BeTrue(), "got %v", err)
 			Expect(err).To(MatchError(ContainSubstring(message)))
 		},
-		Entry("a stranger's ttl", asBob, ttl(2*time.Hour), isRefusedAsHeld, `is held by "alice" until`),
-		Entry("a stranger's owner", asBob, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, isRefusedAsHeld, `is held by "alice" until`),
+		Entry("a ttl by another user", asBob, ttl(2*time.Hour), isRefusedAsHeld, `is held by "alice" until`),
+		Entry("an owner by another user", asBob, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, isRefusedAsHeld, `is held by "alice" until`),
 		Entry("a new owner by the holder", asAlice, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, isRefusedAsHeld, "it is yours under another owner token"),
 		Entry("a foreign holder", asBob, func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, apierrors.IsInvalid, "spec.holder"),
-		Entry("back-dating", asAlice, func(l *v1alpha1.Lock) { *l.Spec.RenewTime = v1alpha1.NewTimestamp(time.Now().Add(-time.Hour)) }, apierrors.IsInvalid, "spec.renewTime"),
+		Entry("an earlier renewTime", asAlice, func(l *v1alpha1.Lock) { *l.Spec.RenewTime = v1alpha1.NewTimestamp(time.Now().Add(-time.Hour)) }, apierrors.IsInvalid, "spec.renewTime"),
 		Entry("another token", asAlice, func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1)) }, apierrors.IsInvalid, "spec.fencingToken"),
 		Entry("another key", asAlice, func(l *v1alpha1.Lock) { l.Spec.Key = "other" }, apierrors.IsInvalid, "key is immutable"),
 		Entry("another scope", asAlice, func(l *v1alpha1.Lock) { l.Spec.Scope, l.Spec.Function = v1alpha1.ScopeFunction, "f" }, apierrors.IsInvalid, "scope is immutable"),
 		Entry("a finalizer", asAlice, func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, apierrors.IsInvalid, "metadata.finalizers"),
-		Entry("a stranger's owner reference", asBob, func(l *v1alpha1.Lock) {
+		Entry("an owner reference by another user", asBob, func(l *v1alpha1.Lock) {
 			l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "gone", UID: "gone"}}
 		}, apierrors.IsInvalid, "metadata.ownerReferences"),
 		Entry("a ttl over the maximum", asAlice, ttl(25*time.Hour), apierrors.IsInvalid, "at most 24h"),
@@ -112,8 +112,8 @@ var _ = Describe("The operator", func() {
 	})
 })
 
-// The webhook of the other specs goes away meanwhile, so this runs alone.
-var _ = Describe("With the webhook away", Serial, func() {
+// This spec stops the webhook of the other specs, so it runs alone.
+var _ = Describe("With the webhook down", Serial, func() {
 	It("direct writes fail closed, and the schema still guards identity", func(ctx context.Context) {
 		lock := created(ctx, alice, manifest("away"))
 		admissionServer.Stop()
@@ -132,7 +132,8 @@ var _ = Describe("With the webhook away", Serial, func() {
 func asAlice() client.Client { return alice }
 func asBob() client.Client   { return bob }
 
-// isRefusedAsHeld tells it from a conflict, which clients repeat, and from a missing right.
+// isRefusedAsHeld distinguishes the refusal from a conflict, which clients repeat, and from a
+// missing right.
 func isRefusedAsHeld(err error) bool {
 	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld)
 }
