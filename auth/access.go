@@ -22,22 +22,21 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// TokenTTL is for how long a token that was valid is taken to be so still.
+// TokenTTL is how long a valid token counts as valid without another review.
 const TokenTTL = 10 * time.Second
 
 // Options configures an [Access].
 type Options struct {
-	// Audiences are those that a token must be for, one of them at least. None means
-	// those of the API server.
+	// Audiences are the accepted audiences; a token must be for at least one of them. None
+	// means those of the API server.
 	Audiences []string
 	// TokenTTL, AllowTTL and DenyTTL replace [TokenTTL], [AllowTTL] and [DenyTTL] unless
 	// they are zero.
 	TokenTTL, AllowTTL, DenyTTL time.Duration
 }
 
-// Access asks the API server who calls, by TokenReview, and what they may do, by
-// SubjectAccessReview. It is safe for concurrent use and starts no goroutines that
-// outlive a question.
+// Access authenticates callers by TokenReview and authorizes them by SubjectAccessReview. It
+// is safe for concurrent use and starts no goroutine that outlives a call.
 type Access struct {
 	audiences     authenticator.Audiences
 	authenticator authenticator.Request
@@ -82,7 +81,7 @@ func setDefault(ttl *time.Duration, value time.Duration) {
 
 var (
 	errNoToken  = fmt.Errorf("%w: send a bearer token in the Authorization header", lock.ErrUnauthenticated)
-	errBadToken = fmt.Errorf("%w: the bearer token is not valid here, or not any more", lock.ErrUnauthenticated)
+	errBadToken = fmt.Errorf("%w: the bearer token is not valid here, or has expired", lock.ErrUnauthenticated)
 	errActingAs = fmt.Errorf("%w: the Impersonate headers are not accepted; send a token of the identity itself", lock.ErrInvalid)
 )
 
@@ -97,7 +96,7 @@ func (a *Access) Authenticate(request *http.Request) (user.Info, error) {
 	if len(a.audiences) > 0 {
 		ctx = authenticator.WithAudiences(ctx, a.audiences)
 	}
-	// The library looks for tokens in other headers, too.
+	// The library also looks for tokens in other headers.
 	alone := (&http.Request{Header: http.Header{"Authorization": {credentials}}}).WithContext(ctx)
 	response, ok, err := a.authenticator.AuthenticateRequest(alone)
 	switch {
@@ -109,11 +108,11 @@ func (a *Access) Authenticate(request *http.Request) (user.Info, error) {
 	return nil, errBadToken
 }
 
-// credentialsIn returns the one Authorization header, which is of a bearer.
+// credentialsIn returns the only Authorization header, which must contain a bearer token.
 func credentialsIn(header http.Header) (string, error) {
 	for name := range header {
 		if strings.HasPrefix(name, "Impersonate-") {
-			// A caller that sends one expects to be treated as another user.
+			// A caller that sends one expects to act as another user.
 			return "", errActingAs
 		}
 	}
@@ -128,8 +127,8 @@ func credentialsIn(header http.Header) (string, error) {
 	return given[0], nil
 }
 
-// isUnanswered reports whether err says that the API server has not reviewed a token,
-// rather than what it found.
+// isUnanswered reports whether err says that the API server could not review a token. Other
+// errors say that it refused the token.
 func isUnanswered(err error) bool {
 	if aggregate, ok := errors.AsType[utilerrors.Aggregate](err); ok {
 		return slices.ContainsFunc(aggregate.Errors(), isUnanswered)
@@ -156,7 +155,7 @@ func (a *Access) Authorize(ctx context.Context, who user.Info, verb, namespace s
 	case err != nil:
 		return fmt.Errorf("%w: review the rights of %q: %w", lock.ErrUnavailable, who.GetName(), err)
 	}
-	// The reason may tell about roles, which are not the caller's business.
+	// The error leaves the reason out: it may name roles that the caller must not see.
 	return fmt.Errorf("%w: %q lacks the verb %q on locks.%s in the namespace %q",
 		lock.ErrForbidden, who.GetName(), verb, v1alpha1.GroupVersion.Group, namespace)
 }

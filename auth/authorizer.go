@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// AllowTTL is for how long a right that was found is taken to be there still.
+	// AllowTTL is how long a granted right counts as granted without another review.
 	AllowTTL = 10 * time.Second
-	// DenyTTL is for how long a right that was not found is taken to be missing still:
-	// short, since who has just been given it tries again.
+	// DenyTTL is how long a missing right counts as missing without another review. It is
+	// short: a user who has just got the right tries again.
 	DenyTTL = 2 * time.Second
 )
 
-// reviewTimeout bounds one question to the API server, repetitions included.
+// reviewTimeout bounds one review by the API server, repetitions included.
 const reviewTimeout = 5 * time.Second
 
-// reviewBackoff repeats a question that the API server could not answer. A caller waits
-// meanwhile, so it gives up soon.
+// reviewBackoff repeats a review that the API server did not answer. It gives up soon, since
+// a caller waits.
 func reviewBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 50 * time.Millisecond, Factor: 3, Jitter: 0.2, Steps: 3}
 }

@@ -1,3 +1,3 @@
-// Package auth asks the API server who calls and what they may do, by TokenReview and
+// Package auth authenticates callers by TokenReview and authorizes them by
 // SubjectAccessReview. It remembers the answers for a few seconds.
 package auth

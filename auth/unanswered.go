@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// isRequestError reports whether a request to the API server has failed. What it says of
-// a token that it has reviewed is a plain text.
+// isRequestError reports whether a request to the API server has failed. The refusal of a
+// reviewed token is an error of another type.
 func isRequestError(err error) bool {
 	if _, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return true
