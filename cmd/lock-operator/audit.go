@@ -15,15 +15,15 @@ import (
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 )
 
-// stdoutAudit has the audit written to the standard output; logs go to standard error.
+// stdoutAudit selects the standard output for the audit; logs go to standard error.
 const stdoutAudit = "-"
 
 // auditCloseTimeout bounds how long the end of the process waits for the reader of the
 // audit.
 const auditCloseTimeout = 5 * time.Second
 
-// openAudit returns the sink that a value of --audit-log means, and what writes the rest
-// and closes it.
+// openAudit returns the sink for a value of --audit-log, and a function that writes the rest
+// of the records and closes the sink.
 func openAudit(path string) (records audit.Sink, closeAudit func() error, err error) {
 	var writer io.Writer
 	closeFile := func() error { return nil }
@@ -32,7 +32,7 @@ func openAudit(path string) (records audit.Sink, closeAudit func() error, err er
 	case stdoutAudit:
 		writer = os.Stdout
 	default:
-		// Every replica needs a file of its own, or a file system that appends atomically.
+		// Every replica needs its own file, or a file system that appends atomically.
 		file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, nil, fmt.Errorf("--audit-log: %w", err)

@@ -11,8 +11,8 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 )
 
-// components are what locks depend on, for health. An API server that is away makes the
-// façade unhealthy; a cache that is behind only makes it slower to see locks end.
+// components are the dependencies of locks, for the health function. Without the API server
+// the façade is unhealthy; with a stale cache it is only slower to see locks end.
 func components(manager ctrl.Manager) (forrst.Components, error) {
 	client, err := kubernetes.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
@@ -24,7 +24,7 @@ func components(manager ctrl.Manager) (forrst.Components, error) {
 	}, nil
 }
 
-// apiServerCheck asks what every authenticated client may ask.
+// apiServerCheck sends a request that every authenticated client may send.
 func apiServerCheck(client kubernetes.Interface) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()

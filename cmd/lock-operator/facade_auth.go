@@ -21,7 +21,7 @@ const (
 	authToken = "token"
 )
 
-// facadeAuthOptions are the flags that say whom the façade serves.
+// facadeAuthOptions are the flags for the authentication of the façade's callers.
 type facadeAuthOptions struct {
 	mode, audiences string
 }
@@ -64,7 +64,7 @@ func newAccess(manager ctrl.Manager, settings options, now clock.PassiveClock) (
 		return access.New(access.Options{Namespace: settings.facadeNamespace, Clock: now})
 	}
 	if settings.facadeServer.tlsCertFile == "" {
-		log.Info("Façade serves without TLS: bearer tokens can be read on the way to it", "address", settings.facadeAddr)
+		log.Info("Façade serves without TLS: bearer tokens can be read in transit", "address", settings.facadeAddr)
 	}
 	reviews, err := auth.New(manager.GetConfig(), manager.GetHTTPClient(), auth.Options{Audiences: settings.facadeAuth.audienceList()})
 	if err != nil {

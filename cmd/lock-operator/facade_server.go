@@ -17,11 +17,11 @@ import (
 	"forrst.dev/lock-operator/facade/server"
 )
 
-// defaultShutdownDelay is how long the nodes of a cluster take to stop connecting to a pod,
-// with some room.
+// defaultShutdownDelay is how long, with a margin, the nodes of a cluster take to stop
+// sending new connections to an ending pod.
 const defaultShutdownDelay = 5 * time.Second
 
-// facadeServerOptions are the flags that say how the façade serves.
+// facadeServerOptions are the flags of the façade's server.
 type facadeServerOptions struct {
 	tlsCertFile, tlsKeyFile     string
 	calls                       limits.Limits

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheImageIsBuiltFromAllItsPackages holds .dockerignore, which lets through only what
-// it names, against what the operator imports.
+// TestTheImageIsBuiltFromAllItsPackages compares .dockerignore, which lists all folders of
+// the image's build, with the imports of the operator.
 func TestTheImageIsBuiltFromAllItsPackages(t *testing.T) {
 	ignore, err := os.ReadFile("../../.dockerignore")
 	if err != nil {

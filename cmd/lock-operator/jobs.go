@@ -12,8 +12,8 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 )
 
-// addJobGate adds the controllers of locked Jobs. They have an engine of their own, since
-// the façade may run elsewhere or not at all.
+// addJobGate adds the controllers of locked Jobs. They have their own engine, since the
+// façade may run elsewhere or not at all.
 func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, election *leadership.Election) (*jobgate.Reconciler, error) {
 	engine, err := newEngine(manager, settings, now, "job-lock-engine", audit.Controller)
 	if err != nil {

@@ -40,8 +40,8 @@ import (
 // cacheCheckTimeout bounds one readiness check of the cache.
 const cacheCheckTimeout = time.Second
 
-// engineStopTimeout has room for what is left to do when the façade's calls have no more
-// time to run: their releases, and what its engine then has to end.
+// engineStopTimeout leaves time for the work after the façade's drain timeout: the releases
+// of its calls, and the grants that its engine must end.
 const engineStopTimeout = 20 * time.Second
 
 var scheme = runtime.NewScheme()
@@ -253,7 +253,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	)
 }
 
-// newEngine returns an engine that is to be started.
+// newEngine returns an engine, which the caller must start.
 func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via) (*engine.Engine, error) {
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {

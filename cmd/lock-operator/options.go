@@ -23,7 +23,7 @@ const (
 	facadeComponent     = "facade"
 )
 
-// maxFacadeBlock is what the protocol's reference implementation allows.
+// maxFacadeBlock is the longest wait of the protocol's reference implementation.
 const maxFacadeBlock = 24 * time.Hour
 
 var allComponents = []string{controllerComponent, webhookComponent, facadeComponent}

@@ -41,9 +41,9 @@ func TestOptions(t *testing.T) {
 		"a negative allowance":               {arguments: []string{"--clock-skew-allowance=-1s"}, want: "--clock-skew-allowance"},
 		"an open façade on all interfaces":   {arguments: []string{"--facade-auth=none", "--facade-bind-address=:8080"}, want: "--facade-bind-address"},
 		"a façade on all interfaces":         {arguments: []string{"--facade-bind-address=:8080"}},
-		"an address that is none":            {arguments: []string{"--facade-bind-address=8080"}, want: "--facade-bind-address"},
+		"an invalid address":                 {arguments: []string{"--facade-bind-address=8080"}, want: "--facade-bind-address"},
 		"an open façade on loopback":         {arguments: []string{"--facade-auth=none"}},
-		"a way to authenticate that is none": {arguments: []string{"--facade-auth=basic"}, want: "--facade-auth"},
+		"an unknown way to authenticate":     {arguments: []string{"--facade-auth=basic"}, want: "--facade-auth"},
 		"two audiences":                      {arguments: []string{"--facade-audiences=a,b"}},
 		"an empty audience":                  {arguments: []string{"--facade-audiences=a,"}, want: "--facade-audiences"},
 		"audiences without authentication":   {arguments: []string{"--facade-auth=none", "--facade-audiences=a"}, want: "--facade-audiences"},
@@ -51,7 +51,7 @@ func TestOptions(t *testing.T) {
 		"an open façade on IPv6 loopback":    {arguments: []string{"--facade-auth=none", "--facade-bind-address=[::1]:8080"}},
 		"a wait of zero":                     {arguments: []string{"--facade-max-block=0s"}, want: "--facade-max-block"},
 		"a wait of more than a day":          {arguments: []string{"--facade-max-block=25h"}, want: "--facade-max-block"},
-		"that address without the façade":    {arguments: []string{"--components=webhook", "--facade-auth=none", "--facade-bind-address=10.0.0.1:8080"}},
+		"another address without the façade": {arguments: []string{"--components=webhook", "--facade-auth=none", "--facade-bind-address=10.0.0.1:8080"}},
 		"a webhook address without a port":   {arguments: []string{"--webhook-bind-address=127.0.0.1"}, want: "--webhook-bind-address"},
 		"a webhook address with a bad port":  {arguments: []string{"--webhook-bind-address=127.0.0.1:99999"}, want: "--webhook-bind-address"},
 		"a certificate without a key":        {arguments: []string{"--facade-tls-cert-file=a"}, want: "--facade-tls-key-file"},
@@ -59,15 +59,15 @@ func TestOptions(t *testing.T) {
 		"a certificate with its key":         {arguments: []string{"--facade-tls-cert-file=a", "--facade-tls-key-file=b"}},
 		"no call may wait":                   {arguments: []string{"--facade-max-waiting=0"}, want: "--facade-max-waiting:"},
 		"no caller may wait":                 {arguments: []string{"--facade-max-waiting-per-caller=-1"}, want: "--facade-max-waiting-per-caller:"},
-		"nothing may run":                    {arguments: []string{"--facade-max-running=0"}, want: "--facade-max-running:"},
-		"nothing of a caller may run":        {arguments: []string{"--facade-max-running-per-caller=0"}, want: "--facade-max-running-per-caller:"},
+		"no other call may run":              {arguments: []string{"--facade-max-running=0"}, want: "--facade-max-running:"},
+		"no other call of a caller may run":  {arguments: []string{"--facade-max-running-per-caller=0"}, want: "--facade-max-running-per-caller:"},
 		"no connections":                     {arguments: []string{"--facade-max-connections=0"}, want: "--facade-max-connections:"},
 		"no room for a request":              {arguments: []string{"--facade-max-body-bytes=1048575"}, want: "--facade-max-body-bytes: must be at least 1048576"},
 		"a negative delay":                   {arguments: []string{"--facade-shutdown-delay=-1s"}, want: "--facade-shutdown-delay"},
 		"no delay":                           {arguments: []string{"--facade-shutdown-delay=0s"}},
 		"no time to drain":                   {arguments: []string{"--facade-drain-timeout=0s"}, want: "--facade-drain-timeout"},
 		"a flag that does not exist":         {arguments: []string{"--colour"}, want: "colour"},
-		"a duration that is none is refused": {arguments: []string{"--default-ttl=soon"}, want: "default-ttl"},
+		"an invalid duration":                {arguments: []string{"--default-ttl=soon"}, want: "default-ttl"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -98,13 +98,13 @@ func TestDeploymentUsesFlagsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The manager itself needs a moment beside what it waits for.
+	// The manager needs some time besides the timeouts of its components.
 	const slack = 5 * time.Second
 	period := deployment.Spec.Template.Spec.TerminationGracePeriodSeconds
 	if want := settings.facadeServer.stopTimeout() + slack; period == nil || time.Duration(*period)*time.Second < want {
 		t.Errorf("the Deployment leaves less than %s to stop", want)
 	}
 	if settings.runs(facadeComponent) && isLoopback(settings.facadeAddr) {
-		t.Error("the Deployment runs a façade that no pod can reach")
+		t.Error("the Deployment runs a façade that other pods cannot reach")
 	}
 }

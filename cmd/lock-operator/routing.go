@@ -8,11 +8,10 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
-// newRouting returns the routes of the file, which the manager follows, or nil if there is no
-// file.
+// newRouting makes the manager watch the file of routes. It returns nil without such a file.
 func newRouting(manager ctrl.Manager, settings options) (*forrst.Routing, error) {
 	if settings.facadeRoutes == "" {
-		return nil, nil // That is what no routing is.
+		return nil, nil // Nil means no routing.
 	}
 	file, err := routes.Open(settings.facadeRoutes, nil, manager.GetLogger().WithName("facade-routes"))
 	if err != nil {

@@ -2,8 +2,8 @@ package main
 
 import "runtime/debug"
 
-// linkedVersion is set by the linker where the build has no repository to look at, as in an
-// image: -ldflags="-X main.linkedVersion=v0.1.0".
+// linkedVersion is set by the linker if the build has no repository, as in an image:
+// -ldflags="-X main.linkedVersion=v0.1.0".
 var linkedVersion string
 
 // version is linkedVersion or that of the main module, which go build derives from the
@@ -13,7 +13,7 @@ func version() string {
 	return versionOf(linkedVersion, info)
 }
 
-// versionOf is version; info may be nil.
+// versionOf returns the version for these values; info may be nil.
 func versionOf(linked string, info *debug.BuildInfo) string {
 	if linked != "" || info == nil || info.Main.Version == "(devel)" {
 		return linked
