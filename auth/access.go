@@ -81,7 +81,7 @@ func setDefault(ttl *time.Duration, value time.Duration) {
 
 var (
 	errNoToken  = fmt.Errorf("%w: send a bearer token in the Authorization header", lock.ErrUnauthenticated)
-	errBadToken = fmt.Errorf("%w: the bearer token is not valid here, or has expired", lock.ErrUnauthenticated)
+	errBadToken = fmt.Errorf("%w: the bearer token is not valid here, or no longer valid", lock.ErrUnauthenticated)
 	errActingAs = fmt.Errorf("%w: the Impersonate headers are not accepted; send a token of the identity itself", lock.ErrInvalid)
 )
 

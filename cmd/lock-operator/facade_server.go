@@ -73,7 +73,7 @@ func (o *facadeServerOptions) stopTimeout() time.Duration {
 	return o.shutdownDelay + o.drainTimeout + engineStopTimeout
 }
 
-// newFacadeServer returns a server that has begun to listen.
+// newFacadeServer returns a server that already listens.
 func newFacadeServer(settings options, logger logr.Logger) (*server.Server, error) {
 	options := server.Options{
 		MaxConnections: settings.facadeServer.maxConnections,
