@@ -35,6 +35,7 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	Expect(err).NotTo(HaveOccurred())
 	engine, err := engine.New(engine.Options{
 		Objects: objects.Locks,
+		Limits:  rules.DefaultLimits(),
 		Audit:   auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), nil),
 	})
 	Expect(err).NotTo(HaveOccurred())
