@@ -69,7 +69,7 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 		defer e.calls.Done()
 		operation, cancel := e.detached(ctx)
 		defer cancel()
-		attempt := acquisition{engine: e, objects: e.objects(namespace), namespace: namespace, request: request}
+		attempt := acquireAttempt{engine: e, objects: e.objects(namespace), namespace: namespace, request: request}
 		lock, err := attempt.run(operation)
 		select {
 		case answer <- outcome{lock, err}:
@@ -90,9 +90,9 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 	}
 }
 
-// acquisition is one attempt to acquire. Each write is conditional on the object that the decision
+// acquireAttempt is one attempt to acquire. Each write is conditional on the object that the decision
 // was made on.
-type acquisition struct {
+type acquireAttempt struct {
 	engine    *Engine
 	objects   Objects
 	namespace string
@@ -104,17 +104,17 @@ type acquisition struct {
 }
 
 // run tries until the lock is acquired or another owner is seen to hold it.
-func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
+func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	backoff := newBackoff()
 	for range maxLostRaces {
-		next, err := a.next(ctx)
+		desired, err := a.desired(ctx)
 		if err != nil {
 			a.abandon()
 			return nil, err
 		}
-		stored, err := a.write(ctx, next)
+		stored, err := a.write(ctx, desired)
 		if err == nil {
-			a.engine.recordGrant(a.sent(next), stored)
+			a.engine.recordGrant(a.sent(desired), stored)
 		}
 		switch {
 		case err == nil && a.engine.isMisstamped(stored):
@@ -122,10 +122,10 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		case err == nil:
 			return a.granted(stored)
 		case isLostRace(err):
-			a.current, err = a.readWinner(ctx, next.Name)
-		case !isAnswered(err):
-			a.trackUnanswered(a.sent(next))
-			a.current, err = a.resolve(ctx, next.Name, &backoff, err)
+			a.current, err = a.readWinner(ctx, desired.Name)
+		case !definitelyNotApplied(err):
+			a.trackUnanswered(a.sent(desired))
+			a.current, err = a.resolve(ctx, desired.Name, &backoff, err)
 		}
 		if err != nil {
 			return nil, a.fail(err)
@@ -139,13 +139,13 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	return nil, &lock.HeldError{Key: a.request.FullKey()}
 }
 
-// next returns the object to write over the current one.
-func (a *acquisition) next(ctx context.Context) (*v1alpha1.Lock, error) {
+// desired returns the object to write over the current one.
+func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := a.engine
 	if a.current == nil {
-		next := rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(engine.clock.Now()))
-		engine.prepare(next, "")
-		return next, nil
+		desired := rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(engine.clock.Now()))
+		engine.clearStamps(desired, "")
+		return desired, nil
 	}
 	now, err := engine.checkedNow(ctx, a.objects, a.current.Name)
 	if err != nil {
@@ -156,17 +156,17 @@ func (a *acquisition) next(ctx context.Context) (*v1alpha1.Lock, error) {
 	if err := rules.Reclaim(a.current, now, engine.graceNow()); err != nil {
 		return nil, err
 	}
-	next, err := rules.TakeOver(a.current, a.request, engine.limits, engine.stamp(now), engine.graceNow())
+	desired, err := rules.TakeOver(a.current, a.request, engine.limits, engine.stamp(now), engine.graceNow())
 	if err != nil {
 		return nil, err
 	}
-	engine.prepare(next, "")
-	return next, nil
+	engine.clearStamps(desired, "")
+	return desired, nil
 }
 
 // readWinner reads the object that won a race. If the object has not changed, the API server
 // judges it differently from this engine, and another try would not help.
-func (a *acquisition) readWinner(ctx context.Context, name string) (*v1alpha1.Lock, error) {
+func (a *acquireAttempt) readWinner(ctx context.Context, name string) (*v1alpha1.Lock, error) {
 	current, err := get(ctx, a.objects, name)
 	if err == nil && current != nil && a.current != nil && current.ResourceVersion == a.current.ResourceVersion {
 		return nil, rules.HeldBy(current)
@@ -174,21 +174,21 @@ func (a *acquisition) readWinner(ctx context.Context, name string) (*v1alpha1.Lo
 	return current, err
 }
 
-func (a *acquisition) write(ctx context.Context, next *v1alpha1.Lock) (*v1alpha1.Lock, error) {
-	if next.ResourceVersion == "" {
-		return a.objects.Create(ctx, next, metav1.CreateOptions{})
+func (a *acquireAttempt) write(ctx context.Context, desired *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+	if desired.ResourceVersion == "" {
+		return a.objects.Create(ctx, desired, metav1.CreateOptions{})
 	}
-	lock, err := a.objects.Update(ctx, next, metav1.UpdateOptions{})
+	lock, err := a.objects.Update(ctx, desired, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		// Another caller deleted the expired lock meanwhile: a lost race.
-		err = apierrors.NewConflict(v1alpha1.Resource("locks"), next.Name, err)
+		err = apierrors.NewConflict(v1alpha1.Resource("locks"), desired.Name, err)
 	}
 	return lock, err
 }
 
 // revoke ends a grant that must not reach the caller. If its end is unknown, the grant becomes an
 // orphan: its expireTime may be far away.
-func (a *acquisition) revoke(ctx context.Context, stored *v1alpha1.Lock) error {
+func (a *acquireAttempt) revoke(ctx context.Context, stored *v1alpha1.Lock) error {
 	err := deleteExactly(ctx, a.objects, stored.Name, stored.UID, stored.ResourceVersion)
 	if err == nil {
 		a.engine.recordRelease(stored, audit.Abandoned, "", false)
@@ -197,7 +197,7 @@ func (a *acquisition) revoke(ctx context.Context, stored *v1alpha1.Lock) error {
 		return nil
 	}
 	abandoned := grantOf(stored)
-	abandoned.isEnding = !isAnswered(err)
+	abandoned.isEnding = !definitelyNotApplied(err)
 	a.engine.orphans.add(abandoned)
 	if apierrors.IsConflict(err) {
 		return nil // The next try reads the present state.
@@ -207,7 +207,7 @@ func (a *acquisition) revoke(ctx context.Context, stored *v1alpha1.Lock) error {
 
 // resolve finds out whether a write that failed with the error unanswered happened. If it did not,
 // resolve pauses, since the API server is not answering.
-func (a *acquisition) resolve(ctx context.Context, name string, backoff *wait.Backoff, unanswered error) (*v1alpha1.Lock, error) {
+func (a *acquireAttempt) resolve(ctx context.Context, name string, backoff *wait.Backoff, unanswered error) (*v1alpha1.Lock, error) {
 	current, err := a.engine.readBack(ctx, a.objects, name)
 	if _, isOurs := a.findUnanswered(current); err != nil || isOurs {
 		return current, err
@@ -219,7 +219,7 @@ func (a *acquisition) resolve(ctx context.Context, name string, backoff *wait.Ba
 }
 
 // granted returns the lock, or an error if the lock expired while it was acquired.
-func (a *acquisition) granted(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+func (a *acquireAttempt) granted(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	// An earlier write may still happen after this grant is released.
 	a.unanswered = slices.DeleteFunc(a.unanswered, func(sent grant) bool { return sent.matches(lock) })
 	a.abandon()
@@ -233,14 +233,14 @@ func expiredError(operation string) error {
 	return fmt.Errorf("%s: the answer took longer than the ttl: %w", operation, lock.ErrExpired)
 }
 
-func (a *acquisition) trackUnanswered(unanswered grant) {
+func (a *acquireAttempt) trackUnanswered(unanswered grant) {
 	unanswered.isUnanswered = true
 	a.unanswered = append(a.unanswered, unanswered)
 }
 
-// sent returns the grant that the write of next makes.
-func (a *acquisition) sent(next *v1alpha1.Lock) grant {
-	sent := a.engine.sentGrant(next)
+// sent returns the grant that the write of desired makes.
+func (a *acquireAttempt) sent(desired *v1alpha1.Lock) grant {
+	sent := a.engine.sentGrant(desired)
 	sent.event = audit.Granted
 	if a.current != nil {
 		sent.event, sent.former = audit.TakenOver, new(grantOf(a.current))
@@ -249,7 +249,7 @@ func (a *acquisition) sent(next *v1alpha1.Lock) grant {
 }
 
 // findUnanswered returns the unanswered grant that current records.
-func (a *acquisition) findUnanswered(current *v1alpha1.Lock) (sent grant, isOurs bool) {
+func (a *acquireAttempt) findUnanswered(current *v1alpha1.Lock) (sent grant, isOurs bool) {
 	if current == nil {
 		return grant{}, false
 	}
@@ -262,19 +262,21 @@ func (a *acquisition) findUnanswered(current *v1alpha1.Lock) (sent grant, isOurs
 
 // abandon turns the unanswered writes into orphans: the caller is about to learn that it holds
 // nothing.
-func (a *acquisition) abandon() {
+func (a *acquireAttempt) abandon() {
 	for _, unanswered := range a.unanswered {
 		a.engine.orphans.add(unanswered)
 	}
 }
 
-func (a *acquisition) operation() string { return acquireOperation(a.request.FullKey(), a.namespace) }
+func (a *acquireAttempt) operation() string {
+	return acquireOperation(a.request.FullKey(), a.namespace)
+}
 
 func acquireOperation(key v1alpha1.FullKey, namespace string) string {
 	return fmt.Sprintf("acquire %s in namespace %s", key, namespace)
 }
 
-func (a *acquisition) fail(err error) error {
+func (a *acquireAttempt) fail(err error) error {
 	a.abandon()
 	operation := a.operation()
 	if errors.Is(err, lock.ErrHeld) {

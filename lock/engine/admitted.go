@@ -10,31 +10,31 @@ import (
 // stampedLater is the placeholder for a holder that admission will stamp.
 const stampedLater = "stamped-on-admission"
 
-// prepare makes next acceptable to admission, if the engine's writes pass it: admission sets the
-// stamps, and an annotation says what an update asks for.
-func (e *Engine) prepare(next *v1alpha1.Lock, request string) {
+// clearStamps strips the stamps from the object to write, if the engine's writes are admitted:
+// admission sets them, and an annotation says what an update asks for.
+func (e *Engine) clearStamps(desired *v1alpha1.Lock, request string) {
 	if !e.isAdmitted {
 		return
 	}
 	if request != v1alpha1.RequestRenewal {
-		next.Spec.Holder = ""
-		next.Spec.AcquireTime, next.Spec.FencingToken = nil, nil
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.AcquisitionAnnotation, string(uuid.NewUUID()))
+		desired.Spec.Holder = ""
+		desired.Spec.AcquireTime, desired.Spec.FencingToken = nil, nil
+		metav1.SetMetaDataAnnotation(&desired.ObjectMeta, v1alpha1.AcquisitionAnnotation, string(uuid.NewUUID()))
 	} else {
-		next.Spec.FencingToken = nil
+		desired.Spec.FencingToken = nil
 	}
-	next.Spec.RenewTime, next.Spec.ExpireTime = nil, nil
+	desired.Spec.RenewTime, desired.Spec.ExpireTime = nil, nil
 	if request != "" {
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.RequestAnnotation, request)
+		metav1.SetMetaDataAnnotation(&desired.ObjectMeta, v1alpha1.RequestAnnotation, request)
 	}
 }
 
-// sentGrant returns the grant that the write of next will make. If admission stamps it, it expires
-// at the latest a ttl after the write can still happen.
-func (e *Engine) sentGrant(next *v1alpha1.Lock) grant {
-	sent := grantOf(next)
-	if e.isAdmitted && next.Spec.TTL != nil {
-		sent.lock.Spec.ExpireTime = new(v1alpha1.NewTimestamp(e.clock.Now().Add(lateWriteWindow + next.Spec.TTL.Duration)))
+// sentGrant returns the grant that the write of desired will make. If admission stamps it, it
+// expires at the latest a ttl after the write can still happen.
+func (e *Engine) sentGrant(desired *v1alpha1.Lock) grant {
+	sent := grantOf(desired)
+	if e.isAdmitted && desired.Spec.TTL != nil {
+		sent.lock.Spec.ExpireTime = new(v1alpha1.NewTimestamp(e.clock.Now().Add(lateWriteWindow + desired.Spec.TTL.Duration)))
 	}
 	return sent
 }

@@ -28,13 +28,13 @@ type step struct {
 }
 
 // next returns the next action of the queue's goroutine. It marks a head that it returns as
-// granting until [queues.recordHeld], [queues.recordFailure] or [queues.remove].
+// in flight until [queues.recordHeld], [queues.recordFailure] or [queues.remove].
 func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	head := queue.head()
 	switch {
-	case queue.granting != nil:
+	case queue.inFlight != nil:
 		return step{pause: lookAgainAfter}
 	case head == nil:
 		delete(q.byName, queue.name)
@@ -46,11 +46,11 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 	pause := queue.untilDue(now, allowance)
 	switch {
 	case pause <= 0:
-		queue.granting = head
+		queue.inFlight = head
 		return step{head: head, current: queue.seen.lock}
 	case head.isOverdue:
 		queue.waiters.Remove(head.element)
-		return step{dismissed: head, reason: queue.timeout(head)}
+		return step{dismissed: head, reason: queue.timeoutError(head)}
 	case queue.isToRecheck(now):
 		queue.recheckAt = now.Add(recheckAfter)
 		return step{isRecheck: true, version: queue.seen.version}
@@ -88,8 +88,8 @@ func remaining(then, now time.Time, most time.Duration) time.Duration {
 	return left
 }
 
-// timeout returns the error for a waiter whose wait is over.
-func (q *queue) timeout(overdue *waiter) error {
+// timeoutError returns the error for a waiter whose wait is over.
+func (q *queue) timeoutError(overdue *waiter) error {
 	key := overdue.request.FullKey()
 	switch {
 	case q.backoff.err != nil:
@@ -100,11 +100,11 @@ func (q *queue) timeout(overdue *waiter) error {
 	return fmt.Errorf("%w: %w", lock.ErrTimeout, &lock.HeldError{Key: key})
 }
 
-// recordAcquired records that the head acquired the lock. A new run of hand-offs begins.
+// recordAcquired records that the head acquired the lock. A new burst of hand-offs begins.
 func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.run, queue.isYielding = handOffRun{}, false
+	queue.burst, queue.isYielding = handOffBurst{}, false
 	queue.observeGrant(granted, now)
 }
 
@@ -121,7 +121,7 @@ func (q *queue) observeGrant(granted *v1alpha1.Lock, now time.Time) {
 func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isConfirmed bool, now time.Time, allowance time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.granting = nil
+	queue.inFlight = nil
 	queue.backoff = backoffState{steps: queue.backoff.steps}
 	if current != nil {
 		queue.seen.update(lock.Change{Lock: current}, isConfirmed)
@@ -140,7 +140,7 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isConfirmed bo
 func (q *queues) recordFailure(queue *queue, err error, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.granting = nil
+	queue.inFlight = nil
 	queue.backoff.failed(err, now)
 }
 
@@ -163,7 +163,7 @@ func (q *queues) recordRecheck(queue *queue, version string, current *v1alpha1.L
 func (q *queues) remove(queue *queue, tried *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.granting = nil
+	queue.inFlight = nil
 	queue.waiters.Remove(tried.element)
 	queue.signal()
 }

@@ -11,14 +11,14 @@
 //
 // The callers that wait for one lock form a queue, first in, first out (queue.go). One goroutine
 // for each queue acquires the lock for its head (wait.go). It sleeps until the lock may be free:
-// until the informer reports a change (observed.go), the lock expires, or, for a lock that the
+// until the informer reports a change (lock_cache.go), the lock expires, or, for a lock that the
 // informer has not shown yet, the next read is due. waiter.deliver wakes a waiter with its
 // outcome; queue.signal wakes the goroutine.
 //
 // # Hand-off
 //
 // A release hands the lock off to the first waiter of this engine in the same write (handoff.go).
-// After a run of hand-offs it deletes the lock instead and pauses, which gives the waiters of
+// After a burst of hand-offs it deletes the lock instead and pauses, which gives the waiters of
 // other replicas a chance. A grant whose caller has left goes to the next waiter.
 //
 // # Unanswered writes

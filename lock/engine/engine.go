@@ -82,10 +82,10 @@ type Engine struct {
 	working context.Context //nolint:containedctx // the lifetime of the engine's goroutines
 	stop    context.CancelFunc
 
-	observed *observed
-	queues   *queues
-	grants   *grants
-	orphans  *orphans
+	lockCache *lockCache
+	queues    *queues
+	grants    *grants
+	orphans   *orphans
 
 	mu        sync.Mutex
 	stopped   bool
@@ -133,11 +133,11 @@ func New(options Options) (*Engine, error) {
 		started:     make(chan struct{}),
 	}
 	engine.working, engine.stop = context.WithCancel(context.Background())
-	engine.observed = newObserved(func(name types.NamespacedName, change lock.Change) {
+	engine.lockCache = newLockCache(func(name types.NamespacedName, change lock.Change) {
 		engine.queues.changed(name, change, engine.clock.Now())
 	})
 	if options.Informer != nil {
-		if _, err := options.Informer.AddEventHandler(engine.observed); err != nil {
+		if _, err := options.Informer.AddEventHandler(engine.lockCache); err != nil {
 			return nil, fmt.Errorf("lock engine: watch locks: %w", err)
 		}
 	}
@@ -166,7 +166,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.mu.Unlock()
 	e.queues.stop()
 	e.calls.Wait()
-	e.observed.close()
+	e.lockCache.close()
 	e.orphans.queue.ShutDown()
 	idle := make(chan struct{})
 	go func() {

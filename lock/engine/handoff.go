@@ -17,44 +17,44 @@ import (
 
 // A replica hands a lock off to its own waiters only so many times and for so long. Then it
 // deletes the lock, and the waiters of all replicas compete. Without this bound, waiters of other
-// replicas would starve; 64 keeps its cost, one more write per run, below two per cent.
+// replicas would starve; 64 keeps its cost, one more write per burst, below two per cent.
 const (
 	maxHandOffs    = 64
 	maxHandOffTime = 10 * time.Second
 )
 
-// handOffRun counts the hand-offs since waiters of other replicas last had a chance.
-type handOffRun struct {
+// handOffBurst counts the hand-offs since waiters of other replicas last had a chance.
+type handOffBurst struct {
 	handOffs int
 	// since is when the first hand-off was made.
 	since time.Time
 }
 
-func (r *handOffRun) mayGoOn(now time.Time) bool {
-	return r.handOffs == 0 || r.handOffs < maxHandOffs && now.Sub(r.since) < maxHandOffTime
+func (b *handOffBurst) mayGoOn(now time.Time) bool {
+	return b.handOffs == 0 || b.handOffs < maxHandOffs && now.Sub(b.since) < maxHandOffTime
 }
 
-func (r *handOffRun) count(now time.Time) {
-	if r.handOffs == 0 {
-		r.since = now
+func (b *handOffBurst) count(now time.Time) {
+	if b.handOffs == 0 {
+		b.since = now
 	}
-	r.handOffs++
+	b.handOffs++
 }
 
-// nextWaiter returns the waiter to hand the lock off to and marks it as granting. It returns nil
-// if there is none, or if the run of hand-offs is over.
+// nextWaiter returns the waiter to hand the lock off to and marks it as in flight. It returns nil
+// if there is none, or if the burst of hand-offs is over.
 func (q *queues) nextWaiter(name types.NamespacedName, now time.Time) (*queue, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue := q.byName[name]
-	if queue == nil || queue.granting != nil || queue.head() == nil {
+	if queue == nil || queue.inFlight != nil || queue.head() == nil {
 		return nil, nil
 	}
-	if !queue.run.mayGoOn(now) {
+	if !queue.burst.mayGoOn(now) {
 		return nil, nil
 	}
-	queue.granting = queue.head()
-	return queue, queue.granting
+	queue.inFlight = queue.head()
+	return queue, queue.inFlight
 }
 
 // skipWaiter removes a waiter that was granted the lock but has left. It returns the next waiter,
@@ -63,15 +63,15 @@ func (q *queues) skipWaiter(queue *queue, gone *waiter) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.waiters.Remove(gone.element)
-	queue.granting = queue.head()
+	queue.inFlight = queue.head()
 	queue.signal()
-	return queue.granting
+	return queue.inFlight
 }
 
 func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.run.count(now)
+	queue.burst.count(now)
 	queue.observeGrant(granted, now)
 }
 
@@ -119,7 +119,7 @@ func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) 
 	return err
 }
 
-// handOff hands the lock off to a waiter that is marked as granting. After an error the caller
+// handOff hands the lock off to a waiter that is marked as in flight. After an error the caller
 // removes the mark.
 func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue *queue, recipient *waiter) error {
 	granted, err := e.writeHandOff(ctx, objects, held, recipient.request)
@@ -169,7 +169,7 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 		recipient = e.queues.skipWaiter(queue, recipient)
 		if recipient == nil {
 			if err := e.deleteGrant(ctx, objects, held); err != nil {
-				held.isEnding = !isAnswered(err)
+				held.isEnding = !definitelyNotApplied(err)
 				e.orphans.add(held)
 			}
 			return
@@ -191,27 +191,27 @@ func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, 
 	if err != nil {
 		return nil, err
 	}
-	next := rules.HandOff(held.lock, recipient.Acquisition, e.limits, e.stamp(now))
-	e.prepare(next, v1alpha1.RequestHandOff)
-	sent := e.sentGrant(next)
+	desired := rules.HandOff(held.lock, recipient.Acquisition, e.limits, e.stamp(now))
+	e.clearStamps(desired, v1alpha1.RequestHandOff)
+	sent := e.sentGrant(desired)
 	sent.event, sent.former = audit.HandedOn, &held
 	backoff := newBackoff()
 	for {
-		stored, err := objects.Update(ctx, next, metav1.UpdateOptions{})
+		stored, err := objects.Update(ctx, desired, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
 			e.recordGrant(sent, stored)
 			return stored, nil
 		case sent.isUnanswered && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
 			var current *v1alpha1.Lock
-			if current, err = e.readBack(ctx, objects, next.Name); err == nil {
+			if current, err = e.readBack(ctx, objects, desired.Name); err == nil {
 				stored, err = recognise(sent, held, current)
 				if err == nil {
 					e.recordGrant(sent, stored)
 				}
 				return stored, err
 			}
-		case isAnswered(err) && !sent.isUnanswered:
+		case definitelyNotApplied(err) && !sent.isUnanswered:
 			return nil, err
 		}
 		sent.isUnanswered = true

@@ -33,13 +33,13 @@ type queue struct {
 	// The mutex of queues guards the fields below.
 
 	waiters list.List
-	// granting is the waiter that a goroutine is writing for, or nil.
-	granting *waiter
-	run      handOffRun
+	// inFlight is the waiter that a goroutine is writing for, or nil.
+	inFlight *waiter
+	burst    handOffBurst
 	seen     lastSeen
 	// recheckAt is when the lock is read again unless the informer has shown it.
 	recheckAt time.Time
-	// isYielding says that this engine is deleting the lock after a run of hand-offs, and that the
+	// isYielding says that this engine is deleting the lock after a burst of hand-offs, and that the
 	// informer has not reported the delete yet.
 	isYielding bool
 	// yieldUntil is when the pause for the waiters of other replicas ends.
@@ -105,14 +105,14 @@ func (q *queues) giveUp(queue *queue, overdue *waiter) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	isNext := queue.waiters.Front() == overdue.element && queue.seen.lock == nil && queue.backoff.err == nil
-	if queue.granting == overdue || isNext {
+	if queue.inFlight == overdue || isNext {
 		overdue.isOverdue = true
 		queue.signal()
 		return nil
 	}
 	queue.waiters.Remove(overdue.element)
 	close(overdue.left)
-	return queue.timeout(overdue)
+	return queue.timeoutError(overdue)
 }
 
 // changed records a change that the informer reports.

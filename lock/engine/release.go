@@ -36,7 +36,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 			return nil
 		case apierrors.IsNotFound(err):
 			return lock.ErrNotHeld
-		case !isAnswered(err):
+		case !definitelyNotApplied(err):
 			unanswered = known.lock.UID
 		case !apierrors.IsConflict(err):
 			e.orphans.add(known)
@@ -85,7 +85,7 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 		switch {
 		case isRefused(err):
 			return false, nil // The waiter gets the error of its request when it tries itself.
-		case isAnswered(err):
+		case definitelyNotApplied(err):
 			e.grants.take(name, proof, e.clock.Now()) // The lock has changed since.
 			return false, nil
 		}
@@ -133,7 +133,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		case err == nil:
 			return known, nil
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		case !isAnswered(err):
+		case !definitelyNotApplied(err):
 			unanswered, known.isSent = current.UID, true
 		default:
 			return known, e.requestError(operation, err)

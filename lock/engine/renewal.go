@@ -52,9 +52,9 @@ type renewalAttempt struct {
 
 func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	backoff := newBackoff()
-	next, err := r.firstNext(ctx)
+	desired, err := r.firstDesired(ctx)
 	for err == nil {
-		stored, writeErr := r.objects.Update(ctx, next, metav1.UpdateOptions{})
+		stored, writeErr := r.objects.Update(ctx, desired, metav1.UpdateOptions{})
 		if writeErr == nil {
 			return stored, nil
 		}
@@ -62,7 +62,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		switch {
 		case apierrors.IsConflict(writeErr), apierrors.IsNotFound(writeErr):
 			current, err = get(ctx, r.objects, r.name.Name)
-		case isAnswered(writeErr):
+		case definitelyNotApplied(writeErr):
 			return nil, writeErr
 		default:
 			current, err = r.engine.readBack(ctx, r.objects, r.name.Name)
@@ -70,43 +70,43 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		if isRenewed(current, next) {
+		if isRenewed(current, desired) {
 			return current, nil
 		}
 		if !r.engine.pause(ctx, &backoff) {
 			return nil, writeErr
 		}
-		next, err = r.next(ctx, current)
+		desired, err = r.desired(ctx, current)
 	}
 	return nil, err
 }
 
-// firstNext uses the informer's copy if that is what this engine wrote last, and reads the lock
+// firstDesired uses the informer's copy if that is what this engine wrote last, and reads the lock
 // otherwise.
-func (r *renewalAttempt) firstNext(ctx context.Context) (*v1alpha1.Lock, error) {
+func (r *renewalAttempt) firstDesired(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := r.engine
 	known, isKnown := engine.grants.find(r.name, r.proof, engine.clock.Now())
-	if seen := engine.observed.get(r.name); isKnown && seen != nil && seen.UID == known.lock.UID &&
+	if seen := engine.lockCache.get(r.name); isKnown && seen != nil && seen.UID == known.lock.UID &&
 		seen.ResourceVersion == known.lock.ResourceVersion {
-		return r.next(ctx, seen)
+		return r.desired(ctx, seen)
 	}
 	current, err := get(ctx, r.objects, r.name.Name)
 	if err != nil {
 		return nil, err
 	}
-	return r.next(ctx, current)
+	return r.desired(ctx, current)
 }
 
-func (r *renewalAttempt) next(ctx context.Context, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	now, err := r.engine.checkedNow(ctx, r.objects, r.name.Name)
 	if err != nil {
 		return nil, err
 	}
-	next, err := rules.Renew(current, r.proof, r.ttl, r.engine.limits, now)
+	desired, err := rules.Renew(current, r.proof, r.ttl, r.engine.limits, now)
 	if err == nil {
-		r.engine.prepare(next, v1alpha1.RequestRenewal)
+		r.engine.clearStamps(desired, v1alpha1.RequestRenewal)
 	}
-	return next, err
+	return desired, err
 }
 
 // isRenewed reports whether current is the result of an unanswered renewal. For a renewal that

@@ -15,10 +15,11 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// isAnswered reports whether the write that failed with err certainly did not happen. After a
-// timeout, a broken connection or an internal error of the API server it may have: etcd may have
-// committed before the answer was lost.
-func isAnswered(err error) bool {
+// definitelyNotApplied reports whether the write that failed with err certainly did not happen:
+// the API server refused it, or it was never sent. After a timeout, a broken connection or an
+// internal error of the API server it may have happened: etcd may have committed before the answer
+// was lost.
+func definitelyNotApplied(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return status.Status().Code < 500
@@ -28,7 +29,7 @@ func isAnswered(err error) bool {
 
 // MayHaveHappened reports whether a write to the API server that failed with err may have
 // happened.
-func MayHaveHappened(err error) bool { return !isAnswered(err) }
+func MayHaveHappened(err error) bool { return !definitelyNotApplied(err) }
 
 // neverSent reports whether the request had no connection to be sent on.
 func neverSent(err error) bool {
@@ -54,7 +55,7 @@ func (e *Engine) readBack(ctx context.Context, objects Objects, name string) (*v
 	backoff := newBackoff()
 	for {
 		current, err := get(ctx, objects, name)
-		if err == nil || isAnswered(err) && !neverSent(err) {
+		if err == nil || definitelyNotApplied(err) && !neverSent(err) {
 			return current, err
 		}
 		if !e.pause(ctx, &backoff) {
@@ -81,7 +82,7 @@ func (e *Engine) pause(ctx context.Context, backoff *wait.Backoff) bool {
 // requestError translates the error of a failed request for the caller of an operation.
 func (e *Engine) requestError(operation string, err error) error {
 	switch {
-	case !isAnswered(err), neverSent(err), apierrors.IsTooManyRequests(err):
+	case !definitelyNotApplied(err), neverSent(err), apierrors.IsTooManyRequests(err):
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
 	case !e.isAdmitted && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
 		// Not the caller's fault: a freshly started API server refuses the operator until it has

@@ -18,7 +18,7 @@ const (
 	// lookAgainAfter is how long the queue's goroutine sleeps at most: the clock that set its
 	// timer may have been corrected since.
 	lookAgainAfter = 10 * time.Second
-	// yieldFor is how long a queue pauses after a run of hand-offs, unless its informer reports
+	// yieldFor is how long a queue pauses after a burst of hand-offs, unless its informer reports
 	// the delete earlier.
 	yieldFor = 50 * time.Millisecond
 	// headStart is how long the queue pauses after that report: if another replica has waiters,
@@ -30,7 +30,7 @@ const (
 // over. It makes no request unless the caller is the head of the queue and the lock may be free.
 func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
-	queue, joined, isNew := e.queues.add(name, request, e.observed.get)
+	queue, joined, isNew := e.queues.add(name, request, e.lockCache.get)
 	if isNew {
 		// The queue's goroutine ends with its last waiter.
 		e.calls.Add(1)
@@ -94,7 +94,7 @@ func (e *Engine) sleep(queue *queue, wait time.Duration) {
 func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next step) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	attempt := acquisition{
+	attempt := acquireAttempt{
 		engine: e, objects: objects, namespace: queue.name.Namespace,
 		request: next.head.request.Acquisition, current: next.current,
 	}
@@ -132,6 +132,6 @@ func (e *Engine) hasObserved(current *v1alpha1.Lock) bool {
 	if current == nil {
 		return false
 	}
-	seen := e.observed.get(nameOf(current))
+	seen := e.lockCache.get(nameOf(current))
 	return seen != nil && seen.UID == current.UID
 }

@@ -18,10 +18,10 @@ func (e *Engine) Watch(ctx context.Context, namespace string, key v1alpha1.FullK
 	if !e.hasInformer {
 		return nil, fmt.Errorf("watch %s: the engine has no informer: %w", key, errors.ErrUnsupported)
 	}
-	return e.observed.watch(ctx, types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}), nil
+	return e.lockCache.watch(ctx, types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}), nil
 }
 
-// watcher receives the states of one lock. The mutex of observed guards sending
+// watcher receives the states of one lock. The mutex of lockCache guards sending
 // and closing.
 type watcher struct {
 	// changes holds the latest state, unless it was received.
@@ -38,18 +38,18 @@ func (w *watcher) send(change lock.Change) {
 }
 
 // watch sends the present state of a lock and each later one.
-func (o *observed) watch(ctx context.Context, name types.NamespacedName) <-chan lock.Change {
+func (c *lockCache) watch(ctx context.Context, name types.NamespacedName) <-chan lock.Change {
 	watcher := &watcher{changes: make(chan lock.Change, 1)}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.watchers == nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watchers == nil {
 		close(watcher.changes)
 		return watcher.changes
 	}
-	present := o.locks[name]
+	present := c.locks[name]
 	watcher.send(lock.Change{Lock: present, IsGone: present == nil})
-	addTo(o.watchers, name, watcher)
-	context.AfterFunc(ctx, func() { o.unwatch(name, watcher) })
+	addTo(c.watchers, name, watcher)
+	context.AfterFunc(ctx, func() { c.unwatch(name, watcher) })
 	return watcher.changes
 }
 
@@ -60,27 +60,27 @@ func addTo(watchers map[types.NamespacedName]map[*watcher]struct{}, name types.N
 	watchers[name][added] = struct{}{}
 }
 
-func (o *observed) unwatch(name types.NamespacedName, watcher *watcher) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, ok := o.watchers[name][watcher]; !ok {
+func (c *lockCache) unwatch(name types.NamespacedName, watcher *watcher) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.watchers[name][watcher]; !ok {
 		return
 	}
 	close(watcher.changes)
-	delete(o.watchers[name], watcher)
-	if len(o.watchers[name]) == 0 {
-		delete(o.watchers, name)
+	delete(c.watchers[name], watcher)
+	if len(c.watchers[name]) == 0 {
+		delete(c.watchers, name)
 	}
 }
 
 // close ends all watches.
-func (o *observed) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, watchers := range o.watchers {
+func (c *lockCache) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, watchers := range c.watchers {
 		for watcher := range watchers {
 			close(watcher.changes)
 		}
 	}
-	o.watchers = nil
+	c.watchers = nil
 }

@@ -37,11 +37,11 @@ var waiting = workload{clients: 12, keys: 3, waits: 0.8, hangUps: 0.4, longTTLs:
 var breakages = map[string]breakage{
 	"a take-over that reads again and does not judge again": {
 		edits: []edit{{"lock/engine/acquire.go",
-			"	lock, err := a.objects.Update(ctx, next, metav1.UpdateOptions{})\n",
-			`	if current, err := get(ctx, a.objects, next.Name); err == nil && current != nil {
-		next.UID, next.ResourceVersion = current.UID, current.ResourceVersion
+			"	lock, err := a.objects.Update(ctx, desired, metav1.UpdateOptions{})\n",
+			`	if current, err := get(ctx, a.objects, desired.Name); err == nil && current != nil {
+		desired.UID, desired.ResourceVersion = current.UID, current.ResourceVersion
 	}
-	lock, err := a.objects.Update(ctx, next, metav1.UpdateOptions{})
+	lock, err := a.objects.Update(ctx, desired, metav1.UpdateOptions{})
 `}},
 		faults: []fault{delayRequests}, workload: hot, found: []string{"exclusion", "order"},
 	},
@@ -60,11 +60,11 @@ var breakages = map[string]breakage{
 	},
 	"a hand-off that replaces a holder that came in between": {
 		edits: []edit{{"lock/engine/handoff.go",
-			"	sent := e.sentGrant(next)\n",
-			`	if current, err := get(ctx, objects, next.Name); err == nil && current != nil {
-		next.UID, next.ResourceVersion = current.UID, current.ResourceVersion
+			"	sent := e.sentGrant(desired)\n",
+			`	if current, err := get(ctx, objects, desired.Name); err == nil && current != nil {
+		desired.UID, desired.ResourceVersion = current.UID, current.ResourceVersion
 	}
-	sent := e.sentGrant(next)
+	sent := e.sentGrant(desired)
 `}},
 		faults: []fault{delayRequests, loseReplies}, workload: workload{clients: 12, keys: 3, waits: 0.6, forced: 0.15, overslept: 0.2},
 		found: []string{"exclusion", "order"},
@@ -78,8 +78,8 @@ var breakages = map[string]breakage{
 	},
 	"an unanswered write that counts as a success": {
 		edits: []edit{{"lock/engine/acquire.go",
-			"			a.trackUnanswered(a.sent(next))\n			a.current, err = a.resolve(ctx, next.Name, &backoff, err)\n",
-			"			_ = backoff\n			return a.granted(next)\n"}},
+			"			a.trackUnanswered(a.sent(desired))\n			a.current, err = a.resolve(ctx, desired.Name, &backoff, err)\n",
+			"			_ = backoff\n			return a.granted(desired)\n"}},
 		faults: []fault{loseReplies}, workload: ordinary, found: []string{"grants"},
 	},
 	"an unanswered write that is not followed up": {

@@ -16,8 +16,8 @@ type Informer interface {
 	AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
 }
 
-// observed holds the locks that an informer has shown. It may be behind etcd, never ahead.
-type observed struct {
+// lockCache holds the locks that an informer has shown. It may be behind etcd, never ahead.
+type lockCache struct {
 	// changed is called for each change, in order and without the mutex.
 	changed func(types.NamespacedName, lock.Change)
 
@@ -27,8 +27,8 @@ type observed struct {
 	watchers map[types.NamespacedName]map[*watcher]struct{}
 }
 
-func newObserved(changed func(types.NamespacedName, lock.Change)) *observed {
-	return &observed{
+func newLockCache(changed func(types.NamespacedName, lock.Change)) *lockCache {
+	return &lockCache{
 		changed:  changed,
 		locks:    map[types.NamespacedName]*v1alpha1.Lock{},
 		watchers: map[types.NamespacedName]map[*watcher]struct{}{},
@@ -36,42 +36,42 @@ func newObserved(changed func(types.NamespacedName, lock.Change)) *observed {
 }
 
 // OnAdd implements [cache.ResourceEventHandler].
-func (o *observed) OnAdd(object any, _ bool) { o.record(object, false) }
+func (c *lockCache) OnAdd(object any, _ bool) { c.record(object, false) }
 
 // OnUpdate implements [cache.ResourceEventHandler].
-func (o *observed) OnUpdate(_, object any) { o.record(object, false) }
+func (c *lockCache) OnUpdate(_, object any) { c.record(object, false) }
 
 // OnDelete implements [cache.ResourceEventHandler].
-func (o *observed) OnDelete(object any) {
+func (c *lockCache) OnDelete(object any) {
 	if unseen, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = unseen.Obj
 	}
-	o.record(object, true)
+	c.record(object, true)
 }
 
-func (o *observed) record(object any, isGone bool) {
+func (c *lockCache) record(object any, isGone bool) {
 	seen, ok := object.(*v1alpha1.Lock)
 	if !ok {
 		return
 	}
 	name := nameOf(seen)
 	change := lock.Change{Lock: seen, IsGone: isGone}
-	o.mu.Lock()
+	c.mu.Lock()
 	if isGone {
-		delete(o.locks, name)
+		delete(c.locks, name)
 	} else {
-		o.locks[name] = seen
+		c.locks[name] = seen
 	}
-	for watcher := range o.watchers[name] {
+	for watcher := range c.watchers[name] {
 		watcher.send(change)
 	}
-	o.mu.Unlock()
-	o.changed(name, change)
+	c.mu.Unlock()
+	c.changed(name, change)
 }
 
 // get returns the lock as last seen, or nil. Callers must not modify it.
-func (o *observed) get(name types.NamespacedName) *v1alpha1.Lock {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.locks[name]
+func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.locks[name]
 }
