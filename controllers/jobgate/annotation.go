@@ -25,10 +25,10 @@ type annotation struct {
 	text string
 }
 
-// annotate writes the annotations in the background, because a pass may have to hand off
+// annotateAll writes the annotations in the background, because a pass may have to hand off
 // the lock. A Job may be started at the same time: either its start fails with a conflict and
 // is repeated, or its annotation is not written.
-func (p *pass) annotate(annotations []annotation) {
+func (p *pass) annotateAll(annotations []annotation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isEnding {
@@ -43,7 +43,7 @@ func (p *pass) annotate(annotations []annotation) {
 			if !p.Leadership.IsLeader() {
 				return
 			}
-			if err := p.Reconciler.annotate(ctx, annotation); err != nil {
+			if err := p.annotateJob(ctx, annotation); err != nil {
 				if p.working.Err() == nil {
 					logf.FromContext(ctx).Error(err, "Could not annotate a waiting Job; this and the following Jobs have their events only",
 						"job", klog.KObj(annotation.job))
@@ -54,8 +54,8 @@ func (p *pass) annotate(annotations []annotation) {
 	})
 }
 
-// annotate writes one annotation, unless the Job no longer waits.
-func (r *Reconciler) annotate(ctx context.Context, annotation annotation) error {
+// annotateJob writes one annotation, unless the Job no longer waits.
+func (r *Reconciler) annotateJob(ctx context.Context, annotation annotation) error {
 	err := r.sendAnnotation(ctx, annotation.job, annotation.text)
 	if apierrors.IsConflict(err) {
 		var current batchv1.Job

@@ -108,7 +108,7 @@ func (w *world) start() {
 		Client: faulty, LiveReader: faulty, Engine: w.engine, Holder: operator, Limits: rules.DefaultLimits(),
 		Clock: w.clock, Leadership: w.leadership, Recorder: w.recorder,
 		jobs: cachedJobs{w}, jobsOf: cachedJobs{w}.of, reports: newReportLimiter(w.clock), AnnotateAfter: reportAfter, working: ctx, states: map[client.ObjectKey]*lockState{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
+		workqueue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
 	}
 	w.reconciler = reconciler
 	w.stop = func() {
@@ -116,7 +116,7 @@ func (w *world) start() {
 		if err := reconciler.awaitBackground(ctx); err != nil {
 			w.t.Error(err)
 		}
-		reconciler.queue.ShutDown()
+		reconciler.workqueue.ShutDown()
 	}
 }
 
@@ -353,9 +353,9 @@ func (w *world) awaitContender() {
 // awaitItem takes the next item out of the queue.
 func (w *world) awaitItem() {
 	w.t.Helper()
-	w.await("item in the queue", func() bool { return w.reconciler.queue.Len() > 0 })
-	request, _ := w.reconciler.queue.Get()
-	w.reconciler.queue.Done(request)
+	w.await("item in the queue", func() bool { return w.reconciler.workqueue.Len() > 0 })
+	request, _ := w.reconciler.workqueue.Get()
+	w.reconciler.workqueue.Done(request)
 }
 
 func (w *world) awaitWaiters(number int) {

@@ -55,14 +55,14 @@ func (p *pass) refreshGrant(ctx context.Context) error {
 	var current v1alpha1.Lock
 	switch err := p.Client.Get(ctx, p.name, &current); {
 	case apierrors.IsNotFound(err):
-		p.shown = nil
+		p.cachedLock = nil
 	case err != nil:
 		return fmt.Errorf("look the Lock up: %w", err)
 	default:
-		p.shown = &current
+		p.cachedLock = &current
 	}
 	if p.state.grant == nil {
-		p.adoptGrant(p.shown)
+		p.adoptGrant(p.cachedLock)
 	}
 	if p.state.grant == nil || !p.isDoubtful() {
 		return nil
@@ -73,7 +73,7 @@ func (p *pass) refreshGrant(ctx context.Context) error {
 // adoptGrant takes over a grant that another replica or an earlier process acquired. It is
 // verified first, since the cache may be behind.
 func (p *pass) adoptGrant(current *v1alpha1.Lock) {
-	if current == nil || !p.IsForJob(current) || p.state.ended[current.Spec.Owner] ||
+	if current == nil || !p.IsForJob(current) || p.state.releasedOwners[current.Spec.Owner] ||
 		!current.DeletionTimestamp.IsZero() || rules.Expired(current, p.now) {
 		return
 	}
@@ -90,16 +90,16 @@ func (p *pass) isDoubtful() bool {
 	switch {
 	case !held.isVerified, rules.Expired(held.lock, p.now):
 		return true
-	case p.shown == nil:
+	case p.cachedLock == nil:
 		return held.isSeen
-	case held.isIn(p.shown):
+	case held.isIn(p.cachedLock):
 		held.isSeen = true
-		if rules.IsNewer(p.shown.ResourceVersion, held.lock.ResourceVersion) {
-			held.lock = p.shown
+		if rules.IsNewer(p.cachedLock.ResourceVersion, held.lock.ResourceVersion) {
+			held.lock = p.cachedLock
 		}
 		return false
 	}
-	return rules.IsNewer(p.shown.ResourceVersion, held.lock.ResourceVersion)
+	return rules.IsNewer(p.cachedLock.ResourceVersion, held.lock.ResourceVersion)
 }
 
 // verifyGrant asks the API server whether the grant still exists.
@@ -122,7 +122,7 @@ func (p *pass) verifyGrant(ctx context.Context) error {
 func (p *pass) loseGrant(ctx context.Context) {
 	held := p.state.grant
 	p.state.grant = nil
-	p.state.recordEnded(held.lock.Spec.Owner)
+	p.state.recordReleased(held.lock.Spec.Owner)
 	if !held.isVerified {
 		return // It may have been released long ago.
 	}
@@ -162,7 +162,7 @@ func (p *pass) release(ctx context.Context) error {
 		return fmt.Errorf("release it: %w", err)
 	}
 	p.state.grant = nil
-	p.state.recordEnded(held.lock.Spec.Owner)
+	p.state.recordReleased(held.lock.Spec.Owner)
 	return nil
 }
 
@@ -170,25 +170,25 @@ func (p *pass) release(ctx context.Context) error {
 // but the Job controller has yet to finish the Job. The next Job is started once it has,
 // with one write less to wait for. Until then its lock excludes others, unless the
 // operator fails at that moment.
-func (p *pass) handOffEarly(ctx context.Context, holder *candidate) error {
+func (p *pass) handOffEarly(ctx context.Context, holder *jobInfo) error {
 	if !jobs.IsAboutToSucceed(holder.job) {
 		return nil
 	}
 	held := p.state.grant
-	isEnded, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
+	handedOff, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
 	if err != nil {
 		return fmt.Errorf("hand it off: %w", err)
 	}
-	if isEnded {
+	if handedOff {
 		p.state.grant = nil
-		p.state.recordEnded(held.lock.Spec.Owner)
+		p.state.recordReleased(held.lock.Spec.Owner)
 	}
 	return nil
 }
 
 // tryAcquire takes the lock for a Job that does not wait. The error is a [*lock.HeldError]
 // if the lock has another holder.
-func (p *pass) tryAcquire(ctx context.Context, candidate *candidate) error {
+func (p *pass) tryAcquire(ctx context.Context, candidate *jobInfo) error {
 	granted, err := p.Engine.Acquire(ctx, p.name.Namespace, p.request(candidate))
 	switch {
 	case err == nil:

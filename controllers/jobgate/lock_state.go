@@ -17,14 +17,14 @@ import (
 type lockState struct {
 	// grant is the grant to a Job, or nil.
 	grant *grant
-	// ended are the owner tokens of grants that were released or lost, or that the engine
+	// releasedOwners are the owner tokens of grants that were released or lost, or that the engine
 	// ends because their waiter was cancelled. The cache may still show them.
-	ended map[string]bool
+	releasedOwners map[string]bool
 	// waiter waits for the lock on behalf of the first Job in the queue, or is nil.
 	waiter *waiter
-	// written are the versions of Jobs that this replica has written and the cache may not
+	// expectedVersions are the versions of Jobs that this replica has written and the cache may not
 	// show yet.
-	written map[types.UID]string
+	expectedVersions map[types.UID]string
 	// syncRequests are the versions of Jobs that the Job controller must have seen before the
 	// Jobs count as stopped; see [pass.requestStatusSync].
 	syncRequests map[types.UID]string
@@ -44,45 +44,45 @@ type lockState struct {
 
 func newLockState() *lockState {
 	return &lockState{
-		ended:        map[string]bool{},
-		backoffUntil: map[types.UID]time.Time{},
-		written:      map[types.UID]string{},
-		syncRequests: map[types.UID]string{},
-		withoutPods:  map[types.UID]bool{},
-		podsListedAt: map[types.UID]time.Time{},
+		releasedOwners:   map[string]bool{},
+		backoffUntil:     map[types.UID]time.Time{},
+		expectedVersions: map[types.UID]string{},
+		syncRequests:     map[types.UID]string{},
+		withoutPods:      map[types.UID]bool{},
+		podsListedAt:     map[types.UID]time.Time{},
 	}
 }
 
-// isBehind reports whether the cache shows an older version than this replica wrote.
-func (s *lockState) isBehind(job *batchv1.Job) bool {
-	if len(s.written) == 0 {
+// isCacheStale reports whether the cache shows an older version than this replica wrote.
+func (s *lockState) isCacheStale(job *batchv1.Job) bool {
+	if len(s.expectedVersions) == 0 {
 		return false
 	}
-	written, ok := s.written[job.UID]
+	expected, ok := s.expectedVersions[job.UID]
 	if !ok {
 		return false
 	}
-	if rules.IsNewer(written, job.ResourceVersion) {
+	if rules.IsNewer(expected, job.ResourceVersion) {
 		return true
 	}
-	delete(s.written, job.UID)
+	delete(s.expectedVersions, job.UID)
 	return false
 }
 
-// maxEnded bounds how many ended grants are remembered. A forgotten one that the cache still
+// maxReleasedOwners bounds how many owner tokens are remembered. A forgotten one that the cache still
 // shows costs one more request.
-const maxEnded = 64
+const maxReleasedOwners = 64
 
-func (s *lockState) recordEnded(owner string) {
-	if len(s.ended) >= maxEnded {
-		clear(s.ended)
+func (s *lockState) recordReleased(owner string) {
+	if len(s.releasedOwners) >= maxReleasedOwners {
+		clear(s.releasedOwners)
 	}
-	s.ended[owner] = true
+	s.releasedOwners[owner] = true
 }
 
 // forgetGoneJobs drops what is known of Jobs that are gone.
 func (s *lockState) forgetGoneJobs() {
-	forgetGoneJobs(s, s.written)
+	forgetGoneJobs(s, s.expectedVersions)
 	forgetGoneJobs(s, s.syncRequests)
 	forgetGoneJobs(s, s.withoutPods)
 	forgetGoneJobs(s, s.podsListedAt)

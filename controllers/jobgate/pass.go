@@ -20,19 +20,19 @@ type pass struct {
 	name  client.ObjectKey
 	state *lockState
 	// candidates are in the order in which they are served.
-	candidates []*candidate
-	// shown is the Lock in the cache, or nil.
-	shown *v1alpha1.Lock
-	now   time.Time
+	candidates []*jobInfo
+	// cachedLock is the Lock in the cache, or nil.
+	cachedLock *v1alpha1.Lock
+	now        time.Time
 	// cannotAcquire says that the engine failed to take the lock. The next pass repeats it.
 	cannotAcquire bool
 	// isTaken says that another holder has the lock, or pods of another Job may run: it need
 	// not be tried for the next Job that does not wait.
 	isTaken bool
-	// ends counts the Jobs that the pass has tried to end.
-	ends int
+	// finishAttempts counts the Jobs that the pass has tried to finish.
+	finishAttempts int
 	// newlyWaiting is the Job whose waiter was started in this pass, or nil.
-	newlyWaiting *candidate
+	newlyWaiting *jobInfo
 	// requeue is the time until the next pass without an event; zero for none.
 	requeue time.Duration
 }
@@ -58,19 +58,19 @@ func (p *pass) run(ctx context.Context) error {
 }
 
 // holder returns the Job that holds the lock, or nil if none does or it is unknown.
-func (p *pass) holder() *candidate {
+func (p *pass) holder() *jobInfo {
 	if p.state.grant == nil {
 		return nil
 	}
 	return p.state.jobQueue.byUID[p.state.grant.job]
 }
 
-func (p *pass) isHolder(candidate *candidate) bool {
-	return p.state.grant != nil && p.state.grant.job == candidate.turn.UID
+func (p *pass) isHolder(candidate *jobInfo) bool {
+	return p.state.grant != nil && p.state.grant.job == candidate.orderingKey.UID
 }
 
 // isWaiting reports whether the Job waits for the lock.
-func (p *pass) isWaiting(candidate *candidate) bool {
+func (p *pass) isWaiting(candidate *jobInfo) bool {
 	return candidate.is(jobs.Waiting) && !p.isHolder(candidate)
 }
 
@@ -93,7 +93,7 @@ func (p *pass) serveHolder(ctx context.Context) error {
 	if holder == nil {
 		return p.serveUnlistedHolder(ctx)
 	}
-	if holder.isBehind {
+	if holder.isCacheStale {
 		return nil
 	}
 	switch holder.phase {
@@ -103,19 +103,19 @@ func (p *pass) serveHolder(ctx context.Context) error {
 		delete(p.state.syncRequests, holder.job.UID)
 		return nil
 	case jobs.Finishing:
-		if err := p.ensureStartTime(ctx, holder); err != nil || holder.isBehind {
+		if err := p.ensureStartTime(ctx, holder); err != nil || holder.isCacheStale {
 			return err
 		}
 		return p.handOffEarly(ctx, holder)
 	case jobs.Stopping, jobs.Ended:
-		hasEnded, err := p.stop(ctx, holder)
+		hasEnded, err := p.ensurePodsTerminated(ctx, holder)
 		if err != nil || !hasEnded {
 			return err
 		}
 		if err := p.release(ctx); err != nil {
 			return err
 		}
-		return p.finishStop(ctx, holder)
+		return p.requeueStopped(ctx, holder)
 	case jobs.Paused, jobs.Discarded:
 		return p.releaseUnstarted(ctx, holder)
 	}
@@ -125,7 +125,7 @@ func (p *pass) serveHolder(ctx context.Context) error {
 // startUnlessBlocked starts the Job unless pods of another one may run: while the previous
 // Job is being finished, or if another Job has lost the lock. The grant is kept until they
 // have ended.
-func (p *pass) startUnlessBlocked(ctx context.Context, holder *candidate) error {
+func (p *pass) startUnlessBlocked(ctx context.Context, holder *jobInfo) error {
 	if p.isBlockedFor(holder.job.UID) {
 		return nil
 	}
@@ -142,11 +142,11 @@ func (p *pass) isBlockedFor(job types.UID) bool {
 	return false
 }
 
-func (p *pass) mayHavePods(candidate *candidate) bool {
+func (p *pass) mayHavePods(candidate *jobInfo) bool {
 	switch {
 	case p.state.withoutPods[candidate.job.UID], jobs.OnlyPodSucceeded(candidate.job):
 		return false
-	case candidate.isBehind, candidate.phase.MayHavePods():
+	case candidate.isCacheStale, candidate.phase.MayHavePods():
 		return true
 	}
 	return candidate.phase == jobs.Ended && !jobs.IsCleared(candidate.job)
@@ -155,7 +155,7 @@ func (p *pass) mayHavePods(candidate *candidate) bool {
 // releaseUnstarted releases the lock of a Job that is not to be started after all. It does not
 // if the Job has changed since the cache saw it, or if pods of another Job may run, beside
 // which no further Job may be started.
-func (p *pass) releaseUnstarted(ctx context.Context, holder *candidate) error {
+func (p *pass) releaseUnstarted(ctx context.Context, holder *jobInfo) error {
 	if p.isBlockedFor(holder.job.UID) {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (p *pass) releaseUnstarted(ctx context.Context, holder *candidate) error {
 func (p *pass) stopOthers(ctx context.Context) error {
 	var errs []error
 	for _, candidate := range p.candidates {
-		if candidate.isBehind || p.isHolder(candidate) {
+		if candidate.isCacheStale || p.isHolder(candidate) {
 			continue
 		}
 		switch candidate.phase {
@@ -179,16 +179,16 @@ func (p *pass) stopOthers(ctx context.Context) error {
 			delete(p.state.syncRequests, candidate.job.UID)
 			errs = append(errs, p.suspendWithoutLock(ctx, candidate))
 		case jobs.Stopping:
-			hasEnded, err := p.stop(ctx, candidate)
+			hasEnded, err := p.ensurePodsTerminated(ctx, candidate)
 			if err == nil && hasEnded {
-				err = p.finishStop(ctx, candidate)
+				err = p.requeueStopped(ctx, candidate)
 			}
 			errs = append(errs, err)
 		case jobs.Finishing:
 			errs = append(errs, p.ensureStartTime(ctx, candidate))
 		case jobs.Ended:
 			if p.mayHavePods(candidate) {
-				hasEnded, err := p.stop(ctx, candidate)
+				hasEnded, err := p.ensurePodsTerminated(ctx, candidate)
 				if hasEnded {
 					p.requeueAfter(0) // The holder may be waiting for this.
 				}
@@ -224,7 +224,7 @@ func (p *pass) serveQueue(ctx context.Context) error {
 
 // serveWaiting ends the Jobs whose wait is over. It returns the others, and the one among
 // them that the waiter is for, or nil.
-func (p *pass) serveWaiting(ctx context.Context) (queue []*candidate, head *candidate, err error) {
+func (p *pass) serveWaiting(ctx context.Context) (queue []*jobInfo, head *jobInfo, err error) {
 	var errs []error
 	for _, candidate := range p.candidates {
 		if !p.isWaiting(candidate) {
@@ -232,8 +232,8 @@ func (p *pass) serveWaiting(ctx context.Context) (queue []*candidate, head *cand
 		}
 		var isOver bool
 		var err error
-		if candidate.terms.Policy == jobs.PolicyWait {
-			isOver, err = p.endOverdue(ctx, candidate)
+		if candidate.lockOptions.Policy == jobs.PolicyWait {
+			isOver, err = p.finishOverdue(ctx, candidate)
 		} else {
 			isOver, err = true, p.serveNonWaiting(ctx, candidate, head == nil)
 		}
@@ -253,7 +253,7 @@ func (p *pass) serveWaiting(ctx context.Context) (queue []*candidate, head *cand
 
 // serveNonWaiting tries to take the lock for a Job that does not wait, unless the lock is held
 // or another Job comes first, and ends the Job if it does not get the lock.
-func (p *pass) serveNonWaiting(ctx context.Context, candidate *candidate, isFirst bool) error {
+func (p *pass) serveNonWaiting(ctx context.Context, candidate *jobInfo, isFirst bool) error {
 	if p.isBackedOff(candidate) {
 		return nil
 	}
@@ -272,18 +272,18 @@ func (p *pass) serveNonWaiting(ctx context.Context, candidate *candidate, isFirs
 		}
 	}
 	outcome := jobs.Skipped
-	if candidate.terms.Policy == jobs.PolicyFail {
+	if candidate.lockOptions.Policy == jobs.PolicyFail {
 		outcome = jobs.Refused
 	}
-	return p.end(ctx, candidate, outcome)
+	return p.finishJob(ctx, candidate, outcome)
 }
 
-// endOverdue fails a Job whose wait timeout is over.
-func (p *pass) endOverdue(ctx context.Context, candidate *candidate) (isOver bool, err error) {
-	if candidate.terms.WaitTimeout == 0 {
+// finishOverdue fails a Job whose wait timeout is over.
+func (p *pass) finishOverdue(ctx context.Context, candidate *jobInfo) (isOver bool, err error) {
+	if candidate.lockOptions.WaitTimeout == 0 {
 		return false, nil
 	}
-	if left := candidate.turn.WaitsSince.Add(candidate.terms.WaitTimeout).Sub(p.now); left > 0 {
+	if left := candidate.orderingKey.WaitsSince.Add(candidate.lockOptions.WaitTimeout).Sub(p.now); left > 0 {
 		p.requeueAfter(left)
 		return false, nil
 	}
@@ -295,5 +295,5 @@ func (p *pass) endOverdue(ctx context.Context, candidate *candidate) (isOver boo
 			return true, nil // at the last moment
 		}
 	}
-	return true, p.end(ctx, candidate, jobs.TimedOut)
+	return true, p.finishJob(ctx, candidate, jobs.TimedOut)
 }

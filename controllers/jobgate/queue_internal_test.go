@@ -32,10 +32,10 @@ func newRosterTest() *rosterTest {
 func (r *rosterTest) readAgain() (names []string) {
 	r.update(r.shown, time.Hour)
 	for _, candidate := range r.ordered {
-		if candidate.terms.Key != "not read" {
+		if candidate.lockOptions.Key != "not read" {
 			names = append(names, candidate.job.Name)
 		}
-		candidate.terms.Key = "not read"
+		candidate.lockOptions.Key = "not read"
 		candidate.reportedAt = r.now
 	}
 	return names
@@ -64,8 +64,8 @@ func TestChangedJobsAreReadAgain(t *testing.T) {
 	if len(r.byJob) != len(r.shown) {
 		t.Errorf("keeps %d versions of %d Jobs", len(r.byJob), len(r.shown))
 	}
-	if first := r.ordered[0]; first.job != changed || first.terms.Priority != 1 || !first.reportedAt.Equal(r.now) {
-		t.Errorf("first is %s with the priority %d, told at %s", first.job.Name, first.terms.Priority, first.reportedAt)
+	if first := r.ordered[0]; first.job != changed || first.lockOptions.Priority != 1 || !first.reportedAt.Equal(r.now) {
+		t.Errorf("first is %s with the priority %d, told at %s", first.job.Name, first.lockOptions.Priority, first.reportedAt)
 	}
 }
 

@@ -40,7 +40,7 @@ type Engine interface {
 	lock.Backend
 	// HandOff hands the lock off to a waiter of the same engine, in one write, and reports
 	// whether there was one. Otherwise nothing changes.
-	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error)
+	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (handedOff bool, err error)
 }
 
 var _ Engine = (*engine.Engine)(nil)
@@ -76,9 +76,9 @@ type Reconciler struct {
 	waitForJobs func(context.Context) bool
 	// reports bounds the rate of reports to waiting Jobs.
 	reports flowcontrol.PassiveRateLimiter
-	// queue and working are those of the running controller.
-	queue   leadership.Queue
-	working context.Context //nolint:containedctx // the lifetime of the controller, which ends all waiters
+	// workqueue and working are those of the running controller.
+	workqueue leadership.Queue
+	working   context.Context //nolint:containedctx // the lifetime of the controller, which ends all waiters
 
 	mu     sync.Mutex
 	states map[client.ObjectKey]*lockState
@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	candidates := state.jobQueue.ordered
 	pass := &pass{Reconciler: r, name: request.NamespacedName, state: state, candidates: candidates, now: r.Clock.Now()}
 	for _, candidate := range candidates {
-		candidate.isBehind = state.isBehind(candidate.job)
+		candidate.isCacheStale = state.isCacheStale(candidate.job)
 	}
 	err = pass.run(ctx)
 	state.waiting.Store(pass.countWaiting())

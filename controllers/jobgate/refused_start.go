@@ -38,14 +38,14 @@ func refusalOf(err error) string {
 // handleRefusedStart lets the next Job of the key start when this one cannot. An invalid Job
 // fails, and so does one that does not wait; what is forbidden now may be allowed
 // later, under another policy or quota.
-func (p *pass) handleRefusedStart(ctx context.Context, holder *candidate, start error) error {
+func (p *pass) handleRefusedStart(ctx context.Context, holder *jobInfo, start error) error {
 	refusal := refusalOf(start)
 	logf.FromContext(ctx).Info("The start of a Job was refused", "job", klog.KObj(holder.job), "reason", apierrors.ReasonForError(start))
 	// The template of a Job whose last pods are still counted is immutable for a moment.
 	isInvalid := apierrors.IsInvalid(start) && holder.job.Status.Active == 0
 	var failed error
-	if isInvalid || holder.terms.Policy != jobs.PolicyWait {
-		failed = p.setOutcome(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
+	if isInvalid || holder.lockOptions.Policy != jobs.PolicyWait {
+		failed = p.setFinishedCondition(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
 		if failed == nil {
 			// If the Job has changed since, the cache will show it.
 			return p.releaseEnded(ctx, holder)
@@ -58,7 +58,7 @@ func (p *pass) handleRefusedStart(ctx context.Context, holder *candidate, start 
 }
 
 // releaseEnded releases the lock of a Job that was ended before it was started.
-func (p *pass) releaseEnded(ctx context.Context, holder *candidate) error {
+func (p *pass) releaseEnded(ctx context.Context, holder *jobInfo) error {
 	if !p.state.withoutPods[holder.job.UID] {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (p *pass) releaseEnded(ctx context.Context, holder *candidate) error {
 
 // isBackedOff reports whether the Job leaves the lock to others because its start was
 // refused.
-func (p *pass) isBackedOff(candidate *candidate) bool {
+func (p *pass) isBackedOff(candidate *jobInfo) bool {
 	until, ok := p.state.backoffUntil[candidate.job.UID]
 	if !ok {
 		return false

@@ -38,7 +38,7 @@ func newReportLimiter(now clock.PassiveClock) flowcontrol.PassiveRateLimiter {
 
 // report reports to the Jobs that have waited for a while which lock they wait for, its holder,
 // and their place, by an event, and after a long wait by an annotation, too.
-func (p *pass) report(queue []*candidate) {
+func (p *pass) report(queue []*jobInfo) {
 	if len(queue) == 0 {
 		return
 	}
@@ -69,7 +69,7 @@ func (p *pass) report(queue []*candidate) {
 		}
 		told++
 		isEventDue := candidate.reportedAt.IsZero() || candidate.isAnnotated
-		candidate.reportedAt, candidate.isAnnotated = p.now, p.now.Sub(candidate.turn.WaitsSince) >= p.annotateAfter()
+		candidate.reportedAt, candidate.isAnnotated = p.now, p.now.Sub(candidate.orderingKey.WaitsSince) >= p.annotateAfter()
 		p.requeueAfter(p.reportDue(candidate).Sub(p.now))
 		placed, holder := fmt.Sprintf("place %d of %d", place+1, len(queue)), p.heldBy(candidate)
 		if isEventDue {
@@ -82,17 +82,17 @@ func (p *pass) report(queue []*candidate) {
 		}
 	}
 	if len(annotations) > 0 {
-		p.annotate(annotations)
+		p.annotateAll(annotations)
 	}
 }
 
 // reportDue returns when the next report to the Job is due.
-func (p *pass) reportDue(candidate *candidate) time.Time {
+func (p *pass) reportDue(candidate *jobInfo) time.Time {
 	switch {
 	case candidate.reportedAt.IsZero():
-		return candidate.turn.WaitsSince.Add(reportAfter)
+		return candidate.orderingKey.WaitsSince.Add(reportAfter)
 	case !candidate.isAnnotated:
-		return candidate.turn.WaitsSince.Add(p.annotateAfter())
+		return candidate.orderingKey.WaitsSince.Add(p.annotateAfter())
 	}
 	return candidate.reportedAt.Add(reportEvery)
 }
@@ -107,16 +107,16 @@ func (p *pass) isChangingHands() bool {
 	if p.state.grant != nil {
 		return false
 	}
-	return p.shown == nil || p.state.waiter != nil && p.shown.Spec.Owner == p.state.waiter.owner
+	return p.cachedLock == nil || p.state.waiter != nil && p.cachedLock.Spec.Owner == p.state.waiter.owner
 }
 
 // heldBy describes the holder of the lock that the Job wants.
-func (p *pass) heldBy(candidate *candidate) string {
-	held := p.shown
+func (p *pass) heldBy(candidate *jobInfo) string {
+	held := p.cachedLock
 	if p.state.grant != nil {
 		held = p.state.grant.lock
 	}
-	key := candidate.terms.FullKey()
+	key := candidate.lockOptions.FullKey()
 	if held == nil {
 		return fmt.Sprintf("%s is held, or about to be", key)
 	}

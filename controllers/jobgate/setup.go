@@ -116,7 +116,7 @@ func (r *Reconciler) requestOfLock(_ context.Context, object client.Object) []re
 
 // begin stores the queue of the controller and its context.
 func (r *Reconciler) begin(ctx context.Context, queue leadership.Queue) error {
-	r.working, r.queue = ctx, queue
+	r.working, r.workqueue = ctx, queue
 	go r.enqueueWhenLeading(ctx, queue, r.everyLock)
 	return nil
 }

@@ -8,10 +8,13 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -20,9 +23,9 @@ import (
 // that were suspended, were deleted or lost the lock are listed.
 const podsPeriod = time.Second
 
-// stop follows a Job that was suspended or deleted, is complete or has failed, and reports
-// whether its last pod has ended. The lock must not be released before.
-func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, err error) {
+// ensurePodsTerminated follows a Job that was suspended or deleted, is complete or has failed, and
+// reports whether its last pod has ended. The lock must not be released before.
+func (p *pass) ensurePodsTerminated(ctx context.Context, stopping *jobInfo) (hasEnded bool, err error) {
 	job := stopping.job
 	if p.state.withoutPods[job.UID] || jobs.OnlyPodSucceeded(job) {
 		return true, nil
@@ -59,7 +62,7 @@ func (p *pass) stop(ctx context.Context, stopping *candidate) (hasEnded bool, er
 // Job controller writes a status only if it has seen the latest version of the Job. Once
 // the field is set again, it therefore knows that the Job is suspended or deleted, and the
 // pods that it was about to create exist.
-func (p *pass) requestStatusSync(ctx context.Context, stopping *candidate) error {
+func (p *pass) requestStatusSync(ctx context.Context, stopping *jobInfo) error {
 	changed := stopping.job.DeepCopy()
 	changed.Status.Ready = nil
 	isWritten, err := p.write(ctx, stopping, changed, p.sendStatus)
@@ -76,9 +79,9 @@ func isSynced(job *batchv1.Job, requested string) bool {
 
 // ensureStartTime sets the start time of a Job that has its outcome: without one, the Job
 // controller cannot finish it. Since Kubernetes 1.36 the Job controller clears the start
-// time of a suspended Job, and so do [pass.finishStop] and older versions of this operator,
+// time of a suspended Job, and so do [pass.requeueStopped] and older versions of this operator,
 // perhaps just before the Job controller learns that the Job has succeeded or failed.
-func (p *pass) ensureStartTime(ctx context.Context, decided *candidate) error {
+func (p *pass) ensureStartTime(ctx context.Context, decided *jobInfo) error {
 	if decided.job.Status.StartTime != nil {
 		return nil // The cache shows the end.
 	}
@@ -132,4 +135,92 @@ func (p *pass) deletePods(ctx context.Context, job *batchv1.Job, pods []metav1.P
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// suspendWithoutLock suspends a Job that runs without holding the lock.
+func (p *pass) suspendWithoutLock(ctx context.Context, candidate *jobInfo) error {
+	// The cache of Locks may be behind that of Jobs.
+	isHolder, err := p.isLiveHolder(ctx, candidate)
+	if err != nil || isHolder {
+		p.requeueAfter(podsPeriod)
+		return err
+	}
+	isWritten, err := p.change(ctx, candidate, func(job *batchv1.Job) {
+		job.Spec.Suspend = new(true)
+		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockStoppingAnnotation, "true")
+		if job.DeletionTimestamp.IsZero() {
+			controllerutil.AddFinalizer(job, v1alpha1.LockFinalizer)
+		}
+	})
+	if err != nil || !isWritten {
+		return err
+	}
+	p.emit(candidate.job, corev1.EventTypeWarning, "LockLost", "Suspend",
+		fmt.Sprintf("Does not hold %s any more: it expired during an outage, or its release was forced. The Job is suspended and waits for the lock again", candidate.lockOptions.FullKey()))
+	return nil
+}
+
+// isLiveHolder reports whether the Job holds the lock, by a live read.
+func (p *pass) isLiveHolder(ctx context.Context, candidate *jobInfo) (bool, error) {
+	current, err := p.Engine.Get(ctx, p.name.Namespace, candidate.lockOptions.FullKey())
+	switch {
+	case isEnded(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read the lock: %w", err)
+	}
+	return p.IsForJob(current) && current.Spec.HolderRef.UID == candidate.job.UID, nil
+}
+
+// requeueStopped ends the stop of a Job that has no pods left: the Job queues again or, if it was
+// deleted, loses its finalizer. A Job in the phase Ended is left to [finalizerReconciler].
+func (p *pass) requeueStopped(ctx context.Context, stopped *jobInfo) error {
+	if stopped.phase == jobs.Ended {
+		return nil
+	}
+	if !stopped.job.DeletionTimestamp.IsZero() {
+		return p.finishDeleted(ctx, stopped)
+	}
+	stopped, err := p.clearStartTime(ctx, stopped)
+	if err != nil || stopped == nil {
+		return err
+	}
+	isWritten, err := p.change(ctx, stopped, func(job *batchv1.Job) {
+		delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
+		delete(job.Annotations, v1alpha1.LockStoppingAnnotation)
+		controllerutil.AddFinalizer(job, v1alpha1.LockFinalizer)
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockQueuedTimeAnnotation, jobs.FormatTime(p.now))
+	})
+	if isWritten {
+		delete(p.state.syncRequests, stopped.job.UID)
+	}
+	return err
+}
+
+// finishDeleted removes the finalizer of a deleted Job. Another finalizer may keep the Job,
+// which affects no other Job: the Job controller creates no pods of a deleted one.
+func (p *pass) finishDeleted(ctx context.Context, stopped *jobInfo) error {
+	p.state.withoutPods[stopped.job.UID] = true
+	if !controllerutil.ContainsFinalizer(stopped.job, v1alpha1.LockFinalizer) {
+		return nil
+	}
+	_, err := p.change(ctx, stopped, removeFinalizer)
+	return err
+}
+
+// clearStartTime clears the start time of the Job, since the pod template may be changed only
+// before the start, and returns the Job as written; nil if the Job was newer than in the
+// cache.
+func (p *pass) clearStartTime(ctx context.Context, stopped *jobInfo) (withoutPods *jobInfo, err error) {
+	if stopped.job.Status.StartTime == nil {
+		return stopped, nil
+	}
+	changed := stopped.job.DeepCopy()
+	changed.Status.StartTime = nil
+	isWritten, err := p.write(ctx, stopped, changed, p.sendStatus)
+	if err != nil || !isWritten {
+		return nil, err
+	}
+	return &jobInfo{job: changed, lockOptions: stopped.lockOptions, phase: stopped.phase}, nil
 }

@@ -30,7 +30,7 @@ func (p *pass) serveUnlistedHolder(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("read its Job: %w", err)
 	}
-	holder := &candidate{job: &job, phase: jobs.PhaseOf(&job)}
+	holder := &jobInfo{job: &job, phase: jobs.PhaseOf(&job)}
 	switch lockNameOf(&job) {
 	case p.name.Name:
 		return nil // The cache will show it.
@@ -47,7 +47,7 @@ func (p *pass) serveUnlistedHolder(ctx context.Context) error {
 }
 
 // releaseUnlabelled releases the lock of a Job that no longer wants one.
-func (p *pass) releaseUnlabelled(ctx context.Context, holder *candidate) error {
+func (p *pass) releaseUnlabelled(ctx context.Context, holder *jobInfo) error {
 	if hasEnded, err := p.hasUnlistedEnded(ctx, holder); err != nil || !hasEnded {
 		return err
 	}
@@ -60,10 +60,10 @@ func (p *pass) releaseUnlabelled(ctx context.Context, holder *candidate) error {
 	return p.release(ctx)
 }
 
-func (p *pass) hasUnlistedEnded(ctx context.Context, holder *candidate) (bool, error) {
+func (p *pass) hasUnlistedEnded(ctx context.Context, holder *jobInfo) (bool, error) {
 	switch holder.phase {
 	case jobs.Stopping, jobs.Ended:
-		return p.stop(ctx, holder)
+		return p.ensurePodsTerminated(ctx, holder)
 	case jobs.Running:
 		return false, nil
 	case jobs.Finishing:

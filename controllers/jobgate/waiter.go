@@ -27,17 +27,17 @@ type waiter struct {
 }
 
 // request returns the request to the engine for a Job.
-func (r *Reconciler) request(candidate *candidate) lock.Request {
-	terms := candidate.terms
+func (r *Reconciler) request(candidate *jobInfo) lock.Request {
+	options := candidate.lockOptions
 	return lock.Request{Acquisition: rules.Acquisition{
-		Scope: terms.Scope, Function: terms.Function, Key: terms.Key, TTL: terms.TTL,
+		Scope: options.Scope, Function: options.Function, Key: options.Key, TTL: options.TTL,
 		Owner: lock.NewOwner(), Holder: r.Holder, HolderRef: candidate.ref(), Reason: "Job " + candidate.job.Name,
 	}}
 }
 
 // startWaiter starts to wait for the lock on behalf of the Job. The end of the wait causes a
 // pass.
-func (p *pass) startWaiter(candidate *candidate) {
+func (p *pass) startWaiter(candidate *jobInfo) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isEnding {
@@ -52,7 +52,7 @@ func (p *pass) startWaiter(candidate *candidate) {
 		defer cancel()
 		waiting.lock, waiting.err = p.Engine.Acquire(ctx, p.name.Namespace, request)
 		close(waiting.done)
-		p.queue.Add(reconcile.Request{NamespacedName: p.name})
+		p.workqueue.Add(reconcile.Request{NamespacedName: p.name})
 	})
 }
 
@@ -73,7 +73,7 @@ func (p *pass) collectWaiter() error {
 		return nil
 	}
 	// The engine ends a grant that it could not deliver, although the cache may show it.
-	p.state.recordEnded(waiting.owner)
+	p.state.recordReleased(waiting.owner)
 	if errors.Is(waiting.err, context.Canceled) {
 		return nil
 	}

@@ -39,10 +39,10 @@ func TestManyJobsAreEndedInTurns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.grantTo("alice")
-			created := w.createMany(2*maxEndsPerPass+1, over)
+			created := w.createMany(2*maxFinishesPerPass+1, over)
 			w.create("z")
 			w.clock.Step(2 * time.Second)
-			for _, want := range []int{maxEndsPerPass, 2 * maxEndsPerPass, len(created)} {
+			for _, want := range []int{maxFinishesPerPass, 2 * maxFinishesPerPass, len(created)} {
 				result, err := w.tryPass()
 				if err != nil {
 					t.Fatal(err)
@@ -67,7 +67,7 @@ func TestTheLockIsRenewedWhileManyJobsAreEnded(t *testing.T) {
 	runs := w.create("a", annotated(v1alpha1.LockTTLAnnotation, "30s"))
 	w.pass(1)
 	w.awaitContender()
-	created := w.createMany(2*maxEndsPerPass, annotated(v1alpha1.LockWaitTimeoutAnnotation, "1s"))
+	created := w.createMany(2*maxFinishesPerPass, annotated(v1alpha1.LockWaitTimeoutAnnotation, "1s"))
 	w.clock.Step(time.Second)
 	w.refuse = func(_ client.Object, isStatus bool) error {
 		if isStatus {
@@ -89,7 +89,7 @@ func TestTheLockIsRenewedWhileManyJobsAreEnded(t *testing.T) {
 func TestJobsThatCannotBeEndedDelayNoOthers(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")
-	created := w.createMany(maxEndsPerPass, skip)
+	created := w.createMany(maxFinishesPerPass, skip)
 	last := w.create("z", skip)
 	w.refuse = func(job client.Object, isStatus bool) error {
 		if isStatus && strings.HasPrefix(job.GetName(), "job-") {
