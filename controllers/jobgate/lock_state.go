@@ -69,8 +69,8 @@ func (s *lockState) isCacheStale(job *batchv1.Job) bool {
 	return false
 }
 
-// maxReleasedOwners bounds how many owner tokens are remembered. A forgotten one that the cache still
-// shows costs one more request.
+// maxReleasedOwners bounds how many owner tokens are remembered. A forgotten one that the cache
+// still shows costs one more request.
 const maxReleasedOwners = 64
 
 func (s *lockState) recordReleased(owner string) {

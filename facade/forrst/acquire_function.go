@@ -56,7 +56,7 @@ func (c *call) readAcquireArguments() (acquireArguments, envelope.Errors) {
 	var err error
 	arguments.Acquisition, err = c.config.Locks.Prepare(&c.caller, request, true)
 	if err != nil {
-		c.addInvalid(&problems, err, lockQuestion{asker: acquireFunction, pointer: argumentsPointer})
+		c.addInvalid(&problems, err, errorContext{kind: acquireFunction, pointer: argumentsPointer})
 	}
 	return arguments, problems
 }
@@ -84,14 +84,14 @@ func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
 
 // problem returns what the caller is told about an error.
 func (a *acquireArguments) problem(err error) error {
-	question := lockQuestion{
-		asker: acquireFunction, key: a.key, pointer: argumentsPointer, block: a.block,
+	about := errorContext{
+		kind: acquireFunction, key: a.key, pointer: argumentsPointer, block: a.block,
 		held: wire.HeldDetails{Key: a.key, Scope: wire.GlobalScope, FullKey: string(a.FullKey())},
 	}
 	if a.Scope == v1alpha1.ScopeFunction {
-		question.held.Scope = wire.FunctionScope
+		about.held.Scope = wire.FunctionScope
 	}
-	return question.problem(err)
+	return about.problem(err)
 }
 
 // readHolderRef reads the object that the caller names. Its fields are checked with the rest

@@ -115,11 +115,11 @@ func (c *call) reportFencing(granted *v1alpha1.Lock) {
 }
 
 func (c *call) acquireProblem(err error, position int, options lockOptions) error {
-	question := lockQuestion{
-		asker: lockExtension, key: options.key, pointer: extensionPointer(position) + "/options", block: options.block,
+	about := errorContext{
+		kind: lockExtension, key: options.key, pointer: extensionPointer(position) + "/options", block: options.block,
 		held: wire.HeldDetails{Key: options.key, Scope: options.scope, FullKey: c.fullKeyAsSent(options)},
 	}
-	return question.problem(err)
+	return about.problem(err)
 }
 
 // release ends the lock of a call that is over.

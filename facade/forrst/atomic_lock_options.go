@@ -47,7 +47,7 @@ func (c *call) readLockOptions(position int) (lockOptions, envelope.Errors) {
 	var err error
 	options.Acquisition, err = c.config.Locks.Prepare(&c.caller, request, !options.autoRelease)
 	if err != nil {
-		c.addInvalid(&problems, err, lockQuestion{asker: lockExtension, pointer: extensionPointer(position) + "/options"})
+		c.addInvalid(&problems, err, errorContext{kind: lockExtension, pointer: extensionPointer(position) + "/options"})
 	}
 	return options, problems
 }

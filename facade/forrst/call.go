@@ -32,8 +32,8 @@ type call struct {
 	start time.Time
 	// decorate is done to the response of a call that could be read, whatever came of it.
 	decorate []func()
-	// settle is called when the function is over. Nil if no extension needs that.
-	settle func()
+	// markCompleted is called when the function is over. Nil if no extension needs that.
+	markCompleted func()
 	// undo takes back what the function has done, if its caller cannot learn of it. Nil if
 	// there is nothing to take back.
 	undo func(context.Context)
@@ -80,7 +80,7 @@ func (c *call) serve(r *http.Request, body []byte) {
 	}
 	c.named = namesOfNamespaces(r)
 	ctx := c.beginTrace(r.Context(), r.Header)
-	c.beginRetry()
+	c.addRetryAdvice()
 	result, err := c.runAdmitted(ctx, r)
 	if err != nil {
 		c.fail(c.problems(ctx, err, c.request.Call.Function))
@@ -163,7 +163,7 @@ func (c *call) prepare() (Invocation, envelope.Errors) {
 		problems.Add(problem)
 	}
 	if c.position(envelope.Cancellation) >= 0 {
-		invoke = c.settling(invoke)
+		invoke = c.markingCompleted(invoke)
 	}
 	for _, wrap := range slices.Backward(wrappers) {
 		invoke = wrap(invoke)
@@ -174,12 +174,12 @@ func (c *call) prepare() (Invocation, envelope.Errors) {
 	return invoke, problems
 }
 
-// settling tells when the function is over.
-func (c *call) settling(invoke Invocation) Invocation {
+// markingCompleted calls markCompleted when the function is over.
+func (c *call) markingCompleted(invoke Invocation) Invocation {
 	return func(ctx context.Context) (any, error) {
 		result, err := invoke(ctx)
-		if c.settle != nil {
-			c.settle()
+		if c.markCompleted != nil {
+			c.markCompleted()
 		}
 		return result, err
 	}

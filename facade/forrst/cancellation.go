@@ -45,9 +45,9 @@ func (c *call) invokeCancellable(ctx context.Context, token string, invoke Invoc
 		return nil, cancelledProblem(token)
 	}
 	defer end()
-	c.settle = entry.settle
+	c.markCompleted = entry.markCompleted
 	result, err := invoke(ctx)
-	entry.settle()
+	entry.markCompleted() // The function has not, if another extension failed before it.
 	if entry.isCancelled() {
 		c.undoUnanswered(ctx, err)
 		return nil, cancelledProblem(token)

@@ -121,22 +121,24 @@ func (c *cancellations) forget() {
 type cancellable struct {
 	cancel context.CancelFunc
 
-	mu                 sync.Mutex
-	settled, cancelled bool
+	mu                   sync.Mutex
+	completed, cancelled bool
 }
 
-// settle says that the function is over: what is left to do cannot be cancelled.
-func (c *cancellable) settle() {
+// markCompleted records that the function is over: what is left to do, such as the release of its
+// lock, cannot be cancelled. It may be called twice: right after the function, and after the
+// extensions around it, one of which may have failed before the function began.
+func (c *cancellable) markCompleted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.settled = true
+	c.completed = true
 }
 
 // tryCancel reports false if it is too late.
 func (c *cancellable) tryCancel() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.settled && !c.cancelled {
+	if c.completed && !c.cancelled {
 		return false
 	}
 	c.cancelled = true

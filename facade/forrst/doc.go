@@ -5,6 +5,8 @@
 // request is read (http.go), its envelope is decoded (package envelope), the function is
 // looked up (functions.go), extensions and arguments are checked (extensions.go), and only
 // when nothing can be refused do the extensions begin their work around the function
-// (call.go). So a lock is never taken for a function that does not run. Error codes are
-// chosen in errors.go.
+// (call.go). So a lock is never taken for a function that does not run.
+//
+// The codes of errors about locks, limits and access are chosen in errors.go. Those of each
+// extension stand in its own file.
 package forrst

@@ -18,12 +18,13 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// asker is what asks for a lock. It decides what an error of package lock is answered with.
-type asker int
+// callKind is the kind of call that asks for a lock. It decides what an error of package lock is
+// answered with.
+type callKind int
 
 const (
 	// lockExtension is the atomic lock extension.
-	lockExtension asker = iota
+	lockExtension callKind = iota
 	// acquireFunction is the acquire function. It tells the holder.
 	acquireFunction
 	// lockFunction is one of the functions of docs/forrst.md, section 12.8.
@@ -31,28 +32,28 @@ const (
 	// extendedFunction is one of the functions of docs/forrst.md, section 12.10, which tell an
 	// expired lock from one that was never held.
 	extendedFunction
-	askers
+	callKinds
 )
 
 // lockErrors choose the answer to an error of package lock. The first error that matches
-// counts. What an asker has no answer to is unexpected, and an internal error.
+// counts. What a kind of call has no answer to is unexpected, and an internal error.
 var lockErrors = []struct {
 	err     error
-	answers [askers]lockAnswer
+	answers [callKinds]lockAnswer
 }{
-	{lock.ErrExpired, [askers]lockAnswer{
+	{lock.ErrExpired, [callKinds]lockAnswer{
 		lockExtension: expiredMeanwhile, acquireFunction: expiredMeanwhile, lockFunction: notFound, extendedFunction: notFoundExpired,
 	}},
-	{lock.ErrHeld, [askers]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
-	{lock.ErrTimeout, [askers]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
-	{lock.ErrInvalid, [askers]lockAnswer{lockExtension: invalidOptions, acquireFunction: invalidArguments, extendedFunction: invalidArguments}},
-	{lock.ErrNotHeld, [askers]lockAnswer{lockFunction: notFound, extendedFunction: notFound}},
-	{lock.ErrOwnerMismatch, [askers]lockAnswer{lockFunction: ownedByOther, extendedFunction: ownedByOther}},
+	{lock.ErrHeld, [callKinds]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
+	{lock.ErrTimeout, [callKinds]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
+	{lock.ErrInvalid, [callKinds]lockAnswer{lockExtension: invalidOptions, acquireFunction: invalidArguments, extendedFunction: invalidArguments}},
+	{lock.ErrNotHeld, [callKinds]lockAnswer{lockFunction: notFound, extendedFunction: notFound}},
+	{lock.ErrOwnerMismatch, [callKinds]lockAnswer{lockFunction: ownedByOther, extendedFunction: ownedByOther}},
 }
 
-// lockQuestion is what was asked for when an error of package lock came back.
-type lockQuestion struct {
-	asker asker
+// errorContext describes the call that an error of package lock ended.
+type errorContext struct {
+	kind callKind
 	// key is as sent.
 	key string
 	// pointer leads to the options or arguments.
@@ -66,15 +67,15 @@ type lockQuestion struct {
 	maxTTL time.Duration
 }
 
-type lockAnswer func(q *lockQuestion, err error) envelope.Errors
+type lockAnswer func(c *errorContext, err error) envelope.Errors
 
 // problem returns what the caller is told, or err itself if it is not an error of package
-// lock that the asker has an answer to.
-func (q *lockQuestion) problem(err error) error {
+// lock that its kind of call has an answer to.
+func (c *errorContext) problem(err error) error {
 	for _, each := range lockErrors {
 		if errors.Is(err, each.err) {
-			if answer := each.answers[q.asker]; answer != nil {
-				return answer(q, err)
+			if answer := each.answers[c.kind]; answer != nil {
+				return answer(c, err)
 			}
 		}
 	}
@@ -82,52 +83,52 @@ func (q *lockQuestion) problem(err error) error {
 }
 
 // expiredMeanwhile answers an acquire that was granted and took longer than its ttl.
-func expiredMeanwhile(q *lockQuestion, _ error) envelope.Errors {
+func expiredMeanwhile(c *errorContext, _ error) envelope.Errors {
 	problem := envelope.Error{
 		Code:    envelope.InvalidArguments,
 		Message: "ttl must be longer than it takes to acquire the lock, which expired meanwhile",
 	}
-	if q.asker == lockExtension {
-		return envelope.Errors{problem.At(q.pointer + "/ttl/value")}
+	if c.kind == lockExtension {
+		return envelope.Errors{problem.At(c.pointer + "/ttl/value")}
 	}
-	return envelope.Errors{problem.At(q.pointer + "/ttl").With(wire.KeyDetails{Key: q.key, Expired: true})}
+	return envelope.Errors{problem.At(c.pointer + "/ttl").With(wire.KeyDetails{Key: c.key, Expired: true})}
 }
 
 // held says that the lock was not to be had: at once or, if the caller gave a time to wait,
 // even if it is zero, within that time.
-func held(q *lockQuestion, _ error) envelope.Errors {
-	problem, details := envelope.Error{Code: envelope.LockAcquisitionFailed, Message: "Unable to acquire lock"}, q.held
-	if q.block != nil {
+func held(c *errorContext, _ error) envelope.Errors {
+	problem, details := envelope.Error{Code: envelope.LockAcquisitionFailed, Message: "Unable to acquire lock"}, c.held
+	if c.block != nil {
 		problem.Code = envelope.LockTimeout
-		problem.Message = fmt.Sprintf("Lock acquisition timed out after %s %ss", q.block.Value, q.block.Unit)
-		details.Waited = q.block.sent
+		problem.Message = fmt.Sprintf("Lock acquisition timed out after %s %ss", c.block.Value, c.block.Unit)
+		details.Waited = c.block.sent
 	}
 	return envelope.Errors{problem.With(details)}
 }
 
-func heldByHolder(q *lockQuestion, err error) envelope.Errors {
+func heldByHolder(c *errorContext, err error) envelope.Errors {
 	if by, ok := errors.AsType[*lock.HeldError](err); ok && by.Holder != "" {
-		q.held.Holder, q.held.ExpiresAt = by.Holder, envelope.FormatTimestamp(by.ExpireTime)
+		c.held.Holder, c.held.ExpiresAt = by.Holder, envelope.FormatTimestamp(by.ExpireTime)
 	}
-	return held(q, err)
+	return held(c, err)
 }
 
-func notFound(q *lockQuestion, _ error) envelope.Errors {
-	return envelope.Errors{envelope.Error{Code: envelope.LockNotFound, Message: "Lock does not exist"}.With(wire.KeyDetails{Key: q.key})}
+func notFound(c *errorContext, _ error) envelope.Errors {
+	return envelope.Errors{envelope.Error{Code: envelope.LockNotFound, Message: "Lock does not exist"}.With(wire.KeyDetails{Key: c.key})}
 }
 
-func notFoundExpired(q *lockQuestion, _ error) envelope.Errors {
+func notFoundExpired(c *errorContext, _ error) envelope.Errors {
 	return envelope.Errors{envelope.Error{Code: envelope.LockNotFound, Message: "Lock has expired"}.
-		With(wire.KeyDetails{Key: q.key, Expired: true})}
+		With(wire.KeyDetails{Key: c.key, Expired: true})}
 }
 
-func ownedByOther(q *lockQuestion, _ error) envelope.Errors {
+func ownedByOther(c *errorContext, _ error) envelope.Errors {
 	return envelope.Errors{envelope.Error{Code: envelope.LockOwnershipMismatch, Message: "Lock is owned by a different process"}.
-		With(wire.KeyDetails{Key: q.key})}
+		With(wire.KeyDetails{Key: c.key})}
 }
 
-func invalidOptions(q *lockQuestion, err error) envelope.Errors {
-	return envelope.Errors{envelope.Error{Code: envelope.InvalidArguments, Message: err.Error()}.At(q.pointer)}
+func invalidOptions(c *errorContext, err error) envelope.Errors {
+	return envelope.Errors{envelope.Error{Code: envelope.InvalidArguments, Message: err.Error()}.At(c.pointer)}
 }
 
 // fieldNames spells fields of a Lock in the way of the protocol, where that differs.
@@ -135,43 +136,43 @@ var fieldNames = strings.NewReplacer("spec.", "", "holderRef", "holder_ref", "ap
 
 // invalidArguments points at the options or arguments that break a rule of the Lock type.
 // They have the names of its fields.
-func invalidArguments(q *lockQuestion, err error) envelope.Errors {
+func invalidArguments(c *errorContext, err error) envelope.Errors {
 	invalid, ok := errors.AsType[*lock.InvalidError](err)
 	if !ok || len(invalid.Problems) == 0 {
-		return invalidOptions(q, err)
+		return invalidOptions(c, err)
 	}
 	var problems envelope.Errors
 	for _, problem := range invalid.Problems {
-		problems.Add(q.invalidField(problem))
+		problems.Add(c.invalidField(problem))
 	}
 	return problems
 }
 
-func (q *lockQuestion) invalidField(problem *field.Error) envelope.Error {
+func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
 	name := fieldNames.Replace(problem.Field)
 	answer := envelope.Error{Code: envelope.InvalidArguments, Message: name + ": " + problem.ErrorBody()}
 	switch {
-	case q.maxTTL == 0:
+	case c.maxTTL == 0:
 	case name == "ttl":
-		return envelope.Exceeds(q.maxTTL, envelope.InvalidArguments, q.pointer+"/ttl/value")
-	case name == "function" && q.asker == lockExtension:
+		return envelope.Exceeds(c.maxTTL, envelope.InvalidArguments, c.pointer+"/ttl/value")
+	case name == "function" && c.kind == lockExtension:
 		// The function is that of the call.
 		answer.Message = `scope must be "global": the name of the function ` + problem.Detail
-		return answer.At(q.pointer + "/scope")
+		return answer.At(c.pointer + "/scope")
 	case name == "key", name == "owner", name == "function":
 		answer.Message = name + " " + problem.Detail
 	case name == "reason":
 		answer.Message = name + " " + tooLongReason
 	}
-	return answer.At(envelope.Pointer(q.pointer, strings.Split(name, ".")...))
+	return answer.At(envelope.Pointer(c.pointer, strings.Split(name, ".")...))
 }
 
 // addInvalid adds the rules that a request for a lock breaks to the problems that were found
 // when it was read. A member that could not be read is not reported again.
-func (h *Handler) addInvalid(problems *envelope.Errors, err error, question lockQuestion) {
-	question.maxTTL = h.config.Locks.MaxTTL()
+func (h *Handler) addInvalid(problems *envelope.Errors, err error, about errorContext) {
+	about.maxTTL = h.config.Locks.MaxTTL()
 	read := *problems
-	for _, problem := range invalidArguments(&question, err) {
+	for _, problem := range invalidArguments(&about, err) {
 		isReported := func(other envelope.Error) bool { return *other.Source.Pointer == *problem.Source.Pointer }
 		if !slices.ContainsFunc(read, isReported) {
 			problems.Add(problem)

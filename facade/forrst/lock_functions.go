@@ -23,9 +23,9 @@ type lockArguments struct {
 }
 
 // problem returns what the caller of a function is told about an error.
-func (a *lockArguments) problem(asker asker, err error) error {
-	question := lockQuestion{asker: asker, key: a.sent, pointer: argumentsPointer}
-	return question.problem(err)
+func (a *lockArguments) problem(kind callKind, err error) error {
+	about := errorContext{kind: kind, key: a.sent, pointer: argumentsPointer}
+	return about.problem(err)
 }
 
 type freeLock struct {

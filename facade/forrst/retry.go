@@ -41,9 +41,9 @@ var retryAdvices = map[envelope.Code]retryAdvice{
 	envelope.LockTimeout:           retry("exponential", time.Second, 3),
 }
 
-// beginRetry makes a failure tell whether to try again, if the caller wants to know. A
+// addRetryAdvice makes a failure tell whether to try again, if the caller wants to know. A
 // function that was routed may have told already.
-func (c *call) beginRetry() {
+func (c *call) addRetryAdvice() {
 	position := c.position(envelope.Retry)
 	if position < 0 {
 		return
@@ -62,7 +62,7 @@ func isRetry(entry envelope.ResponseExtension) bool {
 // adviceOn goes by the code of a problem, and by the time that its details may name.
 func adviceOn(problem *envelope.Error) retryAdvice {
 	advice := retryAdvices[problem.Code]
-	if after := toldRetryTime(problem); after != nil && advice.Allowed {
+	if after := retryAfterFromDetails(problem); after != nil && advice.Allowed {
 		advice.After = after
 	}
 	return advice
@@ -85,7 +85,7 @@ func retryAfterOf(problems envelope.Errors) string {
 }
 
 func retryTime(problem *envelope.Error) *envelope.Duration {
-	if after := toldRetryTime(problem); after != nil {
+	if after := retryAfterFromDetails(problem); after != nil {
 		return after
 	}
 	switch problem.Code.Status() {
@@ -95,9 +95,10 @@ func retryTime(problem *envelope.Error) *envelope.Duration {
 	return nil
 }
 
-// toldRetryTime is what the details tell: a duration or, as some services have it from the
-// header, a number of seconds. It is nil if they tell no time, or one that is too long.
-func toldRetryTime(problem *envelope.Error) *envelope.Duration {
+// retryAfterFromDetails returns the time in the details of a problem: a duration or, as some
+// services copy it from the header, a number of seconds. It is nil if they name no time, or one
+// that is too long.
+func retryAfterFromDetails(problem *envelope.Error) *envelope.Duration {
 	var ignored envelope.Errors
 	details, _ := envelope.ReadObject(problem.Details, "", problem.Code, &ignored)
 	limits := envelope.DurationLimits{Max: maxRetryAfter}
