@@ -25,13 +25,9 @@ import (
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/facade/locks"
-	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
-	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/webhook"
@@ -39,10 +35,6 @@ import (
 
 // cacheCheckTimeout bounds one readiness check of the cache.
 const cacheCheckTimeout = time.Second
-
-// engineStopTimeout leaves time for the work after the façade's drain timeout: the releases
-// of its calls, and the grants that its engine must end.
-const engineStopTimeout = 20 * time.Second
 
 var scheme = runtime.NewScheme()
 
@@ -89,7 +81,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	if err := settings.learnIdentity(ctx, manager); err != nil {
 		return nil, err
 	}
-	// A forced release through either door emits an Event besides its record.
+	// A forced release through façade or webhook emits an Event besides its record.
 	settings.audit = auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), settings.audit)
 	add := map[string]func(ctrl.Manager, options, clock.WithTicker) error{
 		controllerComponent: addControllers,
@@ -197,62 +189,6 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 	)
 }
 
-func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
-	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade)
-	if err != nil {
-		return err
-	}
-	dependencies, err := components(manager)
-	if err != nil {
-		return err
-	}
-	routing, err := newRouting(manager, settings)
-	if err != nil {
-		return err
-	}
-	sources := []forrst.ComponentSource{dependencies}
-	if routing != nil {
-		sources = append(sources, routing)
-	}
-	access, err := newAccess(manager, settings, now)
-	if err != nil {
-		return err
-	}
-	logger := manager.GetLogger().WithName("facade")
-	locks, err := locks.New(locks.Options{
-		Backend: engine,
-		Limits:  settings.limits,
-		Holders: &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
-		Logger:  logger,
-	})
-	if err != nil {
-		return err
-	}
-	server, err := newFacadeServer(settings, logger)
-	if err != nil {
-		return err
-	}
-	door, err := forrst.New(forrst.Config{
-		Server:     server,
-		Access:     access,
-		Locks:      locks,
-		MaxBlock:   settings.facadeMaxBlock,
-		Components: sources,
-		Routing:    routing,
-		Version:    version(),
-		Clock:      now,
-		Logger:     logger,
-	})
-	if err != nil {
-		return err
-	}
-	server.Mount(door)
-	return errors.Join(
-		manager.AddReadyzCheck("facade", server.Ready),
-		manager.Add(&facadeWithEngine{server: server, engine: engine}),
-	)
-}
-
 // newEngine returns an engine, which the caller must start.
 func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via) (*engine.Engine, error) {
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
@@ -281,27 +217,6 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 func lockInformer(manager ctrl.Manager) (cache.Informer, error) {
 	return manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 }
-
-// facadeWithEngine stops the façade before the engine, which the calls that are
-// still running need.
-type facadeWithEngine struct {
-	server *server.Server
-	engine *engine.Engine
-}
-
-// Start implements manager.Runnable.
-func (f *facadeWithEngine) Start(ctx context.Context) error {
-	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopEngine()
-	ended := make(chan error, 1)
-	go func() { ended <- f.engine.Start(engineCtx) }()
-	err := f.server.Start(ctx)
-	stopEngine()
-	return errors.Join(err, <-ended)
-}
-
-// NeedLeaderElection is false: every replica serves its own callers.
-func (f *facadeWithEngine) NeedLeaderElection() bool { return false }
 
 // cacheCheck fails until the cache has caught up with the API server once.
 func cacheCheck(informers cache.Cache) healthz.Checker {

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"time"
-
-	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/limits"
@@ -20,6 +17,10 @@ import (
 // defaultShutdownDelay is how long, with a margin, the nodes of a cluster take to stop
 // sending new connections to an ending pod.
 const defaultShutdownDelay = 5 * time.Second
+
+// engineStopTimeout leaves time for the work after the façade's drain timeout: the releases
+// of its calls, and the grants that its engine must end.
+const engineStopTimeout = 20 * time.Second
 
 // facadeServerOptions are the flags of the façade's server.
 type facadeServerOptions struct {
@@ -73,26 +74,42 @@ func (o *facadeServerOptions) stopTimeout() time.Duration {
 	return o.shutdownDelay + o.drainTimeout + engineStopTimeout
 }
 
-// newFacadeServer returns a server that already listens.
-func newFacadeServer(settings options, logger logr.Logger) (*server.Server, error) {
-	options := server.Options{
-		MaxConnections: settings.facadeServer.maxConnections,
-		ShutdownDelay:  settings.facadeServer.shutdownDelay,
-		DrainTimeout:   settings.facadeServer.drainTimeout,
-		Limits:         settings.facadeServer.calls,
-		Metrics:        metrics.Registry,
-		Logger:         logger,
+// How the façade authenticates its callers.
+const (
+	authNone  = "none"
+	authToken = "token"
+)
+
+// facadeAuthOptions are the flags for the authentication of the façade's callers.
+type facadeAuthOptions struct {
+	mode, audiences string
+}
+
+func (o *facadeAuthOptions) bindFlags(flags *flag.FlagSet) {
+	flags.StringVar(&o.mode, "facade-auth", authToken, "How the façade authenticates its callers: token, by bearer tokens that the API server reviews, or none, on loopback only.")
+	flags.StringVar(&o.audiences, "facade-audiences", "", "Audiences, separated by commas, of which bearer tokens must be for one. Empty for those of the API server.")
+}
+
+func (o *facadeAuthOptions) validate(address string) error {
+	switch {
+	case o.mode != authNone && o.mode != authToken:
+		return fmt.Errorf("--facade-auth: %q is neither %s nor %s", o.mode, authToken, authNone)
+	case o.mode == authNone && !isLoopback(address):
+		return fmt.Errorf("--facade-bind-address: %q is not a loopback address; with --facade-auth=none the façade must not be reached from elsewhere", address)
+	case o.mode == authNone && o.audiences != "":
+		return errors.New("--facade-audiences: needs --facade-auth=token")
+	case slices.Contains(o.audienceList(), ""):
+		return fmt.Errorf("--facade-audiences: %q has an empty one", o.audiences)
 	}
-	var err error
-	if settings.facadeServer.tlsCertFile != "" {
-		options.Certificates, err = certwatcher.New(settings.facadeServer.tlsCertFile, settings.facadeServer.tlsKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the façade's certificate: %w", err)
-		}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("--facade-bind-address: %w", err)
 	}
-	options.Listener, err = new(net.ListenConfig).Listen(context.Background(), "tcp", settings.facadeAddr)
-	if err != nil {
-		return nil, err
+	return nil
+}
+
+func (o *facadeAuthOptions) audienceList() []string {
+	if o.audiences == "" {
+		return nil
 	}
-	return server.New(options)
+	return strings.Split(o.audiences, ",")
 }

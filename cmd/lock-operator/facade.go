@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"forrst.dev/lock-operator/auth"
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/holderref"
+)
+
+// addFacade adds the façade with its one door, which speaks Forrst. A second door would be mounted
+// on the same server.
+func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
+	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade)
+	if err != nil {
+		return err
+	}
+	dependencies, err := components(manager)
+	if err != nil {
+		return err
+	}
+	routing, err := newRouting(manager, settings)
+	if err != nil {
+		return err
+	}
+	sources := []forrst.ComponentSource{dependencies}
+	if routing != nil {
+		sources = append(sources, routing)
+	}
+	access, err := newAccess(manager, settings, now)
+	if err != nil {
+		return err
+	}
+	logger := manager.GetLogger().WithName("facade")
+	locks, err := locks.New(locks.Options{
+		Backend: engine,
+		Limits:  settings.limits,
+		Holders: &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
+		Logger:  logger,
+	})
+	if err != nil {
+		return err
+	}
+	server, err := newFacadeServer(settings, logger)
+	if err != nil {
+		return err
+	}
+	door, err := forrst.New(forrst.Config{
+		Server:     server,
+		Access:     access,
+		Locks:      locks,
+		MaxBlock:   settings.facadeMaxBlock,
+		Components: sources,
+		Routing:    routing,
+		Version:    version(),
+		Clock:      now,
+		Logger:     logger,
+	})
+	if err != nil {
+		return err
+	}
+	server.Mount(door)
+	return errors.Join(
+		manager.AddReadyzCheck("facade", server.Ready),
+		manager.Add(&facadeWithEngine{server: server, engine: engine}),
+	)
+}
+
+// newAccess returns what decides about the façade's callers.
+func newAccess(manager ctrl.Manager, settings options, now clock.PassiveClock) (*access.Control, error) {
+	log := manager.GetLogger().WithName("facade")
+	if settings.facadeAuth.mode == authNone {
+		log.Info("Façade does not authenticate its callers: every program on this machine can take and release its locks",
+			"address", settings.facadeAddr, "namespace", settings.facadeNamespace)
+		return access.New(access.Options{Namespace: settings.facadeNamespace, Clock: now})
+	}
+	if settings.facadeServer.tlsCertFile == "" {
+		log.Info("Façade serves without TLS: bearer tokens can be read in transit", "address", settings.facadeAddr)
+	}
+	reviews, err := auth.New(manager.GetConfig(), manager.GetHTTPClient(), auth.Options{Audiences: settings.facadeAuth.audienceList()})
+	if err != nil {
+		return nil, err
+	}
+	return access.New(access.Options{Access: reviews, Clock: now})
+}
+
+// newFacadeServer returns a server that already listens.
+func newFacadeServer(settings options, logger logr.Logger) (*server.Server, error) {
+	options := server.Options{
+		MaxConnections: settings.facadeServer.maxConnections,
+		ShutdownDelay:  settings.facadeServer.shutdownDelay,
+		DrainTimeout:   settings.facadeServer.drainTimeout,
+		Limits:         settings.facadeServer.calls,
+		Metrics:        metrics.Registry,
+		Logger:         logger,
+	}
+	var err error
+	if settings.facadeServer.tlsCertFile != "" {
+		options.Certificates, err = certwatcher.New(settings.facadeServer.tlsCertFile, settings.facadeServer.tlsKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the façade's certificate: %w", err)
+		}
+	}
+	options.Listener, err = new(net.ListenConfig).Listen(context.Background(), "tcp", settings.facadeAddr)
+	if err != nil {
+		return nil, err
+	}
+	return server.New(options)
+}
+
+// facadeWithEngine stops the façade before the engine, which the calls that are
+// still running need.
+type facadeWithEngine struct {
+	server *server.Server
+	engine *engine.Engine
+}
+
+// Start implements manager.Runnable.
+func (f *facadeWithEngine) Start(ctx context.Context) error {
+	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopEngine()
+	ended := make(chan error, 1)
+	go func() { ended <- f.engine.Start(engineCtx) }()
+	err := f.server.Start(ctx)
+	stopEngine()
+	return errors.Join(err, <-ended)
+}
+
+// NeedLeaderElection is false: every replica serves its own callers.
+func (f *facadeWithEngine) NeedLeaderElection() bool { return false }
