@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -74,8 +75,10 @@ func TestLifeOfALock(t *testing.T) {
 		t.Errorf("a released lock: %v", err)
 	}
 	f.hold("k", "p")
-	if err := f.ForceRelease(ctx, namespace, "lock:k", "holder is gone"); err != nil || f.locks.reasons[0] != "holder is gone" {
-		t.Errorf("%v, reasons %q", err, f.locks.reasons)
+	err = f.ForceRelease(ctx, namespace, "lock:k", "holder is gone")
+	forced := []locktest.Call{{Verb: locktest.ForceRelease, Namespace: namespace, Key: "lock:k", Reason: "holder is gone"}}
+	if diff := cmp.Diff(forced, f.locks.Calls()); diff != "" || err != nil {
+		t.Errorf("%v, calls (-want +got):\n%s", err, diff)
 	}
 	f.wantHeld()
 }
@@ -87,7 +90,7 @@ func TestEveryAcquisitionHasItsOwnOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := f.Acquire(t.Context(), "", forKey("b"))
-	if err != nil || a.Spec.Owner == b.Spec.Owner || a.Spec.Owner != f.locks.requests[0].Owner {
+	if err != nil || a.Spec.Owner == b.Spec.Owner || a.Spec.Owner != f.locks.requests()[0].Owner {
 		t.Errorf("%v, owners %q and %q", err, a.Spec.Owner, b.Spec.Owner)
 	}
 	f.wantCalls("acquire", "acquire")
@@ -211,7 +214,7 @@ func TestOutcomesPassThrough(t *testing.T) {
 	}
 	for name, causes := range of {
 		for _, cause := range causes {
-			f.locks.fail = cause
+			f.locks.fail(cause)
 			got := calls[name](cause)
 			for what, sentinel := range sentinels {
 				if errors.Is(got, sentinel) != errors.Is(cause, sentinel) {
@@ -225,7 +228,7 @@ func TestOutcomesPassThrough(t *testing.T) {
 			}
 		}
 	}
-	f.locks.fail = errors.New("something broke")
+	f.locks.fail(errors.New("something broke"))
 	for name, call := range calls {
 		if err := call(nil); err == nil || errors.Is(err, lock.ErrUnavailable) || strings.Contains(err.Error(), "something broke") {
 			t.Errorf("%s: an internal error arrives as %v", name, err)

@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,9 +16,9 @@ import (
 	"go.uber.org/goleak"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -30,154 +27,56 @@ const namespace = "default"
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory keeps locks by the same rules as the engine, behind the façade.
+// memory keeps the locks behind the façade, and records the calls for them.
 type memory struct {
-	lock.Backend
+	*locktest.Backend
 
 	clock *clocktesting.FakeClock
-	// fail, if set, is the outcome of everything.
-	fail error
-
-	mu      sync.Mutex
-	held    map[v1alpha1.FullKey]*v1alpha1.Lock
-	changed chan struct{}
-	// waits are those of the acquisitions that were tried.
-	waits    []time.Duration
-	requests []lock.Request
-	reasons  []string
-	revision int
 	// waiting gets a value for each acquisition that begins to wait.
 	waiting chan struct{}
-	// isInVain has waits end with their time, for tests in a bubble of synctest.
-	isInVain bool
 }
 
-func (m *memory) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.waits, m.requests = append(m.waits, request.Wait), append(m.requests, request)
-	if m.fail != nil {
-		return nil, m.fail
-	}
-	for current := m.live(request.FullKey()); current != nil; current = m.live(request.FullKey()) {
-		held := &lock.HeldError{Key: request.FullKey(), Holder: current.Spec.Holder, ExpireTime: current.Spec.ExpireTime.Time}
-		if request.Wait == 0 {
-			return nil, held
-		}
-		if m.isInVain {
-			time.Sleep(request.Wait) //nolint:forbidigo // Only the fake clock of the bubble moves.
-			return nil, fmt.Errorf("%w: %w", lock.ErrTimeout, held)
-		}
-		if err := m.wait(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := request.Validate(rules.DefaultLimits()); err != nil {
-		return nil, err
-	}
-	granted := rules.Grant(namespace, request.Acquisition, rules.DefaultLimits(), m.clock.Now())
-	m.store(granted)
-	return granted, nil
-}
-
-func (m *memory) wait(ctx context.Context) error {
-	changed := m.changed
-	m.mu.Unlock()
-	defer m.mu.Lock()
-	m.waiting <- struct{}{}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-changed:
+func newMemory() *memory {
+	fake := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
+	waiting := make(chan struct{}, 100)
+	hooks := locktest.Hooks{Waiting: func(context.Context, locktest.Call) error {
+		waiting <- struct{}{}
 		return nil
-	}
+	}}
+	return &memory{Backend: locktest.New(locktest.WithClock(fake), locktest.WithRecord(), locktest.WithHooks(hooks)), clock: fake, waiting: waiting}
 }
 
-func (m *memory) store(written *v1alpha1.Lock) {
-	m.revision++
-	written.ResourceVersion = strconv.Itoa(m.revision)
-	m.held[written.Spec.FullKey()] = written
+// fail makes all calls return an error.
+func (m *memory) fail(err error) {
+	m.SetHooks(locktest.Hooks{Before: func(context.Context, locktest.Call) error { return err }})
 }
 
-func (m *memory) Renew(_ context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.fail != nil {
-		return nil, m.fail
-	}
-	next, err := rules.Renew(m.held[key], proof, ttl, rules.DefaultLimits(), m.clock.Now())
-	if err != nil {
-		return nil, err
-	}
-	m.store(next)
-	return next, nil
+// letWaitsEnd makes waits take their time, in a bubble of synctest, and end without the lock.
+func (m *memory) letWaitsEnd() {
+	m.SetHooks(locktest.Hooks{Waiting: func(_ context.Context, call locktest.Call) error {
+		<-time.After(call.Request.Wait)
+		return lock.ErrTimeout
+	}})
 }
 
-func (m *memory) Release(_ context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof) error {
-	return m.end(key, func(current *v1alpha1.Lock) error { return rules.Release(current, proof, m.clock.Now()) })
-}
-
-func (m *memory) ForceRelease(_ context.Context, _ string, key v1alpha1.FullKey, reason string) error {
-	return m.end(key, func(current *v1alpha1.Lock) error {
-		m.reasons = append(m.reasons, reason)
-		return rules.ForceRelease(current, m.clock.Now())
-	})
-}
-
-func (m *memory) end(key v1alpha1.FullKey, allowed func(*v1alpha1.Lock) error) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.fail != nil {
-		return m.fail
-	}
-	if err := allowed(m.held[key]); err != nil {
-		return err
-	}
-	delete(m.held, key)
-	close(m.changed)
-	m.changed = make(chan struct{})
-	return nil
-}
-
-func (m *memory) Get(_ context.Context, _ string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.fail != nil {
-		return nil, m.fail
-	}
-	if current := m.live(key); current != nil {
-		return current, nil
-	}
-	return nil, lock.ErrNotHeld
-}
-
-func (m *memory) List(_ context.Context, _ string, filter lock.Filter) ([]v1alpha1.Lock, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.fail != nil {
-		return nil, m.fail
-	}
-	var locks []v1alpha1.Lock
-	for _, key := range slices.Sorted(maps.Keys(m.held)) {
-		if current := m.live(key); current != nil && (filter.Owner == "" || filter.Owner == current.Spec.Owner) {
-			locks = append(locks, *current)
+// requests returns the acquisitions since the last call of Calls or requests.
+func (m *memory) requests() []lock.Request {
+	var requests []lock.Request
+	for _, call := range m.Calls() {
+		if call.Verb == locktest.Acquire {
+			requests = append(requests, call.Request)
 		}
 	}
-	return locks, nil
+	return requests
 }
 
-func (m *memory) live(key v1alpha1.FullKey) *v1alpha1.Lock {
-	if current := m.held[key]; current != nil && !rules.Expired(current, m.clock.Now()) {
-		return current
+// waits returns the waits of those acquisitions.
+func (m *memory) waits() []time.Duration {
+	var waits []time.Duration
+	for _, request := range m.requests() {
+		waits = append(waits, request.Wait)
 	}
-	return nil
-}
-
-// tried returns the waits of the acquisitions that reached the façade.
-func (m *memory) tried() []time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.waits)
+	return waits
 }
 
 // fault stands between client and façade. Carry has the façade carry out the request.
@@ -223,14 +122,6 @@ func newFixtureWith(t *testing.T, configure func(*testfacade.Settings), options 
 		t.Fatal(err)
 	}
 	return f
-}
-
-func newMemory() *memory {
-	return &memory{
-		clock:   clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC)),
-		held:    map[v1alpha1.FullKey]*v1alpha1.Lock{},
-		changed: make(chan struct{}), waiting: make(chan struct{}, 100),
-	}
 }
 
 func newHandler(tb testing.TB, locks *memory, configure func(*testfacade.Settings)) http.Handler {
@@ -337,25 +228,24 @@ func (f *fixture) wantCalls(want ...string) {
 
 func (f *fixture) wantHeld(want ...string) {
 	f.t.Helper()
-	f.locks.mu.Lock()
-	defer f.locks.mu.Unlock()
+	locks, err := f.locks.List(f.t.Context(), namespace, lock.Filter{})
 	held := []string{}
-	for _, key := range slices.Sorted(maps.Keys(f.locks.held)) {
-		held = append(held, string(key))
+	for i := range locks {
+		held = append(held, string(locks[i].Spec.FullKey()))
 	}
-	if !slices.Equal(held, want) {
-		f.t.Errorf("held are %q, want %q", held, want)
+	if slices.Sort(held); err != nil || !slices.Equal(held, want) {
+		f.t.Errorf("held are %q, want %q: %v", held, want, err)
 	}
 }
 
-// hold has somebody acquire a global lock for a minute.
+// hold acquires a global lock for a minute, which is not recorded.
 func (f *fixture) hold(key, owner string) {
 	f.t.Helper()
 	request := lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: owner, TTL: time.Minute, Holder: "somebody"}}
 	if _, err := f.locks.Acquire(f.t.Context(), namespace, request); err != nil {
 		f.t.Fatal(err)
 	}
-	f.locks.waits, f.locks.requests = nil, nil
+	f.locks.Calls()
 }
 
 func forKey(key string) lock.Request {

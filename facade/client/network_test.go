@@ -190,6 +190,6 @@ func BenchmarkAcquireAndRelease(b *testing.B) {
 		if err := n.cycle(b.Context(), "k"); err != nil {
 			b.Fatal(err)
 		}
-		n.locks.waits, n.locks.requests = n.locks.waits[:0], n.locks.requests[:0]
+		n.locks.Calls()
 	}
 }

@@ -48,7 +48,7 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 					f.wantHeld()
 					return
 				}
-				if err != nil || got.Spec.Owner != f.locks.requests[0].Owner || *got.Spec.FencingToken != 1 {
+				if err != nil || got.Spec.Owner != f.locks.requests()[0].Owner || *got.Spec.FencingToken != 1 {
 					t.Errorf("got %v, %v", got, err)
 				}
 				f.wantHeld("lock:k")

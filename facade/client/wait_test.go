@@ -39,14 +39,14 @@ func TestLongWaitsAreMadeOfSeveral(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixtureWith(t, func(config *testfacade.Settings) { config.MaxBlock = test.facade }, test.options...)
 				f.hold("k", "o")
-				f.locks.isInVain = true
+				f.locks.letWaitsEnd()
 				start := time.Now()
 				_, err := f.Acquire(t.Context(), namespace, waiting(test.wait))
 				if held, ok := errors.AsType[*lock.HeldError](err); !ok || held.Holder != "somebody" || errors.Is(err, lock.ErrTimeout) != (test.wait > 0) {
 					t.Errorf("got %v", err)
 				}
-				if !slices.Equal(f.locks.tried(), test.want) {
-					t.Errorf("asked to wait %s, want %s", f.locks.tried(), test.want)
+				if waits := f.locks.waits(); !slices.Equal(waits, test.want) {
+					t.Errorf("asked to wait %s, want %s", waits, test.want)
 				}
 				if took := time.Since(start); took < test.wait || took > test.wait+time.Millisecond {
 					t.Errorf("waited %s, want %s", took, test.wait)
@@ -60,7 +60,7 @@ func TestWhatTheFacadePermitsIsAskedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixtureWith(t, func(config *testfacade.Settings) { config.MaxBlock = time.Second })
 		f.hold("k", "o")
-		f.locks.isInVain = true
+		f.locks.letWaitsEnd()
 		for range 2 {
 			if _, err := f.Acquire(t.Context(), namespace, waiting(2*time.Second)); !errors.Is(err, lock.ErrTimeout) {
 				t.Error(err)
@@ -98,8 +98,8 @@ func testWaitForever(t *testing.T, options ...client.Option) {
 	if got := <-granted; got == nil || *got.Spec.FencingToken != 2 {
 		t.Errorf("granted %+v", got)
 	}
-	if want := []time.Duration{time.Minute}; !slices.Equal(f.locks.tried(), want) {
-		t.Errorf("asked to wait %s, want %s", f.locks.tried(), want)
+	if waits := f.locks.waits(); !slices.Equal(waits, []time.Duration{time.Minute}) {
+		t.Errorf("asked to wait %s, want a minute", waits)
 	}
 }
 
