@@ -17,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -59,7 +60,7 @@ func TestLockOptions(t *testing.T) {
 			if got.status != 200 || string(got.Result) != "7" {
 				t.Fatalf("status %d, %s", got.status, got.body)
 			}
-			if diff := cmp.Diff([]lock.Request{test.want}, f.locks.requests); diff != "" {
+			if diff := cmp.Diff([]lock.Request{test.want}, f.requests()); diff != "" {
 				t.Errorf("acquired (-want +got):\n%s", diff)
 			}
 			if data := string(got.Extensions[0].Data); test.data != "" && data != test.data {
@@ -126,8 +127,8 @@ func TestLockOptionsThatAreRefused(t *testing.T) {
 			}
 			got := f.post(envelopeWith(ping, "", `{"urn":"urn:x"},`+test.element))
 			f.wantProblems(got, 400, want...)
-			if got.Extensions != nil || len(f.locks.requests) > 0 {
-				t.Errorf("entries %v, tried %v", got.Extensions, f.locks.requests)
+			if calls := f.locks.Calls(); got.Extensions != nil || len(calls) > 0 {
+				t.Errorf("entries %v, tried %v", got.Extensions, calls)
 			}
 		})
 	}
@@ -259,9 +260,9 @@ func TestLockOfAClientThatGoesAway(t *testing.T) {
 				return nil, ctx.Err()
 			}))
 			if strings.HasPrefix(name, between) {
-				f.locks.granted = cancel
+				f.granted = cancel
 			}
-			f.locks.releaseHook = context.Context.Err
+			f.before[locktest.Release] = context.Context.Err
 			body := envelopeWith("f", "", locked(fmt.Sprintf(`{"key":"k",%s,"auto_release":%t}`, ttl, !kept)))
 			got := f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(body)))
 			f.wantProblems(got, 499, "CANCELLED")
@@ -287,7 +288,7 @@ func TestTroubleWithTheReleaseIsOnlyLogged(t *testing.T) {
 	for name, err := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, function("f", result(`1`)))
-			f.locks.releaseHook = func(context.Context) error { return err }
+			f.before[locktest.Release] = func(context.Context) error { return err }
 			got := f.post(envelopeWith("f", "", locked(`{"key":"k",`+ttl+`,"owner":"secret-owner"}`)))
 			if got.status != 200 || string(got.Result) != "1" {
 				t.Errorf("status %d, %s", got.status, got.body)
@@ -319,7 +320,7 @@ func TestLocksThatCannotBeTaken(t *testing.T) {
 				ran = true
 				return nil, nil
 			}))
-			f.locks.acquireHook = func(context.Context) error { return test.err }
+			f.before[locktest.Acquire] = func(context.Context) error { return test.err }
 			got := f.post(envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)))
 			f.wantProblems(got, test.status, test.want)
 			if ran || got.entry("urn:cline:forrst:ext:atomic-lock") != test.entry {
@@ -337,8 +338,8 @@ func TestHolderIsWhoCalls(t *testing.T) {
 	request.Header.Set("X-User", "alice")
 	request.Header.Set("Forrst-Namespace", namespace)
 	f.serve(request)
-	if len(f.locks.requests) != 1 || f.locks.requests[0].Holder != "alice" {
-		t.Errorf("acquired %+v", f.locks.requests)
+	if requests := f.requests(); len(requests) != 1 || requests[0].Holder != "alice" {
+		t.Errorf("acquired %+v", requests)
 	}
 }
 

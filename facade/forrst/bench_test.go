@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
@@ -18,7 +20,7 @@ import (
 
 var lockBody = []byte(envelopeWith(ping, `,"version":"1.0.0","arguments":{}`, locked(`{"key":"sku:X9","ttl":{"value":20,"unit":"second"},"block":{"value":2,"unit":"second"}}`)))
 
-// instantLocks grants the same lock to everybody and does nothing else.
+// instantLocks has one lock, which it grants to all callers, and does nothing else.
 type instantLocks struct {
 	lock.Backend
 	granted *v1alpha1.Lock
@@ -28,8 +30,17 @@ func (l *instantLocks) Acquire(context.Context, string, lock.Request) (*v1alpha1
 	return l.granted, nil
 }
 
+func (l *instantLocks) Get(context.Context, string, v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	return l.granted, nil
+}
+
 func (l *instantLocks) Release(context.Context, string, v1alpha1.FullKey, lock.Proof) error {
 	return nil
+}
+
+func grantedWithoutVersion(clock clock.PassiveClock) *v1alpha1.Lock {
+	request := rules.Acquisition{Key: "k", Owner: "o", TTL: time.Minute, Holder: "somebody"}
+	return rules.Grant(namespace, request, rules.DefaultLimits(), clock.Now())
 }
 
 // discarding is a response writer that allocates next to nothing.

@@ -3,7 +3,6 @@ package forrst_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,27 +13,18 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
-// waiter lets tests follow calls that wait on fake locks until something changes.
-type waiter struct {
-	// began gets a value for each wait.
-	began chan struct{}
-}
-
-func newWaiter(f *fixture) *waiter {
-	w := &waiter{began: make(chan struct{}, 100)}
-	f.locks.waitHook = func(ctx context.Context, changed <-chan struct{}) error {
-		w.began <- struct{}{}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-changed:
-			return nil
-		}
+// letCallsWait makes calls wait for held locks. The channel gets a value for each wait.
+func (f *fixture) letCallsWait() <-chan struct{} {
+	began := make(chan struct{}, 100)
+	f.joined = func(context.Context) error {
+		began <- struct{}{}
+		return nil
 	}
-	return w
+	return began
 }
 
 // blocking are calls that wait five seconds for the global lock "k".
@@ -51,8 +41,8 @@ func TestBlockIsHowLongToWait(t *testing.T) {
 		f := newFixture(t)
 		f.post(envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`,"block":`+block+`}`)))
 		f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+`,"block":`+block), ""))
-		if len(f.locks.requests) != 2 || f.locks.requests[0].Wait != want || f.locks.requests[1].Wait != want {
-			t.Errorf("block %s: %+v, want a wait of %s", block, f.locks.requests, want)
+		if requests := f.requests(); len(requests) != 2 || requests[0].Wait != want || requests[1].Wait != want {
+			t.Errorf("block %s: %+v, want a wait of %s", block, requests, want)
 		}
 	}
 }
@@ -73,7 +63,7 @@ func TestBlockAboveTheMaximumNamesTheMaximum(t *testing.T) {
 				t.Errorf("message %q, want %q; details %s", got.Errors[0].Message, want, got.Errors[0].Details)
 			}
 		}
-		if len(f.locks.requests) > 0 {
+		if len(f.locks.Calls()) > 0 {
 			t.Error("a lock was tried")
 		}
 	}
@@ -107,10 +97,10 @@ func TestBlockedCallGetsTheLockWhenItIsReleased(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.hold("k", "first", time.Minute)
-			w := newWaiter(f)
+			began := f.letCallsWait()
 			answered := make(chan answer, 1)
 			go func() { answered <- f.post(body) }()
-			<-w.began
+			<-began
 			// What the lock lives counts from when it was acquired.
 			f.clock.SetTime(f.clock.Now().Add(3 * time.Second))
 			if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "first"}); err != nil {
@@ -130,13 +120,13 @@ func TestBlockedCallWhoseClientGoesAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.hold("k", "first", time.Minute)
-			w := newWaiter(f)
+			began := f.letCallsWait()
 			ctx, leave := context.WithCancel(t.Context())
 			answered := make(chan answer, 1)
 			go func() {
 				answered <- f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(body)))
 			}()
-			<-w.began
+			<-began
 			leave()
 			f.wantProblems(<-answered, 499, "CANCELLED")
 			f.wantHeld("lock:k")
@@ -144,8 +134,8 @@ func TestBlockedCallWhoseClientGoesAway(t *testing.T) {
 		t.Run(name+", just as the lock is granted", func(t *testing.T) {
 			f := newFixture(t)
 			ctx, leave := context.WithCancel(t.Context())
-			f.locks.granted = leave
-			f.locks.releaseHook = context.Context.Err
+			f.granted = leave
+			f.before[locktest.Release] = context.Context.Err
 			got := f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(body)))
 			f.wantProblems(got, 499, "CANCELLED")
 			f.wantHeld()
@@ -163,12 +153,12 @@ func TestStoppingServerAnswersWhoeverWaits(t *testing.T) {
 				return nil, ctx.Err()
 			}))
 			f.hold("k", "first", time.Minute)
-			w := newWaiter(f)
+			began := f.letCallsWait()
 			s := serve(t, f.served, time.Minute)
 			waited, ran := make(chan int, 1), make(chan int, 1)
 			go func() { waited <- s.post(t.Context(), body) }()
 			go func() { ran <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
-			<-w.began
+			<-began
 			<-running
 			s.stop()
 			if status := <-waited; status != 503 {
@@ -195,7 +185,7 @@ func TestServerNoticesABlockedClientThatDisconnects(t *testing.T) {
 			f := newFixture(t)
 			f.hold("k", "first", time.Minute)
 			waiting, gone := make(chan struct{}), make(chan struct{})
-			f.locks.waitHook = func(ctx context.Context, _ <-chan struct{}) error {
+			f.joined = func(ctx context.Context) error {
 				close(waiting)
 				<-ctx.Done()
 				close(gone)
@@ -219,25 +209,25 @@ func TestServerNoticesABlockedClientThatDisconnects(t *testing.T) {
 // fencing is the last entry, behind the one of the extension that was asked for.
 func TestGrantsComeWithAFencingToken(t *testing.T) {
 	f := newFixture(t, function("f", result(`1`)))
-	for _, body := range []string{
-		envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)),
-		envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""),
+	for _, test := range []struct{ body, want string }{
+		{envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)), `{"token":1}`},
+		{envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""), `{"token":3}`}, // The release is a write, too.
 	} {
-		got := f.post(body)
+		got := f.post(test.body)
 		var response envelope.Response
 		if err := json.Unmarshal([]byte(got.body), &response); err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf(`{"token":%d}`, f.locks.revision)
-		if last := response.Extensions[len(response.Extensions)-1]; last.URN != "urn:k8s:forrst:ext:fencing" || string(last.Data) != want {
-			t.Errorf("the last entry is %s %s, want %s", last.URN, last.Data, want)
+		if last := response.Extensions[len(response.Extensions)-1]; last.URN != "urn:k8s:forrst:ext:fencing" || string(last.Data) != test.want {
+			t.Errorf("the last entry is %s %s, want %s", last.URN, last.Data, test.want)
 		}
 	}
 }
 
 func TestGrantWithoutATokenIsLogged(t *testing.T) {
-	f := newFixture(t)
-	f.locks.granted = func() { f.locks.held["lock:k"].ResourceVersion = "" }
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
+		config.Locks = &instantLocks{granted: grantedWithoutVersion(config.Clock)}
+	})
 	got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""))
 	if got.status != 200 || got.fencing != 0 || !strings.Contains(f.log.String(), "fencing token") {
 		t.Errorf("status %d, %s, logged %s", got.status, got.body, f.log)
@@ -255,8 +245,8 @@ func TestOnlyTheNamespaceOfTheFacadeIsServed(t *testing.T) {
 		for _, namespaces := range [][]string{{"other"}, {""}, {"Default"}, {"default", "other"}} {
 			got := post(body, namespaces...)
 			f.wantProblems(got, 400, "INVALID_ARGUMENTS")
-			if !strings.Contains(got.Errors[0].Message, `"default"`) || len(f.locks.requests) > 0 {
-				t.Errorf("%s: %s, tried %v", name, got.body, f.locks.requests)
+			if calls := f.locks.Calls(); !strings.Contains(got.Errors[0].Message, `"default"`) || len(calls) > 0 {
+				t.Errorf("%s: %s, tried %v", name, got.body, calls)
 			}
 		}
 	}

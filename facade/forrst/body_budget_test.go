@@ -67,11 +67,11 @@ func TestBodiesOfAllCallersAreBounded(t *testing.T) {
 func TestCallsThatWaitTakeNoRoomForTheirBodies(t *testing.T) {
 	f := newFixtureWith(t, limitBodies(1500))
 	f.hold("k", "somebody", time.Hour)
-	w := newWaiter(f)
+	began := f.letCallsWait()
 	body := envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":5}}`))
 	answered := make(chan answer, 1)
 	go func() { answered <- f.post(body) }()
-	<-w.began
+	<-began
 	if got := f.post(envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")); got.status != 200 {
 		t.Errorf("beside one that waits: %s", got.body)
 	}

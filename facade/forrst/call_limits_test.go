@@ -51,14 +51,9 @@ func newCrowdWith(t *testing.T, configure func(*testfacade.Settings)) *crowd {
 		return nil, nil
 	})
 	c.fixture = newFixtureWith(t, configure, linger, function("panic", func(context.Context) (any, error) { panic("x") }))
-	c.locks.waitHook = func(ctx context.Context, changed <-chan struct{}) error {
+	c.joined = func(context.Context) error {
 		c.begun <- struct{}{}
-		select {
-		case <-changed:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return nil
 	}
 	return c
 }
@@ -108,11 +103,11 @@ func TestLimitsOfWaitingCalls(t *testing.T) {
 			c := newCrowd(t, test.limits, nil)
 			c.hold("held", "other", 1e12)
 			c.begin(anAddress, waiting)
-			tried := len(c.locks.requests)
+			c.locks.Calls()
 			c.wantRefusal(c.postFrom(test.address, waiting), test.status, test.problem)
 			inLock := c.postFrom(test.address, envelopeWith(ping, "", locked(`{"key":"free",`+ttl+`,"block":{"value":1}}`)))
 			c.wantRefusal(inLock, test.status, test.problem)
-			if len(c.locks.requests) != tried {
+			if len(c.locks.Calls()) > 0 {
 				t.Error("a refused call asked for a lock")
 			}
 			if got := c.postFrom(test.address, envelopeWith(ping, "", locked(`{"key":"free","scope":"global",`+ttl+`,"auto_release":false}`))); got.status != 200 {
@@ -155,7 +150,7 @@ func TestLimitsOfRunningCalls(t *testing.T) {
 			c := newCrowd(t, test.limits, nil)
 			c.begin(anAddress, running)
 			c.wantRefusal(c.postFrom(test.address, envelopeWith(lingering, "", locked(`{"key":"k",`+ttl+`}`))), test.status, test.problem)
-			if len(c.locks.requests) != 0 {
+			if len(c.locks.Calls()) > 0 {
 				t.Error("a refused call asked for a lock")
 			}
 			c.finish <- struct{}{}

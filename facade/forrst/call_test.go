@@ -14,6 +14,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -114,8 +115,8 @@ func TestNewRefuses(t *testing.T) {
 		want   string
 	}{
 		"no locks":     {testfacade.Settings{Namespace: namespace}, "backend"},
-		"no namespace": {testfacade.Settings{Locks: &fakeLocks{}}, "Namespace"},
-		"no limits":    {testfacade.Settings{Locks: &fakeLocks{}, Namespace: namespace, Limits: rules.Limits{DefaultTTL: 1}}, "ttl"},
+		"no namespace": {testfacade.Settings{Locks: locktest.New()}, "Namespace"},
+		"no limits":    {testfacade.Settings{Locks: locktest.New(), Namespace: namespace, Limits: rules.Limits{DefaultTTL: 1}}, "ttl"},
 	}
 	for name, test := range cases {
 		if _, err := testfacade.New(test.config); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -155,8 +156,8 @@ func TestStepsAreTakenInOrder(t *testing.T) {
 			}
 			f := newFixture(t, picky)
 			f.wantProblems(f.post(test.body), test.status, test.problems...)
-			if len(f.locks.requests) > 0 {
-				t.Errorf("a lock was tried: %+v", f.locks.requests)
+			if calls := f.locks.Calls(); len(calls) > 0 {
+				t.Errorf("a lock was tried: %+v", calls)
 			}
 		})
 	}
@@ -267,6 +268,6 @@ func BenchmarkLockedCall(b *testing.B) {
 		if recorder.Code != 200 {
 			b.Fatal(recorder.Body)
 		}
-		f.locks.requests = f.locks.requests[:0]
+		f.locks.Calls()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -35,9 +36,9 @@ func TestCancelReachesWaitingCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.hold("k", "somebody", time.Hour)
-			waiter := newWaiter(f)
+			began := f.letCallsWait()
 			answers := f.postAside(request)
-			<-waiter.began
+			<-began
 			// To cancel again is fine.
 			for range 2 {
 				if got := f.post(cancelCall("t-1")); string(got.Result) != `{"cancelled":true,"token":"t-1"}` || got.status != 200 {
@@ -82,8 +83,8 @@ func TestCancelledTokenEndsLaterCallsForAWhile(t *testing.T) {
 	<-answers
 	request := envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`}`)+","+cancellable(`{"token":"t-1"}`))
 	f.wantProblems(f.post(request), 499, "CANCELLED")
-	if len(f.locks.requests) > 0 {
-		t.Errorf("locks were asked for: %v", f.locks.requests)
+	if calls := f.locks.Calls(); len(calls) > 0 {
+		t.Errorf("locks were asked for: %v", calls)
 	}
 	f.clock.SetTime(f.clock.Now().Add(5 * time.Minute))
 	if got := f.post(request); got.status != 200 {
@@ -107,7 +108,7 @@ func TestCancelOfWhatDoesNotRun(t *testing.T) {
 func TestCancelAfterTheFunctionIsTooLate(t *testing.T) {
 	f := newFixture(t)
 	releasing, goOn := make(chan struct{}), make(chan struct{})
-	f.locks.releaseHook = func(context.Context) error {
+	f.before[locktest.Release] = func(context.Context) error {
 		close(releasing)
 		<-goOn
 		return nil

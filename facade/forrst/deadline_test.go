@@ -88,8 +88,8 @@ func TestDeadlineInThePastEndsTheCallBeforeALock(t *testing.T) {
 		// Extensions work in an order of their own, whatever that of the request.
 		got := f.post(envelopeWith("f", "", locked(`{"key":"k",`+ttl+`,"block":{"value":5}}`)+","+deadline(past)))
 		f.wantProblems(got, 504, "DEADLINE_EXCEEDED")
-		if len(f.locks.requests) > 0 || len(got.Extensions) != 1 || !strings.Contains(got.entry("urn:forrst:ext:deadline"), `"remaining":{"value":0,"unit":"millisecond"},"utilization":1}`) {
-			t.Errorf("%s: requests %v, %s", past, f.locks.requests, got.body)
+		if calls := f.locks.Calls(); len(calls) > 0 || len(got.Extensions) != 1 || !strings.Contains(got.entry("urn:forrst:ext:deadline"), `"remaining":{"value":0,"unit":"millisecond"},"utilization":1}`) {
+			t.Errorf("%s: calls %v, %s", past, calls, got.body)
 		}
 		var details map[string]any
 		if err := json.Unmarshal(got.Errors[0].Details, &details); err != nil || len(details) != 2 || details["deadline"] == nil || details["elapsed"] == nil {
@@ -107,7 +107,7 @@ func TestDeadlineEndsTheWaitForALock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := bubbled(t)
 				f.hold("k", "somebody", time.Hour)
-				newWaiter(f)
+				f.letCallsWait()
 				start := time.Now()
 				got := f.post(request)
 				f.wantProblems(got, 504, "DEADLINE_EXCEEDED")
@@ -148,7 +148,7 @@ func TestLockOfALateAcquireIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := bubbled(t)
 		// The lock is granted in time, and what follows takes too long.
-		f.locks.granted = func() { <-time.After(time.Minute) }
+		f.granted = func() { <-time.After(10 * time.Second) }
 		got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl), deadline(`{"value":3}`)))
 		f.wantProblems(got, 504, "DEADLINE_EXCEEDED")
 		f.wantHeld()

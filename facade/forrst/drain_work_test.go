@@ -5,12 +5,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
 func TestReleasesThatRunWhenTheDrainTimeoutHasPassedAreFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, &works{takes: 10 * time.Second})
-		b.locks.releaseHook = func(ctx context.Context) error {
+		b.before[locktest.Release] = func(ctx context.Context) error {
 			select {
 			case <-time.After(3 * time.Second):
 				return nil
@@ -45,7 +47,7 @@ func TestRenewalsThatHangWhenTheDrainTimeoutHasPassedAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, &works{takes: 50 * time.Second})
 		hangs := true
-		b.locks.renewHook = func(ctx context.Context) error {
+		b.before[locktest.Renew] = func(ctx context.Context) error {
 			if !hangs {
 				return nil
 			}

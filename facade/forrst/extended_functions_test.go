@@ -15,7 +15,9 @@ import (
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const stamps = `"acquired_at":"2024-03-15T10:30:00Z","renewed_at":"2024-03-15T10:30:00Z"`
@@ -41,7 +43,7 @@ func TestAcquireFunction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			got := f.post(envelopeWith(wire.Acquire, arguments(test.arguments), ""))
-			if diff := cmp.Diff([]lock.Request{test.want}, f.locks.requests); diff != "" {
+			if diff := cmp.Diff([]lock.Request{test.want}, f.requests()); diff != "" {
 				t.Errorf("acquired (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.result, string(got.Result)); test.result != "" && diff != "" || got.status != 200 || got.fencing != 1 {
@@ -89,8 +91,8 @@ func TestArgumentsOfVendorFunctionsThatAreRefused(t *testing.T) {
 				want = append(want, "INVALID_ARGUMENTS /call/arguments/"+pointer)
 			}
 			f.wantProblems(f.post(envelopeWith(test.function, arguments(test.arguments), "")), 400, want...)
-			if len(f.locks.requests) != 1 || len(f.locks.reasons) > 0 {
-				t.Errorf("tried %+v", f.locks.requests)
+			if calls := f.locks.Calls(); len(calls) > 0 {
+				t.Errorf("tried %+v", calls)
 			}
 		})
 	}
@@ -145,7 +147,7 @@ func TestHowAcquireFunctionFails(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.locks.acquireHook = func(context.Context) error { return test.err }
+			f.before[locktest.Acquire] = func(context.Context) error { return test.err }
 			got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""))
 			f.wantProblems(got, test.status, test.want...)
 			if string(got.Errors[0].Details) != test.details || got.Extensions != nil {
@@ -248,11 +250,11 @@ func TestListShowsOwnerTokensToThoseWhoKnowThem(t *testing.T) {
 // A manifest can hold a lock until a fixed time, and one that is being deleted may have
 // lost its number.
 func TestLocksThatLackSomething(t *testing.T) {
-	f := newFixture(t)
-	f.hold("k", "o", time.Minute)
-	held := f.locks.held["lock:k"]
-	held.Spec.TTL, held.ResourceVersion = nil, ""
-	held.Spec.AcquireTime = nil
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
+		held := grantedWithoutVersion(config.Clock)
+		held.Spec.TTL, held.Spec.AcquireTime = nil, nil
+		config.Locks = &instantLocks{granted: held}
+	})
 	got := f.post(envelopeWith(wire.Status, arguments(`"key":"k"`), ""))
 	if strings.Contains(got.body, "ttl") || strings.Contains(got.body, "fencing") || got.status != 200 {
 		t.Errorf("status %d, %s", got.status, got.body)
@@ -264,16 +266,16 @@ func TestForceReleaseKeepsTheReason(t *testing.T) {
 	for members, reason := range map[string]string{`,"reason":"holder is gone"`: "holder is gone", `,"reason":null`: "", `,"reason":""`: "", ``: ""} {
 		f.hold("k", "o", time.Minute)
 		got := f.post(envelopeWith(forceRelease, arguments(`"key":"k"`+members), ""))
-		if last := len(f.locks.reasons) - 1; got.status != 200 || f.locks.reasons[last] != reason {
-			t.Errorf("status %d, reasons %q, want %q", got.status, f.locks.reasons, reason)
+		want := []locktest.Call{{Verb: locktest.ForceRelease, Namespace: namespace, Key: "lock:k", Reason: reason}}
+		if diff := cmp.Diff(want, f.locks.Calls()); diff != "" || got.status != 200 {
+			t.Errorf("status %d, calls (-want +got):\n%s", got.status, diff)
 		}
 	}
 }
 
 func TestVendorFunctionsWithoutAnAPIServer(t *testing.T) {
 	f := newFixture(t)
-	fail := func(context.Context) error { return errors.Join(errBroken, lock.ErrUnavailable) }
-	f.locks.acquireHook, f.locks.renewHook, f.locks.releaseHook, f.locks.getHook, f.locks.listHook = fail, fail, fail, fail, fail
+	f.locks.SetHooks(locktest.Hooks{Before: func(context.Context, locktest.Call) error { return errors.Join(errBroken, lock.ErrUnavailable) }})
 	for _, function := range []string{wire.Acquire, wire.Renew, wire.Release, wire.Status, wire.List} {
 		f.wantProblems(f.post(envelopeWith(function, arguments(`"key":"lock:k","owner":"o"`), "")), 503, "UNAVAILABLE")
 	}

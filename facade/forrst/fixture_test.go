@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,15 +16,14 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -37,168 +34,7 @@ const (
 	generated = "550e8400-e29b-41d4-a716-446655440000"
 )
 
-// fakeLocks keeps locks in memory by the same rules as the engine. The hooks, if set,
-// run first, and can fail.
-type fakeLocks struct {
-	lock.Backend
-
-	clock clock.PassiveClock
-
-	acquireHook, renewHook, releaseHook, getHook, listHook func(context.Context) error
-	// waitHook waits for a change of the locks; nil as an error means to try again. Without
-	// it every wait is over at once.
-	waitHook func(ctx context.Context, changed <-chan struct{}) error
-	// granted runs after an acquisition.
-	granted func()
-
-	mu   sync.Mutex
-	held map[v1alpha1.FullKey]*v1alpha1.Lock
-	// changed is closed when a lock ends.
-	changed chan struct{}
-	// requests are the acquisitions that were tried.
-	requests []lock.Request
-	// reasons are those of forced releases.
-	reasons []string
-	// revision is that of the last write.
-	revision int
-}
-
-func (f *fakeLocks) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.requests = append(f.requests, request)
-	if err := run(ctx, f.acquireHook); err != nil {
-		return nil, err
-	}
-	if request.Owner == "" {
-		request.Owner = generated
-	}
-	key := request.FullKey()
-	for current := f.live(key); current != nil; current = f.live(key) {
-		held := &lock.HeldError{Key: key, Holder: current.Spec.Holder, ExpireTime: current.Spec.ExpireTime.Time}
-		if request.Wait == 0 {
-			return nil, held
-		}
-		if f.waitHook == nil {
-			return nil, fmt.Errorf("%w: %w", lock.ErrTimeout, held)
-		}
-		if err := f.wait(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := request.Validate(rules.DefaultLimits()); err != nil {
-		return nil, err
-	}
-	granted := rules.Grant(namespace, request.Acquisition, rules.DefaultLimits(), f.clock.Now())
-	f.revision++
-	granted.ResourceVersion = strconv.Itoa(f.revision)
-	f.held[key] = granted
-	if f.granted != nil {
-		f.granted()
-	}
-	return granted, nil
-}
-
-func (f *fakeLocks) wait(ctx context.Context) error {
-	changed := f.changed
-	f.mu.Unlock()
-	defer f.mu.Lock()
-	return f.waitHook(ctx, changed)
-}
-
-func (f *fakeLocks) Renew(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := run(ctx, f.renewHook); err != nil {
-		return nil, err
-	}
-	next, err := rules.Renew(f.held[key], proof, ttl, rules.DefaultLimits(), f.clock.Now())
-	if err != nil {
-		return nil, err
-	}
-	f.revision++
-	next.ResourceVersion = strconv.Itoa(f.revision)
-	f.held[key] = next
-	return next, nil
-}
-
-func (f *fakeLocks) List(ctx context.Context, _ string, filter lock.Filter) ([]v1alpha1.Lock, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := run(ctx, f.listHook); err != nil {
-		return nil, err
-	}
-	var locks []v1alpha1.Lock
-	for _, key := range slices.Sorted(maps.Keys(f.held)) {
-		if current := f.live(key); current != nil && (filter.Owner == "" || filter.Owner == current.Spec.Owner) {
-			locks = append(locks, *current)
-		}
-	}
-	return locks, nil
-}
-
-func (f *fakeLocks) Release(ctx context.Context, _ string, key v1alpha1.FullKey, proof lock.Proof) error {
-	return f.end(ctx, key, func(current *v1alpha1.Lock) error { return rules.Release(current, proof, f.clock.Now()) })
-}
-
-func (f *fakeLocks) ForceRelease(ctx context.Context, _ string, key v1alpha1.FullKey, reason string) error {
-	f.reasons = append(f.reasons, reason)
-	return f.end(ctx, key, func(current *v1alpha1.Lock) error { return rules.ForceRelease(current, f.clock.Now()) })
-}
-
-func (f *fakeLocks) end(ctx context.Context, key v1alpha1.FullKey, allowed func(*v1alpha1.Lock) error) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := run(ctx, f.releaseHook); err != nil {
-		return err
-	}
-	if err := allowed(f.held[key]); err != nil {
-		return err
-	}
-	delete(f.held, key)
-	close(f.changed)
-	f.changed = make(chan struct{})
-	return nil
-}
-
-func (f *fakeLocks) Get(ctx context.Context, _ string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := run(ctx, f.getHook); err != nil {
-		return nil, err
-	}
-	if current := f.live(key); current != nil {
-		return current, nil
-	}
-	return nil, lock.ErrNotHeld
-}
-
-func (f *fakeLocks) live(key v1alpha1.FullKey) *v1alpha1.Lock {
-	if current := f.held[key]; current != nil && !rules.Expired(current, f.clock.Now()) {
-		return current
-	}
-	return nil
-}
-
-// keys returns what is held or has expired, sorted.
-func (f *fakeLocks) keys() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	keys := []string{}
-	for _, key := range slices.Sorted(maps.Keys(f.held)) {
-		keys = append(keys, string(key))
-	}
-	return keys
-}
-
-func run(ctx context.Context, hook func(context.Context) error) error {
-	if hook == nil {
-		return nil
-	}
-	return hook(ctx)
-}
-
-// fixture is a façade on fake locks at a moment that does not pass by itself.
+// fixture is a façade on locks in memory, with a clock that stands still.
 type fixture struct {
 	*server.Server
 
@@ -207,7 +43,14 @@ type fixture struct {
 
 	t     testing.TB
 	clock *clocktesting.FakeClock
-	locks *fakeLocks
+	// locks records the calls for it.
+	locks *locktest.Backend
+	// before holds what runs ahead of the calls of a method of locks, and can fail them.
+	before map[locktest.Verb]func(context.Context) error
+	// joined runs when an acquisition has joined the queue. The default ends the wait at once.
+	joined func(context.Context) error
+	// granted, if set, runs after an acquisition.
+	granted func()
 	// log holds everything that was logged.
 	log *strings.Builder
 }
@@ -221,11 +64,11 @@ func newFixture(tb testing.TB, functions ...forrst.Function) *fixture {
 func newFixtureWith(tb testing.TB, configure func(*testfacade.Settings), functions ...forrst.Function) *fixture {
 	tb.Helper()
 	fake := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
-	f := &fixture{t: tb, clock: fake, log: &strings.Builder{}}
-	f.locks = &fakeLocks{clock: fake, held: map[v1alpha1.FullKey]*v1alpha1.Lock{}, changed: make(chan struct{})}
+	f := &fixture{t: tb, clock: fake, log: &strings.Builder{}, before: map[locktest.Verb]func(context.Context) error{}}
+	f.joined = func(context.Context) error { return lock.ErrTimeout }
 	var logging sync.Mutex
 	config := testfacade.Settings{
-		Locks: f.locks, Namespace: namespace, Clock: fake,
+		Namespace: namespace, Clock: fake,
 		Logger: funcr.New(func(prefix, args string) {
 			logging.Lock()
 			defer logging.Unlock()
@@ -233,12 +76,55 @@ func newFixtureWith(tb testing.TB, configure func(*testfacade.Settings), functio
 		}, funcr.Options{Verbosity: 9}),
 	}
 	configure(&config)
+	f.locks = locktest.New(locktest.WithClock(config.Clock), locktest.WithOwner(generated), locktest.WithRecord(), locktest.WithHooks(f.hooks()))
+	if config.Locks == nil {
+		config.Locks = f.locks
+	}
 	var err error
 	f.served = served{config, functions}
 	if f.Server, err = f.served.build(config.Server); err != nil {
 		tb.Fatal(err)
 	}
 	return f
+}
+
+func (f *fixture) hooks() locktest.Hooks {
+	return locktest.Hooks{
+		Before: func(ctx context.Context, call locktest.Call) error {
+			if hook := f.before[call.Verb]; hook != nil {
+				return hook(ctx)
+			}
+			return nil
+		},
+		Waiting: func(ctx context.Context, _ locktest.Call) error { return f.joined(ctx) },
+		After: func(_ context.Context, call locktest.Call) error {
+			if call.Verb == locktest.Acquire && f.granted != nil {
+				f.granted()
+			}
+			return nil
+		},
+	}
+}
+
+// requests returns the acquisitions since the last call of requests or of locks.Calls.
+func (f *fixture) requests() []lock.Request {
+	var requests []lock.Request
+	for _, call := range f.locks.Calls() {
+		if call.Verb == locktest.Acquire {
+			requests = append(requests, call.Request)
+		}
+	}
+	return requests
+}
+
+// left returns the full keys of the locks that are held or have expired, sorted.
+func (f *fixture) left() []string {
+	keys := []string{}
+	for _, found := range f.locks.All() {
+		keys = append(keys, string(found.Spec.FullKey()))
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // served is a façade with functions of the tests.
@@ -268,13 +154,14 @@ func (f *fixture) listening(listener net.Listener) *server.Server {
 	return listening
 }
 
-// hold acquires a global lock, or fails the test.
+// hold acquires a global lock, which is not recorded, or fails the test.
 func (f *fixture) hold(key, owner string, ttl time.Duration) {
 	f.t.Helper()
 	_, err := f.locks.Acquire(f.t.Context(), namespace, lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: owner, TTL: ttl, Holder: "somebody"}})
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	f.locks.Calls()
 }
 
 // answer is what came back for a request.
@@ -341,7 +228,7 @@ func (a *answer) problems() []string {
 
 func (f *fixture) wantHeld(keys ...string) {
 	f.t.Helper()
-	if diff := cmp.Diff(append([]string{}, keys...), f.locks.keys()); diff != "" {
+	if diff := cmp.Diff(append([]string{}, keys...), f.left()); diff != "" {
 		f.t.Errorf("locks that are left (-want +got):\n%s", diff)
 	}
 }

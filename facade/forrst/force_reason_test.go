@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -17,7 +19,7 @@ func TestForceReleaseOfACallerWithANameNeedsAReason(t *testing.T) {
 	f := newFixtureWith(t, func(config *testfacade.Settings) {
 		config.Access = &fakeAccess{
 			who: func(*http.Request) (user.Info, error) {
-				return &user.DefaultInfo{Name: "system:serviceaccount:payments:root"}, nil
+				return &user.DefaultInfo{Name: "system:serviceaccount:default:root"}, nil
 			},
 			judge: func(user.Info, string, string) error { return refusal },
 		}
@@ -51,7 +53,8 @@ func TestForceReleaseOfACallerWithANameNeedsAReason(t *testing.T) {
 	if got := f.post(envelopeWith(forceRelease, arguments(`"key":"k","reason":"holder is gone"`), "")); got.status != 200 {
 		t.Errorf("status %d, %s", got.status, got.body)
 	}
-	if len(f.locks.reasons) != 1 || f.locks.reasons[0] != "holder is gone" {
-		t.Errorf("reasons %q", f.locks.reasons)
+	forced := []locktest.Call{{Verb: locktest.ForceRelease, Namespace: namespace, Key: "lock:k", Reason: "holder is gone"}}
+	if diff := cmp.Diff(forced, f.locks.Calls()); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }

@@ -84,10 +84,11 @@ func TestWhatALockEndsWith(t *testing.T) {
 			if got.status != http.StatusOK {
 				t.Fatalf("status %d: %s", got.status, got.body)
 			}
-			if len(f.locks.requests) != 1 {
-				t.Fatalf("%d locks were tried", len(f.locks.requests))
+			requests := f.requests()
+			if len(requests) != 1 {
+				t.Fatalf("%d locks were tried", len(requests))
 			}
-			if diff := cmp.Diff(test.want, f.locks.requests[0].HolderRef); diff != "" {
+			if diff := cmp.Diff(test.want, requests[0].HolderRef); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.wantAsked, known.asked); diff != "" {
@@ -109,7 +110,7 @@ func TestHolderThatIsRefused(t *testing.T) {
 		f := newFixtureWith(t, func(config *testfacade.Settings) { config.Holders = &fakeHolders{known: otherPod} })
 		got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+members), ""))
 		f.wantProblems(got, 400, want)
-		if len(f.locks.held) > 0 {
+		if len(f.left()) > 0 {
 			t.Errorf("%s: a lock was taken", members)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -151,7 +152,7 @@ func TestServerWaitsForStreamsThatWereReset(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}))
-		f.locks.releaseHook = func(ctx context.Context) error {
+		f.before[locktest.Release] = func(ctx context.Context) error {
 			time.Sleep(10 * time.Second) //nolint:forbidigo // Only the fake clock of the bubble moves.
 			isReleased = true
 			return ctx.Err()

@@ -15,6 +15,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
 func TestHTTPRequestsThatAreRefused(t *testing.T) {
@@ -85,7 +86,7 @@ func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 		request.Header.Set(header, value)
 		f.wantProblems(f.serve(request), 403, "FORBIDDEN")
 	}
-	if len(f.locks.requests) != 0 {
+	if len(f.locks.Calls()) > 0 {
 		t.Error("a lock was taken")
 	}
 }
@@ -176,7 +177,7 @@ func TestProbes(t *testing.T) {
 
 func TestUnavailabilityTellsWhenToRetry(t *testing.T) {
 	f := newFixture(t)
-	f.locks.getHook = func(context.Context) error { return fmt.Errorf("secret detail: %w", lock.ErrUnavailable) }
+	f.before[locktest.Get] = func(context.Context) error { return fmt.Errorf("secret detail: %w", lock.ErrUnavailable) }
 	got := f.post(envelopeWith("forrst.locks.status", `,"arguments":{"key":"lock:x"}`, ""))
 	f.wantProblems(got, 503, "UNAVAILABLE")
 	if got.header.Get("Retry-After") != "1" || string(got.Errors[0].Details) != `{"retry_after":{"value":1,"unit":"second"}}` {

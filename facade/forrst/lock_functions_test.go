@@ -1,15 +1,12 @@
 package forrst_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"forrst.dev/lock-operator/lock"
 )
 
 const (
@@ -41,8 +38,8 @@ func TestLockFunctionsUnderAllNamesAndSpellingsOfTheKey(t *testing.T) {
 				if diff := cmp.Diff(results[function], string(got.Result)); diff != "" || got.status != 200 {
 					t.Errorf("%s: status %d (-want +got):\n%s", name, got.status, diff)
 				}
-				if (len(f.locks.keys()) == 1) != (function == status) {
-					t.Errorf("%s leaves %v", name, f.locks.keys())
+				if (len(f.left()) == 1) != (function == status) {
+					t.Errorf("%s leaves %v", name, f.left())
 				}
 			}
 		}
@@ -192,8 +189,7 @@ func TestLockFunctionsExcludeTheLockExtension(t *testing.T) {
 
 func TestLockFunctionsWithoutAnAPIServer(t *testing.T) {
 	f := newFixture(t)
-	fail := func(context.Context) error { return fmt.Errorf("no route: %w", lock.ErrUnavailable) }
-	f.locks.getHook, f.locks.releaseHook = fail, fail
+	f.locks.SetUnavailable(true)
 	for function := range aliases {
 		f.wantProblems(f.post(envelopeWith(function, arguments(`"key":"lock:k","owner":"o"`), "")), 503, "UNAVAILABLE")
 	}

@@ -42,8 +42,8 @@ func TestDryRunOfARoutedFunctionTakesNoLock(t *testing.T) {
 	for options, wantLocks := range map[string]int{`{"enabled":true}`: 0, `{"enabled":false}`: 1, `{}`: 1, `{"enabled":"yes"}`: 1} {
 		f := newFixture(t, routed())
 		got := f.post(envelopeWith("r", "", lock+`,{"urn":"urn:forrst:ext:dry-run","options":`+options+`}`))
-		if got.status != 200 || len(f.locks.requests) != wantLocks || strings.Contains(got.body, "acquired") != (wantLocks > 0) {
-			t.Errorf("%s: %v, %s", options, f.locks.requests, got.body)
+		if requests := f.requests(); got.status != 200 || len(requests) != wantLocks || strings.Contains(got.body, "acquired") != (wantLocks > 0) {
+			t.Errorf("%s: %v, %s", options, requests, got.body)
 		}
 	}
 	f := newFixture(t, routed())

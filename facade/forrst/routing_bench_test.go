@@ -25,7 +25,7 @@ func BenchmarkRouted(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				f.locks.requests = nil
+				f.locks.Calls()
 				f.log.Reset()
 				recorder := httptest.NewRecorder()
 				f.ServeHTTP(recorder, httptest.NewRequestWithContext(b.Context(), http.MethodPost, forrst.Path, strings.NewReader(body)))

@@ -35,9 +35,6 @@ func routingTo(tb testing.TB, url string, timeout time.Duration, transport http.
 	return func(config *testfacade.Settings) {
 		config.Routing = &forrst.Routing{Routes: table, Client: client}
 		config.Clock = clock.RealClock{}
-		if locks, ok := config.Locks.(*fakeLocks); ok {
-			locks.clock = config.Clock
-		}
 	}
 }
 

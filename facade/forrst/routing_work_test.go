@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -93,7 +94,7 @@ func newBubble(t *testing.T, service *works, configure ...func(*testfacade.Setti
 			change(config)
 		}
 	})
-	b.locks.renewHook = b.renewals.hook
+	b.before[locktest.Renew] = b.renewals.hook
 	b.ctx, b.leave = context.WithCancel(t.Context())
 	t.Cleanup(b.leave)
 	return b
@@ -183,7 +184,7 @@ func TestTheFirstRenewalIsNotLate(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBubble(t, &works{takes: 1500 * time.Millisecond})
-			b.locks.granted = func() { <-time.After(took) }
+			b.granted = func() { <-time.After(took) }
 			if got := <-b.call(lockFor("6")); got.status != 200 {
 				t.Errorf("got %s", got.body)
 			}
@@ -236,7 +237,7 @@ func TestTheAnswerTellsOfALostLock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBubble(t, &works{takes: 20 * time.Second})
 				b.renewals.fail(test.renewal)
-				b.locks.releaseHook = func(context.Context) error { return test.release }
+				b.before[locktest.Release] = func(context.Context) error { return test.release }
 				got := <-b.call(lockFor("6"))
 				entry := got.Response.Extension("urn:k8s:forrst:ext:lock-lost")
 				want := `{"key":"k","reason":"` + test.want + `"}`
@@ -389,7 +390,7 @@ func TestAPanicOfTheClientKeepsTheLockUntilTheTimeout(t *testing.T) {
 func TestAPanicOfARenewalEndsNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, &works{takes: 20 * time.Second})
-		b.locks.renewHook = func(context.Context) error { panic("renewal") }
+		b.before[locktest.Renew] = func(context.Context) error { panic("renewal") }
 		if got := <-b.call(lockFor("30")); got.status != 200 {
 			t.Errorf("got %s", got.body)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
 // serving is a server on a real listener.
@@ -138,7 +139,7 @@ func TestServerReleasesTheLockOfAClientThatDisconnects(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}))
-	f.locks.releaseHook = func(ctx context.Context) error {
+	f.before[locktest.Release] = func(ctx context.Context) error {
 		close(released)
 		return ctx.Err()
 	}

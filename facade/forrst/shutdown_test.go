@@ -51,10 +51,9 @@ func newStoppable(t *testing.T) *stoppable {
 		<-s.finish
 		return nil, ctx.Err()
 	}))
-	s.locks.waitHook = func(ctx context.Context, _ <-chan struct{}) error {
+	s.joined = func(context.Context) error {
 		begun <- struct{}{}
-		<-ctx.Done()
-		return ctx.Err()
+		return nil
 	}
 	s.hold("held", "other", time.Hour)
 	if s.Ready(nil) == nil {

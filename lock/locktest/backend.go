@@ -128,18 +128,36 @@ func (b *Backend) list(namespace string, filter lock.Filter) ([]v1alpha1.Lock, e
 		return nil, fmt.Errorf("list locks in namespace %s: %w", namespace, lock.ErrUnavailable)
 	}
 	now := b.clock.Now()
-	var held []v1alpha1.Lock
 	for name, e := range b.entries {
-		if name.Namespace != namespace {
-			continue
-		}
-		b.handleExpiry(e, now)
-		if e.isHeld(now) && (filter.Owner == "" || e.lock.Spec.Owner == filter.Owner) {
-			held = append(held, *e.lock.DeepCopy())
+		if name.Namespace == namespace {
+			b.handleExpiry(e, now)
 		}
 	}
-	slices.SortFunc(held, func(a, b v1alpha1.Lock) int { return cmp.Compare(a.Name, b.Name) })
-	return held, nil
+	return b.collect(func(e *entry) bool {
+		return e.name.Namespace == namespace && e.isHeld(now) && (filter.Owner == "" || e.lock.Spec.Owner == filter.Owner)
+	}), nil
+}
+
+// All returns the locks of all namespaces, sorted by namespace and name. Unlike [Backend.List] it
+// includes expired locks, runs no hooks, is not recorded, and works during an outage.
+func (b *Backend) All() []v1alpha1.Lock {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.collect(func(*entry) bool { return true })
+}
+
+// collect returns the locks that are wanted, sorted by namespace and name.
+func (b *Backend) collect(isWanted func(*entry) bool) []v1alpha1.Lock {
+	var found []v1alpha1.Lock
+	for _, e := range b.entries {
+		if e.lock != nil && isWanted(e) {
+			found = append(found, *e.lock.DeepCopy())
+		}
+	}
+	slices.SortFunc(found, func(a, b v1alpha1.Lock) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return found
 }
 
 // withEntry runs a step on the entry of a lock, after handling an expiry that is due.

@@ -294,3 +294,20 @@ func TestAGrantThatItsCallerDoesNotTakeGoesToTheNextWaiter(t *testing.T) {
 		}
 	}
 }
+
+func TestAllShowsExpiredLocks(t *testing.T) {
+	f := newFixture(locktest.WithRecord(), locktest.WithHooks(locktest.Hooks{Before: locktest.Failing(locktest.List, errHook)}))
+	f.mustAcquire(t, "a")
+	if _, err := f.Acquire(t.Context(), "a-namespace", by("b")); err != nil {
+		t.Fatal(err)
+	}
+	f.clock.Step(time.Minute)
+	f.SetUnavailable(true)
+	f.Calls()
+	if all := f.All(); len(all) != 2 || all[0].Namespace != "a-namespace" || all[1].Spec.Owner != "a" {
+		t.Errorf("got %v, want the expired locks of both namespaces", all)
+	}
+	if calls := f.Calls(); len(calls) != 0 {
+		t.Errorf("recorded %v", calls)
+	}
+}

@@ -5,7 +5,7 @@
 //
 //   - Any namespace exists, and all callers may do everything.
 //   - Expired locks are not deleted. An expired lock can be taken over, is not returned by
-//     [Backend.Get] or [Backend.List], and watches still show it.
+//     [Backend.Get] or [Backend.List], and watches and [Backend.All] still show it.
 //   - All callers share one clock and wait in one queue per lock. The order of the calls and
 //     the steps of the clock therefore determine what happens.
 //
