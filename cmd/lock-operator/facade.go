@@ -25,7 +25,7 @@ import (
 // addFacade adds the façade with its one door, which speaks Forrst. A second door would be mounted
 // on the same server.
 func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
-	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade)
+	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade, true)
 	if err != nil {
 		return err
 	}

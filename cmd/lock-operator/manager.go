@@ -189,8 +189,9 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 	)
 }
 
-// newEngine returns an engine, which the caller must start.
-func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via) (*engine.Engine, error) {
+// newEngine returns an engine, which the caller must start. Requests that are not validated
+// by their door with the same limits are validated by the engine.
+func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via, isValidated bool) (*engine.Engine, error) {
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
@@ -208,8 +209,7 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Logger:             manager.GetLogger().WithName(name),
 		Audit:              settings.audit,
 		Via:                via,
-		// The façade validates what its callers ask for, with the same limits.
-		IsValidated: via == audit.Facade,
+		IsValidated:        isValidated,
 	})
 }
 

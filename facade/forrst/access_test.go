@@ -1,6 +1,8 @@
 package forrst_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -48,6 +51,20 @@ func TestInvalidTokensOfOneNetworkAreLimited(t *testing.T) {
 	}
 	if got := post(anotherAddress, "Bearer other"); got != 401 {
 		t.Errorf("another network got %d", got)
+	}
+}
+
+func TestACallerWhoseTokenCannotBeReviewedMayTryAgainAlsoDuringAStop(t *testing.T) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
+		config.Access = &fakeAccess{who: func(*http.Request) (user.Info, error) {
+			return nil, errors.New("no answer from the API server")
+		}}
+	})
+	stopped, stop := context.WithCancelCause(t.Context())
+	stop(server.ErrStopped)
+	for _, ctx := range []context.Context{t.Context(), stopped} {
+		request := httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(envelopeWith(ping, "", "")))
+		f.wantProblems(f.serve(request), 503, "UNAVAILABLE")
 	}
 }
 

@@ -57,6 +57,7 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err, start)
 		return
 	}
+	server.BeginCall(w, r)
 	answered := h.answer(r, caller, text, body, start)
 	h.observe(answered.function, answered.response, start)
 	h.send(w, r, answered.response, answered.response.Status(), start, answered.isBare)
@@ -65,7 +66,16 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 // refuse answers a request whose envelope was not read.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, start time.Time) {
 	response := envelope.NewResponse("")
-	response.Errors = h.problems(r.Context(), err, "")
+	if errors.Is(err, lock.ErrUnavailable) {
+		// Nothing has begun. So the caller may send the request again, even if the server
+		// stops.
+		if r.Context().Err() == nil {
+			h.config.Logger.Error(err, "Failed to authenticate a caller")
+		}
+		response.Errors = envelope.Errors{unavailableError}
+	} else {
+		response.Errors = h.problems(r.Context(), err, "")
+	}
 	status := response.Status()
 	if fault, ok := errors.AsType[*httpError](err); ok {
 		status = fault.status

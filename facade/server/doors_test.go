@@ -68,14 +68,16 @@ func (d *secondDoor) wait(r *http.Request) error {
 
 // twoDoors is a server with the Forrst door, whose lock is held, and a second one.
 type twoDoors struct {
-	t        *testing.T
-	url      string
-	locks    *locktest.Backend
-	second   *secondDoor
-	registry *prometheus.Registry
-	client   http.Client
-	stop     context.CancelFunc
-	ended    chan error
+	t      *testing.T
+	url    string
+	locks  *locktest.Backend
+	second *secondDoor
+	// forrstWaits gets a value for each call of the Forrst door that begins to wait.
+	forrstWaits chan struct{}
+	registry    *prometheus.Registry
+	client      http.Client
+	stop        context.CancelFunc
+	ended       chan error
 }
 
 const key v1alpha1.FullKey = "lock:held"
@@ -86,11 +88,15 @@ func openTwoDoors(t *testing.T, bounds limits.Limits) *twoDoors {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &twoDoors{t: t, url: "http://" + listener.Addr().String(), locks: locktest.New(), registry: prometheus.NewPedanticRegistry(), ended: make(chan error, 1)}
+	d := &twoDoors{t: t, url: "http://" + listener.Addr().String(), locks: locktest.New(), forrstWaits: make(chan struct{}, 1), registry: prometheus.NewPedanticRegistry(), ended: make(chan error, 1)}
 	_, err = d.locks.Acquire(t.Context(), "default", lock.Request{Acquisition: rules.Acquisition{Key: "held", TTL: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.locks.SetHooks(locktest.Hooks{Waiting: func(context.Context, locktest.Call) error {
+		d.forrstWaits <- struct{}{}
+		return nil
+	}})
 	served, err := testfacade.New(testfacade.Settings{
 		Locks: d.locks, Namespace: "default",
 		Server: server.Options{Listener: listener, Limits: bounds, Metrics: d.registry, DrainTimeout: time.Minute},
@@ -136,11 +142,7 @@ func (d *twoDoors) begin(post func() int) <-chan int {
 	return answered
 }
 
-func (d *twoDoors) awaitForrst() {
-	for d.locks.Waiting("default", key) == 0 {
-		continue
-	}
-}
+func (d *twoDoors) awaitForrst() { <-d.forrstWaits }
 
 func TestACallerThatIsAtItsLimitAtOneDoorIsRefusedAtTheOther(t *testing.T) {
 	t.Run("Forrst first", func(t *testing.T) {

@@ -24,6 +24,16 @@ func isStopping(ctx context.Context) bool {
 	return ok && stopping.Err() != nil
 }
 
+// BeginCall must be called before a call may wait, when its caller is authenticated and its
+// body was read. HTTP/2 would end a call with the server's timeout for writing, even before
+// there is anything to write. Requests that are no calls keep that timeout: a client that
+// receives nothing must not keep a stream for ever.
+func BeginCall(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor > 1 {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	}
+}
+
 // BeginAnswer must be called before the answer of a call is written that may have waited.
 // The time to write the answer begins now, and the client is asked to send its next request
 // to another replica if the server is stopping.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"sync"
-	"time"
 )
 
 // runningHandlers counts the requests that a handler is busy with. A connection can end
@@ -22,11 +21,6 @@ type runningHandlers struct {
 func (h *runningHandlers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.add(1)
 	defer h.add(-1)
-	if r.ProtoMajor > 1 {
-		// HTTP/2 would end a call that waits with the server's timeout for writing, even
-		// before there is anything to write.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-	}
 	h.handler.ServeHTTP(w, r)
 }
 

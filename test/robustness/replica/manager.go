@@ -95,6 +95,7 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (s
 		Objects:            objects.Locks,
 		Informer:           informer,
 		Limits:             rules.DefaultLimits(),
+		IsValidated:        true, // by the façade, as in the operator
 		ClockSkewAllowance: settings.allowance,
 		Clock:              now,
 		Logger:             manager.GetLogger().WithName("lock-engine"),

@@ -23,7 +23,7 @@ func StartFacade(ctx context.Context, config *rest.Config, settings testfacade.S
 	if err != nil {
 		return "", nil, err
 	}
-	engine, err := engine.New(engine.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
+	engine, err := engine.New(engine.Options{Objects: objects.Locks, Limits: rules.DefaultLimits(), IsValidated: true})
 	if err != nil {
 		return "", nil, err
 	}
