@@ -26,8 +26,8 @@ type call struct {
 	function *function
 	response *envelope.Response
 	caller   access.Caller
-	// permit counts the call among those that are served.
-	permit limits.Permit
+	// permit counts the call among those that are served. Nil if the background keeps it.
+	permit *limits.Permit
 	// start is when the request arrived.
 	start time.Time
 	// decorate is done to the response of a call that could be read, whatever came of it.
@@ -95,7 +95,11 @@ func (c *call) runAdmitted(ctx context.Context, r *http.Request) (_ json.RawMess
 	if err != nil {
 		return nil, err
 	}
-	defer func() { c.permit.Release() }()
+	defer func() {
+		if c.permit != nil {
+			c.permit.Release()
+		}
+	}()
 	return c.run(ctx)
 }
 

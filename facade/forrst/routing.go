@@ -13,7 +13,6 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 	"forrst.dev/lock-operator/facade/forrst/wire"
-	"forrst.dev/lock-operator/facade/limits"
 )
 
 // Routing is how functions are found and called that run in other services.
@@ -129,7 +128,7 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 func (c *call) endRoutedLock(ctx context.Context, sentKey string) {
 	lost, isLeft := c.endingLock.End(ctx, c.permit.Release)
 	if isLeft {
-		c.permit = limits.Permit{}
+		c.permit = nil
 	}
 	if lost != "" {
 		c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{

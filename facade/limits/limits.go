@@ -84,17 +84,17 @@ func (l *Limiter) Drain() { l.drain() }
 
 // Admit lets a call run, or returns the [*Error] that refuses it. [Permit.Release] must
 // follow when the call is over.
-func (l *Limiter) Admit(caller Caller) (Permit, error) {
+func (l *Limiter) Admit(caller Caller) (*Permit, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.callers[caller].Running >= l.limits.RunningPerCaller:
-		return Permit{}, ErrCallerRunning
+		return nil, ErrCallerRunning
 	case l.total.Running >= l.limits.Running:
-		return Permit{}, ErrRunning
+		return nil, ErrRunning
 	}
 	l.add(caller, 1, 0)
-	return Permit{l, caller}, nil
+	return &Permit{limiter: l, caller: caller}, nil
 }
 
 // add changes the counts; it needs the mutex. A caller without calls is forgotten.
@@ -109,16 +109,22 @@ func (l *Limiter) add(caller Caller, running, waiting int) {
 	l.callers[caller] = counts
 }
 
-// Permit counts one call. The zero Permit counts none.
+// Permit counts one call.
 type Permit struct {
 	limiter *Limiter
 	caller  Caller
+	// isReleased needs the mutex of the limiter.
+	isReleased bool
 }
 
-// Release ends the count of a running call.
-func (p Permit) Release() {
-	if p.limiter != nil {
-		p.change(-1, 0)
+// Release ends the count of a running call. Calling it again changes nothing. It is safe for
+// concurrent use.
+func (p *Permit) Release() {
+	p.limiter.mu.Lock()
+	defer p.limiter.mu.Unlock()
+	if !p.isReleased {
+		p.isReleased = true
+		p.limiter.add(p.caller, -1, 0)
 	}
 }
 
@@ -126,11 +132,11 @@ func (p Permit) Release() {
 // when the server stops; the error is then [ErrDraining]. It refuses with another [*Error]
 // if too many calls are waiting. Afterwards the call runs again, even beyond the limits: it
 // may have got its lock.
-func (p Permit) Wait(ctx context.Context, wait func(context.Context) error) error {
+func (p *Permit) Wait(ctx context.Context, wait func(context.Context) error) error {
 	if err := p.beginWait(); err != nil {
 		return err
 	}
-	defer p.change(1, -1)
+	defer p.endWait()
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(p.limiter.draining, cancel) //nolint:contextcheck // It ends with the server, not with the call.
@@ -142,7 +148,7 @@ func (p Permit) Wait(ctx context.Context, wait func(context.Context) error) erro
 	return err
 }
 
-func (p Permit) beginWait() error {
+func (p *Permit) beginWait() error {
 	p.limiter.mu.Lock()
 	defer p.limiter.mu.Unlock()
 	switch {
@@ -155,8 +161,8 @@ func (p Permit) beginWait() error {
 	return nil
 }
 
-func (p Permit) change(running, waiting int) {
+func (p *Permit) endWait() {
 	p.limiter.mu.Lock()
 	defer p.limiter.mu.Unlock()
-	p.limiter.add(p.caller, running, waiting)
+	p.limiter.add(p.caller, 1, -1)
 }

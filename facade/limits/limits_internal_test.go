@@ -34,3 +34,22 @@ func TestCallersWithoutCallsAreForgotten(t *testing.T) {
 		t.Errorf("%d callers are left, %+v", len(limiter.callers), limiter.Counts())
 	}
 }
+
+func TestAPermitCountsOnceHoweverOftenItIsReleased(t *testing.T) {
+	limiter, err := New(Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := limiter.Admit(Caller{user: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiter.Admit(Caller{user: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	first.Release()
+	first.Release()
+	if got := limiter.Counts(); got != (Counts{Running: 1}) {
+		t.Errorf("%+v are counted, want the second call", got)
+	}
+}

@@ -57,7 +57,7 @@ func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool
 // Acquire takes the lock for a call of the function, or waits for it as long as the permit
 // allows. If the caller goes away meanwhile, no lock is left behind: the caller could not
 // learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
-func (a *Acquisition) Acquire(ctx context.Context, permit limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
+func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
 	if a.namesHolder {
 		if err := a.locks.holders.Check(ctx, a.caller.Namespace, a.HolderRef); err != nil {
 			return nil, err
