@@ -88,7 +88,7 @@ func (a *acquireArguments) problem(err error) error {
 		kind: acquireFunction, key: a.key, pointer: argumentsPointer, block: a.block,
 		held: wire.HeldDetails{Key: a.key, Scope: wire.GlobalScope, FullKey: string(a.FullKey())},
 	}
-	if a.Scope == v1alpha1.ScopeFunction {
+	if a.Scope() == v1alpha1.ScopeFunction {
 		about.held.Scope = wire.FunctionScope
 	}
 	return about.problem(err)

@@ -87,7 +87,7 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	c.reportFencing(granted)
 	keep = !options.autoRelease
 	if !keep && c.function.isRouted {
-		c.endingLock = c.routedLock(granted, options.TTL)
+		c.endingLock = c.routedLock(granted, options.TTL())
 	}
 	result, err := invoke(ctx)
 	if keep && c.isUnstarted {

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -14,12 +15,11 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Acquisition is a request for a lock that has been validated.
+// Acquisition is a request for a lock that has been validated, and cannot be changed any more.
 type Acquisition struct {
-	lock.Request
-
-	locks  *Locks
-	caller *access.Caller
+	request lock.Request
+	locks   *Locks
+	caller  *access.Caller
 	// namesHolder says that the caller names an object, which may not exist.
 	namesHolder bool
 }
@@ -30,14 +30,15 @@ type Acquisition struct {
 // token was authenticated. Prepare asks for nothing. The error is a [*lock.InvalidError].
 func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool) (Acquisition, error) {
 	request.Holder = caller.Holder()
-	a := Acquisition{Request: request, locks: l, caller: caller}
+	request.HolderRef = request.HolderRef.DeepCopy()
+	a := Acquisition{request: request, locks: l, caller: caller}
 	var problems field.ErrorList
 	if isKept {
 		podNamespace, pod := holderref.PodOf(caller.User)
 		isPodHere := pod != nil && podNamespace == caller.Namespace
 		switch named := request.HolderRef; {
 		case named == nil && isPodHere:
-			a.HolderRef = pod
+			a.request.HolderRef = pod
 		case named == nil, isPodHere && *named == *pod:
 		case l.holders == nil:
 			problems = append(problems, field.Forbidden(rules.HolderRefPath, "objects are not looked for here; leave it out"))
@@ -45,7 +46,7 @@ func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool
 			a.namesHolder = true
 		}
 	}
-	if invalid, ok := errors.AsType[*lock.InvalidError](a.Validate(l.limits)); ok {
+	if invalid, ok := errors.AsType[*lock.InvalidError](a.request.Validate(l.limits)); ok {
 		problems = append(problems, invalid.Problems...)
 	}
 	if len(problems) > 0 {
@@ -54,20 +55,29 @@ func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool
 	return a, nil
 }
 
+// FullKey is the full key of the requested lock.
+func (a *Acquisition) FullKey() v1alpha1.FullKey { return a.request.FullKey() }
+
+// Scope is that of the requested lock.
+func (a *Acquisition) Scope() v1alpha1.Scope { return a.request.Scope }
+
+// TTL is how long the requested lock lives. Zero means the default.
+func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
+
 // Acquire takes the lock for a call of the function, or waits for it as long as the permit
 // allows. If the caller goes away meanwhile, no lock is left behind: the caller could not
 // learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
 func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
 	if a.namesHolder {
-		if err := a.locks.holders.Check(ctx, a.caller.Namespace, a.HolderRef); err != nil {
+		if err := a.locks.holders.Check(ctx, a.caller.Namespace, a.request.HolderRef); err != nil {
 			return nil, err
 		}
 	}
 	acquire := func(ctx context.Context) error {
-		granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, a.Request)
+		granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, a.request)
 		return err
 	}
-	if a.Wait > 0 {
+	if a.request.Wait > 0 {
 		err = permit.Wait(ctx, acquire)
 	} else {
 		err = acquire(ctx)
