@@ -16,7 +16,7 @@ type unenveloped struct{ result any }
 func (h *Handler) describedService() describe.Service {
 	return describe.Service{
 		Version:         h.config.Version,
-		NeedsReason:     h.needsReason(),
+		NeedsReason:     h.config.Access.AuthenticatesCallers(),
 		MaxRequestBytes: MaxRequestBytes,
 		MaxBlock:        h.config.MaxBlock,
 	}

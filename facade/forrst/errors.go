@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // callKind is the kind of call that asks for a lock. It decides what an error of package lock is
@@ -159,16 +160,16 @@ func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
 		// The function is that of the call.
 		answer.Message = `scope must be "global": the name of the function ` + problem.Detail
 		return answer.At(c.pointer + "/scope")
-	case name == "key", name == "owner", name == "function":
+	case name == "reason" && problem.Type == field.ErrorTypeTooLong:
+		answer.Message = fmt.Sprintf("%s must be at most %d characters", name, rules.MaxReasonLength)
+	case name == "key", name == "owner", name == "function", name == "reason":
 		answer.Message = name + " " + problem.Detail
-	case name == "reason":
-		answer.Message = name + " " + tooLongReason
 	}
 	return answer.At(envelope.Pointer(c.pointer, strings.Split(name, ".")...))
 }
 
-// addInvalid adds the rules that a request for a lock breaks to the problems that were found
-// when it was read. A member that could not be read is not reported again.
+// addInvalid adds the rules that a request breaks to the problems that were found when it was
+// read. A member that could not be read is not reported again.
 func (h *Handler) addInvalid(problems *envelope.Errors, err error, about errorContext) {
 	about.maxTTL = h.config.Locks.MaxTTL()
 	read := *problems

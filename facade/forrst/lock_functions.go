@@ -3,10 +3,8 @@ package forrst
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
@@ -56,26 +54,17 @@ func (c *call) prepareForceRelease() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, false)
-	before := len(problems)
-	reason := readReason(&fields)
-	if utf8.RuneCountInString(reason) > maxReason {
-		fields.Fail("reason", tooLongReason)
-	}
-	if c.needsReason() && len(problems) == before && strings.TrimSpace(reason) == "" {
-		fields.Fail("reason", "must say why the lock is taken from its holder")
+	forced, err := c.config.Locks.PrepareForceRelease(&c.caller, arguments.key, readReason(&fields))
+	if err != nil {
+		c.addInvalid(&problems, err, errorContext{kind: lockFunction, pointer: argumentsPointer})
 	}
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.ForceRelease(ctx, &c.caller, arguments.key, reason); err != nil {
+		if err := forced.Release(ctx); err != nil {
 			return nil, arguments.problem(lockFunction, err)
 		}
 		return wire.Released{Released: true, Key: arguments.sent, Forced: true}, nil
 	}, problems
 }
-
-// needsReason reports whether a forced release needs a reason, as it does with kubectl. The
-// protocol knows no such argument, so it is required only where it is recorded with the
-// identity of the caller.
-func (h *Handler) needsReason() bool { return h.config.Access.AuthenticatesCallers() }
 
 func (c *call) prepareStatus() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(false)
@@ -106,11 +95,6 @@ func readHeldLock(fields *envelope.Fields, withOwner bool) lockArguments {
 	}
 	return arguments
 }
-
-// maxReason is the longest reason, in characters: that of spec.reason.
-const maxReason = 1024
-
-var tooLongReason = fmt.Sprintf("must be at most %d characters", maxReason)
 
 // readReason reads why something is done. An empty reason is none.
 func readReason(fields *envelope.Fields) string {

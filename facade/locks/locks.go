@@ -82,11 +82,6 @@ func (l *Locks) ReleaseAfter(ctx context.Context, function string, caller *acces
 	return err
 }
 
-// ForceRelease ends a lock of any holder on behalf of the caller, and records the reason.
-func (l *Locks) ForceRelease(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, reason string) error {
-	return l.backend.ForceRelease(lock.ContextWithUser(ctx, caller.Holder()), caller.Namespace, key, reason)
-}
-
 // GetWithOwner returns a lock that is held, with its owner token, to any caller; otherwise
 // the error matches [lock.ErrNotHeld].
 func (l *Locks) GetWithOwner(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {

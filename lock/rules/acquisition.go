@@ -70,8 +70,8 @@ func (a *Acquisition) Validate(limits Limits) error {
 		problems = append(problems, field.Required(specPath.Child("holder"), "a lock needs a holder"))
 	}
 	problems = append(problems, validateHolder(&v1alpha1.LockSpec{HolderRef: a.HolderRef, ReleaseDelay: a.releaseDelay()})...)
-	if utf8.RuneCountInString(a.Reason) > maxReasonLength {
-		problems = append(problems, field.TooLong(specPath.Child("reason"), field.OmitValueType{}, maxReasonLength))
+	if utf8.RuneCountInString(a.Reason) > MaxReasonLength {
+		problems = append(problems, field.TooLong(specPath.Child("reason"), field.OmitValueType{}, MaxReasonLength))
 	}
 	if len(problems) > 0 {
 		return &InvalidError{Problems: problems}

@@ -142,7 +142,7 @@ func TestForceReasonGoesWithTheGrant(t *testing.T) {
 
 func TestForceReasonIsBounded(t *testing.T) {
 	lock := live(t)
-	for length, want := range map[int]bool{maxReasonLength: true, maxReasonLength + 1: false} {
+	for length, want := range map[int]bool{MaxReasonLength: true, MaxReasonLength + 1: false} {
 		reason := strings.Repeat("ä", length)
 		_, err := AdmitUpdate(Change{Old: lock, Updated: withReason(lock, reason), User: "bob"}, DefaultLimits(), noon, 0)
 		if (err == nil) != want {

@@ -48,10 +48,10 @@ func keepForceReason(next, old *v1alpha1.Lock) {
 }
 
 func validateForceReason(next, old *v1alpha1.Lock) field.ErrorList {
-	if reason := forceReason(next); reason == forceReason(old) || utf8.RuneCountInString(reason) <= maxReasonLength {
+	if reason := forceReason(next); reason == forceReason(old) || utf8.RuneCountInString(reason) <= MaxReasonLength {
 		return nil
 	}
-	return field.ErrorList{field.TooLong(forceReasonPath, field.OmitValueType{}, maxReasonLength)}
+	return field.ErrorList{field.TooLong(forceReasonPath, field.OmitValueType{}, MaxReasonLength)}
 }
 
 func forceReason(lock *v1alpha1.Lock) string {

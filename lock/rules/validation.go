@@ -14,9 +14,11 @@ const (
 	minTTL = time.Millisecond
 	// maxExpireAhead bounds an absolute expireTime: a mistyped year must not hold a lock for ever.
 	maxExpireAhead = 366 * 24 * time.Hour
-	// maxReasonLength is the bound of spec.reason in the schema.
-	maxReasonLength = 1024
 )
+
+// MaxReasonLength is the longest reason of a lock or of a forced release, in characters: the
+// bound of spec.reason in the schema.
+const MaxReasonLength = 1024
 
 // specPath is made once: every acquire is validated.
 var specPath = field.NewPath("spec")
