@@ -49,8 +49,12 @@ func (c *call) readAcquireArguments() (acquireArguments, envelope.Errors) {
 		request.TTL = ttl.Length
 	}
 	request.Reason = readReason(&fields)
+	before := len(problems)
 	request.HolderRef = readHolderRef(&fields, &problems)
-	if delay := fields.Duration("release_delay", envelope.DurationLimits{Max: v1alpha1.MaxReleaseDelay, AllowZero: true}); delay != nil {
+	isMalformed := request.HolderRef == nil && len(problems) > before
+	delay := fields.Duration("release_delay", envelope.DurationLimits{Max: v1alpha1.MaxReleaseDelay, AllowZero: true})
+	// A delay that comes with a malformed reference is not one without a reference.
+	if delay != nil && !isMalformed {
 		request.ReleaseDelay = delay.Length
 	}
 	var err error

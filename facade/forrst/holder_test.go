@@ -100,12 +100,15 @@ func TestWhatALockEndsWith(t *testing.T) {
 
 func TestHolderThatIsRefused(t *testing.T) {
 	for members, want := range map[string]string{
-		callerPodJSON:                                   "INVALID_ARGUMENTS /call/arguments/holder_ref",
-		`"holder_ref":"worker-0"`:                       "INVALID_ARGUMENTS /call/arguments/holder_ref",
-		`"release_delay":{"value":1}`:                   "INVALID_ARGUMENTS /call/arguments/release_delay",
-		`"release_delay":{"value":86401}`:               "INVALID_ARGUMENTS /call/arguments/release_delay/value",
-		strings.Replace(otherPodJSON, "v1", "", 1):      "INVALID_ARGUMENTS /call/arguments/holder_ref/api_version",
-		strings.Replace(otherPodJSON, "v1", "a/b/c", 1): "INVALID_ARGUMENTS /call/arguments/holder_ref/api_version",
+		callerPodJSON:                                                 "INVALID_ARGUMENTS /call/arguments/holder_ref",
+		`"holder_ref":"worker-0"`:                                     "INVALID_ARGUMENTS /call/arguments/holder_ref",
+		`"release_delay":{"value":1}`:                                 "INVALID_ARGUMENTS /call/arguments/release_delay",
+		`"holder_ref":1,"release_delay":{"value":5}`:                  "INVALID_ARGUMENTS /call/arguments/holder_ref",
+		`"holder_ref":{},"holder_ref":{},"release_delay":{"value":5}`: "INVALID_ARGUMENTS /call/arguments/holder_ref",
+		`"holder_ref":null,"release_delay":{"value":5}`:               "INVALID_ARGUMENTS /call/arguments/release_delay",
+		`"release_delay":{"value":86401}`:                             "INVALID_ARGUMENTS /call/arguments/release_delay/value",
+		strings.Replace(otherPodJSON, "v1", "", 1):                    "INVALID_ARGUMENTS /call/arguments/holder_ref/api_version",
+		strings.Replace(otherPodJSON, "v1", "a/b/c", 1):               "INVALID_ARGUMENTS /call/arguments/holder_ref/api_version",
 	} {
 		f := newFixtureWith(t, func(config *testfacade.Settings) { config.Holders = &fakeHolders{known: otherPod} })
 		got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k",`+members), ""))
