@@ -63,8 +63,10 @@ type errorContext struct {
 	held wire.HeldDetails
 	// block is how long the caller would wait. Nil if not at all.
 	block *waitOption
-	// maxTTL is the longest ttl that is granted. It is set while the request is read: each
-	// field is then described as the readers of other members do.
+	// isReading says that the request is being read. Its fields are then described in the words
+	// of the readers of other members; later, in those of package lock.
+	isReading bool
+	// maxTTL is the longest ttl that is granted. Required if isReading.
 	maxTTL time.Duration
 }
 
@@ -153,7 +155,7 @@ func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
 	name := fieldNames.Replace(problem.Field)
 	answer := envelope.Error{Code: envelope.InvalidArguments, Message: name + ": " + problem.ErrorBody()}
 	switch {
-	case c.maxTTL == 0:
+	case !c.isReading:
 	case name == "ttl":
 		return envelope.Exceeds(c.maxTTL, envelope.InvalidArguments, c.pointer+"/ttl/value")
 	case name == "function" && c.kind == lockExtension:
@@ -171,7 +173,7 @@ func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
 // addInvalid adds the rules that a request breaks to the problems that were found when it was
 // read. A member that could not be read is not reported again.
 func (h *Handler) addInvalid(problems *envelope.Errors, err error, about errorContext) {
-	about.maxTTL = h.config.Locks.MaxTTL()
+	about.isReading, about.maxTTL = true, h.config.Locks.MaxTTL()
 	read := *problems
 	for _, problem := range invalidArguments(&about, err) {
 		isReported := func(other envelope.Error) bool { return *other.Source.Pointer == *problem.Source.Pointer }
