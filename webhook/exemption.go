@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,17 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// operatorCondition is the match condition of config/webhook that exempts the operator.
+const operatorCondition = "not-the-operator"
+
+var (
+	// unequalUser is a comparison that exempts one user, in a condition of any name.
+	unequalUser = regexp.MustCompile(`request\.userInfo\.username\s*!=\s*(?:'[^']*'|"[^"]*")`)
+	// listedUsers is a list of users, which in [operatorCondition] exempts them all.
+	listedUsers = regexp.MustCompile(`request\.userInfo\.username\s+in\s*\[[^\]]*\]`)
+	quoted      = regexp.MustCompile(`'[^']*'|"[^"]*"`)
 )
 
 // exemptionLogPeriod is the shortest interval between two logged errors about own requests.
@@ -35,25 +47,36 @@ type ExemptionOptions struct {
 // Exemption admits the requests of the operator itself unchanged, because the operator
 // applies the rules of admission before it writes. The webhook configuration should exempt
 // them already: otherwise the operator's writes fail while the webhook is down. If it
-// does not, that is logged at the start and with the first such request. A nil Exemption exempts
+// does not, that is logged at the start and with the first such request. That it exempts another
+// user, whose writes then bypass admission, is logged at the start. A nil Exemption exempts
 // no request. Safe for concurrent use.
 type Exemption struct {
-	options  ExemptionOptions
-	requests prometheus.Counter
+	options    ExemptionOptions
+	requests   prometheus.Counter
+	otherUsers prometheus.Gauge
 
 	mu     sync.Mutex
 	logged time.Time
 }
 
-// NewExemption returns an exemption and registers its metric. To check the webhook
+// NewExemption returns an exemption and registers its metrics. To check the webhook
 // configurations, add it to a manager.
 func NewExemption(options ExemptionOptions) (*Exemption, error) {
-	exemption := &Exemption{options: options, requests: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "lock_operator_webhook_own_requests_total",
-		Help: "Requests of the operator that reached its own webhook because the webhook configuration does not exempt them.",
-	})}
-	if err := options.Registerer.Register(exemption.requests); err != nil {
-		return nil, fmt.Errorf("register the metrics of the webhook: %w", err)
+	exemption := &Exemption{
+		options: options,
+		requests: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lock_operator_webhook_own_requests_total",
+			Help: "Requests of the operator that reached its own webhook because the webhook configuration does not exempt them.",
+		}),
+		otherUsers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lock_operator_webhook_other_users_exempted",
+			Help: "Match conditions, at the start of the replica, that exempt another user than the operator from the webhook.",
+		}),
+	}
+	for _, metric := range []prometheus.Collector{exemption.requests, exemption.otherUsers} {
+		if err := options.Registerer.Register(metric); err != nil {
+			return nil, fmt.Errorf("register the metrics of the webhook: %w", err)
+		}
 	}
 	return exemption, nil
 }
@@ -61,23 +84,52 @@ func NewExemption(options ExemptionOptions) (*Exemption, error) {
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,verbs=list
 
 // Start logs an error for each webhook of the operator whose configuration does not exempt
-// the operator. It implements controller-runtime's manager.Runnable.
+// the operator, and for each match condition that exempts another user. It implements
+// controller-runtime's manager.Runnable.
 func (e *Exemption) Start(ctx context.Context) error {
 	var configurations admissionregistrationv1.MutatingWebhookConfigurationList
 	if err := e.options.Reader.List(ctx, &configurations); err != nil {
-		e.options.Logger.Error(err, "Could not check that the webhook configurations exempt the operator")
+		e.options.Logger.Error(err, "Could not check that the webhook configurations exempt the operator and no other user")
 		return nil
 	}
 	for _, configuration := range configurations.Items {
 		for _, webhook := range configuration.Webhooks {
-			if callsAdmission(webhook.ClientConfig) && !e.isIn(webhook.MatchConditions) {
-				e.options.Logger.Error(nil, "The webhook configuration does not exempt the operator: its writes fail while the webhook is down; "+
-					"set the expression of the match condition not-the-operator",
-					"configuration", configuration.Name, "webhook", webhook.Name, "expression", e.expression())
+			if callsAdmission(webhook.ClientConfig) {
+				e.check(webhook.MatchConditions, e.options.Logger.WithValues(
+					"configuration", configuration.Name, "webhook", webhook.Name, "expression", e.expression()))
 			}
 		}
 	}
 	return nil
+}
+
+func (e *Exemption) check(conditions []admissionregistrationv1.MatchCondition, logger logr.Logger) {
+	if !e.isIn(conditions) {
+		logger.Error(nil, "The webhook configuration does not exempt the operator: its writes fail while the webhook is down; "+
+			"set the expression of the match condition "+operatorCondition)
+	}
+	for _, condition := range conditions {
+		if others := e.othersIn(condition); len(others) > 0 {
+			e.otherUsers.Inc()
+			logger.Error(nil, "The webhook configuration exempts another user than the operator: admission neither judges nor audits the writes of that user; "+
+				"correct the match condition", "condition", condition.Name, "found", condition.Expression, "exemptUsers", others)
+		}
+	}
+}
+
+// othersIn returns the users other than the operator that the condition exempts.
+func (e *Exemption) othersIn(condition admissionregistrationv1.MatchCondition) []string {
+	exempting := unequalUser.FindAllString(condition.Expression, -1)
+	if condition.Name == operatorCondition {
+		exempting = append(exempting, listedUsers.FindAllString(condition.Expression, -1)...)
+	}
+	var others []string
+	for _, user := range quoted.FindAllString(strings.Join(exempting, " "), -1) {
+		if user = user[1 : len(user)-1]; user != e.options.User {
+			others = append(others, user)
+		}
+	}
+	return others
 }
 
 // NeedLeaderElection is false: every replica serves the webhook.
@@ -119,7 +171,7 @@ func (e *Exemption) of(path string, handler admission.Handler) admission.Handler
 		e.requests.Inc()
 		if e.isLogDue() {
 			e.options.Logger.Error(nil, "Admitted a request of the operator itself, which the webhook configuration should exempt; "+
-				"set the expression of the match condition not-the-operator",
+				"set the expression of the match condition "+operatorCondition,
 				"path", path, "resource", request.Resource.Resource, "expression", e.expression())
 		}
 		return admission.Allowed("")
