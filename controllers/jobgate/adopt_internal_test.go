@@ -2,7 +2,12 @@ package jobgate
 
 import (
 	"context"
+	"strings"
 	"testing"
+
+	"github.com/go-logr/logr/funcr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -65,5 +70,33 @@ func TestAGrantThatCannotBeVerifiedChangesNothing(t *testing.T) {
 	w.pass(1)
 	if !w.isRunning(job) || w.holder() != "a" {
 		t.Errorf("suspended by guess, and %q holds the lock", w.holder())
+	}
+}
+
+// Any user may name a Job in the holderRef of a lock. So a lock of another holder is no
+// grant, even if an operator of another user name took it for the Job.
+func TestAGrantOfAnotherOperatorSuspendsTheJobAndIsLoggedOnce(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a", running)
+	w.pods[job.UID] = true
+	w.grant(job)
+	w.reconciler.Holder = "system:serviceaccount:platform-locks:lock-operator"
+	var logged []string
+	ctx := logf.IntoContext(t.Context(), funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{}))
+	for range 3 {
+		if _, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: theLock}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.isRunning(job) || w.holder() != "a" {
+		t.Errorf("running: %t, and %q holds the lock", w.isRunning(job), w.holder())
+	}
+	if len(logged) != 1 {
+		t.Fatalf("logged %q", logged)
+	}
+	for _, part := range []string{"another holder than this operator", "docs/operations.md", `"holder"="` + operator + `"`, w.reconciler.Holder} {
+		if !strings.Contains(logged[0], part) {
+			t.Errorf("%q lacks %q", logged[0], part)
+		}
 	}
 }

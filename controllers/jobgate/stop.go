@@ -11,8 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
@@ -140,8 +142,8 @@ func (p *pass) deletePods(ctx context.Context, job *batchv1.Job, pods []metav1.P
 // suspendWithoutLock suspends a Job that runs without holding the lock.
 func (p *pass) suspendWithoutLock(ctx context.Context, candidate *jobInfo) error {
 	// The cache of Locks may be behind that of Jobs.
-	isHolder, err := p.isLiveHolder(ctx, candidate)
-	if err != nil || isHolder {
+	current, err := p.liveLock(ctx, candidate)
+	if err != nil || current != nil && p.IsForJob(current) {
 		p.requeueAfter(podsPeriod)
 		return err
 	}
@@ -156,21 +158,30 @@ func (p *pass) suspendWithoutLock(ctx context.Context, candidate *jobInfo) error
 	if err != nil || !isWritten {
 		return err
 	}
+	if current != nil {
+		// Any user may name the Job in the holderRef of a lock, so the holder alone proves
+		// that the operator took it.
+		logf.FromContext(ctx).Error(nil, "Suspended a Job under a lock that has another holder than this operator; "+
+			"if the operator was moved to another namespace or name, see docs/operations.md",
+			"job", klog.KObj(candidate.job), "lock", klog.KObj(current), "holder", current.Spec.Holder, "operator", p.Holder)
+	}
 	p.emit(candidate.job, corev1.EventTypeWarning, "LockLost", "Suspend",
 		fmt.Sprintf("Does not hold %s any more: it expired during an outage, or its release was forced. The Job is suspended and waits for the lock again", candidate.lockOptions.FullKey()))
 	return nil
 }
 
-// isLiveHolder reports whether the Job holds the lock, by a live read.
-func (p *pass) isLiveHolder(ctx context.Context, candidate *jobInfo) (bool, error) {
+// liveLock returns the lock, by a live read, if its holderRef names the Job, and otherwise nil.
+func (p *pass) liveLock(ctx context.Context, candidate *jobInfo) (*v1alpha1.Lock, error) {
 	current, err := p.Engine.Get(ctx, p.name.Namespace, candidate.lockOptions.FullKey())
 	switch {
 	case isEnded(err):
-		return false, nil
+		return nil, nil //nolint:nilnil // no such lock
 	case err != nil:
-		return false, fmt.Errorf("read the lock: %w", err)
+		return nil, fmt.Errorf("read the lock: %w", err)
+	case current.Spec.HolderRef == nil || current.Spec.HolderRef.UID != candidate.job.UID:
+		return nil, nil //nolint:nilnil // no such lock
 	}
-	return p.IsForJob(current) && current.Spec.HolderRef.UID == candidate.job.UID, nil
+	return current, nil
 }
 
 // requeueStopped ends the stop of a Job that has no pods left: the Job queues again or, if it was
