@@ -241,7 +241,7 @@ func (f *fixture) wantHeld(want ...string) {
 // hold acquires a global lock for a minute, which is not recorded.
 func (f *fixture) hold(key, owner string) {
 	f.t.Helper()
-	request := lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: owner, TTL: time.Minute, Holder: "somebody"}}
+	request := lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: owner, TTL: time.Minute, Holder: "alice"}}
 	if _, err := f.locks.Acquire(f.t.Context(), namespace, request); err != nil {
 		f.t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestLongWaitsAreMadeOfSeveral(t *testing.T) {
 				f.locks.letWaitsEnd()
 				start := time.Now()
 				_, err := f.Acquire(t.Context(), namespace, waiting(test.wait))
-				if held, ok := errors.AsType[*lock.HeldError](err); !ok || held.Holder != "somebody" || errors.Is(err, lock.ErrTimeout) != (test.wait > 0) {
+				if held, ok := errors.AsType[*lock.HeldError](err); !ok || held.Holder != "alice" || errors.Is(err, lock.ErrTimeout) != (test.wait > 0) {
 					t.Errorf("got %v", err)
 				}
 				if waits := f.locks.waits(); !slices.Equal(waits, test.want) {

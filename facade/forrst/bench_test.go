@@ -39,7 +39,7 @@ func (l *instantLocks) Release(context.Context, string, v1alpha1.FullKey, lock.P
 }
 
 func grantedWithoutVersion(clock clock.PassiveClock) *v1alpha1.Lock {
-	request := rules.Acquisition{Key: "k", Owner: "o", TTL: time.Minute, Holder: "somebody"}
+	request := rules.Acquisition{Key: "k", Owner: "o", TTL: time.Minute, Holder: "alice"}
 	return rules.Grant(namespace, request, rules.DefaultLimits(), clock.Now())
 }
 
@@ -59,7 +59,7 @@ func (d *discarding) Write(answer []byte) (n int, _ error) { return len(answer),
 func lockCall(tb testing.TB) func() {
 	tb.Helper()
 	f := newFixture(tb)
-	granted, err := f.locks.Acquire(tb.Context(), namespace, lock.Request{Acquisition: rules.Acquisition{Key: "sku:X9", TTL: 1e9, Holder: "somebody"}})
+	granted, err := f.locks.Acquire(tb.Context(), namespace, lock.Request{Acquisition: rules.Acquisition{Key: "sku:X9", TTL: 1e9, Holder: "alice"}})
 	if err != nil {
 		tb.Fatal(err)
 	}

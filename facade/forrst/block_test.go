@@ -143,7 +143,7 @@ func TestBlockedCallWhoseClientGoesAway(t *testing.T) {
 	}
 }
 
-func TestStoppingServerAnswersWhoeverWaits(t *testing.T) {
+func TestAStoppingServerAnswersWaitingCallers(t *testing.T) {
 	for name, body := range blocking {
 		t.Run(name, func(t *testing.T) {
 			running, finish := make(chan struct{}), make(chan struct{})

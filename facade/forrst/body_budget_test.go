@@ -66,7 +66,7 @@ func TestBodiesOfAllCallersAreBounded(t *testing.T) {
 
 func TestCallsThatWaitTakeNoRoomForTheirBodies(t *testing.T) {
 	f := newFixtureWith(t, limitBodies(1500))
-	f.hold("k", "somebody", time.Hour)
+	f.hold("k", "alice", time.Hour)
 	began := f.letCallsWait()
 	body := envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":5}}`))
 	answered := make(chan answer, 1)
@@ -75,7 +75,7 @@ func TestCallsThatWaitTakeNoRoomForTheirBodies(t *testing.T) {
 	if got := f.post(envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")); got.status != 200 {
 		t.Errorf("beside one that waits: %s", got.body)
 	}
-	if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "somebody"}); err != nil {
+	if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "alice"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-answered; got.status != 200 {

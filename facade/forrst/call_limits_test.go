@@ -166,7 +166,7 @@ func TestLimitsOfRunningCalls(t *testing.T) {
 	}
 }
 
-// Whoever waits leaves room to those who run, and is let in when the lock is there.
+// A waiting call leaves room for running calls, and runs again when it has the lock.
 func TestCallsThatWaitedRunBeyondTheLimit(t *testing.T) {
 	c := newCrowd(t, limits.Limits{Running: 1}, nil)
 	c.hold("held", "other", 1e12)
@@ -197,17 +197,17 @@ func TestWhoACallerIs(t *testing.T) {
 		first, second string
 		same          bool
 	}{
-		"ports of one address":         {nil, anAddress, anotherPort, true},
-		"two addresses":                {nil, anAddress, anotherAddress, false},
-		"a network of IPv6":            {nil, "[2001:db8::1]:1", "[2001:db8::ffff:1]:2", true},
-		"two networks of IPv6":         {nil, "[2001:db8::1]:1", "[2001:db8:0:1::1]:1", false},
-		"one address in two notations": {nil, "192.0.2.1:1", "[::ffff:192.0.2.1]:1", true},
-		"two such addresses":           {nil, "[::ffff:192.0.2.1]:1", "[::ffff:192.0.2.2]:1", false},
-		"no addresses":                 {nil, "pipe", "pipe", true},
-		"one user":                     {user, "somebody:1", "somebody:2", true},
-		"two users":                    {user, "somebody:1", "somebody-else:1", false},
-		"nobody on two addresses":      {anonymous, anAddress, anotherAddress, false},
-		"nobody on one address":        {anonymous, anAddress, anotherPort, true},
+		"ports of one address":               {nil, anAddress, anotherPort, true},
+		"two addresses":                      {nil, anAddress, anotherAddress, false},
+		"a network of IPv6":                  {nil, "[2001:db8::1]:1", "[2001:db8::ffff:1]:2", true},
+		"two networks of IPv6":               {nil, "[2001:db8::1]:1", "[2001:db8:0:1::1]:1", false},
+		"one address in two notations":       {nil, "192.0.2.1:1", "[::ffff:192.0.2.1]:1", true},
+		"two such addresses":                 {nil, "[::ffff:192.0.2.1]:1", "[::ffff:192.0.2.2]:1", false},
+		"no addresses":                       {nil, "pipe", "pipe", true},
+		"one user":                           {user, "alice:1", "alice:2", true},
+		"two users":                          {user, "alice:1", "bob:1", false},
+		"anonymous callers on two addresses": {anonymous, anAddress, anotherAddress, false},
+		"anonymous callers on one address":   {anonymous, anAddress, anotherPort, true},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestCancelReachesWaitingCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.hold("k", "somebody", time.Hour)
+			f.hold("k", "alice", time.Hour)
 			began := f.letCallsWait()
 			answers := f.postAside(request)
 			<-began
@@ -126,7 +126,7 @@ func TestCancelAfterTheFunctionIsTooLate(t *testing.T) {
 	}
 }
 
-func TestNobodyCancelsCallsOfOthers(t *testing.T) {
+func TestACallerCannotCancelCallsOfOtherCallers(t *testing.T) {
 	began := make(chan struct{})
 	caller := "ann"
 	f := newFixtureWith(t, func(config *testfacade.Settings) {

@@ -106,7 +106,7 @@ func TestDeadlineEndsTheWaitForALock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := bubbled(t)
-				f.hold("k", "somebody", time.Hour)
+				f.hold("k", "alice", time.Hour)
 				f.letCallsWait()
 				start := time.Now()
 				got := f.post(request)

@@ -77,7 +77,7 @@ func TestArgumentsOfVendorFunctionsThatAreRefused(t *testing.T) {
 		"a renewal above the maximum":       {wire.Renew, `"key":"k","owner":"o","ttl":{"value":25,"unit":"hour"}`, []string{"ttl/value"}},
 		"release of nothing":                {wire.Release, ``, []string{"key", "owner"}},
 		"status of nothing":                 {wire.Status, ``, []string{"key"}},
-		"the locks of nobody":               {wire.List, `"owner":""`, []string{"owner"}},
+		"the locks of no owner":             {wire.List, `"owner":""`, []string{"owner"}},
 		"the locks of a number":             {wire.List, `"owner":1`, []string{"owner"}},
 		"force without a sane reason":       {forceRelease, `"key":"k","reason":{}`, []string{"reason"}},
 		"force with a long reason":          {forceRelease, `"key":"k","reason":"` + strings.Repeat("é", 1025) + `"`, []string{"reason"}},
@@ -112,8 +112,8 @@ func TestAcquireFunctionTellsAboutTheHolder(t *testing.T) {
 	f := newFixture(t)
 	f.hold("k", "secret-owner", time.Minute)
 	for members, want := range map[string]string{
-		``:                     `LOCK_ACQUISITION_FAILED {"key":"k","scope":"global","full_key":"lock:k","holder":"somebody","expires_at":"2024-03-15T10:31:00Z"}`,
-		`,"block":{"value":2}`: `LOCK_TIMEOUT {"key":"k","scope":"global","full_key":"lock:k","waited":{"value":2},"holder":"somebody","expires_at":"2024-03-15T10:31:00Z"}`,
+		``:                     `LOCK_ACQUISITION_FAILED {"key":"k","scope":"global","full_key":"lock:k","holder":"alice","expires_at":"2024-03-15T10:31:00Z"}`,
+		`,"block":{"value":2}`: `LOCK_TIMEOUT {"key":"k","scope":"global","full_key":"lock:k","waited":{"value":2},"holder":"alice","expires_at":"2024-03-15T10:31:00Z"}`,
 	} {
 		got := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k"`+members), ""))
 		f.wantProblems(got, 423, strings.Fields(want)[0])
@@ -137,12 +137,12 @@ func TestHowAcquireFunctionFails(t *testing.T) {
 		details string
 		want    []string
 	}{
-		"unavailable":          {fmt.Errorf("no route: %w", lock.ErrUnavailable), 503, `{"retry_after":{"value":1,"unit":"second"}}`, []string{"UNAVAILABLE"}},
-		"expired":              {fmt.Errorf("too slow: %w", lock.ErrExpired), 400, `{"key":"k","expired":true}`, []string{"INVALID_ARGUMENTS /call/arguments/ttl"}},
-		"invalid in fields":    {fmt.Errorf("wrapped: %w", invalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments/key", "INVALID_ARGUMENTS /call/arguments/ttl"}},
-		"invalid as a whole":   {fmt.Errorf("%w: no namespace", lock.ErrInvalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments"}},
-		"held, by nobody seen": {&lock.HeldError{Key: "lock:k"}, 423, `{"key":"k","scope":"global","full_key":"lock:k"}`, []string{"LOCK_ACQUISITION_FAILED"}},
-		"unexpected":           {errBroken, 500, ``, []string{"INTERNAL_ERROR"}},
+		"unavailable":               {fmt.Errorf("no route: %w", lock.ErrUnavailable), 503, `{"retry_after":{"value":1,"unit":"second"}}`, []string{"UNAVAILABLE"}},
+		"expired":                   {fmt.Errorf("too slow: %w", lock.ErrExpired), 400, `{"key":"k","expired":true}`, []string{"INVALID_ARGUMENTS /call/arguments/ttl"}},
+		"invalid in fields":         {fmt.Errorf("wrapped: %w", invalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments/key", "INVALID_ARGUMENTS /call/arguments/ttl"}},
+		"invalid as a whole":        {fmt.Errorf("%w: no namespace", lock.ErrInvalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments"}},
+		"held by an unknown holder": {&lock.HeldError{Key: "lock:k"}, 423, `{"key":"k","scope":"global","full_key":"lock:k"}`, []string{"LOCK_ACQUISITION_FAILED"}},
+		"unexpected":                {errBroken, 500, ``, []string{"INTERNAL_ERROR"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestRenewFunction(t *testing.T) {
 		f.hold("k", "o", time.Minute)
 		f.clock.SetTime(f.clock.Now().Add(50 * time.Second))
 		got := f.post(envelopeWith(wire.Renew, arguments(`"key":"forrst_lock:k","owner":"o"`+members), ""))
-		want = `{"key":"forrst_lock:k","renewed":true,"full_key":"lock:k","owner":"o","scope":"global","holder":"somebody",` + want + `,"fencing_token":1}`
+		want = `{"key":"forrst_lock:k","renewed":true,"full_key":"lock:k","owner":"o","scope":"global","holder":"alice",` + want + `,"fencing_token":1}`
 		if diff := cmp.Diff(want, string(got.Result)); diff != "" || got.status != 200 {
 			t.Errorf("status %d (-want +got):\n%s", got.status, diff)
 		}
@@ -213,7 +213,7 @@ func TestVendorStatus(t *testing.T) {
 	f.hold("k", "o", time.Minute)
 	f.clock.SetTime(f.clock.Now().Add(time.Second))
 	for key, want := range map[string]string{
-		"lock:k": `{"key":"lock:k","locked":true,"checked_at":"2024-03-15T10:30:01Z","full_key":"lock:k","owner":"o","scope":"global","holder":"somebody",` +
+		"lock:k": `{"key":"lock:k","locked":true,"checked_at":"2024-03-15T10:30:01Z","full_key":"lock:k","owner":"o","scope":"global","holder":"alice",` +
 			`"ttl":{"value":60,"unit":"second"},` + stamps + `,"expires_at":"2024-03-15T10:31:00Z","fencing_token":1}`,
 		"x": `{"key":"x","locked":false,"checked_at":"2024-03-15T10:30:01Z"}`,
 	} {
@@ -230,7 +230,7 @@ func TestListShowsOwnerTokensToThoseWhoKnowThem(t *testing.T) {
 	f.hold("old", "o", time.Second)
 	f.post(envelopeWith(wire.Acquire, arguments(`"key":"b","scope":"function","function":"f","owner":"o"`), ""))
 	f.clock.SetTime(f.clock.Now().Add(time.Second))
-	a := `{"key":"a","full_key":"lock:a","scope":"global","holder":"somebody","ttl":{"value":60,"unit":"second"},` + stamps + `,"expires_at":"2024-03-15T10:31:00Z","fencing_token":1}`
+	a := `{"key":"a","full_key":"lock:a","scope":"global","holder":"alice","ttl":{"value":60,"unit":"second"},` + stamps + `,"expires_at":"2024-03-15T10:31:00Z","fencing_token":1}`
 	b := func(owner string) string {
 		return `{"key":"b","full_key":"lock:f:b",` + owner + `"scope":"function","function":"f","holder":"system:anonymous","ttl":{"value":300,"unit":"second"},` + stamps + `,"expires_at":"2024-03-15T10:35:00Z","fencing_token":3}`
 	}

@@ -13,7 +13,7 @@ import (
 // fakeAccess takes the word of a function for who calls.
 type fakeAccess struct {
 	who func(*http.Request) (user.Info, error)
-	// judge says what somebody may do. Nil means everything.
+	// judge says what a user may do. Nil means everything.
 	judge func(who user.Info, verb, namespace string) error
 
 	mu sync.Mutex

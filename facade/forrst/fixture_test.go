@@ -157,7 +157,7 @@ func (f *fixture) listening(listener net.Listener) *server.Server {
 // hold acquires a global lock, which is not recorded, or fails the test.
 func (f *fixture) hold(key, owner string, ttl time.Duration) {
 	f.t.Helper()
-	_, err := f.locks.Acquire(f.t.Context(), namespace, lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: owner, TTL: ttl, Holder: "somebody"}})
+	_, err := f.locks.Acquire(f.t.Context(), namespace, lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: owner, TTL: ttl, Holder: "alice"}})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestReleaseOfWhatTheCallerDoesNotHold(t *testing.T) {
 		"expired":                     {release, `"key":"lock:old","owner":"o"`, missing, 404},
 		"expired, with another owner": {release, `"key":"lock:old","owner":"p"`, missing, 404},
 		"expired, by force":           {forceRelease, `"key":"lock:old"`, missing, 404},
-		"held by somebody else":       {release, `"key":"lock:k","owner":"Secret-Owner"`, mismatch, 403},
+		"held by another owner":       {release, `"key":"lock:k","owner":"Secret-Owner"`, mismatch, 403},
 		"a key that cannot be":        {release, `"key":"lock:","owner":"o"`, missing, 404},
 		"a key of control characters": {forceRelease, `"key":"\u0000"`, missing, 404},
 		"a very long key":             {release, `"key":"` + strings.Repeat("k", 2000) + `","owner":"o"`, missing, 404},

@@ -39,7 +39,7 @@ func TestRetryGoesByTheFirstError(t *testing.T) {
 
 func TestRetryIsAnsweredForEveryFailureAndNoSuccess(t *testing.T) {
 	f := newFixture(t)
-	f.hold("k", "somebody", time.Hour)
+	f.hold("k", "alice", time.Hour)
 	asked := `{"urn":"` + retryURN + `"}`
 	if got := f.post(envelopeWith(ping, "", asked)); got.status != 200 || got.Extensions != nil {
 		t.Error(got.body)

@@ -177,7 +177,7 @@ var failures = map[string]struct {
 		},
 		kind: forward.WrongID, status: 200,
 	},
-	"a result for nobody": {
+	"a result without an id": {
 		answer: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"protocol":{"name":"forrst","version":"0.1.0"},"id":null,"result":1}`)
 		},
@@ -253,7 +253,7 @@ func TestServicesThatCannotBeReachedLeaveNoLock(t *testing.T) {
 	for reason, url := range map[string]string{
 		"connection refused":                  closed.URL,
 		"the certificate is not trusted":      untrusted.URL,
-		"the host name could not be resolved": "http://nobody.invalid:8080",
+		"the host name could not be resolved": "http://unknown.invalid:8080",
 		"no connection":                       strings.Replace(closed.URL, "http:", "https:", 1) + "x",
 	} {
 		if reason == "no connection" {

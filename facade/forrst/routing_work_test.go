@@ -225,13 +225,13 @@ func TestTheAnswerTellsOfALostLock(t *testing.T) {
 		renewal, release error
 		want             string
 	}{
-		"expired":                       {renewal: lock.ErrExpired, want: "expired"},
-		"taken":                         {renewal: lock.ErrOwnerMismatch, want: "taken"},
-		"released":                      {renewal: lock.ErrNotHeld, want: "released"},
-		"expired, seen at its end":      {renewal: lock.ErrUnavailable, release: lock.ErrExpired, want: "expired"},
-		"expired, with nobody to tell":  {renewal: lock.ErrUnavailable, release: lock.ErrUnavailable, want: "unknown"},
-		"not known to have been":        {renewal: nil, release: lock.ErrUnavailable, want: ""},
-		"force-released before its end": {renewal: nil, release: lock.ErrNotHeld, want: "released"},
+		"expired":                        {renewal: lock.ErrExpired, want: "expired"},
+		"taken":                          {renewal: lock.ErrOwnerMismatch, want: "taken"},
+		"released":                       {renewal: lock.ErrNotHeld, want: "released"},
+		"expired, seen at its end":       {renewal: lock.ErrUnavailable, release: lock.ErrExpired, want: "expired"},
+		"expired, after the caller left": {renewal: lock.ErrUnavailable, release: lock.ErrUnavailable, want: "unknown"},
+		"not known to have been":         {renewal: nil, release: lock.ErrUnavailable, want: ""},
+		"force-released before its end":  {renewal: nil, release: lock.ErrNotHeld, want: "released"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

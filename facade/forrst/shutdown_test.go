@@ -78,7 +78,7 @@ func (s *stoppable) wantReady(want bool) {
 	}
 }
 
-// First the server is not ready, then nobody waits any more, and at last nothing runs.
+// First the server is not ready, then no call waits any more, and at last no call runs.
 func TestOrderOfShutdown(t *testing.T) {
 	s := newStoppable(t)
 	s.wantReady(true)
@@ -93,7 +93,7 @@ func TestOrderOfShutdown(t *testing.T) {
 	}
 	select {
 	case got := <-s.waits:
-		t.Errorf("nobody connects elsewhere yet, but a call that waits got status %d", got.status)
+		t.Errorf("clients have not moved to another replica yet, but a waiting call got status %d", got.status)
 	default:
 	}
 

@@ -13,7 +13,7 @@ import (
 
 // A success that comes too late is taken back also if it came about in the very moment
 // in which it became too late, which no caller can bring about on purpose.
-func TestSuccessThatNobodyLearnsOfIsUndone(t *testing.T) {
+func TestASuccessThatTheCallerDoesNotLearnOfIsUndone(t *testing.T) {
 	undone := 0
 	newCall := func() (*call, Invocation) {
 		c := &call{Handler: &Handler{config: Config{Clock: clock.RealClock{}}}, caller: access.Caller{User: &user.DefaultInfo{Name: access.Anonymous}}, start: time.Now()}

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
@@ -79,8 +78,6 @@ type twoDoors struct {
 	stop        context.CancelFunc
 	ended       chan error
 }
-
-const key v1alpha1.FullKey = "lock:held"
 
 func openTwoDoors(t *testing.T, bounds limits.Limits) *twoDoors {
 	t.Helper()

@@ -18,8 +18,9 @@ func (d *deadlineRecorder) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-func http2Request(path string) *http.Request {
-	request := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+func http2Request(t *testing.T, path string) *http.Request {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
 	request.Proto, request.ProtoMajor, request.ProtoMinor = "HTTP/2.0", 2, 0
 	return request
 }
@@ -32,13 +33,13 @@ func TestOnlyACallIsFreedOfTheTimeoutForWriting(t *testing.T) {
 	handlers := &runningHandlers{handler: served}
 	for _, path := range []string{"/healthz", "/readyz", "/nothing"} {
 		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-		handlers.ServeHTTP(w, http2Request(path))
+		handlers.ServeHTTP(w, http2Request(t, path))
 		if len(w.deadlines) > 0 {
 			t.Errorf("%s: the timeout for writing is replaced by %v", path, w.deadlines)
 		}
 	}
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-	BeginCall(w, http2Request("/forrst"))
+	BeginCall(w, http2Request(t, "/forrst"))
 	if len(w.deadlines) != 1 || !w.deadlines[0].IsZero() {
 		t.Errorf("a call has the deadlines %v, want none", w.deadlines)
 	}

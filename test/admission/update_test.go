@@ -153,7 +153,7 @@ var _ = Describe("A live lock", func() {
 	It("refuses its holder a change of stamps, and a stale write as a conflict", func(ctx context.Context) {
 		old := lock.DeepCopy()
 		forged := lock.DeepCopy()
-		forged.Spec.Holder = "somebody"
+		forged.Spec.Holder = "alice"
 		Expect(apierrors.IsInvalid(worker.Client.Update(ctx, forged))).To(BeTrue())
 		fixture.TTL(2 * time.Hour)(lock)
 		Expect(worker.Client.Update(ctx, lock)).To(Succeed())

@@ -39,7 +39,7 @@ func DecodeResponse(body []byte) (*Response, error) {
 		entry.URN, _ = element.RequiredText("urn")
 		response.Extensions = append(response.Extensions, entry)
 	})
-	// Nobody relies on it: what is wrong here is no reason to lose a result.
+	// No caller relies on it: a fault here is no reason to lose a result.
 	if raw := envelope.Raw("meta"); len(raw) > 0 && raw[0] == '{' {
 		response.Meta = newMeta(raw)
 	}
