@@ -40,7 +40,7 @@ var _ = Describe("What a user asks for a Job under a lock", func() {
 			func(job *batchv1.Job) { job.Labels[kueueQueue] = "main" }),
 		Entry("another controller", "spec.managedBy", "must be run by the Job controller of Kubernetes",
 			func(job *batchv1.Job) { job.Spec.ManagedBy = new("example.com/jobs") }),
-		Entry("a selector of its own", "spec.manualSelector", "needs the selector that is generated", func(job *batchv1.Job) {
+		Entry("a selector of its own", "spec.manualSelector", "needs the generated selector", func(job *batchv1.Job) {
 			job.Spec.ManualSelector = new(true)
 			job.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"work": "it"}}
 			job.Spec.Template.Labels = map[string]string{"work": "it"}
