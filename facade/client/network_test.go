@@ -156,7 +156,7 @@ func TestFacadeNoticesThatABlockedCallerLeaves(t *testing.T) {
 		t.Error(err)
 	}
 	if held, err := n.Get(t.Context(), namespace, "lock:k"); !errors.Is(err, lock.ErrNotHeld) {
-		t.Errorf("somebody who has left got %v, %v", held, err)
+		t.Errorf("a caller that has left got %v, %v", held, err)
 	}
 }
 
