@@ -27,10 +27,11 @@ type Request struct {
 }
 
 // Validate reports what makes the request impossible to grant: a negative wait, and what
-// [rules.Acquisition.Validate] reports. The error is an [*InvalidError].
-func (r *Request) Validate(limits rules.Limits) error {
+// [rules.Acquisition.Validate] reports. The error is an [*InvalidError]. Holder is the object that a
+// valid request names, or nil.
+func (r *Request) Validate(limits rules.Limits) (holder *rules.ValidReference, err error) {
 	if r.Wait < 0 {
-		return &InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("wait"), r.Wait.String(), "must not be negative")}}
+		return nil, &InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("wait"), r.Wait.String(), "must not be negative")}}
 	}
 	return r.Acquisition.Validate(limits)
 }

@@ -137,11 +137,11 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if err := a.freshenClock(ctx, request.Namespace, candidate.Spec.FullKey().ObjectName()); err != nil {
 		return nil, err
 	}
-	admitted, err := rules.AdmitCreate(candidate, request.UserInfo.Username, a.Limits, a.Clock.Now())
+	admitted, holder, err := rules.AdmitCreate(candidate, request.UserInfo.Username, a.Limits, a.Clock.Now())
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkHolder(ctx, request.Namespace, admitted, &v1alpha1.Lock{}); err != nil {
+	if err := a.checkHolder(ctx, request.Namespace, holder); err != nil {
 		return nil, err
 	}
 	return admitted, a.reclaim(ctx, client.ObjectKeyFromObject(admitted), isDryRun(request))
@@ -159,7 +159,7 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), a.Clock.Now()); err != nil {
 		return nil, err
 	}
-	admitted, err := rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.grace())
+	admitted, holder, err := rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.grace())
 	if err != nil {
 		return nil, err
 	}
@@ -168,17 +168,17 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 			return nil, err
 		}
 	}
-	return admitted, a.checkHolder(ctx, request.Namespace, admitted, old)
+	return admitted, a.checkHolder(ctx, request.Namespace, holder)
 }
 
-// checkHolder checks that the holder object exists if the change names one. A lock without a
-// holderRef costs no request.
-func (a *LockAdmission) checkHolder(ctx context.Context, namespace string, admitted, old *v1alpha1.Lock) error {
-	if !rules.SetsHolderRef(admitted, old) {
+// checkHolder checks that the object exists that a request newly names as the holder. A request
+// that names none, with a nil holder, costs no request.
+func (a *LockAdmission) checkHolder(ctx context.Context, namespace string, holder *rules.ValidReference) error {
+	if holder == nil {
 		return nil
 	}
 	checker := holderref.Checker{Reader: a.LiveReader, Mapper: a.Client.RESTMapper()}
-	return checker.Check(ctx, namespace, admitted.Spec.HolderRef)
+	return checker.Check(ctx, namespace, *holder)
 }
 
 func isDryRun(request admission.Request) bool { return request.DryRun != nil && *request.DryRun }

@@ -41,7 +41,8 @@ func (c *Client) Acquire(ctx context.Context, namespace string, request lock.Req
 // its meaning on the way.
 func validate(request lock.Request) error {
 	request.Holder = "stamped by the façade"
-	return request.Validate(rules.Limits{DefaultTTL: v1alpha1.MaxTTL, MaxTTL: v1alpha1.MaxTTL})
+	_, err := request.Validate(rules.Limits{DefaultTTL: v1alpha1.MaxTTL, MaxTTL: v1alpha1.MaxTTL})
+	return err
 }
 
 // acquisition is one call of [Client.Acquire].

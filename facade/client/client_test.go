@@ -184,7 +184,7 @@ func TestOutcomesPassThrough(t *testing.T) {
 		"invalid": lock.ErrInvalid, "invalid key": lock.ErrInvalidKey, "unavailable": lock.ErrUnavailable,
 	}
 	held := &lock.HeldError{Key: "lock:k", Holder: "alice", ExpireTime: time.Date(2024, 3, 15, 10, 31, 0, 7000, time.UTC)}
-	invalidKey := (&rules.Acquisition{Key: "k\n", Owner: "o", Holder: "h"}).Validate(rules.DefaultLimits())
+	_, invalidKey := (&rules.Acquisition{Key: "k\n", Owner: "o", Holder: "h"}).Validate(rules.DefaultLimits())
 	of := map[string][]error{
 		"acquire": {held, &lock.HeldError{Key: "lock:k"}, fmt.Errorf("%w: %w", lock.ErrTimeout, held), lock.ErrExpired, invalidKey, fmt.Errorf("%w: no namespace", lock.ErrInvalid), lock.ErrUnavailable},
 		"renew":   {lock.ErrNotHeld, lock.ErrExpired, lock.ErrOwnerMismatch, invalidKey, lock.ErrUnavailable},

@@ -49,12 +49,8 @@ func (c *call) readAcquireArguments() (acquireArguments, envelope.Errors) {
 		request.TTL = ttl.Length
 	}
 	request.Reason = readReason(&fields)
-	before := len(problems)
 	request.HolderRef = readHolderRef(&fields, &problems)
-	isMalformed := request.HolderRef == nil && len(problems) > before
-	delay := fields.Duration("release_delay", envelope.DurationLimits{Max: v1alpha1.MaxReleaseDelay, AllowZero: true})
-	// A delay that comes with a malformed reference is not one without a reference.
-	if delay != nil && !isMalformed {
+	if delay := fields.Duration("release_delay", envelope.DurationLimits{Unbounded: true, AllowZero: true}); delay != nil {
 		request.ReleaseDelay = delay.Length
 	}
 	var err error
@@ -67,23 +63,15 @@ func (c *call) readAcquireArguments() (acquireArguments, envelope.Errors) {
 
 func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
 	scope, isGiven := fields.Text("scope")
-	function, hasFunction := fields.Text("function")
+	function, _ := fields.Text("function")
 	switch {
-	case isGiven && scope == wire.FunctionScope:
-		if !hasFunction && fields.Raw("function") == nil {
-			fields.Fail("function", `is required when scope is "function"`)
-		}
-	case isGiven && scope != wire.GlobalScope:
-		fields.Fail("scope", `must be "function" or "global"`)
-		return "", ""
-	case hasFunction:
-		fields.Fail("function", `must be absent unless scope is "function"`)
-		return "", ""
+	case !isGiven, scope == wire.GlobalScope:
+		return v1alpha1.ScopeGlobal, function
+	case scope == wire.FunctionScope:
+		return v1alpha1.ScopeFunction, function
 	}
-	if !hasFunction {
-		return v1alpha1.ScopeGlobal, ""
-	}
-	return v1alpha1.ScopeFunction, function
+	fields.Fail("scope", `must be "function" or "global"`)
+	return "", ""
 }
 
 // problem returns what the caller is told about an error.
@@ -99,11 +87,15 @@ func (a *acquireArguments) problem(err error) error {
 }
 
 // readHolderRef reads the object that the caller names. Its fields are checked with the rest
-// of the request.
+// of the request. Only without a reference it returns nil: one that is malformed is empty.
 func readHolderRef(fields *envelope.Fields, problems *envelope.Errors) *v1alpha1.HolderReference {
+	before := len(*problems)
 	raw := fields.Object("holder_ref")
-	if raw == nil {
+	switch {
+	case raw == nil && len(*problems) == before:
 		return nil
+	case raw == nil:
+		return &v1alpha1.HolderReference{}
 	}
 	object, _ := envelope.ReadObject(raw, fields.Pointer("holder_ref"), envelope.InvalidArguments, problems)
 	ref := &v1alpha1.HolderReference{}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
@@ -158,10 +159,16 @@ func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
 	case !c.isReading:
 	case name == "ttl":
 		return envelope.Exceeds(c.maxTTL, envelope.InvalidArguments, c.pointer+"/ttl/value")
+	case name == "release_delay" && problem.Type == field.ErrorTypeInvalid:
+		return envelope.Exceeds(v1alpha1.MaxReleaseDelay, envelope.InvalidArguments, c.pointer+"/release_delay/value")
 	case name == "function" && c.kind == lockExtension:
 		// The function is that of the call.
 		answer.Message = `scope must be "global": the name of the function ` + problem.Detail
 		return answer.At(c.pointer + "/scope")
+	case name == "function" && problem.Type == field.ErrorTypeRequired:
+		answer.Message = `function is required when scope is "function"`
+	case name == "function" && problem.Type == field.ErrorTypeForbidden:
+		answer.Message = `function must be absent unless scope is "function"`
 	case name == "reason" && problem.Type == field.ErrorTypeTooLong:
 		answer.Message = fmt.Sprintf("%s must be at most %d characters", name, rules.MaxReasonLength)
 	case name == "key", name == "owner", name == "function", name == "reason":
@@ -171,12 +178,15 @@ func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
 }
 
 // addInvalid adds the rules that a request breaks to the problems that were found when it was
-// read. A member that could not be read is not reported again.
+// read. A member that could not be read is not reported again, nor are its own members.
 func (h *Handler) addInvalid(problems *envelope.Errors, err error, about errorContext) {
 	about.isReading, about.maxTTL = true, h.config.Locks.MaxTTL()
 	read := *problems
 	for _, problem := range invalidArguments(&about, err) {
-		isReported := func(other envelope.Error) bool { return *other.Source.Pointer == *problem.Source.Pointer }
+		isReported := func(other envelope.Error) bool {
+			below, ok := strings.CutPrefix(*problem.Source.Pointer, *other.Source.Pointer)
+			return ok && (below == "" || below[0] == '/')
+		}
 		if !slices.ContainsFunc(read, isReported) {
 			problems.Add(problem)
 		}

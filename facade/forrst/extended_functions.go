@@ -16,11 +16,15 @@ func (c *call) prepareRenew() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
 	var ttl time.Duration
-	if given := fields.Duration("ttl", envelope.DurationLimits{Max: c.config.Locks.MaxTTL()}); given != nil {
+	if given := fields.Duration("ttl", unbounded); given != nil {
 		ttl = given.Length
 	}
+	renewal, err := c.config.Locks.PrepareRenew(&c.caller, arguments.key, arguments.owner, ttl)
+	if err != nil {
+		c.addInvalid(&problems, err, errorContext{kind: extendedFunction, pointer: argumentsPointer})
+	}
 	return func(ctx context.Context) (any, error) {
-		renewed, err := c.config.Locks.Renew(ctx, &c.caller, arguments.key, arguments.owner, ttl)
+		renewed, err := renewal.Renew(ctx)
 		if err != nil {
 			return nil, arguments.problem(extendedFunction, err)
 		}

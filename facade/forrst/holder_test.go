@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -25,9 +26,10 @@ type fakeHolders struct {
 	asked []string
 }
 
-func (h *fakeHolders) Check(_ context.Context, namespace string, ref *v1alpha1.HolderReference) error {
+func (h *fakeHolders) Check(_ context.Context, namespace string, holder rules.ValidReference) error {
+	ref := holder.HolderReference()
 	h.asked = append(h.asked, namespace+"/"+ref.Name)
-	if *ref == h.known {
+	if ref == h.known {
 		return nil
 	}
 	return &lock.InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("spec", "holderRef"), field.OmitValueType{}, "there is no such object")}}

@@ -116,7 +116,11 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 		Granted: granted,
 		TTL:     ttl,
 		Renew: func(ctx context.Context, ttl time.Duration) (*v1alpha1.Lock, error) {
-			return locks.Renew(ctx, &caller, key, owner, ttl)
+			renewal, err := locks.PrepareRenew(&caller, key, owner, ttl)
+			if err != nil {
+				return nil, err
+			}
+			return renewal.Renew(ctx)
 		},
 		Release: func(ctx context.Context) error { return locks.ReleaseAfter(ctx, function, &caller, key, owner) },
 	}

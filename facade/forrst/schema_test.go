@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/schema"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -151,7 +152,7 @@ func TestSchemasOfArgumentsAgreeWithTheChecks(t *testing.T) {
 // anyHolder finds every object.
 type anyHolder struct{}
 
-func (anyHolder) Check(context.Context, string, *v1alpha1.HolderReference) error { return nil }
+func (anyHolder) Check(context.Context, string, rules.ValidReference) error { return nil }
 
 func TestLengthsInSchemasAreThoseOfTheChecks(t *testing.T) {
 	const holder = `"key":"k","holder_ref":{"api_version":%q,"kind":%q,"name":%q,"uid":%q}`

@@ -20,8 +20,8 @@ type Acquisition struct {
 	request lock.Request
 	locks   *Locks
 	caller  *access.Caller
-	// namesHolder says that the caller names an object, which may not exist.
-	namesHolder bool
+	// named is the object that the caller names, which may not exist, or nil.
+	named *rules.ValidReference
 }
 
 // Prepare validates a request of the caller, who becomes the holder. A lock that isKept does
@@ -33,6 +33,7 @@ func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool
 	request.HolderRef = request.HolderRef.DeepCopy()
 	a := Acquisition{request: request, locks: l, caller: caller}
 	var problems field.ErrorList
+	mustExist := false
 	if isKept {
 		podNamespace, pod := holderref.PodOf(caller.User)
 		isPodHere := pod != nil && podNamespace == caller.Namespace
@@ -43,14 +44,18 @@ func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool
 		case l.holders == nil:
 			problems = append(problems, field.Forbidden(rules.HolderRefPath, "objects are not looked for here; leave it out"))
 		default:
-			a.namesHolder = true
+			mustExist = true
 		}
 	}
-	if invalid, ok := errors.AsType[*lock.InvalidError](a.request.Validate(l.limits)); ok {
+	holder, err := a.request.Validate(l.limits)
+	if invalid, ok := errors.AsType[*lock.InvalidError](err); ok {
 		problems = append(problems, invalid.Problems...)
 	}
 	if len(problems) > 0 {
 		return Acquisition{}, &lock.InvalidError{Problems: problems}
+	}
+	if mustExist {
+		a.named = holder
 	}
 	return a, nil
 }
@@ -68,8 +73,8 @@ func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 // allows. If the caller goes away meanwhile, no lock is left behind: the caller could not
 // learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
 func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
-	if a.namesHolder {
-		if err := a.locks.holders.Check(ctx, a.caller.Namespace, a.request.HolderRef); err != nil {
+	if a.named != nil {
+		if err := a.locks.holders.Check(ctx, a.caller.Namespace, *a.named); err != nil {
 			return nil, err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // HolderChecker looks for the objects that callers name as holders. The error matches
 // [lock.ErrInvalid] if there is no such object.
 type HolderChecker interface {
-	Check(ctx context.Context, namespace string, ref *v1alpha1.HolderReference) error
+	Check(ctx context.Context, namespace string, holder rules.ValidReference) error
 }
 
 // Options configures [Locks].
@@ -54,10 +54,27 @@ func New(options Options) (*Locks, error) {
 // MaxTTL is the longest ttl that is granted.
 func (l *Locks) MaxTTL() time.Duration { return l.limits.MaxTTL }
 
-// Renew replaces the remaining time of a lock of the caller by a whole ttl, see
-// [lock.Backend]. Zero means the ttl that the lock has.
-func (l *Locks) Renew(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
-	return l.backend.Renew(ctx, caller.Namespace, key, caller.Proof(owner), ttl)
+// Renewal is a renewal that has been validated.
+type Renewal struct {
+	locks  *Locks
+	caller *access.Caller
+	key    v1alpha1.FullKey
+	owner  string
+	ttl    time.Duration
+}
+
+// PrepareRenew validates the ttl of a renewal. Zero means the ttl that the lock has. Nothing is done
+// yet. The error is a [*lock.InvalidError].
+func (l *Locks) PrepareRenew(caller *access.Caller, key v1alpha1.FullKey, owner string, ttl time.Duration) (Renewal, error) {
+	if err := l.limits.ValidateTTL(ttl); err != nil {
+		return Renewal{}, err
+	}
+	return Renewal{locks: l, caller: caller, key: key, owner: owner, ttl: ttl}, nil
+}
+
+// Renew replaces the remaining time of a lock of the caller by a whole ttl, see [lock.Backend].
+func (r *Renewal) Renew(ctx context.Context) (*v1alpha1.Lock, error) {
+	return r.locks.backend.Renew(ctx, r.caller.Namespace, r.key, r.caller.Proof(r.owner), r.ttl)
 }
 
 // Release ends a lock of the caller, see [lock.Backend].

@@ -44,7 +44,7 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Req
 		request.Holder = stampedLater
 	}
 	if !e.isValidated {
-		if err := request.Validate(e.limits); err != nil {
+		if _, err := request.Validate(e.limits); err != nil {
 			return nil, err
 		}
 	}

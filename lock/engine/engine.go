@@ -38,7 +38,8 @@ type Options struct {
 	// renewal by an annotation.
 	IsAdmitted bool
 	// IsValidated says that callers have validated each request with the same Limits, see
-	// [lock.Request.Validate]; [Engine.Acquire] then does not.
+	// [lock.Request.Validate], and each ttl of a renewal, see [rules.Limits.ValidateTTL]; the engine
+	// then does not.
 	IsValidated bool
 	// ClockSkewAllowance is how long after its expireTime the engine leaves a lock alone, in case
 	// its clock is ahead. Zero means not at all.

@@ -21,6 +21,12 @@ import (
 // The error matches [lock.ErrNotHeld], [lock.ErrExpired], [lock.ErrOwnerMismatch],
 // [lock.ErrInvalid] or [lock.ErrUnavailable], or is that of ctx.
 func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
+	description := fmt.Sprintf("renew %s in namespace %s", key, namespace)
+	if !e.isValidated {
+		if err := e.limits.ValidateTTL(ttl); err != nil {
+			return nil, fmt.Errorf("%s: %w", description, err)
+		}
+	}
 	operation, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	attempt := renewalAttempt{
@@ -35,7 +41,7 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		if callerErr := ctx.Err(); callerErr != nil {
 			return nil, callerErr
 		}
-		return nil, e.requestError(fmt.Sprintf("renew %s in namespace %s", key, namespace), err)
+		return nil, e.requestError(description, err)
 	}
 	e.grants.put(stored, e.clock.Now())
 	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), stored))
@@ -102,7 +108,7 @@ func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock) (*
 	if err != nil {
 		return nil, err
 	}
-	desired, err := rules.Renew(current, r.proof, r.ttl, r.engine.limits, now)
+	desired, err := rules.Renew(current, r.proof, r.ttl, now)
 	if err == nil {
 		r.engine.clearStamps(desired, v1alpha1.RequestRenewal)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 func TestRenewIsOneWrite(t *testing.T) {
@@ -62,6 +64,9 @@ func TestRenewRefuses(t *testing.T) {
 				if version := etcd.version(name); version != acquired.ResourceVersion {
 					t.Errorf("the lock was written: version %s after %s", version, acquired.ResourceVersion)
 				}
+				if made := etcd.made(); errors.Is(test.want, lock.ErrInvalid) && len(made) != 1 {
+					t.Errorf("an invalid request was sent: %v", made)
+				}
 			})
 		})
 	}
@@ -72,6 +77,21 @@ func TestRenewRefuses(t *testing.T) {
 				t.Errorf("got %v, want ErrNotHeld", err)
 			}
 		})
+	})
+}
+
+// The door has judged the ttl, with the same limits.
+func TestAnEngineForValidatedRequestsDoesNotValidate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), IsValidated: true})
+		request := by("a")
+		request.TTL = 25 * time.Hour
+		acquire(t, engine, request)
+		renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 26*time.Hour)
+		if err != nil || renewed.Spec.TTL.Duration != 26*time.Hour {
+			t.Errorf("got %v, %v", renewed, err)
+		}
 	})
 }
 

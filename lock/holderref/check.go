@@ -20,7 +20,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
 
-// Checker checks that references name existing objects. Safe for concurrent use.
+// Checker checks that valid references name existing objects. Safe for concurrent use.
 type Checker struct {
 	// Reader reads from the API server. A cache would need a watch on each kind, and could miss an
 	// object as new as its lock.
@@ -29,13 +29,11 @@ type Checker struct {
 	Mapper apimeta.RESTMapper
 }
 
-// Check reads the object that ref names in the namespace. The error is a [*rules.InvalidError] if
+// Check reads the object that holder names in the namespace. The error is a [*rules.InvalidError] if
 // the object does not exist, has ended, or cannot be checked. It does not reveal whether another
 // object has the name: the caller may not be allowed to know.
-func (c *Checker) Check(ctx context.Context, namespace string, ref *v1alpha1.HolderReference) error {
-	if problems := rules.ValidateReference(ref); len(problems) > 0 {
-		return &rules.InvalidError{Problems: problems}
-	}
+func (c *Checker) Check(ctx context.Context, namespace string, holder rules.ValidReference) error {
+	ref := new(holder.HolderReference())
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	switch {

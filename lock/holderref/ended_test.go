@@ -90,6 +90,16 @@ func (r *oneReader) Get(_ context.Context, _ client.ObjectKey, into client.Objec
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
 }
 
+// valid returns the reference of a valid request.
+func valid(t *testing.T, ref v1alpha1.HolderReference) rules.ValidReference {
+	t.Helper()
+	holder, err := (&rules.Acquisition{Key: "k", Holder: "alice", HolderRef: &ref}).Validate(rules.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *holder
+}
+
 func TestCheckRefusesAnObjectThatHasEnded(t *testing.T) {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"Pod", "ConfigMap"} {
@@ -112,8 +122,8 @@ func TestCheckRefusesAnObjectThatHasEnded(t *testing.T) {
 			test.there.SetUID("u")
 			reader := &oneReader{there: test.there}
 			checker := holderref.Checker{Reader: reader, Mapper: mapper}
-			ref := &v1alpha1.HolderReference{APIVersion: test.apiVersion, Kind: test.kind, Name: "it", UID: "u"}
-			err := checker.Check(t.Context(), "default", ref)
+			ref := v1alpha1.HolderReference{APIVersion: test.apiVersion, Kind: test.kind, Name: "it", UID: "u"}
+			err := checker.Check(t.Context(), "default", valid(t, ref))
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("got %v", err)
@@ -124,7 +134,7 @@ func TestCheckRefusesAnObjectThatHasEnded(t *testing.T) {
 				t.Errorf("%d reads, want one", reader.reads)
 			}
 			ref.UID = "another"
-			if err := checker.Check(t.Context(), "default", ref); err == nil || strings.Contains(err.Error(), "ended") {
+			if err := checker.Check(t.Context(), "default", valid(t, ref)); err == nil || strings.Contains(err.Error(), "ended") {
 				t.Errorf("with another UID: got %v, which tells what stands under the name", err)
 			}
 		})

@@ -30,7 +30,7 @@ func (b *Backend) acquire(ctx context.Context, namespace string, request lock.Re
 		request.Holder = b.holder
 	}
 	began := b.clock.Now()
-	if err := request.Validate(b.limits); err != nil {
+	if _, err := request.Validate(b.limits); err != nil {
 		return nil, err
 	}
 	granted, joined, err := b.acquireOrJoin(ctx, namespace, request, began)

@@ -55,8 +55,11 @@ func New(options ...Option) *Backend {
 func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	call := Call{Verb: Renew, Namespace: namespace, Key: key, Proof: proof}
 	return do(ctx, b, call, func(Hooks) (renewed *v1alpha1.Lock, err error) {
+		if err := b.limits.ValidateTTL(ttl); err != nil {
+			return nil, err
+		}
 		err = b.withEntry(namespace, key, "renew", func(e *entry, now time.Time) error {
-			next, err := rules.Renew(e.lock, proof, ttl, b.limits, now)
+			next, err := rules.Renew(e.lock, proof, ttl, now)
 			if err != nil {
 				return err
 			}

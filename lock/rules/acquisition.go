@@ -55,8 +55,8 @@ func DefaultLimits() Limits {
 
 // Validate reports every field of the request that breaks a rule of the Lock type or exceeds the
 // limits, in an [*InvalidError]. An empty Owner is valid: Acquire sets one. [Grant], [TakeOver]
-// and [HandOff] do not validate again.
-func (a *Acquisition) Validate(limits Limits) error {
+// and [HandOff] do not validate again. Holder is the object that a valid request names, or nil.
+func (a *Acquisition) Validate(limits Limits) (holder *ValidReference, err error) {
 	problems := validateIdentity(a.Scope, a.Function, a.Key)
 	if a.Owner != "" {
 		if err := v1alpha1.ValidateOwner(a.Owner); err != nil {
@@ -74,9 +74,9 @@ func (a *Acquisition) Validate(limits Limits) error {
 		problems = append(problems, field.TooLong(specPath.Child("reason"), field.OmitValueType{}, MaxReasonLength))
 	}
 	if len(problems) > 0 {
-		return &InvalidError{Problems: problems}
+		return nil, &InvalidError{Problems: problems}
 	}
-	return nil
+	return validated(a.HolderRef), nil
 }
 
 func (a *Acquisition) releaseDelay() *metav1.Duration {

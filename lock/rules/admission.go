@@ -22,9 +22,10 @@ var equality = func() conversion.Equalities {
 }()
 
 // AdmitCreate checks a Lock that a user other than the operator creates and returns it with all
-// stamps. Its owner must be set already. It does not check whether the lock is free; etcd does.
-// The error is an [*InvalidError].
-func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
+// stamps, and the object that it names, whose existence is yet to be checked, or nil. Its owner must
+// be set already. It does not check whether the lock is free; etcd does. The error is an
+// [*InvalidError].
+func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time) (admitted *v1alpha1.Lock, holder *ValidReference, err error) {
 	next := lock.DeepCopy()
 	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
 	problems := validateIdentity(next.Spec.Scope, next.Spec.Function, next.Spec.Key)
@@ -36,10 +37,10 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 	problems = append(problems, admitUnrequested(next)...)
 	problems = append(problems, admitGrant(&next.Spec, user, limits, now)...)
 	if len(problems) > 0 {
-		return nil, &InvalidError{Problems: problems}
+		return nil, nil, &InvalidError{Problems: problems}
 	}
 	setHolderOwner(next, nil)
-	return next, nil
+	return next, validated(next.Spec.HolderRef), nil
 }
 
 // Change is a change to a Lock by a user other than the operator.
@@ -52,8 +53,9 @@ type Change struct {
 	User string
 }
 
-// AdmitUpdate checks a change and returns the object to store. Stamped fields that the change
-// leaves out keep their values. The schema ensures that key, scope and function stay.
+// AdmitUpdate checks a change and returns the object to store, and the object that it newly names as
+// the holder, whose existence is yet to be checked, or nil. Stamped fields that the change leaves out
+// keep their values. The schema ensures that key, scope and function stay.
 //
 //   - The holder may change spec and metadata. A change of ttl, or of an absolute
 //     expireTime, renews the lock.
@@ -67,7 +69,15 @@ type Change struct {
 //     [Change.NeedsForce].
 //
 // The error is an [*InvalidError], a [*HeldError], [ErrStale] or [ErrExpired].
-func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
+func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Duration) (admitted *v1alpha1.Lock, holder *ValidReference, err error) {
+	admitted, err = admitUpdate(change, limits, now, allowance)
+	if err != nil {
+		return nil, nil, err
+	}
+	return admitted, newHolder(admitted, change.Old), nil
+}
+
+func admitUpdate(change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	old, next := change.Old, change.Updated.DeepCopy()
 	if next.ResourceVersion != "" && next.ResourceVersion != old.ResourceVersion {
 		// Check this before the stamps: those of a stale object were in force when it was read.

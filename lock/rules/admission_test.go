@@ -45,7 +45,7 @@ func TestAdmitCreate(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := AdmitCreate(test.submitted, "alice", DefaultLimits(), noon)
+			got, _, err := AdmitCreate(test.submitted, "alice", DefaultLimits(), noon)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestAdmitCreateRefuses(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := AdmitCreate(manifest(test.change), "alice", DefaultLimits(), noon)
+			_, _, err := AdmitCreate(manifest(test.change), "alice", DefaultLimits(), noon)
 			if !errors.Is(err, ErrInvalid) {
 				t.Fatalf("got %v, want ErrInvalid", err)
 			}
@@ -301,7 +301,7 @@ func TestAdmitUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			submitted := referenced()
 			test.change(submitted)
-			got, err := AdmitUpdate(change(t, referenced(), submitted, test.user), DefaultLimits(), at(test.now).Time, time.Second)
+			got, _, err := AdmitUpdate(change(t, referenced(), submitted, test.user), DefaultLimits(), at(test.now).Time, time.Second)
 			if test.wantErr != nil {
 				if !errors.Is(err, test.wantErr) {
 					t.Errorf("got %v, want %v", err, test.wantErr)
@@ -327,7 +327,7 @@ func TestAdmitUpdateOfALapsedFreeze(t *testing.T) {
 	freeze.Spec.TTL = nil
 	submitted := freeze.DeepCopy()
 	submitted.Spec.Owner = "token-b"
-	_, err := AdmitUpdate(change(t, freeze, submitted, "bob"), DefaultLimits(), noon.Add(time.Hour), time.Second)
+	_, _, err := AdmitUpdate(change(t, freeze, submitted, "bob"), DefaultLimits(), noon.Add(time.Hour), time.Second)
 	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "in the future") {
 		t.Errorf("got %v, want a refusal of the time in the past", err)
 	}
@@ -340,7 +340,7 @@ func TestAdmitUpdateDropsTheTokenOfTheFormerGrant(t *testing.T) {
 	old.Spec.FencingToken = new(int64(40))
 	submitted := old.DeepCopy()
 	submitted.Spec.Owner = "token-b"
-	got, err := AdmitUpdate(change(t, old, submitted, "bob"), DefaultLimits(), noon.Add(time.Minute), time.Second)
+	got, _, err := AdmitUpdate(change(t, old, submitted, "bob"), DefaultLimits(), noon.Add(time.Minute), time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +356,7 @@ func TestAdmitUpdateDistinguishesGrantsOfOneMoment(t *testing.T) {
 	old.Spec.AcquireTime = at(60)
 	submitted := old.DeepCopy()
 	submitted.Spec.Owner = "token-b"
-	got, err := AdmitUpdate(change(t, old, submitted, "bob"), DefaultLimits(), noon.Add(time.Minute), 0)
+	got, _, err := AdmitUpdate(change(t, old, submitted, "bob"), DefaultLimits(), noon.Add(time.Minute), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func TestAdmitUpdateOfALockThatIsBeingDeleted(t *testing.T) {
 	old.DeletionTimestamp = &metav1.Time{Time: noon}
 	submitted := old.DeepCopy()
 	submitted.Labels["team"] = "finance"
-	got, err := AdmitUpdate(change(t, old, submitted, "garbage-collector"), DefaultLimits(), noon, 0)
+	got, _, err := AdmitUpdate(change(t, old, submitted, "garbage-collector"), DefaultLimits(), noon, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

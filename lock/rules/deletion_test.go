@@ -13,7 +13,7 @@ import (
 // live is a lock that alice holds from noon for 30 seconds.
 func live(t *testing.T) *v1alpha1.Lock {
 	t.Helper()
-	lock, err := AdmitCreate(manifest(), "alice", DefaultLimits(), noon)
+	lock, _, err := AdmitCreate(manifest(), "alice", DefaultLimits(), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestForceReasonGoesWithTheGrant(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := AdmitUpdate(Change{Old: said, Updated: test.updated, User: test.user}, DefaultLimits(), noon.Add(test.after), 0)
+			got, _, err := AdmitUpdate(Change{Old: said, Updated: test.updated, User: test.user}, DefaultLimits(), noon.Add(test.after), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,11 +130,11 @@ func TestForceReasonGoesWithTheGrant(t *testing.T) {
 			}
 		})
 	}
-	own, err := AdmitUpdate(Change{Old: live(t), Updated: withReason(live(t), "mine"), User: "alice"}, DefaultLimits(), noon, 0)
+	own, _, err := AdmitUpdate(Change{Old: live(t), Updated: withReason(live(t), "mine"), User: "alice"}, DefaultLimits(), noon, 0)
 	if err != nil || own.Annotations != nil {
 		t.Errorf("the holder says on its own lock %v, %v", own.Annotations, err)
 	}
-	created, err := AdmitCreate(withReason(manifest(), "because"), "alice", DefaultLimits(), noon)
+	created, _, err := AdmitCreate(withReason(manifest(), "because"), "alice", DefaultLimits(), noon)
 	if err != nil || created.Annotations != nil {
 		t.Errorf("a new lock has %v, %v", created.Annotations, err)
 	}
@@ -144,7 +144,7 @@ func TestForceReasonIsBounded(t *testing.T) {
 	lock := live(t)
 	for length, want := range map[int]bool{MaxReasonLength: true, MaxReasonLength + 1: false} {
 		reason := strings.Repeat("ä", length)
-		_, err := AdmitUpdate(Change{Old: lock, Updated: withReason(lock, reason), User: "bob"}, DefaultLimits(), noon, 0)
+		_, _, err := AdmitUpdate(Change{Old: lock, Updated: withReason(lock, reason), User: "bob"}, DefaultLimits(), noon, 0)
 		if (err == nil) != want {
 			t.Errorf("%d characters: got %v", utf8.RuneCountInString(reason), err)
 		}

@@ -35,10 +35,28 @@ func groupKind(ref *v1alpha1.HolderReference) schema.GroupKind {
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
 }
 
-// SetsHolderRef reports whether next sets a new holderRef; the object must then be checked for
-// existence.
-func SetsHolderRef(next, old *v1alpha1.Lock) bool {
-	return next.Spec.HolderRef != nil && !equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef)
+// ValidReference is a holderRef that has been validated: its texts cannot turn the request for the
+// object into one for another. Only [Acquisition.Validate], [AdmitCreate] and [AdmitUpdate] make
+// one; its zero value names nothing. Whether the object exists is not known.
+type ValidReference struct{ ref v1alpha1.HolderReference }
+
+// HolderReference returns the reference itself.
+func (r ValidReference) HolderReference() v1alpha1.HolderReference { return r.ref }
+
+// validated returns a reference that its caller has found to be valid, or nil if there is none.
+func validated(ref *v1alpha1.HolderReference) *ValidReference {
+	if ref == nil {
+		return nil
+	}
+	return &ValidReference{*ref}
+}
+
+// newHolder returns the object that a valid lock names and its former state did not, or nil.
+func newHolder(valid, former *v1alpha1.Lock) *ValidReference {
+	if equality.DeepEqual(valid.Spec.HolderRef, former.Spec.HolderRef) {
+		return nil
+	}
+	return validated(valid.Spec.HolderRef)
 }
 
 // validateHolder reports mistakes in the holderRef and the releaseDelay, without reading the
@@ -46,22 +64,22 @@ func SetsHolderRef(next, old *v1alpha1.Lock) bool {
 func validateHolder(spec *v1alpha1.LockSpec) field.ErrorList {
 	var problems field.ErrorList
 	if ref := spec.HolderRef; ref != nil {
-		problems = ValidateReference(ref)
+		problems = validateReference(ref)
 	}
 	switch delay := spec.ReleaseDelay; {
 	case delay == nil:
-	case spec.HolderRef == nil:
-		problems = append(problems, field.Forbidden(delayPath, "needs a holderRef: it counts from the end of that object"))
 	case delay.Duration < 0 || delay.Duration > v1alpha1.MaxReleaseDelay:
 		problems = append(problems, field.Invalid(delayPath, delay.Duration.String(),
 			fmt.Sprintf("must be at least 0s and at most %s", v1alpha1.MaxReleaseDelay)))
+	case spec.HolderRef == nil:
+		problems = append(problems, field.Forbidden(delayPath, "needs a holderRef: it counts from the end of that object"))
 	}
 	return problems
 }
 
-// ValidateReference reports mistakes in the text of a reference that would make it request another
+// validateReference reports mistakes in the text of a reference that would make it request another
 // object.
-func ValidateReference(ref *v1alpha1.HolderReference) field.ErrorList {
+func validateReference(ref *v1alpha1.HolderReference) field.ErrorList {
 	var problems field.ErrorList
 	bounded := func(name, value string, limit int) {
 		switch path := HolderRefPath.Child(name); {

@@ -83,7 +83,12 @@ func TestHolderThatIsInvalid(t *testing.T) {
 		"with a group upwards":    {func(a *Acquisition) { a.HolderRef.APIVersion = "../metrics" }, "spec.holderRef.apiVersion"},
 		"with a version upwards":  {func(a *Acquisition) { a.HolderRef.APIVersion = "apps/.." }, "spec.holderRef.apiVersion"},
 		"with a query":            {func(a *Acquisition) { a.HolderRef.APIVersion = "v1?watch=1" }, "spec.holderRef.apiVersion"},
-		"a delay without holder":  {func(a *Acquisition) { a.HolderRef, a.ReleaseDelay = nil, time.Second }, "spec.releaseDelay"},
+		"without a name":          {func(a *Acquisition) { a.HolderRef.Name = "" }, "spec.holderRef.name"},
+		"with a name upwards":     {func(a *Acquisition) { a.HolderRef.Name = ".." }, "spec.holderRef.name"},
+		"with an escaped name":    {func(a *Acquisition) { a.HolderRef.Name = "%2e%2e" }, "spec.holderRef.name"},
+		"with a name of a MiB":    {func(a *Acquisition) { a.HolderRef.Name = strings.Repeat("n", 1<<20) }, "spec.holderRef.name"},
+		"a delay without holder":  {func(a *Acquisition) { a.HolderRef, a.ReleaseDelay = nil, time.Second }, "needs a holderRef"},
+		"a long delay without":    {func(a *Acquisition) { a.HolderRef, a.ReleaseDelay = nil, 25*time.Hour }, "at most 24h"},
 		"a delay below zero":      {func(a *Acquisition) { a.ReleaseDelay = -time.Second }, "spec.releaseDelay"},
 		"a delay of over one day": {func(a *Acquisition) { a.ReleaseDelay = 25 * time.Hour }, "spec.releaseDelay"},
 	}
@@ -92,10 +97,67 @@ func TestHolderThatIsInvalid(t *testing.T) {
 			ref := podZero
 			request := Acquisition{Key: "k", Owner: "a", Holder: "alice", HolderRef: &ref}
 			test.change(&request)
-			err := request.Validate(DefaultLimits())
+			holder, err := request.Validate(DefaultLimits())
 			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want a refusal of %s", err, test.want)
 			}
+			if holder != nil {
+				t.Errorf("%v counts as valid", holder)
+			}
+		})
+	}
+}
+
+// A reference whose text could lead a request astray never becomes a ValidReference, which is what
+// it takes to look for the object.
+func TestOnlyValidHoldersAreLookedFor(t *testing.T) {
+	astray := podOne
+	astray.Name = "../worker-1"
+	cases := map[string]struct {
+		old, named *v1alpha1.HolderReference
+		want       *v1alpha1.HolderReference
+		isRefused  bool
+	}{
+		"none":               {},
+		"a new one":          {named: &podOne, want: &podOne},
+		"another one":        {old: &podZero, named: &podOne, want: &podOne},
+		"the same":           {old: &podZero, named: new(podZero)},
+		"none any more":      {old: &podZero},
+		"one outside a path": {old: &podZero, named: &astray, isRefused: true},
+	}
+	check := func(t *testing.T, got *ValidReference, err error, want *v1alpha1.HolderReference, isRefused bool) {
+		t.Helper()
+		if errors.Is(err, ErrInvalid) != isRefused {
+			t.Errorf("got %v", err)
+		}
+		switch {
+		case (got == nil) != (want == nil):
+			t.Errorf("got %v, want %v", got, want)
+		case got != nil && got.HolderReference() != *want:
+			t.Errorf("got %v, want %v", got.HolderReference(), *want)
+		}
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			stored := referenced()
+			stored.Spec.HolderRef = test.old
+			next := stored.DeepCopy()
+			next.Spec.HolderRef = test.named
+			_, holder, err := AdmitUpdate(change(t, stored, next, "alice"), DefaultLimits(), at(10).Time, time.Second)
+			check(t, holder, err, test.want, test.isRefused)
+
+			created := manifest()
+			created.Spec.HolderRef = test.named
+			_, holder, err = AdmitCreate(created, "alice", DefaultLimits(), noon)
+			want := test.named
+			if test.isRefused {
+				want = nil
+			}
+			check(t, holder, err, want, test.isRefused)
+
+			request := Acquisition{Key: "k", Holder: "alice", HolderRef: test.named}
+			holder, err = request.Validate(DefaultLimits())
+			check(t, holder, err, want, test.isRefused)
 		})
 	}
 }
@@ -108,7 +170,7 @@ func TestHandOffWithinAPod(t *testing.T) {
 	next := old.DeepCopy()
 	next.Spec.Owner = "token-b"
 	next.Annotations = map[string]string{v1alpha1.AcquisitionAnnotation: "2", v1alpha1.RequestAnnotation: v1alpha1.RequestHandOff}
-	got, err := AdmitUpdate(change(t, old, next, "alice"), DefaultLimits(), at(10).Time, time.Second)
+	got, _, err := AdmitUpdate(change(t, old, next, "alice"), DefaultLimits(), at(10).Time, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +220,8 @@ func TestHolderEndTime(t *testing.T) {
 		t.Helper()
 		next := stored.DeepCopy()
 		edit(next)
-		return AdmitUpdate(change(t, stored, next, "alice"), DefaultLimits(), at(now).Time, time.Second)
+		admitted, _, err := AdmitUpdate(change(t, stored, next, "alice"), DefaultLimits(), at(now).Time, time.Second)
+		return admitted, err
 	}
 	got, err := admit(t, 10, func(l *v1alpha1.Lock) { l.Spec.HolderEndTime, l.Spec.Reason = nil, "other" })
 	if err != nil || !got.Spec.HolderEndTime.Equal(at(5)) {

@@ -156,7 +156,8 @@ func (h *history) acquire(t *rapid.T) {
 		} else if next, err = TakeOver(h.stored, request, DefaultLimits(), now, h.allowance); err != nil {
 			return err
 		}
-		return request.Validate(DefaultLimits())
+		_, err = request.Validate(DefaultLimits())
+		return err
 	})
 	isFree := h.stored == nil || !now.Before(h.stored.Spec.ExpireTime.Add(h.allowance))
 	switch {
@@ -173,8 +174,10 @@ func (h *history) renew(t *rapid.T) {
 	owner, ttl, now := owners.Draw(t, "owner"), ttls.Draw(t, "ttl"), h.clock(t)
 	var next *v1alpha1.Lock
 	err := h.attempt(t, func() (err error) {
-		next, err = Renew(h.stored, Proof{Owner: owner}, ttl, DefaultLimits(), now)
-		return err
+		if next, err = Renew(h.stored, Proof{Owner: owner}, ttl, now); err != nil {
+			return err
+		}
+		return DefaultLimits().ValidateTTL(ttl)
 	})
 	if want := h.refusal(owner, now); want != nil {
 		if !errors.Is(err, want) {
@@ -244,7 +247,8 @@ func (h *history) handOff(t *rapid.T) {
 	var next *v1alpha1.Lock
 	err := h.attempt(t, func() error {
 		next = HandOff(h.stored, request, DefaultLimits(), now)
-		return request.Validate(DefaultLimits())
+		_, err := request.Validate(DefaultLimits())
+		return err
 	})
 	switch {
 	case isGranted(request.TTL) != (err == nil):
@@ -296,7 +300,7 @@ func (h *history) label(t *rapid.T) {
 	metav1.SetMetaDataLabel(&updated.ObjectMeta, "edited-at", h.stored.ResourceVersion)
 	var next *v1alpha1.Lock
 	err := h.attempt(t, func() (err error) {
-		next, err = AdmitUpdate(Change{Old: h.stored, Updated: updated, User: "carol"}, DefaultLimits(), h.clock(t), h.allowance)
+		next, _, err = AdmitUpdate(Change{Old: h.stored, Updated: updated, User: "carol"}, DefaultLimits(), h.clock(t), h.allowance)
 		return err
 	})
 	if err != nil {

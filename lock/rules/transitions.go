@@ -50,24 +50,19 @@ func HandOff(current *v1alpha1.Lock, request Acquisition, limits Limits, now tim
 const withoutTTL = "the lock ends at an absolute expireTime; say for how long to renew it"
 
 // Renew returns the object whose conditional update replaces the remaining time of the lock by a
-// whole ttl; it never adds to it. A ttl of zero means the one that the lock has. Current is nil if
-// there is no lock. The error is [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch] or an
-// [*InvalidError].
-func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
+// whole ttl; it never adds to it. A ttl of zero means the one that the lock has; another must be
+// valid, see [Limits.ValidateTTL]. Current is nil if there is no lock. The error is [ErrNotHeld],
+// [ErrExpired], [ErrOwnerMismatch] or, if there is no ttl, an [*InvalidError].
+func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time) (*v1alpha1.Lock, error) {
 	if err := Release(current, proof, now); err != nil {
 		return nil, err
 	}
 	next := current.DeepCopy()
-	var problems field.ErrorList
 	switch {
 	case ttl != 0:
-		problems = limits.validateTTL(ttl)
 		next.Spec.TTL = &metav1.Duration{Duration: ttl}
 	case next.Spec.TTL == nil:
-		problems = field.ErrorList{field.Required(field.NewPath("spec", "ttl"), withoutTTL)}
-	}
-	if len(problems) > 0 {
-		return nil, &InvalidError{Problems: problems}
+		return nil, &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("spec", "ttl"), withoutTTL)}}
 	}
 	stampRenewal(&next.Spec, now)
 	return next, recordToken(next, current)

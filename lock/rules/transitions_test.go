@@ -81,7 +81,7 @@ func TestAcquisitionValidate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			request := byBob()
 			test.change(&request)
-			err := request.Validate(DefaultLimits())
+			_, err := request.Validate(DefaultLimits())
 			if test.want == "" {
 				if err != nil {
 					t.Errorf("refused: %v", err)
@@ -219,7 +219,7 @@ func TestRenew(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			current := stored()
-			got, err := Renew(current, Proof{Owner: "token-a"}, test.ttl, DefaultLimits(), at(test.now).Time)
+			got, err := Renew(current, Proof{Owner: "token-a"}, test.ttl, at(test.now).Time)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,7 +240,7 @@ func TestRenew(t *testing.T) {
 func TestRenewKeepsTheToken(t *testing.T) {
 	current := stored()
 	current.Spec.FencingToken = new(int64(17))
-	got, err := Renew(current, Proof{Owner: "token-a"}, 0, DefaultLimits(), noon)
+	got, err := Renew(current, Proof{Owner: "token-a"}, 0, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,9 +270,6 @@ func TestRenewRefuses(t *testing.T) {
 		"the expired lock of another owner":    {stored(), "token-b", 0, 30, ErrNotHeld, ""},
 		"an expired lock, at its expiry":       {stored(), "token-a", 0, 30, ErrExpired, ""},
 		"an expired lock before a bad ttl":     {stored(), "token-a", -1, 30, ErrExpired, ""},
-		"a negative ttl":                       {stored(), "token-a", -time.Second, 1, ErrInvalid, "spec.ttl"},
-		"a ttl under the minimum":              {stored(), "token-a", time.Millisecond - 1, 1, ErrInvalid, "at least 1ms"},
-		"a ttl over the maximum":               {stored(), "token-a", 24*time.Hour + 1, 1, ErrInvalid, "at most 24h"},
 		"an absolute end without a ttl":        {absolute(), "token-a", 0, 1, ErrInvalid, "absolute expireTime"},
 		"an empty owner token":                 {stored(), "", 0, 1, ErrOwnerMismatch, ""},
 		"a lock that was not read from etcd":   {unnumbered, "token-a", 0, 1, nil, "no fencing token"},
@@ -282,7 +279,7 @@ func TestRenewRefuses(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := Renew(test.current, Proof{Owner: test.owner}, test.ttl, DefaultLimits(), at(test.now).Time)
+			got, err := Renew(test.current, Proof{Owner: test.owner}, test.ttl, at(test.now).Time)
 			switch {
 			case test.want == nil && test.wantText == "":
 				if err != nil || !got.Spec.ExpireTime.Equal(at(test.now+test.ttl.Seconds())) {
@@ -292,6 +289,22 @@ func TestRenewRefuses(t *testing.T) {
 				t.Errorf("got %v, want %v with %q", err, test.want, test.wantText)
 			}
 		})
+	}
+}
+
+func TestValidateTTL(t *testing.T) {
+	for ttl, want := range map[time.Duration]string{
+		0:                    "",
+		time.Millisecond:     "",
+		24 * time.Hour:       "",
+		-time.Second:         "spec.ttl",
+		time.Millisecond - 1: "at least 1ms",
+		24*time.Hour + 1:     "at most 24h",
+	} {
+		err := DefaultLimits().ValidateTTL(ttl)
+		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", ttl, err, want)
+		}
 	}
 }
 

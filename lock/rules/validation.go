@@ -30,17 +30,31 @@ func validateIdentity(scope v1alpha1.Scope, function, key string) field.ErrorLis
 	}
 	switch scope {
 	case v1alpha1.ScopeFunction:
-		if err := v1alpha1.ValidateFunction(function); err != nil {
+		if function == "" {
+			problems = append(problems, field.Required(specPath.Child("function"), "scope Function needs one"))
+		} else if err := v1alpha1.ValidateFunction(function); err != nil {
 			problems = append(problems, field.Invalid(specPath.Child("function"), function, err.Error()))
 		}
 	case v1alpha1.ScopeGlobal, "":
 		if function != "" {
-			problems = append(problems, field.Invalid(specPath.Child("function"), function, "must be empty when scope is Global"))
+			problems = append(problems, field.Forbidden(specPath.Child("function"), "must be empty when scope is Global"))
 		}
 	default:
 		problems = append(problems, field.NotSupported(specPath.Child("scope"), scope, []v1alpha1.Scope{v1alpha1.ScopeGlobal, v1alpha1.ScopeFunction}))
 	}
 	return problems
+}
+
+// ValidateTTL reports a ttl that a lock cannot be renewed with, in an [*InvalidError]. Zero, the ttl
+// that the lock has, is valid. [Renew] does not validate again.
+func (l Limits) ValidateTTL(ttl time.Duration) error {
+	if ttl == 0 {
+		return nil
+	}
+	if problems := l.validateTTL(ttl); len(problems) > 0 {
+		return &InvalidError{Problems: problems}
+	}
+	return nil
 }
 
 func (l Limits) validateTTL(ttl time.Duration) field.ErrorList {
