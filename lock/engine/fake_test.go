@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -111,6 +112,14 @@ func (e *etcd) do(ctx context.Context, verb string, request func() error) error 
 	return faults.after(verb)
 }
 
+// refuseUnowned is the rule of the schema that no lock is stored without an owner.
+func refuseUnowned(object *v1alpha1.Lock) error {
+	if object.Spec.Owner != "" {
+		return nil
+	}
+	return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), object.Name, field.ErrorList{field.Required(field.NewPath("spec", "owner"), "")})
+}
+
 func (e *etcd) store(object *v1alpha1.Lock) *v1alpha1.Lock {
 	e.revision++
 	object = object.DeepCopy()
@@ -135,6 +144,9 @@ func (e *etcd) discard(name string) {
 func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.CreateOptions) (stored *v1alpha1.Lock, err error) {
 	e.send(object)
 	err = e.do(ctx, "create", func() error {
+		if err := refuseUnowned(object); err != nil {
+			return err
+		}
 		if e.objects[object.Name] != nil {
 			return apierrors.NewAlreadyExists(v1alpha1.Resource("locks"), object.Name)
 		}
@@ -149,6 +161,9 @@ func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.Creat
 func (e *etcd) Update(ctx context.Context, object *v1alpha1.Lock, _ metav1.UpdateOptions) (stored *v1alpha1.Lock, err error) {
 	e.send(object)
 	err = e.do(ctx, "update", func() error {
+		if err := refuseUnowned(object); err != nil {
+			return err
+		}
 		switch current := e.objects[object.Name]; {
 		case current == nil:
 			return apierrors.NewNotFound(v1alpha1.Resource("locks"), object.Name)

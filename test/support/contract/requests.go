@@ -66,6 +66,19 @@ func describeRequests(s *subject) {
 		Expect(s.release(ctx, first.Spec.Owner)).To(Succeed())
 	})
 
+	It("grants no lock without an owner token to a waiter or over an expired lock", func(ctx context.Context) {
+		s.expired(ctx)
+		taken := s.acquired(ctx, by("", wait(patience)))
+		Expect(taken.Spec.Owner).NotTo(Or(BeEmpty(), Equal(alice)))
+		s.expectHeldBy(ctx, taken.Spec.Owner)
+		waiting := s.queue(ctx, "")
+		Expect(s.release(ctx, taken.Spec.Owner)).To(Succeed())
+		handed := waiting.granted()
+		Expect(handed.Spec.Owner).NotTo(Or(BeEmpty(), Equal(taken.Spec.Owner)))
+		s.expectHeldBy(ctx, handed.Spec.Owner)
+		Expect(s.release(ctx, handed.Spec.Owner)).To(Succeed())
+	})
+
 	It("accepts an owner token of 512 bytes", func(ctx context.Context) {
 		owner := secret + strings.Repeat("ü", (v1alpha1.MaxOwnerBytes-len(secret))/2) + strings.Repeat("u", len(secret)%2)
 		Expect(owner).To(HaveLen(v1alpha1.MaxOwnerBytes))
