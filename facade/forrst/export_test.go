@@ -1,6 +1,10 @@
 package forrst
 
-import "forrst.dev/lock-operator/facade/forrst/envelope"
+import (
+	"time"
+
+	"forrst.dev/lock-operator/facade/forrst/envelope"
+)
 
 // Function is a function that a test adds.
 type Function struct {
@@ -18,4 +22,12 @@ func (h *Handler) Add(functions ...Function) {
 			prepare:  func(c *call) (Invocation, envelope.Errors) { return added.Prepare(&c.request) },
 		})
 	}
+}
+
+// RenewAfter replaces the pauses between renewals of the locks of routed functions, and returns
+// those of the product.
+func (h *Handler) RenewAfter(pause func(ttl time.Duration, failures int) time.Duration) func(ttl time.Duration, failures int) time.Duration {
+	replaced := h.forwarder.Pause
+	h.forwarder.Pause = pause
+	return replaced
 }

@@ -40,6 +40,7 @@ type fixture struct {
 
 	// served is what the façade is made of.
 	served served
+	door   *forrst.Handler
 
 	t     testing.TB
 	clock *clocktesting.FakeClock
@@ -82,7 +83,7 @@ func newFixtureWith(tb testing.TB, configure func(*testfacade.Settings), functio
 	}
 	var err error
 	f.served = served{config, functions}
-	if f.Server, err = f.served.build(config.Server); err != nil {
+	if f.Server, f.door, err = f.served.buildWithDoor(config.Server); err != nil {
 		tb.Fatal(err)
 	}
 	return f
@@ -135,6 +136,11 @@ type served struct {
 }
 
 func (s served) build(options server.Options) (*server.Server, error) {
+	built, _, err := s.buildWithDoor(options)
+	return built, err
+}
+
+func (s served) buildWithDoor(options server.Options) (*server.Server, *forrst.Handler, error) {
 	settings := s.Settings
 	options.Limits, options.Metrics = settings.Server.Limits, settings.Server.Metrics
 	settings.Server = options
@@ -142,7 +148,7 @@ func (s served) build(options server.Options) (*server.Server, error) {
 	if err == nil {
 		door.Add(s.functions...)
 	}
-	return built, err
+	return built, door, err
 }
 
 // listening returns the façade on a listener.

@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/lock"
 )
 
 // Routing is how functions are found and called that run in other services.
@@ -57,6 +58,7 @@ func (h *Handler) newForwarder() *forward.Forwarder {
 		Client:     h.config.Routing.Client,
 		IsHandled:  HandlesExtension,
 		MaxTTL:     h.config.Locks.MaxTTL(),
+		Pause:      lock.RenewalPause,
 		Clock:      h.config.Clock,
 		Background: h.config.Server.Background(),
 		Logger:     h.config.Logger,

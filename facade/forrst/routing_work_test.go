@@ -80,6 +80,8 @@ type bubble struct {
 
 	service  *works
 	renewals *renewals
+	// pause is what the product has between renewals; the bubble has no jitter.
+	pause func(ttl time.Duration, failures int) time.Duration
 	// leave ends the context of calls.
 	leave context.CancelFunc
 	ctx   context.Context
@@ -94,10 +96,19 @@ func newBubble(t *testing.T, service *works, configure ...func(*testfacade.Setti
 			change(config)
 		}
 	})
+	b.pause = b.door.RenewAfter(withoutJitter)
 	b.before[locktest.Renew] = b.renewals.hook
 	b.ctx, b.leave = context.WithCancel(t.Context())
 	t.Cleanup(b.leave)
 	return b
+}
+
+// withoutJitter is [lock.RenewalPause] without its random part, so that renewals can be counted.
+func withoutJitter(ttl time.Duration, failures int) time.Duration {
+	if failures == 0 {
+		return ttl / 3
+	}
+	return min(min(100*time.Millisecond, ttl/20)<<(failures-1), ttl/10)
 }
 
 // lockFor is the lock extension with a ttl.
@@ -120,10 +131,10 @@ func after(length time.Duration) {
 	synctest.Wait()
 }
 
-func (b *bubble) wantRenewals(low, high int) {
+func (b *bubble) wantRenewals(want int) {
 	b.t.Helper()
-	if got := len(b.renewals.attempts()); got < low || got > high {
-		b.t.Errorf("%d renewals, want %d to %d", got, low, high)
+	if got := len(b.renewals.attempts()); got != want {
+		b.t.Errorf("%d renewals, want %d", got, want)
 	}
 }
 
@@ -148,21 +159,41 @@ const theLock = "lock:r.f:k"
 
 func TestLocksAreRenewedWhileTheirFunctionsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, &works{takes: 50 * time.Second})
+		b := newBubble(t, &works{takes: 51 * time.Second}) // not when a renewal is due
 		start := time.Now()
 		answers := b.call(lockFor("6"))
 		after(49 * time.Second)
 		b.wantHeld(theLock)
+		b.wantRenewals(24)
 		b.wantRenewedUntilNow(start)
 		got := <-answers
 		b.wantHeld()
 		if got.status != 200 || strings.Contains(got.body, "lock-lost") {
 			t.Errorf("got %s", got.body)
 		}
+		b.wantRenewals(25)
 		b.wantRenewedUntilNow(start)
-		made := len(b.renewals.attempts())
 		after(time.Hour)
-		b.wantRenewals(made, made)
+		b.wantRenewals(25)
+	})
+}
+
+// With the random part, which spreads the renewals of locks of the same moment.
+func TestRenewalsAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 50 * time.Second})
+		b.door.RenewAfter(b.pause)
+		start := time.Now()
+		answers := b.call(lockFor("6"))
+		after(49 * time.Second)
+		b.wantHeld(theLock)
+		b.wantRenewedUntilNow(start)
+		<-answers
+		b.wantRenewedUntilNow(start)
+		at := b.renewals.attempts()
+		if at[1].Sub(at[0]) == at[2].Sub(at[1]) {
+			t.Errorf("two pauses of %s", at[2].Sub(at[1]))
+		}
 	})
 }
 
@@ -172,7 +203,7 @@ func TestLocksThatAreLongEnoughAreNotRenewed(t *testing.T) {
 		if got := <-b.call(lockFor("30")); got.status != 200 {
 			t.Errorf("got %s", got.body)
 		}
-		b.wantRenewals(0, 0)
+		b.wantRenewals(0)
 		b.wantHeld()
 	})
 }
@@ -188,7 +219,7 @@ func TestTheFirstRenewalIsNotLate(t *testing.T) {
 			if got := <-b.call(lockFor("6")); got.status != 200 {
 				t.Errorf("got %s", got.body)
 			}
-			b.wantRenewals(renewals, renewals)
+			b.wantRenewals(renewals)
 		})
 	}
 }
@@ -199,7 +230,7 @@ func TestRenewalsThatFailAreRepeated(t *testing.T) {
 		b.renewals.fail(lock.ErrUnavailable)
 		answers := b.call(lockFor("30"))
 		after(14 * time.Second)
-		b.wantRenewals(5, 8)
+		b.wantRenewals(6)
 		b.renewals.fail(nil)
 		if got := <-answers; got.status != 200 || strings.Contains(got.body, "lock-lost") {
 			t.Errorf("got %s", got.body)
@@ -215,7 +246,7 @@ func TestLocksThatAreNotReleasedAreNotRenewed(t *testing.T) {
 		if got.status != 200 {
 			t.Errorf("got %s", got.body)
 		}
-		b.wantRenewals(0, 0)
+		b.wantRenewals(0)
 		b.wantHeld(theLock)
 	})
 }
@@ -283,6 +314,7 @@ func TestTheLockOutlivesTheCaller(t *testing.T) {
 		}
 		after(29 * time.Second)
 		b.wantHeld(theLock)
+		b.wantRenewals(19)
 		b.wantRenewedUntilNow(start)
 		after(time.Second)
 		b.wantHeld()
@@ -324,15 +356,16 @@ func TestTheLockOutlivesTheDeadline(t *testing.T) {
 
 func TestTheLockIsKeptWhenTheConnectionBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, &works{takes: 10 * time.Second, err: io.ErrUnexpectedEOF})
+		b := newBubble(t, &works{takes: 9 * time.Second, err: io.ErrUnexpectedEOF})
 		start := time.Now()
 		got := <-b.call(lockFor("6"))
 		b.wantFailure(got, "service", forward.Disconnected, "closed", true, 0)
-		if took := time.Since(start); took != 10*time.Second {
+		if took := time.Since(start); took != 9*time.Second {
 			t.Errorf("answered after %s", took)
 		}
-		after(49 * time.Second)
+		after(50 * time.Second)
 		b.wantHeld(theLock)
+		b.wantRenewals(29)
 		b.wantRenewedUntilNow(start)
 		after(time.Second)
 		b.wantHeld()

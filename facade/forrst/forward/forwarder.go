@@ -29,6 +29,9 @@ type Forwarder struct {
 	IsHandled func(urn string) bool
 	// MaxTTL is the longest that a lock may live unless it is renewed.
 	MaxTTL time.Duration
+	// Pause returns how long after a grant or a renewal, and so many failures since, a lock with the
+	// ttl is renewed; [lock.RenewalPause] outside tests.
+	Pause func(ttl time.Duration, failures int) time.Duration
 	// Clock tells the time by which locks expire. Its timers measure how long functions run.
 	Clock clock.WithTicker
 	// Background keeps locks for functions whose callers have gone.

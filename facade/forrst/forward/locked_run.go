@@ -55,7 +55,7 @@ func (f *Forwarder) doLocked(ctx context.Context, call *Call, request *request) 
 		Forwarder: f, Lock: call.Lock, timers: timers,
 		logger:   f.Logger.WithValues("namespace", call.Lock.Granted.Namespace, "lock", string(spec.FullKey()), "function", call.Request.Call.Function),
 		deadline: now.Add(call.Route.Timeout),
-		renewal:  now.Add(renewalPause(call.Lock.TTL, 0) - call.Lock.TTL + left),
+		renewal:  now.Add(f.renewalPause(call.Lock.TTL, 0) - call.Lock.TTL + left),
 		expiry:   now.Add(left),
 	}
 	var end context.CancelFunc
@@ -135,7 +135,7 @@ func (r *lockedRun) renewUntil(ctx context.Context) {
 
 // renew makes one attempt.
 func (r *lockedRun) renew(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, renewalPause(r.TTL, 0))
+	ctx, cancel := context.WithTimeout(ctx, r.renewalPause(r.TTL, 0))
 	defer cancel()
 	sent := r.timers.Now()
 	err := r.recovered(func() error {
@@ -156,7 +156,7 @@ func (r *lockedRun) renew(ctx context.Context) {
 		r.failures++
 		r.logger.V(1).Info("Lock could not be renewed", "reason", err.Error())
 	}
-	r.renewal = r.timers.Now().Add(renewalPause(r.TTL, r.failures))
+	r.renewal = r.timers.Now().Add(r.renewalPause(r.TTL, r.failures))
 }
 
 // leave makes the lock last for as long as the function may run: nothing will renew or
@@ -172,9 +172,9 @@ func (r *lockedRun) leave(ctx context.Context) {
 
 // renewalPause bounds what a lock costs whose ttl is hardly longer than it takes to renew
 // it.
-func renewalPause(ttl time.Duration, failures int) time.Duration {
+func (f *Forwarder) renewalPause(ttl time.Duration, failures int) time.Duration {
 	const shortest = 20 * time.Millisecond
-	return max(lock.RenewalPause(ttl, failures), shortest)
+	return max(f.Pause(ttl, failures), shortest)
 }
 
 // recovered calls function, whose panics would end the process or the call.
