@@ -146,7 +146,7 @@ func expectReleased(ctx context.Context, lock *v1alpha1.Lock) {
 
 // stays is long enough for an operator that errs to act: it begins to watch the holder when
 // the lock is a second old.
-const stays = 1500 * time.Millisecond
+const stays = 2 * time.Second
 
 func expectHeld(ctx context.Context, lock *v1alpha1.Lock) {
 	GinkgoHelper()
