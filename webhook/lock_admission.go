@@ -53,7 +53,7 @@ type LockAdmission struct {
 // +kubebuilder:webhookconfiguration:mutating=true,name=lock-operator
 // +kubebuilder:webhook:path=/mutate-forrst-dev-v1alpha1-lock,mutating=true,failurePolicy=fail,sideEffects=NoneOnDryRun,timeoutSeconds=5,groups=forrst.dev,resources=locks,verbs=create;update;delete,versions=v1alpha1,name=lock.forrst.dev,admissionReviewVersions=v1,serviceName=lock-operator-webhook,serviceNamespace=forrst-system
 
-// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/removal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -28,7 +29,7 @@ func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, isDr
 	if err := rules.Reclaim(&existing, a.Clock.Now(), a.grace()); err != nil || isDryRun {
 		return err
 	}
-	err := a.Client.Delete(ctx, &existing, client.Preconditions{UID: &existing.UID, ResourceVersion: &existing.ResourceVersion})
+	err := removal.Remove(ctx, a.Client, &existing)
 	if err == nil {
 		a.Audit.reclaimed(&existing)
 	}

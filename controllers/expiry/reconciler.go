@@ -44,9 +44,10 @@ type Reconciler struct {
 	reaper reaper.Reaper
 }
 
-// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
 
-// Reconcile deletes the lock if it has expired, and otherwise returns when it will have. A
+// Reconcile deletes the lock if it has expired, even if a delete in the foreground has not come to
+// its end, and otherwise returns when it will have. A
 // replica that does not lead does nothing: on becoming the leader it looks at all locks. With
 // a fresh clock, the cached lock is enough to decide: the preconditions of the delete
 // fail if the lock was renewed or taken over since. A stale clock may be wrong in either
@@ -73,9 +74,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if err := r.LiveReader.Get(ctx, request.NamespacedName, &lock); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
-	}
-	if !lock.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
 	}
 	if wait := rules.UntilReclaimable(&lock, r.Clock.Now(), r.ClockSkewAllowance+servertime.MaxAhead(r.Clock)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil

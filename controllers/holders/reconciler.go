@@ -78,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := client.IgnoreNotFound(r.Client.Get(ctx, request.NamespacedName, &lock)); err != nil {
 		return ctrl.Result{}, err
 	}
-	if lock.Spec.HolderRef == nil || !lock.DeletionTimestamp.IsZero() || !r.Leadership.IsLeader() ||
+	if lock.Spec.HolderRef == nil || !r.Leadership.IsLeader() ||
 		r.ReleasedElsewhere != nil && r.ReleasedElsewhere(&lock) {
 		r.watches.forget(request.NamespacedName)
 		return ctrl.Result{}, nil

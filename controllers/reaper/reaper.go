@@ -15,6 +15,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/removal"
 )
 
 const (
@@ -52,7 +53,7 @@ type Reaper struct {
 // not an error. After an error that leaves open whether the lock was deleted,
 // [Reaper.Resolve] finds out.
 func (r *Reaper) Delete(ctx context.Context, writer client.Writer, lock *v1alpha1.Lock) (isDeleted bool, err error) {
-	err = writer.Delete(ctx, lock, client.Preconditions{UID: &lock.UID, ResourceVersion: &lock.ResourceVersion})
+	err = removal.Remove(ctx, writer, lock)
 	switch {
 	case err == nil:
 		r.take(client.ObjectKeyFromObject(lock)) // An earlier delete did not happen.

@@ -156,12 +156,33 @@ func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 	if err := rules.Reclaim(a.current, now, engine.graceNow()); err != nil {
 		return nil, err
 	}
+	if !rules.IsReusable(a.current) {
+		if err := a.reclaim(ctx); err != nil {
+			return nil, engine.requestError(a.operation(), err)
+		}
+		return a.desired(ctx)
+	}
 	desired, err := rules.TakeOver(a.current, a.request, engine.limits, engine.stamp(now), engine.graceNow())
 	if err != nil {
 		return nil, err
 	}
 	engine.clearStamps(desired, "")
 	return desired, nil
+}
+
+// reclaim ends the expired lock whose object cannot carry the next grant. The create that follows
+// shows whether the name is free.
+func (a *acquireAttempt) reclaim(ctx context.Context) error {
+	expired := a.current
+	err := remove(ctx, a.objects, expired)
+	switch {
+	case err == nil:
+		a.engine.recordReaped(expired)
+	case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
+		return err
+	}
+	a.current = nil
+	return nil
 }
 
 // readWinner reads the object that won a race. If the object has not changed, the API server

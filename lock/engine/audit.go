@@ -55,6 +55,11 @@ func (e *Engine) recordRelease(ended *v1alpha1.Lock, reason audit.Reason, actor 
 	e.audit.Record(record)
 }
 
+// recordReaped records that the expired lock was deleted, to be created again.
+func (e *Engine) recordReaped(expired *v1alpha1.Lock) {
+	e.audit.Record(audit.Ended(audit.Expired, audit.Reaped, e.via, "", expired, e.clock.Now()))
+}
+
 func (e *Engine) recordForcedRelease(ended ending, actor, reason string) {
 	record := audit.Ended(audit.ForceReleased, audit.ByForce, e.via, actor, ended.lock, e.clock.Now())
 	record.Message, record.Unconfirmed = audit.Bounded(reason), ended.isUnconfirmed

@@ -81,12 +81,17 @@ func newGrants() *grants {
 }
 
 // put remembers a grant or its renewal, unless it knows a later one: answers may arrive out of
-// order.
+// order. It forgets a lock whose end takes the whole object: one with finalizers, or one that is
+// not to be handed off.
 func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 	granted, name := grantOf(lock), nameOf(lock)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known, ok := g.byName[name]; ok && rules.IsNewer(known.lock.ResourceVersion, lock.ResourceVersion) {
+		return
+	}
+	if len(lock.Finalizers) > 0 || !rules.IsReusable(lock) {
+		delete(g.byName, name)
 		return
 	}
 	g.byName[name] = granted

@@ -128,7 +128,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, err
 		}
 		known.lock = current
-		err = deleteExactly(ctx, objects, name, current.UID, current.ResourceVersion)
+		err = remove(ctx, objects, current)
 		switch {
 		case err == nil:
 			return known, nil
@@ -178,9 +178,30 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 	return err == nil, err
 }
 
-// deleteExactly deletes the object only in the state that the decision was made on.
+// remove ends the object only in the state that the decision was made on. The object is gone when
+// remove succeeds, whatever kept it, such as a delete in the foreground with a dependent that does
+// not end.
+func remove(ctx context.Context, objects Objects, current *v1alpha1.Lock) error {
+	version := current.ResourceVersion
+	if len(current.Finalizers) > 0 {
+		// Not by a delete in the background: the API server answers it with a Conflict if it has a
+		// resourceVersion and the only finalizers are the garbage collector's.
+		next := current.DeepCopy()
+		next.Finalizers = nil
+		stored, err := objects.Update(ctx, next, metav1.UpdateOptions{})
+		if err != nil || !current.DeletionTimestamp.IsZero() {
+			return err
+		}
+		version = stored.ResourceVersion
+	}
+	return deleteExactly(ctx, objects, current.Name, current.UID, version)
+}
+
+// deleteExactly deletes an object without finalizers, only in the state that the decision was made
+// on. It waits for no dependents, whatever the default of the API server is.
 func deleteExactly(ctx context.Context, objects Objects, name string, uid types.UID, resourceVersion string) error {
 	return objects.Delete(ctx, name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},
+		PropagationPolicy: new(metav1.DeletePropagationBackground),
 	})
 }

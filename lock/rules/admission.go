@@ -39,7 +39,7 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 	if len(problems) > 0 {
 		return nil, nil, &InvalidError{Problems: problems}
 	}
-	setHolderOwner(next, nil)
+	dropHolderOwner(next, nil)
 	return next, validated(next.Spec.HolderRef), nil
 }
 
@@ -131,7 +131,7 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 // admitTakeOver turns next into a grant to the user, and drops fields of the former holder that
 // would affect the lock of the next one.
 func admitTakeOver(next, old *v1alpha1.Lock, user string, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
-	if err := Reclaim(old, now, allowance); err != nil {
+	if err := reclaimInPlace(old, now, allowance); err != nil {
 		return nil, err
 	}
 	var problems field.ErrorList
@@ -159,7 +159,7 @@ func admitNextHolder(next, old *v1alpha1.Lock, user string, limits Limits, now t
 	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
 	problems := admitGrant(&next.Spec, user, limits, now)
 	distinguishGrant(&next.Spec, &old.Spec)
-	setHolderOwner(next, old.Spec.HolderRef)
+	dropHolderOwner(next, old.Spec.HolderRef)
 	return problems
 }
 

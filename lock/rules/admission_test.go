@@ -98,11 +98,11 @@ func TestAdmitCreateRefuses(t *testing.T) {
 	}
 }
 
-// referenced is a lock that names the object it is held for.
+// referenced is a lock that names the object it is held for, and has an owner.
 func referenced() *v1alpha1.Lock {
 	lock := stored()
 	lock.Spec.Reason = "monthly close"
-	lock.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "pod-1"}}
+	lock.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "team", UID: "config-0"}}
 	lock.Spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "pod-1"}
 	return lock
 }

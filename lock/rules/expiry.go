@@ -23,13 +23,22 @@ func UntilReclaimable(lock *v1alpha1.Lock, now time.Time, allowance time.Duratio
 	return lock.Spec.ExpireTime.Add(allowance).Sub(now)
 }
 
-// Reclaim reports whether others may delete the lock or take it over. The error is a [*HeldError].
-// A lock that is already being deleted may not be taken over.
+// Reclaim reports whether others may end the lock, even if it is being deleted already. Whether its
+// object can carry the next grant is another question; see [IsReusable]. The error is a
+// [*HeldError].
 func Reclaim(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) error {
-	if !lock.DeletionTimestamp.IsZero() || UntilReclaimable(lock, now, allowance) > 0 {
+	if UntilReclaimable(lock, now, allowance) > 0 {
 		return HeldBy(lock)
 	}
 	return nil
+}
+
+// IsReusable reports whether the next grant of the lock may be written over its object. An object
+// that is being deleted ends with its last finalizer. One with owners may be about to be deleted
+// with them: the garbage collector of Kubernetes before 1.34 names the object by its UID alone,
+// which a hand-off or a take-over keeps.
+func IsReusable(lock *v1alpha1.Lock) bool {
+	return lock.DeletionTimestamp.IsZero() && len(lock.OwnerReferences) == 0
 }
 
 // HeldBy returns the error that names the present holder.

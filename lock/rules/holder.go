@@ -110,26 +110,14 @@ func isGroupVersion(text string) bool {
 		(parsed.Group == "" || len(content.IsDNS1123Subdomain(parsed.Group)) == 0)
 }
 
-// setHolderOwner makes the object of holderRef an owner of the lock if the garbage collector is to
-// delete the lock with it, and removes the reference to a former holder. The object is not made an
-// owner if the lock must outlive it: with a releaseDelay, and for a Job, whose pods end after it.
-func setHolderOwner(next *v1alpha1.Lock, former *v1alpha1.HolderReference) {
-	ref := next.Spec.HolderRef
-	isOwner := ref != nil && releaseDelay(next) == 0 && !IsJob(ref)
-	isWanted := func(owner metav1.OwnerReference) bool { return isOwner && refersTo(owner, ref) }
-	isStale := func(owner metav1.OwnerReference) bool {
-		isHolders := ref != nil && owner.UID == ref.UID || former != nil && owner.UID == former.UID
-		return isHolders && !isWanted(owner)
-	}
-	next.OwnerReferences = slices.DeleteFunc(slices.Clone(next.OwnerReferences), isStale)
-	if isOwner && !slices.ContainsFunc(next.OwnerReferences, isWanted) {
-		next.OwnerReferences = append(next.OwnerReferences,
-			metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: ref.UID})
-	}
-}
-
-func refersTo(owner metav1.OwnerReference, ref *v1alpha1.HolderReference) bool {
-	return owner.APIVersion == ref.APIVersion && owner.Kind == ref.Kind && owner.Name == ref.Name && owner.UID == ref.UID
+// dropHolderOwner removes owner references to the objects of holderRef and former. The operator ends
+// a lock with its holder, after its releaseDelay and after the pods of a Job. The garbage collector
+// would wait for neither, and before Kubernetes 1.34 could delete the lock of the next holder.
+func dropHolderOwner(next *v1alpha1.Lock, former *v1alpha1.HolderReference) {
+	next.OwnerReferences = slices.DeleteFunc(slices.Clone(next.OwnerReferences), func(owner metav1.OwnerReference) bool {
+		ref := next.Spec.HolderRef
+		return ref != nil && owner.UID == ref.UID || former != nil && owner.UID == former.UID
+	})
 }
 
 // holderChanged applies a holder's change to holderRef and releaseDelay, and reports mistakes in
@@ -138,7 +126,7 @@ func holderChanged(next, old *v1alpha1.Lock) field.ErrorList {
 	if !equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
 		next.Spec.HolderEndTime = nil
 	}
-	setHolderOwner(next, old.Spec.HolderRef)
+	dropHolderOwner(next, old.Spec.HolderRef)
 	return validateHolder(&next.Spec)
 }
 

@@ -14,23 +14,30 @@ import (
 func Grant(namespace string, request Acquisition, limits Limits, now time.Time) *v1alpha1.Lock {
 	spec := request.spec(limits)
 	stampGrant(&spec, request.Holder, now)
-	granted := &v1alpha1.Lock{
+	return &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: spec.FullKey().ObjectName()},
 		Spec:       spec,
 	}
-	setHolderOwner(granted, nil)
-	return granted
 }
 
 // TakeOver returns the object whose conditional update replaces an expired holder. The object
 // keeps its identity and loses all other metadata: owner references and labels of a GitOps tool
 // belong to the former holder, and could cause the delete of the next holder's lock. The request
-// is as in [Grant]. The error is a [*HeldError].
+// is as in [Grant]. A lock that is being deleted is not taken over; it is to be removed first. The
+// error is a [*HeldError].
 func TakeOver(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
-	if err := Reclaim(current, now, allowance); err != nil {
+	if err := reclaimInPlace(current, now, allowance); err != nil {
 		return nil, err
 	}
 	return HandOff(current, request, limits, now), nil
+}
+
+// reclaimInPlace is [Reclaim] for an update that begins the next grant.
+func reclaimInPlace(current *v1alpha1.Lock, now time.Time, allowance time.Duration) error {
+	if !current.DeletionTimestamp.IsZero() {
+		return HeldBy(current)
+	}
+	return Reclaim(current, now, allowance)
 }
 
 // HandOff returns the object whose conditional update replaces a releasing holder. The caller has
@@ -58,6 +65,7 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time
 		return nil, err
 	}
 	next := current.DeepCopy()
+	dropHolderOwner(next, nil)
 	switch {
 	case ttl != 0:
 		next.Spec.TTL = &metav1.Duration{Duration: ttl}

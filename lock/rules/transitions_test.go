@@ -366,3 +366,20 @@ func TestTakeOverKeepsTheSpelling(t *testing.T) {
 		t.Errorf("key, scope and function became %q, %q and %q", got.Spec.Key, got.Spec.Scope, got.Spec.Function)
 	}
 }
+
+// TestReclaimOfALockThatIsBeingDeleted is about a delete in the foreground that does not end.
+func TestReclaimOfALockThatIsBeingDeleted(t *testing.T) {
+	current := stored()
+	current.DeletionTimestamp = &metav1.Time{Time: noon}
+	if err := Reclaim(current, at(30.999999).Time, time.Second); !errors.Is(err, ErrHeld) {
+		t.Errorf("got %v for a held lock, want ErrHeld", err)
+	}
+	if err := Reclaim(current, at(31).Time, time.Second); err != nil {
+		t.Errorf("got %v for an expired lock, want none", err)
+	}
+	claim := current.DeepCopy()
+	claim.Spec.Owner = "token-b"
+	if _, _, err := AdmitUpdate(change(t, current, claim, "bob"), DefaultLimits(), at(31).Time, time.Second); !errors.Is(err, ErrHeld) {
+		t.Errorf("got %v for a claim that would end with the object, want ErrHeld", err)
+	}
+}

@@ -58,6 +58,17 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	return made
 }
 
+// startEngine runs the engine until the spec ends.
+func startEngine(ctx context.Context, made *engine.Engine) {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- made.Start(running) }()
+	DeferCleanup(func() {
+		stop()
+		Expect(<-ended).NotTo(HaveOccurred())
+	})
+}
+
 func requestFor(key string) lock.Request {
 	return lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: "facade-token", Holder: facadeUser}}
 }
@@ -75,13 +86,7 @@ var _ = Describe("A forced release by a Go program", func() {
 		GinkgoHelper()
 		engine, err := engine.NewDirect(who.Config, namespace, logr.Discard())
 		Expect(err).NotTo(HaveOccurred())
-		running, stop := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- engine.Start(running) }()
-		defer func() {
-			stop()
-			Expect(<-ended).NotTo(HaveOccurred())
-		}()
+		startEngine(ctx, engine)
 		return engine.ForceRelease(ctx, namespace, key, reason)
 	}
 

@@ -1,0 +1,124 @@
+package admission_test
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+// stick has the holder delete the lock in the foreground, and an object that depends on the lock
+// keep it: the garbage collector waits for the finalizer of that object.
+func stick(ctx context.Context, lock *v1alpha1.Lock) *v1alpha1.Lock {
+	GinkgoHelper()
+	dependent := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: lock.Namespace, Name: lock.Name, Finalizers: []string{"example.com/stuck"},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Lock", Name: lock.Name, UID: lock.UID, BlockOwnerDeletion: new(true),
+		}},
+	}}
+	Expect(root.Client.Create(ctx, dependent)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) {
+		unstuck := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		Expect(client.IgnoreNotFound(root.Client.Patch(ctx, dependent, unstuck))).To(Succeed())
+	})
+	_, err := run(ctx, worker, lock.Namespace, "", "delete", "lock", lock.Name, "--cascade=foreground", "--wait=false")
+	Expect(err).NotTo(HaveOccurred())
+	deleting := stored(ctx, lock)
+	Expect(deleting).NotTo(BeNil())
+	Expect(deleting.Finalizers).To(ConsistOf(metav1.FinalizerDeleteDependents))
+	return deleting
+}
+
+var _ = Describe("A lock whose delete in the foreground does not end", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	// direct runs an engine with an identity of its own, and no reaper.
+	direct := func(ctx context.Context, who fixture.Identity) *engine.Engine {
+		GinkgoHelper()
+		made, err := engine.NewDirect(who.Config, namespace, logr.Discard())
+		Expect(err).NotTo(HaveOccurred())
+		startEngine(ctx, made)
+		return made
+	}
+	// facade runs an engine as that of the façade, and no reaper.
+	facade := func(ctx context.Context, _ fixture.Identity) *engine.Engine {
+		GinkgoHelper()
+		httpClient, err := rest.HTTPClientFor(operator.Config)
+		Expect(err).NotTo(HaveOccurred())
+		objects, err := engine.NewObjectClient(operator.Config, httpClient)
+		Expect(err).NotTo(HaveOccurred())
+		made, err := engine.New(engine.Options{Objects: objects.Locks, Limits: rules.DefaultLimits()})
+		Expect(err).NotTo(HaveOccurred())
+		startEngine(ctx, made)
+		return made
+	}
+
+	Context("and that has expired", func() {
+		var over *v1alpha1.Lock
+		BeforeEach(func(ctx context.Context) { over = stick(ctx, expired(ctx, namespace, "billing:report")) })
+
+		It("is reaped", func(ctx context.Context) {
+			startFacade(ctx, namespace)
+			Eventually(stored).WithContext(ctx).WithArguments(over).Should(BeNil())
+		})
+
+		DescribeTable("is acquired", func(ctx context.Context, start func(context.Context, fixture.Identity) *engine.Engine) {
+			acquired, err := start(ctx, stranger).Acquire(ctx, namespace, requestFor("billing:report"))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(acquired.UID).NotTo(Equal(over.UID))
+			Expect(acquired.DeletionTimestamp).To(BeNil())
+		},
+			Entry("by the façade", facade),
+			Entry("by a program with an identity of its own", direct),
+		)
+
+		It("is created anew by another user", func(ctx context.Context) {
+			Eventually(func(ctx context.Context) error { // The webhook learns of the lock by a watch.
+				return stranger.Client.Create(ctx, fixture.Manifest(namespace, "billing:report"))
+			}).WithContext(ctx).Should(Succeed())
+		})
+
+		It("is deleted by another user", func(ctx context.Context) {
+			_, err := run(ctx, stranger, namespace, "", "delete", "lock", over.Name, "--wait=false")
+			Expect(err).NotTo(HaveOccurred())
+		})
+	})
+
+	Context("and that is held", func() {
+		var live *v1alpha1.Lock
+		BeforeEach(func(ctx context.Context) { live = stick(ctx, held(ctx, namespace, "billing:report")) })
+
+		It("is not acquired by another caller", func(ctx context.Context) {
+			_, err := facade(ctx, stranger).Acquire(ctx, namespace, requestFor("billing:report"))
+			Expect(err).To(MatchError(lock.ErrHeld))
+			expectUntouched(ctx, live)
+		})
+
+		DescribeTable("is gone when it was force-released", func(ctx context.Context, start func(context.Context, fixture.Identity) *engine.Engine) {
+			Expect(start(ctx, administrator).ForceRelease(ctx, namespace, live.Spec.FullKey(), "stuck")).To(Succeed())
+			expectGone(ctx, live)
+		},
+			Entry("by the façade", facade),
+			Entry("by a program with an identity of its own", direct),
+		)
+
+		It("is gone when its holder released it", func(ctx context.Context) {
+			Expect(direct(ctx, worker).Release(ctx, namespace, live.Spec.FullKey(), lock.Proof{Owner: live.Spec.Owner, Holder: workerName})).To(Succeed())
+			expectGone(ctx, live)
+		})
+	})
+})
