@@ -63,8 +63,9 @@ type Change struct {
 type Backend interface {
 	// Acquire takes the lock and returns it as stored, with all stamps.
 	// [v1alpha1.Lock.FencingToken] returns its fencing token. If ctx ends first, the caller does
-	// not hold the lock. The error matches [ErrHeld], [ErrTimeout], [ErrInvalid] or, if the lock
-	// expired before Acquire could return it, [ErrExpired].
+	// not hold the lock. A grant that expires before it can be returned is made anew while the
+	// request waits, and else reported as [ErrUnavailable]. The error matches [ErrHeld],
+	// [ErrTimeout] or [ErrInvalid].
 	Acquire(ctx context.Context, namespace string, request Request) (*v1alpha1.Lock, error)
 	// Renew replaces the remaining time of the lock by a whole ttl and returns the lock as stored.
 	// A ttl of zero means the one that the lock has. The error matches [ErrNotHeld], [ErrExpired],

@@ -18,7 +18,7 @@ var (
 	// released or has expired.
 	ErrNotHeld = rules.ErrNotHeld
 	// ErrExpired means that the lock was held under the caller's owner token and has ended by its
-	// ttl, perhaps before the caller learnt of the grant. It matches [ErrNotHeld] too.
+	// ttl. It matches [ErrNotHeld] too.
 	ErrExpired = rules.ErrExpired
 	// ErrOwnerMismatch means that the lock is held under another owner token.
 	ErrOwnerMismatch = rules.ErrOwnerMismatch

@@ -79,6 +79,17 @@ var _ = Describe("Admission by a clock that was stepped", func() {
 		})
 	}
 
+	for _, wrong := range []time.Duration{-6, -3, -2, -1, 1, 2, 3, 6} {
+		wrong *= time.Second
+		It("stamps a new lock with the right time though its clock was wrong from the start, "+wrong.String(), func(ctx context.Context) {
+			local.Step(wrong)
+			response := handler.Handle(ctx, request(admissionv1.Create, nil, manifest("stamped", ttl(time.Minute))))
+			Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
+			// Dates have whole seconds; the rest is for the requests.
+			Expect(stampedExpiry(response)).To(BeTemporally("~", time.Now().Add(time.Minute), 1500*time.Millisecond))
+		})
+	}
+
 	It("reads the time once in some seconds", func(ctx context.Context) {
 		local.Step(time.Hour)
 		for _, key := range []string{"once-a", "once-b", "once-c"} {

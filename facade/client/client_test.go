@@ -186,7 +186,7 @@ func TestOutcomesPassThrough(t *testing.T) {
 	held := &lock.HeldError{Key: "lock:k", Holder: "alice", ExpireTime: time.Date(2024, 3, 15, 10, 31, 0, 7000, time.UTC)}
 	_, invalidKey := (&rules.Acquisition{Key: "k\n", Owner: "o", Holder: "h"}).Validate(rules.DefaultLimits())
 	of := map[string][]error{
-		"acquire": {held, &lock.HeldError{Key: "lock:k"}, fmt.Errorf("%w: %w", lock.ErrTimeout, held), lock.ErrExpired, invalidKey, fmt.Errorf("%w: no namespace", lock.ErrInvalid), lock.ErrUnavailable},
+		"acquire": {held, &lock.HeldError{Key: "lock:k"}, fmt.Errorf("%w: %w", lock.ErrTimeout, held), invalidKey, fmt.Errorf("%w: no namespace", lock.ErrInvalid), lock.ErrUnavailable},
 		"renew":   {lock.ErrNotHeld, lock.ErrExpired, lock.ErrOwnerMismatch, invalidKey, lock.ErrUnavailable},
 		"release": {lock.ErrNotHeld, lock.ErrExpired, lock.ErrOwnerMismatch, lock.ErrUnavailable},
 		"force":   {lock.ErrNotHeld, lock.ErrUnavailable},

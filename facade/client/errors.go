@@ -47,9 +47,6 @@ func outcome(operation string, key v1alpha1.FullKey, err error) error {
 	case envelope.Forbidden:
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrForbidden, problems)
 	case envelope.InvalidArguments:
-		if hasExpired(first) {
-			return fmt.Errorf("%s: %w", operation, lock.ErrExpired)
-		}
 		return fmt.Errorf("%s: %w", operation, invalidError(problems))
 	case envelope.Unavailable, envelope.RateLimited, envelope.FunctionDisabled, envelope.DependencyError,
 		envelope.Cancelled, envelope.DeadlineExceeded:

@@ -310,7 +310,6 @@ func TestLocksThatCannotBeTaken(t *testing.T) {
 	}{
 		"unavailable": {fmt.Errorf("no route: %w", lock.ErrUnavailable), 503, "UNAVAILABLE", `{"key":"k","acquired":false}`},
 		"invalid":     {fmt.Errorf("%w: spec.key", lock.ErrInvalid), 400, "INVALID_ARGUMENTS /extensions/0/options", ""},
-		"expired":     {fmt.Errorf("too slow: %w", lock.ErrExpired), 400, "INVALID_ARGUMENTS /extensions/0/options/ttl/value", ""},
 		"unexpected":  {errBroken, 500, "INTERNAL_ERROR", `{"key":"k","acquired":false}`},
 	}
 	for name, test := range cases {

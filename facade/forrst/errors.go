@@ -43,9 +43,7 @@ var lockErrors = []struct {
 	err     error
 	answers [callKinds]lockAnswer
 }{
-	{lock.ErrExpired, [callKinds]lockAnswer{
-		lockExtension: expiredMeanwhile, acquireFunction: expiredMeanwhile, lockFunction: notFound, extendedFunction: notFoundExpired,
-	}},
+	{lock.ErrExpired, [callKinds]lockAnswer{lockFunction: notFound, extendedFunction: notFoundExpired}},
 	{lock.ErrHeld, [callKinds]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
 	{lock.ErrTimeout, [callKinds]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
 	{lock.ErrInvalid, [callKinds]lockAnswer{lockExtension: invalidOptions, acquireFunction: invalidArguments, extendedFunction: invalidArguments}},
@@ -84,18 +82,6 @@ func (c *errorContext) problem(err error) error {
 		}
 	}
 	return err
-}
-
-// expiredMeanwhile answers an acquire that was granted and took longer than its ttl.
-func expiredMeanwhile(c *errorContext, _ error) envelope.Errors {
-	problem := envelope.Error{
-		Code:    envelope.InvalidArguments,
-		Message: "ttl must be longer than it takes to acquire the lock, which expired meanwhile",
-	}
-	if c.kind == lockExtension {
-		return envelope.Errors{problem.At(c.pointer + "/ttl/value")}
-	}
-	return envelope.Errors{problem.At(c.pointer + "/ttl").With(wire.KeyDetails{Key: c.key, Expired: true})}
 }
 
 // held says that the lock was not to be had: at once or, if the caller gave a time to wait,

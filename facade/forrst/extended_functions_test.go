@@ -187,7 +187,6 @@ func TestHowAcquireFunctionFails(t *testing.T) {
 		want    []string
 	}{
 		"unavailable":               {fmt.Errorf("no route: %w", lock.ErrUnavailable), 503, `{"retry_after":{"value":1,"unit":"second"}}`, []string{"UNAVAILABLE"}},
-		"expired":                   {fmt.Errorf("too slow: %w", lock.ErrExpired), 400, `{"key":"k","expired":true}`, []string{"INVALID_ARGUMENTS /call/arguments/ttl"}},
 		"invalid in fields":         {fmt.Errorf("wrapped: %w", invalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments/key", "INVALID_ARGUMENTS /call/arguments/ttl"}},
 		"invalid as a whole":        {fmt.Errorf("%w: no namespace", lock.ErrInvalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments"}},
 		"held by an unknown holder": {&lock.HeldError{Key: "lock:k"}, 423, `{"key":"k","scope":"global","full_key":"lock:k"}`, []string{"LOCK_ACQUISITION_FAILED"}},
@@ -341,4 +340,20 @@ func FuzzAcquireArguments(f *testing.F) {
 			t.Fatalf("status %d, %s", got.status, got.body)
 		}
 	})
+}
+
+// What a grant that lapsed before its delivery is answered with does not depend on how the lock was
+// asked for.
+func TestLocksThatLapseBeforeTheirDelivery(t *testing.T) {
+	f := newFixture(t, function("f", result(`1`)))
+	lapsed := fmt.Errorf("the grant expired before it was answered: %w", lock.ErrUnavailable)
+	f.before[locktest.Acquire] = func(context.Context) error { return lapsed }
+	byFunction := f.post(envelopeWith(wire.Acquire, arguments(`"key":"k"`), ""))
+	byExtension := f.post(envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`)))
+	f.wantProblems(byFunction, 503, "UNAVAILABLE")
+	f.wantProblems(byExtension, 503, "UNAVAILABLE")
+	if diff := cmp.Diff(byFunction.Errors, byExtension.Errors); diff != "" {
+		t.Errorf("errors (-function +extension):\n%s", diff)
+	}
+	f.wantHeld()
 }

@@ -236,8 +236,11 @@ func TestAcquireThatOutlastsItsTTL(t *testing.T) {
 		}})
 		request := by("a")
 		request.TTL = 2 * time.Second
-		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrExpired) {
-			t.Errorf("got %v, want ErrExpired", err)
+		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("the grant of %q is left", owner)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // maxLostRaces is how many writes of one acquire may lose against another caller's. Each loss
@@ -31,8 +32,11 @@ const maxLostRaces = 10
 // if its create was already under way: the engine releases a later grant or hands it to the next
 // waiter.
 //
-// The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrUnavailable]
-// or, if the lock expired before Acquire could return it, [lock.ErrExpired].
+// A grant that expires before it can be returned, since the API server was slower than its ttl, is
+// made anew for a caller that waits, until its wait is over. A caller that does not wait gets
+// [lock.ErrUnavailable].
+//
+// The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid] or [lock.ErrUnavailable].
 func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -70,12 +74,16 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 		operation, cancel := e.detached(ctx)
 		defer cancel()
 		attempt := acquireAttempt{engine: e, objects: e.objects(namespace), namespace: namespace, request: request}
-		lock, err := attempt.run(operation)
+		granted, err := attempt.run(operation)
+		if err == nil && rules.Expired(granted, e.clock.Now()) {
+			e.endLapsed(operation, attempt.objects, granted)
+			granted, err = nil, fmt.Errorf("%s: the grant expired before it was answered: %w", attempt.operation(), lock.ErrUnavailable)
+		}
 		select {
-		case answer <- outcome{lock, err}:
+		case answer <- outcome{granted, err}:
 		case <-ctx.Done():
-			if lock != nil {
-				e.orphans.add(grantOf(lock))
+			if granted != nil {
+				e.orphans.add(grantOf(granted))
 			}
 		}
 	}()
@@ -99,12 +107,24 @@ type acquireAttempt struct {
 	request   rules.Acquisition
 	// current is the object last seen under the name, or nil.
 	current *v1alpha1.Lock
+	// isLapsed says that current is a grant that no caller learnt of, see [lastSeen].
+	isLapsed bool
+	// stamped is the time of the last write.
+	stamped servertime.Reading
 	// unanswered are the grants of writes that may have happened.
 	unanswered []grant
 }
 
-// run tries until the lock is acquired or another owner is seen to hold it.
+// run tries until the lock is acquired or another owner is seen to hold it. The grant that it
+// returns may have expired since it was stamped.
 func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
+	if a.isLapsed && a.engine.isAdmitted {
+		// Admission keeps the skew allowance before a take-over. A holder may delete its lock.
+		if err := a.revoke(ctx, a.current); err != nil {
+			return nil, a.fail(err)
+		}
+		a.current = nil
+	}
 	backoff := newBackoff()
 	for range maxLostRaces {
 		desired, err := a.desired(ctx)
@@ -117,10 +137,10 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			a.engine.recordGrant(a.sent(desired), stored)
 		}
 		switch {
-		case err == nil && a.engine.isMisstamped(stored):
+		case err == nil && a.engine.isMisstamped(a.stamped):
 			a.current, err = nil, a.revoke(ctx, stored)
 		case err == nil:
-			return a.granted(stored)
+			return a.granted(stored), nil
 		case isLostRace(err):
 			a.current, err = a.readWinner(ctx, desired.Name)
 		case !definitelyNotApplied(err):
@@ -130,9 +150,10 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err != nil {
 			return nil, a.fail(err)
 		}
+		a.isLapsed = false
 		if sent, isOurs := a.findUnanswered(a.current); isOurs {
 			a.engine.recordGrant(sent, a.current)
-			return a.granted(a.current)
+			return a.granted(a.current), nil
 		}
 	}
 	a.abandon()
@@ -143,17 +164,23 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := a.engine
 	if a.current == nil {
-		desired := rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(engine.clock.Now()))
+		a.stamped = servertime.Read(engine.clock)
+		desired := rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(a.stamped.Time))
 		engine.clearStamps(desired, "")
 		return desired, nil
 	}
-	now, err := engine.checkedNow(ctx, a.objects, a.current.Name)
-	if err != nil {
+	var err error
+	if a.stamped, err = engine.checkedNow(ctx, a.objects, a.current.Name); err != nil {
 		return nil, engine.requestError(a.operation(), err)
+	}
+	now := a.stamped.Time
+	grace := engine.graceNow()
+	if a.isLapsed {
+		grace = 0
 	}
 	// Judge by now, not by the stamp: a stamp may be ahead of the clock, which must not make the
 	// lock expire earlier.
-	if err := rules.Reclaim(a.current, now, engine.graceNow()); err != nil {
+	if err := rules.Reclaim(a.current, now, grace); err != nil {
 		return nil, err
 	}
 	if !rules.IsReusable(a.current) {
@@ -162,7 +189,7 @@ func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 		}
 		return a.desired(ctx)
 	}
-	desired, err := rules.TakeOver(a.current, a.request, engine.limits, engine.stamp(now), engine.graceNow())
+	desired, err := rules.TakeOver(a.current, a.request, engine.limits, engine.stamp(now), grace)
 	if err != nil {
 		return nil, err
 	}
@@ -239,19 +266,12 @@ func (a *acquireAttempt) resolve(ctx context.Context, name string, backoff *wait
 	return current, nil
 }
 
-// granted returns the lock, or an error if the lock expired while it was acquired.
-func (a *acquireAttempt) granted(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+// granted returns the lock after an attempt that acquired it.
+func (a *acquireAttempt) granted(lock *v1alpha1.Lock) *v1alpha1.Lock {
 	// An earlier write may still happen after this grant is released.
 	a.unanswered = slices.DeleteFunc(a.unanswered, func(sent grant) bool { return sent.matches(lock) })
 	a.abandon()
-	if !rules.Expired(lock, a.engine.clock.Now()) {
-		return lock, nil
-	}
-	return nil, expiredError(a.operation())
-}
-
-func expiredError(operation string) error {
-	return fmt.Errorf("%s: the answer took longer than the ttl: %w", operation, lock.ErrExpired)
+	return lock
 }
 
 func (a *acquireAttempt) trackUnanswered(unanswered grant) {
@@ -290,11 +310,7 @@ func (a *acquireAttempt) abandon() {
 }
 
 func (a *acquireAttempt) operation() string {
-	return acquireOperation(a.request.FullKey(), a.namespace)
-}
-
-func acquireOperation(key v1alpha1.FullKey, namespace string) string {
-	return fmt.Sprintf("acquire %s in namespace %s", key, namespace)
+	return fmt.Sprintf("acquire %s in namespace %s", a.request.FullKey(), a.namespace)
 }
 
 func (a *acquireAttempt) fail(err error) error {

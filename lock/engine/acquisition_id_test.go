@@ -44,7 +44,7 @@ func TestAdmittedWritesAreSentWithoutStamps(t *testing.T) {
 		etcd := newEtcd()
 		engine := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), IsAdmitted: true})
 		// Without admission it is not stamped, so it is stored as a lock that has expired.
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrExpired) {
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
 			t.Fatal(err)
 		}
 		sent := etcd.sent()

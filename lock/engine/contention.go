@@ -11,7 +11,7 @@ import (
 
 // step is the next action of a queue's goroutine.
 type step struct {
-	// isOver says that the queue is empty and was deleted.
+	// isOver says that the queue is empty and was deleted. If isLapsed, current is yet to be ended.
 	isOver bool
 	// dismissed is a waiter whose wait is over, for the given reason.
 	dismissed *waiter
@@ -20,6 +20,8 @@ type step struct {
 	// or nil.
 	head    *waiter
 	current *v1alpha1.Lock
+	// isLapsed says that current is a grant that no caller learnt of, see [lastSeen].
+	isLapsed bool
 	// isRecheck says that the lock must be read again. version is the resourceVersion seen last.
 	isRecheck bool
 	version   string
@@ -38,16 +40,16 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 		return step{pause: lookAgainAfter}
 	case head == nil:
 		delete(q.byName, queue.name)
-		return step{isOver: true}
+		return step{isOver: true, current: queue.seen.lock, isLapsed: queue.seen.isLapsed()}
 	case q.isStopped:
 		queue.waiters.Remove(head.element)
 		return step{dismissed: head, reason: stoppedError(head.request)}
 	}
-	pause := queue.untilDue(now, allowance)
+	pause := max(queue.untilDue(now, allowance), remaining(head.lapses.until, now, maxBackoff))
 	switch {
 	case pause <= 0:
 		queue.inFlight = head
-		return step{head: head, current: queue.seen.lock}
+		return step{head: head, current: queue.seen.lock, isLapsed: queue.seen.isLapsed()}
 	case head.isOverdue:
 		queue.waiters.Remove(head.element)
 		return step{dismissed: head, reason: queue.timeoutError(head)}
@@ -63,7 +65,7 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 // untilDue returns how long the head must not contend yet.
 func (q *queue) untilDue(now time.Time, allowance time.Duration) time.Duration {
 	pause := max(remaining(q.yieldUntil, now, yieldFor), remaining(q.backoff.until, now, maxBackoff))
-	if q.seen.lock == nil {
+	if q.seen.lock == nil || q.seen.isLapsed() {
 		return pause
 	}
 	return max(pause, rules.UntilReclaimable(q.seen.lock, now, allowance))
@@ -94,7 +96,7 @@ func (q *queue) timeoutError(overdue *waiter) error {
 	switch {
 	case q.backoff.err != nil:
 		return fmt.Errorf("wait for %s: %w", key, q.backoff.err)
-	case q.seen.lock != nil:
+	case q.seen.lock != nil && !q.seen.isLapsed():
 		return fmt.Errorf("%w: %w", lock.ErrTimeout, rules.HeldBy(q.seen.lock))
 	}
 	return fmt.Errorf("%w: %w", lock.ErrTimeout, &lock.HeldError{Key: key})

@@ -75,6 +75,19 @@ func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Ti
 	queue.observeGrant(granted, now)
 }
 
+// recordLapsed records that a grant to the waiter expired before it could be delivered. The waiter
+// keeps its place and is granted the lock anew until its wait is over. The pause before that grows
+// with each such grant: a ttl that is shorter than a write takes must not cause a stream of writes.
+func (q *queues) recordLapsed(queue *queue, recipient *waiter, lapsed *v1alpha1.Lock, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue.inFlight = nil
+	queue.observeGrant(lapsed, now)
+	queue.seen.lapsed = lapsed.ResourceVersion
+	recipient.lapses.failed(nil, now)
+	queue.signal()
+}
+
 // yield makes the waiters of this engine pause after it deletes the lock: waiters of other
 // replicas learn of the delete from their informers, and the local ones would always be quicker.
 func (q *queues) yield(name types.NamespacedName) {
@@ -122,11 +135,11 @@ func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) 
 // handOff hands the lock off to a waiter that is marked as in flight. After an error the caller
 // removes the mark.
 func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue *queue, recipient *waiter) error {
-	granted, err := e.writeHandOff(ctx, objects, held, recipient.request)
+	granted, isMisstamped, err := e.writeHandOff(ctx, objects, held, recipient.request)
 	switch {
 	case err == nil:
 		e.queues.recordHandOff(queue, granted, e.clock.Now())
-		e.deliver(ctx, objects, queue, recipient, granted)
+		e.deliver(ctx, objects, queue, recipient, granted, isMisstamped)
 	case errors.Is(err, errEnded):
 		e.recordRelease(held.lock, held.endReason, held.endedBy, true)
 		e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
@@ -148,25 +161,43 @@ func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) e
 	return err
 }
 
+// endLapsed ends a grant that expired before its caller learnt of it, so that the next caller need
+// not wait for the skew allowance. If that fails, the lock ends like any other that has expired.
+func (e *Engine) endLapsed(ctx context.Context, objects Objects, lapsed *v1alpha1.Lock) {
+	ctx, cancel := e.detached(ctx)
+	defer cancel()
+	held := grantOf(lapsed)
+	held.endReason = audit.Abandoned
+	if err := e.deleteGrant(ctx, objects, held); err != nil && !definitelyNotApplied(err) {
+		held.isEnding = true
+		e.orphans.add(held)
+	}
+}
+
 // deliver gives a grant to its waiter. If the caller has left, deliver hands the lock off to the
-// next waiter, or ends the grant, unless it has expired.
-func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, recipient *waiter, granted *v1alpha1.Lock) {
-	for {
+// next waiter, or ends the grant. A grant that has expired by now is not delivered: the first
+// waiter, usually the same, is granted the lock anew. Nor is one that was stamped by a wrong clock:
+// it is handed off to the same waiter again, once.
+func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, recipient *waiter, granted *v1alpha1.Lock, isMisstamped bool) {
+	for isRestamped := false; ; {
 		now := e.clock.Now()
 		if rules.Expired(granted, now) {
-			e.queues.remove(queue, recipient)
-			recipient.deliver(outcome{err: expiredError(acquireOperation(granted.Spec.FullKey(), granted.Namespace))})
-			return
-		}
-		e.grants.put(granted, now)
-		if recipient.deliver(outcome{lock: granted}) {
-			e.queues.remove(queue, recipient)
+			e.queues.recordLapsed(queue, recipient, granted, now)
 			return
 		}
 		held := grantOf(granted)
 		held.endReason = audit.Abandoned
-		e.grants.take(nameOf(held.lock), lock.Proof{Owner: held.lock.Spec.Owner}, e.clock.Now())
-		recipient = e.queues.skipWaiter(queue, recipient)
+		if isMisstamped && !isRestamped {
+			isRestamped = true
+		} else {
+			e.grants.put(granted, now)
+			if recipient.deliver(outcome{lock: granted}) {
+				e.queues.remove(queue, recipient)
+				return
+			}
+			e.grants.take(nameOf(held.lock), lock.Proof{Owner: held.lock.Spec.Owner}, e.clock.Now())
+			recipient = e.queues.skipWaiter(queue, recipient)
+		}
 		if recipient == nil {
 			if err := e.deleteGrant(ctx, objects, held); err != nil {
 				held.isEnding = !definitelyNotApplied(err)
@@ -175,7 +206,7 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 			return
 		}
 		var err error
-		if granted, err = e.writeHandOff(ctx, objects, held, recipient.request); err != nil {
+		if granted, isMisstamped, err = e.writeHandOff(ctx, objects, held, recipient.request); err != nil {
 			e.orphans.add(held)
 			e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 			return
@@ -185,14 +216,20 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 }
 
 // writeHandOff grants the lock to the waiter in one write. It repeats an unanswered write
-// unchanged: only one of the two can happen, and either is recognised.
-func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient lock.Request) (*v1alpha1.Lock, error) {
+// unchanged: only one of the two can happen, and either is recognised. It reports whether its
+// clock was wrong.
+func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient lock.Request) (granted *v1alpha1.Lock, isMisstamped bool, err error) {
 	now, err := e.checkedNow(ctx, objects, held.lock.Name)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	desired := rules.HandOff(held.lock, recipient.Acquisition, e.limits, e.stamp(now))
+	desired := rules.HandOff(held.lock, recipient.Acquisition, e.limits, e.stamp(now.Time))
 	e.clearStamps(desired, v1alpha1.RequestHandOff)
+	granted, err = e.sendHandOff(ctx, objects, held, desired)
+	return granted, e.isMisstamped(now), err
+}
+
+func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, desired *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	sent := e.sentGrant(desired)
 	sent.event, sent.former = audit.HandedOn, &held
 	backoff := newBackoff()

@@ -248,38 +248,6 @@ func TestAWaiterKeepsWaitingAfterAFailedHandOff(t *testing.T) {
 	})
 }
 
-// As in a process that is stopped during a hand-off.
-func TestAHandOffThatIsAnsweredAfterItsExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		acquire(t, engine, by("a"))
-		answers := make(chan answer, 2)
-		for _, owner := range []string{"b", "c"} {
-			request := waiting(owner, time.Hour)
-			request.TTL = 30 * time.Second
-			queueUp(t.Context(), t, engine, request, answers)
-		}
-		etcd.inject(faults{after: func(verb string) error {
-			if verb == "update" {
-				etcd.inject(faults{})
-				pass(40 * time.Second)
-			}
-			return nil
-		}})
-		release(t, engine, "a")
-		got := map[string]error{}
-		for range 2 {
-			answer := <-answers
-			got[answer.owner] = answer.err
-		}
-		if !errors.Is(got["b"], lock.ErrExpired) || got["c"] != nil {
-			t.Errorf("b got %v, want ErrExpired; c got %v, want the lock", got["b"], got["c"])
-		}
-		release(t, engine, "c")
-	})
-}
-
 func TestAHandOffWithoutAWaiterChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

@@ -15,7 +15,13 @@ type lastSeen struct {
 	// isConfirmed says that the informer has shown the object too and will therefore report its
 	// end.
 	isConfirmed bool
+	// lapsed is the resourceVersion of the last grant of this engine that expired before its caller
+	// learnt of it. Since no client acts on it, it may be replaced without the skew allowance.
+	lapsed string
 }
+
+// isLapsed reports whether that grant is the present state.
+func (s *lastSeen) isLapsed() bool { return s.lock != nil && s.lock.ResourceVersion == s.lapsed }
 
 // update stores a state unless a newer one is known, and reports whether it did.
 func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
@@ -32,7 +38,7 @@ func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
 		}
 		return false
 	}
-	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed}
+	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, lapsed: s.lapsed}
 	if change.IsGone {
 		s.lock = nil
 	}

@@ -63,7 +63,8 @@ func (o *orphans) run(ctx context.Context) {
 
 // process tries to end the grant and reports whether it needs no further try.
 func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
-	if ctx.Err() != nil || rules.Expired(orphan.lock, o.clock.Now()) {
+	// Whether an unanswered delete has ended a grant is to be recorded even after its ttl.
+	if ctx.Err() != nil || !orphan.isEnding && rules.Expired(orphan.lock, o.clock.Now()) {
 		return true
 	}
 	found, err := o.end(ctx, orphan)

@@ -112,6 +112,9 @@ func (q *queues) giveUp(queue *queue, overdue *waiter) error {
 	}
 	queue.waiters.Remove(overdue.element)
 	close(overdue.left)
+	if queue.waiters.Len() == 0 {
+		queue.signal()
+	}
 	return queue.timeoutError(overdue)
 }
 

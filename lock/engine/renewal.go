@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // Renew replaces the remaining time of a lock by a whole ttl. A ttl of zero means the one that the
@@ -54,6 +55,10 @@ type renewalAttempt struct {
 	name    types.NamespacedName
 	proof   lock.Proof
 	ttl     time.Duration
+	// stamped is the time of the last write.
+	stamped servertime.Reading
+	// isRestamped says that the lock was renewed and is being renewed again.
+	isRestamped bool
 }
 
 func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
@@ -62,7 +67,11 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	for err == nil {
 		stored, writeErr := r.objects.Update(ctx, desired, metav1.UpdateOptions{})
 		if writeErr == nil {
-			return stored, nil
+			if !r.isToRestamp() {
+				return stored, nil
+			}
+			desired, err = r.desired(ctx, stored)
+			continue
 		}
 		var current *v1alpha1.Lock
 		switch {
@@ -76,7 +85,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		if isRenewed(current, desired) {
+		if isRenewed(current, desired) && !r.isToRestamp() {
 			return current, nil
 		}
 		if !r.engine.pause(ctx, &backoff) {
@@ -85,6 +94,16 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		desired, err = r.desired(ctx, current)
 	}
 	return nil, err
+}
+
+// isToRestamp reports whether the lock must be renewed again, since it was stamped by a wrong clock
+// and would end before its holder expects. It does so once.
+func (r *renewalAttempt) isToRestamp() bool {
+	if r.isRestamped || !r.engine.isMisstamped(r.stamped) {
+		return false
+	}
+	r.isRestamped = true
+	return true
 }
 
 // firstDesired uses the informer's copy if that is what this engine wrote last, and reads the lock
@@ -104,11 +123,11 @@ func (r *renewalAttempt) firstDesired(ctx context.Context) (*v1alpha1.Lock, erro
 }
 
 func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
-	now, err := r.engine.checkedNow(ctx, r.objects, r.name.Name)
-	if err != nil {
+	var err error
+	if r.stamped, err = r.engine.checkedNow(ctx, r.objects, r.name.Name); err != nil {
 		return nil, err
 	}
-	desired, err := rules.Renew(current, r.proof, r.ttl, now)
+	desired, err := rules.Renew(current, r.proof, r.ttl, r.stamped.Time)
 	if err == nil {
 		r.engine.clearStamps(desired, v1alpha1.RequestRenewal)
 	}

@@ -2,13 +2,16 @@ package engine_test
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -201,6 +204,98 @@ func TestAClockThatMayBeAheadWaitsBeforeATakeOver(t *testing.T) {
 		got := acquire(t, engine, waiting("b", time.Hour))
 		if early := time.Until(acquired.Spec.ExpireTime.Time); early > 0 {
 			t.Errorf("taken over %v before the expiry, at %v", early, got.Spec.AcquireTime)
+		}
+	})
+}
+
+// wrongBy are offsets of a clock that is a little wrong. Dates have whole seconds, so it matters in
+// which part of a second they are sent.
+func wrongBy(t *testing.T, test func(t *testing.T, wrong time.Duration)) {
+	for steps := 1; steps <= 5; steps++ {
+		for _, sign := range []time.Duration{-1, 1} {
+			for _, part := range []time.Duration{0, 400 * time.Millisecond, 900 * time.Millisecond} {
+				wrong := sign * time.Duration(steps) * 1250 * time.Millisecond
+				t.Run(fmt.Sprint("by ", wrong, ", ", part, " after a full second"), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						pass(part)
+						test(t, wrong)
+					})
+				})
+			}
+		}
+	}
+}
+
+// wantTTL checks that a lock ends a ttl of 30 s from now.
+func wantTTL(t *testing.T, what string, stored *v1alpha1.Lock, tolerance time.Duration) {
+	t.Helper()
+	if off := time.Until(stored.Spec.ExpireTime.Time) - 30*time.Second; off.Abs() > tolerance {
+		t.Errorf("%s ends %v from a ttl after now", what, off)
+	}
+}
+
+func TestAGrantOfAClockThatWasWrongFromTheStart(t *testing.T) {
+	wrongBy(t, func(t *testing.T, wrong time.Duration) {
+		etcd := newEtcd()
+		engine, _ := startSkewedBy(t, etcd, wrong, time.Second)
+		wantTTL(t, "the grant", acquire(t, engine, by("a")), time.Second+time.Millisecond)
+		if made := len(etcd.made()); made > 3 {
+			t.Errorf("%d requests", made)
+		}
+		release(t, engine, "a")
+		wantTTL(t, "the next grant", acquire(t, engine, by("b")), time.Second+time.Millisecond)
+		if diff := cmp.Diff([]string{"delete", "create"}, etcd.made()); diff != "" {
+			t.Errorf("requests of a clock that is right by now (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// As a pause of the whole machine, which no clock of it notices.
+func TestStampsOfAClockThatGoesWrongWhileItIsFresh(t *testing.T) {
+	// Of a clock that was right before, half a second is not seen, and a second more does not show.
+	const tolerance = 1500 * time.Millisecond
+	wrongBy(t, func(t *testing.T, wrong time.Duration) {
+		etcd := newEtcd()
+		engine, step := startSkewed(t, etcd)
+		acquire(t, engine, by("first"))
+		pass(8 * time.Second)
+		release(t, engine, "first")
+		step(wrong)
+		wantTTL(t, "a grant", acquire(t, engine, by("a")), tolerance)
+
+		pass(8 * time.Second)
+		step(wrong)
+		renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantTTL(t, "a renewal", renewed, tolerance)
+
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		pass(8 * time.Second)
+		step(wrong)
+		release(t, engine, "a")
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		wantTTL(t, "a hand-off", etcd.stored(name), tolerance)
+	})
+}
+
+// Admission stamps the locks, by its own clock.
+func TestAWrongClockDoesNotEndGrantsThatAdmissionStamped(t *testing.T) {
+	wrongBy(t, func(t *testing.T, wrong time.Duration) {
+		behind, local := newAdmitting(), &steppedClock{}
+		local.offset.Store(int64(wrong))
+		checked := servertime.New(local)
+		engine := startWith(t, engine.Options{
+			Objects:  func(string) engine.Objects { return answering{Objects: behind, local: local, clock: checked} },
+			Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: true, ClockSkewAllowance: time.Second, Clock: checked,
+		})
+		wantTTL(t, "the grant", acquire(t, engine, by("a")), 0)
+		if diff := cmp.Diff([]string{"create"}, behind.made()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -66,6 +66,9 @@ func (e *Engine) contend(ctx context.Context, queue *queue) {
 		step := e.queues.next(queue, e.clock.Now(), e.graceNow())
 		switch {
 		case step.isOver:
+			if step.isLapsed {
+				e.endLapsed(ctx, objects, step.current)
+			}
 			return
 		case step.dismissed != nil:
 			step.dismissed.deliver(outcome{err: step.reason})
@@ -96,14 +99,14 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	defer cancel()
 	attempt := acquireAttempt{
 		engine: e, objects: objects, namespace: queue.name.Namespace,
-		request: next.head.request.Acquisition, current: next.current,
+		request: next.head.request.Acquisition, current: next.current, isLapsed: next.isLapsed,
 	}
 	granted, err := attempt.run(ctx)
 	now := e.clock.Now()
 	switch {
 	case err == nil:
 		e.queues.recordAcquired(queue, granted, now)
-		e.deliver(ctx, objects, queue, next.head, granted)
+		e.deliver(ctx, objects, queue, next.head, granted, false)
 	case errors.Is(err, lock.ErrHeld):
 		e.queues.recordHeld(queue, attempt.current, e.hasObserved(attempt.current), now, e.graceNow())
 	case errors.Is(err, lock.ErrUnavailable):

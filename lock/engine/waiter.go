@@ -18,6 +18,8 @@ type waiter struct {
 	left chan struct{}
 	// isOverdue says that the wait is over and only the present try is awaited.
 	isOverdue bool
+	// lapses spaces the grants to this waiter after one that expired before its delivery.
+	lapses backoffState
 }
 
 type outcome struct {

@@ -108,14 +108,21 @@ func (b *Backend) checkWait(joined *waiter) (granted *v1alpha1.Lock, isOver bool
 	defer b.mu.Unlock()
 	e, now := joined.entry, b.clock.Now()
 	defer b.deleteIfEmpty(e)
+	if joined.granted != nil && rules.Expired(joined.granted, now) {
+		e.requeue(joined)
+		if e.lock == nil && !b.isUnavailable {
+			b.grantFirst(e, now, now)
+		}
+	}
 	b.handleExpiry(e, now)
 	switch {
 	case joined.ctx.Err() != nil:
 		b.leave(joined, now)
 		return nil, true, joined.ctx.Err()
-	case joined.granted != nil && rules.Expired(joined.granted, now):
-		return nil, true, fmt.Errorf("acquire %s in namespace %s: %w", joined.request.FullKey(), e.name.Namespace, lock.ErrExpired)
 	case joined.granted != nil:
+		if e.undelivered == joined {
+			e.undelivered = nil
+		}
 		return joined.granted.DeepCopy(), true, nil
 	case joined.isOverdue(now):
 		b.leave(joined, now)
@@ -142,6 +149,9 @@ func (b *Backend) endWait(joined *waiter, err error) error {
 // the next waiter.
 func (b *Backend) leave(gone *waiter, now time.Time) {
 	e := gone.entry
+	if e.undelivered == gone {
+		e.undelivered = nil
+	}
 	switch {
 	case gone.granted == nil:
 		e.waiters.Remove(gone.element)

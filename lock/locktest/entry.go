@@ -22,6 +22,8 @@ type entry struct {
 	// waiters holds the *waiter values, first in, first out.
 	waiters  list.List
 	watchers map[*watcher]struct{}
+	// undelivered is the waiter that was granted the lock and has not taken it yet, or nil.
+	undelivered *waiter
 }
 
 func (e *entry) isHeld(now time.Time) bool { return e.lock != nil && !rules.Expired(e.lock, now) }
@@ -86,12 +88,16 @@ func (e *entry) changed(change lock.Change) {
 	e.wakeHead()
 }
 
-// handleExpiry grants an expired lock to the first waiter of the time of its expiry.
+// handleExpiry grants an expired lock to the first waiter of the time of its expiry. A waiter that
+// has not taken its grant by then is the first.
 func (b *Backend) handleExpiry(e *entry, now time.Time) {
 	if !b.isUnavailable && e.lock != nil && rules.Expired(e.lock, now) {
 		end := now
 		if e.lock.Spec.ExpireTime != nil {
 			end = e.lock.Spec.ExpireTime.Time
+		}
+		if late := e.undelivered; late != nil && late.granted == e.lock {
+			e.requeue(late)
 		}
 		b.grantFirst(e, end, now)
 	}
@@ -112,7 +118,7 @@ func (b *Backend) grantFirst(e *entry, end, now time.Time) bool {
 		return false
 	}
 	e.waiters.Remove(first.element)
-	first.granted = b.grant(e, first.request.Acquisition, now)
+	first.granted, e.undelivered = b.grant(e, first.request.Acquisition, now), first
 	first.signal()
 	return true
 }

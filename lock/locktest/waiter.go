@@ -47,6 +47,12 @@ func (e *entry) join(ctx context.Context, request lock.Request, began time.Time)
 	return joined
 }
 
+// requeue puts a waiter back to the front whose grant it can no longer take.
+func (e *entry) requeue(late *waiter) {
+	late.granted, e.undelivered = nil, nil
+	late.element = e.waiters.PushFront(late)
+}
+
 // first returns the first waiter whose wait had not ended at the given time, or nil. Waiters
 // before it notice the end of their waits themselves.
 func (e *entry) first(at time.Time) *waiter {

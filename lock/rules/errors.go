@@ -31,7 +31,7 @@ var (
 	// characters. It matches [ErrInvalid] too.
 	ErrInvalidKey = fmt.Errorf("invalid key: %w", ErrInvalid)
 	// ErrExpired means that the lock was held under the caller's owner token and has ended by its
-	// ttl, perhaps before the caller learnt of the grant. It matches [ErrNotHeld] too.
+	// ttl. It matches [ErrNotHeld] too.
 	ErrExpired = fmt.Errorf("lock has expired: %w", ErrNotHeld)
 )
 

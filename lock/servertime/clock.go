@@ -54,12 +54,37 @@ func New(local clock.WithTicker) *Clock {
 func (c *Clock) Local() clock.WithTicker { return c.timers }
 
 // Now returns the time of the API server as far as it is known, without a monotonic part.
-func (c *Clock) Now() time.Time {
+func (c *Clock) Now() time.Time { return c.Read().Time }
+
+// Reading is a time that a clock told, with what it takes to judge it later.
+type Reading struct {
+	// Time is that of the clock's Now.
+	time.Time
+	// IsChecked says that the clock had been compared with the API server's at least once.
+	IsChecked bool
+	// correction was in force.
+	correction time.Duration
+}
+
+// Read is [Clock.Now] with what [Clock.WasBehind] needs.
+func (c *Clock) Read() Reading {
 	sinceBase := c.timers.Now().Sub(c.base)
-	if state := c.state.Load(); state != nil {
-		sinceBase += state.correction
+	state := c.state.Load()
+	if state == nil {
+		return Reading{Time: c.start.Add(sinceBase)}
 	}
-	return c.start.Add(sinceBase)
+	return Reading{Time: c.start.Add(sinceBase + state.correction), IsChecked: true, correction: state.correction}
+}
+
+// WasBehind returns how much later the clock would now tell the instant of a reading of its own;
+// negative if earlier. Answers since then have shown the difference: because the date of an answer
+// has whole seconds, the reading was wrong by up to a second more.
+func (c *Clock) WasBehind(reading Reading) time.Duration {
+	state := c.state.Load()
+	if state == nil {
+		return 0
+	}
+	return state.correction - reading.correction
 }
 
 // Since returns the time from t, a time of this clock, to now.
@@ -110,6 +135,23 @@ func MaxAhead(c clock.PassiveClock) time.Duration {
 		return 0
 	}
 	return checked.MaxAhead()
+}
+
+// Read returns a reading of any clock. That of a clock that cannot judge it counts as checked.
+func Read(c clock.PassiveClock) Reading {
+	if checked, ok := c.(interface{ Read() Reading }); ok {
+		return checked.Read()
+	}
+	return Reading{Time: c.Now(), IsChecked: true}
+}
+
+// WasBehind is [Clock.WasBehind] of any clock; zero if the clock cannot tell.
+func WasBehind(c clock.PassiveClock, reading Reading) time.Duration {
+	checked, ok := c.(interface{ WasBehind(Reading) time.Duration })
+	if !ok {
+		return 0
+	}
+	return checked.WasBehind(reading)
 }
 
 // Timers returns the clock for durations: the local clock of a [Clock], and c itself otherwise. A

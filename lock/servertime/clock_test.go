@@ -70,6 +70,31 @@ func TestNowCorrectsAWrongLocalTime(t *testing.T) {
 	}
 }
 
+func TestReadingsAreJudgedByLaterResponses(t *testing.T) {
+	local := clocktesting.NewFakeClock(noon)
+	c := servertime.New(local)
+	first := c.Read()
+	if first.IsChecked || c.WasBehind(first) != 0 || !first.Time.Equal(noon) {
+		t.Errorf("before any response: %+v, behind by %s", first, c.WasBehind(first))
+	}
+	answer(c, noon.Add(time.Hour))
+	if off := c.WasBehind(first) - time.Hour; off.Abs() > time.Second {
+		t.Errorf("behind by %s, want an hour", c.WasBehind(first))
+	}
+	second := c.Read()
+	if local.Step(time.Minute); !second.IsChecked || c.WasBehind(second) != 0 {
+		t.Errorf("time that has passed: %+v, behind by %s", second, c.WasBehind(second))
+	}
+	local.Step(10 * time.Second) // A step: the server's clock has not moved.
+	answer(c, noon.Add(time.Hour+time.Minute))
+	if off := servertime.WasBehind(c, second) + 10*time.Second; off.Abs() > time.Second {
+		t.Errorf("behind by %s, want ten seconds ahead", c.WasBehind(second))
+	}
+	if plain := servertime.Read(local); !plain.IsChecked || servertime.WasBehind(local, plain) != 0 {
+		t.Error("a clock that cannot judge its readings does")
+	}
+}
+
 func TestStepOfTheLocalClock(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, -11 * time.Second, 11 * time.Second, time.Hour} {
 		local := clocktesting.NewFakeClock(noon)

@@ -21,8 +21,7 @@ type HeldDetails struct {
 	ExpiresAt string `json:"expires_at,omitempty"`
 }
 
-// KeyDetails are the details of LOCK_NOT_FOUND and LOCK_OWNERSHIP_MISMATCH, and of an
-// acquire that was granted and took longer than its ttl.
+// KeyDetails are the details of LOCK_NOT_FOUND and LOCK_OWNERSHIP_MISMATCH.
 type KeyDetails struct {
 	// Key is as sent.
 	Key string `json:"key"`
