@@ -142,13 +142,13 @@ func New(options Options) (*Engine, error) {
 			return nil, fmt.Errorf("lock engine: watch locks: %w", err)
 		}
 	}
-	engine.orphans = newOrphans(engine.endGrant, options.Clock, servertime.Timers(options.Clock), options.Logger)
+	engine.orphans = newOrphans(engine.endGrant, engine.listAll, options.Clock, servertime.Timers(options.Clock), options.Logger)
 	return engine, nil
 }
 
 // Start runs until ctx ends. After that every acquire fails, and waiting callers get
 // [lock.ErrUnavailable]. Start returns after the acquisitions under way have ended and the engine
-// has tried once to end the grants that they left, which takes at most two operation timeouts. It
+// has tried once to end the grants that they left, which takes at most three operation timeouts. It
 // implements controller-runtime's manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {
 	e.startOnce.Do(func() { close(e.started) })
@@ -161,6 +161,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	for range orphanWorkers {
 		workers.Go(func() { e.orphans.run(e.working) })
 	}
+	workers.Go(func() { e.orphans.search(ctx) })
 	<-ctx.Done()
 	e.mu.Lock()
 	e.stopped = true
@@ -168,7 +169,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.queues.stop()
 	e.calls.Wait()
 	e.lockCache.close()
-	e.orphans.queue.ShutDown()
+	e.orphans.finish(e.working, e.timeout)
 	idle := make(chan struct{})
 	go func() {
 		workers.Wait()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,31 +17,52 @@ import (
 // listChunk is how many locks one request lists at most.
 const listChunk = 1000
 
+// listTimeout bounds a list of all locks of a namespace that no caller waits for.
+const listTimeout = 30 * time.Second
+
 // List returns the held locks of a namespace from the API server, ordered by name. The error
 // matches [lock.ErrUnavailable].
 func (e *Engine) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	options := metav1.ListOptions{Limit: listChunk}
+	var options metav1.ListOptions
 	if filter.Owner != "" {
 		options.FieldSelector = fields.OneTermEqualSelector("spec.owner", filter.Owner).String()
 	}
 	var held []v1alpha1.Lock
-	for {
-		chunk, err := e.objects(namespace).List(ctx, options)
-		if err != nil {
-			return nil, e.requestError("list locks in namespace "+namespace, err)
+	err := e.listEach(ctx, namespace, options, func(lock *v1alpha1.Lock) {
+		if !rules.Expired(lock, e.clock.Now()) {
+			held = append(held, *lock)
 		}
-		for index := range chunk.Items {
-			if lock := &chunk.Items[index]; !rules.Expired(lock, e.clock.Now()) {
-				held = append(held, *lock)
-			}
-		}
-		if chunk.Continue == "" {
-			break
-		}
-		options.Continue = chunk.Continue
+	})
+	if err != nil {
+		return nil, e.requestError("list locks in namespace "+namespace, err)
 	}
 	slices.SortFunc(held, func(a, b v1alpha1.Lock) int { return cmp.Compare(a.Name, b.Name) })
 	return held, nil
+}
+
+// listAll passes on the locks of a namespace, as [Engine.listEach] does.
+func (e *Engine) listAll(ctx context.Context, namespace string, each func(*v1alpha1.Lock)) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	return e.listEach(ctx, namespace, metav1.ListOptions{}, each)
+}
+
+// listEach passes on the locks that options select, in chunks.
+func (e *Engine) listEach(ctx context.Context, namespace string, options metav1.ListOptions, each func(*v1alpha1.Lock)) error {
+	options.Limit = listChunk
+	for {
+		chunk, err := e.objects(namespace).List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for index := range chunk.Items {
+			each(&chunk.Items[index])
+		}
+		if chunk.Continue == "" {
+			return nil
+		}
+		options.Continue = chunk.Continue
+	}
 }
