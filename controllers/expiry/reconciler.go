@@ -53,7 +53,7 @@ type Reconciler struct {
 // fail if the lock was renewed or taken over since. A stale clock may be wrong in either
 // direction and needs a live read, whose response carries the API server's time.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	deleted, err := r.reaper.Resolve(ctx, r.Client, request.NamespacedName)
+	deleted, err := r.reaper.Resolve(ctx, r.Client, request.NamespacedName, r.Clock.Now())
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -61,7 +61,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.record(deleted, true)
 	}
 	if !r.Leadership.IsLeader() {
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: r.reaper.RecheckAfter(request.NamespacedName)}, nil
 	}
 	var lock v1alpha1.Lock
 	if err := r.Client.Get(ctx, request.NamespacedName, &lock); err != nil {
@@ -78,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if wait := rules.UntilReclaimable(&lock, r.Clock.Now(), r.ClockSkewAllowance+servertime.MaxAhead(r.Clock)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	isDeleted, err := r.reaper.Delete(ctx, r.Client, &lock)
+	isDeleted, err := r.reaper.Delete(ctx, r.Client, &lock, r.Clock.Now())
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("delete the expired lock: %w", err)
 	}

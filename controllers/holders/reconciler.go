@@ -66,7 +66,7 @@ type Reconciler struct {
 // preconditions of each write fail if the lock was renewed, handed off or taken over since,
 // and that change enqueues it again.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	released, err := r.reaper.Resolve(ctx, r.Client, request.NamespacedName)
+	released, err := r.reaper.Resolve(ctx, r.Client, request.NamespacedName, r.Clock.Now())
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if lock.Spec.HolderRef == nil || !r.Leadership.IsLeader() ||
 		r.ReleasedElsewhere != nil && r.ReleasedElsewhere(&lock) {
 		r.watches.forget(request.NamespacedName)
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: r.reaper.RecheckAfter(request.NamespacedName)}, nil
 	}
 	return r.releaseIfEnded(ctx, &lock)
 }
@@ -176,7 +176,7 @@ func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock,
 }
 
 func (r *Reconciler) release(ctx context.Context, lock *v1alpha1.Lock, end holderEnd) error {
-	isDeleted, err := r.reaper.Delete(ctx, r.Client, lock)
+	isDeleted, err := r.reaper.Delete(ctx, r.Client, lock, r.Clock.Now())
 	if err != nil {
 		return fmt.Errorf("release the lock of a holder that has ended: %w", err)
 	}

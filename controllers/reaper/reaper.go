@@ -27,6 +27,9 @@ const (
 	// MaxBackoff bounds the delay before a failed request is repeated. The default of
 	// controller-runtime, 16 minutes, would outlast most outages.
 	MaxBackoff = 5 * time.Second
+	// openFor is how long a delete that was not answered may still happen. The API server works on
+	// a request for a minute after its client has given up.
+	openFor = time.Minute
 )
 
 // ControllerOptions returns the options of a controller that deletes locks and runs on
@@ -40,19 +43,25 @@ func ControllerOptions() controller.Options {
 	}
 }
 
-// Reaper deletes locks and remembers the deletes that failed although they may have
-// happened, at most one for each name. Its zero value is ready for use. Safe for concurrent
-// use with different names.
+// Reaper deletes locks and remembers for a minute the deletes that failed although they may have
+// happened, at most one for each name. Its zero value is ready for use. Safe for concurrent use
+// with different names.
 type Reaper struct {
-	mu         sync.Mutex
-	unanswered map[types.NamespacedName]*v1alpha1.Lock
+	mu   sync.Mutex
+	open map[types.NamespacedName]openDelete
+}
+
+// openDelete is a delete that may or may not have happened.
+type openDelete struct {
+	lock  *v1alpha1.Lock
+	since time.Time
 }
 
 // Delete deletes the lock on condition that it still has the UID and resourceVersion of
 // the given object, and reports whether it did. A lock that has changed or is gone is
 // not an error. After an error that leaves open whether the lock was deleted,
 // [Reaper.Resolve] finds out.
-func (r *Reaper) Delete(ctx context.Context, writer client.Writer, lock *v1alpha1.Lock) (isDeleted bool, err error) {
+func (r *Reaper) Delete(ctx context.Context, writer client.Writer, lock *v1alpha1.Lock, now time.Time) (isDeleted bool, err error) {
 	err = removal.Remove(ctx, writer, lock)
 	switch {
 	case err == nil:
@@ -61,44 +70,58 @@ func (r *Reaper) Delete(ctx context.Context, writer client.Writer, lock *v1alpha
 	case IsGone(err), apierrors.IsConflict(err):
 		return false, nil
 	case engine.MayHaveHappened(err):
-		r.put(lock)
+		r.put(openDelete{lock: lock, since: now})
 	}
 	return false, err
 }
 
 // Resolve returns the lock of the name whose delete was left open, once the cache shows
 // that it is gone, or nil. It reads the cache only if there is such a delete.
-func (r *Reaper) Resolve(ctx context.Context, cache client.Reader, name types.NamespacedName) (*v1alpha1.Lock, error) {
+func (r *Reaper) Resolve(ctx context.Context, cache client.Reader, name types.NamespacedName, now time.Time) (*v1alpha1.Lock, error) {
 	tried := r.take(name)
-	if tried == nil {
+	if tried.lock == nil {
 		return nil, nil //nolint:nilnil // nothing was left open
 	}
 	var current v1alpha1.Lock
 	err := client.IgnoreNotFound(cache.Get(ctx, name, &current)) // A missing lock has no UID.
 	switch {
-	case err != nil, tried.UID == current.UID && tried.ResourceVersion == current.ResourceVersion:
-		r.put(tried)
+	case err != nil, tried.lock.UID == current.UID && tried.lock.ResourceVersion == current.ResourceVersion:
+		if now.Sub(tried.since) < openFor {
+			r.put(tried)
+		}
 		return nil, err
-	case tried.UID == current.UID:
+	case tried.lock.UID == current.UID:
 		return nil, nil //nolint:nilnil // the lock has changed instead
 	}
-	return tried, nil
+	return tried.lock, nil
 }
 
-func (r *Reaper) put(lock *v1alpha1.Lock) {
+// RecheckAfter returns when a replica that does not lead is to look at the name again, because a
+// delete of its own was left open; zero if none was. Another replica may never touch the lock, and
+// no event would tell this one to forget it.
+func (r *Reaper) RecheckAfter(name types.NamespacedName) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.unanswered == nil {
-		r.unanswered = map[types.NamespacedName]*v1alpha1.Lock{}
+	if _, isOpen := r.open[name]; isOpen {
+		return MaxBackoff
 	}
-	r.unanswered[client.ObjectKeyFromObject(lock)] = lock
+	return 0
 }
 
-func (r *Reaper) take(name types.NamespacedName) *v1alpha1.Lock {
+func (r *Reaper) put(tried openDelete) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	tried := r.unanswered[name]
-	delete(r.unanswered, name)
+	if r.open == nil {
+		r.open = map[types.NamespacedName]openDelete{}
+	}
+	r.open[client.ObjectKeyFromObject(tried.lock)] = tried
+}
+
+func (r *Reaper) take(name types.NamespacedName) openDelete {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	tried := r.open[name]
+	delete(r.open, name)
 	return tried
 }
 
