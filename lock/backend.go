@@ -59,7 +59,8 @@ type Change struct {
 // memory for tests. Implementations are safe for concurrent use.
 //
 // Every method returns an error that matches [ErrUnavailable] if the service does not answer, and
-// the error of ctx if that ends first.
+// the error of ctx if that ends first. Those that change a lock return an error that matches
+// [ErrRefused] if the cluster refuses the change.
 type Backend interface {
 	// Acquire takes the lock and returns it as stored, with all stamps.
 	// [v1alpha1.Lock.FencingToken] returns its fencing token. If ctx ends first, the caller does

@@ -39,6 +39,7 @@ func (c *Client) Namespace() string { return c.namespace }
 //   - [ErrTimeout] if [WithWait] was given and the lock was held that long; it
 //     wraps a [*HeldError] that names the holder and the time of expiry,
 //   - [ErrInvalid], and for the key [ErrInvalidKey], if the request cannot be granted,
+//   - [ErrRefused] if the cluster refuses it, as by a quota,
 //   - [ErrUnavailable] if the service did not answer,
 //   - [ErrNotHeld] if the lock ended between the grant and the return,
 //   - the error of ctx if that ended first.

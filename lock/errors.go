@@ -31,9 +31,14 @@ var (
 	// ErrUnauthenticated means that a façade could not authenticate the caller: the bearer token
 	// is missing, invalid or no longer valid. The façade did nothing.
 	ErrUnauthenticated = errors.New("the caller is not authenticated")
-	// ErrForbidden means that the caller lacks a right that a façade requires. The façade did
-	// nothing. The text names the right and its scope.
+	// ErrForbidden means that the caller lacks a right that a façade or the API server requires.
+	// Nothing was done. The text names the right and its scope.
 	ErrForbidden = errors.New("the caller is not allowed")
+	// ErrRefused means that the cluster refuses what the caller may ask for: a quota is exceeded, an
+	// admission policy or webhook of a third party denies it, or the namespace is being terminated.
+	// Nothing was done, and repeating the request does not help until that has changed. The error
+	// is, or wraps, a [*RefusedError].
+	ErrRefused = errors.New("refused by the cluster")
 	// ErrUnavailable means that the lock service could not be reached or did not answer in time.
 	// After a failed acquire the caller has no lock to release. A failed renewal or release may
 	// have happened; repeating it is safe.
@@ -56,6 +61,18 @@ var (
 
 // HeldError names the holder of a lock and the time of expiry. It never contains the owner token.
 type HeldError = rules.HeldError
+
+// RefusedError tells why the cluster refuses a lock, or a change to one.
+type RefusedError struct {
+	// Reason is what the API server says, without owner tokens.
+	Reason string
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string { return fmt.Sprintf("%s: %s", ErrRefused, e.Reason) }
+
+// Is makes a RefusedError match [ErrRefused].
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 // InvalidError lists every field that breaks a rule, with its path and the bound.
 type InvalidError = rules.InvalidError

@@ -181,15 +181,16 @@ func TestLimitsOfTheFacade(t *testing.T) {
 func TestOutcomesPassThrough(t *testing.T) {
 	sentinels := map[string]error{
 		"held": lock.ErrHeld, "timeout": lock.ErrTimeout, "not held": lock.ErrNotHeld, "expired": lock.ErrExpired, "mismatch": lock.ErrOwnerMismatch,
-		"invalid": lock.ErrInvalid, "invalid key": lock.ErrInvalidKey, "unavailable": lock.ErrUnavailable,
+		"invalid": lock.ErrInvalid, "invalid key": lock.ErrInvalidKey, "unavailable": lock.ErrUnavailable, "refused": lock.ErrRefused,
 	}
 	held := &lock.HeldError{Key: "lock:k", Holder: "alice", ExpireTime: time.Date(2024, 3, 15, 10, 31, 0, 7000, time.UTC)}
 	_, invalidKey := (&rules.Acquisition{Key: "k\n", Owner: "o", Holder: "h"}).Validate(rules.DefaultLimits())
+	refused := fmt.Errorf("wrapped: %w", &lock.RefusedError{Reason: `exceeded quota: "locks"`})
 	of := map[string][]error{
-		"acquire": {held, &lock.HeldError{Key: "lock:k"}, fmt.Errorf("%w: %w", lock.ErrTimeout, held), invalidKey, fmt.Errorf("%w: no namespace", lock.ErrInvalid), lock.ErrUnavailable},
-		"renew":   {lock.ErrNotHeld, lock.ErrExpired, lock.ErrOwnerMismatch, invalidKey, lock.ErrUnavailable},
-		"release": {lock.ErrNotHeld, lock.ErrExpired, lock.ErrOwnerMismatch, lock.ErrUnavailable},
-		"force":   {lock.ErrNotHeld, lock.ErrUnavailable},
+		"acquire": {held, &lock.HeldError{Key: "lock:k"}, fmt.Errorf("%w: %w", lock.ErrTimeout, held), invalidKey, fmt.Errorf("%w: no namespace", lock.ErrInvalid), lock.ErrUnavailable, refused},
+		"renew":   {lock.ErrNotHeld, lock.ErrExpired, lock.ErrOwnerMismatch, invalidKey, lock.ErrUnavailable, refused},
+		"release": {lock.ErrNotHeld, lock.ErrExpired, lock.ErrOwnerMismatch, lock.ErrUnavailable, refused},
+		"force":   {lock.ErrNotHeld, lock.ErrUnavailable, refused},
 		"get":     {lock.ErrNotHeld, lock.ErrUnavailable},
 		"list":    {lock.ErrUnavailable},
 	}
@@ -224,6 +225,11 @@ func TestOutcomesPassThrough(t *testing.T) {
 			want, _ := errors.AsType[*lock.HeldError](cause)
 			seen, _ := errors.AsType[*lock.HeldError](got)
 			if diff := cmp.Diff(want, seen); diff != "" {
+				t.Errorf("%s: %v (-want +got):\n%s", name, cause, diff)
+			}
+			wantRefusal, _ := errors.AsType[*lock.RefusedError](cause)
+			refusal, _ := errors.AsType[*lock.RefusedError](got)
+			if diff := cmp.Diff(wantRefusal, refusal); diff != "" {
 				t.Errorf("%s: %v (-want +got):\n%s", name, cause, diff)
 			}
 		}

@@ -42,6 +42,8 @@ func outcome(operation string, key v1alpha1.FullKey, err error) error {
 		return fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
 	case envelope.LockOwnershipMismatch:
 		return fmt.Errorf("%s: %w", operation, lock.ErrOwnerMismatch)
+	case envelope.LockRefused:
+		return fmt.Errorf("%s: %w", operation, refusedError(first))
 	case envelope.Unauthorized:
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnauthenticated, problems)
 	case envelope.Forbidden:
@@ -91,6 +93,14 @@ func heldError(key v1alpha1.FullKey, problem envelope.Error) *lock.HeldError {
 		held.Holder, held.ExpireTime = details.Holder, expires
 	}
 	return held
+}
+
+func refusedError(problem envelope.Error) *lock.RefusedError {
+	var details wire.RefusedDetails
+	if json.Unmarshal(problem.Details, &details) != nil || details.Reason == "" {
+		return &lock.RefusedError{Reason: problem.Message}
+	}
+	return &lock.RefusedError{Reason: details.Reason}
 }
 
 func hasExpired(problem envelope.Error) bool {

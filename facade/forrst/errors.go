@@ -49,6 +49,7 @@ var lockErrors = []struct {
 	{lock.ErrInvalid, [callKinds]lockAnswer{lockExtension: invalidOptions, acquireFunction: invalidArguments, extendedFunction: invalidArguments}},
 	{lock.ErrNotHeld, [callKinds]lockAnswer{lockFunction: notFound, extendedFunction: notFound}},
 	{lock.ErrOwnerMismatch, [callKinds]lockAnswer{lockFunction: ownedByOther, extendedFunction: ownedByOther}},
+	{lock.ErrRefused, [callKinds]lockAnswer{lockExtension: refused, acquireFunction: refused, lockFunction: refused, extendedFunction: refused}},
 }
 
 // errorContext describes the call that an error of package lock ended.
@@ -115,6 +116,15 @@ func notFoundExpired(c *errorContext, _ error) envelope.Errors {
 func ownedByOther(c *errorContext, _ error) envelope.Errors {
 	return envelope.Errors{envelope.Error{Code: envelope.LockOwnershipMismatch, Message: "Lock is owned by a different process"}.
 		With(wire.KeyDetails{Key: c.key})}
+}
+
+// refused says why the cluster refuses what the caller may ask for.
+func refused(c *errorContext, err error) envelope.Errors {
+	details := wire.RefusedDetails{Key: c.key}
+	if by, ok := errors.AsType[*lock.RefusedError](err); ok {
+		details.Reason = by.Reason
+	}
+	return envelope.Errors{envelope.Error{Code: envelope.LockRefused, Message: "The cluster refuses it: " + details.Reason}.With(details)}
 }
 
 func invalidOptions(c *errorContext, err error) envelope.Errors {

@@ -190,6 +190,7 @@ func TestHowAcquireFunctionFails(t *testing.T) {
 		"invalid in fields":         {fmt.Errorf("wrapped: %w", invalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments/key", "INVALID_ARGUMENTS /call/arguments/ttl"}},
 		"invalid as a whole":        {fmt.Errorf("%w: no namespace", lock.ErrInvalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments"}},
 		"held by an unknown holder": {&lock.HeldError{Key: "lock:k"}, 423, `{"key":"k","scope":"global","full_key":"lock:k"}`, []string{"LOCK_ACQUISITION_FAILED"}},
+		"refused":                   {fmt.Errorf("wrapped: %w", &lock.RefusedError{Reason: "exceeded quota: q"}), 403, `{"key":"k","reason":"exceeded quota: q"}`, []string{"LOCK_REFUSED"}},
 		"unexpected":                {errBroken, 500, ``, []string{"INTERNAL_ERROR"}},
 	}
 	for name, test := range cases {

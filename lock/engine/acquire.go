@@ -36,7 +36,8 @@ const maxLostRaces = 10
 // made anew for a caller that waits, until its wait is over. A caller that does not wait gets
 // [lock.ErrUnavailable].
 //
-// The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid] or [lock.ErrUnavailable].
+// The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused] or
+// [lock.ErrUnavailable].
 func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -324,7 +325,11 @@ func (a *acquireAttempt) fail(err error) error {
 			return fmt.Errorf("%s: %w: the namespace does not exist", operation, lock.ErrInvalid)
 		}
 	}
-	return a.engine.requestError(operation, err)
+	owners := []string{a.request.Owner}
+	if a.current != nil {
+		owners = append(owners, a.current.Spec.Owner)
+	}
+	return a.engine.requestError(operation, err, owners...)
 }
 
 // isLostRace reports whether a conditional write failed because the object has changed, or because

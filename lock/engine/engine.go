@@ -87,6 +87,7 @@ type Engine struct {
 	queues    *queues
 	grants    *grants
 	orphans   *orphans
+	logged    logged
 
 	mu        sync.Mutex
 	stopped   bool

@@ -17,7 +17,7 @@ import (
 // admitted needs a reason, and the verb force-release on locks. ForceRelease completes even if ctx
 // ends meanwhile.
 //
-// The error matches [lock.ErrNotHeld], [lock.ErrUnavailable] or, if admission requires a reason
+// The error matches [lock.ErrNotHeld], [lock.ErrRefused], [lock.ErrUnavailable] or, if admission requires a reason
 // and none is given, [lock.ErrInvalid].
 func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
 	ctx, cancel := e.detached(ctx)
@@ -58,7 +58,7 @@ func (e *Engine) annotateReason(ctx context.Context, operation string, objects O
 		case err == nil:
 			return nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			return e.requestError(operation, err)
+			return e.requestError(operation, err, current.Spec.Owner)
 		}
 		if !e.pause(ctx, &backoff) {
 			return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)

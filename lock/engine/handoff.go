@@ -149,7 +149,10 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 }
 
 // isRefused reports whether the API server rejects the write regardless of the lock's state.
-func isRefused(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) }
+func isRefused(err error) bool {
+	_, isRefused := refusalOf(err)
+	return isRefused || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
+}
 
 func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) error {
 	e.queues.yield(nameOf(held.lock))

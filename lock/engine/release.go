@@ -18,7 +18,8 @@ import (
 // Release ends the lock if the proof permits it. If callers of this engine wait for the lock, the
 // first of them gets it in the same write. Release completes even if ctx ends meanwhile.
 //
-// The error matches [lock.ErrNotHeld], [lock.ErrOwnerMismatch] or [lock.ErrUnavailable].
+// The error matches [lock.ErrNotHeld], [lock.ErrOwnerMismatch], [lock.ErrRefused] or
+// [lock.ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
@@ -40,7 +41,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 			unanswered = known.lock.UID
 		case !apierrors.IsConflict(err):
 			e.orphans.add(known)
-			return e.requestError(operation, err)
+			return e.requestError(operation, err, proof.Owner)
 		}
 	}
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
@@ -136,7 +137,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		case !definitelyNotApplied(err):
 			unanswered, known.isSent = current.UID, true
 		default:
-			return known, e.requestError(operation, err)
+			return known, e.requestError(operation, err, current.Spec.Owner)
 		}
 		if !e.pause(ctx, &backoff) {
 			return known, fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)

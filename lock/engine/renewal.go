@@ -20,7 +20,7 @@ import (
 // lock has. Through the engine that acquired the lock it is one write.
 //
 // The error matches [lock.ErrNotHeld], [lock.ErrExpired], [lock.ErrOwnerMismatch],
-// [lock.ErrInvalid] or [lock.ErrUnavailable], or is that of ctx.
+// [lock.ErrInvalid], [lock.ErrRefused] or [lock.ErrUnavailable], or is that of ctx.
 func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	description := fmt.Sprintf("renew %s in namespace %s", key, namespace)
 	if !e.isValidated {
@@ -42,7 +42,7 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		if callerErr := ctx.Err(); callerErr != nil {
 			return nil, callerErr
 		}
-		return nil, e.requestError(description, err)
+		return nil, e.requestError(description, err, proof.Owner)
 	}
 	e.grants.put(stored, e.clock.Now())
 	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), stored))

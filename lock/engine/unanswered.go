@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock"
 )
 
 // definitelyNotApplied reports whether the write that failed with err certainly did not happen:
@@ -77,20 +75,4 @@ func (e *Engine) pause(ctx context.Context, backoff *wait.Backoff) bool {
 	case <-e.clock.After(backoff.Step()):
 		return true
 	}
-}
-
-// requestError translates the error of a failed request for the caller of an operation.
-func (e *Engine) requestError(operation string, err error) error {
-	switch {
-	case !definitelyNotApplied(err), neverSent(err), apierrors.IsTooManyRequests(err):
-		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
-	case !e.isAdmitted && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
-		// Not the caller's fault: a freshly started API server refuses the operator until it has
-		// loaded the roles.
-		e.log.Error(err, "The API server refuses what the roles of the operator should allow", "operation", operation)
-		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
-	case apierrors.IsInvalid(err):
-		return fmt.Errorf("%s: %w: %w", operation, lock.ErrInvalid, err)
-	}
-	return fmt.Errorf("%s: %w", operation, err)
 }

@@ -71,6 +71,9 @@ const (
 	LockNotFound Code = "LOCK_NOT_FOUND"
 	// LockOwnershipMismatch means that the lock is held under another owner token.
 	LockOwnershipMismatch Code = "LOCK_OWNERSHIP_MISMATCH"
+	// LockRefused means that a quota or a policy of the cluster refuses it, or that the namespace is
+	// ending. It is a code of this service.
+	LockRefused Code = "LOCK_REFUSED"
 	// LockAlreadyReleased is reserved: this service answers LockNotFound instead.
 	LockAlreadyReleased Code = "LOCK_ALREADY_RELEASED"
 )
@@ -115,6 +118,7 @@ var statuses = map[Code]int{
 	LockNotFound:          http.StatusNotFound,
 	LockOwnershipMismatch: http.StatusForbidden,
 	LockAlreadyReleased:   http.StatusConflict,
+	LockRefused:           http.StatusForbidden,
 
 	CancellationTokenUnknown:   http.StatusNotFound,
 	CancellationTooLate:        http.StatusConflict,

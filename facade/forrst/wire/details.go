@@ -30,6 +30,14 @@ type KeyDetails struct {
 	Expired bool `json:"expired,omitempty"`
 }
 
+// RefusedDetails are the details of LOCK_REFUSED.
+type RefusedDetails struct {
+	// Key is as sent.
+	Key string `json:"key"`
+	// Reason is what the API server says.
+	Reason string `json:"reason"`
+}
+
 // BoundDetails are the details of INVALID_ARGUMENTS about a duration that is too long.
 type BoundDetails struct {
 	Max envelope.Duration `json:"max"`

@@ -1,0 +1,250 @@
+package engine_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// forbidden is a refusal by the authorizer or an admission plugin of the API server.
+func forbidden(reason string) *apierrors.StatusError {
+	return apierrors.NewForbidden(v1alpha1.Resource("locks"), name, errors.New(reason))
+}
+
+// denied is a refusal by an admission webhook.
+func denied(code int32, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: metav1.StatusReasonUnknown, Message: message}}
+}
+
+// because gives a refusal another code and reason, as a policy can.
+func because(err *apierrors.StatusError, code int32, reason metav1.StatusReason) error {
+	err.ErrStatus.Code, err.ErrStatus.Reason = code, reason
+	return err
+}
+
+const policy = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: "
+
+func refusals() map[string]struct {
+	err  error
+	want string
+} {
+	terminating := forbidden("unable to create new content in namespace default because it is being terminated")
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+	const rights = `User "system:serviceaccount:forrst-system:lock-operator" cannot create resource "locks" in API group "forrst.dev" in the namespace "default"`
+	return map[string]struct {
+		err  error
+		want string // The reason of a refusal, or empty if the caller is told that the service is unavailable.
+	}{
+		"a quota":                  {forbidden("exceeded quota: q, requested: count/locks.forrst.dev=1, used: 1, limited: 1"), "exceeded quota: q, requested: count/locks.forrst.dev=1, used: 1, limited: 1"},
+		"no quota":                 {forbidden("insufficient quota to consume: count/locks.forrst.dev"), "insufficient quota to consume: count/locks.forrst.dev"},
+		"a namespace that ends":    {terminating, "unable to create new content in namespace default because it is being terminated"},
+		"a policy":                 {because(forbidden(policy+"no"), 422, metav1.StatusReasonInvalid), policy + "no"},
+		"a policy that forbids":    {forbidden(policy + "no"), policy + "no"},
+		"a policy that says 401":   {because(forbidden(policy+"no"), 401, metav1.StatusReasonUnauthorized), policy + "no"},
+		"a policy on rights":       {forbidden(policy + rights), policy + rights},
+		"a mutating policy":        {forbidden("policy 'm' with binding 'b' denied request: no"), "policy 'm' with binding 'b' denied request: no"},
+		"a webhook":                {denied(400, `admission webhook "x.example.com" denied the request: no`), `admission webhook "x.example.com" denied the request: no`},
+		"a webhook without words":  {denied(403, `admission webhook "x.example.com" denied the request without explanation`), `admission webhook "x.example.com" denied the request without explanation`},
+		"missing rights":           {forbidden(rights), ""},
+		"an API server that began": {forbidden("not yet ready to handle request"), ""},
+		"a quota without a count":  {forbidden("status unknown for quota: q, resources: count/locks.forrst.dev"), ""},
+		"a webhook that is broken": {denied(500, `admission webhook "x.example.com" denied the request: no`), ""},
+		"no credentials":           {apierrors.NewUnauthorized("Unauthorized"), ""},
+		"too many requests":        {denied(429, `admission webhook "x.example.com" denied the request: later`), ""},
+	}
+}
+
+func TestARefusalIsNoOutage(t *testing.T) {
+	for title, test := range refusals() {
+		for _, wait := range []time.Duration{0, time.Minute} {
+			t.Run(title+" within "+wait.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var log strings.Builder
+					etcd := newEtcd()
+					engine := startWith(t, engine.Options{
+						Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(),
+						Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
+					})
+					etcd.inject(faults{before: func(verb string) error {
+						if verb == "create" {
+							return test.err
+						}
+						return nil
+					}})
+					began := time.Now()
+					_, err := engine.Acquire(t.Context(), "default", waiting("owner-a", wait))
+					refused, isRefused := errors.AsType[*lock.RefusedError](err)
+					if test.want == "" {
+						if isRefused || !errors.Is(err, lock.ErrUnavailable) {
+							t.Errorf("got %v, want ErrUnavailable", err)
+						}
+						return
+					}
+					if !isRefused || refused.Reason != test.want || !errors.Is(err, lock.ErrRefused) || errors.Is(err, lock.ErrUnavailable) {
+						t.Errorf("got %v, want the reason %q", err, test.want)
+					}
+					if took := time.Since(began); took > 0 {
+						t.Errorf("told after %s", took)
+					}
+					// Again and again: each is one request, and all are one line in the log.
+					_, _ = engine.Acquire(t.Context(), "default", waiting("owner-b", wait))
+					pass(time.Minute)
+					if diff := cmp.Diff([]string{"create", "create"}, etcd.made()); diff != "" {
+						t.Errorf("requests (-want +got):\n%s", diff)
+					}
+					if lines := strings.Count(log.String(), "\n"); lines != 1 {
+						t.Errorf("%d lines in the log:\n%s", lines, &log)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestMissingRightsAreLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		etcd := newEtcd()
+		engine := startWith(t, engine.Options{
+			Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(),
+			Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
+		})
+		etcd.inject(faults{before: func(string) error {
+			return forbidden(`User "u" cannot create resource "locks" in API group "forrst.dev" in the namespace "default"`)
+		}})
+		for _, wait := range []time.Duration{0, time.Minute, 0, time.Minute} {
+			if _, err := engine.Acquire(t.Context(), "default", waiting("a", wait)); !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("got %v, want ErrUnavailable", err)
+			}
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != 1 {
+			t.Errorf("%d lines in the log:\n%s", lines, &log)
+		}
+		pass(10 * time.Minute)
+		_, _ = engine.Acquire(t.Context(), "default", by("a"))
+		if lines := strings.Count(log.String(), "\n"); lines != 2 {
+			t.Errorf("%d lines in the log after a while:\n%s", lines, &log)
+		}
+	})
+}
+
+// A policy can repeat any field of the objects in its message.
+func TestARefusalShowsNoOwnerToken(t *testing.T) {
+	const former, next = "owner-of-the-former-holder", "owner-of-the-next"
+	refuse := func(words string) func(string) error {
+		return func(verb string) error {
+			if verb != "update" && verb != "delete" {
+				return nil // A create has no former holder.
+			}
+			return because(forbidden(policy+words), 422, metav1.StatusReasonInvalid)
+		}
+	}
+	for _, wait := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			etcd := newEtcd()
+			engine := startWith(t, engine.Options{
+				Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(),
+				Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
+			})
+			acquire(t, engine, by(former))
+			etcd.inject(faults{before: refuse("not " + former)})
+			released := engine.Release(t.Context(), "default", key, lock.Proof{Owner: former})
+			forced := engine.ForceRelease(t.Context(), "default", key, "")
+			_, renewed := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: former}, 0)
+			for verb, err := range map[string]error{"release": released, "forced release": forced, "renewal": renewed} {
+				if !errors.Is(err, lock.ErrRefused) || strings.Contains(err.Error(), former) {
+					t.Errorf("%s: got %v", verb, err)
+				}
+			}
+			etcd.inject(faults{before: refuse("neither " + former + " nor " + next)})
+			pass(31 * time.Second)
+			_, err := engine.Acquire(t.Context(), "default", waiting(next, wait))
+			if !errors.Is(err, lock.ErrRefused) || strings.Contains(err.Error(), former) || strings.Contains(err.Error(), next) {
+				t.Errorf("take-over: got %v", err)
+			}
+			if strings.Contains(log.String(), former) || strings.Contains(log.String(), next) {
+				t.Errorf("logged:\n%s", &log)
+			}
+		})
+	}
+}
+
+// A webhook may refuse the waiter, with any code; the holder may release its lock all the same.
+func TestAHandOffThatIsRefusedReleasesTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Minute), answers)
+		no := denied(400, `admission webhook "x.example.com" denied the request: no`)
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "update" || verb == "create" {
+				return no
+			}
+			return nil
+		}})
+		release(t, engine, "a")
+		if got := <-answers; !errors.Is(got.err, lock.ErrRefused) {
+			t.Errorf("the waiter got %v", got.err)
+		}
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("held by %q", owner)
+		}
+	})
+}
+
+// What a program may not do, and what the operator's own webhook refuses, is about the caller.
+func TestWhatAProgramIsRefused(t *testing.T) {
+	cases := map[string]struct {
+		err  error
+		want error
+	}{
+		"a right":                     {forbidden(`User "u" cannot create resource "locks" in API group "forrst.dev" in the namespace "default"`), lock.ErrForbidden},
+		"a right, by our webhook":     {denied(403, `admission webhook "lock.forrst.dev" denied the request: no`), lock.ErrForbidden},
+		"a quota":                     {forbidden("exceeded quota: q, requested: count/locks.forrst.dev=1, used: 1, limited: 1"), lock.ErrRefused},
+		"a policy":                    {because(forbidden(policy+"no"), 422, metav1.StatusReasonInvalid), lock.ErrRefused},
+		"something, by our webhook":   {because(denied(422, `admission webhook "lock.forrst.dev" denied the request: no`).(*apierrors.StatusError), 422, metav1.StatusReasonInvalid), lock.ErrInvalid}, //nolint:errcheck,forcetypeassert // denied returns one
+		"something, by another one's": {denied(422, `admission webhook "lock.forrst.dev.example.com" denied the request: no`), lock.ErrRefused},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				etcd.inject(faults{before: always(test.err)})
+				engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), IsAdmitted: true})
+				_, err := engine.Acquire(t.Context(), "default", by("a"))
+				for _, known := range []error{lock.ErrForbidden, lock.ErrRefused, lock.ErrInvalid, lock.ErrUnavailable} {
+					if errors.Is(err, known) != (known == test.want) {
+						t.Errorf("got %v, want %v", err, test.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestNameOfTheOperatorsWebhook(t *testing.T) {
+	manifest, err := os.ReadFile("../../config/webhook/manifests.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(manifest), "name: lock.forrst.dev\n") {
+		t.Error("the engine tells the operator's webhook from others by another name")
+	}
+}
