@@ -23,6 +23,7 @@ func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, isDr
 	if err := a.Client.Get(ctx, name, &existing); err != nil {
 		return ignoreNotFound("look up the lock", err)
 	}
+	existing = v1alpha1.Lock{} // Decoding keeps the fields that an answer does not have.
 	if err := a.LiveReader.Get(ctx, name, &existing); err != nil {
 		return ignoreNotFound("read the lock", err)
 	}

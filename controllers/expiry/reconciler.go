@@ -71,6 +71,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if r.isJustWritten(&lock) {
 			return ctrl.Result{RequeueAfter: freshClockDelay}, nil
 		}
+		lock = v1alpha1.Lock{} // Decoding keeps the fields that an answer does not have.
 		if err := r.LiveReader.Get(ctx, request.NamespacedName, &lock); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}

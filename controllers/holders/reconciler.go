@@ -146,11 +146,11 @@ func (r *Reconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock) (stri
 // the delay is recorded in the lock, where another replica finds it.
 func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock, end holderEnd) (ctrl.Result, error) {
 	if lock.Spec.ReleaseDelay != nil && !servertime.IsFresh(r.Clock) {
-		version := lock.ResourceVersion
-		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(lock), lock); err != nil {
+		var live v1alpha1.Lock // Decoding into lock would keep the fields that the answer does not have.
+		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(lock), &live); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
-		if lock.ResourceVersion != version {
+		if live.ResourceVersion != lock.ResourceVersion {
 			return ctrl.Result{RequeueAfter: time.Millisecond}, nil // The change is about to enqueue it.
 		}
 	}
