@@ -22,6 +22,8 @@ type step struct {
 	current *v1alpha1.Lock
 	// isLapsed says that current is a grant that no caller learnt of, see [lastSeen].
 	isLapsed bool
+	// isContended says that the queue has seen the lock held before.
+	isContended bool
 	// isRecheck says that the lock must be read again. version is the resourceVersion seen last.
 	isRecheck bool
 	version   string
@@ -40,6 +42,7 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 		return step{pause: lookAgainAfter}
 	case head == nil:
 		delete(q.byName, queue.name)
+		q.keepSpread(queue, now)
 		return step{isOver: true, current: queue.seen.lock, isLapsed: queue.seen.isLapsed()}
 	case q.isStopped:
 		queue.waiters.Remove(head.element)
@@ -49,35 +52,31 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 	switch {
 	case pause <= 0:
 		queue.inFlight = head
-		return step{head: head, current: queue.seen.lock, isLapsed: queue.seen.isLapsed()}
+		return step{
+			head: head, current: queue.seen.lock,
+			isLapsed: queue.seen.isLapsed(), isContended: queue.seen.version != "",
+		}
 	case head.isOverdue:
 		queue.waiters.Remove(head.element)
-		return step{dismissed: head, reason: queue.timeoutError(head)}
-	case queue.isToRecheck(now):
-		queue.recheckAt = now.Add(recheckAfter)
-		return step{isRecheck: true, version: queue.seen.version}
-	case queue.seen.lock != nil && !queue.seen.isConfirmed:
-		pause = min(pause, queue.untilRecheck(now))
+		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
+	case queue.seen.lock == nil:
+		return step{pause: pause}
 	}
-	return step{pause: pause}
+	due := q.untilRecheck(queue, now)
+	if due <= 0 {
+		queue.rechecks = rechecks{at: now, provenAt: queue.rechecks.provenAt, jitter: q.random()}
+		return step{isRecheck: true, version: queue.seen.version}
+	}
+	return step{pause: min(pause, due)}
 }
 
 // untilDue returns how long the head must not contend yet.
 func (q *queue) untilDue(now time.Time, allowance time.Duration) time.Duration {
 	pause := max(remaining(q.yieldUntil, now, yieldFor), remaining(q.backoff.until, now, maxBackoff))
 	if q.seen.lock == nil || q.seen.isLapsed() {
-		return pause
+		return max(pause, remaining(q.spread.until, now, q.spread.delay))
 	}
-	return max(pause, rules.UntilReclaimable(q.seen.lock, now, allowance))
-}
-
-func (q *queue) isToRecheck(now time.Time) bool {
-	return q.seen.lock != nil && !q.seen.isConfirmed && q.untilRecheck(now) <= 0
-}
-
-// untilRecheck returns how long until an unconfirmed lock is read again.
-func (q *queue) untilRecheck(now time.Time) time.Duration {
-	return max(remaining(q.recheckAt, now, recheckAfter), remaining(q.backoff.until, now, maxBackoff))
+	return max(pause, rules.UntilReclaimable(q.seen.lock, now, allowance)+q.spread.delay)
 }
 
 // remaining returns the time until then, which was set to be at most that far away. If it is
@@ -90,14 +89,17 @@ func remaining(then, now time.Time, most time.Duration) time.Duration {
 	return left
 }
 
-// timeoutError returns the error for a waiter whose wait is over.
-func (q *queue) timeoutError(overdue *waiter) error {
+// timeoutError returns the error for a waiter whose wait is over. That the lock is held is said
+// only if it is known.
+func (q *queues) timeoutError(queue *queue, overdue *waiter, now time.Time) error {
 	key := overdue.request.FullKey()
 	switch {
-	case q.backoff.err != nil:
-		return fmt.Errorf("wait for %s: %w", key, q.backoff.err)
-	case q.seen.lock != nil && !q.seen.isLapsed():
-		return fmt.Errorf("%w: %w", lock.ErrTimeout, rules.HeldBy(q.seen.lock))
+	case queue.backoff.err != nil:
+		return fmt.Errorf("wait for %s: %w", key, queue.backoff.err)
+	case !q.isProven(queue, now):
+		return fmt.Errorf("wait for %s: the watch of locks is behind, and the lock could not be read in time: %w", key, lock.ErrUnavailable)
+	case queue.seen.lock != nil && !queue.seen.isLapsed():
+		return fmt.Errorf("%w: %w", lock.ErrTimeout, rules.HeldBy(queue.seen.lock))
 	}
 	return fmt.Errorf("%w: %w", lock.ErrTimeout, &lock.HeldError{Key: key})
 }
@@ -107,27 +109,32 @@ func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, now time.T
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.burst, queue.isYielding = handOffBurst{}, false
-	queue.observeGrant(granted, now)
+	queue.spread.won()
+	q.observeGrant(queue, granted, now)
 }
 
 // observeGrant records a grant of this engine.
-func (q *queue) observeGrant(granted *v1alpha1.Lock, now time.Time) {
-	q.backoff = backoffState{}
-	q.seen.update(lock.Change{Lock: granted}, false)
-	q.recheckAt = now.Add(recheckAfter)
+func (q *queues) observeGrant(queue *queue, granted *v1alpha1.Lock, now time.Time) {
+	queue.backoff = backoffState{}
+	queue.seen.update(lock.Change{Lock: granted}, false)
+	q.proven(queue, now)
 }
 
 // recordHeld records that another holder has the lock. Current is the object, or nil if the holder
-// changed too often to tell. It wakes the queue's goroutine, which waits while another goroutine
-// writes for the head.
-func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isConfirmed bool, now time.Time, allowance time.Duration) {
+// changed too often to tell. IsLost says that the head has tried and another caller was faster. It
+// wakes the queue's goroutine, which waits while another goroutine writes for the head.
+func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, now time.Time, allowance time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.inFlight = nil
 	queue.backoff = backoffState{steps: queue.backoff.steps}
+	if isLost {
+		queue.spread.lost()
+		queue.spread.draw(q.random(), q.maxSpread) // for a lock that expires
+	}
 	if current != nil {
-		queue.seen.update(lock.Change{Lock: current}, isConfirmed)
-		queue.recheckAt = now.Add(recheckAfter)
+		queue.seen.update(lock.Change{Lock: current}, q.hasObserved(current))
+		q.proven(queue, now)
 	}
 	if queue.untilDue(now, allowance) <= 0 {
 		// The API server judges the lock differently, or other callers are always quicker.
@@ -148,16 +155,17 @@ func (q *queues) recordFailure(queue *queue, err error, now time.Time) {
 
 // recordRecheck records the object that was read. If there was none, the lock is free, unless the
 // informer has reported a change meanwhile.
-func (q *queues) recordRecheck(queue *queue, version string, current *v1alpha1.Lock, isConfirmed bool, now time.Time) {
+func (q *queues) recordRecheck(queue *queue, version string, current *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.backoff = backoffState{}
-	queue.recheckAt = now.Add(recheckAfter)
+	q.proven(queue, now)
 	switch {
 	case current != nil:
-		queue.seen.update(lock.Change{Lock: current}, isConfirmed)
+		queue.seen.update(lock.Change{Lock: current}, q.hasObserved(current))
 	case queue.seen.version == version:
 		queue.seen.lock = nil
+		q.freed(queue, now)
 	}
 }
 

@@ -32,10 +32,12 @@ func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engi
 	if err != nil {
 		return nil, err
 	}
-	informer := objects.Informer(namespace)
+	stream := NewWatchStream(now, logger)
+	informer := objects.Informer(namespace, stream)
 	engine, err := New(Options{
 		Objects:            objects.Locks,
 		Informer:           informer,
+		Stream:             stream,
 		IsAdmitted:         true,
 		Limits:             rules.DefaultLimits(),
 		ClockSkewAllowance: DefaultClockSkewAllowance,

@@ -28,9 +28,17 @@ const maxStampDrift = time.Millisecond
 type Options struct {
 	// Objects returns the requests in a namespace, usually [ObjectClient.Locks]. Required.
 	Objects func(namespace string) Objects
-	// Informer reports changes to Locks. The caller runs it. Nil means that a queue reads its lock
-	// once a second, and that [Engine.Watch] is unsupported.
+	// Informer reports changes to Locks. The caller runs it. Nil means that each queue reads its
+	// lock about once a second, and that [Engine.Watch] is unsupported.
 	Informer Informer
+	// Stream is the stream of the informer. While its watch is closed, the head of each queue
+	// reads its lock about once a second. Nil means that the engine cannot tell.
+	Stream *WatchStream
+	// MaxWatchSilence is for how long the informer may show nothing until the engine takes its
+	// watch for stuck and reads as if it were closed, usually [DefaultMaxWatchSilence]. It counts
+	// once the informer has shown the lock of [HeartbeatKey]. Zero, or no Stream, means that
+	// silence proves nothing.
+	MaxWatchSilence time.Duration
 	// Limits bounds the grants. Required.
 	Limits rules.Limits
 	// IsAdmitted says that the engine's writes pass the admission of Locks, since its identity is
@@ -58,7 +66,8 @@ type Options struct {
 
 // Engine is the [lock.Backend] that sends requests to the API server. An uncontended acquire is
 // one write and no read. So are a release and a renewal through the engine that acquired, and a
-// hand-off between two of its callers. Waiting callers send no requests. Safe for concurrent use.
+// hand-off between two of its callers. Waiting callers send no requests, except that the first of
+// a queue reads the lock now and then in case the watch has lost an event. Safe for concurrent use.
 //
 // An engine must be started: [Engine.Start] owns the goroutines that finish operations after their
 // callers have left.
@@ -84,6 +93,7 @@ type Engine struct {
 	stop    context.CancelFunc
 
 	lockCache *lockCache
+	trust     *trust
 	queues    *queues
 	grants    *grants
 	orphans   *orphans
@@ -127,7 +137,6 @@ func New(options Options) (*Engine, error) {
 		audit:     audit.OrNowhere(options.Audit),
 		via:       options.Via,
 		grants:    newGrants(),
-		queues:    newQueues(),
 
 		isAdmitted:  options.IsAdmitted,
 		isValidated: options.IsValidated,
@@ -135,9 +144,12 @@ func New(options Options) (*Engine, error) {
 		started:     make(chan struct{}),
 	}
 	engine.working, engine.stop = context.WithCancel(context.Background())
+	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
 	engine.lockCache = newLockCache(func(name types.NamespacedName, change lock.Change) {
+		engine.trust.hear(name.Name == heartbeatName)
 		engine.queues.changed(name, change, engine.clock.Now())
 	})
+	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
 	if options.Informer != nil {
 		if _, err := options.Informer.AddEventHandler(engine.lockCache); err != nil {
 			return nil, fmt.Errorf("lock engine: watch locks: %w", err)
@@ -157,6 +169,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	if e.runInformer != nil {
 		informers.Go(func() { e.runInformer(e.working) })
 	}
+	informers.Go(func() {
+		e.trust.run(e.working, func(isTrusted, isPaced bool) { e.queues.setTrust(isTrusted, isPaced, e.clock.Now()) })
+	})
 	defer informers.Wait()
 	defer e.stop()
 	for range orphanWorkers {

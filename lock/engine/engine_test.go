@@ -34,7 +34,11 @@ func start(t *testing.T, etcd *etcd) *engine.Engine {
 // what ends it and waits until it has ended.
 func startStoppable(t *testing.T, etcd *etcd) (running *engine.Engine, stop func()) {
 	t.Helper()
-	return run(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second})
+	etcd.beat(t)
+	return run(t, engine.Options{
+		Objects: etcd.locks, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second,
+		Informer: etcd, Stream: engine.NewTestStream(t).WatchStream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
+	})
 }
 
 // startWith is start with other options.

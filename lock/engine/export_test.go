@@ -1,8 +1,61 @@
 package engine
 
+import (
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
 // KnownGrants returns how many grants the engine remembers.
 func (e *Engine) KnownGrants() int {
 	e.grants.mu.Lock()
 	defer e.grants.mu.Unlock()
 	return len(e.grants.byName)
+}
+
+// TestStream is a stream whose watch a test opens and closes.
+type TestStream struct {
+	*WatchStream
+
+	mu   sync.Mutex
+	open watch.Interface
+}
+
+// NewTestStream returns a stream that is open until the test ends.
+func NewTestStream(t *testing.T) *TestStream {
+	t.Helper()
+	s := &TestStream{WatchStream: NewWatchStream(clock.RealClock{}, logr.Discard())}
+	s.Open()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Open opens a watch.
+func (s *TestStream) Open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = s.stream(watch.NewFake(), metav1.ListOptions{})
+}
+
+// Close closes the watch.
+func (s *TestStream) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open.Stop()
+}
+
+// Wrap exposes wrap.
+func (s *WatchStream) Wrap(source cache.ListerWatcher) cache.ListerWatcherWithContext {
+	return cache.ToListerWatcherWithContext(s.wrap(source))
+}
+
+// IsOpen reports whether the watch is open.
+func (s *WatchStream) IsOpen() bool {
+	isOpen, _ := s.state()
+	return isOpen
 }

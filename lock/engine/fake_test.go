@@ -43,6 +43,8 @@ type etcd struct {
 	// handlers receive every change; see AddEventHandler.
 	handlers []cache.ResourceEventHandler
 	isMute   bool
+	// isBeating says that the watch shows a heartbeat; see beat.
+	isBeating bool
 }
 
 // AddEventHandler implements [lock.Informer]: it tells of changes at once, unless the
@@ -59,6 +61,32 @@ func (e *etcd) mute(isMute bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.isMute = isMute
+}
+
+// beat tells of the heartbeat each second until the test ends, unless the watch is down.
+func (e *etcd) beat(t *testing.T) {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.isBeating {
+		return
+	}
+	e.isBeating = true
+	heartbeat := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "forrst-system", Name: "lock-operator--heartbeat"}}
+	beat := time.NewTicker(time.Second)
+	go func() {
+		for {
+			select {
+			case <-t.Context().Done():
+				beat.Stop()
+				return
+			case <-beat.C:
+			}
+			e.mu.Lock()
+			e.tell(func(handler cache.ResourceEventHandler) { handler.OnUpdate(nil, heartbeat) })
+			e.mu.Unlock()
+		}
+	}()
 }
 
 func (e *etcd) tell(event func(cache.ResourceEventHandler)) {

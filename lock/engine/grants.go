@@ -127,3 +127,11 @@ func (g *grants) find(name types.NamespacedName, proof lock.Proof, now time.Time
 	known, ok := g.byName[name]
 	return known, ok && known.isProvenBy(proof, now)
 }
+
+// isKnown reports whether the engine has granted or renewed the lock in this very state.
+func (g *grants) isKnown(lock *v1alpha1.Lock) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known, ok := g.byName[nameOf(lock)]
+	return ok && known.lock.UID == lock.UID && known.lock.ResourceVersion == lock.ResourceVersion
+}

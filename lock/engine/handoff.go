@@ -72,7 +72,7 @@ func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Ti
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.burst.count(now)
-	queue.observeGrant(granted, now)
+	q.observeGrant(queue, granted, now)
 }
 
 // recordLapsed records that a grant to the waiter expired before it could be delivered. The waiter
@@ -82,7 +82,7 @@ func (q *queues) recordLapsed(queue *queue, recipient *waiter, lapsed *v1alpha1.
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.inFlight = nil
-	queue.observeGrant(lapsed, now)
+	q.observeGrant(queue, lapsed, now)
 	queue.seen.lapsed = lapsed.ResourceVersion
 	recipient.lapses.failed(nil, now)
 	queue.signal()

@@ -78,9 +78,9 @@ func (c *ObjectClient) locks(namespace string) *gentype.ClientWithList[*v1alpha1
 		func() *v1alpha1.Lock { return &v1alpha1.Lock{} }, func() *v1alpha1.LockList { return &v1alpha1.LockList{} })
 }
 
-// Informer returns an informer for the locks of a namespace, or of all namespaces if it is empty.
-// The caller runs it. It needs the verbs list and watch.
-func (c *ObjectClient) Informer(namespace string) cache.SharedIndexInformer {
+// Informer returns an informer for the locks of a namespace, or of all namespaces if it is empty,
+// whose requests pass through the stream. The caller runs it. It needs the verbs list and watch.
+func (c *ObjectClient) Informer(namespace string, stream *WatchStream) cache.SharedIndexInformer {
 	locks := c.locks(namespace)
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -88,5 +88,5 @@ func (c *ObjectClient) Informer(namespace string) cache.SharedIndexInformer {
 		},
 		WatchFuncWithContext: locks.Watch,
 	}
-	return cache.NewSharedIndexInformerWithOptions(source, &v1alpha1.Lock{}, cache.SharedIndexInformerOptions{})
+	return stream.NewInformer(source, &v1alpha1.Lock{}, 0, nil)
 }

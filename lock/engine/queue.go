@@ -2,6 +2,7 @@ package engine
 
 import (
 	"container/list"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -10,17 +11,48 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // queues holds one queue of waiters for each lock. All share one mutex, which is never held during
 // a request.
 type queues struct {
+	// seen returns the lock that the informer shows under a name, or nil. It is called under the
+	// mutex: otherwise a change reported in between would be lost, and the end of a lock is
+	// reported only once.
+	seen func(types.NamespacedName) *v1alpha1.Lock
+	// random returns a number in [0, 1).
+	random func() float64
+	// maxSpread bounds the delays of [spread].
+	maxSpread time.Duration
+
 	mu        sync.Mutex
 	byName    map[types.NamespacedName]*queue
 	isStopped bool
+	watch     watchTrust
+	// nextRead is when the next recheck may be made.
+	nextRead time.Time
+	// ended are the spreads of queues that have ended.
+	ended map[types.NamespacedName]spread
 }
 
-func newQueues() *queues { return &queues{byName: map[types.NamespacedName]*queue{}} }
+// watchTrust is what the rechecks of all queues depend on.
+type watchTrust struct {
+	// isTrusted says that the watch has proven itself alive, or that the engine cannot tell.
+	isTrusted bool
+	// isPaced says that the watch would not be trusted if it showed nothing for some time.
+	isPaced bool
+	// lostAt is when the watch ceased to be trusted.
+	lostAt time.Time
+}
+
+func newQueues(seen func(types.NamespacedName) *v1alpha1.Lock, maxSpread time.Duration) *queues {
+	return &queues{
+		seen: seen, random: rand.Float64, maxSpread: maxSpread,
+		byName: map[types.NamespacedName]*queue{}, ended: map[types.NamespacedName]spread{},
+		watch: watchTrust{isTrusted: true},
+	}
+}
 
 // queue holds the waiters of this engine for one lock, first in, first out. Only the head
 // contends, and only one goroutine at a time writes for it: the queue's own, or that of a caller
@@ -37,8 +69,8 @@ type queue struct {
 	inFlight *waiter
 	burst    handOffBurst
 	seen     lastSeen
-	// recheckAt is when the lock is read again unless the informer has shown it.
-	recheckAt time.Time
+	rechecks rechecks
+	spread   spread
 	// isYielding says that this engine is deleting the lock after a burst of hand-offs, and that the
 	// informer has not reported the delete yet.
 	isYielding bool
@@ -66,28 +98,46 @@ func (b *backoffState) failed(err error, now time.Time) {
 }
 
 // add appends a waiter, and reports whether its queue is new and needs a goroutine. A new queue
-// begins with the state that seen returns. add calls seen under the mutex: otherwise a change
-// reported in between would find no queue and be lost, and the end of a lock is reported only
-// once.
-func (q *queues) add(name types.NamespacedName, request lock.Request, seen func(types.NamespacedName) *v1alpha1.Lock) (*queue, *waiter, bool) {
+// begins with the state that the informer shows, and reads the lock once unless isOwn says that it
+// is a grant of this engine: the watch may have lost the end of any other.
+func (q *queues) add(name types.NamespacedName, request lock.Request, now time.Time, isOwn func(*v1alpha1.Lock) bool) (*queue, *waiter, bool) {
 	joined := &waiter{request: request, outcome: make(chan outcome), left: make(chan struct{})}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue, exists := q.byName[name], true
-	if queue == nil {
-		queue, exists = newQueue(name, seen(name)), false
-		q.byName[name] = queue
+	known, exists := q.byName[name]
+	if !exists {
+		known = &queue{name: name, wake: make(chan struct{}, 1), spread: q.takeSpread(name, now)}
+		q.byName[name] = known
+		if seen := q.seen(name); seen != nil {
+			known.seen.update(lock.Change{Lock: seen}, true)
+			if isOwn(seen) {
+				q.proven(known, now)
+			}
+		}
 	}
-	joined.element = queue.waiters.PushBack(joined)
-	return queue, joined, !exists
+	joined.element = known.waiters.PushBack(joined)
+	return known, joined, !exists
 }
 
-func newQueue(name types.NamespacedName, seen *v1alpha1.Lock) *queue {
-	queue := &queue{name: name, wake: make(chan struct{}, 1)}
-	if seen != nil {
-		queue.seen.update(lock.Change{Lock: seen}, true)
+// hasObserved reports whether the informer has shown the object and will therefore report its end.
+func (q *queues) hasObserved(current *v1alpha1.Lock) bool {
+	seen := q.seen(nameOf(current))
+	return seen != nil && seen.UID == current.UID
+}
+
+// setTrust records what is known of the watch. The heads look at once how far they may rely on it.
+func (q *queues) setTrust(isTrusted, isPaced bool, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	isLost := q.watch.isTrusted && !isTrusted
+	q.watch.isTrusted, q.watch.isPaced = isTrusted, isPaced
+	if !isLost {
+		return
 	}
-	return queue
+	q.watch.lostAt = now
+	for _, queue := range q.byName {
+		queue.signal()
+	}
 }
 
 // leave takes out a waiter whose caller has left.
@@ -101,12 +151,13 @@ func (q *queues) leave(queue *queue, gone *waiter) {
 
 // giveUp takes out a waiter whose wait is over, and returns the reason. It returns nil if a write
 // for the waiter is under way or about to be: the waiter then waits for its outcome.
-func (q *queues) giveUp(queue *queue, overdue *waiter) error {
+func (q *queues) giveUp(queue *queue, overdue *waiter, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	isNext := queue.waiters.Front() == overdue.element && queue.seen.lock == nil && queue.backoff.err == nil
 	if queue.inFlight == overdue || isNext {
 		overdue.isOverdue = true
+		queue.spread.until = time.Time{}
 		queue.signal()
 		return nil
 	}
@@ -115,7 +166,7 @@ func (q *queues) giveUp(queue *queue, overdue *waiter) error {
 	if queue.waiters.Len() == 0 {
 		queue.signal()
 	}
-	return queue.timeoutError(overdue)
+	return q.timeoutError(queue, overdue, now)
 }
 
 // changed records a change that the informer reports.
@@ -126,8 +177,16 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 	if queue == nil {
 		return
 	}
+	wasHeld := queue.seen.lock != nil
 	if queue.seen.update(change, true) {
 		queue.backoff = backoffState{}
+		q.proven(queue, now)
+		switch {
+		case wasHeld && change.IsGone:
+			q.freed(queue, now)
+		case !wasHeld && !change.IsGone && queue.inFlight == nil:
+			queue.spread.wasQuiet()
+		}
 	}
 	if change.IsGone && queue.isYielding {
 		queue.isYielding, queue.yieldUntil = false, now.Add(headStart)
@@ -159,4 +218,43 @@ func (q *queue) head() *waiter {
 		return nil
 	}
 	return front.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
+}
+
+// lastSeen is the newest state of a lock that the engine has seen.
+type lastSeen struct {
+	// lock is nil if the lock is free or unknown.
+	lock *v1alpha1.Lock
+	// version is the resourceVersion seen last; empty if none was.
+	version string
+	// isConfirmed says that the informer has shown the object too and will therefore report its
+	// end.
+	isConfirmed bool
+	// lapsed is the resourceVersion of the last grant of this engine that expired before its caller
+	// learnt of it. Since no client acts on it, it may be replaced without the skew allowance.
+	lapsed string
+}
+
+// isLapsed reports whether that grant is the present state.
+func (s *lastSeen) isLapsed() bool { return s.lock != nil && s.lock.ResourceVersion == s.lapsed }
+
+// update stores a state unless a newer one is known, and reports whether it did.
+func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
+	lock := change.Lock
+	switch {
+	case s.version == "" || rules.IsNewer(lock.ResourceVersion, s.version):
+	case s.lock != nil && s.lock.UID == lock.UID && lock.ResourceVersion == s.version:
+		// The same state again, or its end if the informer missed the event.
+		isConfirmed = isConfirmed || s.isConfirmed
+	default:
+		if change.IsGone {
+			// The informer reports the end of an older object: it may have missed this one.
+			s.isConfirmed = false
+		}
+		return false
+	}
+	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, lapsed: s.lapsed}
+	if change.IsGone {
+		s.lock = nil
+	}
+	return true
 }

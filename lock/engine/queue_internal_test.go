@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -11,6 +12,15 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
+func isOwn(*v1alpha1.Lock) bool { return true }
+
+// queueOf returns a queue with one waiter for a lock that the informer shows.
+func queueOf(held *v1alpha1.Lock) (*queues, *queue) {
+	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, maxSpread(false))
+	queue, _, _ := q.add(nameOf(held), lock.Request{}, time.Time{}, isOwn)
+	return q, queue
+}
+
 // A queue must learn the end of a lock that is reported while the queue is created. Otherwise its
 // waiters would wait until the expiry of a deleted lock.
 func TestNewQueueMissesNoChange(t *testing.T) {
@@ -20,9 +30,9 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 	gone := held.DeepCopy()
 	gone.ResourceVersion = "11"
 
-	q := newQueues()
+	var q *queues
 	told := make(chan struct{})
-	queue, _, isNew := q.add(name, lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock {
+	q = newQueues(func(types.NamespacedName) *v1alpha1.Lock {
 		if q.mu.TryLock() {
 			q.mu.Unlock()
 			t.Error("a change could be told now, and no queue would take it in")
@@ -32,7 +42,8 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 			q.changed(name, lock.Change{Lock: gone, IsGone: true}, time.Time{})
 		}()
 		return held
-	})
+	}, 0)
+	queue, _, isNew := q.add(name, lock.Request{}, time.Time{}, isOwn)
 	<-told
 	if !isNew {
 		t.Error("the queue is not new")
@@ -45,13 +56,12 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 // A read from before a known change does not show the present state.
 func TestARecheckThatIsOutOfDateIsIgnored(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "12"}}
-	q := newQueues()
-	queue, _, _ := q.add(nameOf(held), lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock { return held })
-	q.recordRecheck(queue, "10", nil, false, time.Time{})
+	q, queue := queueOf(held)
+	q.recordRecheck(queue, "10", nil, time.Time{})
 	if queue.seen.lock == nil {
 		t.Error("the lock is taken to be free by a read from before it was acquired")
 	}
-	q.recordRecheck(queue, "12", nil, false, time.Time{})
+	q.recordRecheck(queue, "12", nil, time.Time{})
 	if queue.seen.lock != nil {
 		t.Error("the lock is taken to be held though it was not there")
 	}
@@ -111,8 +121,7 @@ func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			q := newQueues()
-			queue, _, _ := q.add(nameOf(held), lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock { return held })
+			q, queue := queueOf(held)
 			q.yield(nameOf(held))
 			for _, step := range test.then {
 				step(q)
@@ -123,11 +132,61 @@ func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 		})
 	}
 	t.Run("not at all when another client has deleted the lock", func(t *testing.T) {
-		q := newQueues()
-		queue, _, _ := q.add(nameOf(held), lock.Request{}, func(types.NamespacedName) *v1alpha1.Lock { return held })
+		q, queue := queueOf(held)
 		shown(q)
 		if pause := queue.untilDue(now, 0); pause > 0 {
 			t.Errorf("stands back for %v", pause)
 		}
 	})
+}
+
+// If the informer reports the end of a lock between the look at its cache and the record, the queue
+// would wait for that report for ever.
+func TestWhetherTheInformerHasShownALockIsDecidedUnderTheMutex(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	records := map[string]func(*queues, *queue){
+		"after a try":     func(q *queues, queue *queue) { q.recordHeld(queue, held, true, time.Time{}, 0) },
+		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, "", held, time.Time{}) },
+	}
+	for title, record := range records {
+		t.Run(title, func(t *testing.T) {
+			q, queue := queueOf(held)
+			isAsked := false
+			q.seen = func(types.NamespacedName) *v1alpha1.Lock {
+				isAsked = true
+				if q.mu.TryLock() {
+					q.mu.Unlock()
+					t.Error("the informer could report a change in between")
+				}
+				return held
+			}
+			record(q, queue)
+			if !isAsked || !queue.seen.isConfirmed {
+				t.Errorf("asked: %v, confirmed: %v", isAsked, queue.seen.isConfirmed)
+			}
+		})
+	}
+}
+
+func TestForHowLongAWatchIsTrusted(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	cases := map[string]struct {
+		known evidence
+		want  time.Duration
+	}{
+		"open, without a heartbeat":     {evidence{isOpen: true, since: ago(time.Hour)}, math.MaxInt64},
+		"open, with a heartbeat":        {evidence{isOpen: true, since: ago(time.Hour), isPaced: true, heard: ago(time.Second)}, 500 * time.Millisecond},
+		"open, without the heartbeat":   {evidence{isOpen: true, since: ago(time.Hour), isPaced: true, heard: ago(2 * time.Second)}, -500 * time.Millisecond},
+		"opened anew and not heard yet": {evidence{isOpen: true, since: now, isPaced: true, heard: ago(2 * time.Second)}, -500 * time.Millisecond},
+		"just closed":                   {evidence{since: now, isPaced: true, heard: now}, reopenGrace},
+		"closed":                        {evidence{since: ago(time.Second), isPaced: true, heard: now}, reopenGrace - time.Second},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			if got := test.known.trustedFor(now, DefaultMaxWatchSilence); got != test.want {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
 }

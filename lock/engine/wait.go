@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// recheckAfter is how often a queue reads a lock that the informer has not shown yet: the lock
-	// may have come and gone while the watch was down.
-	recheckAfter = time.Second
 	// lookAgainAfter is how long the queue's goroutine sleeps at most: the clock that set its
 	// timer may have been corrected since.
 	lookAgainAfter = 10 * time.Second
@@ -30,7 +27,7 @@ const (
 // over. It makes no request unless the caller is the head of the queue and the lock may be free.
 func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
-	queue, joined, isNew := e.queues.add(name, request, e.lockCache.get)
+	queue, joined, isNew := e.queues.add(name, request, e.clock.Now(), e.grants.isKnown)
 	if isNew {
 		// The queue's goroutine ends with its last waiter.
 		e.calls.Add(1)
@@ -51,7 +48,7 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 			e.queues.leave(queue, joined)
 			return nil, ctx.Err()
 		case <-overdue:
-			if err := e.queues.giveUp(queue, joined); err != nil {
+			if err := e.queues.giveUp(queue, joined, e.clock.Now()); err != nil {
 				return nil, err
 			}
 		}
@@ -108,7 +105,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 		e.queues.recordAcquired(queue, granted, now)
 		e.deliver(ctx, objects, queue, next.head, granted, false)
 	case errors.Is(err, lock.ErrHeld):
-		e.queues.recordHeld(queue, attempt.current, e.hasObserved(attempt.current), now, e.graceNow())
+		e.queues.recordHeld(queue, attempt.current, next.isContended, now, e.graceNow())
 	case errors.Is(err, lock.ErrUnavailable):
 		e.queues.recordFailure(queue, err, now)
 	default:
@@ -117,7 +114,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	}
 }
 
-// recheck reads the lock because the informer has not shown it.
+// recheck reads the lock because the informer has not shown it, or may have missed its end.
 func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, version string) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -127,14 +124,5 @@ func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, ver
 		e.queues.recordFailure(queue, e.requestError("read "+queue.name.String(), err), now)
 		return
 	}
-	e.queues.recordRecheck(queue, version, current, e.hasObserved(current), now)
-}
-
-// hasObserved reports whether the informer has shown the object and will therefore report its end.
-func (e *Engine) hasObserved(current *v1alpha1.Lock) bool {
-	if current == nil {
-		return false
-	}
-	seen := e.lockCache.get(nameOf(current))
-	return seen != nil && seen.UID == current.UID
+	e.queues.recordRecheck(queue, version, current, now)
 }

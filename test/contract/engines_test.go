@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
@@ -27,10 +28,11 @@ func startReplica(ctx context.Context, config *rest.Config, isAdmitted bool) rep
 	Expect(err).NotTo(HaveOccurred())
 	objects, err := engine.NewObjectClient(config, httpClient)
 	Expect(err).NotTo(HaveOccurred())
-	informer := objects.Informer("")
 	started := replica{waits: &waitCounter{}}
+	stream := engine.NewWatchStream(started.waits, logr.Discard())
+	informer := objects.Informer("", stream)
 	started.Engine, err = engine.New(engine.Options{
-		Objects: objects.Locks, Informer: informer, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted, Clock: started.waits,
+		Objects: objects.Locks, Informer: informer, Stream: stream, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted, Clock: started.waits,
 	})
 	Expect(err).NotTo(HaveOccurred())
 

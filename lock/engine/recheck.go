@@ -1,0 +1,98 @@
+package engine
+
+import "time"
+
+// A queue reads its lock again for what the watch may not have shown. Each pause is up to a quarter
+// shorter, so that the queues of all replicas do not read together.
+const (
+	// recheckAfter is the pause while the watch is not trusted, or has not shown the lock: the
+	// lock may have come and gone while the watch was down.
+	recheckAfter = time.Second
+	// recheckUnpaced is the pause while the watch has shown the lock, but no heartbeat would tell
+	// that it is stuck.
+	recheckUnpaced = 20 * time.Second
+	// recheckPaced is the pause while the watch has shown the lock and has proven itself alive. It
+	// may still lose an event (kubernetes#123072).
+	recheckPaced = time.Minute
+	// lostSpread spreads the first reads after the watch ceased to be trusted.
+	lostSpread = 300 * time.Millisecond
+	// readInterval bounds the rate of all rechecks of an engine: 200 a second. With more queues
+	// than that, the pause while the watch is not trusted becomes a second for each 200.
+	readInterval = 5 * time.Millisecond
+	// maxReadDelay bounds how long a recheck may have to wait for its turn.
+	maxReadDelay = 10 * time.Minute
+	// maxProofAge is how old the last proof of a lock's state may be at the end of a wait: two
+	// rechecks have failed by then.
+	maxProofAge = 2 * time.Second
+)
+
+// rechecks is when a queue has read its lock and when it reads it next.
+type rechecks struct {
+	// at is when the lock was last shown, written or begun to be read.
+	at time.Time
+	// provenAt is when the state was last shown, written or read.
+	provenAt time.Time
+	// jitter, in [0, 1), places the next recheck.
+	jitter float64
+	// turn is when the rate permits the recheck that is due; zero while none is.
+	turn time.Time
+}
+
+// proven records that the state of the lock is known now.
+func (q *queues) proven(queue *queue, now time.Time) {
+	queue.rechecks = rechecks{at: now, provenAt: now, jitter: q.random()}
+}
+
+// isProven reports whether the state of the lock is known well enough to tell a caller.
+func (q *queues) isProven(queue *queue, now time.Time) bool {
+	if q.watch.isTrusted {
+		return true
+	}
+	known := queue.rechecks.provenAt
+	if q.watch.lostAt.After(known) {
+		known = q.watch.lostAt // Until then the watch proved it.
+	}
+	return now.Sub(known) <= maxProofAge
+}
+
+// untilRecheck returns how long until the lock is read again. If it is due, the queue gets its
+// turn among the queues of the engine.
+func (q *queues) untilRecheck(queue *queue, now time.Time) time.Duration {
+	known := &queue.rechecks
+	period := q.recheckPeriod(queue)
+	due := remaining(known.at.Add(jittered(period, known.jitter)), now, period)
+	if known.at.IsZero() {
+		due = 0
+	}
+	if !q.watch.isTrusted {
+		first := q.watch.lostAt.Add(time.Duration(known.jitter * float64(lostSpread)))
+		due = max(due, remaining(first, now, lostSpread))
+	}
+	due = max(due, remaining(queue.backoff.until, now, maxBackoff))
+	if due > 0 {
+		return due
+	}
+	if known.turn.IsZero() {
+		if q.nextRead.Before(now) || q.nextRead.Sub(now) > maxReadDelay {
+			q.nextRead = now
+		}
+		known.turn = q.nextRead
+		q.nextRead = q.nextRead.Add(readInterval)
+	}
+	return remaining(known.turn, now, maxReadDelay)
+}
+
+func (q *queues) recheckPeriod(queue *queue) time.Duration {
+	switch {
+	case !q.watch.isTrusted, !queue.seen.isConfirmed:
+		return recheckAfter
+	case q.watch.isPaced:
+		return recheckPaced
+	}
+	return recheckUnpaced
+}
+
+// jittered returns the period, or up to a quarter less. Jitter is in [0, 1).
+func jittered(period time.Duration, jitter float64) time.Duration {
+	return period - time.Duration(jitter*float64(period/4))
+}

@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// slot is how long the head waits at least unless it tries at once: meanwhile the watch shows
+	// whether another was first.
+	slot = 10 * time.Millisecond
+	// quietGain is how much a release for which the head did not try takes from its losses. With
+	// it, heads that see the same releases try for about one of twelve.
+	quietGain = 1.0 / 16
+	// maxLosses bounds the losses that count.
+	maxLosses = 7
+	// keepSpreadFor is how long the spread of a queue that has ended is kept, and maxEnded how
+	// many are.
+	keepSpreadFor = 10 * time.Second
+	maxEnded      = 1024
+)
+
+// maxSpread bounds the delays of an engine. The operator has few replicas. Programs may be many,
+// and each of their tries passes admission.
+func maxSpread(isAdmitted bool) time.Duration {
+	if isAdmitted {
+		return 500 * time.Millisecond
+	}
+	return 20 * time.Millisecond
+}
+
+// spread delays a head that has lost races against the heads of other engines: they all see the
+// end of the lock at the same moment. The head tries at once with a chance that halves with each
+// loss, and goes on in slots with the same chance. So a release costs a few writes instead of one
+// for each engine, and yet those that have waited are as fast as one that has just come.
+type spread struct {
+	// losses counts races. A win takes one off, and each release without a try a part.
+	losses float64
+	// delay is how long the head waits after the lock has become free.
+	delay time.Duration
+	// until is when the delay ends after a delete.
+	until time.Time
+}
+
+// draw draws the delay, up to most. Random is in [0, 1).
+func (s *spread) draw(random float64, most time.Duration) {
+	s.delay = 0
+	if s.losses > 0 {
+		slots := math.Floor(math.Log(1-random) / math.Log(1-math.Exp2(-s.losses)))
+		s.delay = time.Duration(min(slots*float64(slot), float64(most)))
+	}
+}
+
+func (s *spread) lost() { s.losses = min(s.losses+1, maxLosses) }
+
+func (s *spread) won() { s.losses = max(s.losses-1, 0) }
+
+func (s *spread) wasQuiet() { s.losses = max(s.losses-quietGain, 0) }
+
+// freed draws the delay for a lock that is free from now on.
+func (q *queues) freed(queue *queue, now time.Time) {
+	queue.spread.draw(q.random(), q.maxSpread)
+	queue.spread.until = now.Add(queue.spread.delay)
+}
+
+// keepSpread remembers the spread of a queue that ends: a program that waits again would otherwise
+// be faster than those that have waited meanwhile.
+func (q *queues) keepSpread(ended *queue, now time.Time) {
+	if ended.spread.losses == 0 {
+		return
+	}
+	if len(q.ended) >= maxEnded {
+		clear(q.ended)
+	}
+	ended.spread.until = now
+	q.ended[ended.name] = ended.spread
+}
+
+// takeSpread returns the spread for a new queue.
+func (q *queues) takeSpread(name types.NamespacedName, now time.Time) spread {
+	kept := q.ended[name]
+	delete(q.ended, name)
+	if now.Sub(kept.until).Abs() > keepSpreadFor {
+		return spread{}
+	}
+	return spread{losses: kept.losses}
+}

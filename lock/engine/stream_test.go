@@ -1,0 +1,158 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/go-logr/logr"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/engine"
+)
+
+// source is what a stream lists and watches.
+type source struct {
+	// fail returns the error of a request, or nil.
+	fail    func() error
+	watches chan *watch.FakeWatcher
+}
+
+func newSource() *source {
+	return &source{fail: func() error { return nil }, watches: make(chan *watch.FakeWatcher, 10)}
+}
+
+func (s *source) List(metav1.ListOptions) (runtime.Object, error) {
+	return &v1alpha1.LockList{}, s.fail()
+}
+
+func (s *source) Watch(metav1.ListOptions) (watch.Interface, error) {
+	if err := s.fail(); err != nil {
+		return nil, err
+	}
+	opened := watch.NewFake()
+	s.watches <- opened
+	return opened, nil
+}
+
+func streamOf(source cache.ListerWatcher) (*engine.WatchStream, cache.ListerWatcherWithContext) {
+	stream := engine.NewWatchStream(clock.RealClock{}, logr.Discard())
+	return stream, stream.Wrap(source)
+}
+
+func TestAStreamListsAndWatchesSoonAfterAnOutage(t *testing.T) {
+	requests := map[string]func(context.Context, cache.ListerWatcherWithContext) error{
+		"list": func(ctx context.Context, from cache.ListerWatcherWithContext) error {
+			_, err := from.ListWithContext(ctx, metav1.ListOptions{})
+			return err
+		},
+		"watch": func(ctx context.Context, from cache.ListerWatcherWithContext) error {
+			opened, err := from.WatchWithContext(ctx, metav1.ListOptions{})
+			if err == nil {
+				opened.Stop()
+			}
+			return err
+		},
+	}
+	for title, request := range requests {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const outage = 10 * time.Minute
+				source := newSource()
+				begun := time.Now()
+				source.fail = func() error {
+					if time.Since(begun) < outage {
+						return errRefused
+					}
+					return nil
+				}
+				_, from := streamOf(source)
+				if err := request(t.Context(), from); err != nil {
+					t.Fatal(err)
+				}
+				if late := time.Since(begun) - outage; late > 2*time.Second {
+					t.Errorf("requested %v after the end of the outage", late)
+				}
+			})
+		})
+	}
+	t.Run("unless it was stopped", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			source := newSource()
+			source.fail = func() error { return errRefused }
+			_, from := streamOf(source)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := requests["list"](ctx, from); !errors.Is(err, errRefused) {
+				t.Errorf("got %v", err)
+			}
+		})
+	})
+}
+
+// The informer lists anew when what it asks for is no longer there.
+func TestAStreamLeavesToItsInformerWhatOnlyTheInformerCanMend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newSource()
+		source.fail = func() error { return apierrors.NewResourceExpired("too old") }
+		_, from := streamOf(source)
+		begun := time.Now()
+		if _, err := from.WatchWithContext(t.Context(), metav1.ListOptions{}); !apierrors.IsResourceExpired(err) || time.Since(begun) > 0 {
+			t.Errorf("got %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+func TestAStreamIsOpenWhileItsWatchIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newSource()
+		stream, from := streamOf(source)
+		mustBe := func(isOpen bool, when string) {
+			t.Helper()
+			synctest.Wait()
+			if stream.IsOpen() != isOpen {
+				t.Errorf("open: %v %s", stream.IsOpen(), when)
+			}
+		}
+		open := func(options metav1.ListOptions) (watch.Interface, *watch.FakeWatcher) {
+			t.Helper()
+			opened, err := from.WatchWithContext(t.Context(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return opened, <-source.watches
+		}
+		mustBe(false, "before the first watch")
+		opened, sender := open(metav1.ListOptions{})
+		mustBe(true, "after the first watch")
+		go sender.Modify(&v1alpha1.Lock{})
+		if event := <-opened.ResultChan(); event.Type != watch.Modified {
+			t.Errorf("got %+v", event)
+		}
+		sender.Stop()
+		mustBe(false, "after the API server has ended it")
+		if _, ok := <-opened.ResultChan(); ok {
+			t.Error("the informer does not see the end")
+		}
+
+		opened, sender = open(metav1.ListOptions{SendInitialEvents: new(true)})
+		mustBe(false, "before the end of the initial list")
+		end := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+		go sender.Action(watch.Bookmark, end)
+		<-opened.ResultChan()
+		mustBe(true, "after the end of the initial list")
+		go sender.Modify(&v1alpha1.Lock{}) // The informer no longer receives.
+		synctest.Wait()
+		opened.Stop()
+		mustBe(false, "after the informer has stopped")
+	})
+}

@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// HeartbeatKey is the key of the lock whose renewals prove that a watch of locks is alive: the
+// operator renews it each second, and every informer of locks shows that.
+const HeartbeatKey = "lock-operator:heartbeat"
+
+var heartbeatName = v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", HeartbeatKey).ObjectName()
+
+// DefaultMaxWatchSilence is a second and a half: [HeartbeatKey] is renewed each second, and a slow
+// etcd may take half a second. A waiter is served within two seconds of a release that the watch
+// does not show.
+const DefaultMaxWatchSilence = 1500 * time.Millisecond
+
+const (
+	// reopenGrace is how long a watch may be closed: the API server ends each after some minutes,
+	// and the informer opens the next, which shows what happened in between, at once.
+	reopenGrace = 250 * time.Millisecond
+	// reopenAfter is how long a watch may be silent before it is opened anew.
+	reopenAfter = 5 * time.Second
+)
+
+// evidence is what an engine knows of the watch that feeds it. Its times are of a clock that is
+// not corrected.
+type evidence struct {
+	// isOpen says that the watch is open, and since is when it was opened or closed last.
+	isOpen bool
+	since  time.Time
+	// isPaced says that the silence of the watch means something: it has shown the heartbeat.
+	isPaced bool
+	// heard is when the informer last showed a change.
+	heard time.Time
+}
+
+// trustedFor returns for how long the watch may be trusted from now on if it shows nothing; zero
+// or less means that it may not be.
+func (e evidence) trustedFor(now time.Time, maxSilence time.Duration) time.Duration {
+	left := time.Duration(math.MaxInt64)
+	if !e.isOpen {
+		left = e.since.Add(reopenGrace).Sub(now)
+	}
+	if e.isPaced {
+		left = min(left, e.heard.Add(maxSilence).Sub(now))
+	}
+	return left
+}
+
+// untilReopen returns how long to wait before the watch is opened anew, and the age that it must
+// have by then. The pauses double: what no new watch has mended may last.
+func (e evidence) untilReopen(now time.Time) (pause, age time.Duration) {
+	silence := now.Sub(e.heard)
+	age = max(reopenAfter, silence/2)
+	return max(reopenAfter-silence, age-now.Sub(e.since)), age
+}
+
+// trust decides whether the watch that feeds an engine is to be trusted.
+type trust struct {
+	stream *WatchStream
+	// maxSilence is zero if silence proves nothing.
+	maxSilence time.Duration
+	clock      clock.WithTicker
+	// wake makes run look again.
+	wake chan struct{}
+
+	mu      sync.Mutex
+	isPaced bool
+	heard   time.Time
+	// isBehind says that the watch is not trusted, and behindSince since when.
+	isBehind    bool
+	behindSince time.Time
+}
+
+func newTrust(stream *WatchStream, maxSilence time.Duration, clock clock.WithTicker) *trust {
+	t := &trust{stream: stream, maxSilence: maxSilence, clock: clock, wake: make(chan struct{}, 1)}
+	if stream != nil {
+		stream.subscribe(t.wake)
+	}
+	return t
+}
+
+// hear records that the informer has shown a change.
+func (t *trust) hear(isHeartbeat bool) {
+	if t.maxSilence == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heard = t.clock.Now()
+	isFirst := isHeartbeat && !t.isPaced
+	t.isPaced = t.isPaced || isHeartbeat
+	if t.isBehind || isFirst {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (t *trust) evidence() evidence {
+	isOpen, since := t.stream.state()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return evidence{isOpen: isOpen, since: since, isPaced: t.isPaced, heard: t.heard}
+}
+
+// run calls changed whenever the watch begins or ceases to be trusted, or to be paced, until ctx
+// ends. It opens a silent watch anew.
+func (t *trust) run(ctx context.Context, changed func(isTrusted, isPaced bool)) {
+	if t.stream == nil {
+		return
+	}
+	wasTrusted, wasPaced := true, false
+	for {
+		known, now := t.evidence(), t.clock.Now()
+		left := known.trustedFor(now, t.maxSilence)
+		isTrusted := left > 0
+		if isTrusted != wasTrusted || known.isPaced != wasPaced {
+			t.record(!isTrusted, now)
+			changed(isTrusted, known.isPaced)
+			wasTrusted, wasPaced = isTrusted, known.isPaced
+		}
+		pause := left
+		if !isTrusted {
+			pause = lookAgainAfter
+			if known.isOpen && known.isPaced {
+				var age time.Duration
+				if pause, age = known.untilReopen(now); pause <= 0 {
+					t.stream.reopen(age)
+					pause = reopenGrace
+				}
+			}
+		}
+		if !t.sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// sleep returns false if ctx ends.
+func (t *trust) sleep(ctx context.Context, pause time.Duration) bool {
+	timer := t.clock.NewTimer(min(pause, lookAgainAfter))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.wake:
+	case <-timer.C():
+	}
+	return true
+}
+
+func (t *trust) record(isBehind bool, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if isBehind != t.isBehind {
+		t.isBehind, t.behindSince = isBehind, now
+	}
+}
+
+// WatchState is what an engine knows of the watch that feeds it. Its zero value is a healthy watch,
+// or one of which nothing is known.
+type WatchState struct {
+	// Silence is how long ago the watch showed a change; zero before it has shown the heartbeat.
+	Silence time.Duration
+	// BehindFor is for how long the watch has not been trusted.
+	BehindFor time.Duration
+	// ClosedFor is for how long no watch has been open.
+	ClosedFor time.Duration
+}
+
+// WatchState returns the present state of the watch.
+func (e *Engine) WatchState() WatchState {
+	t := e.trust
+	if t.stream == nil {
+		return WatchState{}
+	}
+	isOpen, since := t.stream.state()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now, state := t.clock.Now(), WatchState{}
+	if !isOpen {
+		state.ClosedFor = now.Sub(since)
+	}
+	if t.isPaced {
+		state.Silence = now.Sub(t.heard)
+	}
+	if t.isBehind {
+		state.BehindFor = max(now.Sub(t.behindSince), 1)
+	}
+	return state
+}

@@ -1,0 +1,234 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// badWatch is an informer that can be made to lose changes.
+type badWatch struct {
+	engine.Informer
+
+	isSilent, losesDeletes atomic.Bool
+}
+
+// AddEventHandler implements [engine.Informer].
+func (w *badWatch) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return w.Informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(old, object any) {
+			if !w.isSilent.Load() {
+				handler.OnUpdate(old, object)
+			}
+		},
+		DeleteFunc: func(object any) {
+			if !w.isSilent.Load() && !w.losesDeletes.Load() {
+				handler.OnDelete(object)
+			}
+		},
+	})
+}
+
+// behind is a replica with a watch of its own, and another replica whose watch is healthy.
+type behind struct {
+	etcd           *etcd
+	watch          *badWatch
+	stream         *engine.TestStream
+	healthy, other *engine.Engine
+}
+
+func newBehind(t *testing.T, change func(*engine.Options)) *behind {
+	t.Helper()
+	etcd := newEtcd()
+	b := &behind{etcd: etcd, watch: &badWatch{Informer: etcd}, stream: engine.NewTestStream(t), healthy: start(t, etcd)}
+	options := engine.Options{
+		Objects: etcd.locks, Limits: rules.DefaultLimits(),
+		Informer: b.watch, Stream: b.stream.WatchStream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
+	}
+	if change != nil {
+		change(&options)
+	}
+	b.other = startWith(t, options)
+	pass(3 * time.Second) // the watch has proven itself alive
+	return b
+}
+
+// waitBehind has a caller hold the lock through the healthy replica, and another wait through the
+// other one for as long as it takes to be served without any request.
+func (b *behind) waitBehind(t *testing.T, wait time.Duration) <-chan answer {
+	t.Helper()
+	held := by("holder")
+	held.TTL = time.Hour
+	acquire(t, b.healthy, held)
+	answers := make(chan answer, 1)
+	queueUp(t.Context(), t, b.other, waiting("waiter", wait), answers)
+	synctest.Wait()
+	b.etcd.made()
+	return answers
+}
+
+func TestAWaiterIsServedAfterAReleaseThatItsWatchDoesNotShow(t *testing.T) {
+	cases := map[string]struct {
+		change func(*engine.Options)
+		fail   func(*behind)
+		// ahead is how long before the release the watch fails.
+		ahead  time.Duration
+		within time.Duration
+	}{
+		"the watch stalls at the release":     {fail: func(b *behind) { b.watch.isSilent.Store(true) }, within: 2 * time.Second},
+		"the watch has been stalled for long": {fail: func(b *behind) { b.watch.isSilent.Store(true) }, ahead: 10 * time.Minute, within: 2 * time.Second},
+		"the watch is closed at the release": {
+			fail:   func(b *behind) { b.stream.Close(); b.watch.isSilent.Store(true) },
+			within: time.Second,
+		},
+		"the watch has been closed for long": {
+			fail:  func(b *behind) { b.stream.Close(); b.watch.isSilent.Store(true) },
+			ahead: 10 * time.Minute, within: 2 * time.Second,
+		},
+		"one event is lost": {fail: func(b *behind) { b.watch.losesDeletes.Store(true) }, within: 60 * time.Second},
+		"one event is lost, and nothing tells that the watch is alive": {
+			change: func(o *engine.Options) { o.MaxWatchSilence = 0 },
+			fail:   func(b *behind) { b.watch.losesDeletes.Store(true) }, within: 20 * time.Second,
+		},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBehind(t, test.change)
+				answers := b.waitBehind(t, time.Hour)
+				test.fail(b)
+				pass(test.ahead)
+				release(t, b.healthy, "holder")
+				released := time.Now()
+				got := <-answers
+				if served := time.Since(released); got.err != nil || served > test.within {
+					t.Errorf("served after %v, %v; want it within %v", served, got.err, test.within)
+				}
+			})
+		})
+	}
+}
+
+func TestANewWaiterReadsWhatTheWatchMayHaveLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t, nil)
+		acquire(t, b.healthy, by("holder"))
+		b.watch.losesDeletes.Store(true)
+		release(t, b.healthy, "holder")
+		b.etcd.made()
+		begun := time.Now()
+		acquire(t, b.other, waiting("waiter", time.Hour))
+		if waited := time.Since(begun); waited > 0 {
+			t.Errorf("waited %v for a free lock", waited)
+		}
+		if made := b.etcd.made(); !slices.Equal(made, []string{"get", "create"}) {
+			t.Errorf("requests %v", made)
+		}
+	})
+}
+
+func TestWaitingOnAHealthyWatchCostsOneReadPerQueueAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t, nil)
+		acquire(t, b.healthy, by("holder"))
+		b.etcd.made()
+		answers := make(chan answer, 100)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 100 {
+			queueUp(ctx, t, b.other, waiting(fmt.Sprint(i), time.Hour), answers)
+		}
+		// The API server ends each watch once in a while, and the informer opens the next.
+		b.stream.Close()
+		pass(50 * time.Millisecond)
+		b.stream.Open()
+		pass(25 * time.Second)
+		if made := b.etcd.made(); !slices.Equal(made, []string{"get"}) {
+			t.Errorf("100 waiters made the requests %v, want one read", made)
+		}
+		cancel()
+	})
+}
+
+func TestRechecksAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t, nil)
+		const queues = 1000
+		answers := make(chan answer, queues)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range queues {
+			held, wanted := by("holder"), waiting("waiter", time.Hour)
+			held.Key = fmt.Sprint(i)
+			held.TTL = time.Hour
+			wanted.Key = held.Key
+			acquire(t, b.healthy, held)
+			queueUp(ctx, t, b.other, wanted, answers)
+		}
+		pass(10 * time.Second) // each new queue reads once
+		b.etcd.made()
+		b.watch.isSilent.Store(true)
+		pass(20 * time.Second)
+		const least, most = 200 * (20 - 2 - 1), 200*20 + 1 // the first 2 s pass until it is noticed
+		if made := len(b.etcd.made()); made < least || made > most {
+			t.Errorf("%d reads in 20 s, want %d to %d", made, least, most)
+		}
+		cancel()
+	})
+}
+
+func TestTheEndOfAWaitDoesNotClaimWhatIsUnknown(t *testing.T) {
+	cases := map[string]struct {
+		fail func(*behind)
+		want error
+	}{
+		"reads fail": {func(b *behind) { b.etcd.inject(faults{before: always(errLostAnswer)}) }, lock.ErrUnavailable},
+		"reads do not come back": {func(b *behind) {
+			b.etcd.inject(faults{before: func(string) error { pass(5 * time.Second); return errLostAnswer }})
+		}, lock.ErrUnavailable},
+		"reads succeed": {func(*behind) {}, lock.ErrTimeout},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBehind(t, nil)
+				answers := b.waitBehind(t, 6*time.Second)
+				b.watch.isSilent.Store(true)
+				test.fail(b)
+				if got := <-answers; !errors.Is(got.err, test.want) {
+					t.Errorf("got %v, want %v", got.err, test.want)
+				}
+				b.etcd.inject(faults{})
+			})
+		})
+	}
+}
+
+func TestASilentWatchIsOpenedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t, nil)
+		b.watch.isSilent.Store(true)
+		pass(10 * time.Second)
+		if b.stream.IsOpen() {
+			t.Error("the watch was left open though it shows nothing")
+		}
+		if state := b.other.WatchState(); state.BehindFor < 8*time.Second || state.Silence < 9*time.Second {
+			t.Errorf("%+v after ten seconds", state)
+		}
+		b.watch.isSilent.Store(false)
+		b.stream.Open()
+		pass(2 * time.Second)
+		if state := b.other.WatchState(); state.BehindFor != 0 || state.Silence > time.Second || !b.stream.IsOpen() {
+			t.Errorf("%+v after the watch has recovered", state)
+		}
+	})
+}
