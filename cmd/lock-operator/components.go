@@ -9,18 +9,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 // components are the dependencies of locks, for the health function. Without the API server
 // the façade is unhealthy; with a stale cache it is only slower to see locks end.
-func components(manager ctrl.Manager) (forrst.Components, error) {
+func components(manager ctrl.Manager, locks *engine.Engine) (forrst.Components, error) {
 	client, err := kubernetes.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
 	return forrst.Components{
 		{Name: "kubernetes_api", Check: apiServerCheck(client)},
-		{Name: "cache", Check: cacheComponentCheck(manager.GetCache())},
+		{Name: "cache", Check: cacheComponentCheck(manager.GetCache(), locks)},
 	}, nil
 }
 
@@ -31,12 +32,15 @@ func apiServerCheck(client kubernetes.Interface) func(context.Context) error {
 	}
 }
 
-func cacheComponentCheck(informers cache.Cache) func(context.Context) error {
+func cacheComponentCheck(informers cache.Cache, locks *engine.Engine) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, cacheCheckTimeout)
 		defer cancel()
 		if !informers.WaitForCacheSync(ctx) {
 			return fmt.Errorf("%w: the cache has not caught up with the API server yet", forrst.ErrDegraded)
+		}
+		if behind := locks.WatchState().BehindFor; behind > 0 {
+			return fmt.Errorf("%w: the watch of locks has been behind for %s", forrst.ErrDegraded, behind)
 		}
 		return nil
 	}

@@ -29,7 +29,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	if err != nil {
 		return err
 	}
-	dependencies, err := components(manager)
+	dependencies, err := components(manager, engine)
 	if err != nil {
 		return err
 	}
@@ -76,6 +76,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	server.Mount(door)
 	return errors.Join(
 		manager.AddReadyzCheck("facade", server.Ready),
+		manager.AddReadyzCheck("lock-watch", watchCheck(engine, now)),
 		manager.Add(&facadeWithEngine{server: server, engine: engine}),
 	)
 }

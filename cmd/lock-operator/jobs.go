@@ -22,6 +22,9 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 	if err := manager.Add(engine); err != nil {
 		return nil, err
 	}
+	if err := addHeartbeat(manager, settings, now, engine); err != nil {
+		return nil, err
+	}
 	reconciler := &jobgate.Reconciler{
 		Client:     manager.GetClient(),
 		LiveReader: manager.GetAPIReader(),

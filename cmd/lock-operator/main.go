@@ -33,6 +33,9 @@ func run(settings options) error {
 	if err := settings.validate(flag.Args()); err != nil {
 		return err
 	}
+	if err := checkConnectionsOften(); err != nil {
+		return err
+	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)

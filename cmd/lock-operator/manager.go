@@ -59,6 +59,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	if err != nil {
 		return nil, err
 	}
+	settings.lockWatch = engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
 	stopTimeout := settings.facadeServer.stopTimeout()
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme,
@@ -69,7 +70,11 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 		},
 		HealthProbeBindAddress:  settings.probeAddr,
 		GracefulShutdownTimeout: &stopTimeout,
-		Cache:                   cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		MapperProvider:          newRESTMapper,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			NewInformer:      settings.lockWatch.NewInformer,
+		},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
 			Host: webhookHost, Port: webhookPort, CertDir: settings.webhookCertDir,
 		}),
@@ -200,9 +205,11 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 	if err != nil {
 		return nil, err
 	}
-	return engine.New(engine.Options{
+	created, err := engine.New(engine.Options{
 		Objects:            objects.Locks,
 		Informer:           informer,
+		Stream:             settings.lockWatch,
+		MaxWatchSilence:    engine.DefaultMaxWatchSilence,
 		Limits:             settings.limits,
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
@@ -211,6 +218,10 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Via:                via,
 		IsValidated:        isValidated,
 	})
+	if err != nil {
+		return nil, err
+	}
+	return created, registerWatchMetrics(created, name)
 }
 
 // lockInformer returns the one informer on locks that all components share.

@@ -55,6 +55,8 @@ type options struct {
 	auditLog string
 	// audit takes the records; see openAudit.
 	audit audit.Sink
+	// lockWatch is the stream of the one informer on locks.
+	lockWatch *engine.WatchStream
 }
 
 func (o *options) bindFlags(flags *flag.FlagSet) {

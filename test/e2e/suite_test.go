@@ -67,6 +67,8 @@ type cluster struct {
 	kubeconfig string
 	facade     string
 	kubectl    *testenv.Kubectl
+	// ownReads counts the reads of locks by heartbeats.
+	ownReads float64
 }
 
 // config returns the folder of the manifests, and the flag that goes with it if the operator

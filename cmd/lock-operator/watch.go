@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/heartbeat"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/servertime"
+)
+
+// maxClosedWatch is for how long a replica may be without a watch until it is not ready.
+const maxClosedWatch = 10 * time.Second
+
+// The environment of client-go sets how it finds connections that are broken without being closed.
+// Its defaults, 30 and 15 seconds, would let requests fail for as long.
+var connectionChecks = map[string]string{
+	"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "1",
+	"HTTP2_PING_TIMEOUT_SECONDS":      "2",
+}
+
+// checkConnectionsOften must be called before the first client is made.
+func checkConnectionsOften() error {
+	for name, seconds := range connectionChecks {
+		if _, isSet := os.LookupEnv(name); isSet {
+			continue
+		}
+		if err := os.Setenv(name, seconds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newRESTMapper returns a mapper that knows locks without asking the API server, which may be away
+// when the façade starts.
+func newRESTMapper(config *rest.Config, client *http.Client) (meta.RESTMapper, error) {
+	discovered, err := apiutil.NewDynamicRESTMapper(config, client)
+	if err != nil {
+		return nil, err
+	}
+	known := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
+	known.Add(v1alpha1.GroupVersion.WithKind("Lock"), meta.RESTScopeNamespace)
+	return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known, discovered}}, nil
+}
+
+// addHeartbeat makes the watches of locks show something each second, in all replicas. Without a
+// namespace of its own, the process leaves that to others.
+func addHeartbeat(manager ctrl.Manager, settings options, now clock.WithTicker, locks *engine.Engine) error {
+	log := manager.GetLogger().WithName("heartbeat")
+	if settings.leaderElectionNamespace == "" {
+		log.Info("The operator has no namespace, so it does not renew the heartbeat lock; see --leader-election-namespace")
+		return nil
+	}
+	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	informer, err := lockInformer(manager)
+	if err != nil {
+		return err
+	}
+	beat, err := heartbeat.New(heartbeat.Options{
+		Namespace: settings.leaderElectionNamespace,
+		Holder:    settings.operatorUser,
+		Objects:   objects.Locks(settings.leaderElectionNamespace),
+		Locks:     locks,
+		Informer:  informer,
+		Limits:    settings.limits,
+		Clock:     now,
+		Logger:    log,
+	})
+	if err != nil {
+		return err
+	}
+	return manager.Add(beat)
+}
+
+// watchCheck fails while this replica cannot watch locks though the API server answers it. If the
+// API server is away, no other replica would do better.
+func watchCheck(locks *engine.Engine, now clock.PassiveClock) healthz.Checker {
+	return func(*http.Request) error {
+		if locks.WatchState().ClosedFor >= maxClosedWatch && servertime.IsFresh(now) {
+			return errors.New("locks cannot be watched")
+		}
+		return nil
+	}
+}
+
+// registerWatchMetrics registers what an engine knows of its watch.
+func registerWatchMetrics(locks *engine.Engine, name string) error {
+	labels := prometheus.Labels{"engine": name}
+	silence := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "lock_operator_watch_silence_seconds",
+		Help:        "How long ago the watch of locks showed a change; with the heartbeat, about a second at most.",
+		ConstLabels: labels,
+	}, func() float64 { return locks.WatchState().Silence.Seconds() })
+	behind := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "lock_operator_watch_behind_seconds",
+		Help:        "For how long the watch of locks has not been trusted, so that waiting callers cost reads; 0 while it is.",
+		ConstLabels: labels,
+	}, func() float64 { return locks.WatchState().BehindFor.Seconds() })
+	for _, collector := range []prometheus.Collector{silence, behind} {
+		if err := metrics.Registry.Register(collector); err != nil {
+			return fmt.Errorf("register the metrics of %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+// Package heartbeat makes every watch of locks show something each second, so that one that shows
+// nothing is known to be stuck.
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
+)
+
+const (
+	// period is how long after the last renewal the replica that made it makes the next.
+	period = time.Second
+	// succession is how much longer the other replicas wait, and spread by how much each differs.
+	// [engine.DefaultMaxWatchSilence] leaves them time to write.
+	succession = 200 * time.Millisecond
+	spread     = 100 * time.Millisecond
+	// maxTTL is much longer than a replica needs to restart, so that the lock is not reaped
+	// meanwhile.
+	maxTTL = time.Minute
+	// timeout bounds one renewal: after it, another replica is faster.
+	timeout = 2 * time.Second
+)
+
+// Options configures a [Heartbeat]. All fields are required except Logger.
+type Options struct {
+	// Namespace of the lock.
+	Namespace string
+	// Holder is the identity of this process, which the lock names.
+	Holder string
+	// Objects are the requests in the namespace.
+	Objects engine.Objects
+	// Locks acquires the lock when there is none.
+	Locks lock.Backend
+	// Informer shows the renewals of all replicas.
+	Informer engine.Informer
+	Limits   rules.Limits
+	// Clock stamps the renewals.
+	Clock  clock.WithTicker
+	Logger logr.Logger
+}
+
+// Heartbeat renews the lock of [engine.HeartbeatKey] each second, together with those of the other
+// replicas: the one that has renewed it last goes on, and if it does not, another one does. Each
+// renewal is one conditional write, so the cluster has about one a second however many replicas
+// there are. The lock excludes nothing; its owner token serves all replicas.
+type Heartbeat struct {
+	options Options
+	// timers is the uncorrected clock.
+	timers clock.WithTicker
+	random func() float64
+
+	mu sync.Mutex
+	// current is the lock as last seen, or nil; at is when, and isOwn says that this replica wrote
+	// it.
+	current *v1alpha1.Lock
+	at      time.Time
+	isOwn   bool
+	// isFailing says that the log tells of a failure.
+	isFailing bool
+}
+
+// New returns a heartbeat that is not yet started.
+func New(options Options) (*Heartbeat, error) {
+	timers := servertime.Timers(options.Clock)
+	h := &Heartbeat{options: options, timers: timers, random: rand.Float64, at: timers.Now()}
+	_, err := options.Informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    h.see,
+		UpdateFunc: func(_, object any) { h.see(object) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat: watch locks: %w", err)
+	}
+	return h, nil
+}
+
+// NeedLeaderElection is false: the replicas take turns by themselves, and a change of leader is no
+// pause.
+func (h *Heartbeat) NeedLeaderElection() bool { return false }
+
+// Start renews the lock until ctx ends. It implements controller-runtime's manager.Runnable.
+func (h *Heartbeat) Start(ctx context.Context) error {
+	for {
+		timer := h.timers.NewTimer(h.pause())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+		if h.untilDue() > 0 {
+			continue // Another replica was faster.
+		}
+		err := h.beat(ctx)
+		if ctx.Err() == nil {
+			h.report(err)
+		}
+	}
+}
+
+// pause returns how long to sleep before this replica looks again.
+func (h *Heartbeat) pause() time.Duration { return max(h.untilDue(), time.Millisecond) }
+
+// untilDue returns how long until this replica renews the lock unless another does before.
+func (h *Heartbeat) untilDue() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	due := h.at.Add(period)
+	if !h.isOwn {
+		due = due.Add(succession + time.Duration(h.random()*float64(spread)))
+	}
+	return due.Sub(h.timers.Now())
+}
+
+// see takes in what the informer shows.
+func (h *Heartbeat) see(object any) {
+	shown, ok := object.(*v1alpha1.Lock)
+	if !ok || shown.Namespace != h.options.Namespace || shown.Spec.FullKey() != fullKey {
+		return
+	}
+	h.record(shown, false)
+}
+
+var fullKey = v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", engine.HeartbeatKey)
+
+// record stores a state unless a newer one is known.
+func (h *Heartbeat) record(seen *v1alpha1.Lock, isOwn bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current != nil && !rules.IsNewer(seen.ResourceVersion, h.current.ResourceVersion) {
+		return
+	}
+	h.current, h.at, h.isOwn = seen, h.timers.Now(), isOwn
+}
+
+// giveWay stores what was read, and makes the replica wait for its next turn.
+func (h *Heartbeat) giveWay(current *v1alpha1.Lock) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.current, h.at, h.isOwn = current, h.timers.Now(), false
+}
+
+func (h *Heartbeat) known() *v1alpha1.Lock {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.current
+}
+
+// beat renews the lock, or acquires it if there is none.
+func (h *Heartbeat) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	current := h.known()
+	if current == nil || rules.Expired(current, h.options.Clock.Now()) {
+		return h.acquire(ctx)
+	}
+	next, err := rules.Renew(current, rules.Proof{Owner: current.Spec.Owner}, 0, h.options.Clock.Now())
+	if err != nil {
+		return fmt.Errorf("renew the heartbeat: %w", err)
+	}
+	stored, err := h.options.Objects.Update(ctx, next, metav1.UpdateOptions{})
+	switch {
+	case err == nil:
+		h.record(stored, true)
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return h.read(ctx) // Another replica was faster, or the lock was released.
+	}
+	return fmt.Errorf("renew the heartbeat: %w", err)
+}
+
+func (h *Heartbeat) acquire(ctx context.Context) error {
+	granted, err := h.options.Locks.Acquire(ctx, h.options.Namespace, lock.Request{Acquisition: rules.Acquisition{
+		Key: engine.HeartbeatKey, TTL: min(maxTTL, h.options.Limits.MaxTTL), Holder: h.options.Holder,
+		Reason: "renewed each second, so that watches of locks are known to be alive",
+	}})
+	switch {
+	case err == nil:
+		h.record(granted, true)
+		return nil
+	case errors.Is(err, lock.ErrHeld):
+		return h.read(ctx)
+	}
+	return err
+}
+
+// read finds out what the informer has not shown.
+func (h *Heartbeat) read(ctx context.Context) error {
+	current, err := h.options.Objects.Get(ctx, fullKey.ObjectName(), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		h.giveWay(current)
+		return nil
+	case apierrors.IsNotFound(err):
+		h.giveWay(nil)
+		return nil
+	}
+	return fmt.Errorf("read the heartbeat: %w", err)
+}
+
+// report makes the replica wait for its next turn after a failure. It logs the first one, and that
+// it is over.
+func (h *Heartbeat) report(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		h.at, h.isOwn = h.timers.Now(), false
+	}
+	switch {
+	case err != nil && !h.isFailing:
+		h.options.Logger.Error(err, "Cannot renew the heartbeat lock, trying again; without it waiting callers cost reads",
+			"namespace", h.options.Namespace)
+	case err == nil && h.isFailing:
+		h.options.Logger.Info("Renewed the heartbeat lock again")
+	}
+	h.isFailing = err != nil
+}

@@ -1,0 +1,186 @@
+package heartbeat_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/heartbeat"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// cluster keeps the one lock. Each write takes latency, and the watches show it as late again.
+type cluster struct {
+	engine.Objects
+
+	latency time.Duration
+
+	mu       sync.Mutex
+	current  *v1alpha1.Lock
+	revision int
+	handlers []cache.ResourceEventHandler
+	// written is when the lock was written; refused counts the writes that were too late.
+	written []time.Time
+	refused int
+}
+
+func (c *cluster) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.handlers = append(c.handlers, handler)
+	return nil, nil //nolint:nilnil // the registration is not used
+}
+
+// store is called under the mutex.
+func (c *cluster) store(object *v1alpha1.Lock) *v1alpha1.Lock {
+	c.revision++
+	object.ResourceVersion = strconv.Itoa(c.revision)
+	c.current = object
+	c.written = append(c.written, time.Now())
+	handlers := slices.Clone(c.handlers)
+	time.AfterFunc(c.latency, func() {
+		for _, handler := range handlers {
+			handler.OnUpdate(nil, object)
+		}
+	})
+	return object
+}
+
+// locks acquires the lock.
+type locks struct {
+	lock.Backend
+
+	cluster *cluster
+}
+
+// Acquire implements [lock.Backend].
+func (l locks) Acquire(_ context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	c := l.cluster
+	pass(c.latency)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil {
+		return nil, rules.HeldBy(c.current)
+	}
+	request.Owner = "token"
+	return c.store(rules.Grant(namespace, request.Acquisition, rules.DefaultLimits(), time.Now())), nil
+}
+
+func (c *cluster) Update(_ context.Context, object *v1alpha1.Lock, _ metav1.UpdateOptions) (*v1alpha1.Lock, error) {
+	pass(c.latency)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.current == nil:
+		return nil, apierrors.NewNotFound(v1alpha1.Resource("locks"), object.Name)
+	case object.ResourceVersion != c.current.ResourceVersion:
+		c.refused++
+		return nil, apierrors.NewConflict(v1alpha1.Resource("locks"), object.Name, errors.New("changed"))
+	}
+	return c.store(object), nil
+}
+
+func (c *cluster) Get(_ context.Context, name string, _ metav1.GetOptions) (*v1alpha1.Lock, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current == nil {
+		return nil, apierrors.NewNotFound(v1alpha1.Resource("locks"), name)
+	}
+	return c.current, nil
+}
+
+// pass lets time of the bubble pass.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // steps the clock of the bubble
+}
+
+// start runs the heartbeat of one replica until it is stopped.
+func (c *cluster) start(t *testing.T) (stop func()) {
+	t.Helper()
+	replica, err := heartbeat.New(heartbeat.Options{
+		Namespace: "forrst-system", Holder: "operator", Objects: c, Locks: locks{cluster: c}, Informer: c,
+		Limits: rules.DefaultLimits(), Clock: clock.RealClock{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- replica.Start(ctx) }()
+	return sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// gaps returns the pauses between the writes.
+func (c *cluster) gaps() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var gaps []time.Duration
+	for i := range c.written[1:] {
+		gaps = append(gaps, c.written[i+1].Sub(c.written[i]))
+	}
+	return gaps
+}
+
+func TestTheReplicasTogetherRenewTheLockOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{latency: 10 * time.Millisecond}
+		for range 3 {
+			defer c.start(t)()
+		}
+		pass(time.Minute)
+		gaps := c.gaps()
+		if len(gaps) < 55 || len(gaps) > 61 || slices.Max(gaps) > engine.DefaultMaxWatchSilence || c.refused > 0 {
+			t.Errorf("%d renewals in a minute, %v apart at most, and %d in vain", len(gaps), slices.Max(gaps), c.refused)
+		}
+	})
+}
+
+func TestAnotherReplicaGoesOnWithoutAPauseThatWouldBeNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{latency: 10 * time.Millisecond}
+		first := c.start(t)
+		pass(10 * time.Second)
+		defer c.start(t)()
+		pass(5*time.Second + 500*time.Millisecond)
+		first()
+		pass(10 * time.Second)
+		if gaps := c.gaps(); len(gaps) < 22 || slices.Max(gaps) > engine.DefaultMaxWatchSilence {
+			t.Errorf("%d renewals in 25 s, %v apart at most", len(gaps), slices.Max(gaps))
+		}
+	})
+}
+
+func TestTheLockIsTakenAnewAfterItWasDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{}
+		defer c.start(t)()
+		pass(5 * time.Second)
+		c.mu.Lock()
+		c.current = nil
+		c.mu.Unlock()
+		pass(5 * time.Second)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.current == nil {
+			t.Error("there is no heartbeat")
+		}
+	})
+}
