@@ -120,6 +120,13 @@ test-e2e: control-plane ## Run the end-to-end tests only.
 robustness: control-plane ## Break things under running clients for two minutes, and check what they saw.
 	@DURATION="$${DURATION:-2m}" && export DURATION && $(GO_TEST) -count=1 -timeout=0 -v -run='^TestRobustness$$' ./test/robustness
 
+.PHONY: soak
+soak: control-plane ## Do the same until so many operations, and add what was found to a report.
+# Without the race detector, and with the code's revision in the report.
+	@SOAK=1 && OPERATIONS="$${OPERATIONS:-1000000}" && REPORT="$${REPORT:-$(CURDIR)/bin/soak}" && mkdir -p "$$REPORT" && REPORT="$$(cd "$$REPORT" && pwd)" && \
+	REVISION="$$(git rev-parse --short HEAD 2>/dev/null || true)" && export SOAK OPERATIONS REPORT REVISION && \
+	$(subst $(RACE),,$(GO_TEST)) -count=1 -timeout=0 -v -run='^TestSoak$$' ./test/robustness
+
 .PHONY: robustness-breakages
 robustness-breakages: control-plane ## Break the code in several ways, and make sure that such a run finds each.
 	@BREAKAGES=1 && export BREAKAGES && $(GO_TEST) -count=1 -timeout=0 -v -run='^TestBreakages$$' ./test/robustness
@@ -191,13 +198,15 @@ lint-packages:
 ##@ Variables
 ##= AUTH                how the façade of the development cluster authenticates its callers: none or token (none)
 ##= BENCHFLAGS          flags for the benchmarks, as in BENCHFLAGS="-quick -only=hot"
-##= DURATION            how long "make robustness" runs (2m)
+##= DURATION            how long "make robustness" runs (2m), or a part of "make soak" (150s)
 ##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)
 ##= FOCUS               what "make test-one" runs: a part of a spec's name, or a pattern for -run
 ##= KUBEBUILDER_ASSETS  folder of a ready-made control plane, or of envtest's binaries (bin/k8s, built when necessary)
+##= OPERATIONS          how many operations "make soak" adds (1000000)
 ##= PKG                 the package of "make test-one"
+##= REPORT              folder of the report that "make soak" adds to (bin/soak)
 ##= ROUTES              a file of routes for the façade, as in ROUTES=docs/routes.yaml
-##= SEED                a number that repeats the choices of a run of "make robustness"
+##= SEED                a number that repeats the choices of a run of "make robustness" or "make soak"
 ##= TESTFLAGS           more flags for go test, as in TESTFLAGS=-run=Expiry
 
 bin/devcluster:

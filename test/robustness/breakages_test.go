@@ -53,8 +53,8 @@ var breakages = map[string]breakage{
 	},
 	"a release that deletes the lock of any holder": {
 		edits: []edit{{"lock/engine/release.go",
-			"		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},\n",
-			"		Preconditions: &metav1.Preconditions{},\n"}},
+			"		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},\n",
+			"		Preconditions:     &metav1.Preconditions{},\n"}},
 		faults: []fault{delayRequests}, workload: workload{clients: 24, keys: 8, overslept: 0.2},
 		found: []string{"exclusion", "order"},
 	},
@@ -123,7 +123,7 @@ func (b breakage) mustBeFound(t *testing.T) {
 	overlay := b.overlay(t)
 	for range 3 {
 		result := run(t, options{
-			length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: time.Second,
+			length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: time.Second, replicas: 2, lanes: 1,
 			faults: b.faults, rest: b.rest, workload: b.workload, overlay: overlay,
 		})
 		if err := os.RemoveAll(result.artifacts); err != nil {

@@ -18,16 +18,18 @@ const checkTimeout = time.Minute
 func (r *record) check(model model, artifacts string) []string {
 	var violations []string
 	for _, check := range []func() []string{
-		r.checkAnswers, r.checkGrants, r.checkExclusion, r.checkAbandoned, r.checkRenewals,
+		r.checkAnswers, r.checkGrants, r.checkAbandoned, r.checkRenewals,
+		r.checkWanted, r.checkTimeouts, r.checkPassages,
 	} {
 		violations = append(violations, check()...)
 	}
-	return append(violations, r.checkOrder(model, artifacts)...)
+	steps := r.steps()
+	violations = append(violations, r.checkExclusion(steps, artifacts)...)
+	return append(violations, r.checkOrder(model, steps, artifacts)...)
 }
 
 // checkOrder lets porcupine look for an order of the operations on each key.
-func (r *record) checkOrder(model model, artifacts string) (violations []string) {
-	steps := r.steps()
+func (r *record) checkOrder(model model, steps map[string][]porcupine.Operation, artifacts string) (violations []string) {
 	for _, key := range sortedKeys(steps) {
 		result, info := porcupine.CheckOperationsVerbose(model.porcupine(), steps[key], checkTimeout)
 		switch result {
@@ -55,16 +57,20 @@ func sortedKeys[V any](values map[string]V) []string {
 }
 
 // checkAnswers looks for answers that no client may get, errors outside the protocol, and
-// for calls without an answer although no fault was active.
+// for calls without an answer although requests got through.
 func (r *record) checkAnswers() (violations []string) {
-	known := []outcome{done, held, timedOut, notFound, mismatch, unanswered}
+	known := []outcome{done, held, timedOut, notFound, mismatch, refused, unanswered}
 	for index := range r.operations {
 		op := &r.operations[index]
 		switch {
 		case !slices.Contains(known, op.outcome):
 			violations = append(violations, "answers: unexpected: "+op.String())
-		case op.outcome == unanswered && !op.hungUp && !op.tooLate && !r.disturbed(op.sent, op.answered):
-			violations = append(violations, "answers: none although no fault was active: "+op.String())
+		case op.outcome == unanswered && !op.hungUp && r.undisturbed(op.replica, span{op.sent, op.answered}, aftermath):
+			violations = append(violations, "answers: none although requests got through: "+op.String())
+		case op.outcome == refused && r.undisturbed(op.replica, span{op.sent, op.answered}, 0):
+			violations = append(violations, "answers: refused although the API server refused nothing: "+op.String())
+		case op.outcome == unanswered && op.kind == acquire && !op.hungUp && r.isRefusing(op.replica, span{op.sent, op.answered}):
+			violations = append(violations, "answers: the API server's refusal was told as an outage: "+op.String())
 		}
 	}
 	return violations
@@ -125,6 +131,8 @@ func (r *record) checkRenewals() (violations []string) {
 type hold struct {
 	op       *operation
 	from, to time.Duration
+	// granted is when etcd had the grant, which may be long before the client learnt of it.
+	granted time.Duration
 }
 
 // checkExclusion compares the times in which clients are sure that they hold a lock. Such
@@ -132,14 +140,17 @@ type hold struct {
 // or when the ttl has passed since the client sent the acquire or the latest renewal; see
 // also [record.safeUntil]. The model finds the same and more; this check names the two
 // clients.
-func (r *record) checkExclusion() (violations []string) {
-	for _, holds := range r.holds() {
+func (r *record) checkExclusion(steps map[string][]porcupine.Operation, artifacts string) (violations []string) {
+	for key, holds := range r.holds() {
 		slices.SortFunc(holds, func(a, b *hold) int { return cmp.Compare(a.from, b.from) })
 		for index, next := range holds {
 			for _, earlier := range holds[:index] {
 				if next.from < earlier.to {
 					violations = append(violations, fmt.Sprintf("exclusion: two clients hold %s from %s to %s:\n\t\t%s\n\t\t%s",
-						next.op.key, next.from, min(next.to, earlier.to), earlier.op, next.op))
+						key, next.from, min(next.to, earlier.to), earlier.op, next.op))
+					if err := r.write(key, steps[key], func(int) bool { return true }, artifacts); err != nil {
+						violations = append(violations, fmt.Sprintf("exclusion: %v", err))
+					}
 				}
 			}
 		}
@@ -155,7 +166,7 @@ func (r *record) holds() map[string][]*hold {
 		if told == nil {
 			continue
 		}
-		if taken := (&hold{op: op, from: op.answered, to: r.safeUntil(op, told)}); taken.from < taken.to {
+		if taken := (&hold{op: op, from: op.answered, to: r.safeUntil(op, told), granted: min(told.from, op.answered)}); taken.from < taken.to {
 			byKey[op.key], byOwner[op.owner] = append(byKey[op.key], taken), taken
 		}
 	}
@@ -174,7 +185,7 @@ func (r *record) holds() map[string][]*hold {
 }
 
 func (h *hold) endByForce(op operation) {
-	if h.from <= op.answered {
+	if h.granted <= op.answered {
 		h.to = min(h.to, op.sent)
 	}
 }
@@ -192,7 +203,7 @@ func (h *hold) change(op operation) {
 }
 
 const (
-	// calm is how long no fault must have been active for abandoned grants to be gone. A
+	// calm is how long requests must have got through for abandoned grants to be gone. A
 	// replica retries every 5 s.
 	calm = 6 * time.Second
 	// hungUpEarly is how long before the grant a client must have hung up for a running
@@ -211,15 +222,15 @@ func (r *record) checkAbandoned() (violations []string) {
 	}
 	for index := range r.operations {
 		op := &r.operations[index]
-		if op.kind != acquire || op.outcome == done || own[op.owner] || op.tooLate {
+		if op.kind != acquire || op.outcome == done || own[op.owner] {
 			continue
 		}
 		for _, grant := range r.byOwner[op.owner] {
-			if op.hungUp && (grant.from < op.answered+hungUpEarly || r.stopped(op.answered, grant.from)) {
+			if op.hungUp && (grant.from < op.answered+hungUpEarly || r.stopped(op.replica, span{op.answered, grant.from})) {
 				continue
 			}
 			limit, ok := r.calmFor(calm, max(grant.from, op.answered), r.end)
-			if ok && grant.to > limit {
+			if ok && grant.to > limit && !r.killed(op.replica, span{op.sent, limit}) {
 				violations = append(violations, fmt.Sprintf("abandoned: the grant %d of %s still existed at %s:\n\t\t%s",
 					grant.token, grant.from, limit, op))
 			}

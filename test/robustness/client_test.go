@@ -8,7 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,10 +43,17 @@ type caller struct {
 	replicas []string
 	http     *http.Client
 	history  *history
+	// running counts the calls to each replica that are under way; all callers share it.
+	running *running
 }
 
-func newCaller(number int, replicas []string, history *history) *caller {
-	return &caller{number: number, replicas: replicas, history: history, http: &http.Client{Transport: &http.Transport{}}}
+// running counts calls by replica. Safe for concurrent use.
+type running struct{ counts [8]atomic.Int64 }
+
+func (r *running) at(replica int) int { return int(r.counts[replica].Load()) }
+
+func newCaller(number int, replicas []string, history *history, running *running) *caller {
+	return &caller{number: number, replicas: replicas, history: history, running: running, http: &http.Client{Transport: &http.Transport{}}}
 }
 
 // do sends the operation and records its outcome. If ctx ends first, the client hangs up.
@@ -54,6 +61,8 @@ func (c *caller) do(ctx context.Context, op operation) operation {
 	ctx, cancel := context.WithTimeout(ctx, op.wait+patience)
 	defer cancel()
 	op.client = c.number
+	c.running.counts[op.replica].Add(1)
+	defer c.running.counts[op.replica].Add(-1)
 	body := op.request()
 	op.sent = c.history.now()
 	response, err := c.post(ctx, c.replicas[op.replica], body)
@@ -133,9 +142,6 @@ func (o *operation) judge(response *answer) {
 		code, message := response.Errors[0].Code, response.Errors[0].Message
 		o.said = code + ": " + message
 		o.outcome = outcomeOf(code)
-		if code == "INVALID_ARGUMENTS" && strings.Contains(message, "longer than it takes") {
-			o.outcome, o.tooLate = unanswered, true
-		}
 		return
 	}
 	o.outcome = done
@@ -190,6 +196,8 @@ func outcomeOf(code string) outcome {
 		return notFound
 	case "LOCK_OWNERSHIP_MISMATCH":
 		return mismatch
+	case "LOCK_REFUSED":
+		return refused
 	}
 	// An API server that has just started refuses the operator's requests until it has
 	// read the roles. Callers see an internal error.

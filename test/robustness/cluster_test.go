@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -12,19 +13,20 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// cluster is a control plane with two replicas, each behind a proxy of its own.
+// cluster is a control plane with replicas, each behind a proxy of its own.
 type cluster struct {
 	environment *testenv.Environment
 	admin       client.Client
 	history     *history
-	journal     *journal
 	proxies     []*proxy
 	replicas    []*replica
+
+	reservations reservations
 }
 
 // startCluster starts everything. The caller stops the cluster, also after an error.
-func startCluster(ctx context.Context, binary, artifacts string, options options, history *history) (*cluster, error) {
-	c := &cluster{history: history}
+func startCluster(ctx context.Context, binary, artifacts string, options options) (*cluster, error) {
+	c := &cluster{history: &history{start: time.Now()}, reservations: reservations{taken: map[string]bool{}}}
 	var err error
 	if c.environment, err = testenv.Start(ctx); err != nil {
 		return c, err
@@ -32,20 +34,17 @@ func startCluster(ctx context.Context, binary, artifacts string, options options
 	if c.admin, err = client.New(c.environment.Config, client.Options{Scheme: c.environment.Scheme}); err != nil {
 		return c, err
 	}
-	if c.journal, err = startJournal(ctx, c.environment.EtcdURL(), history); err != nil {
-		return c, err
-	}
 	operator, _, err := c.environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
 	if err != nil {
 		return c, err
 	}
-	for number := range 2 {
+	for number := range options.replicas {
 		proxy, err := newProxy(operator, options.seed+uint64(number))
 		if err != nil {
 			return c, err
 		}
 		c.proxies = append(c.proxies, proxy)
-		replica, err := startReplica(binary, artifacts, fmt.Sprintf("replica-%d", number), proxy.kubeconfig(), options.allowance)
+		replica, err := startReplica(binary, artifacts, fmt.Sprintf("replica-%d", number), proxy, options.allowance)
 		if err != nil {
 			return c, err
 		}
@@ -71,7 +70,7 @@ func (c *cluster) stop() error {
 		}
 	}
 	for _, proxy := range c.proxies {
-		proxy.connections.resume()
+		proxy.connections.swallow(holes{})
 		proxy.connections.reset()
 		proxy.Close()
 	}
@@ -81,10 +80,10 @@ func (c *cluster) stop() error {
 	return errors.Join(problems...)
 }
 
-// locks returns how many objects there are.
+// locks returns how many objects of clients and probes there are.
 func (c *cluster) locks(ctx context.Context) (int, error) {
 	var locks v1alpha1.LockList
-	err := c.admin.List(ctx, &locks)
+	err := c.admin.List(ctx, &locks, client.InNamespace(clientNamespace))
 	return len(locks.Items), err
 }
 

@@ -12,13 +12,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// explain writes porcupine's picture as text: the operations on the key in the order of
-// their calls, with marks at those that fit nowhere, and the grants in etcd.
+// explain writes porcupine's picture as text, with marks at the operations that fit
+// nowhere.
 func (r *record) explain(key string, steps []porcupine.Operation, info porcupine.LinearizationInfo, artifacts string) error {
-	type line struct {
-		at   int64
-		text string
-	}
 	ordered := map[int]bool{}
 	for _, partition := range info.PartialLinearizations() {
 		longest := slices.MaxFunc(partition, func(a, b []int) int { return cmp.Compare(len(a), len(b)) })
@@ -26,10 +22,20 @@ func (r *record) explain(key string, steps []porcupine.Operation, info porcupine
 			ordered[position] = true
 		}
 	}
+	return r.write(key, steps, func(position int) bool { return ordered[position] }, artifacts)
+}
+
+// write writes the operations on the key in the order of their calls, with marks at those
+// that fit nowhere, and the grants in etcd.
+func (r *record) write(key string, steps []porcupine.Operation, fits func(int) bool, artifacts string) error {
+	type line struct {
+		at   int64
+		text string
+	}
 	var lines []line
 	for position, operation := range steps {
 		mark := "?  "
-		if ordered[position] {
+		if fits(position) {
 			mark = "   "
 		}
 		taken := operation.Input.(step) //nolint:errcheck,forcetypeassert // Only steps are put in.

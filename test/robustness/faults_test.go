@@ -2,8 +2,11 @@ package robustness_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -13,119 +16,389 @@ type fault struct {
 	name string
 	// lasting is how long its effects go on after the repair.
 	lasting time.Duration
-	inject  func(ctx context.Context, c *cluster, random *rand.Rand) error
+	// breaks is what it breaks. Faults that break the same thing do not overlap. "each"
+	// means one replica, which inject is given; all else is there once.
+	breaks string
+	inject func(ctx context.Context, b breaking) error
 }
 
-// allFaults are the faults of a run, in no particular order.
-var allFaults = []fault{killAPIServer, stopReplica, resetConnections, blackHole, loseReplies, delayRequests, stepForward, stepBack}
+// breaking is what a fault works on.
+type breaking struct {
+	*cluster
 
-var killAPIServer = fault{"kill the API server", 0, func(ctx context.Context, c *cluster, random *rand.Rand) error {
-	if err := c.environment.KillAPIServer(); err != nil {
+	// number is that of the replica to break.
+	number int
+	random *rand.Rand
+	// isLong allows for faults of minutes.
+	isLong bool
+}
+
+func (b breaking) replica() *replica { return b.replicas[b.number] }
+
+func (b breaking) proxy() *proxy { return b.proxies[b.number] }
+
+// pause waits between the two. The end of ctx ends the fault.
+func (b breaking) pause(ctx context.Context, low, high time.Duration) {
+	pause(ctx, between(b.random, low, high))
+}
+
+// minutes waits for 45 to 120 seconds, and in short runs for a tenth of that.
+func (b breaking) minutes(ctx context.Context) {
+	length := between(b.random, 45*time.Second, 120*time.Second)
+	if !b.isLong {
+		length /= 10
+	}
+	pause(ctx, length)
+}
+
+const (
+	eachProcess  = "process of each"
+	eachRequests = "requests of each"
+	eachWatch    = "watch of each"
+	eachNetwork  = "network of each"
+	eachClock    = "clock of each"
+	leading      = "process of the leader"
+	allProcesses = "processes"
+	apiServer    = "API server"
+	etcd         = "etcd"
+)
+
+// allFaults are the faults of a run, in no particular order.
+var allFaults = []fault{
+	killAPIServer, stopReplica, killReplica, killLeader, rollReplicas,
+	resetConnections, blackHole, oneWay, halfOpen, refuseConnections, partition,
+	loseReplies, delayRequests, repeatUpdates, tooMany, brokenWebhook, quota, terminating,
+	cutWatch, stallWatch, delayWatch, loseDeletes,
+	stepForward, stepBack, stepLittle, drift,
+}
+
+var killAPIServer = fault{"kill the API server", 0, apiServer, func(ctx context.Context, b breaking) error {
+	if err := b.environment.KillAPIServer(); err != nil {
 		return err
 	}
-	pause(ctx, between(random, 300*time.Millisecond, 1500*time.Millisecond))
-	var err error
+	b.pause(ctx, 300*time.Millisecond, 1500*time.Millisecond)
+	return b.startAPIServer()
+}}
+
+func (c *cluster) startAPIServer() (err error) {
 	for range 3 { // A busy machine may need more than envtest's 20 s.
 		if err = c.environment.StartAPIServer(); err == nil {
 			return nil
 		}
 	}
 	return err
-}}
+}
 
 // stopReplica stops a replica for longer than any of the short ttls.
-var stopReplica = fault{"stop a replica", 0, func(ctx context.Context, c *cluster, random *rand.Rand) error {
-	stopped := c.replicas[random.IntN(len(c.replicas))]
-	if err := stopped.signal(syscall.SIGSTOP); err != nil {
+var stopReplica = fault{"stop a replica", 0, eachProcess, func(ctx context.Context, b breaking) error {
+	from := time.Now()
+	defer func() { b.replica().path.broke(from, time.Now()) }()
+	if err := b.replica().signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	pause(ctx, between(random, maxShortTTL+500*time.Millisecond, maxShortTTL+1500*time.Millisecond))
-	return stopped.signal(syscall.SIGCONT)
+	b.pause(ctx, maxShortTTL+500*time.Millisecond, maxShortTTL+1500*time.Millisecond)
+	return b.replica().signal(syscall.SIGCONT)
 }}
 
-var resetConnections = fault{"reset connections", 0, func(ctx context.Context, c *cluster, random *rand.Rand) error {
-	for range 1 + random.IntN(5) {
-		c.proxies[random.IntN(len(c.proxies))].connections.reset()
-		pause(ctx, between(random, 10*time.Millisecond, 300*time.Millisecond))
+var killReplica = fault{"kill a replica", 0, eachProcess, func(ctx context.Context, b breaking) error {
+	return b.restart(ctx, b.number)
+}}
+
+// killLeader kills the replica that leads, or the first if none says that it does.
+var killLeader = fault{"kill the leader", 0, leading, func(ctx context.Context, b breaking) error {
+	return b.restart(ctx, b.number)
+}}
+
+var rollReplicas = fault{"restart all replicas in turn", 0, allProcesses, func(ctx context.Context, b breaking) error {
+	for number := range b.replicas {
+		if err := b.restart(ctx, number); err != nil {
+			return err
+		}
+		b.pause(ctx, time.Second, 3*time.Second)
 	}
 	return nil
 }}
 
-var blackHole = fault{"swallow traffic", 0, func(ctx context.Context, c *cluster, random *rand.Rand) error {
-	connections := c.proxies[random.IntN(len(c.proxies))].connections
-	connections.swallow()
-	pause(ctx, between(random, time.Second, 3*time.Second))
-	if random.IntN(2) == 0 {
-		connections.reset()
+// restart kills a process and starts another, again and again like a kubelet: it may not
+// start without an API server.
+func (b breaking) restart(ctx context.Context, number int) error {
+	restarted, from := b.replicas[number], time.Now()
+	defer func() { restarted.path.died(from, time.Now()) }()
+	if err := restarted.kill(); err != nil {
+		return err
 	}
-	connections.resume()
+	b.pause(ctx, 100*time.Millisecond, 2*time.Second)
+	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	for {
+		err := restarted.start()
+		if err == nil || !pause(starting, time.Second) {
+			return err
+		}
+	}
+}
+
+var resetConnections = fault{"reset connections", 0, eachNetwork, func(ctx context.Context, b breaking) error {
+	for range 1 + b.random.IntN(5) {
+		b.proxy().reset()
+		b.pause(ctx, 10*time.Millisecond, 300*time.Millisecond)
+	}
 	return nil
 }}
 
-var (
-	loseReplies   = doom("lose requests and replies", 0, lostRequest, lostReply, lostReply, timedOutReply)
-	delayRequests = doom("delay requests and replies", maxLate, lateRequest, lateReply)
-	// writeLate is the half of it that leaves most grants behind.
-	writeLate = doom("delay requests", maxLate, lateRequest)
-)
+// reset resets the connections of the replica.
+func (p *proxy) reset() {
+	now := time.Now()
+	p.connections.reset()
+	p.path.broke(now, now)
+}
 
-func doom(name string, lasting time.Duration, fates ...fate) fault {
-	return fault{name, lasting, func(ctx context.Context, c *cluster, random *rand.Rand) error {
-		doomed := c.proxies
-		if random.IntN(2) == 0 {
-			doomed = doomed[random.IntN(len(doomed)):][:1]
+// hole lets nothing pass in these directions, and delivers it afterwards or resets the
+// connections.
+func hole(name string, directions holes, length func(ctx context.Context, b breaking)) fault {
+	return fault{name, 0, eachNetwork, func(ctx context.Context, b breaking) error {
+		from := time.Now()
+		defer func() { b.proxy().path.broke(from, time.Now()) }()
+		b.proxy().connections.swallow(directions)
+		length(ctx, b)
+		if b.random.IntN(2) == 0 {
+			b.proxy().connections.reset()
 		}
-		for _, proxy := range doomed {
-			proxy.doom(fates...)
-		}
-		pause(ctx, between(random, 1500*time.Millisecond, 3*time.Second))
-		for _, proxy := range doomed {
-			proxy.doom()
-		}
+		b.proxy().connections.swallow(holes{})
 		return nil
 	}}
 }
 
 var (
-	stepForward = stepClock("step a clock forward", time.Hour)
-	stepBack    = stepClock("step a clock back", -time.Hour)
+	blackHole = hole("swallow traffic", holes{in: true, out: true}, seconds)
+	oneWay    = hole("swallow answers", holes{out: true}, seconds)
+	partition = hole("partition for long", holes{in: true, out: true}, func(ctx context.Context, b breaking) { b.minutes(ctx) })
 )
 
-func stepClock(name string, ahead time.Duration) fault {
-	return fault{name, 0, func(ctx context.Context, c *cluster, random *rand.Rand) error {
-		stepped := c.replicas[random.IntN(len(c.replicas))]
-		if err := stepped.stepClock(ahead); err != nil {
-			return err
-		}
-		pause(ctx, between(random, 2*time.Second, 4*time.Second))
-		return stepped.stepClock(0)
+func seconds(ctx context.Context, b breaking) { b.pause(ctx, time.Second, 3*time.Second) }
+
+// halfOpen loses the present connections without a word. The probes share the connection
+// with the product and say when requests get through again.
+var halfOpen = fault{"leave connections half open", 0, eachNetwork, func(ctx context.Context, b breaking) error {
+	b.proxy().connections.abandon()
+	if b.isLong {
+		b.minutes(ctx)
+	} else {
+		b.pause(ctx, 3*time.Second, 5*time.Second)
+	}
+	b.proxy().reset()
+	return nil
+}}
+
+// refuseConnections takes the listener away. client-go does not repeat a refused request,
+// and its watches back off.
+var refuseConnections = fault{"refuse connections", 0, eachNetwork, func(ctx context.Context, b breaking) error {
+	from := time.Now()
+	defer func() { b.proxy().path.broke(from, time.Now()) }()
+	if err := b.proxy().connections.refuse(); err != nil {
+		return err
+	}
+	b.proxy().connections.reset()
+	if b.isLong {
+		b.pause(ctx, 10*time.Second, 60*time.Second)
+	} else {
+		b.pause(ctx, 2*time.Second, 5*time.Second)
+	}
+	return b.proxy().connections.listen(context.WithoutCancel(ctx))
+}}
+
+var (
+	loseReplies   = dooming("lose requests and replies", 0, 0.5, lostRequest, lostReply, lostReply, timedOutReply)
+	delayRequests = dooming("delay requests and replies", maxLate, 0.5, lateRequest, lateReply)
+	// writeLate is the half of it that leaves most grants behind.
+	writeLate     = dooming("delay requests", maxLate, 0.5, lateRequest)
+	repeatUpdates = dooming("repeat updates", 0, 0.5, repeatedUpdate)
+	tooMany       = dooming("429", 0, 0.5, tooManyRequests)
+	brokenWebhook = dooming("500 from a webhook", 0, 0.8, failedWebhook)
+	quota         = dooming("403 by quota", 0, 1, exceededQuota)
+	terminating   = dooming("a terminating namespace", 0, 1, endingNamespace)
+)
+
+func dooming(name string, lasting time.Duration, share float64, fates ...fate) fault {
+	return fault{name, lasting, eachRequests, func(ctx context.Context, b breaking) error {
+		b.proxy().setDoom(doom{share, fates})
+		b.pause(ctx, 1500*time.Millisecond, 3*time.Second)
+		b.proxy().setDoom(doom{})
+		return nil
 	}}
+}
+
+// All other requests get through during faults of watches.
+
+// cutWatch ends the watches, and refuses new ones for a while.
+var cutWatch = fault{"cut the watch", 0, eachWatch, func(ctx context.Context, b breaking) error {
+	b.proxy().watches.change(func(w *watches) { w.refused = true })
+	b.proxy().watches.cut()
+	if b.random.IntN(2) == 0 {
+		b.minutes(ctx)
+	} else {
+		seconds(ctx, b)
+	}
+	b.proxy().watches.change(func(w *watches) { w.refused = false })
+	return nil
+}}
+
+// stallWatch holds all events back. Then they arrive, or are lost with their connection.
+var stallWatch = fault{"stall the watch", 0, eachWatch, func(ctx context.Context, b breaking) error {
+	b.proxy().watches.change(func(w *watches) { w.stalled = true })
+	b.minutes(ctx)
+	if b.random.IntN(2) == 0 {
+		b.proxy().watches.cut()
+	}
+	b.proxy().watches.change(func(w *watches) { w.stalled = false })
+	return nil
+}}
+
+// delayWatch is the lag of an API server of its own.
+var delayWatch = fault{"delay the watch", 0, eachWatch, func(ctx context.Context, b breaking) error {
+	lag := between(b.random, 100*time.Millisecond, 5*time.Second)
+	b.proxy().watches.change(func(w *watches) { w.lag = lag })
+	b.pause(ctx, 5*time.Second, 10*time.Second)
+	b.proxy().watches.change(func(w *watches) { w.lag = 0 })
+	return nil
+}}
+
+// loseDeletes drops deletes; nothing tells the replica, then or later.
+var loseDeletes = fault{"lose deletes in the watch", 0, eachWatch, func(ctx context.Context, b breaking) error {
+	b.proxy().watches.change(func(w *watches) { w.losing = true })
+	b.pause(ctx, time.Second, 4*time.Second)
+	b.proxy().watches.change(func(w *watches) { w.losing = false })
+	return nil
+}}
+
+var (
+	stepForward = stepClock("step a clock forward", func(*rand.Rand) time.Duration { return time.Hour })
+	stepBack    = stepClock("step a clock back", func(*rand.Rand) time.Duration { return -time.Hour })
+	// stepLittle is between what clocks must agree to and what is obviously wrong.
+	stepLittle = stepClock("step a clock by seconds", func(random *rand.Rand) time.Duration {
+		length := between(random, time.Second, 6*time.Second)
+		if random.IntN(2) == 0 {
+			return -length
+		}
+		return length
+	})
+)
+
+func stepClock(name string, ahead func(*rand.Rand) time.Duration) fault {
+	return fault{name, 0, eachClock, func(ctx context.Context, b breaking) error {
+		return b.setClock(ctx, "clock "+ahead(b.random).String(), 2*time.Second, 4*time.Second)
+	}}
+}
+
+// drift makes a clock run 1 % too fast or too slowly.
+var drift = fault{"let a clock drift", 0, eachClock, func(ctx context.Context, b breaking) error {
+	percent := 1 - 2*b.random.IntN(2)
+	return b.setClock(ctx, fmt.Sprintf("drift %d", percent), 5*time.Second, 10*time.Second)
+}}
+
+// setClock changes a clock and sets it right. A process that ends meanwhile takes its
+// clock with it.
+func (b breaking) setClock(ctx context.Context, command string, low, high time.Duration) error {
+	_ = b.replica().tell(command)
+	b.pause(ctx, low, high)
+	_ = b.replica().tell("clock 0s")
+	return nil
 }
 
 func between(random *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(random.Int64N(int64(high-low)))
 }
 
-// injectFaults repeats the faults in random order until ctx ends, with a rest after each
-// round.
-func (c *cluster) injectFaults(ctx context.Context, faults []fault, rest time.Duration, random *rand.Rand, log func(string, ...any)) error {
-	for len(faults) > 0 {
-		for _, position := range random.Perm(len(faults)) {
-			if !pause(ctx, between(random, 200*time.Millisecond, 800*time.Millisecond)) {
-				return nil
-			}
-			fault := faults[position]
-			from := c.history.now()
-			err := fault.inject(ctx, c, random)
-			to := c.history.now()
-			c.history.addFault(window{fault.name, from, to + fault.lasting})
-			log("%8s to %8s: %s", from.Round(time.Millisecond), to.Round(time.Millisecond), fault.name)
-			if err != nil {
-				return fmt.Errorf("%s: %w", fault.name, err)
+// reservations keep faults apart that break the same thing.
+type reservations struct {
+	mu    sync.Mutex
+	taken map[string]bool
+}
+
+// errTaken says that another fault is breaking the same.
+var errTaken = errors.New("another fault breaks it already")
+
+// reserve chooses what the fault breaks.
+func (c *cluster) reserve(fault fault, random *rand.Rand) (number int, free func(), err error) {
+	number = random.IntN(len(c.replicas))
+	names := []string{fault.breaks}
+	processOf := func(number int) string { return fmt.Sprintf("%s %d", eachProcess, number) }
+	switch {
+	case fault.breaks == leading:
+		for candidate, replica := range c.replicas {
+			if replica.path.leads() {
+				number = candidate
 			}
 		}
-		if !pause(ctx, rest) {
+		names[0] = processOf(number)
+	case fault.breaks == allProcesses:
+		names = nil
+		for number := range c.replicas {
+			names = append(names, processOf(number))
+		}
+	case strings.HasSuffix(fault.breaks, "of each"):
+		names[0] = fmt.Sprintf("%s %d", fault.breaks, number)
+	}
+	r := &c.reservations
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range names {
+		if r.taken[name] {
+			return 0, nil, errTaken
+		}
+	}
+	for _, name := range names {
+		r.taken[name] = true
+	}
+	return number, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, name := range names {
+			delete(r.taken, name)
+		}
+	}, nil
+}
+
+// injectFaults repeats the faults in random order until ctx ends, so many at a time, with a
+// rest after each round.
+func (c *cluster) injectFaults(ctx context.Context, options options, log func(string, ...any)) error {
+	for round := uint64(0); len(options.faults) > 0; round++ {
+		order := rand.New(rand.NewPCG(options.seed, 1000+round*100)).Perm(len(options.faults)) //nolint:gosec // a test that can be repeated
+		var lanes sync.WaitGroup
+		errs := make([]error, options.lanes)
+		for lane := range options.lanes {
+			random := rand.New(rand.NewPCG(options.seed, 1001+round*100+uint64(lane))) //nolint:gosec // as above
+			share := order[len(order)*lane/options.lanes : len(order)*(lane+1)/options.lanes]
+			lanes.Go(func() { errs[lane] = c.injectInTurn(ctx, options, share, random, log) })
+		}
+		lanes.Wait()
+		if err := errors.Join(errs...); err != nil || !pause(ctx, options.rest) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cluster) injectInTurn(ctx context.Context, options options, order []int, random *rand.Rand, log func(string, ...any)) error {
+	for _, position := range order {
+		if !pause(ctx, between(random, 200*time.Millisecond, 800*time.Millisecond)) {
 			return nil
+		}
+		fault := options.faults[position]
+		// The choices of a fault do not depend on how many the faults before have made.
+		own := rand.New(rand.NewPCG(random.Uint64(), 0)) //nolint:gosec // as above
+		number, free, err := c.reserve(fault, own)
+		if err != nil {
+			continue
+		}
+		from := c.history.now()
+		err = fault.inject(ctx, breaking{cluster: c, number: number, random: own, isLong: options.isLong})
+		free()
+		to := c.history.now()
+		c.history.addFault(window{fault.name, number, span{from, to + fault.lasting}})
+		log("%8s to %8s: %s (%d)", from.Round(time.Millisecond), to.Round(time.Millisecond), fault.name, number)
+		if err != nil {
+			return fmt.Errorf("%s: %w", fault.name, err)
 		}
 	}
 	return nil

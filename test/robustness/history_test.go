@@ -1,8 +1,8 @@
 package robustness_test
 
 import (
+	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 )
@@ -32,6 +32,8 @@ const (
 	notFound outcome = "not found"
 	// mismatch: the lock has another holder.
 	mismatch outcome = "mismatch"
+	// refused: the cluster refuses it, and it did not happen.
+	refused outcome = "refused"
 	// unanswered: it may have happened, or happen later, or never. An answer that the
 	// service is unavailable means the same.
 	unanswered outcome = "unanswered"
@@ -51,8 +53,6 @@ type operation struct {
 	token int64
 	// holder is the owner that a status names.
 	holder string
-	// tooLate says that the lock was granted and had expired before the answer.
-	tooLate bool
 	// hungUp says that the client ended the connection before there was an answer.
 	hungUp bool
 	// keepsToken says that the client itself releases an unanswered grant.
@@ -85,8 +85,10 @@ func short(owner string) string { return owner[:min(len(owner), 8)] }
 
 // window is a time in which a fault was active.
 type window struct {
-	name     string
-	from, to time.Duration
+	name string
+	// replica is the number of the one that it broke, if it broke one.
+	replica int
+	span
 }
 
 // history records the calls and faults of a run. Safe for concurrent use.
@@ -107,6 +109,18 @@ func (h *history) add(op operation) {
 	h.operations = append(h.operations, op)
 }
 
+// await calls the function once there are so many operations, unless ctx ends first.
+func (h *history) await(ctx context.Context, operations int, reached func()) {
+	for pause(ctx, retry) {
+		h.mu.Lock()
+		count := len(h.operations)
+		h.mu.Unlock()
+		if count >= operations {
+			reached()
+		}
+	}
+}
+
 func (h *history) addFault(fault window) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,31 +130,3 @@ func (h *history) addFault(fault window) {
 // aftermath is how long a fault has effects after its repair: connections come back, and
 // delayed requests arrive.
 const aftermath = 3 * time.Second
-
-// disturbed reports whether a fault was active in the span or shortly before.
-func (h *history) disturbed(from, to time.Duration) bool {
-	return slices.ContainsFunc(h.faults, func(fault window) bool { return fault.from <= to && from <= fault.to+aftermath })
-}
-
-// stopped reports whether a replica was stopped in the span or shortly before. It could
-// not notice then that its clients had hung up.
-func (h *history) stopped(from, to time.Duration) bool {
-	return slices.ContainsFunc(h.faults, func(fault window) bool {
-		return fault.name == stopReplica.name && fault.from <= to && from <= fault.to+aftermath
-	})
-}
-
-// calmFor returns the first instant after which no fault was active, or had effects, for
-// the given time, and false if the run ended before.
-func (h *history) calmFor(calm, from, end time.Duration) (time.Duration, bool) {
-	at := from
-	for moved := true; moved; {
-		moved = false
-		for _, fault := range h.faults {
-			if fault.from < at+calm && at < fault.to+aftermath {
-				at, moved = fault.to+aftermath, true
-			}
-		}
-	}
-	return at + calm, at+calm <= end
-}

@@ -24,6 +24,10 @@ const (
 	journalRange = "/registry/forrst.dev/locks"
 	journalEnd   = "/registry/forrst.dev/lockt"
 	markerKey    = "/registry/forrst.dev/locks-end-of-journal"
+	// clientNamespace has the locks of the clients.
+	clientNamespace = "default"
+	// probePrefix begins the names of the objects with which replicas probe.
+	probePrefix = "probe-"
 )
 
 // write is one write of a Lock as etcd committed it.
@@ -112,7 +116,10 @@ func (j *journal) note(event etcdEvent, seen time.Duration) error {
 	if !isLock {
 		return nil
 	}
-	_, name, _ := strings.Cut(path, "/")
+	namespace, name, _ := strings.Cut(path, "/")
+	if namespace != clientNamespace || strings.HasPrefix(name, probePrefix) {
+		return nil
+	}
 	revision, err := strconv.ParseInt(event.KV.ModRevision, 10, 64)
 	if err != nil {
 		return err

@@ -2,7 +2,9 @@ package robustness_test
 
 import (
 	"context"
+	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -15,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -25,14 +29,25 @@ type proxy struct {
 	*httptest.Server
 
 	connections *connections
-	forward     *httputil.ReverseProxy
+	watches     *watches
+	// path gets to know what the proxy does to requests.
+	path      *path
+	forward   *httputil.ReverseProxy
+	target    *url.URL
+	transport http.RoundTripper
 
 	mu     sync.Mutex
 	random *rand.Rand
-	fates  []fate
+	doom   doom
 }
 
-// fate says what the proxy does with a request for locks or for the election.
+// doom says what happens to a share of the requests.
+type doom struct {
+	share float64
+	fates []fate
+}
+
+// fate says what the proxy does with a request for locks.
 type fate int
 
 const (
@@ -47,6 +62,16 @@ const (
 	lateRequest
 	// lateReply: its answer arrives late.
 	lateReply
+	// repeatedUpdate and repeatedDelete: the proxy sends a PUT or a DELETE twice, as if the
+	// first answer had been lost on its other side, and passes the second answer on.
+	repeatedUpdate
+	repeatedDelete
+	// tooManyRequests, failedWebhook, exceededQuota and endingNamespace: the API server
+	// refuses the request, in the last two cases a create.
+	tooManyRequests
+	failedWebhook
+	exceededQuota
+	endingNamespace
 )
 
 // maxLate is the longest delay. Many are longer than a replica's operation timeout of 5 s.
@@ -62,7 +87,10 @@ func newProxy(operator *rest.Config, seed uint64) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{random: rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // a test that can be repeated
+	p := &proxy{
+		path: &path{}, watches: newWatches(), target: target, transport: transport,
+		random: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test that can be repeated
+	}
 	p.forward = &httputil.ReverseProxy{
 		Rewrite:       func(request *httputil.ProxyRequest) { request.SetURL(target) },
 		Transport:     transport,
@@ -86,30 +114,62 @@ func (p *proxy) kubeconfig() *rest.Config {
 	return &rest.Config{Host: p.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority}}
 }
 
-// doom gives one of the fates to half of the requests from now on; no fates end that.
-func (p *proxy) doom(fates ...fate) {
+// setDoom gives one of the fates to that share of the requests from now on; the zero doom
+// ends that.
+func (p *proxy) setDoom(doom doom) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fates = fates
+	p.doom = doom
 }
 
 func (p *proxy) fateOf(request *http.Request) (fate, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	isLock := strings.Contains(request.URL.Path, "/locks") && request.URL.Query().Get("watch") == ""
-	if len(p.fates) == 0 || !isLock || p.random.IntN(2) == 0 {
+	if len(p.doom.fates) == 0 || !isForLocks(request) || p.random.Float64() >= p.doom.share {
 		return untouched, 0
 	}
-	return p.fates[p.random.IntN(len(p.fates))], time.Duration(p.random.Int64N(int64(maxLate)))
+	fate, late := p.doom.fates[p.random.IntN(len(p.doom.fates))], time.Duration(p.random.Int64N(int64(maxLate)))
+	if method, isLimited := befalls[fate]; isLimited && method != request.Method {
+		return untouched, 0
+	}
+	return fate, late
 }
+
+// befalls names the only method of requests that a fate befalls; any other befalls all.
+var befalls = map[fate]string{
+	repeatedUpdate: http.MethodPut, repeatedDelete: http.MethodDelete,
+	exceededQuota: http.MethodPost, endingNamespace: http.MethodPost,
+}
+
+func isForLocks(request *http.Request) bool { return strings.Contains(request.URL.Path, "/locks") }
 
 // ServeHTTP implements [http.Handler].
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if isForLocks(r) && r.URL.Query().Get("watch") != "" {
+		p.watches.serve(w, r, p.send)
+		return
+	}
 	fate, late := p.fateOf(r)
-	switch fate {
-	case untouched:
+	if fate == untouched {
 		p.forward.ServeHTTP(w, r)
-	case lostRequest:
+		return
+	}
+	from := time.Now()
+	defer func() { p.path.broke(from, time.Now()) }()
+	p.disturb(w, r, fate, late)
+}
+
+// send sends a request as the operator.
+func (p *proxy) send(r *http.Request) (*http.Response, error) {
+	out := r.Clone(r.Context())
+	out.RequestURI, out.Host = "", p.target.Host
+	out.URL.Scheme, out.URL.Host = p.target.Scheme, p.target.Host
+	return p.transport.RoundTrip(out)
+}
+
+func (p *proxy) disturb(w http.ResponseWriter, r *http.Request, fate fate, late time.Duration) {
+	switch fate {
+	case untouched, lostRequest:
 		panic(http.ErrAbortHandler)
 	case lostReply:
 		p.carryOut(r)
@@ -125,7 +185,52 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply := p.carryOut(r)
 		pause(r.Context(), late)
 		passOn(w, reply)
+	case repeatedUpdate, repeatedDelete:
+		kept := detached(r)
+		body, _ := io.ReadAll(kept.Body) // It is in memory.
+		kept.Body = io.NopCloser(strings.NewReader(string(body)))
+		p.carryOut(kept)
+		kept.Body = io.NopCloser(strings.NewReader(string(body)))
+		passOn(w, p.carryOut(kept))
+	case tooManyRequests, failedWebhook, exceededQuota, endingNamespace:
+		w.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
+		refuse(w, fate)
 	}
+}
+
+// refuse answers as the API server does.
+func refuse(w http.ResponseWriter, fate fate) {
+	status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure}
+	switch fate {
+	case tooManyRequests:
+		status.Code, status.Reason = http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests
+		status.Message = "Too many requests, please try again later."
+		status.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		w.Header().Set("Retry-After", "1")
+	case failedWebhook:
+		status.Code, status.Reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
+		status.Message = `Internal error occurred: failed calling webhook "policy.example.com": failed to call webhook: Post "https://policy.example.svc:443/?timeout=10s": dial tcp: connection refused`
+		status.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: `failed calling webhook "policy.example.com"`}}}
+	case exceededQuota:
+		status.Code, status.Reason = http.StatusForbidden, metav1.StatusReasonForbidden
+		status.Message = `locks.forrst.dev "x" is forbidden: exceeded quota: locks, requested: count/locks.forrst.dev=1, used: count/locks.forrst.dev=10, limited: count/locks.forrst.dev=10`
+		status.Details = &metav1.StatusDetails{Group: "forrst.dev", Kind: "locks", Name: "x"}
+	case endingNamespace:
+		status.Code, status.Reason = http.StatusForbidden, metav1.StatusReasonForbidden
+		status.Message = `locks.forrst.dev "x" is forbidden: unable to create new content in namespace default because it is being terminated`
+		status.Details = &metav1.StatusDetails{Group: "forrst.dev", Kind: "locks", Name: "x", Causes: []metav1.StatusCause{
+			{Type: corev1.NamespaceTerminatingCause, Message: "namespace default is being terminated", Field: "metadata.namespace"},
+		}}
+	default:
+		panic(fmt.Sprintf("fate %d is no refusal", fate))
+	}
+	content, err := json.Marshal(status)
+	if err != nil {
+		panic(err) // Only texts and numbers.
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_, _ = w.Write(content) // The replica may have given up.
 }
 
 func passOn(w http.ResponseWriter, reply *httptest.ResponseRecorder) {

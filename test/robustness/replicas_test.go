@@ -9,7 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,9 +21,16 @@ import (
 // startTimeout bounds the time until the façade of a new replica answers.
 const startTimeout = 60 * time.Second
 
-// replica is one operator process.
+// replica is one operator replica. Its processes follow each other, at the same address.
 type replica struct {
+	name, binary, dir string
+	arguments         []string
+	// address is that of the façade.
 	address string
+	path    *path
+
+	// mu guards the fields below, which belong to the present process.
+	mu      sync.Mutex
 	command *exec.Cmd
 	input   io.WriteCloser
 	ended   chan error
@@ -46,40 +53,63 @@ func build(ctx context.Context, dir, overlay string) (string, error) {
 	return binary, nil
 }
 
-// startReplica starts a process that reaches the API server by config and logs to a file
+// startReplica starts a process that reaches the API server through the proxy and logs to a file
 // in dir. It runs until [replica.stop], or until this process ends.
-func startReplica(binary, dir, name string, config *rest.Config, allowance time.Duration) (*replica, error) {
+func startReplica(binary, dir, name string, proxy *proxy, allowance time.Duration) (*replica, error) {
 	kubeconfig := filepath.Join(dir, name+".kubeconfig")
-	if err := writeKubeconfig(kubeconfig, config); err != nil {
+	if err := writeKubeconfig(kubeconfig, proxy.kubeconfig()); err != nil {
 		return nil, err
 	}
-	logs, err := os.Create(filepath.Join(dir, name+".log"))
+	made := &replica{
+		name: name, binary: binary, dir: dir, address: "127.0.0.1:0", path: proxy.path,
+		arguments: []string{"--kubeconfig", kubeconfig, "--clock-skew-allowance", allowance.String()},
+	}
+	return made, made.start()
+}
+
+// start starts a process, which must not run yet, at the address of the one before.
+func (r *replica) start() error {
+	logs, err := os.OpenFile(filepath.Join(r.dir, r.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = logs.Close() }() // The process has its own handle.
 	//nolint:noctx // It outlives the contexts of tests and ends with its input.
-	command := exec.Command(binary, "--kubeconfig", kubeconfig, "--clock-skew-allowance", allowance.String())
+	command := exec.Command(r.binary, append(r.arguments, "--address", r.address)...)
 	command.Stderr = logs
+	// As cmd/lock-operator sets them for itself.
+	command.Env = append(os.Environ(), "HTTP2_READ_IDLE_TIMEOUT_SECONDS=1", "HTTP2_PING_TIMEOUT_SECONDS=2")
 	input, err := command.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	output, err := command.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := command.Start(); err != nil {
-		return nil, err
+		return err
 	}
-	started := &replica{command: command, input: input, ended: make(chan error, 1)}
-	address, err := bufio.NewReader(output).ReadString('\n')
-	go func() { started.ended <- command.Wait() }()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s did not start, see %s: %w", name, logs.Name(), err), started.stop())
+	ended := make(chan error, 1)
+	lines := bufio.NewScanner(output)
+	lines.Scan()
+	address := lines.Text()
+	go func() {
+		for lines.Scan() {
+			// A line that cannot be read is one that a kill has cut off. Without reports the
+			// path counts as closed, which a run would show.
+			_ = r.path.note(lines.Text())
+		}
+		ended <- command.Wait()
+	}()
+	r.mu.Lock()
+	r.command, r.input, r.ended = command, input, ended
+	r.mu.Unlock()
+	if address == "" {
+		return errors.Join(fmt.Errorf("%s did not start, see %s", r.name, logs.Name()), r.stop())
 	}
-	started.address = strings.TrimSpace(address)
-	return started, nil
+	r.address = address
+	return nil
 }
 
 func writeKubeconfig(path string, config *rest.Config) error {
@@ -93,17 +123,36 @@ func writeKubeconfig(path string, config *rest.Config) error {
 
 // signal sends a signal to the process.
 func (r *replica) signal(with syscall.Signal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.command.Process.Signal(with)
 }
 
-// stepClock sets how far the local clock of the replica is ahead.
-func (r *replica) stepClock(ahead time.Duration) error {
-	_, err := fmt.Fprintf(r.input, "clock %s\n", ahead)
+// tell sends a command to the process.
+func (r *replica) tell(command string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := fmt.Fprintln(r.input, command)
 	return err
+}
+
+// kill ends the process at once, and returns when it has ended.
+func (r *replica) kill() error {
+	if err := r.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	ended := r.ended
+	r.mu.Unlock()
+	err := <-ended
+	ended <- err
+	return nil
 }
 
 // isRunning reports whether the process has not ended.
 func (r *replica) isRunning() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	select {
 	case err := <-r.ended:
 		r.ended <- err
@@ -116,9 +165,13 @@ func (r *replica) isRunning() bool {
 // stop ends the process, and kills it if it does not end in time.
 func (r *replica) stop() error {
 	_ = r.signal(syscall.SIGCONT) // It may be stopped, or have ended.
+	r.mu.Lock()
 	_ = r.input.Close()
+	ended := r.ended
+	r.mu.Unlock()
 	select {
-	case err := <-r.ended:
+	case err := <-ended:
+		ended <- err
 		return err
 	case <-time.After(30 * time.Second):
 		return errors.Join(errors.New("a replica did not end"), r.signal(syscall.SIGKILL))

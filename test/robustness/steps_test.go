@@ -19,10 +19,12 @@ type record struct {
 	end     time.Duration
 	// skew is how wrong the clock of a replica may be.
 	skew time.Duration
+	// passages tell when requests of the replicas got through.
+	passages []passage
 }
 
-func newRecord(history *history, grants []*grant, skew time.Duration) *record {
-	r := &record{history: history, grants: grants, skew: skew, byOwner: map[string][]*grant{}, end: history.now()}
+func newRecord(history *history, grants []*grant, passages []passage, skew time.Duration) *record {
+	r := &record{history: history, grants: grants, passages: passages, skew: skew, byOwner: map[string][]*grant{}, end: history.now()}
 	for _, grant := range grants {
 		r.byOwner[grant.owner] = append(r.byOwner[grant.owner], grant)
 	}
@@ -67,6 +69,8 @@ func (r *record) stepsOf(op *operation) []step {
 	case op.kind == status && (op.outcome == unanswered || op.outcome == notFound && plain.lenient):
 		// A replica judges a status by the clock after reading it. A delayed answer may
 		// therefore be out of date.
+		return nil
+	case op.outcome == refused:
 		return nil
 	case op.outcome == unanswered:
 		plain.ret = r.lastEnd(op)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"forrst.dev/lock-operator/lock"
@@ -14,10 +15,12 @@ const (
 	// maxShortTTL makes expiry and take-over common.
 	maxShortTTL = 2 * time.Second
 	// longTTL outlives every check, which exposes locks that are left behind.
-	longTTL = time.Minute
+	longTTL = 30 * time.Second
 	// hungUpTTL is the ttl of calls whose client hangs up. If the answer is already on its
 	// way, neither client nor replica can end the grant.
 	hungUpTTL = 15 * time.Second
+	// maxWait lets a dead watch show.
+	maxWait = 30 * time.Second
 	// roundLength is how long a set of keys is used. It keeps the history of each key short
 	// enough to be checked.
 	roundLength = 20 * time.Second
@@ -26,13 +29,16 @@ const (
 // workload describes the work of a run's clients.
 type workload struct {
 	clients, keys int
-	// The rest are shares. Of acquires: waits wait, hangUps hang up, longTTLs have a long
-	// ttl. Of holders: overslept neither renew nor release before their ttl ends, renewals
+	// The rest are shares. Of acquires: waits wait, of which longWaits wait for up to
+	// maxWait, hangUps hang up, longTTLs have a long ttl. Of holders: overslept neither renew nor release before their ttl ends, renewals
 	// renew, forced end by a forced release.
-	waits, hangUps, longTTLs, overslept, renewals, forced float64
+	waits, longWaits, hangUps, longTTLs, overslept, renewals, forced float64
+	// couples is the share of sessions that pass a lock of their own from one replica to
+	// another.
+	couples float64
 }
 
-var ordinary = workload{clients: 10, keys: 6, waits: 0.4, hangUps: 0.1, longTTLs: 0.15, overslept: 0.15, renewals: 0.3, forced: 0.02}
+var ordinary = workload{clients: 20, keys: 12, waits: 0.4, longWaits: 0.1, hangUps: 0.1, longTTLs: 0.15, overslept: 0.15, renewals: 0.3, forced: 0.02, couples: 0.1}
 
 // worker is one client at work.
 type worker struct {
@@ -42,9 +48,12 @@ type worker struct {
 	random *rand.Rand
 	// former is the owner token of an ended acquisition.
 	former string
+	// coupled counts the sessions of couples.
+	coupled int
 }
 
 func (w *worker) run(ctx context.Context) {
+	defer w.http.CloseIdleConnections()
 	for pause(ctx, between(w.random, time.Millisecond, 40*time.Millisecond)) {
 		// A session that has begun is finished.
 		w.session(context.WithoutCancel(ctx))
@@ -55,17 +64,38 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) chance(share float64) bool { return w.random.Float64() < share }
 
 func (w *worker) operation(kind kind, key, owner string) operation {
-	return operation{kind: kind, key: key, owner: owner, replica: w.random.IntN(len(w.replicas))}
+	return operation{kind: kind, key: key, owner: owner, replica: w.replica()}
 }
 
+// replica chooses one that is not busy with many of the other clients, as a load balancer
+// does. Otherwise all clients would soon wait for one that does not answer.
+func (w *worker) replica() int {
+	first := w.random.IntN(len(w.replicas))
+	for offset := range w.replicas {
+		if number := (first + offset) % len(w.replicas); w.running.at(number) <= w.load.clients/(len(w.replicas)+1) {
+			return number
+		}
+	}
+	return first
+}
+
+// key chooses half of the times among all keys, which are often free then, and else among
+// few, which are not.
 func (w *worker) key() string {
-	return fmt.Sprintf("round%d-key%d", w.history.now()/roundLength, w.random.IntN(w.load.keys))
+	keys := w.load.keys
+	if w.chance(0.5) {
+		keys = (keys + 7) / 8
+	}
+	return fmt.Sprintf("round%d-key%d", w.history.now()/roundLength, w.random.IntN(keys))
 }
 
 // session acquires a lock, holds it and releases it, or makes mistakes on the way.
 func (w *worker) session(ctx context.Context) {
 	key := w.key()
 	switch {
+	case w.chance(w.load.couples):
+		w.couple(ctx)
+		return
 	case w.chance(w.load.forced):
 		w.do(ctx, w.operation(forceRelease, key, ""))
 		return
@@ -85,6 +115,9 @@ func (w *worker) session(ctx context.Context) {
 	}
 	if w.chance(w.load.waits) {
 		asked.wait = w.upTo(3*time.Second) + time.Millisecond
+		if w.chance(w.load.longWaits) {
+			asked.wait = w.upTo(maxWait) + time.Millisecond
+		}
 	}
 	if w.chance(w.load.hangUps) {
 		w.hangUp(ctx, asked)
@@ -99,6 +132,29 @@ func (w *worker) session(ctx context.Context) {
 		w.release(ctx, got)
 	}
 	w.former = got.owner
+}
+
+// couple acquires a lock that no other client wants, waits for it on another replica, and
+// releases it. If the other replica does not notice, the lock stays free.
+func (w *worker) couple(ctx context.Context) {
+	w.coupled++
+	key := fmt.Sprintf("round%d-couple%d-%d", w.history.now()/roundLength, w.number, w.coupled)
+	first := w.operation(acquire, key, lock.NewOwner())
+	first.ttl = longTTL
+	second := w.operation(acquire, key, lock.NewOwner())
+	second.replica = (first.replica + 1 + w.random.IntN(len(w.replicas)-1)) % len(w.replicas)
+	second.ttl, second.wait = longTTL, between(w.random, 5*time.Second, 15*time.Second).Truncate(time.Millisecond)
+	first = w.do(ctx, first)
+	if first.outcome == done {
+		var waiting sync.WaitGroup
+		waiting.Go(func() { second = w.do(ctx, second) })
+		pause(ctx, between(w.random, 50*time.Millisecond, 800*time.Millisecond))
+		w.release(ctx, first)
+		waiting.Wait()
+		if second.outcome == done {
+			w.release(ctx, second)
+		}
+	}
 }
 
 func (w *worker) shortTTL() time.Duration {

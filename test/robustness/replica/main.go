@@ -1,7 +1,7 @@
 // Command replica is an operator replica for the robustness test: façade, engine, cache,
-// reaper and election are the product's. It adds two things. The local clock can be
-// stepped, and the process ends with its standard input, so it does not outlive a killed
-// test.
+// reaper and election are the product's. It adds three things. The local clock can be
+// stepped. A prober reports whether requests get through. The process ends with its
+// standard input, so it does not outlive a killed test.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 func main() {
 	var settings settings
 	flag.StringVar(&settings.namespace, "namespace", "default", "The namespace of the locks.")
+	flag.StringVar(&settings.address, "address", "127.0.0.1:0", "Where the façade listens.")
 	flag.DurationVar(&settings.allowance, "clock-skew-allowance", time.Second, "As for the operator.")
 	flag.Parse() // --kubeconfig is a flag of controller-runtime.
 	ctrl.SetLogger(zap.New())
@@ -33,15 +35,15 @@ func main() {
 	}
 }
 
-// run writes the address of the façade to out, and obeys the commands from in until in
-// ends.
+// run writes the address of the façade to out and then its reports, and obeys the commands
+// from in until in ends.
 func run(settings settings, in io.Reader, out io.Writer) error {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return err
 	}
 	local := &steppedClock{}
-	manager, address, err := newManager(config, settings, local)
+	manager, address, err := newManager(config, settings, local, &reports{out: out})
 	if err != nil {
 		return err
 	}
@@ -55,17 +57,26 @@ func run(settings settings, in io.Reader, out io.Writer) error {
 	return manager.Start(ctx)
 }
 
-// obey reads lines like "clock 1h", which sets how far the clock is ahead.
+// obey reads lines like "clock 1h", which sets how far the clock is ahead, and "drift 1",
+// which makes it run 1 % too fast.
 func obey(in io.Reader, local *steppedClock) {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		text, ok := strings.CutPrefix(lines.Text(), "clock ")
-		offset, err := time.ParseDuration(text)
-		if !ok || err != nil {
-			fmt.Fprintf(os.Stderr, "replica: unknown command %q\n", lines.Text())
+		var ahead time.Duration
+		var percent int
+		command, value, _ := strings.Cut(lines.Text(), " ")
+		err := fmt.Errorf("unknown command %q", command)
+		switch command {
+		case "clock":
+			ahead, err = time.ParseDuration(value)
+		case "drift":
+			percent, err = strconv.Atoi(value)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "replica:", err)
 			continue
 		}
-		local.set(offset)
-		ctrl.Log.Info("Stepped the clock", "offset", offset.String())
+		local.set(ahead, percent)
+		ctrl.Log.Info("Changed the clock", "ahead", ahead.String(), "percent", percent)
 	}
 }

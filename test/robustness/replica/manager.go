@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,6 +18,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/expiry"
+	"forrst.dev/lock-operator/controllers/heartbeat"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/engine"
@@ -23,34 +27,48 @@ import (
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
+// operatorNamespace has the Lease and the heartbeat.
+const operatorNamespace = "forrst-system"
+
 type settings struct {
 	namespace string
+	// address is that of the façade; port 0 is any free one.
+	address   string
 	allowance time.Duration
 }
 
 // newManager wires the same components as cmd/lock-operator except the webhook, which the
 // operator's own requests never reach. It also returns the address of the façade.
-func newManager(config *rest.Config, settings settings, local clock.WithTicker) (ctrl.Manager, string, error) {
+func newManager(config *rest.Config, settings settings, local clock.WithTicker, reports *reports) (ctrl.Manager, string, error) {
 	config.QPS = -1
+	prober, err := newProber(config, settings.namespace, reports)
+	if err != nil {
+		return nil, "", err
+	}
 	now := judgedBy(config, local)
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, "", err
 	}
+	stream := engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		MapperProvider:         newRESTMapper,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			NewInformer:      stream.NewInformer,
+		},
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	if err := addReaper(manager, settings, now); err != nil {
+	if prober.leadership, err = addReaper(manager, settings, now); err != nil {
 		return nil, "", err
 	}
-	address, err := addFacade(manager, settings, now)
-	return manager, address, err
+	address, err := addFacade(manager, settings, now, stream)
+	return manager, address, errors.Join(err, addProber(manager, prober))
 }
 
 // judgedBy returns the clock by which locks are stamped and judged: an estimate of the API
@@ -61,39 +79,81 @@ func judgedBy(config *rest.Config, local clock.WithTicker) clock.WithTicker {
 	return corrected
 }
 
-func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock) error {
-	// Shorter than the product's, so the reaper changes replicas within a short test.
-	leadership, err := leadership.NewElection(manager.GetConfig(), leadership.Options{
-		Namespace: "forrst-system", Name: "lock-operator.forrst.dev",
-		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 500 * time.Millisecond,
-	})
+func addProber(manager ctrl.Manager, prober *prober) error {
+	informer, err := informerOf(manager)
 	if err != nil {
 		return err
 	}
-	if err := manager.Add(leadership); err != nil {
-		return err
+	_, err = informer.AddEventHandler(prober.shows())
+	return errors.Join(err, manager.Add(prober))
+}
+
+func informerOf(manager ctrl.Manager) (cache.Informer, error) {
+	return manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
+}
+
+func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock) (*leadership.Election, error) {
+	// Shorter than the product's, so the reaper changes replicas within a short test.
+	election, err := leadership.NewElection(manager.GetConfig(), leadership.Options{
+		Namespace: operatorNamespace, Name: "lock-operator.forrst.dev",
+		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 500 * time.Millisecond,
+	})
+	if err != nil {
+		return nil, err
 	}
-	return (&expiry.Reconciler{
+	if err := manager.Add(election); err != nil {
+		return nil, err
+	}
+	return election, (&expiry.Reconciler{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
 		ClockSkewAllowance: settings.allowance,
 		Clock:              now,
-		Leadership:         leadership,
+		Leadership:         election,
 	}).SetupWithManager(manager)
 }
 
-func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (string, error) {
+// newRESTMapper returns a mapper that knows locks without asking the API server, as the
+// operator's does.
+func newRESTMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	known := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
+	known.Add(v1alpha1.GroupVersion.WithKind("Lock"), meta.RESTScopeNamespace)
+	return known, nil
+}
+
+// addHeartbeat makes the watches of locks show something each second.
+func addHeartbeat(manager ctrl.Manager, now clock.WithTicker, locks *engine.Engine, objects *engine.ObjectClient) error {
+	informer, err := informerOf(manager)
+	if err != nil {
+		return err
+	}
+	beat, err := heartbeat.New(heartbeat.Options{
+		Namespace: operatorNamespace,
+		Holder:    "system:serviceaccount:" + operatorNamespace + ":lock-operator",
+		Objects:   objects.Locks(operatorNamespace),
+		Locks:     locks,
+		Informer:  informer,
+		Limits:    rules.DefaultLimits(),
+		Clock:     now,
+		Logger:    manager.GetLogger().WithName("heartbeat"),
+	})
+	return errors.Join(err, manager.Add(beat))
+}
+
+func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker, stream *engine.WatchStream) (string, error) {
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return "", err
 	}
-	informer, err := manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
+	informer, err := informerOf(manager)
 	if err != nil {
 		return "", err
 	}
-	engine, err := engine.New(engine.Options{
+	locks, err := engine.New(engine.Options{
 		Objects:            objects.Locks,
 		Informer:           informer,
+		Stream:             stream,
+		MaxWatchSilence:    engine.DefaultMaxWatchSilence,
 		Limits:             rules.DefaultLimits(),
 		IsValidated:        true, // by the façade, as in the operator
 		ClockSkewAllowance: settings.allowance,
@@ -103,13 +163,13 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (s
 	if err != nil {
 		return "", err
 	}
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", settings.address)
 	if err != nil {
 		return "", err
 	}
 	logger := manager.GetLogger().WithName("facade")
 	facade, err := testfacade.New(testfacade.Settings{
-		Locks:     engine,
+		Locks:     locks,
 		Namespace: settings.namespace,
 		Clock:     now,
 		Logger:    logger,
@@ -118,5 +178,5 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker) (s
 	if err != nil {
 		return "", err
 	}
-	return listener.Addr().String(), errors.Join(manager.Add(engine), manager.Add(facade))
+	return listener.Addr().String(), errors.Join(manager.Add(locks), manager.Add(facade), addHeartbeat(manager, now, locks, objects))
 }
