@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
@@ -25,10 +29,12 @@ type Objects interface {
 }
 
 // ObjectClient makes requests for Locks to the API server. It needs no discovery and has no cache:
-// every call is exactly one request. Safe for concurrent use.
+// every call is exactly one request, but for a read or a delete that the API server has no room for:
+// it is repeated when the API server says, if ctx permits. Safe for concurrent use.
 type ObjectClient struct {
 	rest  rest.Interface
 	codec runtime.ParameterCodec
+	clock clock.Clock
 }
 
 // NewObjectClient returns a client with the identity and address of config. It ignores the rate
@@ -48,7 +54,7 @@ func NewObjectClient(config *rest.Config, httpClient *http.Client) (*ObjectClien
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", v1alpha1.GroupVersion, err)
 	}
-	return &ObjectClient{rest: once{restClient}, codec: runtime.NewParameterCodec(scheme)}, nil
+	return &ObjectClient{rest: once{restClient}, codec: runtime.NewParameterCodec(scheme), clock: clock.RealClock{}}, nil
 }
 
 // once stops client-go from repeating requests. A write repeated after an answer such as 503 with
@@ -71,7 +77,60 @@ func (o once) Get() *rest.Request { return o.Interface.Get().MaxRetries(0) }
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;create;update;delete
 
 // Locks returns the requests in a namespace.
-func (c *ObjectClient) Locks(namespace string) Objects { return c.locks(namespace) }
+func (c *ObjectClient) Locks(namespace string) Objects {
+	return patientObjects{Objects: c.locks(namespace), clock: c.clock}
+}
+
+// patientObjects repeats reads and deletes after an answer of 429: the API server has not carried
+// them out. A create or an update is not repeated: the engine decides about it anew.
+type patientObjects struct {
+	Objects
+	clock clock.Clock
+}
+
+// Delete implements [Objects].
+func (p patientObjects) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	return p.untilAdmitted(ctx, func() error { return p.Objects.Delete(ctx, name, options) })
+}
+
+// Get implements [Objects].
+func (p patientObjects) Get(ctx context.Context, name string, options metav1.GetOptions) (found *v1alpha1.Lock, err error) {
+	err = p.untilAdmitted(ctx, func() error {
+		found, err = p.Objects.Get(ctx, name, options)
+		return err
+	})
+	return found, err
+}
+
+// List implements [Objects].
+func (p patientObjects) List(ctx context.Context, options metav1.ListOptions) (found *v1alpha1.LockList, err error) {
+	err = p.untilAdmitted(ctx, func() error {
+		found, err = p.Objects.List(ctx, options)
+		return err
+	})
+	return found, err
+}
+
+// untilAdmitted repeats the request as long as it is answered with 429 and a Retry-After that ends
+// before ctx does.
+func (p patientObjects) untilAdmitted(ctx context.Context, request func() error) error {
+	for {
+		err := request()
+		seconds, isSuggested := apierrors.SuggestsClientDelay(err)
+		if !isSuggested || !apierrors.IsTooManyRequests(err) {
+			return err
+		}
+		delay := wait.Jitter(time.Duration(seconds)*time.Second, 0.2)
+		if deadline, ok := ctx.Deadline(); ok && p.clock.Now().Add(delay).After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-p.clock.After(delay):
+		}
+	}
+}
 
 func (c *ObjectClient) locks(namespace string) *gentype.ClientWithList[*v1alpha1.Lock, *v1alpha1.LockList] {
 	return gentype.NewClientWithList("locks", c.rest, c.codec, namespace,
