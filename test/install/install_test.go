@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"forrst.dev/lock-operator/test/support/testenv"
@@ -41,6 +43,28 @@ var _ = Describe("config/default", func() {
 			Expect(binding.Spec.PolicyName).To(Equal(name))
 			Expect(binding.Spec.ValidationActions).To(ConsistOf(admissionregistrationv1.Deny))
 		}
+	})
+
+	It("gives the operator's requests about Locks a priority level of their own, and no others", func(ctx context.Context) {
+		operator, _, err := environment.User(testenv.OperatorUser, testenv.OperatorGroups...)
+		Expect(err).NotTo(HaveOccurred())
+		operatorClient, err := rest.HTTPClientFor(operator)
+		Expect(err).NotTo(HaveOccurred())
+		schema, err := admin.Run(ctx, "", "get", "flowschema", "lock-operator", "-o=jsonpath={.metadata.uid}")
+		Expect(err).NotTo(HaveOccurred())
+		schemaOf := func(path string) func(Gomega) string {
+			return func(g Gomega) string {
+				request, err := http.NewRequestWithContext(ctx, http.MethodGet, operator.Host+path, http.NoBody)
+				g.Expect(err).NotTo(HaveOccurred())
+				response, err := operatorClient.Do(request)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(response.Body.Close()).To(Succeed())
+				return response.Header.Get("X-Kubernetes-Pf-Flowschema-Uid")
+			}
+		}
+		Eventually(schemaOf("/apis/forrst.dev/v1alpha1/namespaces/default/locks")).WithTimeout(operatorTimeout).Should(Equal(schema))
+		Eventually(schemaOf("/apis/coordination.k8s.io/v1/namespaces/forrst-system/leases/any")).Should(Equal(schema))
+		Eventually(schemaOf("/api/v1/namespaces/default/pods")).ShouldNot(BeElementOf(schema, ""))
 	})
 
 	It("keeps the operator's account, and it alone, out of the webhook", func(context.Context) {

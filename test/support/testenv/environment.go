@@ -54,7 +54,7 @@ type Environment struct {
 }
 
 // Start starts etcd and an API server from KUBEBUILDER_ASSETS, or else from bin/k8s, and
-// installs config/crd, config/rbac and config/admission-policy. The caller stops it.
+// installs config/crd, config/rbac, config/admission-policy and config/priority. The caller stops it.
 func Start(ctx context.Context) (*Environment, error) {
 	root, err := ModuleRoot()
 	if err != nil {
