@@ -58,7 +58,7 @@ type Reconciler struct {
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
-// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;watch
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile releases the lock if its holder has ended, and otherwise leaves it to the
@@ -96,7 +96,7 @@ func (r *Reconciler) releaseIfEnded(ctx context.Context, lock *v1alpha1.Lock) (c
 	}
 	if end.how == "" {
 		of := holder{namespace: lock.Namespace, ref: end.ref}
-		if young := r.untilWatched(lock); young > 0 && !r.watches.isWatched(of) {
+		if young := r.untilWatched(lock); young > 0 && !r.watches.isObserved(of) {
 			return ctrl.Result{RequeueAfter: young}, nil
 		}
 		end.how = r.watches.observe(name, of) //nolint:contextcheck // the watch outlives this reconcile

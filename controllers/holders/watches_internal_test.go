@@ -3,8 +3,10 @@ package holders
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,8 +37,40 @@ type fakeObjects struct {
 	uids    map[string]types.UID
 	streams map[string]*watch.FakeWatcher
 	getErr  error
-	// reads is how many there were; open is how many watches are, and most how many were at once.
-	reads, open, most int
+	// reads is how many there were, and lists how many pages; open is how many watches are, and
+	// most how many were at once.
+	reads, lists, open, most int
+	// bystanders are further objects that a list has.
+	bystanders int
+}
+
+// List returns one page. The token of the next one is the number of the objects so far.
+func (f *fakeObjects) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists++
+	if f.getErr != nil {
+		return f.getErr
+	}
+	var asked client.ListOptions
+	asked.ApplyOptions(options)
+	names := slices.Sorted(maps.Keys(f.uids))
+	for i := range f.bystanders {
+		names = append(names, fmt.Sprintf("bystander-%d", i))
+	}
+	begin, _ := strconv.Atoi(asked.Continue)
+	end := min(len(names), begin+int(asked.Limit))
+	page, ok := list.(*metav1.PartialObjectMetadataList)
+	if !ok {
+		return fmt.Errorf("unexpected list %T", list)
+	}
+	for _, name := range names[begin:end] {
+		page.Items = append(page.Items, *podNamed(name, f.uids[name]))
+	}
+	if end < len(names) {
+		page.Continue, page.RemainingItemCount = strconv.Itoa(end), new(int64(len(names)-end))
+	}
+	return nil
 }
 
 func (f *fakeObjects) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
@@ -202,7 +236,7 @@ func TestKindThatIsNotServed(t *testing.T) {
 		schema.GroupResource{Resource: "widgets"}, "w", "404 page not found", 0, true)
 	lock := fixture.observePod("w")
 	eventually(t, "the holder is read", func() bool { reads, _, _ := fixture.objects.counts(); return reads == 1 })
-	eventually(t, "it is left for a while", func() bool { return fixture.clock.Waiters() == 2 })
+	eventually(t, "it is left for a while", func() bool { return len(fixture.slots) == 0 && fixture.clock.Waiters() == 1 })
 	fixture.clock.Step(2 * unwatchedPeriod)
 	eventually(t, "the holder is read again", func() bool { reads, _, _ := fixture.objects.counts(); return reads == 2 })
 	if how := fixture.observe(lock, holderOf("w")); how != "" || len(fixture.woken) != 0 {
@@ -217,14 +251,15 @@ func TestWatchesAreLimited(t *testing.T) {
 	for i := range holders {
 		locks = append(locks, fixture.observePod(fmt.Sprintf("pod-%d", i)))
 	}
-	// Besides those who look from time to time, Start waits.
-	settled := func(reads int) func() bool {
+	settled := func(reads, waiters int) func() bool {
 		return func() bool {
 			got, open, _ := fixture.objects.counts()
-			return got == reads && open == limit && fixture.clock.Waiters() == holders-limit+1
+			return got == reads && open == limit && fixture.clock.Waiters() == waiters
 		}
 	}
-	eventually(t, "all holders are read, and some watched", settled(holders))
+	eventually(t, "some holders are watched, and the others gathered", settled(limit, 2))
+	fixture.clock.Step(gatherFor)
+	eventually(t, "all holders are read", settled(holders, 1))
 	isWatched := func(lock types.NamespacedName) bool { return fixture.objects.stream(lock.Name) != nil }
 	unwatched := slices.DeleteFunc(slices.Clone(locks), isWatched)
 	watched := slices.DeleteFunc(slices.Clone(locks), func(lock types.NamespacedName) bool { return !isWatched(lock) })
@@ -240,7 +275,7 @@ func TestWatchesAreLimited(t *testing.T) {
 	fixture.clock.Step(unwatchedPeriod)
 	fixture.expectWoken(t, unwatched[0])
 	fixture.forget(unwatched[0])
-	eventually(t, "the others wait again", func() bool { return fixture.clock.Waiters() == holders-limit })
+	eventually(t, "the others are read again", settled(2*holders-limit, 1))
 
 	// A watch that is given up makes room for another holder.
 	fixture.forget(watched[0])
@@ -268,7 +303,7 @@ func TestWatchesEndWithTheLeadership(t *testing.T) {
 	eventually(t, "Start waits", func() bool { return fixture.clock.Waiters() == 1 })
 	fixture.clock.Step(2 * unwatchedPeriod)
 	eventually(t, "Start waits again", func() bool { return fixture.clock.Waiters() == 1 })
-	if !isOpen(1)() || !fixture.isWatched(holderOf("pod")) {
+	if !isOpen(1)() || !fixture.isObserved(holderOf("pod")) {
 		t.Fatal("the leader does not watch")
 	}
 	fixture.leads.Store(false)
@@ -277,4 +312,68 @@ func TestWatchesEndWithTheLeadership(t *testing.T) {
 	fixture.leads.Store(true)
 	fixture.observe(lock, holderOf("pod"))
 	eventually(t, "the holder is watched again", isOpen(1))
+}
+
+// TestManyHoldersOfANamespaceAreListed is about a replica that becomes the leader.
+func TestManyHoldersOfANamespaceAreListed(t *testing.T) {
+	const limit, holders = 5, 1300
+	fixture := newWatchesFixture(t, limit)
+	var locks []types.NamespacedName
+	for i := range holders {
+		locks = append(locks, fixture.observePod(fmt.Sprintf("pod-%d", i)))
+	}
+	eventually(t, "those without a watch are gathered", func() bool { return fixture.clock.Waiters() == 2 })
+	fixture.objects.set(locks[holders-1].Name, "")
+	fixture.objects.set(locks[holders-2].Name, "another")
+	fixture.clock.Step(gatherFor)
+	woken := []types.NamespacedName{<-fixture.woken, <-fixture.woken}
+	if !slices.Contains(woken, locks[holders-1]) || !slices.Contains(woken, locks[holders-2]) {
+		t.Errorf("woke %v, want the locks of the two that are gone", woken)
+	}
+	counts := func() (reads, lists int) {
+		fixture.objects.mu.Lock()
+		defer fixture.objects.mu.Unlock()
+		return fixture.objects.reads, fixture.objects.lists
+	}
+	if reads, lists := counts(); reads != limit || lists != 3 {
+		t.Errorf("%d reads and %d pages, want %d and 3", reads, lists, limit)
+	}
+	fixture.forget(locks[holders-1])
+	fixture.forget(locks[holders-2])
+
+	// A page with few holders in it costs more than their reads.
+	fixture.objects.mu.Lock()
+	fixture.objects.bystanders = 1_000_000
+	fixture.objects.mu.Unlock()
+	eventually(t, "the next round waits", func() bool { return fixture.clock.Waiters() == 1 })
+	for range holders {
+		if reads, _ := counts(); reads == limit+holders-limit-2 {
+			break
+		}
+		eventually(t, "the next read waits", fixture.clock.HasWaiters)
+		fixture.clock.Step(unwatchedPeriod)
+	}
+	if reads, lists := counts(); reads < holders-2 || lists < 4 {
+		t.Errorf("%d reads and %d pages, want at least %d and 4", reads, lists, holders-2)
+	}
+}
+
+// TestLooksAreLimitedByARate is about a replica that becomes the leader.
+func TestLooksAreLimitedByARate(t *testing.T) {
+	const holders = 4 * looksAtOnce
+	fixture := newWatchesFixture(t, holders)
+	for i := range holders {
+		fixture.observePod(fmt.Sprintf("pod-%d", i))
+	}
+	// Start waits, and so does each that is not looked at.
+	looked := func(want int) func() bool {
+		return func() bool {
+			reads, open, _ := fixture.objects.counts()
+			return reads == want && open == want && fixture.clock.Waiters() == 1+holders-want
+		}
+	}
+	for second := 1; second <= holders/looksAtOnce; second++ {
+		eventually(t, fmt.Sprintf("some are looked at in second %d", second), looked(second*looksPerSecond))
+		fixture.clock.Step(time.Second)
+	}
 }
