@@ -18,8 +18,10 @@ type cluster struct {
 	environment *testenv.Environment
 	admin       client.Client
 	history     *history
-	proxies     []*proxy
-	replicas    []*replica
+	// journal is that of the present part.
+	journal  *journal
+	proxies  []*proxy
+	replicas []*replica
 
 	reservations reservations
 }

@@ -70,6 +70,7 @@ var allFaults = []fault{
 	loseReplies, delayRequests, repeatUpdates, tooMany, brokenWebhook, quota, terminating,
 	cutWatch, stallWatch, delayWatch, loseDeletes,
 	stepForward, stepBack, stepLittle, drift,
+	killEtcd, freezeEtcd, slowEtcd, compactEtcd, fillEtcd,
 }
 
 var killAPIServer = fault{"kill the API server", 0, apiServer, func(ctx context.Context, b breaking) error {
@@ -137,6 +138,58 @@ func (b breaking) restart(ctx context.Context, number int) error {
 		}
 	}
 }
+
+// killEtcd loses nothing that etcd has confirmed: the data stays in the page cache.
+var killEtcd = fault{"kill etcd", 0, etcd, func(ctx context.Context, b breaking) error {
+	if err := b.environment.KillEtcd(); err != nil {
+		return err
+	}
+	b.pause(ctx, 100*time.Millisecond, 2*time.Second)
+	return b.environment.StartEtcd()
+}}
+
+var freezeEtcd = fault{"freeze etcd", 0, etcd, func(ctx context.Context, b breaking) error {
+	if err := b.environment.PauseEtcd(); err != nil {
+		return err
+	}
+	b.pause(ctx, time.Second, 8*time.Second)
+	return b.environment.ResumeEtcd()
+}}
+
+// slowEtcd stops etcd for most of the time, as a disk does that is slow to sync.
+var slowEtcd = fault{"slow etcd", 0, etcd, func(ctx context.Context, b breaking) error {
+	until := time.Now().Add(between(b.random, 2*time.Second, 6*time.Second))
+	for time.Now().Before(until) && ctx.Err() == nil {
+		if err := b.environment.PauseEtcd(); err != nil {
+			return err
+		}
+		b.pause(ctx, 20*time.Millisecond, 200*time.Millisecond)
+		if err := b.environment.ResumeEtcd(); err != nil {
+			return err
+		}
+		b.pause(ctx, 5*time.Millisecond, 20*time.Millisecond)
+	}
+	return nil
+}}
+
+// compactEtcd makes every watch too old to go on: all informers list again.
+var compactEtcd = fault{"compact etcd and kill the API server", 0, apiServer, func(ctx context.Context, b breaking) error {
+	// Another fault may have etcd; then all informers list again as well.
+	_ = b.journal.compact(ctx)
+	if err := b.environment.KillAPIServer(); err != nil {
+		return err
+	}
+	return b.startAPIServer()
+}}
+
+// fillEtcd raises the alarm that etcd raises when it is out of space. Deletes go on.
+var fillEtcd = fault{"fill etcd", 0, etcd, func(ctx context.Context, b breaking) error {
+	if err := b.journal.setSpace(ctx, false); err != nil {
+		return err
+	}
+	b.pause(ctx, time.Second, 5*time.Second)
+	return b.journal.setSpace(context.WithoutCancel(ctx), true)
+}}
 
 var resetConnections = fault{"reset connections", 0, eachNetwork, func(ctx context.Context, b breaking) error {
 	for range 1 + b.random.IntN(5) {

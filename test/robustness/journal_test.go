@@ -50,27 +50,73 @@ type journal struct {
 
 	mu     sync.Mutex
 	writes []write
+	// revision is that of the last event, of whatever kind.
+	revision int64
 }
 
 // startJournal watches etcd until ctx ends or [journal.finish] is called.
 func startJournal(ctx context.Context, etcd string, history *history) (*journal, error) {
 	j := &journal{etcd: etcd, history: history, ended: make(chan error, 1)}
-	created := map[string]any{"create_request": map[string]string{
-		"key": base64.StdEncoding.EncodeToString([]byte(journalRange)), "range_end": base64.StdEncoding.EncodeToString([]byte(journalEnd)),
-	}}
-	response, err := j.post(ctx, "/v3/watch", created) //nolint:bodyclose // The goroutine below does.
+	watch, err := j.open(ctx)
 	if err != nil {
 		return nil, err
 	}
+	go func() { j.ended <- j.run(ctx, watch) }()
+	return j, nil
+}
+
+// etcdWatch is a watch that etcd has confirmed.
+type etcdWatch struct {
+	body    io.Closer
+	decoder *json.Decoder
+}
+
+// open begins a watch after the last write that is known, or now if there is none.
+func (j *journal) open(ctx context.Context) (etcdWatch, error) {
+	request := map[string]any{
+		"key": base64.StdEncoding.EncodeToString([]byte(journalRange)), "range_end": base64.StdEncoding.EncodeToString([]byte(journalEnd)),
+	}
+	if last := j.last(); last > 0 {
+		request["start_revision"] = strconv.FormatInt(last+1, 10)
+	}
+	response, err := j.post(ctx, "/v3/watch", map[string]any{"create_request": request}) //nolint:bodyclose // The caller does.
+	if err != nil {
+		return etcdWatch{}, err
+	}
 	decoder := json.NewDecoder(response.Body)
 	if err := decoder.Decode(new(watchMessage)); err != nil { // The confirmation of the watch.
-		return nil, errors.Join(err, response.Body.Close())
+		return etcdWatch{}, errors.Join(err, response.Body.Close())
 	}
-	go func() {
-		defer func() { _ = response.Body.Close() }()
-		j.ended <- j.follow(decoder)
-	}()
-	return j, nil
+	return etcdWatch{response.Body, decoder}, nil
+}
+
+// run follows one watch after the other, since etcd may be killed, until it meets the marker.
+func (j *journal) run(ctx context.Context, watch etcdWatch) error {
+	for {
+		err := j.follow(watch.decoder)
+		_ = watch.body.Close()
+		if err == nil || errors.Is(err, errLost) {
+			return err
+		}
+		for {
+			if !pause(ctx, retry) {
+				return err
+			}
+			if watch, err = j.open(ctx); err == nil {
+				break
+			}
+		}
+	}
+}
+
+// errLost says that writes are missing.
+var errLost = errors.New("etcd ended the watch")
+
+// last returns the revision of the last write that is known, or zero.
+func (j *journal) last() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.revision
 }
 
 // watchMessage is one message of etcd's JSON gateway.
@@ -97,7 +143,7 @@ func (j *journal) follow(decoder *json.Decoder) error {
 			return fmt.Errorf("watch etcd: %w", err)
 		}
 		if message.Result.Canceled {
-			return errors.New("etcd ended the watch")
+			return errLost
 		}
 		seen := j.history.now()
 		for _, event := range message.Result.Events {
@@ -112,6 +158,13 @@ func (j *journal) follow(decoder *json.Decoder) error {
 }
 
 func (j *journal) note(event etcdEvent, seen time.Duration) error {
+	revision, err := strconv.ParseInt(event.KV.ModRevision, 10, 64)
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.revision = revision
 	path, isLock := strings.CutPrefix(string(event.KV.Key), locksPrefix)
 	if !isLock {
 		return nil
@@ -120,10 +173,6 @@ func (j *journal) note(event etcdEvent, seen time.Duration) error {
 	if namespace != clientNamespace || strings.HasPrefix(name, probePrefix) {
 		return nil
 	}
-	revision, err := strconv.ParseInt(event.KV.ModRevision, 10, 64)
-	if err != nil {
-		return err
-	}
 	noted := write{revision: revision, name: name, seen: seen}
 	if event.Type != "DELETE" {
 		noted.lock = &v1alpha1.Lock{}
@@ -131,8 +180,6 @@ func (j *journal) note(event etcdEvent, seen time.Duration) error {
 			return fmt.Errorf("decode %s from etcd: %w", path, err)
 		}
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	j.writes = append(j.writes, noted)
 	return nil
 }
@@ -140,17 +187,38 @@ func (j *journal) note(event etcdEvent, seen time.Duration) error {
 // finish returns all writes up to now.
 func (j *journal) finish(ctx context.Context) ([]write, error) {
 	marker := base64.StdEncoding.EncodeToString([]byte(markerKey))
-	response, err := j.post(ctx, "/v3/kv/put", map[string]string{"key": marker, "value": ""})
-	if err != nil {
+	if err := j.ask(ctx, "/v3/kv/put", map[string]string{"key": marker, "value": ""}); err != nil {
 		return nil, err
 	}
-	_ = response.Body.Close()
 	select {
 	case err := <-j.ended:
 		return j.writes, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// compact makes etcd forget all versions up to the last write that is known.
+func (j *journal) compact(ctx context.Context) error {
+	return j.ask(ctx, "/v3/kv/compaction", map[string]any{"revision": strconv.FormatInt(j.last(), 10)})
+}
+
+// setSpace makes etcd refuse writes that need space, or accept them again.
+func (j *journal) setSpace(ctx context.Context, isLeft bool) error {
+	action := "ACTIVATE"
+	if isLeft {
+		action = "DEACTIVATE"
+	}
+	return j.ask(ctx, "/v3/maintenance/alarm", map[string]string{"action": action, "alarm": "NOSPACE"})
+}
+
+// ask sends a request whose answer does not matter.
+func (j *journal) ask(ctx context.Context, path string, body any) error {
+	response, err := j.post(ctx, path, body)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
 }
 
 func (j *journal) post(ctx context.Context, path string, body any) (*http.Response, error) {

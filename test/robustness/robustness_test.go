@@ -173,7 +173,8 @@ func (c *cluster) part(t *testing.T, options options, artifacts string) (part, e
 	for _, replica := range c.replicas {
 		replica.path.reset()
 	}
-	journal, err := startJournal(t.Context(), c.environment.EtcdURL(), c.history)
+	var err error
+	c.journal, err = startJournal(t.Context(), c.environment.EtcdURL(), c.history)
 	if err != nil {
 		return part{}, err
 	}
@@ -184,7 +185,7 @@ func (c *cluster) part(t *testing.T, options options, artifacts string) (part, e
 	if options.operations > 0 {
 		c.awaitRest(t.Context(), leaked)
 	}
-	record, problems, err := c.record(t.Context(), journal, options)
+	record, problems, err := c.record(t.Context(), options)
 	if err != nil {
 		return part{}, err
 	}
@@ -230,10 +231,10 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 }
 
 // record returns the record of a part, and the violations that etcd's own record shows.
-func (c *cluster) record(ctx context.Context, journal *journal, options options) (*record, []string, error) {
+func (c *cluster) record(ctx context.Context, options options) (*record, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	writes, err := journal.finish(ctx)
+	writes, err := c.journal.finish(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the journal: %w", err)
 	}

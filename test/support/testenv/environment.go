@@ -79,6 +79,12 @@ func Start(ctx context.Context) (*Environment, error) {
 		return nil, err
 	}
 	environment.envtest.ControlPlane.APIServer = &envtest.APIServer{CertDir: certificates}
+	// And this one the data across restarts of etcd.
+	data := filepath.Join(dir, "etcd")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return nil, err
+	}
+	environment.envtest.ControlPlane.Etcd = &envtest.Etcd{DataDir: data}
 	environment.Config, err = environment.envtest.Start()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the control plane (make control-plane builds it): %w", err), environment.Stop())

@@ -26,6 +26,29 @@ func (e *Environment) KillAPIServer() error {
 	return nil
 }
 
+// KillEtcd kills etcd in the middle of its requests; the API server keeps running.
+func (e *Environment) KillEtcd() error { return e.signalEtcd(syscall.SIGKILL) }
+
+// StartEtcd starts etcd again after [Environment.KillEtcd], with its data, at the same address.
+func (e *Environment) StartEtcd() error { return e.envtest.ControlPlane.Etcd.Start() }
+
+// PauseEtcd stops etcd until [Environment.ResumeEtcd]; its connections stay.
+func (e *Environment) PauseEtcd() error { return e.signalEtcd(syscall.SIGSTOP) }
+
+// ResumeEtcd continues etcd.
+func (e *Environment) ResumeEtcd() error { return e.signalEtcd(syscall.SIGCONT) }
+
+func (e *Environment) signalEtcd(with syscall.Signal) error {
+	pid, err := child("etcd", "--data-dir="+e.envtest.ControlPlane.Etcd.DataDir)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, with); err != nil {
+		return fmt.Errorf("send %s to etcd: %w", with, err)
+	}
+	return nil
+}
+
 // child returns the child of this process that runs the program with the word in its
 // command line.
 func child(program, word string) (int, error) {
