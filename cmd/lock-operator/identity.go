@@ -68,8 +68,9 @@ func askForSelf(ctx context.Context, manager ctrl.Manager) (string, error) {
 	return auth.Self(ctx, manager.GetConfig(), manager.GetHTTPClient())
 }
 
-// isAway reports whether the API server could not be reached or cannot serve yet.
+// isAway reports whether the API server could not be reached, or cannot serve yet: until it has
+// loaded the roles, it refuses everything.
 func isAway(err error) bool {
 	var status apierrors.APIStatus
-	return !errors.As(err, &status) || engine.MayHaveHappened(err) || apierrors.IsTooManyRequests(err)
+	return !errors.As(err, &status) || engine.MayHaveHappened(err) || apierrors.IsTooManyRequests(err) || apierrors.IsForbidden(err)
 }

@@ -14,8 +14,9 @@ const (
 	// recheckPaced is the pause while the watch has shown the lock and has proven itself alive. It
 	// may still lose an event (kubernetes#123072).
 	recheckPaced = time.Minute
-	// lostSpread spreads the first reads after the watch ceased to be trusted.
-	lostSpread = 300 * time.Millisecond
+	// lostSpread spreads the first reads after the watch ceased to be trusted. Those of many queues
+	// take longer by their rate.
+	lostSpread = 100 * time.Millisecond
 	// readInterval bounds the rate of all rechecks of an engine: 200 a second. With more queues
 	// than that, the pause while the watch is not trusted becomes a second for each 200.
 	readInterval = 5 * time.Millisecond

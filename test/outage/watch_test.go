@@ -1,0 +1,204 @@
+package outage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+// bound is how long a lock may be free while a caller waits for it, whatever the watches do, as
+// long as requests get through.
+const bound = 2 * time.Second
+
+var _ = Describe("A waiter whose replica has a bad watch", Ordered, func() {
+	var (
+		environment    *fixture.Cluster
+		healthy, other replica
+	)
+	BeforeAll(func(ctx context.Context) {
+		environment = fixture.Start(ctx)
+		operator := operatorConfig(environment)
+		healthy, other = startReplica(ctx, operator), startReplica(ctx, operator)
+	})
+
+	// served returns how long after its release through the healthy replica a lock went to a
+	// waiter of the other one. Fail runs while the caller waits.
+	served := func(ctx context.Context, key string, fail func()) time.Duration {
+		GinkgoHelper()
+		Expect(take(ctx, healthy, key, "holder", 0)).To(Succeed())
+		answered := make(chan error, 1)
+		go func() { answered <- take(ctx, other, key, "waiter", lock.WaitForever) }()
+		Consistently(answered).WithTimeout(time.Second).ShouldNot(Receive())
+		fail()
+		Expect(give(ctx, healthy, key, "holder")).To(Succeed())
+		released := time.Now()
+		Eventually(answered).WithTimeout(2 * time.Minute).WithPolling(time.Millisecond).Should(Receive(BeNil()))
+		took := time.Since(released)
+		Expect(give(ctx, other, key, "waiter")).To(Succeed())
+		GinkgoWriter.Printf("served %v after the release\n", took)
+		return took
+	}
+
+	It("is served at once while the watch is healthy", func(ctx context.Context) {
+		Expect(served(ctx, "healthy", func() {})).To(BeNumerically("<", time.Second))
+	})
+
+	It("is served after connections were refused for long", func(ctx context.Context) {
+		// By the end of it, an informer pauses for longer than the bound.
+		const outage = 12 * time.Second
+		Expect(served(ctx, "refused", func() {
+			other.proxy.refuse()
+			Eventually(time.After(outage)).WithTimeout(2 * outage).Should(Receive())
+			other.proxy.listen(ctx)
+		})).To(BeNumerically("<", bound))
+	})
+
+	It("is served while the watch is stalled without an error, and the watch recovers", func(ctx context.Context) {
+		DeferCleanup(other.proxy.flow)
+		Expect(served(ctx, "stalled", other.proxy.stall)).To(BeNumerically("<", bound))
+		Expect(served(ctx, "stalled-for-long", func() {
+			Eventually(func() time.Duration { return other.WatchState().BehindFor }).WithTimeout(30 * time.Second).Should(BeNumerically(">", 5*time.Second))
+		})).To(BeNumerically("<", bound))
+	})
+
+	It("is served within a minute after the one event was lost", func(ctx context.Context) {
+		Eventually(other.isPaced).WithTimeout(30 * time.Second).Should(BeTrue())
+		Expect(served(ctx, "lost", func() { other.proxy.loses.Store(true) })).To(BeNumerically("<", 61*time.Second))
+		Expect(other.proxy.loses.Load()).To(BeFalse(), "no event was lost")
+	})
+
+	It("is told that nothing is known if the API server cannot be reached", func(ctx context.Context) {
+		Eventually(other.isPaced).WithTimeout(30 * time.Second).Should(BeTrue())
+		Expect(take(ctx, healthy, "unknown", "holder", 0)).To(Succeed())
+		other.proxy.refuse()
+		DeferCleanup(func(ctx context.Context) { other.proxy.listen(ctx) })
+		Expect(take(ctx, other, "unknown", "waiter", 5*time.Second)).To(MatchError(lock.ErrUnavailable))
+	})
+})
+
+// The scale of the next spec: small in the suite, or that of WATCH_STALL, such as 120s, with a
+// thousand waiters.
+func scale() (waiters, keys int, stalled time.Duration) {
+	GinkgoHelper()
+	text := os.Getenv("WATCH_STALL")
+	if text == "" {
+		return 120, 12, 12 * time.Second
+	}
+	stalled, err := time.ParseDuration(text)
+	Expect(err).NotTo(HaveOccurred())
+	return 1000, 50, stalled
+}
+
+var _ = Describe("Three replicas whose watches are all stalled", func() {
+	It("pass every lock on in time", func(ctx context.Context) {
+		waiters, keys, stalled := scale()
+		operator := operatorConfig(fixture.Start(ctx))
+		replicas := []replica{startReplica(ctx, operator), startReplica(ctx, operator), startReplica(ctx, operator)}
+		turns := newTurns()
+		waiting, stop := context.WithCancel(ctx)
+		var all sync.WaitGroup
+		for i := range waiters {
+			all.Go(func() {
+				defer GinkgoRecover()
+				for waiting.Err() == nil {
+					turns.take(waiting, replicas[i%3], replicas[(i/3)%3], fmt.Sprintf("key-%d", i%keys), fmt.Sprint(i))
+				}
+			})
+		}
+		Eventually(turns.count).WithTimeout(time.Minute).Should(BeNumerically(">", keys))
+		for _, replica := range replicas {
+			replica.proxy.stall()
+			DeferCleanup(replica.proxy.flow)
+		}
+		Eventually(time.After(stalled)).WithTimeout(2 * stalled).Should(Receive())
+		stop()
+		all.Wait()
+		AddReportEntry("figures", fmt.Sprintf("%d waiters on %d keys, stalled for %s: %d turns, free while wanted for %s at most",
+			waiters, keys, stalled, turns.count(), turns.longest), ReportEntryVisibilityAlways)
+		Expect(turns.longest).To(BeNumerically("<", bound))
+		Expect(turns.count()).To(BeNumerically(">", 2*keys))
+	})
+})
+
+// turns knows for how long each lock was free at most while callers waited for it, which they do
+// all the time.
+type turns struct {
+	mu      sync.Mutex
+	freed   map[string]time.Time
+	longest time.Duration
+	taken   int
+}
+
+func newTurns() *turns { return &turns{freed: map[string]time.Time{}} }
+
+func (t *turns) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.taken
+}
+
+// take waits for a lock through one replica and releases it through another.
+func (t *turns) take(ctx context.Context, through, releaser replica, key, owner string) {
+	err := take(ctx, through, key, owner, lock.WaitForever)
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	Expect(err).NotTo(HaveOccurred())
+	t.mu.Lock()
+	if freed, ok := t.freed[key]; ok {
+		t.longest = max(t.longest, time.Since(freed))
+	}
+	t.freed[key] = time.Now()
+	t.taken++
+	t.mu.Unlock()
+	Expect(give(context.WithoutCancel(ctx), releaser, key, owner)).To(Succeed())
+}
+
+var _ = Describe("An operator whose API server is away at the start", func() {
+	It("becomes ready when it is there", func(ctx context.Context) {
+		environment := fixture.Start(ctx)
+		identity := environment.Operator().Kubectl
+		Expect(environment.StopAPIServer()).To(Succeed())
+		facade, isFacadeReady := fixture.LaunchOperator(ctx, identity, "--components=facade",
+			"--facade-auth=none", "--facade-bind-address="+fixture.FreeAddress(ctx))
+		whole, isWholeReady := fixture.LaunchOperator(ctx, identity, "--components=facade,controller",
+			"--facade-auth=none", "--facade-bind-address="+fixture.FreeAddress(ctx))
+		Consistently(facade.ExitCode).WithTimeout(5 * time.Second).Should(Equal(-1))
+		Expect(whole.ExitCode()).To(Equal(-1))
+		Expect(environment.StartAPIServer()).To(Succeed())
+		for _, isReady := range []func(context.Context) (int, error){isFacadeReady, isWholeReady} {
+			Eventually(isReady).WithContext(ctx).WithTimeout(30 * time.Second).Should(Equal(http.StatusOK))
+		}
+	})
+})
+
+func operatorConfig(environment *fixture.Cluster) *rest.Config {
+	GinkgoHelper()
+	config := environment.Operator().Config
+	config.QPS = -1
+	return config
+}
+
+func take(ctx context.Context, through replica, key, owner string, wait time.Duration) error {
+	_, err := through.Acquire(ctx, "default", lock.Request{
+		Acquisition: rules.Acquisition{Key: key, Owner: owner, Holder: "worker", TTL: 30 * time.Minute}, Wait: wait,
+	})
+	return err
+}
+
+func give(ctx context.Context, through replica, key, owner string) error {
+	request := rules.Acquisition{Key: key}
+	return through.Release(ctx, "default", request.FullKey(), lock.Proof{Owner: owner})
+}
