@@ -2,6 +2,7 @@ package holders
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +28,7 @@ type kindIn struct{ namespace, apiVersion, kind string }
 // survey reads the holders without a watch: all, or those that never were. A holder for which
 // there is room for a watch by now gets one instead.
 func (w *holderWatches) survey(ctx context.Context, isRound bool) {
-	for kind, group := range w.unwatched(isRound) {
+	for kind, group := range w.unwatched(isRound) { //nolint:contextcheck // a watch outlives this survey
 		if len(group) >= pageWorth && w.list(ctx, kind, group) {
 			continue
 		}
@@ -49,7 +50,10 @@ func (w *holderWatches) unwatched(isRound bool) map[kindIn]map[holder]*holderWat
 	defer w.mu.Unlock()
 	groups := map[kindIn]map[holder]*holderWatch{}
 	for of, watched := range w.byHolder {
-		if watched.cancel != nil || watched.how != "" || !isRound && watched.isRead || w.watch(of, watched) {
+		if watched.cancel != nil || watched.how != "" || !isRound && watched.isRead {
+			continue
+		}
+		if w.watch(of, watched) {
 			continue
 		}
 		kind := kindIn{namespace: of.namespace, apiVersion: of.ref.APIVersion, kind: of.ref.Kind}
@@ -61,53 +65,61 @@ func (w *holderWatches) unwatched(isRound bool) map[kindIn]map[holder]*holderWat
 	return groups
 }
 
-// list reads the holders of one kind and namespace by a list of all such objects, page by page. It
-// returns false if they are to be read one by one: the operator may not list them, or there are
-// many others. The list is that of etcd at one moment: a holder that it lacks is gone.
+// errTooLong says that a list costs more than the reads that it would replace.
+var errTooLong = errors.New("most objects of the list hold no Locks")
+
+// list reads the holders of one kind and namespace by a list of all such objects. It returns false
+// if they are to be read one by one: the operator may not list them, or there are many others.
 func (w *holderWatches) list(ctx context.Context, kind kindIn, group map[holder]*holderWatch) bool {
-	byName := map[string][]holder{}
-	for of := range group {
-		byName[of.ref.Name] = append(byName[of.ref.Name], of)
-	}
-	ends := map[holder]string{}
-	for next, isFirst := "", true; isFirst || next != ""; isFirst = false {
-		if !w.awaitTurn(ctx) || !w.isLeader() {
-			return true
-		}
-		page, err := w.listPage(ctx, kind, next)
-		switch {
-		case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
-			return false
-		case err != nil && unlessFutile(err) == nil:
-			for _, watched := range group {
-				w.settle(watched, "") // The API server does not serve the kind, which proves nothing.
-			}
-			return true
-		case err != nil:
-			logf.FromContext(ctx).V(1).Info("Could not list the objects that hold Locks, will try again", "reason", err.Error())
-			return true
-		}
-		next = page.GetContinue()
-		if left := page.GetRemainingItemCount(); isFirst && left != nil && *left/surveyPage*pageWorth > int64(len(group)) {
-			return false
-		}
-		_ = apimeta.EachListItem(page, func(item runtime.Object) error { // It fails for no list.
-			if named, ok := item.(client.Object); ok {
-				for _, of := range byName[named.GetName()] {
-					ends[of] = howEnded(of, item)
-				}
-			}
-			return nil
-		})
+	hows, err := w.listed(ctx, kind, group)
+	switch {
+	case errors.Is(err, errTooLong), apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
+		return false
+	case unlessFutile(err) != nil:
+		logf.FromContext(ctx).V(1).Info("Could not list the objects that hold Locks, will try again", "reason", err.Error())
+		return true
 	}
 	for of, watched := range group {
-		how, isListed := ends[of]
-		if !isListed {
+		// An API server that does not serve the kind proves nothing.
+		how, isListed := hows[of]
+		if !isListed && err == nil {
 			how = howDeleted
 		}
 		w.settle(watched, how)
 	}
 	return true
+}
+
+// listed returns how the listed holders ended, "" for those that have not. The list is that of etcd
+// at one moment: a holder that it lacks is gone.
+func (w *holderWatches) listed(ctx context.Context, kind kindIn, group map[holder]*holderWatch) (map[holder]string, error) {
+	byName := map[string][]holder{}
+	for of := range group {
+		byName[of.ref.Name] = append(byName[of.ref.Name], of)
+	}
+	hows := map[holder]string{}
+	for next, isFirst := "", true; isFirst || next != ""; isFirst = false {
+		if !w.awaitTurn(ctx) {
+			return nil, ctx.Err()
+		}
+		page, err := w.listPage(ctx, kind, next)
+		if err != nil {
+			return nil, err
+		}
+		next = page.GetContinue()
+		if left := page.GetRemainingItemCount(); isFirst && left != nil && *left/surveyPage*pageWorth > int64(len(group)) {
+			return nil, errTooLong
+		}
+		_ = apimeta.EachListItem(page, func(item runtime.Object) error { // It fails for no list.
+			if named, ok := item.(client.Object); ok {
+				for _, of := range byName[named.GetName()] {
+					hows[of] = howEnded(of, item)
+				}
+			}
+			return nil
+		})
+	}
+	return hows, nil
 }
 
 func (w *holderWatches) listPage(ctx context.Context, kind kindIn, next string) (client.ObjectList, error) {

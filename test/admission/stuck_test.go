@@ -73,7 +73,7 @@ var _ = Describe("A lock whose delete in the foreground does not end", func() {
 
 		It("is reaped", func(ctx context.Context) {
 			startFacade(ctx, namespace)
-			Eventually(stored).WithContext(ctx).WithArguments(over).Should(BeNil())
+			Eventually(stored).WithContext(ctx).WithArguments(over).WithTimeout(systemTimeout).Should(BeNil())
 		})
 
 		DescribeTable("is acquired", func(ctx context.Context, start func(context.Context, fixture.Identity) *engine.Engine) {
@@ -89,7 +89,7 @@ var _ = Describe("A lock whose delete in the foreground does not end", func() {
 		It("is created anew by another user", func(ctx context.Context) {
 			Eventually(func(ctx context.Context) error { // The webhook learns of the lock by a watch.
 				return stranger.Client.Create(ctx, fixture.Manifest(namespace, "billing:report"))
-			}).WithContext(ctx).Should(Succeed())
+			}).WithContext(ctx).WithTimeout(systemTimeout).Should(Succeed())
 		})
 
 		It("is deleted by another user", func(ctx context.Context) {
