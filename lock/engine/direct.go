@@ -5,9 +5,12 @@ import (
 	"fmt"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -75,4 +78,36 @@ func (e *Engine) awaitStart(ctx context.Context) error {
 	case <-overdue.C():
 		return errNotStarted
 	}
+}
+
+// stampedLater is the placeholder for a holder that admission will stamp.
+const stampedLater = "stamped-on-admission"
+
+// clearStamps strips the stamps from the object to write, if the engine's writes are admitted:
+// admission sets them, and an annotation says what an update asks for.
+func (e *Engine) clearStamps(desired *v1alpha1.Lock, request string) {
+	if !e.isAdmitted {
+		return
+	}
+	if request != v1alpha1.RequestRenewal {
+		desired.Spec.Holder = ""
+		desired.Spec.AcquireTime, desired.Spec.FencingToken = nil, nil
+		metav1.SetMetaDataAnnotation(&desired.ObjectMeta, v1alpha1.AcquisitionAnnotation, string(uuid.NewUUID()))
+	} else {
+		desired.Spec.FencingToken = nil
+	}
+	desired.Spec.RenewTime, desired.Spec.ExpireTime = nil, nil
+	if request != "" {
+		metav1.SetMetaDataAnnotation(&desired.ObjectMeta, v1alpha1.RequestAnnotation, request)
+	}
+}
+
+// sentGrant returns the grant that the write of desired will make. If admission stamps it, it
+// expires at the latest a ttl after the write can still happen.
+func (e *Engine) sentGrant(desired *v1alpha1.Lock) grant {
+	sent := grantOf(desired)
+	if e.isAdmitted && desired.Spec.TTL != nil {
+		sent.lock.Spec.ExpireTime = new(v1alpha1.NewTimestamp(e.clock.Now().Add(lateWriteWindow + desired.Spec.TTL.Duration)))
+	}
+	return sent
 }
