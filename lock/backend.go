@@ -78,7 +78,9 @@ type Backend interface {
 	// ForceRelease ends the lock of any holder, and records the reason. The error
 	// matches [ErrNotHeld].
 	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error
-	// Get returns the lock if it is held; otherwise the error matches [ErrNotHeld].
+	// Get returns the lock if it is held; otherwise the error matches [ErrNotHeld]. It also matches
+	// [ErrExpired] if the lock has expired and its object still exists; such a lock may be kept from
+	// callers a moment longer, see [HeldError].
 	Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error)
 	// List returns the held locks of a namespace, ordered by name.
 	List(ctx context.Context, namespace string, filter Filter) ([]v1alpha1.Lock, error)

@@ -17,8 +17,9 @@ var (
 	// ErrNotHeld means that the lock has no holder: it was never acquired, was
 	// released or has expired.
 	ErrNotHeld = rules.ErrNotHeld
-	// ErrExpired means that the lock was held under the caller's owner token and has ended by its
-	// ttl. It matches [ErrNotHeld] too.
+	// ErrExpired means that the lock has ended by its ttl and its object still exists. Of a renewal or
+	// a release it means that the lock was held under the caller's owner token. It matches
+	// [ErrNotHeld] too.
 	ErrExpired = rules.ErrExpired
 	// ErrOwnerMismatch means that the lock is held under another owner token.
 	ErrOwnerMismatch = rules.ErrOwnerMismatch

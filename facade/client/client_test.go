@@ -187,11 +187,11 @@ func TestOutcomesPassThrough(t *testing.T) {
 	_, invalidKey := (&rules.Acquisition{Key: "k\n", Owner: "o", Holder: "h"}).Validate(rules.DefaultLimits())
 	refused := fmt.Errorf("wrapped: %w", &lock.RefusedError{Reason: `exceeded quota: "locks"`})
 	of := map[string][]error{
-		"acquire": {held, &lock.HeldError{Key: "lock:k"}, fmt.Errorf("%w: %w", lock.ErrTimeout, held), invalidKey, fmt.Errorf("%w: no namespace", lock.ErrInvalid), lock.ErrUnavailable, refused},
+		"acquire": {held, &lock.HeldError{Key: "lock:k"}, &lock.HeldError{Key: "lock:k", IsExpired: true}, fmt.Errorf("%w: %w", lock.ErrTimeout, held), invalidKey, fmt.Errorf("%w: no namespace", lock.ErrInvalid), lock.ErrUnavailable, refused},
 		"renew":   {lock.ErrNotHeld, lock.ErrExpired, lock.ErrOwnerMismatch, invalidKey, lock.ErrUnavailable, refused},
 		"release": {lock.ErrNotHeld, lock.ErrExpired, lock.ErrOwnerMismatch, lock.ErrUnavailable, refused},
 		"force":   {lock.ErrNotHeld, lock.ErrUnavailable, refused},
-		"get":     {lock.ErrNotHeld, lock.ErrUnavailable},
+		"get":     {lock.ErrNotHeld, lock.ErrExpired, lock.ErrUnavailable},
 		"list":    {lock.ErrUnavailable},
 	}
 	f := newFixture(t, client.WithTimeout(50*time.Millisecond))

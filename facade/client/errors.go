@@ -86,7 +86,11 @@ func isUnavailable(err error) bool {
 func heldError(key v1alpha1.FullKey, problem envelope.Error) *lock.HeldError {
 	held := &lock.HeldError{Key: key}
 	var details wire.HeldDetails
-	if json.Unmarshal(problem.Details, &details) != nil || details.Holder == "" {
+	if json.Unmarshal(problem.Details, &details) != nil {
+		return held
+	}
+	held.IsExpired = details.Expired
+	if details.Holder == "" {
 		return held
 	}
 	if expires, err := time.Parse(time.RFC3339, details.ExpiresAt); err == nil {

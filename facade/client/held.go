@@ -103,6 +103,8 @@ func (c *Client) Get(ctx context.Context, namespace string, key v1alpha1.FullKey
 	switch {
 	case err != nil:
 		return nil, c.failed(ctx, operation, key, err)
+	case !state.Locked && state.Expired:
+		return nil, fmt.Errorf("%s: %w", operation, lock.ErrExpired)
 	case !state.Locked || state.Lock == nil:
 		return nil, fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
 	}

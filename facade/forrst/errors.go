@@ -98,7 +98,12 @@ func held(c *errorContext, _ error) envelope.Errors {
 }
 
 func heldByHolder(c *errorContext, err error) envelope.Errors {
-	if by, ok := errors.AsType[*lock.HeldError](err); ok && by.Holder != "" {
+	by, ok := errors.AsType[*lock.HeldError](err)
+	switch {
+	case !ok:
+	case by.IsExpired:
+		c.held.Expired = true
+	case by.Holder != "":
 		c.held.Holder, c.held.ExpiresAt = by.Holder, envelope.FormatTimestamp(by.ExpireTime)
 	}
 	return held(c, err)

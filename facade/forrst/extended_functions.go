@@ -53,6 +53,7 @@ func (c *call) prepareExtendedStatus() (Invocation, envelope.Errors) {
 		state := wire.State{Key: arguments.sent, CheckedAt: envelope.FormatTimestamp(c.config.Clock.Now())}
 		switch {
 		case errors.Is(err, lock.ErrNotHeld):
+			state.Expired = errors.Is(err, lock.ErrExpired)
 			return state, nil
 		case err != nil:
 			return nil, err

@@ -2,6 +2,7 @@ package forrst_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -357,4 +358,70 @@ func TestLocksThatLapseBeforeTheirDelivery(t *testing.T) {
 		t.Errorf("errors (-function +extension):\n%s", diff)
 	}
 	f.wantHeld()
+}
+
+// A client whose acquire was not answered follows docs/forrst.md, section 12.13.
+func TestClientsFindOutWhatBecameOfAnAcquire(t *testing.T) {
+	const owner = "3a3d3c6e-6c0b-4d8c-9c38-0d3f6f8f4a51"
+	status := func(f *fixture) (state wire.State) {
+		t.Helper()
+		got := f.post(envelopeWith(wire.Status, arguments(`"key":"lock:k"`), ""))
+		if err := json.Unmarshal(got.Result, &state); err != nil || got.status != 200 {
+			t.Fatalf("status %d, %v", got.status, err)
+		}
+		return state
+	}
+	release := func(f *fixture) string {
+		got := f.post(envelopeWith(wire.Release, arguments(`"key":"lock:k","owner":"`+owner+`"`), ""))
+		if len(got.Errors) > 0 {
+			return string(got.Errors[0].Code)
+		}
+		return "released"
+	}
+	acquire := arguments(`"key":"k","ttl":{"value":60},"owner":"` + owner + `"`)
+
+	t.Run("which happened", func(t *testing.T) {
+		f := newFixture(t)
+		f.post(envelopeWith(wire.Acquire, acquire, "")) // The answer is lost.
+		state := status(f)
+		if !state.Locked || state.Owner != owner || state.FencingToken == nil || state.ExpiresAt <= state.CheckedAt || state.AcquiredAt > state.CheckedAt {
+			t.Errorf("status does not show the lock as the client's: %+v", state)
+		}
+		f.wantHeld("lock:k")
+		if got := release(f); got != "released" {
+			t.Errorf("giving it up: %s", got)
+		}
+		f.wantHeld()
+	})
+	t.Run("which did not happen", func(t *testing.T) {
+		f := newFixture(t)
+		if state := status(f); state.Locked {
+			t.Errorf("got %+v", state)
+		}
+		if got := release(f); got != "LOCK_NOT_FOUND" {
+			t.Errorf("giving it up: %s", got)
+		}
+	})
+	t.Run("which another caller forestalled", func(t *testing.T) {
+		f := newFixture(t)
+		f.hold("k", "another", time.Minute)
+		if state := status(f); !state.Locked || state.Owner == owner {
+			t.Errorf("got %+v", state)
+		}
+		if got := release(f); got != "LOCK_OWNERSHIP_MISMATCH" {
+			t.Errorf("giving it up: %s", got)
+		}
+		f.wantHeld("lock:k")
+	})
+	t.Run("which has expired meanwhile", func(t *testing.T) {
+		f := newFixture(t)
+		f.post(envelopeWith(wire.Acquire, acquire, ""))
+		f.clock.Step(time.Minute)
+		if state := status(f); state.Locked || !state.Expired {
+			t.Errorf("got %+v", state)
+		}
+		if got := release(f); got != "LOCK_NOT_FOUND" {
+			t.Errorf("giving it up: %s", got)
+		}
+	})
 }

@@ -98,8 +98,8 @@ func (q *queues) timeoutError(queue *queue, overdue *waiter, now time.Time) erro
 		return fmt.Errorf("wait for %s: %w", key, queue.backoff.err)
 	case !q.isProven(queue, now):
 		return fmt.Errorf("wait for %s: the watch of locks is behind, and the lock could not be read in time: %w", key, lock.ErrUnavailable)
-	case queue.seen.lock != nil && !queue.seen.isLapsed():
-		return fmt.Errorf("%w: %w", lock.ErrTimeout, rules.HeldBy(queue.seen.lock))
+	case queue.seen.lock != nil:
+		return fmt.Errorf("%w: %w", lock.ErrTimeout, rules.HeldAt(queue.seen.lock, now))
 	}
 	return fmt.Errorf("%w: %w", lock.ErrTimeout, &lock.HeldError{Key: key})
 }

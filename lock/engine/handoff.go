@@ -222,7 +222,7 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 // unchanged: only one of the two can happen, and either is recognised. It reports whether its
 // clock was wrong.
 func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient lock.Request) (granted *v1alpha1.Lock, isMisstamped bool, err error) {
-	now, err := e.checkedNow(ctx, objects, held.lock.Name)
+	now, err := e.stampNow(ctx, objects, held.lock.Name)
 	if err != nil {
 		return nil, false, err
 	}
@@ -242,9 +242,15 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 		case err == nil:
 			e.recordGrant(sent, stored)
 			return stored, nil
-		case sent.isUnanswered && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
+		case sent.isUnanswered && apierrors.IsNotFound(err), apierrors.IsConflict(err):
+			// A conflict with the first write may be one with itself: a proxy on the way may have
+			// repeated it.
 			var current *v1alpha1.Lock
+			conflict := err
 			if current, err = e.readBack(ctx, objects, desired.Name); err == nil {
+				if !sent.isUnanswered && (current == nil || !sent.matches(current)) {
+					return nil, conflict
+				}
 				stored, err = recognise(sent, held, current)
 				if err == nil {
 					e.recordGrant(sent, stored)

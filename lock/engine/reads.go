@@ -71,7 +71,8 @@ func (e *Engine) listEach(ctx context.Context, namespace string, options metav1.
 // Get returns the lock as stored in etcd. The answer may be out of date when it arrives; it does
 // not protect a write.
 //
-// The error matches [lock.ErrNotHeld], also from expireTime on, or [lock.ErrUnavailable].
+// The error matches [lock.ErrNotHeld], from expireTime on also [lock.ErrExpired] if the lock has not
+// been deleted yet, or [lock.ErrUnavailable].
 func (e *Engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -79,8 +80,11 @@ func (e *Engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey
 	if err != nil {
 		return nil, e.requestError(fmt.Sprintf("get %s in namespace %s", key, namespace), err)
 	}
-	if current == nil || rules.Expired(current, e.clock.Now()) {
+	switch {
+	case current == nil:
 		return nil, lock.ErrNotHeld
+	case rules.Expired(current, e.clock.Now()):
+		return nil, lock.ErrExpired
 	}
 	return current, nil
 }

@@ -134,6 +134,9 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		case err == nil:
 			return known, nil
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+			// If the object that was read just now is gone, the delete may have met its own success: a
+			// proxy on the way may have repeated it.
+			unanswered = current.UID
 		case !definitelyNotApplied(err):
 			unanswered, known.isSent = current.UID, true
 		default:

@@ -2,12 +2,14 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -57,6 +59,8 @@ type renewalAttempt struct {
 	ttl     time.Duration
 	// stamped is the time of the last write.
 	stamped servertime.Reading
+	// read is the object that the attempt has read and sent a renewal of, or nil.
+	read *v1alpha1.Lock
 	// isRestamped says that the lock was renewed and is being renewed again.
 	isRestamped bool
 }
@@ -85,15 +89,25 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		if isRenewed(current, desired) && !r.isToRestamp() {
+		if (isRenewed(current, desired) || r.isRenewedSince(current, desired)) && !r.isToRestamp() {
 			return current, nil
 		}
 		if !r.engine.pause(ctx, &backoff) {
 			return nil, writeErr
 		}
+		r.read = current
 		desired, err = r.desired(ctx, current)
 	}
 	return nil, err
+}
+
+// isRenewedSince reports whether the grant was renewed since this attempt read it, which is as good
+// as if the attempt had done it. So ends an attempt that admission stamps, and of which a proxy
+// repeats each write.
+func (r *renewalAttempt) isRenewedSince(current, sent *v1alpha1.Lock) bool {
+	return r.read != nil && current != nil && r.read.Spec.RenewTime != nil && current.Spec.RenewTime != nil &&
+		grantOf(r.read).matches(current) && r.read.Spec.RenewTime.Time.Before(current.Spec.RenewTime.Time) &&
+		ptr.Equal(sent.Spec.TTL, current.Spec.TTL)
 }
 
 // isToRestamp reports whether the lock must be renewed again, since it was stamped by a wrong clock
@@ -124,10 +138,17 @@ func (r *renewalAttempt) firstDesired(ctx context.Context) (*v1alpha1.Lock, erro
 
 func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	var err error
-	if r.stamped, err = r.engine.checkedNow(ctx, r.objects, r.name.Name); err != nil {
+	if r.stamped, err = r.engine.stampNow(ctx, r.objects, r.name.Name); err != nil {
 		return nil, err
 	}
 	desired, err := rules.Renew(current, r.proof, r.ttl, r.stamped.Time)
+	if errors.Is(err, rules.ErrNotHeld) && !servertime.IsFresh(r.engine.clock) {
+		// Nothing is sent, so admission cannot correct the judgement of a stale clock.
+		if r.stamped, err = r.engine.checkedNow(ctx, r.objects, r.name.Name); err != nil {
+			return nil, err
+		}
+		desired, err = rules.Renew(current, r.proof, r.ttl, r.stamped.Time)
+	}
 	if err == nil {
 		r.engine.clearStamps(desired, v1alpha1.RequestRenewal)
 	}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 func TestRenewIsOneWrite(t *testing.T) {
@@ -219,6 +221,65 @@ func TestARenewalThatIsAnsweredLateForgetsNoGrant(t *testing.T) {
 		release(t, engine, "b")
 		if diff := cmp.Diff([]string{"delete"}, etcd.made()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A renewal every 9 to 11 s of a ttl of 30 s, and nothing else, keeps the clock fresh. Renewals that
+// admission stamps need no fresh clock.
+func TestRenewalsMakeNoReads(t *testing.T) {
+	cases := map[string]struct {
+		ttl        time.Duration
+		isAdmitted bool
+	}{
+		"stamped by the engine":                   {ttl: 30 * time.Second},
+		"stamped by admission":                    {ttl: 30 * time.Second, isAdmitted: true},
+		"stamped by admission, with a long pause": {ttl: time.Hour, isAdmitted: true},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				behind, local := newAdmitting(), &steppedClock{}
+				var objects engine.Objects = behind.etcd
+				if test.isAdmitted {
+					objects = behind
+				}
+				checked := servertime.New(local)
+				engine := startWith(t, engine.Options{
+					Objects:  func(string) engine.Objects { return answering{Objects: objects, local: local, clock: checked} },
+					Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: test.isAdmitted, Clock: checked,
+				})
+				request := by("a")
+				request.TTL = test.ttl
+				acquire(t, engine, request)
+				behind.made()
+				for range 200 {
+					pass(lock.RenewalPause(test.ttl, 0))
+					if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if made := behind.made(); !slices.Equal(made, slices.Repeat([]string{"update"}, 200)) {
+					t.Errorf("200 renewals made %d requests: %v", len(made), made)
+				}
+			})
+		})
+	}
+}
+
+// A clock that is ahead and stale must not make a program believe that its lock has expired.
+func TestAnAdmittedRenewalByAStaleClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		behind, local := newAdmitting(), &steppedClock{}
+		checked := servertime.New(local)
+		engine := startWith(t, engine.Options{
+			Objects:  func(string) engine.Objects { return answering{Objects: behind, local: local, clock: checked} },
+			Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: true, Clock: checked,
+		})
+		acquire(t, engine, by("a"))
+		local.offset.Add(int64(time.Hour))
+		if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -107,8 +107,11 @@ func (b *Backend) Get(ctx context.Context, namespace string, key v1alpha1.FullKe
 	call := Call{Verb: Get, Namespace: namespace, Key: key}
 	return do(ctx, b, call, func(Hooks) (found *v1alpha1.Lock, err error) {
 		err = b.withEntry(namespace, key, "get", func(e *entry, now time.Time) error {
-			if !e.isHeld(now) {
+			switch {
+			case e.lock == nil:
 				return lock.ErrNotHeld
+			case !e.isHeld(now):
+				return lock.ErrExpired
 			}
 			found = e.lock.DeepCopy()
 			return nil

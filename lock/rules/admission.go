@@ -47,7 +47,7 @@ func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time)
 type Change struct {
 	// Old is the stored object, Updated the new one.
 	Old, Updated *v1alpha1.Lock
-	// IsUnchanged says that the API server will not write the object; see [IsUnchanged].
+	// IsUnchanged says that the change changes nothing; see [IsUnchanged].
 	IsUnchanged bool
 	// User is the authenticated identity of the client.
 	User string
@@ -110,8 +110,9 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	case Expired(old, now) && (isClaim || change.IsUnchanged && isHolder):
 		return admitTakeOver(next, old, change.User, limits, now, allowance)
 	case change.IsUnchanged:
-		// The API server does not write the object: the resourceVersion stays the token.
-		return next, nil
+		// The API server writes nothing, unless the stored form is stale, as after a change of the
+		// schema. It does not say, and the write would change the resourceVersion.
+		return next, recordToken(next, old)
 	case (isClaim || isAcquisitionChanged) && !isHolder, next.Spec.Owner != old.Spec.Owner, isNewAcquisition(next, old):
 		return nil, HeldBy(old)
 	}

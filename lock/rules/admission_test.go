@@ -214,10 +214,10 @@ func TestAdmitUpdate(t *testing.T) {
 			change: func(l *v1alpha1.Lock) { l.Labels["team"] = "finance" },
 			want:   func(l *v1alpha1.Lock) { l.Labels["team"], l.Spec.FencingToken = "finance", &recorded },
 		},
-		"a change that changes nothing is left alone": {
+		"a change that changes nothing records the token": {
 			user: "bob", now: 10,
 			change: func(*v1alpha1.Lock) {},
-			want:   func(*v1alpha1.Lock) {},
+			want:   func(l *v1alpha1.Lock) { l.Spec.FencingToken = &recorded },
 		},
 		"a take-over drops what would act for the former holder": {
 			user: "bob", now: 31,
@@ -255,10 +255,10 @@ func TestAdmitUpdate(t *testing.T) {
 			change: serverSideLabelled,
 			want:   func(l *v1alpha1.Lock) { serverSideLabelled(l); l.Spec.FencingToken = &recorded },
 		},
-		"a stranger's write without a change leaves an expired lock alone": {
+		"a stranger's write without a change leaves an expired lock to its holder": {
 			user: "storage-migrator", now: 31,
 			change: func(*v1alpha1.Lock) {},
-			want:   func(*v1alpha1.Lock) {},
+			want:   func(l *v1alpha1.Lock) { l.Spec.FencingToken = &recorded },
 		},
 		"the garbage collector takes references off": {
 			user: garbageCollectors[0], now: 10,

@@ -30,24 +30,32 @@ var (
 	// ErrInvalidKey means that a key or a function is empty, too long or has control
 	// characters. It matches [ErrInvalid] too.
 	ErrInvalidKey = fmt.Errorf("invalid key: %w", ErrInvalid)
-	// ErrExpired means that the lock was held under the caller's owner token and has ended by its
-	// ttl. It matches [ErrNotHeld] too.
+	// ErrExpired means that the lock has ended by its ttl and its object still exists. Of a renewal or
+	// a release it means that the lock was held under the caller's owner token. It matches
+	// [ErrNotHeld] too.
 	ErrExpired = fmt.Errorf("lock has expired: %w", ErrNotHeld)
 )
 
-// HeldError names the holder of a lock and the time of expiry. It never contains the owner token.
+// HeldError says that a lock is not to be had, and names its holder and the time of expiry. It never
+// contains the owner token.
 type HeldError struct {
 	Key v1alpha1.FullKey
 	// Holder is the authenticated identity that acquired the lock. Empty if the holder changed too
-	// often to be seen; ExpireTime is then zero.
+	// often to be seen, or if IsExpired; ExpireTime is then zero.
 	Holder string
 	// ExpireTime is when the lock ends unless it is renewed.
 	ExpireTime time.Time
+	// IsExpired says that the lock has no holder any more, but may not be taken over yet: clocks may
+	// differ.
+	IsExpired bool
 }
 
 // Error implements error.
 func (e *HeldError) Error() string {
-	if e.Holder == "" {
+	switch {
+	case e.IsExpired:
+		return fmt.Sprintf("%s has expired, but is kept a moment longer, since clocks may differ", e.Key)
+	case e.Holder == "":
 		return fmt.Sprintf("%s is held", e.Key)
 	}
 	return fmt.Sprintf("%s is held by %q until %s", e.Key, e.Holder, v1alpha1.NewTimestamp(e.ExpireTime))

@@ -28,7 +28,7 @@ func UntilReclaimable(lock *v1alpha1.Lock, now time.Time, allowance time.Duratio
 // [*HeldError].
 func Reclaim(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) error {
 	if UntilReclaimable(lock, now, allowance) > 0 {
-		return HeldBy(lock)
+		return HeldAt(lock, now)
 	}
 	return nil
 }
@@ -39,6 +39,15 @@ func Reclaim(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) error 
 // which a hand-off or a take-over keeps.
 func IsReusable(lock *v1alpha1.Lock) bool {
 	return lock.DeletionTimestamp.IsZero() && len(lock.OwnerReferences) == 0
+}
+
+// HeldAt returns the error for a lock that is not to be had at the given time. It names no holder
+// once the lock has expired, as no other answer does.
+func HeldAt(lock *v1alpha1.Lock, now time.Time) *HeldError {
+	if Expired(lock, now) {
+		return &HeldError{Key: lock.Spec.FullKey(), IsExpired: true}
+	}
+	return HeldBy(lock)
 }
 
 // HeldBy returns the error that names the present holder.

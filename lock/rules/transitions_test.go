@@ -117,23 +117,24 @@ func TestTakeOver(t *testing.T) {
 func TestTakeOverRefusesALiveLock(t *testing.T) {
 	deleting := stored()
 	deleting.DeletionTimestamp = &metav1.Time{Time: noon}
+	byAlice := &HeldError{Key: "lock:billing:report", Holder: "alice", ExpireTime: at(30).Time}
 	cases := map[string]struct {
 		current *v1alpha1.Lock
 		now     float64
+		want    *HeldError
 	}{
-		"before it expires":              {stored(), 29.999999},
-		"within the clock skew":          {stored(), 30.999999},
-		"while it is deleted, finalised": {deleting, 1000},
+		"before it expires":              {stored(), 29.999999, byAlice},
+		"within the clock skew":          {stored(), 30.999999, &HeldError{Key: "lock:billing:report", IsExpired: true}},
+		"while it is deleted, finalised": {deleting, 1000, byAlice},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, err := TakeOver(test.current, byBob(), DefaultLimits(), at(test.now).Time, time.Second)
-			want := &HeldError{Key: "lock:billing:report", Holder: "alice", ExpireTime: at(30).Time}
 			var got *HeldError
 			if !errors.As(err, &got) || !errors.Is(err, ErrHeld) {
 				t.Fatalf("got %v, want a HeldError", err)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if strings.Contains(err.Error(), "token-a") {

@@ -19,6 +19,8 @@ type HeldDetails struct {
 	// often that none was seen; ExpiresAt is then empty too.
 	Holder    string `json:"holder,omitempty"`
 	ExpiresAt string `json:"expires_at,omitempty"`
+	// Expired says that the lock has no holder, but may not be taken over yet.
+	Expired bool `json:"expired,omitempty"`
 }
 
 // KeyDetails are the details of LOCK_NOT_FOUND and LOCK_OWNERSHIP_MISMATCH.

@@ -64,6 +64,8 @@ type State struct {
 	Locked bool   `json:"locked"`
 	// CheckedAt is the time by the clock of the replica that answers.
 	CheckedAt string `json:"checked_at"`
+	// Expired says that the lock is not held any more, but its object still exists.
+	Expired bool `json:"expired,omitempty"`
 	// Lock is nil if Locked is false.
 	*Lock
 }

@@ -61,6 +61,7 @@ func describeExpiry(s *subject) {
 		expectRefusal(s.release(ctx, bob), lock.ErrNotHeld)
 		expectRefusal(s.Backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance"), lock.ErrNotHeld)
 		s.expectFree(ctx)
+		expectRefusal(s.look(ctx), lock.ErrExpired)
 		Expect(s.Backend.List(ctx, s.Namespace, lock.Filter{})).To(BeEmpty())
 	})
 
