@@ -326,6 +326,7 @@ func TestManyHoldersOfANamespaceAreListed(t *testing.T) {
 	fixture.objects.set(locks[holders-1].Name, "")
 	fixture.objects.set(locks[holders-2].Name, "another")
 	fixture.clock.Step(gatherFor)
+	eventually(t, "two ends are found", func() bool { return len(fixture.woken) == 2 })
 	woken := []types.NamespacedName{<-fixture.woken, <-fixture.woken}
 	if !slices.Contains(woken, locks[holders-1]) || !slices.Contains(woken, locks[holders-2]) {
 		t.Errorf("woke %v, want the locks of the two that are gone", woken)
