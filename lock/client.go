@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // Client acquires locks in one namespace. Safe for concurrent use.
@@ -119,7 +120,7 @@ func (c *Client) hold(ctx context.Context, settings settings, lock *v1alpha1.Loc
 	}
 	// The grant may have been made long after the request. How long ago is unknown: another clock
 	// stamped it.
-	if now := settings.clock.Now(); now.Sub(sent) > held.ttl/3 {
+	if now := settings.clock.Now(); now.Sub(sent) > held.ttl/3 || servertime.Jump(sent, now) > 0 {
 		held.prolong(now, held.ttl) // until the renewal; the caller does not have the lock yet
 		if err := held.renewWithin(ctx, held.ttl); err != nil {
 			held.end(err)

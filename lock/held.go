@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // Held is an acquired lock. It ends by [Held.Release], or because it expired, was released by
@@ -121,25 +122,30 @@ func (h *Held) Deadline() time.Time {
 	return h.deadline
 }
 
-// Done is closed when the lock has ended or may have ended, at the latest at the deadline.
+// Done is closed when the lock has ended or may have ended, at the latest at the deadline or, if the
+// machine is suspended meanwhile, within a second of its return.
 func (h *Held) Done() <-chan struct{} { return h.done }
 
 // Context returns a context for work under the lock. It has the values of the context that the
 // lock was acquired with and ends with it or with the lock. If the lock ends first,
 // [context.Cause] returns the error of [Held.Err]. Acquiring the same key with this context
 // returns [ErrDoubleLock].
-func (h *Held) Context() context.Context { return h.ctx }
+func (h *Held) Context() context.Context {
+	_ = h.Err() // Err reads the clock.
+	return h.ctx
+}
 
 // Err returns nil while the lock is held, and then always the same error, which matches
 //
 //   - [ErrReleased] after [Held.Release] was called,
 //   - [ErrExpired] if the ttl ran out,
-//   - [ErrUnavailable] if the lock could not be renewed in time,
+//   - [ErrUnavailable] if the lock could not be renewed in time, as when the machine was suspended,
 //   - [ErrForceReleased] if the lock was released by force,
 //   - [ErrTakenOver] if another holder has it.
 //
-// Err reads the clock. It is right even in a process that was stopped and has not closed
-// [Held.Done] yet.
+// Err reads the clock. It is right even in a process that was stopped, or on a machine that was
+// suspended, and has not closed [Held.Done] yet. By the wall clock alone it ends a lock whose deadline
+// has passed meanwhile, and the same goes for a wall clock that was set forward.
 func (h *Held) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,12 +180,29 @@ func (h *Held) endLocked(reason error) {
 	h.stopCalls()
 }
 
+// wallResolution is how much a wall clock may be behind after its machine was suspended: meanwhile
+// one goes on that has whole seconds.
+const wallResolution = time.Second
+
+// left returns how much time is left until the deadline for certain. The monotonic clock, by which
+// deadline and now compare, stands still while the machine is suspended; the service does not. If
+// the wall clock has jumped ahead since the deadline was set, that time has passed, too.
+func left(deadline, now time.Time) time.Duration {
+	if jump := servertime.Jump(deadline, now); jump > 0 {
+		return deadline.Sub(now) - jump - wallResolution
+	}
+	return deadline.Sub(now)
+}
+
 // checkDeadline ends the hold if its deadline has passed.
 func (h *Held) checkDeadline(now time.Time) {
-	if h.err != nil || now.Before(h.deadline) {
+	if h.err != nil || left(h.deadline, now) > 0 {
 		return
 	}
 	switch {
+	case now.Before(h.deadline):
+		// If the clock was merely set, the service still has the lock, for which Release is sent.
+		h.endLocked(fmt.Errorf("%s could not be renewed in time, since the machine was suspended or its clock was set: %w", h.key, ErrUnavailable))
 	case h.renewal.err != nil:
 		h.endLocked(fmt.Errorf("%s could not be renewed in time: %w", h.key, asUnavailable(h.renewal.err)))
 	case h.renewal.isUnderWay:

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // start begins to watch the lock and, unless it was acquired [WithoutRenewal], to renew it.
@@ -12,6 +14,10 @@ func (h *Held) start() {
 	timer := h.clock.NewTimer(h.step())
 	h.routines.Go(func() { h.loop(timer) })
 }
+
+// lookAgainAfter is how long the loop sleeps at most: a timer stands still while the machine is
+// suspended.
+const lookAgainAfter = time.Second
 
 // loop runs until the lock ends. It sends no request itself: a slow request must not delay the
 // deadline.
@@ -47,6 +53,9 @@ func (h *Held) openWatch(opened chan<- (<-chan Change)) {
 
 // observe handles a state that the watch reports.
 func (h *Held) observe(change Change) {
+	if h.Err() != nil {
+		return // The end of the ttl is not taken for a forced release.
+	}
 	if change.Lock == nil {
 		h.routines.Go(h.confirm)
 		return
@@ -82,16 +91,16 @@ func (h *Held) step() time.Duration {
 	defer h.mu.Unlock()
 	now := h.clock.Now()
 	h.checkDeadline(now)
-	next := h.deadline
+	pause := left(h.deadline, now)
 	switch {
 	case h.err != nil || !h.isRenewed || h.renewal.isUnderWay || h.isRenewingItself:
-	case !now.Before(h.renewal.next):
+	case !now.Before(h.renewal.next), servertime.Jump(h.renewal.next, now) > 0:
 		h.isRenewingItself = true
 		h.routines.Go(h.renewAutomatically)
-	case h.renewal.next.Before(next):
-		next = h.renewal.next
+	default:
+		pause = min(pause, h.renewal.next.Sub(now))
 	}
-	return next.Sub(now)
+	return min(pause, lookAgainAfter)
 }
 
 // wakeLoop makes the loop check the time.
@@ -105,6 +114,9 @@ func (h *Held) wakeLoop() {
 // Bind returns a context that ends with ctx or with the lock.
 func (h *Held) Bind(ctx context.Context) (bound context.Context, cancel func()) {
 	bound, cancelBound := context.WithCancelCause(ctx)
+	if err := h.Err(); err != nil { // The loop may not have noticed it yet.
+		cancelBound(err)
+	}
 	stop := context.AfterFunc(h.calls, func() { cancelBound(h.Err()) })
 	return bound, func() {
 		stop()

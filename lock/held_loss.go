@@ -16,7 +16,7 @@ func (h *Held) lossIn(answer error, now, deadline time.Time) error {
 	switch {
 	case errors.Is(answer, ErrOwnerMismatch):
 		return fmt.Errorf("%s: %w", h.key, ErrTakenOver)
-	case errors.Is(answer, ErrExpired), errors.Is(answer, ErrNotHeld) && !now.Before(deadline):
+	case errors.Is(answer, ErrExpired), errors.Is(answer, ErrNotHeld) && left(deadline, now) <= 0:
 		return fmt.Errorf("%s: %w", h.key, ErrExpired)
 	case errors.Is(answer, ErrNotHeld):
 		return fmt.Errorf("%s: %w", h.key, ErrForceReleased)

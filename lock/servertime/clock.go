@@ -172,6 +172,19 @@ func IsFresh(c clock.PassiveClock) bool {
 	return !ok || checked.IsFresh()
 }
 
+// Jump returns how far the wall clock went beyond the monotonic one between two readings of a local
+// clock, of which one may be from an addition. It is more than zero if the machine was suspended,
+// during which the monotonic clock stands still and after which the wall clock is set, or if the
+// wall clock was stepped forward; less than zero if it was stepped back; and zero if they differ by
+// no more than slewing causes, or if one reading has no monotonic part.
+func Jump(from, to time.Time) time.Duration {
+	jump := to.Round(0).Sub(from.Round(0)) - to.Sub(from)
+	if jump.Abs() <= maxStep {
+		return 0
+	}
+	return jump
+}
+
 // with returns the state after one more observation; s may be nil.
 func (s *state) with(seen observation, sent, received time.Time) *state {
 	if s == nil {
@@ -189,8 +202,5 @@ func (s *state) with(seen observation, sent, received time.Time) *state {
 // response was received.
 func (s *state) isFresh(now time.Time) bool {
 	elapsed := now.Sub(s.sent)
-	// The monotonic clock stands still while the machine is suspended; the wall clock
-	// is set afterwards.
-	byWall := now.Round(0).Sub(s.sent.Round(0))
-	return 0 <= elapsed && elapsed <= FreshFor && (byWall-elapsed).Abs() <= maxStep
+	return 0 <= elapsed && elapsed <= FreshFor && Jump(s.sent, now) == 0
 }

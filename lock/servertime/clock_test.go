@@ -4,12 +4,12 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/lock/servertime"
+	"forrst.dev/lock-operator/test/support/machine"
 )
 
 var (
@@ -166,7 +166,7 @@ func TestSuspendedMachine(t *testing.T) {
 	c := servertime.New(local)
 	answer(c, local.now)
 	before := local.now
-	local.now = monotonicBehind(local.now, time.Hour)
+	local.now = machine.MonotonicBehind(local.now, time.Hour)
 	if got := local.now.Sub(before); got != 0 {
 		t.Fatalf("the monotonic clock went on by %s", got)
 	}
@@ -185,7 +185,7 @@ func TestStepOfTheWallClockHasNoEffect(t *testing.T) {
 	c := servertime.New(local)
 	answer(c, local.now)
 	before := c.Now()
-	local.now = monotonicBehind(local.now, -time.Hour)
+	local.now = machine.MonotonicBehind(local.now, -time.Hour)
 	if got := c.Now(); !got.Equal(before) {
 		t.Errorf("the time went from %s to %s", before, got)
 	}
@@ -256,15 +256,20 @@ type readings struct {
 
 func (r *readings) Now() time.Time { return r.now }
 
-// monotonicBehind returns what a clock shows when its wall clock has moved on and its
-// monotonic clock has not. Package time has no other way to make such a reading.
-func monotonicBehind(reading time.Time, by time.Duration) time.Time {
-	type insides struct {
-		wall uint64
-		ext  int64
-		loc  *time.Location
+func TestJump(t *testing.T) {
+	now := time.Now()
+	for jump, want := range map[time.Duration]time.Duration{
+		time.Hour: time.Hour, -time.Hour: -time.Hour, 51 * time.Millisecond: 51 * time.Millisecond, 50 * time.Millisecond: 0, 0: 0, -50 * time.Millisecond: 0,
+	} {
+		later := machine.MonotonicBehind(now.Add(time.Minute), jump)
+		if got := servertime.Jump(now, later); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if got := servertime.Jump(now.Add(24*time.Hour), later); got != want {
+			t.Errorf("from a time to come: got %s, want %s", got, want)
+		}
+		if got := servertime.Jump(now.Round(0), later); got != 0 {
+			t.Errorf("without a monotonic part: got %s", got)
+		}
 	}
-	reading = reading.Add(by)
-	(*insides)(unsafe.Pointer(&reading)).ext -= int64(by) //nolint:gosec // the tests check the fields
-	return reading
 }

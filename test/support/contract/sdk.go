@@ -11,6 +11,7 @@ import (
 	"github.com/onsi/gomega/types"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/machine"
 )
 
 // describeSDK declares the specs of [lock.Client] on the backend.
@@ -177,6 +178,28 @@ func describeSDK(s *subject) {
 		s.acquired(ctx, by(bob))
 		Expect(held.Release(ctx)).To(MatchError(lock.ErrNotHeld))
 		s.expectHeldBy(ctx, bob)
+	})
+
+	It("is not believed in on a machine that was suspended for longer than its ttl", func(ctx context.Context) {
+		clock := machine.NewClock()
+		held := hold(ctx, lock.WithClock(clock))
+		Expect(held.Err()).To(Succeed())
+		clock.Suspend(long)
+		expectRefusal(held.Err(), lock.ErrUnavailable)
+		expectEnd(held, lock.ErrUnavailable)
+		Expect(held.Release(ctx)).To(MatchError(lock.ErrUnavailable))
+		s.expectFree(ctx)
+	})
+
+	It("is renewed at once on a machine that was suspended for less than its ttl", func(ctx context.Context) {
+		clock := machine.NewClock()
+		held := hold(ctx, lock.WithClock(clock))
+		before := held.Deadline()
+		clock.Suspend(long / 2)
+		Eventually(held.Deadline).WithTimeout(soon).WithPolling(poll).ShouldNot(Equal(before))
+		Expect(held.Err()).To(Succeed())
+		Expect(held.Release(ctx)).To(Succeed())
+		s.expectFree(ctx)
 	})
 
 	It("renews on request", func(ctx context.Context) {
