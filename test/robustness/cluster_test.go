@@ -24,6 +24,8 @@ type cluster struct {
 	replicas []*replica
 
 	reservations reservations
+	programs     []*program
+	stopPrograms func() error
 }
 
 // startCluster starts everything. The caller stops the cluster, also after an error.
@@ -52,7 +54,8 @@ func startCluster(ctx context.Context, binary, artifacts string, options options
 		}
 		c.replicas = append(c.replicas, replica)
 	}
-	return c, nil
+	c.stopPrograms, err = c.startPrograms(ctx)
+	return c, err
 }
 
 // addresses are those of the façades.
@@ -66,6 +69,9 @@ func (c *cluster) addresses() []string {
 
 func (c *cluster) stop() error {
 	var problems []error
+	if c.stopPrograms != nil {
+		problems = append(problems, c.stopPrograms())
+	}
 	for _, replica := range c.replicas {
 		if replica.isRunning() {
 			problems = append(problems, replica.stop())

@@ -82,7 +82,7 @@ var killAPIServer = fault{"kill the API server", 0, apiServer, func(ctx context.
 }}
 
 func (c *cluster) startAPIServer() (err error) {
-	for range 3 { // A busy machine may need more than envtest's 20 s.
+	for range 3 { // A busy machine may need more than a minute.
 		if err = c.environment.StartAPIServer(); err == nil {
 			return nil
 		}

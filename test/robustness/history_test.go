@@ -97,6 +97,7 @@ type history struct {
 
 	mu         sync.Mutex
 	operations []operation
+	beliefs    []belief
 	faults     []window
 }
 
@@ -119,6 +120,12 @@ func (h *history) await(ctx context.Context, operations int, reached func()) {
 			reached()
 		}
 	}
+}
+
+func (h *history) addBelief(taken belief) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.beliefs = append(h.beliefs, taken)
 }
 
 func (h *history) addFault(fault window) {

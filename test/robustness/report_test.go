@@ -88,6 +88,11 @@ func newPart(seed uint64, record *record, replicas []*replica, violations []stri
 		op := &record.operations[index]
 		tally.Calls[string(op.kind)+": "+string(op.outcome)]++
 	}
+	for index := range record.beliefs {
+		taken := &record.beliefs[index]
+		door, _, _ := strings.Cut(taken.program, " program")
+		tally.Calls["SDK, "+door+": "+taken.outcome()]++
+	}
 	for _, grant := range record.grants {
 		tally.LastToken = max(tally.LastToken, grant.token)
 	}

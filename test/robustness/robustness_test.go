@@ -78,7 +78,7 @@ func TestRobustness(t *testing.T) {
 // not ask.
 func isAwaited(violation string) bool {
 	check, _, _ := strings.Cut(violation, ":")
-	return check == "wanted" || check == "timeouts" || strings.Contains(violation, "refused with INVALID_ARGUMENTS")
+	return check == "wanted" || check == "timeouts"
 }
 
 // lengthOf returns $DURATION, or otherwise if it is unset.
@@ -182,6 +182,7 @@ func (c *cluster) part(t *testing.T, options options, artifacts string) (part, e
 	if err != nil {
 		return part{}, err
 	}
+	worked := c.history.now()
 	if options.operations > 0 {
 		c.awaitRest(t.Context(), leaked)
 	}
@@ -190,6 +191,7 @@ func (c *cluster) part(t *testing.T, options options, artifacts string) (part, e
 		return part{}, err
 	}
 	violations = append(append(violations, problems...), record.check(model{allowance: options.allowance, skew: options.allowance}, artifacts)...)
+	t.Logf("Worked for %s, judged for %s", worked.Round(time.Second), (c.history.now() - worked).Round(time.Second))
 	return newPart(options.seed, record, c.replicas, violations), nil
 }
 
@@ -214,6 +216,7 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 		}
 		workers.Go(func() { worker.run(working) })
 	}
+	c.runPrograms(working, options.seed, &workers)
 	err = c.injectFaults(breaking, options, t.Logf)
 	if err == nil {
 		<-breaking.Done()
@@ -221,6 +224,7 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 	}
 	stopWork()
 	workers.Wait()
+	t.Logf("The clients were done after %s", c.history.now().Round(time.Second))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,6 +73,8 @@ func Start(ctx context.Context) (*Environment, error) {
 		BinaryAssetsDirectory: Assets(root),
 		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
+		// A busy machine may need more than the default of 20 seconds.
+		ControlPlaneStartTimeout: time.Minute,
 	}}
 	// This folder keeps the certificates across restarts of the API server.
 	certificates := filepath.Join(dir, "pki")

@@ -1,0 +1,228 @@
+package robustness_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"forrst.dev/lock-operator/auth"
+	"forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testenv"
+	"forrst.dev/lock-operator/webhook"
+)
+
+const (
+	// heldPrefix begins the keys of programs with the SDK. The model does not know them, since
+	// they renew on their own.
+	heldPrefix = "held-"
+	heldKeys   = 4
+	minHeldTTL = 2 * time.Second
+	maxHeldTTL = 5 * time.Second
+)
+
+// belief is a time in which a program with the SDK believed that it held a lock.
+type belief struct {
+	span
+
+	program, key, owner string
+	token               int64
+	// err is what the SDK said about the end; nil if the program released the lock.
+	err error
+}
+
+func (h *belief) String() string {
+	return fmt.Sprintf("%s held %s from %s to %s, token %d, owner %s, end: %v", h.program, h.key, h.from, h.to, h.token, short(h.owner), h.err)
+}
+
+// outcome says how it ended in short.
+func (h *belief) outcome() string {
+	switch {
+	case h.token == 0:
+		return "not acquired"
+	case h.err == nil:
+		return "held and released"
+	}
+	return "held and lost"
+}
+
+// program is a program with the SDK. It renews its locks until it releases them.
+type program struct {
+	name    string
+	client  *lock.Client
+	history *history
+	random  *rand.Rand
+	stop    func() error
+}
+
+// startPrograms starts a webhook and programs: some ask a replica each, and some the API
+// server, each as a user of its own. The caller calls the result.
+func (c *cluster) startPrograms(ctx context.Context) (stop func() error, err error) {
+	stopWebhook, err := c.startWebhook(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stops := []func() error{stopWebhook}
+	stop = func() error {
+		var problems []error
+		for _, each := range slices.Backward(stops) {
+			problems = append(problems, each())
+		}
+		return errors.Join(problems...)
+	}
+	for number, address := range c.addresses() {
+		backend, err := client.New("http://" + address)
+		if err != nil {
+			return stop, err
+		}
+		c.programs = append(c.programs, &program{name: fmt.Sprintf("façade program %d", number), client: lock.NewClient(backend, clientNamespace)})
+	}
+	for number := range 2 {
+		user, _, err := c.environment.User(fmt.Sprintf("program-%d", number), testenv.TestersGroup)
+		if err != nil {
+			return stop, err
+		}
+		direct, err := engine.NewDirect(user, clientNamespace, logr.Discard())
+		if err != nil {
+			return stop, err
+		}
+		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		ended := make(chan error, 1)
+		go func() { ended <- direct.Start(running) }()
+		stops = append(stops, func() error {
+			cancel()
+			return <-ended
+		})
+		c.programs = append(c.programs, &program{name: fmt.Sprintf("direct program %d", number), client: lock.NewClient(direct, clientNamespace)})
+	}
+	return stop, nil
+}
+
+// startWebhook starts the webhook of locks in this process.
+func (c *cluster) startWebhook(ctx context.Context) (stop func() error, err error) {
+	host, port, certDir, err := c.environment.InstallWebhook(ctx)
+	if err != nil {
+		return nil, err
+	}
+	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
+	manager, err := c.environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = server })
+	if err != nil {
+		return nil, err
+	}
+	authorizer, err := auth.NewAuthorizer(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	(&webhook.LockAdmission{
+		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), ClockSkewAllowance: time.Second,
+		Limits: rules.DefaultLimits(), Clock: clock.RealClock{}, Authorizer: authorizer,
+	}).SetupWithManager(manager)
+	stop = testenv.StartManager(ctx, manager)
+	for started := server.StartedChecker(); started(&http.Request{}) != nil; {
+		if !pause(ctx, retry) {
+			return stop, ctx.Err()
+		}
+	}
+	return stop, nil
+}
+
+// run takes and holds locks until ctx ends.
+func (p *program) run(ctx context.Context) {
+	for pause(ctx, between(p.random, time.Millisecond, 300*time.Millisecond)) {
+		p.session(context.WithoutCancel(ctx))
+	}
+}
+
+func (p *program) session(ctx context.Context) {
+	key := fmt.Sprintf("%s%d", heldPrefix, p.random.IntN(heldKeys))
+	ttl := between(p.random, minHeldTTL, maxHeldTTL).Truncate(time.Millisecond)
+	asked := p.history.now()
+	got, err := p.client.Acquire(ctx, key, lock.WithTTL(ttl), lock.WithWait(between(p.random, 0, 5*time.Second).Truncate(time.Millisecond)+time.Millisecond))
+	if err != nil {
+		p.history.addBelief(belief{program: p.name, key: key, err: err, span: span{asked, p.history.now()}})
+		return
+	}
+	taken := belief{program: p.name, key: key, owner: got.Owner(), token: got.FencingToken(), span: span{from: p.history.now()}}
+	timer := time.NewTimer(between(p.random, 0, 2*maxHeldTTL))
+	defer timer.Stop()
+	select {
+	case <-got.Done():
+		// The program learns of the end some time after the SDK does.
+		taken.to = p.history.now()
+		taken.err = got.Err()
+	case <-timer.C:
+		taken.to = p.history.now()
+		if until := got.Deadline(); time.Now().After(until) {
+			taken.err = errors.New("released after its deadline, and not told so")
+		}
+	}
+	p.history.addBelief(taken)
+	release, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_ = got.Release(release) // Its ttl ends it otherwise.
+}
+
+// runPrograms starts the work of all programs.
+func (c *cluster) runPrograms(ctx context.Context, seed uint64, workers *sync.WaitGroup) {
+	for number, program := range c.programs {
+		program.history = c.history
+		program.random = rand.New(rand.NewPCG(seed, 500+uint64(number))) //nolint:gosec // a test that can be repeated
+		workers.Go(func() { program.run(ctx) })
+	}
+}
+
+// checkHeld checks what programs believed: never two at once, with tokens that grow, and
+// never longer than etcd had the grant. A program may learn of the end of a lock late by
+// as much as the machine is busy.
+func (r *record) checkHeld() (violations []string) {
+	byKey := map[string][]*belief{}
+	for index := range r.beliefs {
+		if taken := &r.beliefs[index]; taken.token != 0 {
+			byKey[taken.key] = append(byKey[taken.key], taken)
+		} else if !isExpected(taken.err) {
+			violations = append(violations, "held: unexpected: "+taken.String())
+		}
+	}
+	for _, key := range sortedKeys(byKey) {
+		taken := byKey[key]
+		slices.SortFunc(taken, func(a, b *belief) int { return cmp.Compare(a.from, b.from) })
+		for index, next := range taken {
+			granted := slices.IndexFunc(r.byOwner[next.owner], func(grant *grant) bool { return grant.token == next.token })
+			if granted < 0 {
+				violations = append(violations, "held: etcd has no such grant: "+next.String())
+			}
+			if index == 0 {
+				continue
+			}
+			before := taken[index-1]
+			if next.from < before.to-lateness || next.token <= before.token {
+				violations = append(violations, fmt.Sprintf("held: two at once, or tokens that do not grow:\n\t\t%s\n\t\t%s", before, next))
+			}
+		}
+	}
+	return violations
+}
+
+// lateness is how much later than the SDK a program may learn of the end of its lock.
+const lateness = 200 * time.Millisecond
+
+// isExpected reports whether an acquire may fail with the error.
+func isExpected(err error) bool {
+	return slices.ContainsFunc([]error{lock.ErrHeld, lock.ErrTimeout, lock.ErrUnavailable, lock.ErrRefused, lock.ErrExpired}, func(known error) bool { return errors.Is(err, known) })
+}
+
+func isHeldKey(key string) bool { return strings.Contains(key, heldPrefix) }
