@@ -19,7 +19,7 @@ func (r *record) check(model model, artifacts string) []string {
 	var violations []string
 	for _, check := range []func() []string{
 		r.checkAnswers, r.checkGrants, r.checkAbandoned, r.checkRenewals,
-		r.checkWanted, r.checkTimeouts, r.checkPassages, r.checkHeld,
+		r.checkWanted, r.checkTimeouts, r.checkPassages, r.checkHeld, r.checkAudit,
 	} {
 		violations = append(violations, check()...)
 	}

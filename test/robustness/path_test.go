@@ -2,11 +2,14 @@ package robustness_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"forrst.dev/lock-operator/lock/audit"
 )
 
 const (
@@ -31,6 +34,8 @@ type path struct {
 	// kills are the times in which there was no process.
 	kills  []broken
 	states []state
+	// audited are the records of the audit.
+	audited []audit.Record
 }
 
 // probe is a Lock that the replica created and deleted.
@@ -80,6 +85,12 @@ func (p *path) note(line string) error {
 			index = len(p.probes) - 1
 		}
 		p.probes[index].shown = time.Unix(0, shown)
+	case "audit":
+		var record audit.Record
+		if err := json.Unmarshal([]byte(values), &record); err != nil {
+			return err
+		}
+		p.audited = append(p.audited, record)
 	case "state":
 		var at int64
 		var now state
@@ -122,7 +133,7 @@ func (p *path) died(from, to time.Time) {
 func (p *path) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.probes, p.breaks, p.kills, p.states = nil, nil, nil, nil
+	p.probes, p.breaks, p.kills, p.states, p.audited = nil, nil, nil, nil, nil
 }
 
 // leads reports whether the replica led when it last said so.
@@ -142,6 +153,13 @@ func (p *path) figures() (most, last figures) {
 		most = most.most(last)
 	}
 	return most, last
+}
+
+// records returns the records of the audit.
+func (p *path) records() []audit.Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.audited)
 }
 
 // rests reports whether the replica has reported since then, and was within the bounds.

@@ -247,5 +247,9 @@ func (c *cluster) record(ctx context.Context, options options) (*record, []strin
 	for _, replica := range c.replicas {
 		passages = append(passages, replica.path.passage(c.history.start))
 	}
-	return newRecord(c.history, grants, passages, options.allowance), problems, nil
+	made := newRecord(c.history, grants, passages, options.allowance)
+	for _, replica := range c.replicas {
+		made.audited = append(made.audited, replica.path.records()...)
+	}
+	return made, problems, nil
 }

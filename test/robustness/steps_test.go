@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"forrst.dev/lock-operator/lock/audit"
 )
 
 // record is the record of a run, for the checks.
@@ -19,6 +21,8 @@ type record struct {
 	end     time.Duration
 	// skew is how wrong the clock of a replica may be.
 	skew time.Duration
+	// audited are the records of the audit of all replicas.
+	audited []audit.Record
 	// passages tell when requests of the replicas got through.
 	passages []passage
 }

@@ -21,6 +21,7 @@ import (
 	"forrst.dev/lock-operator/controllers/heartbeat"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -64,10 +65,10 @@ func newManager(config *rest.Config, settings settings, local clock.WithTicker, 
 	if err != nil {
 		return nil, "", err
 	}
-	if prober.leadership, err = addReaper(manager, settings, now); err != nil {
+	if prober.leadership, err = addReaper(manager, settings, now, auditReports{reports}); err != nil {
 		return nil, "", err
 	}
-	address, err := addFacade(manager, settings, now, stream)
+	address, err := addFacade(manager, settings, now, stream, auditReports{reports})
 	return manager, address, errors.Join(err, addProber(manager, prober))
 }
 
@@ -92,7 +93,7 @@ func informerOf(manager ctrl.Manager) (cache.Informer, error) {
 	return manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 }
 
-func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock) (*leadership.Election, error) {
+func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock, records audit.Sink) (*leadership.Election, error) {
 	// Shorter than the product's, so the reaper changes replicas within a short test.
 	election, err := leadership.NewElection(manager.GetConfig(), leadership.Options{
 		Namespace: operatorNamespace, Name: "lock-operator.forrst.dev",
@@ -110,6 +111,7 @@ func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock) 
 		ClockSkewAllowance: settings.allowance,
 		Clock:              now,
 		Leadership:         election,
+		Audit:              records,
 	}).SetupWithManager(manager)
 }
 
@@ -140,7 +142,7 @@ func addHeartbeat(manager ctrl.Manager, now clock.WithTicker, locks *engine.Engi
 	return errors.Join(err, manager.Add(beat))
 }
 
-func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker, stream *engine.WatchStream) (string, error) {
+func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker, stream *engine.WatchStream, records audit.Sink) (string, error) {
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return "", err
@@ -154,6 +156,7 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker, st
 		Informer:           informer,
 		Stream:             stream,
 		MaxWatchSilence:    engine.DefaultMaxWatchSilence,
+		Audit:              records,
 		Limits:             rules.DefaultLimits(),
 		IsValidated:        true, // by the façade, as in the operator
 		ClockSkewAllowance: settings.allowance,

@@ -1,0 +1,67 @@
+package robustness_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"forrst.dev/lock-operator/lock/audit"
+)
+
+// auditDelay is how long before and after a write the requests of all replicas must have
+// got through for the write to have its record for certain: an answer that was lost is
+// read back within the operation timeout.
+const auditDelay = 6 * time.Second
+
+var (
+	begins = []audit.Event{audit.Granted, audit.TakenOver, audit.HandedOn}
+	ends   = []audit.Event{audit.Released, audit.Expired, audit.ForceReleased}
+)
+
+// checkAudit compares the audit with the grants in etcd: each has one record that begins it
+// and one that ends it, within the limits of docs/audit.md. What programs with identities do is
+// not recorded here, as the webhook of this test has no audit.
+func (r *record) checkAudit() (violations []string) {
+	byToken := map[int64]*grant{}
+	for _, grant := range r.grants {
+		byToken[grant.token] = grant
+	}
+	begun, ended := map[int64]int{}, map[int64]int{}
+	for _, record := range r.audited {
+		if record.Namespace != clientNamespace || strings.HasPrefix(record.Key, probePrefix) || record.FencingToken == 0 {
+			continue
+		}
+		switch {
+		case byToken[record.FencingToken] == nil || byToken[record.FencingToken].key != "lock:"+record.Key:
+			violations = append(violations, fmt.Sprintf("audit: %s of the grant %d of %s, which etcd does not have", record.Event, record.FencingToken, record.Key))
+		case slices.Contains(begins, record.Event):
+			begun[record.FencingToken]++
+		case slices.Contains(ends, record.Event) && !record.Unconfirmed:
+			ended[record.FencingToken]++
+		}
+	}
+	for _, grant := range r.grants {
+		if isHeldKey(grant.key) {
+			continue
+		}
+		if count := begun[grant.token]; count > 1 || count == 0 && r.isAudited(grant.from) {
+			violations = append(violations, fmt.Sprintf("audit: %d records begin the grant %d of %s, made at %s", count, grant.token, grant.key, grant.from))
+		}
+		if count := ended[grant.token]; count > 1 || count == 0 && grant.to != never && r.isAudited(grant.to) {
+			violations = append(violations, fmt.Sprintf("audit: %d records end the grant %d of %s, ended at %s", count, grant.token, grant.key, grant.to))
+		}
+	}
+	return violations
+}
+
+// isAudited reports whether nothing can have kept the record of a write from being made.
+func (r *record) isAudited(at time.Duration) bool {
+	during := span{at - auditDelay, at + auditDelay}
+	for number := range r.passages {
+		if !r.undisturbed(number, during, 0) || r.killed(number, during) {
+			return false
+		}
+	}
+	return true
+}
