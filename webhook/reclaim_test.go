@@ -79,6 +79,14 @@ var _ = Describe("A create under a name that was taken", func() {
 		Expect(exists(ctx)).To(BeTrue())
 	})
 
+	It("keeps nothing of the cached lock that the stored one no longer has", func(ctx context.Context) {
+		cached := stored.DeepCopy()
+		cached.DeletionTimestamp = new(metav1.Now())
+		live := &remembering{Reader: operator}
+		handler(frozen{cached}, live, time.Second).Handle(ctx, createByBob())
+		Expect(live.read.DeletionTimestamp).To(BeNil())
+	})
+
 	It("leaves the decision to etcd if the lock is renewed between read and delete", func(ctx context.Context) {
 		renew(ctx, stored.DeepCopy())
 		response := handler(frozen{stored}, frozen{stored}, 0).Handle(ctx, createByBob())
@@ -105,6 +113,17 @@ func (r readingFrom) Get(ctx context.Context, key client.ObjectKey, object clien
 
 func (r readingFrom) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	return r.Reader.List(ctx, list, options...)
+}
+
+// remembering keeps the lock that it has read last.
+type remembering struct {
+	client.Reader
+	read *v1alpha1.Lock
+}
+
+func (r *remembering) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	r.read = object.(*v1alpha1.Lock) //nolint:errcheck,forcetypeassert // nothing else is read
+	return r.Reader.Get(ctx, key, object, options...)
 }
 
 // frozen shows one lock as it was.

@@ -108,5 +108,7 @@ type countingReader struct {
 
 func (r *countingReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	r.reads.Add(1)
+	// Decoding would keep what the answer does not have.
+	Expect(object.GetUID()).To(BeEmpty(), "a live read over a lock from the cache")
 	return r.Reader.Get(ctx, key, object, options...)
 }

@@ -29,7 +29,8 @@ const (
 
 // rechecks is when a queue has read its lock and when it reads it next.
 type rechecks struct {
-	// at is when the lock was last shown, written or begun to be read.
+	// at is when the lock was last shown, written or begun to be read. Zero means that it is to be
+	// read at once.
 	at time.Time
 	// provenAt is when the state was last shown, written or read.
 	provenAt time.Time
@@ -62,9 +63,6 @@ func (q *queues) untilRecheck(queue *queue, now time.Time) time.Duration {
 	known := &queue.rechecks
 	period := q.recheckPeriod(queue)
 	due := remaining(known.at.Add(jittered(period, known.jitter)), now, period)
-	if known.at.IsZero() {
-		due = 0
-	}
 	if !q.watch.isTrusted {
 		first := q.watch.lostAt.Add(time.Duration(known.jitter * float64(lostSpread)))
 		due = max(due, remaining(first, now, lostSpread))
