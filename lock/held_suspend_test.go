@@ -25,16 +25,16 @@ func mustEnd(t *testing.T, held *lock.Held) {
 }
 
 func TestASuspendedMachineDoesNotBelieveInItsLock(t *testing.T) {
-	looks := map[string]func(*lock.Held) error{
-		"err":     (*lock.Held).Err,
-		"context": func(held *lock.Held) error { return context.Cause(held.Context()) },
-		"bind": func(held *lock.Held) error {
-			bound, cancel := held.Bind(context.Background())
+	looks := map[string]func(context.Context, *lock.Held) error{
+		"err":     func(_ context.Context, held *lock.Held) error { return held.Err() },
+		"context": func(_ context.Context, held *lock.Held) error { return context.Cause(held.Context()) }, //nolint:contextcheck // that of the lock
+		"bind": func(ctx context.Context, held *lock.Held) error {
+			bound, cancel := held.Bind(ctx)
 			defer cancel()
 			return context.Cause(bound)
 		},
-		"renew":   func(held *lock.Held) error { return held.Renew(context.Background(), 0) },
-		"release": func(held *lock.Held) error { return held.Release(context.Background()) },
+		"renew":   func(ctx context.Context, held *lock.Held) error { return held.Renew(ctx, 0) },
+		"release": func(ctx context.Context, held *lock.Held) error { return held.Release(ctx) },
 	}
 	for name, look := range looks {
 		for _, options := range [][]lock.Option{nil, {lock.WithoutRenewal()}} {
@@ -45,11 +45,11 @@ func TestASuspendedMachineDoesNotBelieveInItsLock(t *testing.T) {
 					pass(5 * time.Second)
 					requests(service)
 					clock.Suspend(24 * time.Second) // 29 of 30 s, by a clock that may be a second behind
-					if err := look(held); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotHeld) {
+					if err := look(t.Context(), held); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotHeld) {
 						t.Errorf("got %v, want ErrUnavailable", err)
 					}
 					mustEnd(t, held)
-					_ = held.Release(context.Background())
+					_ = held.Release(t.Context())
 					// The service may hold the lock still; a renewal must not bring it back.
 					if diff := cmp.Diff([]locktest.Verb{locktest.Release}, requests(service)); diff != "" {
 						t.Errorf("requests (-want +got):\n%s", diff)
@@ -73,7 +73,7 @@ func TestDoneIsClosedSoonAfterASuspend(t *testing.T) {
 		if err := context.Cause(held.Context()); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("cause %v", err)
 		}
-		_ = held.Release(context.Background())
+		_ = held.Release(t.Context())
 	})
 }
 
@@ -115,7 +115,7 @@ func TestAShortSuspendDuringAnOutage(t *testing.T) {
 		if err := held.Err(); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
-		_ = held.Release(context.Background())
+		_ = held.Release(t.Context())
 	})
 }
 
@@ -135,7 +135,7 @@ func TestASuspendDuringARenewal(t *testing.T) {
 				if err := held.Err(); !errors.Is(err, lock.ErrUnavailable) {
 					t.Errorf("got %v, though the answer may be a minute old", err)
 				}
-				_ = held.Release(context.Background())
+				_ = held.Release(t.Context())
 			})
 		})
 	}
@@ -189,7 +189,7 @@ func TestAWallClockThatIsSetBack(t *testing.T) {
 		if err := brief.Err(); !errors.Is(err, lock.ErrExpired) {
 			t.Errorf("got %v after the ttl", err)
 		}
-		_ = brief.Release(context.Background())
+		_ = brief.Release(t.Context())
 	})
 }
 
@@ -210,6 +210,6 @@ func TestALockThatExpiredDuringASuspend(t *testing.T) {
 		if err := held.Err(); errors.Is(err, lock.ErrForceReleased) || !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
-		_ = held.Release(context.Background())
+		_ = held.Release(t.Context())
 	})
 }

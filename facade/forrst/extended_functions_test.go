@@ -107,30 +107,30 @@ func TestHowArgumentsAreRefused(t *testing.T) {
 		want                []string
 	}{
 		"a ttl above the maximum": {wire.Acquire, `"key":"k","ttl":{"value":25,"unit":"hour"}`,
-			[]string{"ttl/value value must be at most 86400 seconds" + aDay}},
+			[]string{"ttl/value: value must be at most 86400 seconds" + aDay}},
 		"a renewal above the maximum": {wire.Renew, `"key":"k","owner":"o","ttl":{"value":25,"unit":"hour"}`,
-			[]string{"ttl/value value must be at most 86400 seconds" + aDay}},
+			[]string{"ttl/value: value must be at most 86400 seconds" + aDay}},
 		"a renewal for longer than time can be": {wire.Renew, `"key":"k","owner":"o","ttl":{"value":1e30}`,
-			[]string{"ttl/value value must be at most 86400 seconds" + aDay}},
-		"a renewal by zero": {wire.Renew, `"key":"k","owner":"o","ttl":{"value":0}`, []string{"ttl/value value must be more than zero"}},
+			[]string{"ttl/value: value must be at most 86400 seconds" + aDay}},
+		"a renewal by zero": {wire.Renew, `"key":"k","owner":"o","ttl":{"value":0}`, []string{"ttl/value: value must be more than zero"}},
 		"a delay above the maximum, with a holder": {wire.Acquire, `"key":"k",` + otherPodJSON + `,"release_delay":{"value":25,"unit":"hour"}`,
-			[]string{"release_delay/value value must be at most 86400 seconds" + aDay}},
+			[]string{"release_delay/value: value must be at most 86400 seconds" + aDay}},
 		"a delay above the maximum, without a holder": {wire.Acquire, `"key":"k","release_delay":{"value":1e30}`,
-			[]string{"release_delay/value value must be at most 86400 seconds" + aDay}},
-		"a delay below zero": {wire.Acquire, `"key":"k","release_delay":{"value":-1}`, []string{"release_delay/value value must not be negative"}},
+			[]string{"release_delay/value: value must be at most 86400 seconds" + aDay}},
+		"a delay below zero": {wire.Acquire, `"key":"k","release_delay":{"value":-1}`, []string{"release_delay/value: value must not be negative"}},
 		"a delay without a holder": {wire.Acquire, `"key":"k","release_delay":{"value":1}`,
-			[]string{"release_delay release_delay: Forbidden: needs a holderRef: it counts from the end of that object"}},
+			[]string{"release_delay: release_delay: Forbidden: needs a holderRef: it counts from the end of that object"}}, //nolint:dupword // the pointer, and what the message begins with
 		"a delay of zero":       {wire.Acquire, `"key":"k","release_delay":{"value":0}`, []string{}},
-		"a malformed reference": {wire.Acquire, `"key":"k","holder_ref":1,"release_delay":{"value":1}`, []string{"holder_ref holder_ref must be an object"}},
+		"a malformed reference": {wire.Acquire, `"key":"k","holder_ref":1,"release_delay":{"value":1}`, []string{"holder_ref: holder_ref must be an object"}},
 		"a malformed reference and a delay above the maximum": {wire.Acquire, `"key":"k","holder_ref":1,"release_delay":{"value":25,"unit":"hour"}`,
-			[]string{"holder_ref holder_ref must be an object", "release_delay/value value must be at most 86400 seconds" + aDay}},
-		"a scope without a function":    {wire.Acquire, `"key":"k","scope":"function"`, []string{`function function is required when scope is "function"`}},
-		"a function without its scope":  {wire.Acquire, `"key":"k","function":"f"`, []string{`function function must be absent unless scope is "function"`}},
-		"a function in global scope":    {wire.Acquire, `"key":"k","scope":"global","function":"f"`, []string{`function function must be absent unless scope is "function"`}},
-		"a function of an unknown kind": {wire.Acquire, `"key":"k","scope":"galaxy","function":"f"`, []string{`scope scope must be "function" or "global"`}},
-		"an empty function":             {wire.Acquire, `"key":"k","scope":"function","function":""`, []string{`function function must not be empty`}},
-		"a function that is no text":    {wire.Acquire, `"key":"k","scope":"function","function":1`, []string{`function function must be a string`}},
-		"a control character":           {wire.Acquire, `"key":"k","scope":"function","function":"\u0007"`, []string{`function function must not contain control characters`}},
+			[]string{"holder_ref: holder_ref must be an object", "release_delay/value: value must be at most 86400 seconds" + aDay}},
+		"a scope without a function":    {wire.Acquire, `"key":"k","scope":"function"`, []string{`function: function is required when scope is "function"`}},
+		"a function without its scope":  {wire.Acquire, `"key":"k","function":"f"`, []string{`function: function must be absent unless scope is "function"`}},
+		"a function in global scope":    {wire.Acquire, `"key":"k","scope":"global","function":"f"`, []string{`function: function must be absent unless scope is "function"`}},
+		"a function of an unknown kind": {wire.Acquire, `"key":"k","scope":"galaxy","function":"f"`, []string{`scope: scope must be "function" or "global"`}},
+		"an empty function":             {wire.Acquire, `"key":"k","scope":"function","function":""`, []string{`function: function must not be empty`}},
+		"a function that is no text":    {wire.Acquire, `"key":"k","scope":"function","function":1`, []string{`function: function must be a string`}},
+		"a control character":           {wire.Acquire, `"key":"k","scope":"function","function":"\u0007"`, []string{`function: function must not contain control characters`}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestHowArgumentsAreRefused(t *testing.T) {
 			problems := []string{}
 			for _, problem := range got.Errors {
 				at := strings.TrimPrefix(*problem.Source.Pointer, "/call/arguments/")
-				problems = append(problems, strings.TrimSpace(at+" "+problem.Message+" "+string(problem.Details)))
+				problems = append(problems, strings.TrimSpace(at+": "+problem.Message+" "+string(problem.Details)))
 			}
 			if diff := cmp.Diff(test.want, problems); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

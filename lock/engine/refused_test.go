@@ -26,7 +26,7 @@ func forbidden(reason string) *apierrors.StatusError {
 }
 
 // denied is a refusal by an admission webhook.
-func denied(code int32, message string) error {
+func denied(code int32, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: metav1.StatusReasonUnknown, Message: message}}
 }
 
@@ -219,7 +219,7 @@ func TestWhatAProgramIsRefused(t *testing.T) {
 		"a right, by our webhook":     {denied(403, `admission webhook "lock.forrst.dev" denied the request: no`), lock.ErrForbidden},
 		"a quota":                     {forbidden("exceeded quota: q, requested: count/locks.forrst.dev=1, used: 1, limited: 1"), lock.ErrRefused},
 		"a policy":                    {because(forbidden(policy+"no"), 422, metav1.StatusReasonInvalid), lock.ErrRefused},
-		"something, by our webhook":   {because(denied(422, `admission webhook "lock.forrst.dev" denied the request: no`).(*apierrors.StatusError), 422, metav1.StatusReasonInvalid), lock.ErrInvalid}, //nolint:errcheck,forcetypeassert // denied returns one
+		"something, by our webhook":   {because(denied(422, `admission webhook "lock.forrst.dev" denied the request: no`), 422, metav1.StatusReasonInvalid), lock.ErrInvalid},
 		"something, by another one's": {denied(422, `admission webhook "lock.forrst.dev.example.com" denied the request: no`), lock.ErrRefused},
 	}
 	for title, test := range cases {
@@ -230,7 +230,7 @@ func TestWhatAProgramIsRefused(t *testing.T) {
 				engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), IsAdmitted: true})
 				_, err := engine.Acquire(t.Context(), "default", by("a"))
 				for _, known := range []error{lock.ErrForbidden, lock.ErrRefused, lock.ErrInvalid, lock.ErrUnavailable} {
-					if errors.Is(err, known) != (known == test.want) {
+					if errors.Is(err, known) != errors.Is(test.want, known) {
 						t.Errorf("got %v, want %v", err, test.want)
 					}
 				}
