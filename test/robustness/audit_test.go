@@ -29,8 +29,8 @@ func (r *record) checkAudit() (violations []string) {
 	}
 	begun, ended := map[int64]int{}, map[int64]int{}
 	for _, record := range r.audited {
-		if record.Namespace != clientNamespace || strings.HasPrefix(record.Key, probePrefix) || record.FencingToken == 0 {
-			continue
+		if record.Namespace != clientNamespace || strings.HasPrefix(record.Key, probePrefix) || record.FencingToken == 0 || r.clock(record.AcquireTime.Time) < 0 {
+			continue // The grant is none of this history.
 		}
 		switch {
 		case byToken[record.FencingToken] == nil || byToken[record.FencingToken].key != "lock:"+record.Key:

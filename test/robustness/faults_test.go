@@ -67,7 +67,7 @@ const (
 var allFaults = []fault{
 	killAPIServer, stopReplica, killReplica, killLeader, rollReplicas,
 	resetConnections, blackHole, oneWay, halfOpen, refuseConnections, partition,
-	loseReplies, delayRequests, repeatUpdates, tooMany, brokenWebhook, quota, terminating,
+	loseReplies, delayRequests, repeatUpdates, repeatDeletes, tooMany, brokenWebhook, quota, terminating,
 	cutWatch, stallWatch, delayWatch, loseDeletes,
 	stepForward, stepBack, stepLittle, drift,
 	killEtcd, freezeEtcd, slowEtcd, compactEtcd, fillEtcd,
@@ -266,6 +266,7 @@ var (
 	// writeLate is the half of it that leaves most grants behind.
 	writeLate     = dooming("delay requests", maxLate, 0.5, lateRequest)
 	repeatUpdates = dooming("repeat updates", 0, 0.5, repeatedUpdate)
+	repeatDeletes = dooming("repeat deletes", 0, 0.5, repeatedDelete)
 	tooMany       = dooming("429", 0, 0.5, tooManyRequests)
 	brokenWebhook = dooming("500 from a webhook", 0, 0.8, failedWebhook)
 	quota         = dooming("403 by quota", 0, 1, exceededQuota)
@@ -325,38 +326,38 @@ var loseDeletes = fault{"lose deletes in the watch", 0, eachWatch, func(ctx cont
 }}
 
 var (
-	stepForward = stepClock("step a clock forward", func(*rand.Rand) time.Duration { return time.Hour })
-	stepBack    = stepClock("step a clock back", func(*rand.Rand) time.Duration { return -time.Hour })
-	// stepLittle is between what clocks must agree to and what is obviously wrong.
-	stepLittle = stepClock("step a clock by seconds", func(random *rand.Rand) time.Duration {
-		length := between(random, time.Second, 6*time.Second)
-		if random.IntN(2) == 0 {
-			return -length
-		}
-		return length
-	})
+	stepForward = stepClock("step a clock forward", time.Hour)
+	stepBack    = stepClock("step a clock back", -time.Hour)
 )
 
-func stepClock(name string, ahead func(*rand.Rand) time.Duration) fault {
+func stepClock(name string, by time.Duration) fault {
 	return fault{name, 0, eachClock, func(ctx context.Context, b breaking) error {
-		return b.setClock(ctx, "clock "+ahead(b.random).String(), 2*time.Second, 4*time.Second)
+		b.tell("step " + by.String())
+		b.pause(ctx, 2*time.Second, 4*time.Second)
+		b.tell("step " + (-by).String())
+		return nil
 	}}
 }
 
-// drift makes a clock run 1 % too fast or too slowly.
-var drift = fault{"let a clock drift", 0, eachClock, func(ctx context.Context, b breaking) error {
-	percent := 1 - 2*b.random.IntN(2)
-	return b.setClock(ctx, fmt.Sprintf("drift %d", percent), 5*time.Second, 10*time.Second)
+// tell changes a clock. A process that ends meanwhile takes its clock with it.
+func (b breaking) tell(command string) { _ = b.replica().tell(command) }
+
+// stepLittle leaves a clock behind, as after a pause of the machine that none of its clocks
+// noticed, and does not set it right: a clock that jumps ahead by seconds does not exist,
+// since the readings of real clocks have a monotonic part.
+var stepLittle = fault{"leave a clock behind", 0, eachClock, func(ctx context.Context, b breaking) error {
+	b.tell("step -" + between(b.random, time.Second, 6*time.Second).String())
+	b.pause(ctx, time.Second, 3*time.Second)
+	return nil
 }}
 
-// setClock changes a clock and sets it right. A process that ends meanwhile takes its
-// clock with it.
-func (b breaking) setClock(ctx context.Context, command string, low, high time.Duration) error {
-	_ = b.replica().tell(command)
-	b.pause(ctx, low, high)
-	_ = b.replica().tell("clock 0s")
+// drift makes a clock run 1 % too fast or too slowly.
+var drift = fault{"let a clock drift", 0, eachClock, func(ctx context.Context, b breaking) error {
+	b.tell(fmt.Sprintf("drift %d", 1-2*b.random.IntN(2)))
+	b.pause(ctx, 5*time.Second, 10*time.Second)
+	b.tell("drift 0")
 	return nil
-}
+}}
 
 func between(random *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(random.Int64N(int64(high-low)))

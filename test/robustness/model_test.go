@@ -62,8 +62,8 @@ type step struct {
 	// token belongs to a grant, and to a renewal whose answer contains it.
 	token  int64
 	holder string
-	// lenient says that a replica did not know the result of its own earlier request, and
-	// may believe that this request ended the lock.
+	// lenient says that a replica may not have known the result of its own earlier request,
+	// and may believe that this request ended the lock.
 	lenient bool
 	label   string
 }

@@ -220,9 +220,10 @@ func (r *record) checkHeld() (violations []string) {
 // lateness is how much later than the SDK a program may learn of the end of its lock.
 const lateness = 200 * time.Millisecond
 
-// isExpected reports whether an acquire may fail with the error.
+// isExpected reports whether an acquire may fail with the error. An API server that has just
+// started forbids everything until it has read the roles.
 func isExpected(err error) bool {
-	return slices.ContainsFunc([]error{lock.ErrHeld, lock.ErrTimeout, lock.ErrUnavailable, lock.ErrRefused, lock.ErrExpired}, func(known error) bool { return errors.Is(err, known) })
+	return slices.ContainsFunc([]error{lock.ErrHeld, lock.ErrTimeout, lock.ErrUnavailable, lock.ErrRefused, lock.ErrExpired, lock.ErrForbidden}, func(known error) bool { return errors.Is(err, known) })
 }
 
 func isHeldKey(key string) bool { return strings.Contains(key, heldPrefix) }

@@ -67,6 +67,7 @@ func (r *record) stepsOf(op *operation) []step {
 		kind: op.kind, owner: op.owner, call: op.sent, ret: op.answered, ttl: op.ttl, freeAt: op.sent + op.ttl,
 		outcome: op.outcome, token: op.token, holder: op.holder, lenient: r.disturbed(op.sent, op.answered),
 	}
+	plain.lenient = plain.lenient || r.endedDuring(op)
 	switch {
 	case op.kind == acquire:
 		return r.acquireSteps(op, plain)
@@ -76,6 +77,9 @@ func (r *record) stepsOf(op *operation) []step {
 		return nil
 	case op.outcome == refused:
 		return nil
+	case op.outcome == notFound && r.steppedDuring(op):
+		// The replica cannot know of a step between its read and its judgement.
+		return nil
 	case op.outcome == unanswered:
 		plain.ret = r.lastEnd(op)
 		return []step{plain}
@@ -83,6 +87,35 @@ func (r *record) stepsOf(op *operation) []step {
 		return []step{plain}
 	}
 	return []step{plain}
+}
+
+// endedDuring reports whether a grant that the operation may end was ended during the call.
+// If another client did that just before the replica's own delete, the replica cannot tell
+// that from a delete that a proxy has repeated, and reports success.
+func (r *record) endedDuring(op *operation) bool {
+	if op.kind != release && op.kind != forceRelease {
+		return false
+	}
+	return slices.ContainsFunc(r.candidates(op), func(grant *grant) bool {
+		return op.sent <= grant.to && grant.to <= op.answered+journalDelay
+	})
+}
+
+// steppedDuring reports whether the clock of the replica was stepped during the call.
+func (r *record) steppedDuring(op *operation) bool {
+	return slices.ContainsFunc(r.faults, func(fault window) bool {
+		isStep := fault.replica == op.replica && (fault.name == stepForward.name || fault.name == stepBack.name)
+		isDuring := func(at time.Duration) bool { return op.sent <= at && at <= op.answered+journalDelay }
+		return isStep && (isDuring(fault.from) || isDuring(fault.to))
+	})
+}
+
+// candidates returns the grants that a release may end.
+func (r *record) candidates(op *operation) []*grant {
+	if op.kind != forceRelease {
+		return r.byOwner[op.owner]
+	}
+	return slices.DeleteFunc(slices.Clone(r.grants), func(grant *grant) bool { return grant.key != "lock:"+op.key })
 }
 
 // acquireSteps returns the grants that an acquire led to, whether or not its client learnt
@@ -147,12 +180,8 @@ const journalDelay = 200 * time.Millisecond
 // lastEnd returns the end of the last grant that an unanswered operation may have
 // affected, or a negative time if no grant was.
 func (r *record) lastEnd(op *operation) time.Duration {
-	candidates := r.byOwner[op.owner]
-	if op.kind == forceRelease {
-		candidates = slices.DeleteFunc(slices.Clone(r.grants), func(grant *grant) bool { return grant.key != "lock:"+op.key })
-	}
 	var last time.Duration = -1
-	for _, grant := range candidates {
+	for _, grant := range r.candidates(op) {
 		last = max(last, min(grant.to, r.end))
 	}
 	return last

@@ -19,11 +19,29 @@ type steppedClock struct {
 	since   time.Time
 }
 
-// set makes the clock so far ahead, and too fast by so many percent from now on.
-func (c *steppedClock) set(ahead time.Duration, percent int) {
+// step moves the clock.
+func (c *steppedClock) step(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ahead, c.percent, c.since = ahead, percent, time.Now()
+	c.ahead += by
+}
+
+// drift makes the clock too fast by so many percent from now on. It stays ahead by what it
+// has gained before.
+func (c *steppedClock) drift(percent int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.ahead += c.gained(now)
+	c.percent, c.since = percent, now
+}
+
+// gained needs the mutex.
+func (c *steppedClock) gained(now time.Time) time.Duration {
+	if c.percent == 0 {
+		return 0
+	}
+	return now.Sub(c.since) * time.Duration(c.percent) / 100
 }
 
 // Now implements [clock.PassiveClock]. Its readings have no monotonic part, which would
@@ -32,11 +50,7 @@ func (c *steppedClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	drifted := now.Sub(c.since) * time.Duration(c.percent) / 100
-	if c.percent == 0 {
-		drifted = 0
-	}
-	return now.Round(0).Add(c.ahead + drifted)
+	return now.Round(0).Add(c.ahead + c.gained(now))
 }
 
 // Since implements [clock.PassiveClock].

@@ -57,26 +57,30 @@ func run(settings settings, in io.Reader, out io.Writer) error {
 	return manager.Start(ctx)
 }
 
-// obey reads lines like "clock 1h", which sets how far the clock is ahead, and "drift 1",
-// which makes it run 1 % too fast.
+// obey reads lines like "step 1h", which moves the clock, and "drift 1", which makes it run
+// 1 % too fast.
 func obey(in io.Reader, local *steppedClock) {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		var ahead time.Duration
-		var percent int
-		command, value, _ := strings.Cut(lines.Text(), " ")
-		err := fmt.Errorf("unknown command %q", command)
-		switch command {
-		case "clock":
-			ahead, err = time.ParseDuration(value)
-		case "drift":
-			percent, err = strconv.Atoi(value)
-		}
-		if err != nil {
+		if err := change(local, lines.Text()); err != nil {
 			fmt.Fprintln(os.Stderr, "replica:", err)
 			continue
 		}
-		local.set(ahead, percent)
-		ctrl.Log.Info("Changed the clock", "ahead", ahead.String(), "percent", percent)
+		ctrl.Log.Info("Changed the clock", "command", lines.Text())
 	}
+}
+
+func change(local *steppedClock, line string) error {
+	command, value, _ := strings.Cut(line, " ")
+	switch command {
+	case "step":
+		by, err := time.ParseDuration(value)
+		local.step(by)
+		return err
+	case "drift":
+		percent, err := strconv.Atoi(value)
+		local.drift(percent)
+		return err
+	}
+	return fmt.Errorf("unknown command %q", line)
 }
