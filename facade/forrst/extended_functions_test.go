@@ -378,50 +378,34 @@ func TestClientsFindOutWhatBecameOfAnAcquire(t *testing.T) {
 		}
 		return "released"
 	}
-	acquire := arguments(`"key":"k","ttl":{"value":60},"owner":"` + owner + `"`)
-
-	t.Run("which happened", func(t *testing.T) {
-		f := newFixture(t)
-		f.post(envelopeWith(wire.Acquire, acquire, "")) // The answer is lost.
-		state := status(f)
-		if !state.Locked || state.Owner != owner || state.FencingToken == nil || state.ExpiresAt <= state.CheckedAt || state.AcquiredAt > state.CheckedAt {
-			t.Errorf("status does not show the lock as the client's: %+v", state)
-		}
-		f.wantHeld("lock:k")
-		if got := release(f); got != "released" {
-			t.Errorf("giving it up: %s", got)
-		}
-		f.wantHeld()
-	})
-	t.Run("which did not happen", func(t *testing.T) {
-		f := newFixture(t)
-		if state := status(f); state.Locked {
-			t.Errorf("got %+v", state)
-		}
-		if got := release(f); got != "LOCK_NOT_FOUND" {
-			t.Errorf("giving it up: %s", got)
-		}
-	})
-	t.Run("which another caller forestalled", func(t *testing.T) {
-		f := newFixture(t)
-		f.hold("k", "another", time.Minute)
-		if state := status(f); !state.Locked || state.Owner == owner {
-			t.Errorf("got %+v", state)
-		}
-		if got := release(f); got != "LOCK_OWNERSHIP_MISMATCH" {
-			t.Errorf("giving it up: %s", got)
-		}
-		f.wantHeld("lock:k")
-	})
-	t.Run("which has expired meanwhile", func(t *testing.T) {
-		f := newFixture(t)
-		f.post(envelopeWith(wire.Acquire, acquire, ""))
-		f.clock.Step(time.Minute)
-		if state := status(f); state.Locked || !state.Expired {
-			t.Errorf("got %+v", state)
-		}
-		if got := release(f); got != "LOCK_NOT_FOUND" {
-			t.Errorf("giving it up: %s", got)
-		}
-	})
+	lost := func(f *fixture) {
+		f.post(envelopeWith(wire.Acquire, arguments(`"key":"k","ttl":{"value":60},"owner":"`+owner+`"`), ""))
+	}
+	cases := map[string]struct {
+		happens func(f *fixture)
+		isOurs  bool
+		// givenUp is the answer to the release.
+		givenUp string
+	}{
+		"which happened":                   {lost, true, "released"},
+		"which did not happen":             {func(*fixture) {}, false, "LOCK_NOT_FOUND"},
+		"which another caller forestalled": {func(f *fixture) { f.hold("k", "another", time.Minute) }, false, "LOCK_OWNERSHIP_MISMATCH"},
+		"whose lock has expired meanwhile": {func(f *fixture) { lost(f); f.clock.Step(time.Minute) }, false, "LOCK_NOT_FOUND"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			test.happens(f)
+			state := status(f)
+			if isOurs := state.Locked && state.Owner == owner; isOurs != test.isOurs {
+				t.Errorf("got %+v", state)
+			}
+			if test.isOurs && (state.FencingToken == nil || state.ExpiresAt <= state.CheckedAt || state.AcquiredAt > state.CheckedAt) {
+				t.Errorf("got %+v", state)
+			}
+			if got := release(f); got != test.givenUp {
+				t.Errorf("giving it up: %s", got)
+			}
+		})
+	}
 }

@@ -120,12 +120,8 @@ type acquireAttempt struct {
 // run tries until the lock is acquired or another owner is seen to hold it. The grant that it
 // returns may have expired since it was stamped.
 func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
-	if a.isLapsed && a.engine.isAdmitted {
-		// Admission keeps the skew allowance before a take-over. A holder may delete its lock.
-		if err := a.revoke(ctx, a.current); err != nil {
-			return nil, a.fail(err)
-		}
-		a.current = nil
+	if err := a.endLapsed(ctx); err != nil {
+		return nil, a.fail(err)
 	}
 	backoff := newBackoff()
 	for range maxLostRaces {
@@ -144,12 +140,7 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		case err == nil:
 			return a.granted(stored), nil
 		case isLostRace(err):
-			sent := a.sent(desired)
-			a.current, err = a.readWinner(ctx, desired.Name)
-			if err == nil && a.current != nil && sent.matches(a.current) && isRandom(a.request.Owner) {
-				// A proxy on the way has repeated the write, which met its own success.
-				a.trackUnanswered(sent)
-			}
+			err = a.lose(ctx, desired)
 		case !definitelyNotApplied(err):
 			a.trackUnanswered(a.sent(desired))
 			a.current, err = a.resolve(ctx, desired.Name, &backoff, err)
@@ -165,6 +156,28 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	}
 	a.abandon()
 	return nil, &lock.HeldError{Key: a.request.FullKey()}
+}
+
+// endLapsed deletes a lapsed grant for which admission would keep the skew allowance before a
+// take-over. A holder may delete its lock at any time.
+func (a *acquireAttempt) endLapsed(ctx context.Context) error {
+	if !a.isLapsed || !a.engine.isAdmitted {
+		return nil
+	}
+	lapsed := a.current
+	a.current = nil
+	return a.revoke(ctx, lapsed)
+}
+
+// lose reads what a write has lost against.
+func (a *acquireAttempt) lose(ctx context.Context, desired *v1alpha1.Lock) (err error) {
+	sent := a.sent(desired)
+	a.current, err = a.readWinner(ctx, desired.Name)
+	if err == nil && a.current != nil && sent.matches(a.current) && isRandom(a.request.Owner) {
+		// A proxy on the way has repeated the write, which met its own success.
+		a.trackUnanswered(sent)
+	}
+	return err
 }
 
 // desired returns the object to write over the current one.

@@ -128,7 +128,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 			on.acquire("a", 30*time.Second)
 			answers := make(chan answer, 1)
 			queueUp(on.t.Context(), on.t, on.Engine, waiting("b", time.Hour), answers)
-			on.etcd.inject(slowly("update", 1, 40*time.Second))
+			on.etcd.inject(slowly("update"))
 			pass(time.Second)
 			release(on.t, on.Engine, "a")
 			<-answers
@@ -137,12 +137,12 @@ func TestAuditOfTheEngine(t *testing.T) {
 			"Expired/Replaced 2 by alice held 30s", "TakenOver 3 by alice",
 		}},
 		"an acquire that lapses before its delivery": {func(on audited) {
-			on.etcd.inject(slowly("create", 1, 40*time.Second))
+			on.etcd.inject(slowly("create"))
 			_, err := on.Acquire(on.t.Context(), "default", by("a"))
 			on.want(err, lock.ErrUnavailable)
 		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 30s"}},
 		"an acquire that lapses, and the answer to its end is lost": {func(on audited) {
-			slow := slowly("create", 1, 40*time.Second)
+			slow := slowly("create")
 			on.etcd.inject(faults{after: func(verb string) error {
 				if verb == "delete" {
 					on.etcd.inject(faults{})

@@ -19,19 +19,13 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// slowly delays the answers to the first writes of a verb, as in a process that is stopped or
+// slowly delays the answer to the first write of a verb beyond the ttl, as in a process that is stopped or
 // an API server that is overloaded.
-func slowly(verb string, times int, by time.Duration) faults {
-	var mu sync.Mutex
+func slowly(verb string) faults {
+	var first sync.Once
 	return faults{after: func(got string) error {
-		mu.Lock()
-		isSlow := got == verb && times > 0
-		if isSlow {
-			times--
-		}
-		mu.Unlock()
-		if isSlow {
-			pass(by)
+		if got == verb {
+			first.Do(func() { pass(40 * time.Second) })
 		}
 		return nil
 	}}
@@ -57,7 +51,7 @@ func TestAHandOffThatIsAnsweredAfterItsExpiryIsMadeAnew(t *testing.T) {
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
 		queueUp(t.Context(), t, engine, waiting("c", time.Hour), answers)
 		etcd.made()
-		etcd.inject(slowly("update", 1, 40*time.Second))
+		etcd.inject(slowly("update"))
 		release(t, engine, "a")
 		began := time.Now()
 		token := wantNext(t, answers, "b", 2) // 2 is the token of the hand-off that b did not learn of.
@@ -77,7 +71,7 @@ func TestAGrantOfAWaiterThatLapsesIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
-		etcd.inject(slowly("create", 1, 40*time.Second))
+		etcd.inject(slowly("create"))
 		answers := make(chan answer, 2)
 		queueUp(t.Context(), t, engine, waiting("a", time.Hour), answers)
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
@@ -134,6 +128,7 @@ func TestALapsedGrantThatIsGoneByThen(t *testing.T) {
 	cases := map[string]func(t *testing.T, etcd *etcd, other *engine.Engine){
 		"it was reaped": func(_ *testing.T, etcd *etcd, _ *engine.Engine) { etcd.remove() },
 		"it was taken over": func(t *testing.T, _ *etcd, other *engine.Engine) {
+			t.Helper()
 			acquire(t, other, by("other"))
 			time.AfterFunc(time.Second, func() { release(t, other, "other") })
 		},
@@ -147,7 +142,7 @@ func TestALapsedGrantThatIsGoneByThen(t *testing.T) {
 				answers := make(chan answer, 2)
 				queueUp(t.Context(), t, running, waiting("b", time.Hour), answers)
 				queueUp(t.Context(), t, running, waiting("c", time.Hour), answers)
-				etcd.inject(slowly("update", 1, 40*time.Second))
+				etcd.inject(slowly("update"))
 				release(t, running, "a")
 				change(t, etcd, other)
 				token := wantNext(t, answers, "b", 2)
@@ -169,7 +164,7 @@ func TestALapsedGrantOfACallerThatHasLeft(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		queueUp(ctx, t, engine, waiting("gone", time.Hour), answers)
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-		slow := slowly("update", 1, 40*time.Second)
+		slow := slowly("update")
 		etcd.inject(faults{after: func(verb string) error {
 			cancel()
 			return slow.after(verb)
@@ -201,12 +196,14 @@ func (c crowded) work() func() {
 }
 
 func (c crowded) Create(ctx context.Context, object *v1alpha1.Lock, options metav1.CreateOptions) (*v1alpha1.Lock, error) {
-	defer c.work()()
+	done := c.work()
+	defer done()
 	return c.Objects.Create(context.WithoutCancel(ctx), object, options)
 }
 
 func (c crowded) Update(ctx context.Context, object *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error) {
-	defer c.work()()
+	done := c.work()
+	defer done()
 	return c.Objects.Update(context.WithoutCancel(ctx), object, options)
 }
 

@@ -211,10 +211,10 @@ func TestAClockThatMayBeAheadWaitsBeforeATakeOver(t *testing.T) {
 // wrongBy are offsets of a clock that is a little wrong. Dates have whole seconds, so it matters in
 // which part of a second they are sent.
 func wrongBy(t *testing.T, test func(t *testing.T, wrong time.Duration)) {
-	for steps := 1; steps <= 5; steps++ {
-		for _, sign := range []time.Duration{-1, 1} {
+	t.Helper()
+	for step := 1250 * time.Millisecond; step <= 6250*time.Millisecond; step += 1250 * time.Millisecond {
+		for _, wrong := range []time.Duration{-step, step} {
 			for _, part := range []time.Duration{0, 400 * time.Millisecond, 900 * time.Millisecond} {
-				wrong := sign * time.Duration(steps) * 1250 * time.Millisecond
 				t.Run(fmt.Sprint("by ", wrong, ", ", part, " after a full second"), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						pass(part)
@@ -236,6 +236,7 @@ func wantTTL(t *testing.T, what string, stored *v1alpha1.Lock, tolerance time.Du
 
 func TestAGrantOfAClockThatWasWrongFromTheStart(t *testing.T) {
 	wrongBy(t, func(t *testing.T, wrong time.Duration) {
+		t.Helper()
 		etcd := newEtcd()
 		engine, _ := startSkewedBy(t, etcd, wrong, time.Second)
 		wantTTL(t, "the grant", acquire(t, engine, by("a")), time.Second+time.Millisecond)
@@ -255,6 +256,7 @@ func TestStampsOfAClockThatGoesWrongWhileItIsFresh(t *testing.T) {
 	// Of a clock that was right before, half a second is not seen, and a second more does not show.
 	const tolerance = 1500 * time.Millisecond
 	wrongBy(t, func(t *testing.T, wrong time.Duration) {
+		t.Helper()
 		etcd := newEtcd()
 		engine, step := startSkewed(t, etcd)
 		acquire(t, engine, by("first"))
@@ -286,6 +288,7 @@ func TestStampsOfAClockThatGoesWrongWhileItIsFresh(t *testing.T) {
 // Admission stamps the locks, by its own clock.
 func TestAWrongClockDoesNotEndGrantsThatAdmissionStamped(t *testing.T) {
 	wrongBy(t, func(t *testing.T, wrong time.Duration) {
+		t.Helper()
 		behind, local := newAdmitting(), &steppedClock{}
 		local.offset.Store(int64(wrong))
 		checked := servertime.New(local)
