@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -48,14 +48,14 @@ func checkConnectionsOften() error {
 
 // newRESTMapper returns a mapper that knows locks without asking the API server, which may be away
 // when the façade starts.
-func newRESTMapper(config *rest.Config, client *http.Client) (meta.RESTMapper, error) {
+func newRESTMapper(config *rest.Config, client *http.Client) (apimeta.RESTMapper, error) {
 	discovered, err := apiutil.NewDynamicRESTMapper(config, client)
 	if err != nil {
 		return nil, err
 	}
-	known := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
-	known.Add(v1alpha1.GroupVersion.WithKind("Lock"), meta.RESTScopeNamespace)
-	return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known, discovered}}, nil
+	known := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
+	known.Add(v1alpha1.GroupVersion.WithKind("Lock"), apimeta.RESTScopeNamespace)
+	return apimeta.FirstHitRESTMapper{MultiRESTMapper: apimeta.MultiRESTMapper{known, discovered}}, nil
 }
 
 // addHeartbeat makes the watches of locks show something each second, in all replicas. Without a

@@ -145,7 +145,7 @@ func TestTheReplicasTogetherRenewTheLockOnceASecond(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &cluster{latency: latency}
 				for range 3 {
-					defer c.start(t)()
+					t.Cleanup(c.start(t))
 				}
 				pass(time.Minute)
 				gaps := c.gaps()

@@ -31,7 +31,7 @@ func TestAReleaseCostsFewWritesHoweverManyEnginesWait(t *testing.T) {
 		grants := make([]int, programs)
 		var all sync.WaitGroup
 		for i := range programs {
-			program := startWith(t, engine.Options{ //nolint:contextcheck // the engine ends with the test
+			program := startWith(t, engine.Options{
 				Objects:  func(string) engine.Objects { return behind },
 				Informer: lagging{Informer: behind, ctx: informers, lag: latency},
 				Limits:   rules.DefaultLimits(), IsAdmitted: true,

@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -246,6 +246,6 @@ func endsInitialList(event watch.Event) bool {
 	if event.Type != watch.Bookmark {
 		return false
 	}
-	bookmark, err := meta.Accessor(event.Object)
+	bookmark, err := apimeta.Accessor(event.Object)
 	return err == nil && bookmark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }

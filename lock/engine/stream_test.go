@@ -7,14 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
-
-	"github.com/go-logr/logr"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/engine"
@@ -46,7 +45,8 @@ func (s *source) Watch(metav1.ListOptions) (watch.Interface, error) {
 
 func streamOf(source cache.ListerWatcher) (*engine.WatchStream, cache.ListerWatcherWithContext) {
 	stream := engine.NewWatchStream(clock.RealClock{}, logr.Discard())
-	return stream, stream.Wrap(source)
+	wrapped := stream.Wrap(source)
+	return stream, wrapped
 }
 
 func TestAStreamListsAndWatchesSoonAfterAnOutage(t *testing.T) {
