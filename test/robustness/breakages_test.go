@@ -31,6 +31,9 @@ type edit struct{ file, old, new string }
 // hot lets many clients contend for few keys whose locks mostly expire.
 var hot = workload{clients: 12, keys: 3, overslept: 0.7, renewals: 0.3}
 
+// coupled passes locks from replica to replica.
+var coupled = workload{clients: 12, keys: 12, waits: 0.4, longWaits: 0.2, overslept: 0.1, couples: 0.7}
+
 // waiting lets most clients wait, and many of them hang up.
 var waiting = workload{clients: 12, keys: 3, waits: 0.8, hangUps: 0.4, longTTLs: 0.1}
 
@@ -103,6 +106,30 @@ var breakages = map[string]breakage{
 	"a clock that is not corrected": {
 		edits:  []edit{{"test/robustness/replica/manager.go", "	return corrected\n", "	return local\n"}},
 		faults: []fault{stepForward, stepBack}, workload: hot, found: []string{"exclusion", "order"},
+	},
+	"a watch that is trusted whatever it shows": {
+		edits:  []edit{{"lock/engine/trust.go", "		isTrusted := left > 0\n", "		isTrusted := left > 0 || t.stream != nil\n"}},
+		faults: []fault{stallWatch}, workload: coupled, found: []string{"wanted", "timeouts"},
+	},
+	"a grant stamped by a wrong clock that is kept": {
+		edits: []edit{{"lock/engine/skew.go",
+			"	return !e.isAdmitted && servertime.WasBehind(e.clock, stamped).Abs() > limit\n", "	return limit < 0\n"}},
+		faults: []fault{stepLittle}, workload: hot, found: []string{"exclusion", "order"},
+	},
+	"a grant that lapsed and is told as a mistake of the caller": {
+		edits: []edit{{"lock/engine/handoff.go",
+			"			e.queues.recordLapsed(queue, recipient, granted, now)\n",
+			"			e.queues.remove(queue, recipient)\n			recipient.deliver(outcome{err: lock.ErrInvalid})\n"}},
+		faults: []fault{slowEtcd, delayRequests}, workload: hot, found: []string{"answers"},
+	},
+	"a refusal that is told as an outage": {
+		edits:  []edit{{"lock/engine/refused.go", "	case isRefused:\n", "	case isRefused && refused == (refusal{}):\n"}},
+		faults: []fault{quota, terminating}, workload: ordinary, found: []string{"answers"},
+	},
+	"a delete that a proxy has repeated and that counts as another's": {
+		edits: []edit{{"lock/engine/release.go",
+			"			// proxy on the way may have repeated it.\n			unanswered = current.UID\n", "			// proxy on the way may have repeated it.\n"}},
+		faults: []fault{repeatDeletes}, workload: ordinary, found: []string{"order"},
 	},
 }
 

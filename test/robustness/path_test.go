@@ -34,6 +34,8 @@ type path struct {
 	// kills are the times in which there was no process.
 	kills  []broken
 	states []state
+	// lost are the deletes that the watch did not show.
+	lost []lostDelete
 	// audited are the records of the audit.
 	audited []audit.Record
 }
@@ -129,11 +131,24 @@ func (p *path) died(from, to time.Time) {
 	p.kills = append(p.kills, broken{from, to})
 }
 
+// lostDelete is a delete that the watch did not show.
+type lostDelete struct {
+	name string
+	at   time.Time
+}
+
+// lose records that the watch does not show the delete of the lock.
+func (p *path) lose(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lost = append(p.lost, lostDelete{name, time.Now()})
+}
+
 // reset forgets everything, for the next part of a run.
 func (p *path) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.probes, p.breaks, p.kills, p.states, p.audited = nil, nil, nil, nil, nil
+	p.probes, p.breaks, p.kills, p.states, p.lost, p.audited = nil, nil, nil, nil, nil, nil
 }
 
 // leads reports whether the replica led when it last said so.
@@ -182,6 +197,8 @@ type passage struct {
 	watching []span
 	// dead: there was no process.
 	dead []span
+	// lost is when the watch did not show the delete of a lock, by the lock's name.
+	lost map[string][]time.Duration
 	// shows are the times from the sending of a probe until the watch showed it. They tell
 	// how busy the machine is.
 	shows []span
@@ -202,7 +219,10 @@ func (p *path) passage(start time.Time) passage {
 	}
 	dead = union(dead)
 	breaks = union(append(breaks, dead...))
-	result := passage{dead: dead}
+	result := passage{dead: dead, lost: map[string][]time.Duration{}}
+	for _, each := range p.lost {
+		result.lost[each.name] = append(result.lost[each.name], each.at.Sub(start))
+	}
 	result.open = subtract(runs(probes, start, probe.isPrompt), breaks)
 	result.watching = subtract(runs(probes, start, func(each probe) bool { return each.isPrompt() && each.isShown() }), breaks)
 	for _, each := range probes {

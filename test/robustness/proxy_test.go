@@ -87,8 +87,9 @@ func newProxy(operator *rest.Config, seed uint64) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	path := &path{}
 	p := &proxy{
-		path: &path{}, watches: newWatches(), target: target, transport: transport,
+		path: path, watches: newWatches(path.lose), target: target, transport: transport,
 		random: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test that can be repeated
 	}
 	p.forward = &httputil.ReverseProxy{

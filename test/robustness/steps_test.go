@@ -68,6 +68,11 @@ func (r *record) stepsOf(op *operation) []step {
 		outcome: op.outcome, token: op.token, holder: op.holder, lenient: r.disturbed(op.sent, op.answered),
 	}
 	plain.lenient = plain.lenient || r.endedDuring(op)
+	if op.kind == release && (op.outcome == notFound || op.outcome == mismatch) && r.endedDuring(op) && r.repeatedDuring(op) {
+		// The replica's own delete succeeded, and it has seen only the answer to its
+		// repetition: docs/design.md, section 8.1.
+		plain.outcome = done
+	}
 	switch {
 	case op.kind == acquire:
 		return r.acquireSteps(op, plain)
@@ -98,6 +103,13 @@ func (r *record) endedDuring(op *operation) bool {
 	}
 	return slices.ContainsFunc(r.candidates(op), func(grant *grant) bool {
 		return op.sent <= grant.to && grant.to <= op.answered+journalDelay
+	})
+}
+
+// repeatedDuring reports whether the proxy of the replica repeated deletes during the call.
+func (r *record) repeatedDuring(op *operation) bool {
+	return slices.ContainsFunc(r.faults, func(fault window) bool {
+		return fault.name == repeatDeletes.name && fault.replica == op.replica && fault.from <= op.answered && op.sent <= fault.to
 	})
 }
 

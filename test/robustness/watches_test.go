@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"sync"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // watches are the watches of locks that go through a proxy. They can be cut, refused,
@@ -27,10 +30,12 @@ type watches struct {
 	losing bool
 	// lag is how long each event is held back.
 	lag time.Duration
+	// lost gets to know the name of a lock whose delete is dropped.
+	lost func(name string)
 }
 
-func newWatches() *watches {
-	return &watches{cancel: map[*http.Request]context.CancelFunc{}, changed: make(chan struct{})}
+func newWatches(lost func(name string)) *watches {
+	return &watches{lost: lost, cancel: map[*http.Request]context.CancelFunc{}, changed: make(chan struct{})}
 }
 
 // change changes the fields.
@@ -98,6 +103,15 @@ type watchEvent struct {
 	arrived time.Time
 }
 
+// name is that of the object that the event tells of.
+func (e watchEvent) name() string {
+	var event struct {
+		Object metav1.PartialObjectMetadata `json:"object"`
+	}
+	_ = json.Unmarshal(e.line, &event) // An unknown name excuses no wait.
+	return event.Object.Name
+}
+
 // serve passes a watch on, event by event.
 func (w *watches) serve(out http.ResponseWriter, r *http.Request, send func(*http.Request) (*http.Response, error)) {
 	ctx, end, ok := w.begin(r)
@@ -135,6 +149,7 @@ func (w *watches) serve(out http.ResponseWriter, r *http.Request, send func(*htt
 			panic(http.ErrAbortHandler)
 		}
 		if isDropped {
+			w.lost(event.name())
 			continue
 		}
 		if _, err := out.Write(event.line); err != nil || flush() != nil {
