@@ -161,10 +161,11 @@ func (q *queues) giveUp(queue *queue, overdue *waiter, now time.Time) error {
 		queue.signal()
 		return nil
 	}
+	isHead := queue.head() == overdue
 	queue.waiters.Remove(overdue.element)
 	close(overdue.left)
-	if queue.waiters.Len() == 0 {
-		queue.signal()
+	if isHead {
+		queue.signal() // The goroutine may sleep for the sake of this head, or the queue may be empty.
 	}
 	return q.timeoutError(queue, overdue, now)
 }
