@@ -145,11 +145,19 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, n
 	queue.signal()
 }
 
-// recordFailure records that a request to the API server failed.
+// recordFailure records that a try for the head failed.
 func (q *queues) recordFailure(queue *queue, err error, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.inFlight = nil
+	queue.backoff.failed(err, now)
+}
+
+// recordRecheckFailed records that a recheck failed. A caller that releases the lock may have marked
+// a waiter as in flight meanwhile, and its mark stays.
+func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	queue.backoff.failed(err, now)
 }
 

@@ -190,3 +190,48 @@ func TestForHowLongAWatchIsTrusted(t *testing.T) {
 		})
 	}
 }
+
+// A hand-off may be under way while the queue's goroutine reads the lock. If the waiter were handed
+// to that goroutine as well, it could be given two grants.
+func TestARecheckThatFailsLeavesTheHandOffUnderWayAlone(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	now := time.Unix(1e9, 0)
+	held.Spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(10 * time.Second)))
+	q, queue := queueOf(held)
+	q.watch.isTrusted = false
+	queue.rechecks = rechecks{}
+	if step := q.next(queue, now, 0); !step.isRecheck {
+		t.Fatalf("%+v is no recheck", step)
+	}
+	_, recipient := q.nextWaiter(nameOf(held), now)
+	if recipient == nil {
+		t.Fatal("nothing to hand off to")
+	}
+	q.recordRecheckFailed(queue, lock.ErrUnavailable, now)
+	if step := q.next(queue, now.Add(time.Minute), 0); step.head != nil {
+		t.Error("the queue tries for a waiter that the lock is being handed off to")
+	}
+}
+
+// A head that pauses after grants that lapsed may leave before its next one.
+func TestTheNextWaiterIsSeenToWhenTheHeadLeaves(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	now := time.Unix(1e9, 0)
+	q, queue := queueOf(held)
+	q.add(nameOf(held), lock.Request{}, now, isOwn)
+	_, third, _ := q.add(nameOf(held), lock.Request{}, now, isOwn)
+	isWoken := func() bool {
+		select {
+		case <-queue.wake:
+			return true
+		default:
+			return false
+		}
+	}
+	if err := q.giveUp(queue, third, now); err == nil || isWoken() {
+		t.Errorf("the last of three has left (%v), and yet the queue was woken", err)
+	}
+	if err := q.giveUp(queue, queue.head(), now); err == nil || !isWoken() {
+		t.Errorf("the head has left (%v), and the queue was not woken", err)
+	}
+}

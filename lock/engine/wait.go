@@ -121,7 +121,7 @@ func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, ver
 	current, err := get(ctx, objects, queue.name.Name)
 	now := e.clock.Now()
 	if err != nil {
-		e.queues.recordFailure(queue, e.requestError("read "+queue.name.String(), err), now)
+		e.queues.recordRecheckFailed(queue, e.requestError("read "+queue.name.String(), err), now)
 		return
 	}
 	e.queues.recordRecheck(queue, version, current, now)
