@@ -27,6 +27,8 @@ type step struct {
 	// isRecheck says that the lock must be read again. version is the resourceVersion seen last.
 	isRecheck bool
 	version   string
+	// isAwaitingTurn says that the lock must be read again once it is the queue's turn.
+	isAwaitingTurn bool
 	// pause is how long the goroutine sleeps unless it is woken.
 	pause time.Duration
 }
@@ -36,6 +38,14 @@ type step struct {
 func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	next := q.nextStep(queue, now, allowance)
+	if !next.isAwaitingTurn {
+		q.leaveTurn(queue)
+	}
+	return next
+}
+
+func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) step {
 	head := queue.head()
 	switch {
 	case queue.inFlight != nil:
@@ -62,12 +72,15 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 	case queue.seen.lock == nil:
 		return step{pause: pause}
 	}
-	due := q.untilRecheck(queue, now)
-	if due <= 0 {
+	if due := q.untilRecheck(queue, now); due > 0 {
+		return step{pause: min(pause, due)}
+	}
+	turn := q.awaitTurn(queue, now)
+	if turn <= 0 {
 		queue.rechecks = rechecks{at: now, provenAt: queue.rechecks.provenAt, jitter: q.random()}
 		return step{isRecheck: true, version: queue.seen.version}
 	}
-	return step{pause: min(pause, due)}
+	return step{pause: min(pause, turn), isAwaitingTurn: true}
 }
 
 // untilDue returns how long the head must not contend yet.

@@ -30,6 +30,8 @@ type queues struct {
 	byName    map[types.NamespacedName]*queue
 	isStopped bool
 	watch     watchTrust
+	// due are the queues whose rechecks wait for their turn, first in, first out.
+	due list.List
 	// nextRead is when the next recheck may be made.
 	nextRead time.Time
 	// ended are the spreads of queues that have ended.
@@ -70,7 +72,9 @@ type queue struct {
 	burst    handOffBurst
 	seen     lastSeen
 	rechecks rechecks
-	spread   spread
+	// turn is the queue's place among those that are due; nil if it is not among them.
+	turn   *list.Element
+	spread spread
 	// isYielding says that this engine is deleting the lock after a burst of hand-offs, and that the
 	// informer has not reported the delete yet.
 	isYielding bool

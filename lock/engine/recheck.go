@@ -20,8 +20,6 @@ const (
 	// readInterval bounds the rate of all rechecks of an engine: 200 a second. With more queues
 	// than that, the pause while the watch is not trusted becomes a second for each 200.
 	readInterval = 5 * time.Millisecond
-	// maxReadDelay bounds how long a recheck may have to wait for its turn.
-	maxReadDelay = 10 * time.Minute
 	// maxProofAge is how old the last proof of a lock's state may be at the end of a wait: two
 	// rechecks have failed by then.
 	maxProofAge = 2 * time.Second
@@ -36,8 +34,6 @@ type rechecks struct {
 	provenAt time.Time
 	// jitter, in [0, 1), places the next recheck.
 	jitter float64
-	// turn is when the rate permits the recheck that is due; zero while none is.
-	turn time.Time
 }
 
 // proven records that the state of the lock is known now.
@@ -57,8 +53,7 @@ func (q *queues) isProven(queue *queue, now time.Time) bool {
 	return now.Sub(known) <= maxProofAge
 }
 
-// untilRecheck returns how long until the lock is read again. If it is due, the queue gets its
-// turn among the queues of the engine.
+// untilRecheck returns how long until the lock is to be read again, regardless of other queues.
 func (q *queues) untilRecheck(queue *queue, now time.Time) time.Duration {
 	known := &queue.rechecks
 	period := q.recheckPeriod(queue)
@@ -67,18 +62,41 @@ func (q *queues) untilRecheck(queue *queue, now time.Time) time.Duration {
 		first := q.watch.lostAt.Add(time.Duration(known.jitter * float64(lostSpread)))
 		due = max(due, remaining(first, now, lostSpread))
 	}
-	due = max(due, remaining(queue.backoff.until, now, maxBackoff))
-	if due > 0 {
-		return due
+	return max(due, remaining(queue.backoff.until, now, maxBackoff))
+}
+
+// awaitTurn returns how long a queue whose recheck is due must wait at least for its turn; zero if
+// it has it. The queues that are due take turns, first come, first served. Only one whose goroutine
+// does nothing but wait may be among them: the next step of any other ends with [queues.leaveTurn].
+// So no queue holds the others up for longer than one read takes its share of the rate.
+func (q *queues) awaitTurn(queue *queue, now time.Time) time.Duration {
+	if queue.turn == nil {
+		queue.turn = q.due.PushBack(queue)
 	}
-	if known.turn.IsZero() {
-		if q.nextRead.Before(now) || q.nextRead.Sub(now) > maxReadDelay {
-			q.nextRead = now
-		}
-		known.turn = q.nextRead
-		q.nextRead = q.nextRead.Add(readInterval)
+	if q.due.Front() != queue.turn {
+		return lookAgainAfter // It is woken when it is the first.
 	}
-	return remaining(known.turn, now, maxReadDelay)
+	if left := remaining(q.nextRead, now, readInterval); left > 0 {
+		return left
+	}
+	if late := now.Sub(q.nextRead); late < 0 || late > readInterval {
+		q.nextRead = now
+	}
+	q.nextRead = q.nextRead.Add(readInterval)
+	return 0
+}
+
+// leaveTurn takes a queue out of those that wait for their turn, if it is among them.
+func (q *queues) leaveTurn(left *queue) {
+	if left.turn == nil {
+		return
+	}
+	isFirst := q.due.Front() == left.turn
+	q.due.Remove(left.turn)
+	left.turn = nil
+	if first := q.due.Front(); isFirst && first != nil {
+		first.Value.(*queue).signal() //nolint:errcheck,forcetypeassert // the list holds only queues
+	}
 }
 
 func (q *queues) recheckPeriod(queue *queue) time.Duration {

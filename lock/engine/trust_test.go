@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -183,6 +184,40 @@ func TestRechecksAreBounded(t *testing.T) {
 			t.Errorf("%d reads in 20 s, want %d to %d", made, least, most)
 		}
 		cancel()
+	})
+}
+
+// Each new queue for a held lock wants to read it. One caller that begins many must not use up the
+// reads of the others.
+func TestManyShortWaitsDoNotUseUpTheReadsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var impatient sync.WaitGroup
+		defer impatient.Wait()
+		defer cancel()
+		for _, key := range []string{"one", "other"} {
+			held := by("holder")
+			held.Key, held.TTL = key, time.Hour
+			acquire(t, b.healthy, held)
+			impatient.Go(func() {
+				for ctx.Err() == nil {
+					short := waiting("impatient", 2*time.Millisecond)
+					short.Key = key
+					_, _ = b.other.Acquire(ctx, "default", short) // It fails: that is the point.
+					pass(time.Millisecond)                        // until the queue has ended
+				}
+			})
+		}
+		answers := b.waitBehind(t, time.Minute)
+		pass(20 * time.Second)
+		b.watch.isSilent.Store(true)
+		release(t, b.healthy, "holder")
+		released := time.Now()
+		got := <-answers
+		if served := time.Since(released); got.err != nil || served > 2*time.Second {
+			t.Errorf("served after %v, %v", served, got.err)
+		}
 	})
 }
 
