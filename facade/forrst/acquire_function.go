@@ -27,7 +27,7 @@ func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 		if err != nil {
 			return nil, arguments.problem(err)
 		}
-		c.undo = func(ctx context.Context) { c.release(ctx, granted.Spec.FullKey(), granted.Spec.Owner) }
+		c.undo = func(ctx context.Context) { c.config.Locks.TakeBack(ctx, c.request.Call.Function, &c.caller, granted) }
 		c.reportFencing(granted)
 		return wire.Acquired{Key: arguments.key, Acquired: true, Lock: wireLock(granted)}, nil
 	}, problems

@@ -90,7 +90,6 @@ func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, functi
 	if err != nil || ctx.Err() == nil {
 		return granted, err
 	}
-	// A failure is in the log.
-	_ = a.locks.ReleaseAfter(ctx, function, a.caller, granted.Spec.FullKey(), granted.Spec.Owner)
+	a.locks.TakeBack(ctx, function, a.caller, granted)
 	return nil, ctx.Err()
 }

@@ -86,7 +86,19 @@ func (l *Locks) Release(ctx context.Context, caller *access.Caller, key v1alpha1
 // gone. Its failure must not change the answer, which is why it is logged here: the function
 // has done its work, and the lock ends with its ttl.
 func (l *Locks) ReleaseAfter(ctx context.Context, function string, caller *access.Caller, key v1alpha1.FullKey, owner string) error {
-	err := l.Release(context.WithoutCancel(ctx), caller, key, owner)
+	return l.releaseAfter(ctx, function, caller, key, caller.Proof(owner))
+}
+
+// TakeBack ends a grant of which the caller is not told, unless the caller has learnt of it through
+// another replica and has renewed it. A failure is logged.
+func (l *Locks) TakeBack(ctx context.Context, function string, caller *access.Caller, granted *v1alpha1.Lock) {
+	proof := caller.Proof(granted.Spec.Owner)
+	proof.IsUnrenewed = true
+	_ = l.releaseAfter(ctx, function, caller, granted.Spec.FullKey(), proof)
+}
+
+func (l *Locks) releaseAfter(ctx context.Context, function string, caller *access.Caller, key v1alpha1.FullKey, proof lock.Proof) error {
+	err := l.backend.Release(context.WithoutCancel(ctx), caller.Namespace, key, proof)
 	if err == nil {
 		return nil
 	}

@@ -35,7 +35,7 @@ func grantOf(lock *v1alpha1.Lock) grant {
 		},
 		Spec: v1alpha1.LockSpec{
 			Key: spec.Key, Scope: spec.Scope, Function: spec.Function, Owner: spec.Owner, Holder: spec.Holder,
-			AcquireTime: spec.AcquireTime.DeepCopy(), ExpireTime: spec.ExpireTime.DeepCopy(),
+			AcquireTime: spec.AcquireTime.DeepCopy(), RenewTime: spec.RenewTime.DeepCopy(), ExpireTime: spec.ExpireTime.DeepCopy(),
 		},
 	}
 	if token, err := lock.FencingToken(); err == nil {
@@ -59,10 +59,20 @@ func (g grant) matches(lock *v1alpha1.Lock) bool {
 	return lock.Spec.Owner == g.lock.Spec.Owner && lock.Spec.AcquireTime != nil && lock.Spec.AcquireTime.Equal(g.lock.Spec.AcquireTime)
 }
 
+// isRenewedIn reports whether the object, which records this grant, has been renewed since this
+// engine last saw it: its holder knows of the grant, and relies on it.
+func (g grant) isRenewedIn(lock *v1alpha1.Lock) bool {
+	seen := g.lock.Spec.RenewTime
+	if seen == nil { // Admission stamps the grant.
+		seen = lock.Spec.AcquireTime
+	}
+	return !lock.Spec.RenewTime.Equal(seen)
+}
+
 // isProvenBy reports whether the proof permits ending or renewing the grant, and the grant has not
 // expired.
 func (g grant) isProvenBy(proof lock.Proof, now time.Time) bool {
-	return proof.Entitles(g.lock.Spec.Owner, g.lock.Spec.Holder) && !rules.Expired(g.lock, now)
+	return rules.Release(g.lock, proof, now) == nil
 }
 
 // grants remembers the grants of this engine; a release then needs no read. An entry is a hint:

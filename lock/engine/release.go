@@ -53,7 +53,10 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	case err == nil:
 		e.recordRelease(known.lock, audit.ByOwner, actor(ctx, proof), true)
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
-		// End it once the API server answers again.
+		// End it once the API server answers again, unless its owner goes on with it.
+		if ended.lock != nil {
+			known.lock = grantOf(ended.lock).lock
+		}
 		known.isEnding = unanswered != "" || ended.isSent
 		e.orphans.add(known)
 	}
@@ -148,8 +151,12 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 	}
 }
 
+// errRenewed means that the holder has renewed a grant that was to end without it.
+var errRenewed = errors.New("the holder has renewed the lock")
+
 // endGrant ends exactly one grant whose caller has left, and reports whether it found it. A grant
-// that another has replaced is not found.
+// that another has replaced is not found. A grant that its holder has renewed meanwhile, with the
+// owner token that it chose, is found and stays.
 func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -163,12 +170,18 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 		if current == nil || !orphan.matches(current) {
 			return lock.ErrNotHeld
 		}
+		isRenewed := orphan.isRenewedIn(current) // Its arrival is the state to compare with later.
 		if orphan.isUnanswered {
 			orphan = e.recordArrival(orphan, current)
+		}
+		if isRenewed {
+			return errRenewed
 		}
 		return nil
 	})
 	switch {
+	case errors.Is(err, errRenewed):
+		return true, nil
 	case errors.Is(err, lock.ErrNotHeld):
 		return false, nil
 	case err == nil:

@@ -77,7 +77,8 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time
 }
 
 // Release reports whether the proof permits ending the lock. Current is nil if there is no lock.
-// The error is [ErrNotHeld], [ErrExpired] or [ErrOwnerMismatch].
+// The error is [ErrNotHeld], also for a renewed lock with a proof that IsUnrenewed, [ErrExpired] or
+// [ErrOwnerMismatch].
 func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 	switch {
 	case current == nil:
@@ -89,6 +90,8 @@ func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 		return ErrOwnerMismatch
 	case Expired(current, now):
 		return ErrExpired
+	case proof.IsUnrenewed && IsRenewed(current):
+		return ErrNotHeld
 	}
 	return nil
 }
