@@ -17,7 +17,8 @@ import (
 // one call is made of several; between them, another waiter may be served first.
 //
 // If the answer of the façade is lost, Acquire looks whether the lock is held under the
-// owner token since it was asked for, and returns it if so. If ctx ends, or nothing can
+// owner token since it was asked for. If so, it renews the lock, and returns it once that
+// has succeeded. If ctx ends, or nothing can
 // be learnt, it releases what it may have got, for at most the timeout of the client and
 // whatever ctx says, and then returns an error. Should the façade not be reached
 // meanwhile, a lock that was granted all the same ends with its ttl. For this to be

@@ -37,7 +37,9 @@ func detached(ctx context.Context, timeout time.Duration) (context.Context, cont
 	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }
 
-// settle finds out what became of an acquire whose answer was lost.
+// settle finds out what became of an acquire whose answer was lost. A lock that it finds counts once
+// a renewal has succeeded: the façade may be about to end a grant whose answer did not arrive, and
+// ends none that was renewed.
 func (a *acquisition) settle(ctx context.Context, unanswered error) (*v1alpha1.Lock, error) {
 	// The other half is for giving up.
 	looking, cancel := context.WithTimeout(ctx, a.client.options.timeout/2)
@@ -45,16 +47,16 @@ func (a *acquisition) settle(ctx context.Context, unanswered error) (*v1alpha1.L
 	backoff := newBackoff()
 	for {
 		current, err := a.ours(looking)
-		switch {
-		case err == nil && current != nil:
-			granted, err := lockOf(a.namespace, current)
+		if err == nil && current != nil {
+			var renewed *v1alpha1.Lock
+			renewed, err = a.client.Renew(looking, a.namespace, a.request.FullKey(), lock.Proof{Owner: a.request.Owner}, 0)
 			if err == nil {
-				return granted, nil
+				return renewed, nil
 			}
-		case err != nil && mayRecover(err) && a.client.pause(looking, &backoff):
-			continue
 		}
-		break
+		if err == nil || !mayRecover(err) || !a.client.pause(looking, &backoff) {
+			break
+		}
 	}
 	a.giveUp(ctx, unanswered)
 	if err := ctx.Err(); err != nil {

@@ -52,7 +52,7 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 					t.Errorf("got %v, %v", got, err)
 				}
 				f.wantHeld("lock:k")
-				f.wantCalls("acquire", "status")
+				f.wantCalls("acquire", "status", "renew")
 			})
 		}
 	}
@@ -64,7 +64,38 @@ func TestAcquireWhoseAnswerAndStatusAreLost(t *testing.T) {
 	if _, err := f.Acquire(t.Context(), namespace, forKey("k")); err != nil {
 		t.Error(err)
 	}
-	f.wantCalls("acquire", "status", "status", "status")
+	f.wantCalls("acquire", "status", "status", "status", "renew")
+}
+
+// The façade learns after the status that its client has gone, and ends the grant.
+func TestAcquireWhoseGrantIsEndedAfterItsStatus(t *testing.T) {
+	for _, request := range []lock.Request{forKey("k"), chosen("k")} {
+		f := newFixture(t)
+		f.befall(lostAnswer, nil, func(carry func() (*http.Response, error)) (*http.Response, error) {
+			if err := f.locks.ForceRelease(t.Context(), namespace, "lock:k", ""); err != nil {
+				t.Error(err)
+			}
+			return carry()
+		})
+		if got, err := f.Acquire(t.Context(), namespace, request); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v, %v, want ErrUnavailable", got, err)
+		}
+		f.wantHeld()
+	}
+}
+
+func TestAcquireWhoseRenewalIsLost(t *testing.T) {
+	for title, lost := range map[string]fault{"with its answer": lostAnswer, "before it arrived": lostRequest} {
+		t.Run(title, func(t *testing.T) {
+			f := newFixture(t)
+			f.befall(lostAnswer, nil, lost)
+			if _, err := f.Acquire(t.Context(), namespace, forKey("k")); err != nil {
+				t.Error(err)
+			}
+			f.wantCalls("acquire", "status", "renew", "status", "renew")
+			f.wantHeld("lock:k")
+		})
+	}
 }
 
 // Nothing can be learnt, so what may have been got is released.
