@@ -23,11 +23,29 @@ var (
 // and one that ends it, within the limits of docs/audit.md. What programs with identities do is
 // not recorded here, as the webhook of this test has no audit.
 func (r *record) checkAudit() (violations []string) {
+	begun, ended, violations := r.countRecords()
+	for _, grant := range r.grants {
+		if isHeldKey(grant.key) {
+			continue
+		}
+		if count := begun[grant.token]; count > 1 || count == 0 && r.isAudited(grant.from) {
+			violations = append(violations, fmt.Sprintf("audit: %d records begin the grant %d of %s, made at %s", count, grant.token, grant.key, grant.from))
+		}
+		if count := ended[grant.token]; count > 1 || count == 0 && grant.to != never && r.isAudited(grant.to) {
+			violations = append(violations, fmt.Sprintf("audit: %d records end the grant %d of %s, ended at %s", count, grant.token, grant.key, grant.to))
+		}
+	}
+	return violations
+}
+
+// countRecords counts the records that begin and that end each grant, by its token, and
+// returns those of grants that etcd does not have.
+func (r *record) countRecords() (begun, ended map[int64]int, violations []string) {
 	byToken := map[int64]*grant{}
 	for _, grant := range r.grants {
 		byToken[grant.token] = grant
 	}
-	begun, ended := map[int64]int{}, map[int64]int{}
+	begun, ended = map[int64]int{}, map[int64]int{}
 	for _, record := range r.audited {
 		if record.Namespace != clientNamespace || strings.HasPrefix(record.Key, probePrefix) || record.FencingToken == 0 || r.clock(record.AcquireTime.Time) < 0 {
 			continue // The grant is none of this history.
@@ -41,18 +59,7 @@ func (r *record) checkAudit() (violations []string) {
 			ended[record.FencingToken]++
 		}
 	}
-	for _, grant := range r.grants {
-		if isHeldKey(grant.key) {
-			continue
-		}
-		if count := begun[grant.token]; count > 1 || count == 0 && r.isAudited(grant.from) {
-			violations = append(violations, fmt.Sprintf("audit: %d records begin the grant %d of %s, made at %s", count, grant.token, grant.key, grant.from))
-		}
-		if count := ended[grant.token]; count > 1 || count == 0 && grant.to != never && r.isAudited(grant.to) {
-			violations = append(violations, fmt.Sprintf("audit: %d records end the grant %d of %s, ended at %s", count, grant.token, grant.key, grant.to))
-		}
-	}
-	return violations
+	return begun, ended, violations
 }
 
 // isAudited reports whether nothing can have kept the record of a write from being made.

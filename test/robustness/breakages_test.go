@@ -114,13 +114,13 @@ var breakages = map[string]breakage{
 	"a grant stamped by a wrong clock that is kept": {
 		edits: []edit{{"lock/engine/skew.go",
 			"	return !e.isAdmitted && servertime.WasBehind(e.clock, stamped).Abs() > limit\n", "	return limit < 0\n"}},
-		faults: []fault{stepLittle}, workload: hot, found: []string{"exclusion", "order"},
+		faults: []fault{stepLittle}, workload: workload{clients: 24, keys: 48, longTTLs: 1}, found: []string{"grants", "exclusion", "order"},
 	},
 	"a grant that lapsed and is told as a mistake of the caller": {
 		edits: []edit{{"lock/engine/handoff.go",
 			"			e.queues.recordLapsed(queue, recipient, granted, now)\n",
 			"			e.queues.remove(queue, recipient)\n			recipient.deliver(outcome{err: lock.ErrInvalid})\n"}},
-		faults: []fault{slowEtcd, delayRequests}, workload: hot, found: []string{"answers"},
+		faults: []fault{freezeEtcd}, workload: workload{clients: 24, keys: 4, waits: 1, longWaits: 1}, found: []string{"answers"},
 	},
 	"a refusal that is told as an outage": {
 		edits:  []edit{{"lock/engine/refused.go", "	case isRefused:\n", "	case isRefused && refused == (refusal{}):\n"}},

@@ -82,7 +82,12 @@ func (o *operation) mayHaveLapsed() bool {
 	return o.kind == acquire && o.wait == 0 && o.answered-o.sent >= o.ttl
 }
 
-// checkGrants compares the grants that clients were told of with those in etcd.
+// stampError is by how much the stamp of a grant may be early beyond the allowance: the
+// engine compares its clock with the answer to the write, which takes some time.
+const stampError = 100 * time.Millisecond
+
+// checkGrants compares the grants that clients were told of with those in etcd. A client
+// counts on its ttl from the sending on.
 func (r *record) checkGrants() (violations []string) {
 	asked := map[string]*operation{}
 	for index := range r.operations {
@@ -99,6 +104,9 @@ func (r *record) checkGrants() (violations []string) {
 			violations = append(violations, "grants: acquired, but etcd has no such grant: "+op.String())
 		case op.token != 0 && op.token != told.token:
 			violations = append(violations, fmt.Sprintf("grants: etcd's token is %d: %s", told.token, op))
+		case r.clock(told.made.Spec.ExpireTime.Time)+r.skew < op.sent+op.ttl-stampError:
+			violations = append(violations, fmt.Sprintf("grants: other callers may take the grant %d from %s on, while its holder counts on it: %s",
+				told.token, r.clock(told.made.Spec.ExpireTime.Time)+r.skew, op))
 		}
 	}
 	latest := map[string]int64{}

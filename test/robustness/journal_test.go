@@ -79,7 +79,7 @@ func (j *journal) open(ctx context.Context) (etcdWatch, error) {
 	if last := j.last(); last > 0 {
 		request["start_revision"] = strconv.FormatInt(last+1, 10)
 	}
-	response, err := j.post(ctx, "/v3/watch", map[string]any{"create_request": request}) //nolint:bodyclose // The caller does.
+	response, err := j.post(ctx, "/v3/watch", map[string]any{"create_request": request})
 	if err != nil {
 		return etcdWatch{}, err
 	}

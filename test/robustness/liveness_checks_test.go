@@ -116,7 +116,7 @@ func TestCalmBound(t *testing.T) {
 // TestRuns shows when requests get through, according to probes.
 func TestRuns(t *testing.T) {
 	start := time.Now()
-	at := func(offset time.Duration) time.Time { return start.Add(offset) }
+	at := start.Add
 	probed := func(sent, took time.Duration, succeeded bool) probe {
 		return probe{sent: at(sent), created: at(sent + took/2), done: at(sent + took), shown: at(sent + took), succeeded: succeeded}
 	}

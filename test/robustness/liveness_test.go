@@ -1,7 +1,6 @@
 package robustness_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -340,16 +339,4 @@ func (r *record) calmFor(calm, from, end time.Duration) (time.Duration, bool) {
 		}
 	}
 	return 0, false
-}
-
-// longest returns the longest wait of each class.
-func longest(waits []wanted) map[class]wanted {
-	found := map[class]wanted{}
-	for _, class := range classes {
-		of := slices.DeleteFunc(slices.Clone(waits), func(wait wanted) bool { return wait.class != class })
-		if len(of) > 0 {
-			found[class] = slices.MaxFunc(of, func(a, b wanted) int { return cmp.Compare(a.length(), b.length()) })
-		}
-	}
-	return found
 }

@@ -66,7 +66,6 @@ type program struct {
 	client  *lock.Client
 	history *history
 	random  *rand.Rand
-	stop    func() error
 }
 
 // startPrograms starts a webhook and programs: some ask a replica each, and some the API

@@ -147,7 +147,7 @@ func isForLocks(request *http.Request) bool { return strings.Contains(request.UR
 // ServeHTTP implements [http.Handler].
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if isForLocks(r) && r.URL.Query().Get("watch") != "" {
-		p.watches.serve(w, r, p.send)
+		p.watches.serve(w, r, p.send) //nolint:contextcheck // The context is that of the request.
 		return
 	}
 	fate, late := p.fateOf(r)

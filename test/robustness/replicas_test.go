@@ -64,7 +64,8 @@ func startReplica(binary, dir, name string, proxy *proxy, allowance time.Duratio
 		name: name, binary: binary, dir: dir, address: "127.0.0.1:0", path: proxy.path,
 		arguments: []string{"--kubeconfig", kubeconfig, "--clock-skew-allowance", allowance.String()},
 	}
-	return made, made.start()
+	err := made.start()
+	return made, err
 }
 
 // start starts a process, which must not run yet, at the address of the one before.

@@ -202,7 +202,10 @@ func readReport(dir string) (report, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return found, nil
 	}
-	return found, errors.Join(err, json.Unmarshal(content, &found))
+	if err == nil {
+		err = json.Unmarshal(content, &found)
+	}
+	return found, err
 }
 
 // add adds a part, and writes soak.json and soak.md.

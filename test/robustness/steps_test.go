@@ -65,33 +65,42 @@ func (r *record) steps() map[string][]porcupine.Operation {
 func (r *record) stepsOf(op *operation) []step {
 	plain := step{
 		kind: op.kind, owner: op.owner, call: op.sent, ret: op.answered, ttl: op.ttl, freeAt: op.sent + op.ttl,
-		outcome: op.outcome, token: op.token, holder: op.holder, lenient: r.disturbed(op.sent, op.answered),
-	}
-	plain.lenient = plain.lenient || r.endedDuring(op)
-	if op.kind == release && (op.outcome == notFound || op.outcome == mismatch) && r.endedDuring(op) && r.repeatedDuring(op) {
-		// The replica's own delete succeeded, and it has seen only the answer to its
-		// repetition: docs/design.md, section 8.1.
-		plain.outcome = done
+		outcome: op.outcome, token: op.token, holder: op.holder,
+		lenient: r.disturbed(op.sent, op.answered) || r.endedDuring(op),
 	}
 	switch {
 	case op.kind == acquire:
 		return r.acquireSteps(op, plain)
-	case op.kind == status && (op.outcome == unanswered || op.outcome == notFound && plain.lenient):
-		// A replica judges a status by the clock after reading it. A delayed answer may
-		// therefore be out of date.
-		return nil
-	case op.outcome == refused:
-		return nil
-	case op.outcome == notFound && r.steppedDuring(op):
-		// The replica cannot know of a step between its read and its judgement.
+	case r.sawRepetition(op):
+		plain.outcome = done
+	case r.saysNothing(op, plain.lenient):
 		return nil
 	case op.outcome == unanswered:
 		plain.ret = r.lastEnd(op)
-		return []step{plain}
-	case op.outcome == done && op.kind != status:
-		return []step{plain}
 	}
 	return []step{plain}
+}
+
+// saysNothing reports whether the answer may tell of another instant than one of the call, or
+// of no write.
+func (r *record) saysNothing(op *operation, isLenient bool) bool {
+	switch {
+	case op.kind == status && (op.outcome == unanswered || op.outcome == notFound && isLenient):
+		// A replica judges a status by the clock after reading it. A delayed answer may
+		// therefore be out of date.
+		return true
+	case op.outcome == refused:
+		return true
+	}
+	// The replica cannot know of a step between its read and its judgement.
+	return op.outcome == notFound && r.steppedDuring(op)
+}
+
+// sawRepetition reports whether a release was told that the lock is not held although its own
+// delete succeeded: the replica has seen only the answer to the repetition of that delete, see
+// docs/design.md, section 8.1.
+func (r *record) sawRepetition(op *operation) bool {
+	return op.kind == release && (op.outcome == notFound || op.outcome == mismatch) && r.endedDuring(op) && r.repeatedDuring(op)
 }
 
 // endedDuring reports whether a grant that the operation may end was ended during the call.

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -117,9 +117,9 @@ func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock, 
 
 // newRESTMapper returns a mapper that knows locks without asking the API server, as the
 // operator's does.
-func newRESTMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-	known := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
-	known.Add(v1alpha1.GroupVersion.WithKind("Lock"), meta.RESTScopeNamespace)
+func newRESTMapper(*rest.Config, *http.Client) (apimeta.RESTMapper, error) {
+	known := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
+	known.Add(v1alpha1.GroupVersion.WithKind("Lock"), apimeta.RESTScopeNamespace)
 	return known, nil
 }
 
