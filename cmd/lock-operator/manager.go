@@ -210,6 +210,7 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Informer:           informer,
 		Stream:             settings.lockWatch,
 		MaxWatchSilence:    engine.DefaultMaxWatchSilence,
+		HeartbeatNamespace: settings.leaderElectionNamespace,
 		Limits:             settings.limits,
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,

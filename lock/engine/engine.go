@@ -39,6 +39,11 @@ type Options struct {
 	// once the informer has shown the lock of [HeartbeatKey]. Zero, or no Stream, means that
 	// silence proves nothing.
 	MaxWatchSilence time.Duration
+	// HeartbeatNamespace is the namespace of the lock of [HeartbeatKey], usually the operator's. In
+	// any other, a lock with that key proves nothing. Empty means that the namespace is not known,
+	// and that the key is enough: a tenant that takes a lock with this key and lets it go then makes
+	// the engine read as if the watch were stuck.
+	HeartbeatNamespace string
 	// Limits bounds the grants. Required.
 	Limits rules.Limits
 	// IsAdmitted says that the engine's writes pass the admission of Locks, since its identity is
@@ -146,7 +151,8 @@ func New(options Options) (*Engine, error) {
 	engine.working, engine.stop = context.WithCancel(context.Background())
 	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
 	engine.lockCache = newLockCache(func(name types.NamespacedName, change lock.Change) {
-		engine.trust.hear(name.Name == heartbeatName)
+		isOurs := options.HeartbeatNamespace == "" || name.Namespace == options.HeartbeatNamespace
+		engine.trust.hear(isOurs && name.Name == heartbeatName)
 		engine.queues.changed(name, change, engine.clock.Now())
 	})
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))

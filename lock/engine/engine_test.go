@@ -38,6 +38,7 @@ func startStoppable(t *testing.T, etcd *etcd) (running *engine.Engine, stop func
 	return run(t, engine.Options{
 		Objects: etcd.locks, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second,
 		Informer: etcd, Stream: engine.NewTestStream(t).WatchStream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
+		HeartbeatNamespace: heartbeatNamespace,
 	})
 }
 

@@ -72,7 +72,7 @@ func (e *etcd) beat(t *testing.T) {
 		return
 	}
 	e.isBeating = true
-	heartbeat := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "forrst-system", Name: "lock-operator--heartbeat"}}
+	heartbeat := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: heartbeatNamespace, Name: "lock-operator--heartbeat"}}
 	beat := time.NewTicker(time.Second)
 	go func() {
 		for {
@@ -105,6 +105,9 @@ type faults struct {
 	// after is called behind a request that happened; an error replaces its answer.
 	after func(verb string) error
 }
+
+// heartbeatNamespace is where the heartbeat lock is.
+const heartbeatNamespace = "forrst-system"
 
 func newEtcd() *etcd { return &etcd{objects: map[string]*v1alpha1.Lock{}} }
 

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -56,6 +57,7 @@ func newBehind(t *testing.T, change func(*engine.Options)) *behind {
 	options := engine.Options{
 		Objects: etcd.locks, Limits: rules.DefaultLimits(),
 		Informer: b.watch, Stream: b.stream.WatchStream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
+		HeartbeatNamespace: heartbeatNamespace,
 	}
 	if change != nil {
 		change(&options)
@@ -246,6 +248,25 @@ func TestTheEndOfAWaitDoesNotClaimWhatIsUnknown(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestALockOfATenantIsNoHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := startWith(t, engine.Options{
+			Objects: etcd.locks, Limits: rules.DefaultLimits(), Informer: etcd, Stream: engine.NewTestStream(t).WatchStream,
+			MaxWatchSilence: engine.DefaultMaxWatchSilence, HeartbeatNamespace: heartbeatNamespace,
+		})
+		taken := by("tenant")
+		taken.Key, taken.Scope = engine.HeartbeatKey, v1alpha1.ScopeGlobal
+		if granted := acquire(t, running, taken); granted.Name != "lock-operator--heartbeat" {
+			t.Fatalf("the lock is %s", granted.Name)
+		}
+		pass(10 * time.Second)
+		if state := running.WatchState(); state != (engine.WatchState{}) {
+			t.Errorf("%+v", state)
+		}
+	})
 }
 
 func TestASilentWatchIsOpenedAnew(t *testing.T) {

@@ -41,6 +41,7 @@ func startReplica(ctx context.Context, operator *rest.Config) replica {
 	locks, err := engine.New(engine.Options{
 		Objects: objects.Locks, Limits: rules.DefaultLimits(), Clock: now,
 		Informer: informer, Stream: stream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
+		HeartbeatNamespace: "default",
 	})
 	Expect(err).NotTo(HaveOccurred())
 	beat, err := heartbeat.New(heartbeat.Options{

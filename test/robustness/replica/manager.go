@@ -156,6 +156,7 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker, st
 		Informer:           informer,
 		Stream:             stream,
 		MaxWatchSilence:    engine.DefaultMaxWatchSilence,
+		HeartbeatNamespace: operatorNamespace,
 		Audit:              records,
 		Limits:             rules.DefaultLimits(),
 		IsValidated:        true, // by the façade, as in the operator
