@@ -106,7 +106,7 @@ func registerWatchMetrics(locks *engine.Engine, name string) error {
 	labels := prometheus.Labels{"engine": name}
 	silence := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "lock_operator_watch_silence_seconds",
-		Help:        "How long ago the watch of locks showed a change; with the heartbeat, about a second at most.",
+		Help:        "The age of the newest change that the watch of locks has shown; with the heartbeat, about a second at most.",
 		ConstLabels: labels,
 	}, func() float64 { return locks.WatchState().Silence.Seconds() })
 	behind := prometheus.NewGaugeFunc(prometheus.GaugeOpts{

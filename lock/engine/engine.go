@@ -34,7 +34,7 @@ type Options struct {
 	// Stream is the stream of the informer. While its watch is closed, the head of each queue
 	// reads its lock about once a second. Nil means that the engine cannot tell.
 	Stream *WatchStream
-	// MaxWatchSilence is for how long the informer may show nothing until the engine takes its
+	// MaxWatchSilence is for how long the informer may show nothing new until the engine takes its
 	// watch for stuck and reads as if it were closed, usually [DefaultMaxWatchSilence]. It counts
 	// once the informer has shown the lock of [HeartbeatKey]. Zero, or no Stream, means that
 	// silence proves nothing.
@@ -152,7 +152,7 @@ func New(options Options) (*Engine, error) {
 	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
 	engine.lockCache = newLockCache(func(name types.NamespacedName, change lock.Change) {
 		isOurs := options.HeartbeatNamespace == "" || name.Namespace == options.HeartbeatNamespace
-		engine.trust.hear(isOurs && name.Name == heartbeatName)
+		engine.trust.hear(isOurs && name.Name == heartbeatName, engine.ageOf(change))
 		engine.queues.changed(name, change, engine.clock.Now())
 	})
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))

@@ -72,7 +72,7 @@ func (e *etcd) beat(t *testing.T) {
 		return
 	}
 	e.isBeating = true
-	heartbeat := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: heartbeatNamespace, Name: "lock-operator--heartbeat"}}
+	meta := metav1.ObjectMeta{Namespace: heartbeatNamespace, Name: "lock-operator--heartbeat"}
 	beat := time.NewTicker(time.Second)
 	go func() {
 		for {
@@ -82,6 +82,8 @@ func (e *etcd) beat(t *testing.T) {
 				return
 			case <-beat.C:
 			}
+			renewed := v1alpha1.NewTimestamp(time.Now())
+			heartbeat := &v1alpha1.Lock{ObjectMeta: meta, Spec: v1alpha1.LockSpec{RenewTime: &renewed}}
 			e.mu.Lock()
 			e.tell(func(handler cache.ResourceEventHandler) { handler.OnUpdate(nil, heartbeat) })
 			e.mu.Unlock()

@@ -9,6 +9,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // HeartbeatKey is the key of the lock whose renewals prove that a watch of locks is alive: the
@@ -38,8 +40,10 @@ type evidence struct {
 	since  time.Time
 	// isPaced says that the silence of the watch means something: it has shown the heartbeat.
 	isPaced bool
-	// heard is when the informer last showed a change.
+	// heard is up to when the informer has shown what happened.
 	heard time.Time
+	// behindSince is since when the watch has not been trusted; zero while it is.
+	behindSince time.Time
 }
 
 // trustedFor returns for how long the watch may be trusted from now on if it shows nothing; zero
@@ -59,6 +63,9 @@ func (e evidence) trustedFor(now time.Time, maxSilence time.Duration) time.Durat
 // have by then. The pauses double: what no new watch has mended may last.
 func (e evidence) untilReopen(now time.Time) (pause, age time.Duration) {
 	silence := now.Sub(e.heard)
+	if !e.behindSince.IsZero() {
+		silence = max(silence, now.Sub(e.behindSince))
+	}
 	age = max(reopenAfter, silence/2)
 	return max(reopenAfter-silence, age-now.Sub(e.since)), age
 }
@@ -88,14 +95,17 @@ func newTrust(stream *WatchStream, maxSilence time.Duration, clock clock.WithTic
 	return t
 }
 
-// hear records that the informer has shown a change.
-func (t *trust) hear(isHeartbeat bool) {
+// hear records that the informer has shown a change that was made age ago at least. Once the watch
+// is paced, a change of unknown age proves nothing.
+func (t *trust) hear(isHeartbeat bool, age time.Duration) {
 	if t.maxSilence == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.heard = t.clock.Now()
+	if heard := t.clock.Now().Add(-age); heard.After(t.heard) {
+		t.heard = heard
+	}
 	isFirst := isHeartbeat && !t.isPaced
 	t.isPaced = t.isPaced || isHeartbeat
 	if t.isBehind || isFirst {
@@ -106,11 +116,31 @@ func (t *trust) hear(isHeartbeat bool) {
 	}
 }
 
+// unknownAge is that of a change which does not tell when it was made.
+const unknownAge = math.MaxInt64
+
+// ageOf returns how long ago at least a change was made. Only a grant or a renewal tells: its
+// renewTime is of about the time of its write. What the clocks may be wrong by counts for the
+// watch. If this engine's is not fresh, every change that is stamped counts as new.
+func (e *Engine) ageOf(change lock.Change) time.Duration {
+	switch {
+	case change.IsGone || change.Lock.Spec.RenewTime == nil:
+		return unknownAge
+	case !servertime.IsFresh(e.clock):
+		return 0
+	}
+	return max(0, e.clock.Now().Sub(change.Lock.Spec.RenewTime.Time)-e.graceNow())
+}
+
 func (t *trust) evidence() evidence {
 	isOpen, since := t.stream.state()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return evidence{isOpen: isOpen, since: since, isPaced: t.isPaced, heard: t.heard}
+	known := evidence{isOpen: isOpen, since: since, isPaced: t.isPaced, heard: t.heard}
+	if t.isBehind {
+		known.behindSince = t.behindSince
+	}
+	return known
 }
 
 // run calls changed whenever the watch begins or ceases to be trusted, or to be paced, until ctx
@@ -170,7 +200,8 @@ func (t *trust) record(isBehind bool, now time.Time) {
 // WatchState is what an engine knows of the watch that feeds it. Its zero value is a healthy watch,
 // or one of which nothing is known.
 type WatchState struct {
-	// Silence is how long ago the watch showed a change; zero before it has shown the heartbeat.
+	// Silence is the age of the newest change that the watch has shown, as far as the clocks can
+	// tell, and grows until it shows a newer one; zero before it has shown the heartbeat.
 	Silence time.Duration
 	// BehindFor is for how long the watch has not been trusted.
 	BehindFor time.Duration

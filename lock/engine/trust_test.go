@@ -19,11 +19,21 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// badWatch is an informer that can be made to lose changes.
+// badWatch is an informer that can be made to lose changes, or to show them late.
 type badWatch struct {
 	engine.Informer
 
 	isSilent, losesDeletes atomic.Bool
+	// lag is how late it shows changes, in nanoseconds.
+	lag atomic.Int64
+}
+
+func (w *badWatch) show(change func()) {
+	if lag := time.Duration(w.lag.Load()); lag > 0 {
+		time.AfterFunc(lag, change)
+		return
+	}
+	change()
 }
 
 // AddEventHandler implements [engine.Informer].
@@ -31,12 +41,12 @@ func (w *badWatch) AddEventHandler(handler cache.ResourceEventHandler) (cache.Re
 	return w.Informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(old, object any) {
 			if !w.isSilent.Load() {
-				handler.OnUpdate(old, object)
+				w.show(func() { handler.OnUpdate(old, object) })
 			}
 		},
 		DeleteFunc: func(object any) {
 			if !w.isSilent.Load() && !w.losesDeletes.Load() {
-				handler.OnDelete(object)
+				w.show(func() { handler.OnDelete(object) })
 			}
 		},
 	})
@@ -98,6 +108,14 @@ func TestAWaiterIsServedAfterAReleaseThatItsWatchDoesNotShow(t *testing.T) {
 		"the watch has been closed for long": {
 			fail:  func(b *behind) { b.stream.Close(); b.watch.isSilent.Store(true) },
 			ahead: 10 * time.Minute, within: 2 * time.Second,
+		},
+		"the watch has been ten seconds late for long": {
+			fail: func(b *behind) {
+				b.watch.lag.Store(int64(10 * time.Second))
+				pass(15 * time.Second) // The watch is silent at first, and opened anew for that.
+				b.stream.Open()
+			},
+			ahead: 4 * time.Second, within: 2 * time.Second,
 		},
 		"one event is lost": {fail: func(b *behind) { b.watch.losesDeletes.Store(true) }, within: 60 * time.Second},
 		"one event is lost, and nothing tells that the watch is alive": {
