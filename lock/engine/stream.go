@@ -18,6 +18,9 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
+// maxStreamPause bounds the pauses that an answer can ask for: one of a proxy may name an hour.
+const maxStreamPause = 2 * time.Second
+
 // WatchStream stands between an informer of Locks and the API server, and knows whether the
 // informer's watch is open. It also opens the watch again within two seconds of the API server's
 // return: the informers of client-go pause for up to a minute by then. Engines that share an
@@ -90,7 +93,7 @@ func (s *WatchStream) persist(ctx context.Context, request func() error) error {
 		s.failed(err)
 		pause := backoff.Step()
 		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-			pause = max(pause, time.Duration(seconds)*time.Second)
+			pause = max(pause, min(time.Duration(seconds)*time.Second, maxStreamPause))
 		}
 		select {
 		case <-ctx.Done():

@@ -63,27 +63,35 @@ func TestAStreamListsAndWatchesSoonAfterAnOutage(t *testing.T) {
 			return err
 		},
 	}
+	failures := map[string]error{
+		"refused connections":          errRefused,
+		"answers to come in one hour":  apierrors.NewTooManyRequests("later", 3600),
+		"answers to come in a moment":  apierrors.NewTooManyRequests("later", 1),
+		"answers without any such bid": apierrors.NewInternalError(errLostAnswer),
+	}
 	for title, request := range requests {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const outage = 10 * time.Minute
-				source := newSource()
-				begun := time.Now()
-				source.fail = func() error {
-					if time.Since(begun) < outage {
-						return errRefused
+		for cause, failure := range failures {
+			t.Run(title+" after "+cause, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const outage = 10 * time.Minute
+					source := newSource()
+					begun := time.Now()
+					source.fail = func() error {
+						if time.Since(begun) < outage {
+							return failure
+						}
+						return nil
 					}
-					return nil
-				}
-				_, from := streamOf(source)
-				if err := request(t.Context(), from); err != nil {
-					t.Fatal(err)
-				}
-				if late := time.Since(begun) - outage; late > 2*time.Second {
-					t.Errorf("requested %v after the end of the outage", late)
-				}
+					_, from := streamOf(source)
+					if err := request(t.Context(), from); err != nil {
+						t.Fatal(err)
+					}
+					if late := time.Since(begun) - outage; late > 2*time.Second {
+						t.Errorf("requested %v after the end of the outage", late)
+					}
+				})
 			})
-		})
+		}
 	}
 	t.Run("unless it was stopped", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
