@@ -23,6 +23,9 @@ const (
 	maxHandOffTime = 10 * time.Second
 )
 
+// maxLapses is after how many grants that lapsed a waiter no longer holds up those behind it.
+const maxLapses = 5
+
 // handOffBurst counts the hand-offs since waiters of other replicas last had a chance.
 type handOffBurst struct {
 	handOffs int
@@ -78,6 +81,7 @@ func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Ti
 // recordLapsed records that a grant to the waiter expired before it could be delivered. The waiter
 // keeps its place and is granted the lock anew until its wait is over. The pause before that grows
 // with each such grant: a ttl that is shorter than a write takes must not cause a stream of writes.
+// After maxLapses the waiter also moves behind the next one each time.
 func (q *queues) recordLapsed(queue *queue, recipient *waiter, lapsed *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,6 +89,11 @@ func (q *queues) recordLapsed(queue *queue, recipient *waiter, lapsed *v1alpha1.
 	q.observeGrant(queue, lapsed, now)
 	queue.seen.lapsed = lapsed.ResourceVersion
 	recipient.lapses.failed(nil, now)
+	if recipient.lapsed++; recipient.lapsed >= maxLapses {
+		if next := recipient.element.Next(); next != nil {
+			queue.waiters.MoveAfter(recipient.element, next)
+		}
+	}
 	queue.signal()
 }
 

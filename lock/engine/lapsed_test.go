@@ -123,6 +123,36 @@ func TestAWaitWhoseGrantsAlwaysLapse(t *testing.T) {
 	}
 }
 
+func TestAWaiterWhoseGrantsAlwaysLapseDoesNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("holder"))
+		etcd.inject(faults{after: func(string) error {
+			pass(5 * time.Millisecond)
+			return nil
+		}})
+		hopeless := waiting("hopeless", 59*time.Second)
+		hopeless.TTL = time.Millisecond
+		ended, answers := make(chan answer, 1), make(chan answer, 2)
+		queueUp(t.Context(), t, engine, hopeless, ended)
+		queueUp(t.Context(), t, engine, waiting("b", 59*time.Second), answers)
+		queueUp(t.Context(), t, engine, waiting("c", 59*time.Second), answers)
+		began := time.Now()
+		release(t, engine, "holder")
+		token := wantNext(t, answers, "b", 1)
+		release(t, engine, "b")
+		wantNext(t, answers, "c", token)
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("both were served after %v", took)
+		}
+		release(t, engine, "c")
+		if got := <-ended; !errors.Is(got.err, lock.ErrTimeout) {
+			t.Errorf("the first got %v", got.err)
+		}
+	})
+}
+
 // Between the lapse and the next try, another client changes the lock.
 func TestALapsedGrantThatIsGoneByThen(t *testing.T) {
 	cases := map[string]func(t *testing.T, etcd *etcd, other *engine.Engine){

@@ -20,6 +20,8 @@ type waiter struct {
 	isOverdue bool
 	// lapses spaces the grants to this waiter after one that expired before its delivery.
 	lapses backoffState
+	// lapsed counts them.
+	lapsed int
 }
 
 type outcome struct {
