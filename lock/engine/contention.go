@@ -166,6 +166,20 @@ func (q *queues) recordFailure(queue *queue, err error, now time.Time) {
 	queue.backoff.failed(err, now)
 }
 
+// recordQuota is recordFailure for a try that exceeds a quota, if the lock was deleted a moment ago:
+// the quota may not have counted the delete yet. It returns false, and records nothing, if the head
+// is to be told of the refusal.
+func (q *queues) recordQuota(queue *queue, err error, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if remaining(queue.freedAt.Add(maxQuotaLag), now, maxQuotaLag) <= 0 {
+		return false
+	}
+	queue.inFlight = nil
+	queue.backoff.failed(err, now)
+	return true
+}
+
 // recordRecheckFailed records that a recheck failed. A caller that releases the lock may have marked
 // a waiter as in flight meanwhile, and its mark stays.
 func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) {

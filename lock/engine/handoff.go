@@ -117,6 +117,7 @@ func (q *queues) recordDeleted(name types.NamespacedName, version string, now ti
 		return
 	}
 	queue.seen.lock = nil
+	queue.freedAt = now
 	queue.yieldUntil = now.Add(yieldFor)
 	queue.signal()
 }

@@ -81,6 +81,8 @@ type queue struct {
 	// yieldUntil is when the pause for the waiters of other replicas ends.
 	yieldUntil time.Time
 	backoff    backoffState
+	// freedAt is when the lock became free as far as the engine knows; zero if it has not.
+	freedAt time.Time
 }
 
 // maxBackoff is how long a queue pauses at most before it contends again.

@@ -83,7 +83,7 @@ func refusalOf(err error) (refusal, bool) {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return refusal{source: reason, reason: reason}, true
-	case isBy("exceeded quota: "), isBy("insufficient quota to consume: "):
+	case isBy(exceededQuota), isBy("insufficient quota to consume: "):
 		source, _, _ := strings.Cut(reason, ", ")
 		return refusal{source: source, reason: reason}, true
 	case isBy(ownWebhook):
@@ -94,6 +94,17 @@ func refusalOf(err error) (refusal, bool) {
 		return until(" denied request: ")
 	}
 	return refusal{}, false
+}
+
+// maxQuotaLag is for how long after a delete a quota may still count the lock.
+const maxQuotaLag = 5 * time.Second
+
+const exceededQuota = "exceeded quota: "
+
+// isQuota reports whether the error for a caller tells of a quota.
+func isQuota(err error) bool {
+	refused, ok := errors.AsType[*lock.RefusedError](err)
+	return ok && strings.HasPrefix(refused.Reason, exceededQuota)
 }
 
 // explanation returns what the API server says, without the object that it says it about.

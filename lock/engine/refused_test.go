@@ -209,6 +209,53 @@ func TestAHandOffThatIsRefusedReleasesTheLock(t *testing.T) {
 	})
 }
 
+// The quota controller counts a delete some time after it.
+func TestAWaiterOutlastsAQuotaThatLags(t *testing.T) {
+	exceeded := forbidden("exceeded quota: q, requested: count/locks.forrst.dev=1, used: 1, limited: 1")
+	cases := map[string]struct {
+		lag  time.Duration
+		want error
+	}{
+		"for a moment": {lag: 2 * time.Second},
+		"for good":     {lag: time.Hour, want: lock.ErrRefused},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				holding, other := start(t, etcd), start(t, etcd)
+				acquire(t, holding, by("a"))
+				answers := make(chan answer, 2)
+				queueUp(t.Context(), t, other, waiting("b", time.Minute), answers)
+				queueUp(t.Context(), t, other, waiting("c", time.Minute), answers)
+				pass(10 * time.Second)
+				released := time.Now()
+				etcd.inject(faults{before: func(verb string) error {
+					if verb == "create" && time.Since(released) < test.lag {
+						return exceeded
+					}
+					return nil
+				}})
+				release(t, holding, "a")
+				etcd.made()
+				got := <-answers
+				took := time.Since(released)
+				if !errors.Is(got.err, test.want) || (got.owner != "b" && test.want == nil) || took > 2*test.lag || took > 8*time.Second {
+					t.Errorf("%s got %v after %v, want %v", got.owner, got.err, took, test.want)
+				}
+				if made := len(etcd.made()); made > 20 {
+					t.Errorf("%d requests", made)
+				}
+				if test.want != nil {
+					if got = <-answers; !errors.Is(got.err, test.want) || time.Since(released) > took {
+						t.Errorf("the next got %v after %v", got.err, time.Since(released))
+					}
+				}
+			})
+		})
+	}
+}
+
 // What a program may not do, and what the operator's own webhook refuses, is about the caller.
 func TestWhatAProgramIsRefused(t *testing.T) {
 	cases := map[string]struct {

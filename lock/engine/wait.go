@@ -108,6 +108,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 		e.queues.recordHeld(queue, attempt.current, next.isContended, now, e.graceNow())
 	case errors.Is(err, lock.ErrUnavailable):
 		e.queues.recordFailure(queue, err, now)
+	case isQuota(err) && e.queues.recordQuota(queue, err, now):
 	default:
 		e.queues.remove(queue, next.head)
 		next.head.deliver(outcome{err: err})
