@@ -91,7 +91,8 @@ func addHeartbeat(manager ctrl.Manager, settings options, now clock.WithTicker, 
 }
 
 // watchCheck fails while this replica cannot watch locks though the API server answers it. If the
-// API server is away, no other replica would do better.
+// API server is away, no other replica would do better. A watch that is open but silent or late does
+// not count: if the heartbeat is missing, all replicas would be unready at once, though they serve.
 func watchCheck(locks *engine.Engine, now clock.PassiveClock) healthz.Checker {
 	return func(*http.Request) error {
 		if locks.WatchState().ClosedFor >= maxClosedWatch && servertime.IsFresh(now) {

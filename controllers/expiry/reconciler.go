@@ -47,11 +47,11 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
 
 // Reconcile deletes the lock if it has expired, even if a delete in the foreground has not come to
-// its end, and otherwise returns when it will have. A
-// replica that does not lead does nothing: on becoming the leader it looks at all locks. With
-// a fresh clock, the cached lock is enough to decide: the preconditions of the delete
-// fail if the lock was renewed or taken over since. A stale clock may be wrong in either
-// direction and needs a live read, whose response carries the API server's time.
+// its end, and otherwise returns when it will have. A replica that does not lead does nothing: on
+// becoming the leader it looks at all locks. With a fresh clock, the cached lock is enough to
+// decide: the preconditions of the delete fail if the lock was renewed or taken over since. A stale
+// clock may be wrong in either direction and needs a live read, whose response carries the API
+// server's time.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	deleted, err := r.reaper.Resolve(ctx, r.Client, request.NamespacedName, r.Clock.Now())
 	if err != nil {

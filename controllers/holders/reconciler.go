@@ -31,8 +31,8 @@ const (
 	podsPeriod = 5 * time.Second
 )
 
-// Reconciler releases locks whose spec.holderRef has ended. The garbage collector releases
-// some of them as well; either may come first.
+// Reconciler releases locks whose spec.holderRef has ended. The holder is no owner of the lock, so
+// the garbage collector releases none of them for that.
 type Reconciler struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
