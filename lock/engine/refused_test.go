@@ -184,6 +184,33 @@ func TestARefusalShowsNoOwnerToken(t *testing.T) {
 	}
 }
 
+// The caller was told that nothing was done, and goes on with its lock.
+func TestARefusedReleaseIsNotCarriedOutLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		mustAcquire(t, engine, "a", time.Hour)
+		etcd.inject(faults{before: always(because(forbidden(policy+"no"), 422, metav1.StatusReasonInvalid))})
+		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrRefused) {
+			t.Errorf("got %v, want ErrRefused", err)
+		}
+		etcd.made()
+		pass(10 * time.Second)
+		if made := etcd.made(); len(made) > 0 {
+			t.Errorf("made %v after the refusal", made)
+		}
+		etcd.inject(faults{})
+		pass(time.Minute)
+		if owner := etcd.owner(name); owner != "a" {
+			t.Errorf("held by %q after a release that was refused", owner)
+		}
+		release(t, engine, "a")
+		if made := etcd.made(); len(made) != 1 {
+			t.Errorf("made %v for the release that is permitted, want one delete", made)
+		}
+	})
+}
+
 // A webhook may refuse the waiter, with any code; the holder may release its lock all the same.
 func TestAHandOffThatIsRefusedReleasesTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

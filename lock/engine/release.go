@@ -40,8 +40,13 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 		case !definitelyNotApplied(err):
 			unanswered = known.lock.UID
 		case !apierrors.IsConflict(err):
-			e.orphans.add(known)
-			return e.requestError(operation, err, proof.Owner)
+			err = e.requestError(operation, err, proof.Owner)
+			if errors.Is(err, lock.ErrUnavailable) {
+				e.orphans.add(known)
+			} else { // Its owner was told that nothing was done, and goes on with it.
+				e.grants.put(known.lock, e.clock.Now())
+			}
+			return err
 		}
 	}
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
