@@ -205,7 +205,7 @@ func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 	}
 	if !rules.IsReusable(a.current) {
 		if err := a.reclaim(ctx); err != nil {
-			return nil, engine.requestError(a.operation(), err)
+			return nil, engine.requestError(a.operation(), err, a.current.Spec.Owner)
 		}
 		return a.desired(ctx)
 	}
@@ -225,7 +225,7 @@ func (a *acquireAttempt) reclaim(ctx context.Context) error {
 	switch {
 	case err == nil:
 		a.engine.recordReaped(expired)
-	case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
+	case !isNotFound(err) && !isConflict(err):
 		return err
 	}
 	a.current = nil
@@ -247,7 +247,7 @@ func (a *acquireAttempt) write(ctx context.Context, desired *v1alpha1.Lock) (*v1
 		return a.objects.Create(ctx, desired, metav1.CreateOptions{})
 	}
 	lock, err := a.objects.Update(ctx, desired, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
+	if isNotFound(err) {
 		// Another caller deleted the expired lock meanwhile: a lost race.
 		err = apierrors.NewConflict(v1alpha1.Resource("locks"), desired.Name, err)
 	}
@@ -261,13 +261,13 @@ func (a *acquireAttempt) revoke(ctx context.Context, stored *v1alpha1.Lock) erro
 	if err == nil {
 		a.engine.recordRelease(stored, audit.Abandoned, "", false)
 	}
-	if err == nil || apierrors.IsNotFound(err) {
+	if err == nil || isNotFound(err) {
 		return nil
 	}
 	abandoned := grantOf(stored)
 	abandoned.isEnding = !definitelyNotApplied(err)
 	a.engine.orphans.add(abandoned)
-	if apierrors.IsConflict(err) {
+	if isConflict(err) {
 		return nil // The next try reads the present state.
 	}
 	return err
@@ -361,5 +361,6 @@ func isRandom(owner string) bool {
 // isLostRace reports whether a conditional write failed because the object has changed, or because
 // admission says that the lock is held.
 func isLostRace(err error) bool {
-	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld)
+	_, isRefused := refusalOf(err)
+	return !isRefused && (apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld))
 }

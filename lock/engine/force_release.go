@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -57,7 +56,7 @@ func (e *Engine) annotateReason(ctx context.Context, operation string, objects O
 		switch {
 		case err == nil:
 			return nil
-		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
+		case !isConflict(err) && !isNotFound(err):
 			return e.requestError(operation, err, current.Spec.Owner)
 		}
 		if !e.pause(ctx, &backoff) {

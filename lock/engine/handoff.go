@@ -252,7 +252,7 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 		case err == nil:
 			e.recordGrant(sent, stored)
 			return stored, nil
-		case sent.isUnanswered && apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		case sent.isUnanswered && isNotFound(err), isConflict(err):
 			// A conflict with the first write may be one with itself: a proxy on the way may have
 			// repeated it.
 			var current *v1alpha1.Lock

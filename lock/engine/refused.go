@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -58,11 +60,24 @@ type refusal struct {
 func (r refusal) reasonWithout(owners []string) string {
 	words := r.words
 	for _, owner := range owners {
-		if owner != "" {
-			words = strings.ReplaceAll(words, owner, "[owner]")
+		if owner == "" {
+			continue
+		}
+		for _, spelling := range spellings(owner) {
+			words = strings.ReplaceAll(words, spelling, "[owner]")
 		}
 	}
 	return r.reason + words
+}
+
+// spellings returns the token as it is, and as a quoted string and JSON spell it.
+func spellings(owner string) []string {
+	inside := func(quoted string) string { return quoted[1 : len(quoted)-1] }
+	all := []string{owner, inside(strconv.Quote(owner))}
+	if asJSON, err := json.Marshal(owner); err == nil {
+		all = append(all, inside(string(asJSON)))
+	}
+	return all
 }
 
 // ownWebhook begins what the API server says about a refusal by the operator's own webhook, which

@@ -1,8 +1,10 @@
 package engine_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,6 +61,10 @@ func refusals() map[string]struct {
 		"a mutating policy":        {forbidden("policy 'm' with binding 'b' denied request: no"), "policy 'm' with binding 'b' denied request: no"},
 		"a webhook":                {denied(400, `admission webhook "x.example.com" denied the request: no`), `admission webhook "x.example.com" denied the request: no`},
 		"a webhook without words":  {denied(403, `admission webhook "x.example.com" denied the request without explanation`), `admission webhook "x.example.com" denied the request without explanation`},
+		"a webhook that says 409":  {denied(409, `admission webhook "x.example.com" denied the request: no`), `admission webhook "x.example.com" denied the request: no`},
+		"a webhook that conflicts": {because(denied(409, `admission webhook "x.example.com" denied the request: no`), 409, metav1.StatusReasonConflict), `admission webhook "x.example.com" denied the request: no`},
+		"a webhook that exists":    {because(denied(409, `admission webhook "x.example.com" denied the request: no`), 409, metav1.StatusReasonAlreadyExists), `admission webhook "x.example.com" denied the request: no`},
+		"a webhook that says 404":  {because(denied(404, `admission webhook "x.example.com" denied the request: no`), 404, metav1.StatusReasonNotFound), `admission webhook "x.example.com" denied the request: no`},
 		"missing rights":           {forbidden(rights), ""},
 		"an API server that began": {forbidden("not yet ready to handle request"), ""},
 		"a quota without a count":  {forbidden("status unknown for quota: q, resources: count/locks.forrst.dev"), ""},
@@ -179,6 +185,111 @@ func TestARefusalShowsNoOwnerToken(t *testing.T) {
 			}
 			if strings.Contains(log.String(), former) || strings.Contains(log.String(), next) {
 				t.Errorf("logged:\n%s", &log)
+			}
+		})
+	}
+}
+
+// A webhook may deny with the code of a lost race or of an object that is gone, which are tried again.
+func TestARefusalWithTheCodeOfALostRace(t *testing.T) {
+	for code, reason := range map[int32]metav1.StatusReason{409: metav1.StatusReasonConflict, 404: metav1.StatusReasonNotFound} {
+		no := because(denied(code, `admission webhook "x.example.com" denied the request: no`), code, reason)
+		renew := func(t *testing.T, engine *engine.Engine) error {
+			t.Helper()
+			_, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
+			return err
+		}
+		operations := map[string]func(*testing.T, *engine.Engine) error{
+			"release": func(t *testing.T, engine *engine.Engine) error {
+				t.Helper()
+				return engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
+			},
+			"a release through another replica": func(t *testing.T, engine *engine.Engine) error {
+				t.Helper()
+				return engine.Release(t.Context(), "default", key, lock.Proof{Owner: "of another replica"})
+			},
+			"forced release": func(t *testing.T, engine *engine.Engine) error {
+				t.Helper()
+				return engine.ForceRelease(t.Context(), "default", key, "")
+			},
+			"renewal": renew,
+			"take-over": func(t *testing.T, engine *engine.Engine) error {
+				t.Helper()
+				pass(2 * time.Minute)
+				_, err := engine.Acquire(t.Context(), "default", by("b"))
+				return err
+			},
+		}
+		for title, operation := range operations {
+			t.Run(title+" and "+string(reason), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					etcd := newEtcd()
+					engine, other := start(t, etcd), start(t, etcd)
+					if title == "a release through another replica" {
+						mustAcquire(t, other, "of another replica", time.Minute)
+					} else {
+						mustAcquire(t, engine, "a", time.Minute)
+					}
+					etcd.inject(faults{before: func(verb string) error {
+						if verb == "get" {
+							return nil
+						}
+						return no
+					}})
+					etcd.made()
+					if err := operation(t, engine); !errors.Is(err, lock.ErrRefused) {
+						t.Errorf("got %v, want ErrRefused", err)
+					}
+					if made := etcd.made(); len(made) > 2 {
+						t.Errorf("made %v", made)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A lock with owners is not written over, but deleted first.
+func TestARefusedReclaimShowsNoOwnerToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const former = "owner-of-the-former-holder"
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		owned := mustAcquire(t, engine, former, time.Second)
+		owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}}
+		if _, err := etcd.Update(t.Context(), owned, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		etcd.inject(faults{before: func(verb string) error {
+			if verb != "delete" {
+				return nil
+			}
+			return because(forbidden(policy+"not "+former), 422, metav1.StatusReasonInvalid)
+		}})
+		_, err := engine.Acquire(t.Context(), "default", by("b"))
+		if !errors.Is(err, lock.ErrRefused) || strings.Contains(err.Error(), former) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A policy can print a field in quotes, or the object as JSON.
+func TestARefusalShowsNoOwnerTokenInQuotes(t *testing.T) {
+	const owner = `a"b\<c>`
+	asJSON, err := json.Marshal(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, quoted := range []string{owner, strconv.Quote(owner), string(asJSON)} {
+		synctest.Test(t, func(t *testing.T) {
+			etcd := newEtcd()
+			engine := start(t, etcd)
+			mustAcquire(t, engine, owner, time.Hour)
+			etcd.inject(faults{before: always(because(forbidden(policy+"not "+quoted), 422, metav1.StatusReasonInvalid))})
+			_, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: owner}, 0)
+			if !errors.Is(err, lock.ErrRefused) || strings.Contains(err.Error(), strings.Trim(quoted, `"`)) {
+				t.Errorf("got %v", err)
 			}
 		})
 	}

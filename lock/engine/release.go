@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -35,11 +34,11 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 		switch {
 		case err == nil:
 			return nil
-		case apierrors.IsNotFound(err):
+		case isNotFound(err):
 			return lock.ErrNotHeld
 		case !definitelyNotApplied(err):
 			unanswered = known.lock.UID
-		case !apierrors.IsConflict(err):
+		case !isConflict(err):
 			err = e.requestError(operation, err, proof.Owner)
 			if errors.Is(err, lock.ErrUnavailable) {
 				e.orphans.add(known)
@@ -141,7 +140,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		switch {
 		case err == nil:
 			return known, nil
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		case isConflict(err), isNotFound(err):
 			// If the object that was read just now is gone, the delete may have met its own success: a
 			// proxy on the way may have repeated it.
 			unanswered = current.UID

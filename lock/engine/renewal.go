@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -79,7 +78,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		}
 		var current *v1alpha1.Lock
 		switch {
-		case apierrors.IsConflict(writeErr), apierrors.IsNotFound(writeErr):
+		case isConflict(writeErr), isNotFound(writeErr):
 			current, err = get(ctx, r.objects, r.name.Name)
 		case definitelyNotApplied(writeErr):
 			return nil, writeErr
