@@ -37,8 +37,8 @@ const maxLostRaces = 10
 // made anew for a caller that waits, until its wait is over. A caller that does not wait gets
 // [lock.ErrUnavailable].
 //
-// The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused] or
-// [lock.ErrUnavailable].
+// The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused],
+// [lock.ErrUnavailable] or, if the engine's writes are admitted, [lock.ErrForbidden].
 func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
