@@ -82,9 +82,10 @@ func (o *operation) mayHaveLapsed() bool {
 	return o.kind == acquire && o.wait == 0 && o.answered-o.sent >= o.ttl
 }
 
-// stampError is by how much the stamp of a grant may be early beyond the allowance: the
-// engine compares its clock with the answer to the write, which takes some time.
-const stampError = 100 * time.Millisecond
+// stampError is by how much the stamp of a grant may be early beyond the allowance, besides
+// half of the round trip: the date of the answer that corrects a clock has whole seconds
+// (docs/design.md, section 11.2).
+const stampError = 600 * time.Millisecond
 
 // checkGrants compares the grants that clients were told of with those in etcd. A client
 // counts on its ttl from the sending on.
@@ -104,7 +105,7 @@ func (r *record) checkGrants() (violations []string) {
 			violations = append(violations, "grants: acquired, but etcd has no such grant: "+op.String())
 		case op.token != 0 && op.token != told.token:
 			violations = append(violations, fmt.Sprintf("grants: etcd's token is %d: %s", told.token, op))
-		case r.clock(told.made.Spec.ExpireTime.Time)+r.skew < op.sent+op.ttl-stampError:
+		case r.clock(told.made.Spec.ExpireTime.Time)+r.skew < op.sent+op.ttl-stampError-(op.answered-op.sent)/2:
 			violations = append(violations, fmt.Sprintf("grants: other callers may take the grant %d from %s on, while its holder counts on it: %s",
 				told.token, r.clock(told.made.Spec.ExpireTime.Time)+r.skew, op))
 		}

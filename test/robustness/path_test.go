@@ -226,7 +226,7 @@ func (p *path) passage(start time.Time) passage {
 	result.open = subtract(runs(probes, start, probe.isPrompt), breaks)
 	result.watching = subtract(runs(probes, start, func(each probe) bool { return each.isPrompt() && each.isShown() }), breaks)
 	for _, each := range probes {
-		if each.isPrompt() && each.isShown() {
+		if each.succeeded && !each.shown.IsZero() {
 			result.shows = append(result.shows, spanOf(broken{each.sent, each.shown}))
 		}
 	}
