@@ -387,7 +387,6 @@ func TestAGrantThatItsHolderHasRenewedStays(t *testing.T) {
 		if err := first.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
 			t.Fatalf("got %v, want ErrUnavailable", err)
 		}
-		etcd.inject(faults{})
 	}
 	for title, happens := range map[string]func(t *testing.T, etcd *etcd, first *engine.Engine, renew func()){
 		"after a late create": func(t *testing.T, etcd *etcd, first *engine.Engine, renew func()) {
@@ -399,7 +398,14 @@ func TestAGrantThatItsHolderHasRenewedStays(t *testing.T) {
 		"after a release without an answer": func(t *testing.T, etcd *etcd, first *engine.Engine, renew func()) {
 			t.Helper()
 			unansweredRelease(t, etcd, first)
+			etcd.inject(faults{before: func(verb string) error {
+				if verb == "delete" {
+					return errRefused
+				}
+				return nil
+			}})
 			renew()
+			etcd.inject(faults{})
 		},
 	} {
 		t.Run(title, func(t *testing.T) {

@@ -136,7 +136,9 @@ var _ = Describe("Three replicas whose watches are all stalled", func() {
 		AddReportEntry("figures", fmt.Sprintf("%d waiters on %d keys, stalled for %s: %d turns, free while wanted for %s at most; "+
 			"%d releases were not answered, the slowest of other reads took %s",
 			waiters, keys, stalled, turns.count(), turns.longest, turns.unmeasured, slowest), ReportEntryVisibilityAlways)
-		Expect(turns.longest).To(And(BeNumerically(">", 0), BeNumerically("<", bound)))
+		// A hand-over takes a read, a write and their queues in the API server, which are not the
+		// watch's.
+		Expect(turns.longest).To(And(BeNumerically(">", 0), BeNumerically("<", bound+3*slowest)))
 		Expect(turns.count()).To(BeNumerically(">", 2*keys))
 	})
 })
