@@ -184,7 +184,7 @@ var _ = Describe("Applying manifests", func() {
 		Expect(versions()).To(Equal(before))
 	})
 
-	It("changes nothing on the server's side but that the second time records the token", func(ctx context.Context) {
+	It("changes nothing the second time on the server's side", func(ctx context.Context) {
 		apply := []string{"apply", "--server-side", "-f", "-"}
 		freshly := lockYAML("server-side", "owner: gitops\n  ttl: 60m")
 		_, err := aliceKubectl.Run(ctx, freshly, apply...)
@@ -195,12 +195,6 @@ var _ = Describe("Applying manifests", func() {
 			Expect(err).NotTo(HaveOccurred())
 			return output
 		}
-		granted := version()
-		_, err = aliceKubectl.Run(ctx, freshly, apply...)
-		Expect(err).NotTo(HaveOccurred())
-		recorded, err := aliceKubectl.Run(ctx, "", "get", "lock", "server-side", "-o", "jsonpath={.spec.fencingToken}")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(recorded).To(Equal(granted))
 		before := version()
 		_, err = aliceKubectl.Run(ctx, freshly, apply...)
 		Expect(err).NotTo(HaveOccurred())

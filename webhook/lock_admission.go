@@ -9,6 +9,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
@@ -155,7 +156,13 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 	if err := a.freshenClock(ctx, request.Namespace, request.Name); err != nil {
 		return nil, err
 	}
-	change := rules.Change{Old: old, Updated: submitted, IsUnchanged: isUnchanged, User: request.UserInfo.Username}
+	var options metav1.UpdateOptions
+	if err := json.Unmarshal(request.Options.Raw, &options); err != nil && len(request.Options.Raw) > 0 {
+		return nil, fmt.Errorf("decode the options of the request: %w", err)
+	}
+	change := rules.Change{
+		Old: old, Updated: submitted, IsUnchanged: isUnchanged, FieldManager: options.FieldManager, User: request.UserInfo.Username,
+	}
 	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), a.Clock.Now()); err != nil {
 		return nil, err
 	}

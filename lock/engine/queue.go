@@ -85,8 +85,9 @@ type queue struct {
 	freedAt time.Time
 }
 
-// maxBackoff is how long a queue pauses at most before it contends again.
-const maxBackoff = 2 * time.Second
+// maxBackoff is how long a queue pauses at most before it contends again: half of the time within
+// which a waiter is served once requests get through again.
+const maxBackoff = time.Second
 
 // backoffState says why, and until when, the queue does not contend.
 type backoffState struct {

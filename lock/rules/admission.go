@@ -49,6 +49,9 @@ type Change struct {
 	Old, Updated *v1alpha1.Lock
 	// IsUnchanged says that the change changes nothing; see [IsUnchanged].
 	IsUnchanged bool
+	// FieldManager is what the request names, as a server-side apply always does. Empty if it names
+	// none.
+	FieldManager string
 	// User is the authenticated identity of the client.
 	User string
 }
@@ -109,6 +112,9 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	switch {
 	case Expired(old, now) && (isClaim || change.IsUnchanged && isHolder):
 		return admitTakeOver(next, old, change.User, limits, now, allowance)
+	case change.IsUnchanged && appliesFields(next, change.FieldManager):
+		// A GitOps tool applies its manifest for ever, and must see no difference.
+		return next, nil
 	case change.IsUnchanged:
 		// The API server writes nothing, unless the stored form is stale, as after a change of the
 		// schema. It does not say, and the write would change the resourceVersion.

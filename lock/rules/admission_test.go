@@ -379,6 +379,22 @@ func TestAdmitUpdateOfALockThatIsBeingDeleted(t *testing.T) {
 	}
 }
 
+func TestAServerSideApplyAgainChangesNothing(t *testing.T) {
+	for manager, isLeftAlone := range map[string]bool{"argocd": true, "storage-version-migrator": false, "": false} {
+		old := stored()
+		serverSideApplied(old)
+		again := change(t, old, old.DeepCopy(), "alice")
+		again.FieldManager = manager
+		got, _, err := AdmitUpdate(again, DefaultLimits(), at(10).Time, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (got.Spec.FencingToken == nil) != isLeftAlone {
+			t.Errorf("manager %q: the token is %v", manager, got.Spec.FencingToken)
+		}
+	}
+}
+
 func TestIsUnchanged(t *testing.T) {
 	const stored = `{"metadata":{"name":"a","managedFields":[{"manager":"m","time":"2026-11-20T10:00:00Z"}]},"spec":{"ttl":"60m"}}`
 	cases := map[string]struct {

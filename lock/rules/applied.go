@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,6 +64,14 @@ func isApplied(updated, old *v1alpha1.Lock) bool {
 		}
 	}
 	return false
+}
+
+// appliesFields reports whether the field manager has applied fields of the object. A request of it
+// that changes nothing is its manifest, applied again.
+func appliesFields(lock *v1alpha1.Lock, manager string) bool {
+	return slices.ContainsFunc(lock.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply
+	})
 }
 
 // isUpdated reports whether an update has made its manager the manager of further fields of spec.
