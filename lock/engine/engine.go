@@ -191,7 +191,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.queues.stop()
 	e.calls.Wait()
 	e.lockCache.close()
-	e.orphans.finish(e.working, e.timeout)
+	e.orphans.finish(e.working, e.timeout) //nolint:contextcheck // ctx has ended
 	idle := make(chan struct{})
 	go func() {
 		workers.Wait()

@@ -89,7 +89,8 @@ func (q *queues) recordLapsed(queue *queue, recipient *waiter, lapsed *v1alpha1.
 	q.observeGrant(queue, lapsed, now)
 	queue.seen.lapsed = lapsed.ResourceVersion
 	recipient.lapses.failed(nil, now)
-	if recipient.lapsed++; recipient.lapsed >= maxLapses {
+	recipient.lapsed++
+	if recipient.lapsed >= maxLapses {
 		if next := recipient.element.Next(); next != nil {
 			queue.waiters.MoveAfter(recipient.element, next)
 		}

@@ -112,13 +112,8 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	switch {
 	case Expired(old, now) && (isClaim || change.IsUnchanged && isHolder):
 		return admitTakeOver(next, old, change.User, limits, now, allowance)
-	case change.IsUnchanged && appliesFields(next, change.FieldManager):
-		// A GitOps tool applies its manifest for ever, and must see no difference.
-		return next, nil
 	case change.IsUnchanged:
-		// The API server writes nothing, unless the stored form is stale, as after a change of the
-		// schema. It does not say, and the write would change the resourceVersion.
-		return next, recordToken(next, old)
+		return admitUnchanged(next, change)
 	case (isClaim || isAcquisitionChanged) && !isHolder, next.Spec.Owner != old.Spec.Owner, isNewAcquisition(next, old):
 		return nil, HeldBy(old)
 	}
@@ -133,6 +128,17 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 		return nil, &InvalidError{Problems: problems}
 	}
 	return next, recordToken(next, old)
+}
+
+// admitUnchanged checks a change that changes nothing. The API server does not write it unless the
+// stored form is stale, as after a change of the schema. It does not say, and the write would change
+// the resourceVersion, so the token is recorded; but not in a manifest that is applied again, since
+// a GitOps tool does that for ever and must see no difference.
+func admitUnchanged(next *v1alpha1.Lock, change Change) (*v1alpha1.Lock, error) {
+	if appliesFields(next, change.FieldManager) {
+		return next, nil
+	}
+	return next, recordToken(next, change.Old)
 }
 
 // admitTakeOver turns next into a grant to the user, and drops fields of the former holder that
