@@ -35,6 +35,9 @@ func (r *record) checkOrder(model model, steps map[string][]porcupine.Operation,
 		switch result {
 		case porcupine.Ok:
 		case porcupine.Unknown:
+			if err := r.write(key, steps[key], func(int) bool { return true }, artifacts); err != nil {
+				violations = append(violations, fmt.Sprintf("order: %v", err))
+			}
 			violations = append(violations, fmt.Sprintf("order: the checker did not finish the %d operations on %s within %s", len(steps[key]), key, checkTimeout))
 		case porcupine.Illegal:
 			picture := filepath.Join(artifacts, "history-"+key+".html")

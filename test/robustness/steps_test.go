@@ -18,7 +18,9 @@ type record struct {
 	// byOwner has the grants of each owner token. Each acquire has its own token, but a
 	// replica may have sent more than one write for it.
 	byOwner map[string][]*grant
-	end     time.Duration
+	// released is when each owner sent its first release that was not answered.
+	released map[string]time.Duration
+	end      time.Duration
 	// skew is how wrong the clock of a replica may be.
 	skew time.Duration
 	// audited are the records of the audit of all replicas.
@@ -28,9 +30,15 @@ type record struct {
 }
 
 func newRecord(history *history, grants []*grant, passages []passage, skew time.Duration) *record {
-	r := &record{history: history, grants: grants, passages: passages, skew: skew, byOwner: map[string][]*grant{}, end: history.now()}
+	r := &record{history: history, grants: grants, passages: passages, skew: skew, byOwner: map[string][]*grant{}, released: map[string]time.Duration{}, end: history.now()}
 	for _, grant := range grants {
 		r.byOwner[grant.owner] = append(r.byOwner[grant.owner], grant)
+	}
+	for index := range history.operations {
+		op := &history.operations[index]
+		if first, ok := r.released[op.owner]; op.kind == release && op.outcome == unanswered && (!ok || op.sent < first) {
+			r.released[op.owner] = op.sent
+		}
 	}
 	return r
 }
@@ -90,6 +98,12 @@ func (r *record) saysNothing(op *operation, isLenient bool) bool {
 		// therefore be out of date.
 		return true
 	case op.outcome == refused:
+		return true
+	case op.kind == renew && op.outcome == unanswered && !slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool { return grant.renewals > 0 }):
+		return true
+	case op.kind == release && op.outcome == unanswered && len(r.byOwner[op.owner]) == 1 && op.sent > r.released[op.owner]:
+		// It can do nothing that the first one could not do at the same instant. A client that
+		// repeats its release many times would otherwise leave too many orders to look at.
 		return true
 	}
 	// The replica cannot know of a step between its read and its judgement.
