@@ -161,14 +161,14 @@ func (q *queues) leave(queue *queue, gone *waiter) {
 func (q *queues) giveUp(queue *queue, overdue *waiter, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	isNext := queue.waiters.Front() == overdue.element && queue.seen.lock == nil && queue.backoff.err == nil
+	isHead := queue.head() == overdue
+	isNext := isHead && queue.seen.lock == nil && queue.backoff.err == nil
 	if queue.inFlight == overdue || isNext {
 		overdue.isOverdue = true
 		queue.spread.until = time.Time{}
 		queue.signal()
 		return nil
 	}
-	isHead := queue.head() == overdue
 	queue.waiters.Remove(overdue.element)
 	close(overdue.left)
 	if isHead {

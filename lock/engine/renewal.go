@@ -56,7 +56,8 @@ type renewalAttempt struct {
 	name    types.NamespacedName
 	proof   lock.Proof
 	ttl     time.Duration
-	// stamped is the time of the last write.
+	// began is the time of the first write, and stamped that of the last.
+	began   time.Time
 	stamped servertime.Reading
 	// read is the object that the attempt has read and sent a renewal of, or nil.
 	read *v1alpha1.Lock
@@ -100,13 +101,13 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	return nil, err
 }
 
-// isRenewedSince reports whether the grant was renewed since this attempt read it, which is as good
-// as if the attempt had done it. So ends an attempt that admission stamps, and of which a proxy
-// repeats each write.
+// isRenewedSince reports whether the grant was renewed since this attempt read it, and not for a
+// time before the attempt, from which on the holder counts its ttl. That is as good as if the attempt
+// had done it. So ends an attempt that admission stamps, and of which a proxy repeats each write.
 func (r *renewalAttempt) isRenewedSince(current, sent *v1alpha1.Lock) bool {
 	return r.read != nil && current != nil && r.read.Spec.RenewTime != nil && current.Spec.RenewTime != nil &&
 		grantOf(r.read).matches(current) && r.read.Spec.RenewTime.Time.Before(current.Spec.RenewTime.Time) &&
-		ptr.Equal(sent.Spec.TTL, current.Spec.TTL)
+		!current.Spec.RenewTime.Time.Before(r.began) && ptr.Equal(sent.Spec.TTL, current.Spec.TTL)
 }
 
 // isToRestamp reports whether the lock must be renewed again, since it was stamped by a wrong clock
@@ -139,6 +140,9 @@ func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock) (*
 	var err error
 	if r.stamped, err = r.engine.stampNow(ctx, r.objects, r.name.Name); err != nil {
 		return nil, err
+	}
+	if r.began.IsZero() {
+		r.began = r.stamped.Time
 	}
 	desired, err := rules.Renew(current, r.proof, r.ttl, r.stamped.Time)
 	if errors.Is(err, rules.ErrNotHeld) && !servertime.IsFresh(r.engine.clock) {
