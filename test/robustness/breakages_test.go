@@ -137,7 +137,7 @@ var breakages = map[string]breakage{
 // finds it. It takes a minute per bug and runs only with "make robustness-breakages".
 func TestBreakages(t *testing.T) {
 	if os.Getenv("BREAKAGES") == "" {
-		t.Skip("BREAKAGES is not set")
+		t.Skip("it takes a minute per bug: make robustness-breakages")
 	}
 	for _, name := range sortedKeys(breakages) {
 		t.Run(name, func(t *testing.T) { breakages[name].mustBeFound(t) })

@@ -23,7 +23,7 @@ var soaking = workload{clients: 160, keys: 120, waits: 0.4, longWaits: 0.1, hang
 // a violation. It takes hours and runs only with "make soak".
 func TestSoak(t *testing.T) {
 	if os.Getenv("SOAK") == "" {
-		t.Skip("SOAK is not set")
+		t.Skip("it takes hours: make soak")
 	}
 	wanted, err := strconv.Atoi(os.Getenv("OPERATIONS"))
 	if err != nil {
