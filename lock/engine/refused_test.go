@@ -74,17 +74,23 @@ func refusals() map[string]struct {
 	}
 }
 
+// startLogging returns an engine and its log.
+func startLogging(t *testing.T, etcd *etcd) (*engine.Engine, *strings.Builder) {
+	t.Helper()
+	var log strings.Builder
+	return startWith(t, engine.Options{
+		Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(),
+		Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
+	}), &log
+}
+
 func TestARefusalIsNoOutage(t *testing.T) {
 	for title, test := range refusals() {
 		for _, wait := range []time.Duration{0, time.Minute} {
 			t.Run(title+" within "+wait.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					var log strings.Builder
 					etcd := newEtcd()
-					engine := startWith(t, engine.Options{
-						Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(),
-						Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
-					})
+					engine, log := startLogging(t, etcd)
 					etcd.inject(faults{before: func(verb string) error {
 						if verb == "create" {
 							return test.err
@@ -113,7 +119,7 @@ func TestARefusalIsNoOutage(t *testing.T) {
 						t.Errorf("requests (-want +got):\n%s", diff)
 					}
 					if lines := strings.Count(log.String(), "\n"); lines != 1 {
-						t.Errorf("%d lines in the log:\n%s", lines, &log)
+						t.Errorf("%d lines in the log:\n%s", lines, log)
 					}
 				})
 			})
@@ -123,12 +129,8 @@ func TestARefusalIsNoOutage(t *testing.T) {
 
 func TestMissingRightsAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
 		etcd := newEtcd()
-		engine := startWith(t, engine.Options{
-			Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(),
-			Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
-		})
+		engine, log := startLogging(t, etcd)
 		etcd.inject(faults{before: func(string) error {
 			return forbidden(`User "u" cannot create resource "locks" in API group "forrst.dev" in the namespace "default"`)
 		}})
@@ -138,12 +140,12 @@ func TestMissingRightsAreLoggedOnce(t *testing.T) {
 			}
 		}
 		if lines := strings.Count(log.String(), "\n"); lines != 1 {
-			t.Errorf("%d lines in the log:\n%s", lines, &log)
+			t.Errorf("%d lines in the log:\n%s", lines, log)
 		}
 		pass(10 * time.Minute)
 		_, _ = engine.Acquire(t.Context(), "default", by("a"))
 		if lines := strings.Count(log.String(), "\n"); lines != 2 {
-			t.Errorf("%d lines in the log after a while:\n%s", lines, &log)
+			t.Errorf("%d lines in the log after a while:\n%s", lines, log)
 		}
 	})
 }
@@ -161,12 +163,8 @@ func TestARefusalShowsNoOwnerToken(t *testing.T) {
 	}
 	for _, wait := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			var log strings.Builder
 			etcd := newEtcd()
-			engine := startWith(t, engine.Options{
-				Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(),
-				Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
-			})
+			engine, log := startLogging(t, etcd)
 			acquire(t, engine, by(former))
 			etcd.inject(faults{before: refuse("not " + former)})
 			released := engine.Release(t.Context(), "default", key, lock.Proof{Owner: former})
@@ -184,7 +182,7 @@ func TestARefusalShowsNoOwnerToken(t *testing.T) {
 				t.Errorf("take-over: got %v", err)
 			}
 			if strings.Contains(log.String(), former) || strings.Contains(log.String(), next) {
-				t.Errorf("logged:\n%s", &log)
+				t.Errorf("logged:\n%s", log)
 			}
 		})
 	}
