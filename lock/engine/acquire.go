@@ -18,9 +18,10 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// maxLostRaces is how many writes of one acquire may lose against another caller's. Each loss
-// means that the lock was held at that moment.
-const maxLostRaces = 10
+// maxTries is how many writes one acquire makes at most. A write that lost against another caller's
+// means that the lock was held at that moment; one that went unanswered, and did not happen, means
+// that the API server answers reads only, as with a full etcd.
+const maxTries = 10
 
 // Acquire takes a lock in the namespace and waits for its holder as long as the request says. It
 // returns the lock as stored, with all stamps.
@@ -124,13 +125,15 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		return nil, a.fail(err)
 	}
 	backoff := newBackoff()
-	for range maxLostRaces {
+	var unanswered error // the error of the last write, if it went unanswered
+	for range maxTries {
 		desired, err := a.desired(ctx)
 		if err != nil {
 			a.abandon()
 			return nil, err
 		}
 		stored, err := a.write(ctx, desired)
+		unanswered = nil
 		if err == nil {
 			a.engine.recordGrant(a.sent(desired), stored)
 		}
@@ -142,6 +145,7 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		case isLostRace(err):
 			err = a.lose(ctx, desired)
 		case !definitelyNotApplied(err):
+			unanswered = err
 			a.trackUnanswered(a.sent(desired))
 			a.current, err = a.resolve(ctx, desired.Name, &backoff, err)
 		}
@@ -153,6 +157,9 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			a.engine.recordGrant(sent, a.current)
 			return a.granted(a.current), nil
 		}
+	}
+	if unanswered != nil {
+		return nil, a.fail(unanswered)
 	}
 	a.abandon()
 	return nil, &lock.HeldError{Key: a.request.FullKey()}

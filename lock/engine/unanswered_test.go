@@ -297,3 +297,24 @@ func TestObjectThatTheSchemaRefusesIsInvalid(t *testing.T) {
 		}
 	})
 }
+
+// A full etcd answers reads, and refuses writes with an internal error.
+func TestWritesThatAreNeverAnsweredDoNotSayThatTheLockIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		mustAcquire(t, engine, "a", time.Second)
+		pass(time.Minute)
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "update" {
+				return apierrors.NewInternalError(errors.New("etcdserver: mvcc: database space exceeded"))
+			}
+			return nil
+		}})
+		for range 50 { // The pauses between the tries are random.
+			if _, err := engine.Acquire(t.Context(), "default", by("b")); !errors.Is(err, lock.ErrUnavailable) {
+				t.Fatalf("got %v, want ErrUnavailable", err)
+			}
+		}
+	})
+}
