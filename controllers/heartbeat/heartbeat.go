@@ -28,8 +28,8 @@ const (
 	period = time.Second
 	// succession is how much longer the other replicas wait, and spread by how much each differs.
 	// [engine.DefaultMaxWatchSilence] leaves them time to write.
-	succession = 200 * time.Millisecond
-	spread     = 100 * time.Millisecond
+	succession = 150 * time.Millisecond
+	spread     = 50 * time.Millisecond
 	// maxTTL is much longer than a replica needs to restart, so that the lock is not reaped
 	// meanwhile.
 	maxTTL = time.Minute
@@ -66,8 +66,8 @@ type Heartbeat struct {
 	random func() float64
 
 	mu sync.Mutex
-	// current is the lock as last seen, or nil; at is when, and isOwn says that this replica wrote
-	// it.
+	// current is the lock as last seen, or nil; at is when, or when this replica began to write it,
+	// which isOwn says.
 	current *v1alpha1.Lock
 	at      time.Time
 	isOwn   bool
@@ -133,19 +133,19 @@ func (h *Heartbeat) see(object any) {
 	if !ok || shown.Namespace != h.options.Namespace || shown.Spec.FullKey() != fullKey {
 		return
 	}
-	h.record(shown, false)
+	h.record(shown, false, h.timers.Now())
 }
 
 var fullKey = v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", engine.HeartbeatKey)
 
 // record stores a state unless a newer one is known.
-func (h *Heartbeat) record(seen *v1alpha1.Lock, isOwn bool) {
+func (h *Heartbeat) record(seen *v1alpha1.Lock, isOwn bool, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.current != nil && !rules.IsNewer(seen.ResourceVersion, h.current.ResourceVersion) {
 		return
 	}
-	h.current, h.at, h.isOwn = seen, h.timers.Now(), isOwn
+	h.current, h.at, h.isOwn = seen, at, isOwn
 }
 
 // giveWay stores what was read, and makes the replica wait for its next turn.
@@ -165,9 +165,9 @@ func (h *Heartbeat) known() *v1alpha1.Lock {
 func (h *Heartbeat) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	current := h.known()
+	current, began := h.known(), h.timers.Now()
 	if current == nil || rules.Expired(current, h.options.Clock.Now()) {
-		return h.acquire(ctx)
+		return h.acquire(ctx, began)
 	}
 	next, err := rules.Renew(current, rules.Proof{Owner: current.Spec.Owner}, 0, h.options.Clock.Now())
 	if err != nil {
@@ -176,7 +176,7 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	stored, err := h.options.Objects.Update(ctx, next, metav1.UpdateOptions{})
 	switch {
 	case err == nil:
-		h.record(stored, true)
+		h.record(stored, true, began)
 		return nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return h.read(ctx) // Another replica was faster, or the lock was released.
@@ -184,14 +184,14 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	return fmt.Errorf("renew the heartbeat: %w", err)
 }
 
-func (h *Heartbeat) acquire(ctx context.Context) error {
+func (h *Heartbeat) acquire(ctx context.Context, began time.Time) error {
 	granted, err := h.options.Locks.Acquire(ctx, h.options.Namespace, lock.Request{Acquisition: rules.Acquisition{
 		Key: engine.HeartbeatKey, TTL: min(maxTTL, h.options.Limits.MaxTTL), Holder: h.options.Holder,
 		Reason: "renewed each second, so that watches of locks are known to be alive",
 	}})
 	switch {
 	case err == nil:
-		h.record(granted, true)
+		h.record(granted, true, began)
 		return nil
 	case errors.Is(err, lock.ErrHeld):
 		return h.read(ctx)

@@ -176,9 +176,9 @@ func TestForHowLongAWatchIsTrusted(t *testing.T) {
 		want  time.Duration
 	}{
 		"open, without a heartbeat":     {evidence{isOpen: true, since: ago(time.Hour)}, math.MaxInt64},
-		"open, with a heartbeat":        {evidence{isOpen: true, since: ago(time.Hour), isPaced: true, heard: ago(time.Second)}, 500 * time.Millisecond},
-		"open, without the heartbeat":   {evidence{isOpen: true, since: ago(time.Hour), isPaced: true, heard: ago(2 * time.Second)}, -500 * time.Millisecond},
-		"opened anew and not heard yet": {evidence{isOpen: true, since: now, isPaced: true, heard: ago(2 * time.Second)}, -500 * time.Millisecond},
+		"open, with a heartbeat":        {evidence{isOpen: true, since: ago(time.Hour), isPaced: true, heard: ago(time.Second)}, DefaultMaxWatchSilence - time.Second},
+		"open, without the heartbeat":   {evidence{isOpen: true, since: ago(time.Hour), isPaced: true, heard: ago(2 * time.Second)}, DefaultMaxWatchSilence - 2*time.Second},
+		"opened anew and not heard yet": {evidence{isOpen: true, since: now, isPaced: true, heard: ago(2 * time.Second)}, DefaultMaxWatchSilence - 2*time.Second},
 		"just closed":                   {evidence{since: now, isPaced: true, heard: now}, reopenGrace},
 		"closed":                        {evidence{since: ago(time.Second), isPaced: true, heard: now}, reopenGrace - time.Second},
 	}

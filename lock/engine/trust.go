@@ -19,10 +19,10 @@ const HeartbeatKey = "lock-operator:heartbeat"
 
 var heartbeatName = v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", HeartbeatKey).ObjectName()
 
-// DefaultMaxWatchSilence is a second and a half: [HeartbeatKey] is renewed each second, and a slow
-// etcd may take half a second. A waiter is served within two seconds of a release that the watch
+// DefaultMaxWatchSilence is a second and a quarter: [HeartbeatKey] is renewed each second, however
+// long that takes, and a renewal may take a quarter of a second longer than the last. A waiter is served within two seconds of a release that the watch
 // does not show.
-const DefaultMaxWatchSilence = 1500 * time.Millisecond
+const DefaultMaxWatchSilence = 1250 * time.Millisecond
 
 const (
 	// reopenGrace is how long a watch may be closed: the API server ends each after some minutes,

@@ -1,7 +1,6 @@
 package robustness_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -108,18 +107,6 @@ func (h *history) add(op operation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.operations = append(h.operations, op)
-}
-
-// await calls the function once there are so many operations, unless ctx ends first.
-func (h *history) await(ctx context.Context, operations int, reached func()) {
-	for pause(ctx, retry) {
-		h.mu.Lock()
-		count := len(h.operations)
-		h.mu.Unlock()
-		if count >= operations {
-			reached()
-		}
-	}
 }
 
 func (h *history) addBelief(taken belief) {

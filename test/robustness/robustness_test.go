@@ -26,17 +26,17 @@ func init() {
 // options of a run.
 type options struct {
 	// length is how long the clients work.
-	length time.Duration
-	// operations ends the faults before that time; zero does not.
-	operations int
-	seed       uint64
-	allowance  time.Duration
-	faults     []fault
+	length    time.Duration
+	seed      uint64
+	allowance time.Duration
+	faults    []fault
 	// replicas is how many there are.
 	replicas int
 	// lanes is how many faults overlap. isLong allows for faults of minutes.
 	lanes  int
 	isLong bool
+	// isSoak has the replicas come to rest before a part is judged.
+	isSoak bool
 	// rest is the calm time after each round of faults. It shows whether abandoned grants
 	// are ended only if it is longer than calm; the end of a run always shows it.
 	rest     time.Duration
@@ -172,7 +172,7 @@ func (c *cluster) part(t *testing.T, options options, artifacts string) (part, e
 		return part{}, err
 	}
 	worked := c.history.now()
-	if options.operations > 0 {
+	if options.isSoak {
 		c.awaitRest(t.Context(), leaked)
 	}
 	record, problems, err := c.record(t.Context(), options)
@@ -192,10 +192,6 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 	// The end is calm, which exposes abandoned grants.
 	breaking, stopBreaking := context.WithTimeout(working, options.length-aftermath-calm)
 	defer stopBreaking()
-	if options.operations > 0 {
-		go c.history.await(breaking, options.operations, stopBreaking)
-	}
-
 	var workers sync.WaitGroup
 	running := &running{}
 	for number := range options.workload.clients {
