@@ -5,8 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -233,5 +236,41 @@ func TestTheNextWaiterIsSeenToWhenTheHeadLeaves(t *testing.T) {
 	}
 	if err := q.giveUp(queue, queue.head(), now); err == nil || !isWoken() {
 		t.Errorf("the head has left (%v), and the queue was not woken", err)
+	}
+}
+
+// What a clock said while it was an hour ahead proves nothing after it was set back.
+func TestAWatchIsNotTrustedByAClockThatWasSetBack(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	wrong := now.Add(time.Hour)
+	local := testingclock.NewFakeClock(wrong)
+	stream := NewWatchStream(local, logr.Discard())
+	stream.stream(watch.NewFake(), metav1.ListOptions{}).Stop()
+	trust := newTrust(stream, DefaultMaxWatchSilence, local)
+	trust.hear(true, 0)
+
+	local.SetTime(now)
+	if known := trust.evidence(); known.heard.After(now) || known.since.After(now) {
+		t.Errorf("heard at %v, closed at %v, and it is %v", known.heard, known.since, now)
+	}
+	local.SetTime(wrong)
+	trust.hear(true, 0)
+	local.SetTime(now)
+	trust.hear(false, time.Second)
+	local.SetTime(now.Add(time.Second))
+	if heard := trust.evidence().heard; !heard.Equal(now.Add(-time.Second)) {
+		t.Errorf("heard at %v, want what was shown last, %v", heard, now.Add(-time.Second))
+	}
+}
+
+func TestALockThatWasReadByAClockThatWasSetBackIsNotProven(t *testing.T) {
+	q, queue := queueOf(&v1alpha1.Lock{})
+	now := time.Unix(1e9, 0)
+	q.watch.isTrusted = false
+	for at, want := range map[time.Time]bool{now: true, now.Add(-maxProofAge): true, now.Add(-maxProofAge - 1): false, now.Add(time.Hour): false} {
+		q.proven(queue, at)
+		if got := q.isProven(queue, now); got != want {
+			t.Errorf("read %v ago: %v, want %v", now.Sub(at), got, want)
+		}
 	}
 }

@@ -50,7 +50,8 @@ func (q *queues) isProven(queue *queue, now time.Time) bool {
 	if q.watch.lostAt.After(known) {
 		known = q.watch.lostAt // Until then the watch proved it.
 	}
-	return now.Sub(known) <= maxProofAge
+	age := now.Sub(known)
+	return age >= 0 && age <= maxProofAge // Less than zero if the clock was set back.
 }
 
 // untilRecheck returns how long until the lock is to be read again, regardless of other queues.

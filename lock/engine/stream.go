@@ -184,6 +184,7 @@ func (s *WatchStream) subscribe(changed chan<- struct{}) {
 func (s *WatchStream) state() (isOpen bool, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.since = notAfter(s.since, s.clock.Now())
 	return s.open != nil, s.since
 }
 

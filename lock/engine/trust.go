@@ -103,7 +103,8 @@ func (t *trust) hear(isHeartbeat bool, age time.Duration) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if heard := t.clock.Now().Add(-age); heard.After(t.heard) {
+	now := t.clock.Now()
+	if heard := now.Add(-age); heard.After(t.heard) || t.heard.After(now) {
 		t.heard = heard
 	}
 	isFirst := isHeartbeat && !t.isPaced
@@ -132,10 +133,20 @@ func (e *Engine) ageOf(change lock.Change) time.Duration {
 	return max(0, e.clock.Now().Sub(change.Lock.Spec.RenewTime.Time)-e.graceNow())
 }
 
+// notAfter returns the time or, if the clock was set back since then, the present: what was in the
+// future would count for as long as it is.
+func notAfter(then, now time.Time) time.Time {
+	if then.After(now) {
+		return now
+	}
+	return then
+}
+
 func (t *trust) evidence() evidence {
 	isOpen, since := t.stream.state()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.heard = notAfter(t.heard, t.clock.Now())
 	known := evidence{isOpen: isOpen, since: since, isPaced: t.isPaced, heard: t.heard}
 	if t.isBehind {
 		known.behindSince = t.behindSince

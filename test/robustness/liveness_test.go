@@ -216,6 +216,7 @@ func (r *record) checkWanted() (violations []string) {
 	for _, wait := range r.waits() {
 		lengths[wait.class] = append(lengths[wait.class], wait.length())
 		if wait.length() > wait.class.bound() {
+			r.unserved[wait.key] = true
 			violations = append(violations, fmt.Sprintf("wanted: %s was free for %s, from %s to %s, while a caller of replica %d waited for it and requests got through; %s",
 				wait.key, wait.length().Round(time.Millisecond), wait.from, wait.to, wait.replica, wait.since))
 		}
@@ -258,6 +259,7 @@ func (r *record) checkTimeouts() (violations []string) {
 		recent := span{max(op.sent, op.answered-timeoutBound), op.answered}
 		for _, lock := range frees[op.key] {
 			if recent.length() >= timeoutBound && lock.contains(recent) && !r.stopped(op.replica, recent) && !r.passages[op.replica].missed(op.key, lock) {
+				r.unserved[op.key] = true
 				violations = append(violations, fmt.Sprintf("timeouts: the lock had been free since %s, as %s: %s", lock.from, lock.since, op))
 			}
 		}

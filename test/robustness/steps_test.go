@@ -27,10 +27,12 @@ type record struct {
 	audited []audit.Record
 	// passages tell when requests of the replicas got through.
 	passages []passage
+	// unserved are the keys of locks beside which a caller waited for too long.
+	unserved map[string]bool
 }
 
 func newRecord(history *history, grants []*grant, passages []passage, skew time.Duration) *record {
-	r := &record{history: history, grants: grants, passages: passages, skew: skew, byOwner: map[string][]*grant{}, released: map[string]time.Duration{}, end: history.now()}
+	r := &record{history: history, grants: grants, passages: passages, skew: skew, byOwner: map[string][]*grant{}, released: map[string]time.Duration{}, unserved: map[string]bool{}, end: history.now()}
 	for _, grant := range grants {
 		r.byOwner[grant.owner] = append(r.byOwner[grant.owner], grant)
 	}
