@@ -6,8 +6,10 @@
 .SUFFIXES:
 
 # The folder with etcd, kube-apiserver, kube-controller-manager and kubectl. What envtest
-# installs lacks the third; bin/k8s then has links to the others.
-ASSETS = $(if $(wildcard $(KUBEBUILDER_ASSETS)/kube-controller-manager),$(KUBEBUILDER_ASSETS),bin/k8s)
+# installs lacks the third; bin/k8s then has links to the others. Each version that K8S
+# chooses has a folder of its own.
+BUILT = bin/k8s$(addprefix -,$(K8S))
+ASSETS = $(if $(wildcard $(KUBEBUILDER_ASSETS)/kube-controller-manager),$(KUBEBUILDER_ASSETS),$(BUILT))
 
 # The race detector needs cgo, which Go turns off where there is no C compiler.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -54,7 +56,7 @@ dev-down: bin/devcluster ## Stop the cluster, however it was started.
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl (minutes the first time).
 	@cd hack/controlplane && $(GO_BUILD) -o "$(CURDIR)/bin/build-control-plane" .
-	@exec bin/build-control-plane
+	@exec bin/build-control-plane -kubernetes="$(K8S)" -out="$(BUILT)"
 
 ##@ Build
 
@@ -201,6 +203,7 @@ lint-packages:
 ##= DURATION            how long "make robustness" runs (2m), or a part of "make soak" (150s)
 ##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)
 ##= FOCUS               what "make test-one" runs: a part of a spec's name, or a pattern for -run
+##= K8S                 version of Kubernetes in place of the pinned one, as in K8S=1.34.4 (built into bin/k8s-1.34.4)
 ##= KUBEBUILDER_ASSETS  folder of a ready-made control plane, or of envtest's binaries (bin/k8s, built when necessary)
 ##= OPERATIONS          how many operations "make soak" adds (1000000)
 ##= PKG                 the package of "make test-one"

@@ -18,7 +18,8 @@ const (
 	controllerManagerPackage = kubernetesModule + "/cmd/kube-controller-manager"
 )
 
-// packages are the commands to build. go.mod pins them by listing the same ones as tools.
+// packages are the commands to build. The checked-in go.mod pins them by listing the same ones
+// as tools.
 var packages = []string{
 	etcdPackage,
 	kubernetesModule + "/cmd/kube-apiserver",
@@ -35,9 +36,9 @@ var envtestBinaries = []string{"etcd", "kube-apiserver", "kubectl"}
 // build compiles the packages below the workshop folder, shows its progress, and returns
 // the folder with the finished binaries. It links ready-made binaries instead of building
 // them; kube-controller-manager is never ready-made.
-func build(ctx context.Context, module, workshop, readyMade string) (string, error) {
+func build(ctx context.Context, wanted recipe, workshop string) (string, error) {
 	packages := packages
-	if readyMade != "" {
+	if wanted.readyMade != "" {
 		packages = []string{controllerManagerPackage}
 	}
 	workshop, err := filepath.Abs(workshop)
@@ -46,7 +47,8 @@ func build(ctx context.Context, module, workshop, readyMade string) (string, err
 	}
 	finished := filepath.Join(workshop, "finished")
 	scratch := filepath.Join(workshop, "scratch")
-	for _, folder := range []string{finished, scratch} {
+	derived := filepath.Join(workshop, "module")
+	for _, folder := range []string{finished, scratch, derived} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return "", err
 		}
@@ -54,11 +56,16 @@ func build(ctx context.Context, module, workshop, readyMade string) (string, err
 
 	progress := startProgress()
 	defer progress.stop()
-	command := goCommand{module: module, scratch: scratch, progress: progress}
+	// The go command downloads as many modules at a time as it may use processors.
+	command := goCommand{module: wanted.module, scratch: scratch, progress: progress, env: []string{"GOMAXPROCS=16"}}
+	if wanted.kubernetes != "" {
+		command.module = derived
+		if err := derive(ctx, command, wanted.kubernetes); err != nil {
+			return "", err
+		}
+	}
 
-	// The progress needs the total number of packages. The go command downloads as many
-	// modules at a time as it may use processors.
-	command.env = []string{"GOMAXPROCS=16"}
+	// The progress needs the total number of packages.
 	dependencies, err := command.run(ctx, append([]string{"list", "-deps"}, packages...)...)
 	if err != nil {
 		return "", err
@@ -80,8 +87,8 @@ func build(ctx context.Context, module, workshop, readyMade string) (string, err
 	if _, err := command.run(ctx, append(args, packages...)...); err != nil {
 		return "", err
 	}
-	if readyMade != "" {
-		return finished, linkReadyMade(finished, readyMade)
+	if wanted.readyMade != "" {
+		return finished, linkReadyMade(finished, wanted.readyMade)
 	}
 	// The go command names the binary of etcd's server module after its folder.
 	return finished, os.Rename(filepath.Join(finished, "server"), filepath.Join(finished, "etcd"))

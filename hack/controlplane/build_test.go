@@ -66,15 +66,17 @@ func TestFolderIsCompleteOnlyForItsRecipe(t *testing.T) {
 func TestRecipeChangesWithThePinnedVersions(t *testing.T) {
 	module := t.TempDir()
 	seen := map[string]string{}
-	for _, content := range []struct{ mod, sum, readyMade string }{
+	for _, content := range []struct{ mod, sum, readyMade, kubernetes string }{
 		{mod: "one", sum: "sum"},
 		{mod: "two", sum: "sum"},
 		{mod: "one", sum: "another sum"},
 		{mod: "one", sum: "sum", readyMade: "envtest"},
+		{mod: "one", sum: "sum", kubernetes: "1.34.4"},
+		{mod: "one", sum: "sum", kubernetes: "1.34.5"},
 	} {
 		writeFile(t, filepath.Join(module, "go.mod"), content.mod)
 		writeFile(t, filepath.Join(module, "go.sum"), content.sum)
-		key, err := recipeKey(module, content.readyMade)
+		key, err := recipe{module: module, kubernetes: content.kubernetes, readyMade: content.readyMade}.key()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,18 +130,19 @@ func TestReadyMadeBinariesAreLinked(t *testing.T) {
 func TestOwnBinariesNeedNoBuild(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "k8s")
 	assets := t.TempDir()
-	err := provide(t.Context(), "/nonexistent", out, assets)
+	// Without a module, a build would fail.
+	own := recipe{module: "/nonexistent", readyMade: assets}
+	err := provide(t.Context(), own, out)
 	if err == nil || !strings.Contains(err.Error(), "has no etcd") {
 		t.Errorf("error = %v, want one that names the first missing binary", err)
 	}
 	for _, name := range binaries {
 		writeFile(t, filepath.Join(assets, name), "")
 	}
-	// Without a module, a build would fail.
-	if err := provide(t.Context(), "/nonexistent", out, assets); err != nil {
+	if err := provide(t.Context(), own, out); err != nil {
 		t.Error(err)
 	}
-	err = provide(t.Context(), "/nonexistent", out, "/nonexistent/assets")
+	err = provide(t.Context(), recipe{module: "/nonexistent", readyMade: "/nonexistent/assets"}, out)
 	if err == nil || !strings.Contains(err.Error(), "KUBEBUILDER_ASSETS names /nonexistent/assets") {
 		t.Errorf("error = %v, want one that names the folder", err)
 	}

@@ -7,4 +7,7 @@
 // module must not need the modules of a whole control plane.
 // To change a version, change go.mod here (k8s.io/kubernetes and, with it, every
 // replaced staging module); the next "make control-plane" builds the new one.
+//
+// With -kubernetes it builds another version, from a module that it derives from the
+// go.mod of that release.
 package main

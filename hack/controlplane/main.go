@@ -13,12 +13,14 @@ import (
 )
 
 func main() {
-	module := flag.String("module", "hack/controlplane", "folder of the module that pins the versions")
+	wanted := recipe{readyMade: os.Getenv("KUBEBUILDER_ASSETS")}
+	flag.StringVar(&wanted.module, "module", "hack/controlplane", "folder of the module that pins the versions")
+	flag.StringVar(&wanted.kubernetes, "kubernetes", "", "version of Kubernetes in place of the pinned one, such as 1.34.4")
 	out := flag.String("out", "bin/k8s", "folder to hold the binaries; it is replaced as a whole")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := provide(ctx, *module, *out, os.Getenv("KUBEBUILDER_ASSETS"))
+	err := provide(ctx, wanted, *out)
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted; Go's build cache keeps the compiled packages")
 	}
@@ -29,19 +31,14 @@ func main() {
 	}
 }
 
-// provide puts the binaries into the out folder, unless assets names a folder that holds
-// them all. If assets lacks only kube-controller-manager, as envtest's folder does, provide
-// builds that binary and links the others into the out folder.
-func provide(ctx context.Context, module, out, assets string) error {
-	if assets != "" {
-		if info, err := os.Stat(assets); err != nil || !info.IsDir() {
-			return fmt.Errorf("KUBEBUILDER_ASSETS names %s, which is not a folder; correct or unset it", assets)
-		}
-		for _, name := range envtestBinaries {
-			if _, err := os.Stat(filepath.Join(assets, name)); err != nil {
-				return fmt.Errorf("KUBEBUILDER_ASSETS names %s, which has no %s; correct or unset it", assets, name)
-			}
-		}
+// provide puts the binaries into the out folder, unless the ready-made ones are complete. If
+// those lack only kube-controller-manager, as envtest's folder does, provide builds that
+// binary and links the others into the out folder.
+func provide(ctx context.Context, wanted recipe, out string) error {
+	if err := wanted.validate(); err != nil {
+		return err
+	}
+	if assets := wanted.readyMade; assets != "" {
 		if _, err := os.Stat(filepath.Join(assets, "kube-controller-manager")); err == nil {
 			fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS); nothing is built\n", assets)
 			return nil
@@ -49,7 +46,7 @@ func provide(ctx context.Context, module, out, assets string) error {
 		fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS) and building kube-controller-manager\n", assets)
 	}
 
-	key, err := recipeKey(module, assets)
+	key, err := wanted.key()
 	if err != nil {
 		return err
 	}
@@ -74,7 +71,7 @@ func provide(ctx context.Context, module, out, assets string) error {
 	}
 	defer func() { _ = os.RemoveAll(workshop) }()
 
-	finished, err := build(ctx, module, workshop, assets)
+	finished, err := build(ctx, wanted, workshop)
 	if err != nil {
 		return err
 	}
