@@ -79,7 +79,7 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 		attempt := acquireAttempt{engine: e, objects: e.objects(namespace), namespace: namespace, request: request}
 		granted, err := attempt.run(operation)
 		if err == nil && rules.Expired(granted, e.clock.Now()) {
-			e.endLapsed(operation, attempt.objects, granted)
+			e.endUndelivered(operation, attempt.objects, granted)
 			granted, err = nil, fmt.Errorf("%s: the grant expired before it was answered: %w", attempt.operation(), lock.ErrUnavailable)
 		}
 		select {
@@ -121,7 +121,7 @@ type acquireAttempt struct {
 // run tries until the lock is acquired or another owner is seen to hold it. The grant that it
 // returns may have expired since it was stamped.
 func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
-	if err := a.endLapsed(ctx); err != nil {
+	if err := a.revokeLapsed(ctx); err != nil {
 		return nil, a.fail(err)
 	}
 	backoff := newBackoff()
@@ -165,9 +165,9 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	return nil, &lock.HeldError{Key: a.request.FullKey()}
 }
 
-// endLapsed deletes a lapsed grant for which admission would keep the skew allowance before a
+// revokeLapsed deletes a lapsed grant for which admission would keep the skew allowance before a
 // take-over. A holder may delete its lock at any time.
-func (a *acquireAttempt) endLapsed(ctx context.Context) error {
+func (a *acquireAttempt) revokeLapsed(ctx context.Context) error {
 	if !a.isLapsed || !a.engine.isAdmitted {
 		return nil
 	}

@@ -175,9 +175,9 @@ func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) e
 	return err
 }
 
-// endLapsed ends a grant that expired before its caller learnt of it, so that the next caller need
+// endUndelivered ends a grant that expired before its caller learnt of it, so that the next caller need
 // not wait for the skew allowance. If that fails, the lock ends like any other that has expired.
-func (e *Engine) endLapsed(ctx context.Context, objects Objects, lapsed *v1alpha1.Lock) {
+func (e *Engine) endUndelivered(ctx context.Context, objects Objects, lapsed *v1alpha1.Lock) {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	held := grantOf(lapsed)

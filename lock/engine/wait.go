@@ -64,7 +64,7 @@ func (e *Engine) contend(ctx context.Context, queue *queue) {
 		switch {
 		case step.isOver:
 			if step.isLapsed {
-				e.endLapsed(ctx, objects, step.current)
+				e.endUndelivered(ctx, objects, step.current)
 			}
 			return
 		case step.dismissed != nil:
