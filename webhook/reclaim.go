@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/removal"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -31,13 +32,13 @@ func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, isDr
 		return err
 	}
 	err := removal.Remove(ctx, a.Client, &existing)
-	if err == nil {
+	switch {
+	case err == nil:
 		a.Audit.reclaimed(&existing)
+	case !refusal.IsConflict(err) && !refusal.IsNotFound(err):
+		return fmt.Errorf("delete the expired lock: %w", err)
 	}
-	if apierrors.IsConflict(err) {
-		return nil // Another writer came first; the create shows whether the name is taken.
-	}
-	return ignoreNotFound("delete the expired lock", err)
+	return nil // If another writer came first, the create shows whether the name is taken.
 }
 
 func ignoreNotFound(action string, err error) error {

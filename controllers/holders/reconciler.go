@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -166,7 +165,7 @@ func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock,
 		return ctrl.Result{}, err
 	}
 	switch err := r.Client.Update(ctx, next); {
-	case reaper.IsGone(err), apierrors.IsConflict(err):
+	case reaper.HasChanged(err):
 		return ctrl.Result{}, nil // If the lock still exists, its change enqueues it again.
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("record the end of the holder: %w", err)

@@ -15,6 +15,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/removal"
 )
 
@@ -67,7 +68,7 @@ func (r *Reaper) Delete(ctx context.Context, writer client.Writer, lock *v1alpha
 	case err == nil:
 		r.take(client.ObjectKeyFromObject(lock)) // An earlier delete did not happen.
 		return true, nil
-	case IsGone(err), apierrors.IsConflict(err):
+	case HasChanged(err):
 		return false, nil
 	case engine.MayHaveHappened(err):
 		r.put(openDelete{lock: lock, since: now})
@@ -123,6 +124,13 @@ func (r *Reaper) take(name types.NamespacedName) openDelete {
 	tried := r.open[name]
 	delete(r.open, name)
 	return tried
+}
+
+// HasChanged reports whether a conditional write failed because the object has changed or is gone. A
+// write that a policy or a webhook refuses, with whatever code, leaves the object as it was.
+func HasChanged(err error) bool {
+	_, isRefused := refusal.Of(err)
+	return !isRefused && (IsGone(err) || apierrors.IsConflict(err))
 }
 
 // IsGone reports whether no object has the name. An API server that does not serve the

@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -232,7 +233,7 @@ func (a *acquireAttempt) reclaim(ctx context.Context) error {
 	switch {
 	case err == nil:
 		a.engine.recordReaped(expired)
-	case !isNotFound(err) && !isConflict(err):
+	case !refusal.IsNotFound(err) && !refusal.IsConflict(err):
 		return err
 	}
 	a.current = nil
@@ -254,7 +255,7 @@ func (a *acquireAttempt) write(ctx context.Context, desired *v1alpha1.Lock) (*v1
 		return a.objects.Create(ctx, desired, metav1.CreateOptions{})
 	}
 	lock, err := a.objects.Update(ctx, desired, metav1.UpdateOptions{})
-	if isNotFound(err) {
+	if refusal.IsNotFound(err) {
 		// Another caller deleted the expired lock meanwhile: a lost race.
 		err = apierrors.NewConflict(v1alpha1.Resource("locks"), desired.Name, err)
 	}
@@ -268,13 +269,13 @@ func (a *acquireAttempt) revoke(ctx context.Context, stored *v1alpha1.Lock) erro
 	if err == nil {
 		a.engine.recordRelease(stored, audit.Abandoned, "", false)
 	}
-	if err == nil || isNotFound(err) {
+	if err == nil || refusal.IsNotFound(err) {
 		return nil
 	}
 	abandoned := grantOf(stored)
 	abandoned.isEnding = !definitelyNotApplied(err)
 	a.engine.orphans.add(abandoned)
-	if isConflict(err) {
+	if refusal.IsConflict(err) {
 		return nil // The next try reads the present state.
 	}
 	return err
@@ -368,6 +369,6 @@ func isRandom(owner string) bool {
 // isLostRace reports whether a conditional write failed because the object has changed, or because
 // admission says that the lock is held.
 func isLostRace(err error) bool {
-	_, isRefused := refusalOf(err)
+	_, isRefused := refusal.Of(err)
 	return !isRefused && (apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld))
 }

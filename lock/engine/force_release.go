@@ -8,6 +8,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -56,7 +57,7 @@ func (e *Engine) annotateReason(ctx context.Context, operation string, objects O
 		switch {
 		case err == nil:
 			return nil
-		case !isConflict(err) && !isNotFound(err):
+		case !refusal.IsConflict(err) && !refusal.IsNotFound(err):
 			return e.requestError(operation, err, current.Spec.Owner)
 		}
 		if !e.pause(ctx, &backoff) {

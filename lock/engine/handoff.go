@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -161,7 +162,7 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 
 // isRefused reports whether the API server rejects the write regardless of the lock's state.
 func isRefused(err error) bool {
-	_, isRefused := refusalOf(err)
+	_, isRefused := refusal.Of(err)
 	return isRefused || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 }
 
@@ -253,7 +254,7 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 		case err == nil:
 			e.recordGrant(sent, stored)
 			return stored, nil
-		case sent.isUnanswered && isNotFound(err), isConflict(err):
+		case sent.isUnanswered && refusal.IsNotFound(err), refusal.IsConflict(err):
 			// A conflict with the first write may be one with itself: a proxy on the way may have
 			// repeated it.
 			var current *v1alpha1.Lock

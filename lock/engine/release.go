@@ -11,6 +11,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -34,11 +35,11 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 		switch {
 		case err == nil:
 			return nil
-		case isNotFound(err):
+		case refusal.IsNotFound(err):
 			return lock.ErrNotHeld
 		case !definitelyNotApplied(err):
 			unanswered = known.lock.UID
-		case !isConflict(err):
+		case !refusal.IsConflict(err):
 			err = e.requestError(operation, err, proof.Owner)
 			if errors.Is(err, lock.ErrUnavailable) {
 				e.orphans.add(known)
@@ -140,7 +141,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		switch {
 		case err == nil:
 			return known, nil
-		case isConflict(err), isNotFound(err):
+		case refusal.IsConflict(err), refusal.IsNotFound(err):
 			// If the object that was read just now is gone, the delete may have met its own success: a
 			// proxy on the way may have repeated it.
 			unanswered = current.UID

@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -79,7 +80,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		}
 		var current *v1alpha1.Lock
 		switch {
-		case isConflict(writeErr), isNotFound(writeErr):
+		case refusal.IsConflict(writeErr), refusal.IsNotFound(writeErr):
 			current, err = get(ctx, r.objects, r.name.Name)
 		case definitelyNotApplied(writeErr):
 			return nil, writeErr

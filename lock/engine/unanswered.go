@@ -35,19 +35,6 @@ func neverSent(err error) bool {
 	return errors.As(err, &operation) && operation.Op == "dial"
 }
 
-// isConflict reports whether a conditional write failed because the object has changed. A webhook of
-// a third party may refuse a write with the same code.
-func isConflict(err error) bool {
-	_, isRefused := refusalOf(err)
-	return !isRefused && apierrors.IsConflict(err)
-}
-
-// isNotFound reports whether a write failed because there is no such object, in the same way.
-func isNotFound(err error) bool {
-	_, isRefused := refusalOf(err)
-	return !isRefused && apierrors.IsNotFound(err)
-}
-
 // get returns the object under the name from etcd, or nil if there is none.
 func get(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
 	current, err := objects.Get(ctx, name, metav1.GetOptions{})

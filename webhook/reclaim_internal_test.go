@@ -1,0 +1,58 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// If the delete of the expired lock is refused, the create would be told that the name is taken.
+func TestAReclaimThatIsRefusedIsAnError(t *testing.T) {
+	const owner = "owner-of-the-former-holder"
+	denied := func(code int32, reason metav1.StatusReason) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: code, Reason: reason, Message: `admission webhook "x.example.com" denied the request: not ` + owner,
+		}}
+	}
+	locks := v1alpha1.Resource("locks")
+	cases := map[string]struct {
+		err       error
+		isRefused bool
+	}{
+		"a lock that has changed":  {err: apierrors.NewConflict(locks, "k", errors.New("the object has been modified"))},
+		"a lock that is gone":      {err: apierrors.NewNotFound(locks, "k")},
+		"a webhook that conflicts": {err: denied(http.StatusConflict, metav1.StatusReasonConflict), isRefused: true},
+		"a webhook that says 404":  {err: denied(http.StatusNotFound, metav1.StatusReasonNotFound), isRefused: true},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := v1alpha1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			granted := time.Unix(1_700_000_000, 0)
+			expired := rules.Grant("default", rules.Acquisition{Key: "k", Owner: owner, Holder: "alice"}, rules.DefaultLimits(), granted)
+			stored := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(expired).Build(), interceptor.Funcs{
+				Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return test.err },
+			})
+			admission := LockAdmission{Client: stored, LiveReader: stored, Clock: clocktesting.NewFakePassiveClock(granted.Add(time.Hour))}
+			err := admission.reclaim(t.Context(), client.ObjectKeyFromObject(expired), false)
+			if (err != nil) != test.isRefused {
+				t.Errorf("got %v; want an error: %t", err, test.isRefused)
+			}
+		})
+	}
+}
