@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,9 @@ func TestAReclaimThatIsRefusedIsAnError(t *testing.T) {
 			err := admission.reclaim(t.Context(), client.ObjectKeyFromObject(expired), false)
 			if (err != nil) != test.isRefused {
 				t.Errorf("got %v; want an error: %t", err, test.isRefused)
+			}
+			if err != nil && strings.Contains(err.Error(), owner) {
+				t.Errorf("the owner token is in %v", err)
 			}
 		})
 	}

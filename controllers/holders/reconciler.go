@@ -17,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -168,7 +169,7 @@ func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock,
 	case reaper.HasChanged(err):
 		return ctrl.Result{}, nil // If the lock still exists, its change enqueues it again.
 	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("record the end of the holder: %w", err)
+		return ctrl.Result{}, fmt.Errorf("record the end of the holder: %w", refusal.WithoutOwners(err, lock.Spec.Owner))
 	}
 	r.emit(lock, holderEndedReason, fmt.Sprintf("%s; the lock stays for %s", end, remaining))
 	return ctrl.Result{RequeueAfter: remaining}, nil

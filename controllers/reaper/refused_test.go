@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,9 @@ func TestADeleteThatIsRefusedIsAnError(t *testing.T) {
 			isDeleted, err := reaper.Delete(t.Context(), writer, expired, time.Unix(1_800_000_000, 0))
 			if isDeleted || (err != nil) != test.isRefused {
 				t.Errorf("got %t, %v; want an error: %t", isDeleted, err, test.isRefused)
+			}
+			if err != nil && strings.Contains(err.Error(), owner) {
+				t.Errorf("the owner token is in %v", err)
 			}
 			if reaper.RecheckAfter(client.ObjectKeyFromObject(expired)) != 0 {
 				t.Error("the delete is taken for unanswered")

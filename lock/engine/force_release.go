@@ -61,7 +61,7 @@ func (e *Engine) annotateReason(ctx context.Context, operation string, objects O
 			return e.requestError(operation, err, current.Spec.Owner)
 		}
 		if !e.pause(ctx, &backoff) {
-			return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
+			return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
 		}
 	}
 }

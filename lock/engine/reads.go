@@ -37,7 +37,7 @@ func (e *Engine) List(ctx context.Context, namespace string, filter lock.Filter)
 		}
 	})
 	if err != nil {
-		return nil, e.requestError("list locks in namespace "+namespace, err)
+		return nil, e.requestError("list locks in namespace "+namespace, err, filter.Owner)
 	}
 	slices.SortFunc(held, func(a, b v1alpha1.Lock) int { return cmp.Compare(a.Name, b.Name) })
 	return held, nil

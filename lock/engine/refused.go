@@ -16,9 +16,11 @@ import (
 )
 
 // requestError translates the error of a failed request for the caller of an operation. Owners are
-// the owner tokens in the objects of the request, which the text of a policy may repeat.
+// the owner tokens in the request. The answer may repeat them, whatever it says: that of a policy or
+// a webhook any field, and that of a list the address.
 func (e *Engine) requestError(operation string, err error, owners ...string) error {
 	refused, isRefused := refusal.Of(err)
+	err = refusal.WithoutOwners(err, owners...)
 	switch {
 	case !definitelyNotApplied(err), neverSent(err), apierrors.IsTooManyRequests(err):
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"encoding/json"
 	"errors"
+	"io"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -291,6 +294,107 @@ func TestARefusalShowsNoOwnerTokenInQuotes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whatever a request fails with, its text may repeat a field of the object, and a URL the selector.
+func TestAFailedRequestShowsNoOwnerToken(t *testing.T) {
+	const owner = "owner=of the lock"
+	says := func(code int32, reason metav1.StatusReason) error {
+		return because(denied(code, "not "+owner), code, reason)
+	}
+	failures := map[string]struct {
+		err        error
+		isAdmitted bool
+		want       error
+	}{
+		"a webhook that is broken":   {err: says(500, metav1.StatusReasonInternalError), want: lock.ErrUnavailable},
+		"too many requests":          {err: says(429, metav1.StatusReasonTooManyRequests), want: lock.ErrUnavailable},
+		"a connection that was lost": {err: &url.Error{Op: "Put", URL: "/?fieldSelector=" + url.QueryEscape("spec.owner="+fields.EscapeValue(owner)), Err: io.EOF}, want: lock.ErrUnavailable},
+		"the operator's rights":      {err: says(403, metav1.StatusReasonForbidden), want: lock.ErrUnavailable},
+		"the program's rights":       {err: says(403, metav1.StatusReasonForbidden), isAdmitted: true, want: lock.ErrForbidden},
+		"an invalid object":          {err: says(422, metav1.StatusReasonInvalid), want: lock.ErrInvalid},
+		"anything else":              {err: says(405, metav1.StatusReasonMethodNotAllowed)},
+	}
+	for title, failure := range failures {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				behind := newAdmitting()
+				var objects engine.Objects = behind.etcd
+				if failure.isAdmitted {
+					objects = behind
+				}
+				var log strings.Builder
+				engine := startWith(t, engine.Options{
+					Objects:  func(string) engine.Objects { return objects },
+					Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: failure.isAdmitted,
+					Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
+				})
+				acquire(t, engine, by(owner))
+				pass(time.Second)
+				unlessGet := func(verb string) error {
+					if verb == "get" {
+						return nil
+					}
+					return failure.err
+				}
+				failed := map[string]error{}
+				fail := func(operation string, do func() error) {
+					behind.inject(faults{before: unlessGet})
+					failed[operation] = do()
+					behind.inject(faults{})
+				}
+				fail("list", func() error {
+					_, err := engine.List(t.Context(), "default", lock.Filter{Owner: owner})
+					return err
+				})
+				fail("renewal", func() error {
+					_, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: owner}, 0)
+					return err
+				})
+				fail("forced release", func() error { return engine.ForceRelease(t.Context(), "default", key, "stuck") })
+				fail("release", func() error {
+					return engine.Release(t.Context(), "default", key, lock.Proof{Owner: owner})
+				})
+				pass(2 * time.Minute)
+				fail("acquire", func() error {
+					_, err := engine.Acquire(t.Context(), "default", by(owner))
+					return err
+				})
+				for operation, err := range failed {
+					if err == nil || failure.want != nil && !errors.Is(err, failure.want) ||
+						strings.Contains(err.Error(), owner) || strings.Contains(err.Error(), url.QueryEscape(fields.EscapeValue(owner))) {
+						t.Errorf("%s: got %v", operation, err)
+					}
+				}
+				if text := log.String(); strings.Contains(text, owner) {
+					t.Errorf("logged:\n%s", text)
+				}
+			})
+		})
+	}
+}
+
+func TestAHandOffThatFailsShowsNoOwnerToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const former, next = "owner-of-the-former", "owner-of-the-next"
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by(former))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting(next, time.Minute), answers)
+		etcd.inject(faults{before: func(verb string) error {
+			if verb != "update" {
+				return nil
+			}
+			return denied(500, former+" and "+next)
+		}})
+		_, err := engine.HandOff(t.Context(), "default", key, lock.Proof{Owner: former})
+		if !errors.Is(err, lock.ErrUnavailable) || strings.Contains(err.Error(), former) || strings.Contains(err.Error(), next) {
+			t.Errorf("got %v", err)
+		}
+		etcd.inject(faults{})
+		<-answers
+	})
 }
 
 // The caller was told that nothing was done, and goes on with its lock.

@@ -98,7 +98,7 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 			e.grants.take(name, proof, e.clock.Now()) // The lock has changed since.
 			return false, nil
 		}
-		return false, e.requestError(fmt.Sprintf("hand off %s in namespace %s", key, namespace), err)
+		return false, e.requestError(fmt.Sprintf("hand off %s in namespace %s", key, namespace), err, proof.Owner, recipient.request.Owner)
 	}
 	return true, nil
 }
@@ -151,7 +151,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, e.requestError(operation, err, current.Spec.Owner)
 		}
 		if !e.pause(ctx, &backoff) {
-			return known, fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
+			return known, fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
 		}
 	}
 }
