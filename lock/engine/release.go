@@ -205,11 +205,11 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 // not end.
 func remove(ctx context.Context, objects Objects, current *v1alpha1.Lock) error {
 	version := current.ResourceVersion
-	if len(current.Finalizers) > 0 {
-		// Not by a delete in the background: the API server answers it with a Conflict if it has a
-		// resourceVersion and the only finalizers are the garbage collector's.
-		next := current.DeepCopy()
-		next.Finalizers = nil
+	next, err := rules.WithoutFinalizers(current)
+	if err != nil {
+		return err
+	}
+	if next != nil {
 		stored, err := objects.Update(ctx, next, metav1.UpdateOptions{})
 		if err != nil || !current.DeletionTimestamp.IsZero() {
 			return err

@@ -9,6 +9,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/refusal"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // Remove ends the lock on condition that it still has the UID and resourceVersion of the given
@@ -20,12 +21,14 @@ func Remove(ctx context.Context, writer client.Writer, lock *v1alpha1.Lock) erro
 }
 
 func remove(ctx context.Context, writer client.Writer, lock *v1alpha1.Lock) error {
+	// As in lock/engine: the rule is shared, the requests are not. Those of this client return
+	// nothing and change their argument, and an adapter would be longer than they are.
 	version := lock.ResourceVersion
-	if len(lock.Finalizers) > 0 {
-		// Not by a delete in the background: the API server answers it with a Conflict if it has a
-		// resourceVersion and the only finalizers are the garbage collector's.
-		next := lock.DeepCopy()
-		next.Finalizers = nil
+	next, err := rules.WithoutFinalizers(lock)
+	if err != nil {
+		return err
+	}
+	if next != nil {
 		if err := writer.Update(ctx, next); err != nil || !lock.DeletionTimestamp.IsZero() {
 			return err
 		}

@@ -7,6 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
@@ -25,6 +28,43 @@ func withReason(lock *v1alpha1.Lock, reason string) *v1alpha1.Lock {
 	lock = lock.DeepCopy()
 	lock.Annotations = map[string]string{v1alpha1.ForceReleaseReasonAnnotation: reason}
 	return lock
+}
+
+func TestWithoutFinalizers(t *testing.T) {
+	stuck := func(change func(*v1alpha1.Lock)) *v1alpha1.Lock {
+		lock := live(t)
+		lock.Finalizers = []string{"foregroundDeletion"}
+		change(lock)
+		return lock
+	}
+	cases := map[string]struct {
+		lock *v1alpha1.Lock
+		// want is the recorded token of the object to write; nil if none is recorded.
+		want *int64
+	}{
+		"a grant":                  {lock: stuck(func(*v1alpha1.Lock) {}), want: new(int64(7))},
+		"a token that is recorded": {lock: stuck(func(lock *v1alpha1.Lock) { lock.Spec.FencingToken = new(int64(5)) }), want: new(int64(5))},
+		"a grant that is being deleted": {lock: stuck(func(lock *v1alpha1.Lock) {
+			lock.DeletionTimestamp = &metav1.Time{Time: noon}
+		})},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			next, err := WithoutFinalizers(test.lock)
+			if err != nil || next == nil {
+				t.Fatalf("got %v, %v", next, err)
+			}
+			if len(next.Finalizers) > 0 || next.ResourceVersion != test.lock.ResourceVersion || len(test.lock.Finalizers) != 1 {
+				t.Errorf("got %+v from %+v", next.ObjectMeta, test.lock.ObjectMeta)
+			}
+			if diff := cmp.Diff(test.want, next.Spec.FencingToken); diff != "" {
+				t.Errorf("token (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if next, err := WithoutFinalizers(live(t)); next != nil || err != nil {
+		t.Errorf("a lock without finalizers: got %v, %v", next, err)
+	}
 }
 
 func TestMayEnd(t *testing.T) {
