@@ -180,23 +180,9 @@ func (h *Held) endLocked(reason error) {
 	h.stopCalls()
 }
 
-// wallResolution is how much a wall clock may be behind after its machine was suspended: meanwhile
-// one goes on that has whole seconds.
-const wallResolution = time.Second
-
-// left returns how much time is left until the deadline for certain. The monotonic clock, by which
-// deadline and now compare, stands still while the machine is suspended; the service does not. If
-// the wall clock has jumped ahead since the deadline was set, that time has passed, too.
-func left(deadline, now time.Time) time.Duration {
-	if jump := servertime.Jump(deadline, now); jump > 0 {
-		return deadline.Sub(now) - jump - wallResolution
-	}
-	return deadline.Sub(now)
-}
-
 // checkDeadline ends the hold if its deadline has passed.
 func (h *Held) checkDeadline(now time.Time) {
-	if h.err != nil || left(h.deadline, now) > 0 {
+	if h.err != nil || servertime.Left(h.deadline, now) > 0 {
 		return
 	}
 	switch {

@@ -91,7 +91,7 @@ func (h *Held) step() time.Duration {
 	defer h.mu.Unlock()
 	now := h.clock.Now()
 	h.checkDeadline(now)
-	pause := left(h.deadline, now)
+	pause := servertime.Left(h.deadline, now)
 	switch {
 	case h.err != nil || !h.isRenewed || h.renewal.isUnderWay || h.isRenewingItself:
 	case !now.Before(h.renewal.next), servertime.Jump(h.renewal.next, now) > 0:

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // lossIn returns the loss that the answer to a renewal or release shows, or nil if it shows none.
@@ -16,7 +17,7 @@ func (h *Held) lossIn(answer error, now, deadline time.Time) error {
 	switch {
 	case errors.Is(answer, ErrOwnerMismatch):
 		return fmt.Errorf("%s: %w", h.key, ErrTakenOver)
-	case errors.Is(answer, ErrExpired), errors.Is(answer, ErrNotHeld) && left(deadline, now) <= 0:
+	case errors.Is(answer, ErrExpired), errors.Is(answer, ErrNotHeld) && servertime.Left(deadline, now) <= 0:
 		return fmt.Errorf("%s: %w", h.key, ErrExpired)
 	case errors.Is(answer, ErrNotHeld):
 		return fmt.Errorf("%s: %w", h.key, ErrForceReleased)

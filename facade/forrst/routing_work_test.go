@@ -17,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/test/support/machine"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -206,6 +207,40 @@ func TestLocksThatAreLongEnoughAreNotRenewed(t *testing.T) {
 		b.wantRenewals(0)
 		b.wantHeld()
 	})
+}
+
+// What the façade believed of its locks before it was suspended counts for nothing.
+func TestASuspendedMachineRenewsItsLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := machine.NewClock()
+		b := newBubble(t, &works{takes: 5 * time.Second}, func(settings *testfacade.Settings) { settings.Clock = clock })
+		answers := b.call(lockFor("30")) // to be renewed after 10 s
+		after(500 * time.Millisecond)
+		clock.Suspend(5 * time.Second)
+		after(time.Second)
+		b.wantRenewals(1)
+		if got := <-answers; got.status != 200 || strings.Contains(got.body, "lock-lost") {
+			t.Errorf("got %s", got.body)
+		}
+		b.wantRenewals(1)
+	})
+}
+
+func TestASuspendedMachineDoesNotBelieveInItsLocks(t *testing.T) {
+	for suspended, lost := range map[time.Duration]bool{0: false, 10 * time.Second: false, 29 * time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			clock := machine.NewClock()
+			b := newBubble(t, &works{takes: 5 * time.Second}, func(settings *testfacade.Settings) { settings.Clock = clock })
+			b.renewals.fail(lock.ErrUnavailable)
+			b.before[locktest.Release] = func(context.Context) error { return lock.ErrUnavailable }
+			answers := b.call(lockFor("30"))
+			after(time.Second)
+			clock.Suspend(suspended)
+			if got := <-answers; got.status != 200 || strings.Contains(got.body, `{"key":"k","reason":"unknown"}`) != lost {
+				t.Errorf("after %s: got %s", suspended, got.body)
+			}
+		})
+	}
 }
 
 // The ttl begins at the grant, and the façade may learn of that late.

@@ -185,6 +185,21 @@ func Jump(from, to time.Time) time.Duration {
 	return jump
 }
 
+// wallResolution is how much a wall clock may be behind after its machine was suspended: meanwhile
+// one goes on that has whole seconds.
+const wallResolution = time.Second
+
+// Left returns how much time is left until the deadline for certain; zero or less if none is. Now is
+// a reading of a local clock, and deadline is one or a sum with one. The monotonic clock, by which
+// they compare, stands still while the machine is suspended; the service does not. If the wall clock
+// has jumped ahead since the deadline was set, that time has passed, too.
+func Left(deadline, now time.Time) time.Duration {
+	if jump := Jump(deadline, now); jump > 0 {
+		return deadline.Sub(now) - jump - wallResolution
+	}
+	return deadline.Sub(now)
+}
+
 // with returns the state after one more observation; s may be nil.
 func (s *state) with(seen observation, sent, received time.Time) *state {
 	if s == nil {

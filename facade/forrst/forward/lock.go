@@ -8,6 +8,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // Lock is a lock that ends with the function inside it. It is not safe for concurrent use.
@@ -52,7 +53,7 @@ func (l *Lock) End(ctx context.Context, exchanged func()) (lost string, isLeft b
 		return wire.LostTaken, false
 	case errors.Is(err, lock.ErrNotHeld):
 		return wire.LostReleased, false
-	case err != nil && !l.run.timers.Now().Before(l.run.expiry):
+	case err != nil && servertime.Left(l.run.expiry, l.run.timers.Now()) <= 0:
 		return wire.LostUnknown, false
 	}
 	return "", false

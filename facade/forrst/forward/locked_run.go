@@ -15,6 +15,10 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
+// lookAgainAfter is how long the run sleeps at most: a timer stands still while the machine is
+// suspended.
+const lookAgainAfter = time.Second
+
 // cleanupTimeout is how long the last renewal may take when the server stops.
 const cleanupTimeout = 5 * time.Second
 
@@ -115,12 +119,12 @@ func (r *lockedRun) renewDuringExchange(ctx context.Context) {
 	r.renewUntil(ctx)
 }
 
-// renewUntil renews the lock until ctx ends or the lock is lost.
+// renewUntil renews the lock until ctx ends or the lock is lost. After a suspend it renews at once.
 func (r *lockedRun) renewUntil(ctx context.Context) {
 	if r.lost != nil {
 		return
 	}
-	timer := r.timers.NewTimer(r.renewal.Sub(r.timers.Now()))
+	timer := r.timers.NewTimer(r.untilRenewal())
 	defer timer.Stop()
 	for r.lost == nil {
 		select {
@@ -128,9 +132,20 @@ func (r *lockedRun) renewUntil(ctx context.Context) {
 			return
 		case <-timer.C():
 		}
-		r.renew(ctx)
-		timer.Reset(r.renewal.Sub(r.timers.Now()))
+		if r.untilRenewal() <= 0 {
+			r.renew(ctx)
+		}
+		timer.Reset(r.untilRenewal())
 	}
+}
+
+// untilRenewal returns how long to sleep; zero or less if a renewal is due.
+func (r *lockedRun) untilRenewal() time.Duration {
+	now := r.timers.Now()
+	if servertime.Jump(r.renewal, now) > 0 {
+		return 0
+	}
+	return min(r.renewal.Sub(now), lookAgainAfter)
 }
 
 // renew makes one attempt.
