@@ -25,6 +25,8 @@ type cluster struct {
 
 	reservations reservations
 	programs     []*program
+	// holders are programs in processes of their own, one for each replica.
+	holders      []*holder
 	stopPrograms func() error
 }
 
@@ -53,6 +55,11 @@ func startCluster(ctx context.Context, binary, artifacts string, options options
 			return c, err
 		}
 		c.replicas = append(c.replicas, replica)
+		holder, err := startHolder(binary, artifacts, fmt.Sprintf("holder-%d", number), "http://"+replica.address)
+		if err != nil {
+			return c, err
+		}
+		c.holders = append(c.holders, holder)
 	}
 	c.stopPrograms, err = c.startPrograms(ctx)
 	return c, err
@@ -71,6 +78,9 @@ func (c *cluster) stop() error {
 	var problems []error
 	if c.stopPrograms != nil {
 		problems = append(problems, c.stopPrograms())
+	}
+	for _, holder := range c.holders {
+		problems = append(problems, holder.stop())
 	}
 	for _, replica := range c.replicas {
 		if replica.isRunning() {

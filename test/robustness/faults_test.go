@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -71,6 +70,7 @@ var allFaults = []fault{
 	cutWatch, stallWatch, delayWatch, loseDeletes,
 	stepForward, stepBack, stepLittle, drift,
 	killEtcd, freezeEtcd, slowEtcd, compactEtcd, fillEtcd,
+	suspendReplica, stopHolder, suspendHolder,
 }
 
 var killAPIServer = fault{"kill the API server", 0, apiServer, func(ctx context.Context, b breaking) error {
@@ -90,16 +90,21 @@ func (c *cluster) startAPIServer() (err error) {
 	return err
 }
 
-// stopReplica stops a replica for longer than any of the short ttls.
-var stopReplica = fault{"stop a replica", 0, eachProcess, func(ctx context.Context, b breaking) error {
-	from := time.Now()
-	defer func() { b.replica().path.broke(from, time.Now()) }()
-	if err := b.replica().signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	b.pause(ctx, maxShortTTL+500*time.Millisecond, maxShortTTL+1500*time.Millisecond)
-	return b.replica().signal(syscall.SIGCONT)
-}}
+var (
+	stopReplica = freezingReplica("stop a replica", false)
+	// suspendReplica leaves its clock behind until the next answer of the API server. Timers and
+	// tickers do not stand still.
+	suspendReplica = freezingReplica("suspend the machine of a replica", true)
+)
+
+// freezingReplica stops a replica for longer than any of the short ttls.
+func freezingReplica(name string, suspend bool) fault {
+	return fault{name, 0, eachProcess, func(ctx context.Context, b breaking) error {
+		from := time.Now()
+		defer func() { b.replica().path.broke(from, time.Now()) }()
+		return b.replica().freeze(ctx, suspend, between(b.random, maxShortTTL+500*time.Millisecond, maxShortTTL+1500*time.Millisecond))
+	}}
+}
 
 var killReplica = fault{"kill a replica", 0, eachProcess, func(ctx context.Context, b breaking) error {
 	return b.restart(ctx, b.number)

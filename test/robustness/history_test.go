@@ -103,6 +103,9 @@ type history struct {
 // now is the time since the start of the run.
 func (h *history) now() time.Duration { return time.Since(h.start) }
 
+// at is a time of the wall clock of this machine, in nanoseconds, as one since the start.
+func (h *history) at(nanoseconds int64) time.Duration { return time.Unix(0, nanoseconds).Sub(h.start) }
+
 func (h *history) add(op operation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

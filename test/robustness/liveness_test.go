@@ -300,7 +300,7 @@ func (r *record) disturbed(from, to time.Duration) bool {
 // stopped or killed, or the machine was too busy.
 func (r *record) stopped(replica int, during span) bool {
 	for _, fault := range r.faults {
-		if fault.name == stopReplica.name && fault.from <= during.to && during.from <= fault.to+aftermath {
+		if (fault.name == stopReplica.name || fault.name == suspendReplica.name) && fault.from <= during.to && during.from <= fault.to+aftermath {
 			return true
 		}
 	}

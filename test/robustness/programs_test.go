@@ -30,7 +30,7 @@ const (
 	// heldPrefix begins the keys of programs with the SDK. The model does not know them, since
 	// they renew on their own.
 	heldPrefix = "held-"
-	heldKeys   = 4
+	heldKeys   = 6
 	minHeldTTL = 2 * time.Second
 	maxHeldTTL = 5 * time.Second
 )
@@ -43,6 +43,11 @@ type belief struct {
 	token               int64
 	// err is what the SDK said about the end; nil if the program released the lock.
 	err error
+	// isExact says that the program was sure until then, and not perhaps for less long by
+	// lateness.
+	isExact bool
+	// isUnexpected says that it could not acquire the lock for a reason that must not be.
+	isUnexpected bool
 }
 
 func (h *belief) String() string {
@@ -152,7 +157,7 @@ func (p *program) session(ctx context.Context) {
 	asked := p.history.now()
 	got, err := p.client.Acquire(ctx, key, lock.WithTTL(ttl), lock.WithWait(between(p.random, 0, 5*time.Second).Truncate(time.Millisecond)+time.Millisecond))
 	if err != nil {
-		p.history.addBelief(belief{program: p.name, key: key, err: err, span: span{asked, p.history.now()}})
+		p.history.addBelief(belief{program: p.name, key: key, err: err, isUnexpected: !isExpected(err), span: span{asked, p.history.now()}})
 		return
 	}
 	taken := belief{program: p.name, key: key, owner: got.Owner(), token: got.FencingToken(), span: span{from: p.history.now()}}
@@ -182,17 +187,19 @@ func (c *cluster) runPrograms(ctx context.Context, seed uint64, workers *sync.Wa
 		program.random = rand.New(rand.NewPCG(seed, 500+uint64(number))) //nolint:gosec // a test that can be repeated
 		workers.Go(func() { program.run(ctx) })
 	}
+	for number, holder := range c.holders {
+		workers.Go(func() { holder.run(ctx, c.history, seed+uint64(number)) }) //nolint:gosec // A small number.
+	}
 }
 
-// checkHeld checks what programs believed: never two at once, with tokens that grow, and
-// never longer than etcd had the grant. A program may learn of the end of a lock late by
-// as much as the machine is busy.
+// checkHeld checks what programs believed: never two at once, with tokens that grow, never
+// longer than etcd had the grant, and never past its expiry.
 func (r *record) checkHeld() (violations []string) {
 	byKey := map[string][]*belief{}
 	for index := range r.beliefs {
 		if taken := &r.beliefs[index]; taken.token != 0 {
 			byKey[taken.key] = append(byKey[taken.key], taken)
-		} else if !isExpected(taken.err) {
+		} else if taken.isUnexpected {
 			violations = append(violations, "held: unexpected: "+taken.String())
 		}
 	}
@@ -200,20 +207,40 @@ func (r *record) checkHeld() (violations []string) {
 		taken := byKey[key]
 		slices.SortFunc(taken, func(a, b *belief) int { return cmp.Compare(a.from, b.from) })
 		for index, next := range taken {
-			granted := slices.IndexFunc(r.byOwner[next.owner], func(grant *grant) bool { return grant.token == next.token })
-			if granted < 0 {
-				violations = append(violations, "held: etcd has no such grant: "+next.String())
-			}
+			violations = append(violations, r.checkBelief(next)...)
 			if index == 0 {
 				continue
 			}
 			before := taken[index-1]
-			if next.from < before.to-lateness || next.token <= before.token {
+			if next.from < before.sureUntil() || next.token <= before.token {
 				violations = append(violations, fmt.Sprintf("held: two at once, or tokens that do not grow:\n\t\t%s\n\t\t%s", before, next))
 			}
 		}
 	}
 	return violations
+}
+
+// checkBelief compares a belief with its grant in etcd.
+func (r *record) checkBelief(taken *belief) []string {
+	granted := slices.IndexFunc(r.byOwner[taken.owner], func(grant *grant) bool { return grant.token == taken.token })
+	if granted < 0 {
+		return []string{"held: etcd has no such grant: " + taken.String()}
+	}
+	grant := r.byOwner[taken.owner][granted]
+	expired := r.clock(grant.last.Spec.ExpireTime.Time) + r.skew + stampError
+	if until := min(grant.to, expired); taken.sureUntil() > until {
+		return []string{fmt.Sprintf("held: the grant was ended at %s or had expired by %s: %s", grant.to, expired, taken)}
+	}
+	return nil
+}
+
+// sureUntil is when the program was still sure that it held the lock. It may learn of the end
+// of a lock late by as much as the machine is busy.
+func (h *belief) sureUntil() time.Duration {
+	if h.isExact {
+		return h.to
+	}
+	return h.to - lateness
 }
 
 // lateness is how much later than the SDK a program may learn of the end of its lock.

@@ -1,14 +1,24 @@
 package main
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/test/support/machine"
 )
 
-// steppedClock is the clock of a machine whose administrator changes the time, or that runs
-// at a wrong speed. Only readings are wrong; timers and tickers are right.
+const (
+	// minSuspend is the shortest stop of the process that counts as a suspend of the machine.
+	minSuspend = 500 * time.Millisecond
+	// maxSuspendDelay bounds the wait for that stop, in which the clock cannot be read.
+	maxSuspendDelay = 5 * time.Second
+)
+
+// steppedClock is the clock of a machine whose administrator changes the time, that runs at a
+// wrong speed, or that is suspended. Only readings are wrong; timers and tickers are right.
 type steppedClock struct {
 	clock.RealClock
 
@@ -17,6 +27,8 @@ type steppedClock struct {
 	// percent is how much too fast it has run since then.
 	percent int
 	since   time.Time
+	// suspended is for how long the monotonic clock has stood still.
+	suspended time.Duration
 }
 
 // step moves the clock.
@@ -44,13 +56,30 @@ func (c *steppedClock) gained(now time.Time) time.Duration {
 	return now.Sub(c.since) * time.Duration(c.percent) / 100
 }
 
-// Now implements [clock.PassiveClock]. Its readings have no monotonic part, which would
-// hide the step in the difference of two readings.
+// suspend makes the next stop of this process a suspend of its machine: the monotonic clock
+// does not count it, and the wall clock does. There is no reading from when ready is called
+// until the process goes on, so none shows the one without the other.
+func (c *steppedClock) suspend(ready func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ready()
+	for first, last := time.Now(), time.Now(); last.Sub(first) < maxSuspendDelay && sleep(context.Background(), time.Millisecond); {
+		now := time.Now()
+		if gap := now.Sub(last); gap >= minSuspend {
+			c.suspended += gap
+			return
+		}
+		last = now
+	}
+}
+
+// Now implements [clock.PassiveClock]. A step moves both parts of its readings, or the
+// difference of two readings would hide it.
 func (c *steppedClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	return now.Round(0).Add(c.ahead + c.gained(now))
+	return machine.MonotonicBehind(now.Add(c.ahead+c.gained(now)-c.suspended), c.suspended)
 }
 
 // Since implements [clock.PassiveClock].

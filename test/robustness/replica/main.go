@@ -1,7 +1,9 @@
 // Command replica is an operator replica for the robustness test: façade, engine, cache,
 // reaper and election are the product's. It adds three things. The local clock can be
-// stepped. A prober reports whether requests get through. The process ends with its
-// standard input, so it does not outlive a killed test.
+// stepped and suspended. A prober reports whether requests get through. The process ends with
+// its standard input, so it does not outlive a killed test.
+//
+// With --hold it is no replica but a program with the SDK, which holds locks.
 package main
 
 import (
@@ -25,11 +27,16 @@ func main() {
 	flag.StringVar(&settings.namespace, "namespace", "default", "The namespace of the locks.")
 	flag.StringVar(&settings.address, "address", "127.0.0.1:0", "Where the façade listens.")
 	flag.DurationVar(&settings.allowance, "clock-skew-allowance", time.Second, "As for the operator.")
+	facade := flag.String("hold", "", "The address of a façade: hold its locks, and be no replica.")
 	flag.Parse() // --kubeconfig is a flag of controller-runtime.
 	ctrl.SetLogger(zap.New())
 	klog.SetLogger(ctrl.Log)
 
-	if err := run(settings, os.Stdin, os.Stdout); err != nil {
+	start := func() error { return run(settings, os.Stdin, os.Stdout) }
+	if *facade != "" {
+		start = func() error { return hold(*facade, settings.namespace, os.Stdin, &reports{out: os.Stdout}) }
+	}
+	if err := start(); err != nil {
 		fmt.Fprintln(os.Stderr, "replica:", err)
 		os.Exit(1)
 	}
@@ -42,8 +49,8 @@ func run(settings settings, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	local := &steppedClock{}
-	manager, address, err := newManager(config, settings, local, &reports{out: out})
+	local, reports := &steppedClock{}, &reports{out: out}
+	manager, address, err := newManager(config, settings, local, reports)
 	if err != nil {
 		return err
 	}
@@ -51,32 +58,36 @@ func run(settings settings, in io.Reader, out io.Writer) error {
 	defer cancel()
 	go func() {
 		defer cancel()
-		obey(in, local)
+		obey(in, func(line string) error { return change(local, line, reports) })
 	}()
 	fmt.Fprintln(out, address)
 	return manager.Start(ctx)
 }
 
-// obey reads lines like "step 1h", which moves the clock, and "drift 1", which makes it run
-// 1 % too fast.
-func obey(in io.Reader, local *steppedClock) {
+// obey reads commands, one a line.
+func obey(in io.Reader, carryOut func(line string) error) {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		if err := change(local, lines.Text()); err != nil {
+		if err := carryOut(lines.Text()); err != nil {
 			fmt.Fprintln(os.Stderr, "replica:", err)
 			continue
 		}
-		ctrl.Log.Info("Changed the clock", "command", lines.Text())
+		ctrl.Log.Info("Carried out", "command", lines.Text())
 	}
 }
 
-func change(local *steppedClock, line string) error {
+// change carries out "step 1h", which moves the clock, "drift 1", which makes it run 1 % too
+// fast, and "suspend", see [steppedClock.suspend].
+func change(local *steppedClock, line string, reports *reports) error {
 	command, value, _ := strings.Cut(line, " ")
 	switch command {
 	case "step":
 		by, err := time.ParseDuration(value)
 		local.step(by)
 		return err
+	case "suspend":
+		local.suspend(func() { reports.write("suspending") })
+		return nil
 	case "drift":
 		percent, err := strconv.Atoi(value)
 		local.drift(percent)

@@ -1,0 +1,60 @@
+package robustness_test
+
+import (
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// TestHeld shows for small histories which beliefs of programs are violations.
+func TestHeld(t *testing.T) {
+	start := time.Now().Round(0)
+	granted := func(owner string, token int64, from, to, ttl time.Duration) *grant {
+		made := &v1alpha1.Lock{Spec: v1alpha1.LockSpec{ExpireTime: new(v1alpha1.NewTimestamp(start.Add(from + ttl)))}}
+		return &grant{key: "lock:held-0", owner: owner, token: token, from: from, to: to, made: made, last: made}
+	}
+	believed := func(owner string, token int64, from, to time.Duration) belief {
+		return belief{key: "held-0", owner: owner, token: token, span: span{from, to}, isExact: true}
+	}
+	late := func(taken belief) belief {
+		taken.isExact = false
+		return taken
+	}
+	for name, test := range map[string]struct {
+		grants  []*grant
+		beliefs []belief
+		isFound bool
+	}{
+		"one after the other": {
+			[]*grant{granted("a", 1, 0, 2*second, 9*second), granted("b", 2, 2*second, never, 9*second)},
+			[]belief{believed("a", 1, 0, 2*second), believed("b", 2, 2*second, 3*second)}, false,
+		},
+		"two at once by an instant": {
+			[]*grant{granted("a", 1, 0, 3*second, 9*second), granted("b", 2, 2*second, never, 9*second)},
+			[]belief{believed("a", 1, 0, 2*second+1), believed("b", 2, 2*second, 3*second)}, true,
+		},
+		"the same, told by a program that may be late": {
+			[]*grant{granted("a", 1, 0, 3*second, 9*second), granted("b", 2, 2*second, never, 9*second)},
+			[]belief{late(believed("a", 1, 0, 2*second+1)), believed("b", 2, 2*second, 3*second)}, false,
+		},
+		"past the end of the grant": {
+			[]*grant{granted("a", 1, 0, 2*second, 9*second)}, []belief{believed("a", 1, 0, 2*second+1)}, true,
+		},
+		"past the expiry, though no other program wanted the lock": {
+			[]*grant{granted("a", 1, 0, never, 2*second)}, []belief{believed("a", 1, 0, 5*second)}, true,
+		},
+		"until the expiry by a clock that is wrong by the allowance": {
+			[]*grant{granted("a", 1, 0, never, 2*second)}, []belief{believed("a", 1, 0, 3*second)}, false,
+		},
+		"no grant": {nil, []belief{believed("a", 1, 0, second)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := newRecord(&history{start: start, beliefs: test.beliefs}, test.grants, nil, second)
+			found := record.checkHeld()
+			if test.isFound != (len(found) > 0) {
+				t.Errorf("violations %q, want any: %t", found, test.isFound)
+			}
+		})
+	}
+}
