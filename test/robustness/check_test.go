@@ -19,7 +19,7 @@ func (r *record) check(model model, artifacts string) []string {
 	var violations []string
 	for _, check := range []func() []string{
 		r.checkAnswers, r.checkGrants, r.checkAbandoned, r.checkRenewals,
-		r.checkWanted, r.checkTimeouts, r.checkPassages, r.checkHeld, r.checkAudit,
+		r.checkWanted, r.checkTimeouts, r.checkPassages, r.checkHeld, r.checkReferences, r.checkAudit,
 	} {
 		violations = append(violations, check()...)
 	}
@@ -121,7 +121,7 @@ func (r *record) checkGrants() (violations []string) {
 	latest := map[string]int64{}
 	for _, grant := range r.grants {
 		op, ok := asked[grant.owner]
-		if !isHeldKey(grant.key) && (!ok || op.sent > grant.from || "lock:"+op.key != grant.key) {
+		if !isHeldKey(grant.key) && !r.isForPod(grant) && (!ok || op.sent > grant.from || "lock:"+op.key != grant.key) {
 			violations = append(violations, fmt.Sprintf("grants: no client asked for the grant %d of %s", grant.token, grant.key))
 		}
 		if grant.token <= latest[grant.key] {

@@ -97,6 +97,7 @@ type history struct {
 	mu         sync.Mutex
 	operations []operation
 	beliefs    []belief
+	tenures    []tenure
 	faults     []window
 }
 
@@ -116,6 +117,12 @@ func (h *history) addBelief(taken belief) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.beliefs = append(h.beliefs, taken)
+}
+
+func (h *history) addTenure(held tenure) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tenures = append(h.tenures, held)
 }
 
 func (h *history) addFault(fault window) {

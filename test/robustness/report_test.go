@@ -93,6 +93,9 @@ func newPart(seed uint64, record *record, replicas []*replica, violations []stri
 		door, _, _ := strings.Cut(taken.program, " program")
 		tally.Calls["SDK, "+door+": "+taken.outcome()]++
 	}
+	for index := range record.tenures {
+		tally.Calls["for Pods: "+record.tenures[index].outcome()]++
+	}
 	for _, grant := range record.grants {
 		tally.LastToken = max(tally.LastToken, grant.token)
 	}

@@ -202,6 +202,7 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 		workers.Go(func() { worker.run(working) })
 	}
 	c.runPrograms(working, options.seed, &workers)
+	c.runKeepers(working, options.seed, &workers)
 	err = c.injectFaults(breaking, options, t.Logf)
 	if err == nil {
 		<-breaking.Done()

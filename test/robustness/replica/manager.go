@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,10 +22,12 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/heartbeat"
+	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -48,7 +53,7 @@ func newManager(config *rest.Config, settings settings, local clock.WithTicker, 
 	}
 	now := judgedBy(config, local)
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), clientgoscheme.AddToScheme(scheme)); err != nil {
 		return nil, "", err
 	}
 	stream := engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
@@ -65,7 +70,7 @@ func newManager(config *rest.Config, settings settings, local clock.WithTicker, 
 	if err != nil {
 		return nil, "", err
 	}
-	if prober.leadership, err = addReaper(manager, settings, now, auditReports{reports}); err != nil {
+	if prober.leadership, err = addControllers(manager, settings, now, auditReports{reports}); err != nil {
 		return nil, "", err
 	}
 	address, err := addFacade(manager, settings, now, stream, auditReports{reports})
@@ -93,7 +98,7 @@ func informerOf(manager ctrl.Manager) (cache.Informer, error) {
 	return manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 }
 
-func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock, records audit.Sink) (*leadership.Election, error) {
+func addControllers(manager ctrl.Manager, settings settings, now clock.WithTicker, records audit.Sink) (*leadership.Election, error) {
 	// Shorter than the product's, so the reaper changes replicas within a short test.
 	election, err := leadership.NewElection(manager.GetConfig(), leadership.Options{
 		Namespace: operatorNamespace, Name: "lock-operator.forrst.dev",
@@ -105,21 +110,33 @@ func addReaper(manager ctrl.Manager, settings settings, now clock.PassiveClock, 
 	if err := manager.Add(election); err != nil {
 		return nil, err
 	}
-	return election, (&expiry.Reconciler{
-		Client:             manager.GetClient(),
-		LiveReader:         manager.GetAPIReader(),
-		ClockSkewAllowance: settings.allowance,
-		Clock:              now,
-		Leadership:         election,
-		Audit:              records,
-	}).SetupWithManager(manager)
+	return election, errors.Join(
+		(&expiry.Reconciler{
+			Client:             manager.GetClient(),
+			LiveReader:         manager.GetAPIReader(),
+			ClockSkewAllowance: settings.allowance,
+			Clock:              now,
+			Leadership:         election,
+			Audit:              records,
+		}).SetupWithManager(manager),
+		(&holders.Reconciler{
+			Client:     manager.GetClient(),
+			LiveReader: manager.GetAPIReader(),
+			Clock:      now,
+			Leadership: election,
+			Events:     manager.GetEventRecorder("lock-operator"),
+			Audit:      records,
+		}).SetupWithManager(manager),
+	)
 }
 
-// newRESTMapper returns a mapper that knows locks without asking the API server, as the
-// operator's does.
+// newRESTMapper returns a mapper that knows all that is used without asking the API server, as
+// the operator's knows locks.
 func newRESTMapper(*rest.Config, *http.Client) (apimeta.RESTMapper, error) {
-	known := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
+	known := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion, corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion})
 	known.Add(v1alpha1.GroupVersion.WithKind("Lock"), apimeta.RESTScopeNamespace)
+	known.Add(corev1.SchemeGroupVersion.WithKind("Pod"), apimeta.RESTScopeNamespace)
+	known.Add(batchv1.SchemeGroupVersion.WithKind("Job"), apimeta.RESTScopeNamespace)
 	return known, nil
 }
 
@@ -175,6 +192,7 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker, st
 	facade, err := testfacade.New(testfacade.Settings{
 		Locks:     locks,
 		Namespace: settings.namespace,
+		Holders:   &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
 		Clock:     now,
 		Logger:    logger,
 		Server:    server.Options{Listener: listener, DrainTimeout: time.Second, Logger: logger},
