@@ -70,6 +70,12 @@ func (r *record) checkAnswers() (violations []string) {
 	known := []outcome{done, held, timedOut, notFound, mismatch, refused, unanswered}
 	for index := range r.operations {
 		op := &r.operations[index]
+		if op.isStranger {
+			if op.outcome != unauthenticated && op.outcome != unanswered {
+				violations = append(violations, "answers: though the bearer token is not valid: "+op.String())
+			}
+			continue
+		}
 		switch {
 		case !slices.Contains(known, op.outcome):
 			violations = append(violations, "answers: unexpected: "+op.String())

@@ -2,6 +2,7 @@ package robustness_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -45,6 +46,8 @@ type caller struct {
 	history  *history
 	// running counts the calls to each replica that are under way; all callers share it.
 	running *running
+	// token is the bearer token, or empty.
+	token string
 }
 
 // running counts calls by replica. Safe for concurrent use.
@@ -65,7 +68,7 @@ func (c *caller) do(ctx context.Context, op operation) operation {
 	defer c.running.counts[op.replica].Add(-1)
 	body := op.request()
 	op.sent = c.history.now()
-	response, err := c.post(ctx, c.replicas[op.replica], body)
+	response, err := c.post(ctx, c.replicas[op.replica], c.tokenFor(op), body)
 	op.answered = c.history.now()
 	if err != nil {
 		op.outcome, op.said, op.hungUp = unanswered, err.Error(), ctx.Err() != nil
@@ -76,10 +79,23 @@ func (c *caller) do(ctx context.Context, op operation) operation {
 	return op
 }
 
-func (c *caller) post(ctx context.Context, replica string, body []byte) (*answer, error) {
+// invalidToken is the bearer token of strangers.
+const invalidToken = "invalid"
+
+func (c *caller) tokenFor(op operation) string {
+	if op.isStranger {
+		return invalidToken
+	}
+	return c.token
+}
+
+func (c *caller) post(ctx context.Context, replica, token string, body []byte) (*answer, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+replica+"/forrst", bytes.NewReader(body))
 	if err != nil {
 		return nil, err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -111,10 +127,10 @@ func (o *operation) request() []byte {
 		body["extensions"] = []any{map[string]any{"urn": lockExtension, "options": options}}
 	case renew:
 		call["function"] = renewFunction
-		arguments["owner"], arguments["ttl"] = o.owner, milliseconds(o.ttl)
+		arguments["owner"], arguments["ttl"] = cmp.Or(o.proof, o.owner), milliseconds(o.ttl)
 	case release:
 		call["function"] = "forrst.locks.release"
-		arguments["owner"] = o.owner
+		arguments["owner"] = cmp.Or(o.proof, o.owner)
 	case forceRelease:
 		call["function"] = "forrst.locks.forceRelease"
 	case status:
@@ -196,6 +212,8 @@ func outcomeOf(code string) outcome {
 		return notFound
 	case "LOCK_OWNERSHIP_MISMATCH":
 		return mismatch
+	case "UNAUTHORIZED":
+		return unauthenticated
 	case "LOCK_REFUSED":
 		return refused
 	}

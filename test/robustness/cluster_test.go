@@ -23,6 +23,8 @@ type cluster struct {
 	proxies  []*proxy
 	replicas []*replica
 
+	// tokens are bearer tokens of different users.
+	tokens       []string
 	reservations reservations
 	programs     []*program
 	// holders are programs in processes of their own, one for each replica.
@@ -60,6 +62,9 @@ func startCluster(ctx context.Context, binary, artifacts string, options options
 			return c, err
 		}
 		c.holders = append(c.holders, holder)
+	}
+	if c.tokens, err = makeTokens(ctx, c.environment.Config); err != nil {
+		return c, err
 	}
 	c.stopPrograms, err = c.startPrograms(ctx)
 	return c, err

@@ -33,6 +33,8 @@ const (
 	mismatch outcome = "mismatch"
 	// refused: the cluster refuses it, and it did not happen.
 	refused outcome = "refused"
+	// unauthenticated: the bearer token is not valid, and it did not happen.
+	unauthenticated outcome = "unauthenticated"
 	// unanswered: it may have happened, or happen later, or never. An answer that the
 	// service is unavailable means the same.
 	unanswered outcome = "unanswered"
@@ -56,6 +58,11 @@ type operation struct {
 	hungUp bool
 	// keepsToken says that the client itself releases an unanswered grant.
 	keepsToken bool
+	// proof is the owner token that the call names if it is not its own owner: that of another
+	// user, which must not be enough.
+	proof string
+	// isStranger says that the caller has no valid bearer token.
+	isStranger bool
 	// said is the answer in short, for readers of the report.
 	said string
 }

@@ -2,6 +2,7 @@ package robustness_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,16 +20,16 @@ const (
 	retry   = 50 * time.Millisecond
 )
 
-// awaitReady waits until both façades grant.
+// awaitReady waits until all façades grant.
 func (c *cluster) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	return c.acquireOnEach(ctx, "ready")
+	known, _ := c.authenticated(0, &running{})
+	return errors.Join(c.acquireOnEach(ctx, newCaller(0, c.addresses(), c.history, &running{}), "ready"), c.acquireOnEach(ctx, known, "ready"))
 }
 
 // acquireOnEach acquires and releases the key once on each replica.
-func (c *cluster) acquireOnEach(ctx context.Context, key string) error {
-	client := newCaller(0, c.addresses(), c.history, &running{})
+func (c *cluster) acquireOnEach(ctx context.Context, client *caller, key string) error {
 	defer client.http.CloseIdleConnections()
 	for number := range c.replicas {
 		for {
@@ -60,7 +61,7 @@ func (c *cluster) checkLive(ctx context.Context) (violations []string) {
 	recovering, cancel := context.WithTimeout(ctx, recovery)
 	defer cancel()
 	for _, key := range c.history.keys() {
-		if err := c.acquireOnEach(recovering, key); err != nil {
+		if err := c.acquireOnEach(recovering, newCaller(0, c.addresses(), c.history, &running{}), key); err != nil {
 			violations = append(violations, fmt.Sprintf("live: %v", err))
 		}
 	}

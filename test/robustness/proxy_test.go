@@ -126,21 +126,25 @@ func (p *proxy) setDoom(doom doom) {
 func (p *proxy) fateOf(request *http.Request) (fate, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.doom.fates) == 0 || !isForLocks(request) || p.random.Float64() >= p.doom.share {
+	if len(p.doom.fates) == 0 || !isForLocks(request) && !isReview(request) || p.random.Float64() >= p.doom.share {
 		return untouched, 0
 	}
 	fate, late := p.doom.fates[p.random.IntN(len(p.doom.fates))], time.Duration(p.random.Int64N(int64(maxLate)))
-	if method, isLimited := befalls[fate]; isLimited && method != request.Method {
+	if method, isLimited := befalls[fate]; isLimited && (method != request.Method || isReview(request)) {
 		return untouched, 0
 	}
 	return fate, late
 }
 
-// befalls names the only method of requests that a fate befalls; any other befalls all.
+// befalls names the only method of requests for locks that a fate befalls; any other befalls all,
+// and reviews of callers.
 var befalls = map[fate]string{
 	repeatedUpdate: http.MethodPut, repeatedDelete: http.MethodDelete,
 	exceededQuota: http.MethodPost, endingNamespace: http.MethodPost,
 }
+
+// isReview reports whether the request asks who a caller is or what it may do.
+func isReview(request *http.Request) bool { return strings.HasSuffix(request.URL.Path, "reviews") }
 
 func isForLocks(request *http.Request) bool { return strings.Contains(request.URL.Path, "/locks") }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -22,9 +23,10 @@ type replica struct {
 
 	binary    string
 	arguments []string
-	// address is that of the façade.
-	address string
-	path    *path
+	// address is that of the façade that authenticates no callers, tokenAddress that of the other.
+	address, tokenAddress string
+
+	path *path
 }
 
 // build compiles the replica. Overlay names a file for "go build -overlay", or is empty.
@@ -52,7 +54,7 @@ func startReplica(binary, dir, name string, proxy *proxy, allowance time.Duratio
 		return nil, err
 	}
 	made := &replica{
-		process: process{name: name, dir: dir}, binary: binary, address: "127.0.0.1:0", path: proxy.path,
+		process: process{name: name, dir: dir}, binary: binary, address: "127.0.0.1:0", tokenAddress: "127.0.0.1:0", path: proxy.path,
 		arguments: []string{"--kubeconfig", kubeconfig, "--clock-skew-allowance", allowance.String()},
 	}
 	err := made.start()
@@ -62,14 +64,14 @@ func startReplica(binary, dir, name string, proxy *proxy, allowance time.Duratio
 // start starts a process, which must not run yet, at the address of the one before.
 func (r *replica) start() error {
 	//nolint:noctx // It outlives the contexts of tests and ends with its input.
-	command := exec.Command(r.binary, append(r.arguments, "--address", r.address)...)
+	command := exec.Command(r.binary, append(r.arguments, "--address", r.address, "--token-address", r.tokenAddress)...)
 	// As cmd/lock-operator sets them for itself.
 	command.Env = append(os.Environ(), "HTTP2_READ_IDLE_TIMEOUT_SECONDS=1", "HTTP2_PING_TIMEOUT_SECONDS=2")
 	// A line that cannot be read is one that a kill has cut off. Without reports the path counts
 	// as closed, which a run would show.
-	address, err := r.launch(command, func(line string) { _ = r.path.note(line) })
+	addresses, err := r.launch(command, func(line string) { _ = r.path.note(line) })
 	if err == nil {
-		r.address = address
+		r.address, r.tokenAddress, _ = strings.Cut(addresses, " ")
 	}
 	return err
 }

@@ -199,6 +199,9 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 			caller: newCaller(number, c.addresses(), c.history, running), load: options.workload,
 			random: rand.New(rand.NewPCG(options.seed, uint64(number))), //nolint:gosec // a test that can be repeated
 		}
+		if number%2 == 1 {
+			worker.caller, worker.thief = c.authenticated(number, running)
+		}
 		workers.Go(func() { worker.run(working) })
 	}
 	c.runPrograms(working, options.seed, &workers)

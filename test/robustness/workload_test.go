@@ -48,12 +48,17 @@ type worker struct {
 	random *rand.Rand
 	// former is the owner token of an ended acquisition.
 	former string
+	// thief is a client of another user, who knows the owner tokens of this client; or nil.
+	thief *caller
 	// coupled counts the sessions of couples.
 	coupled int
 }
 
 func (w *worker) run(ctx context.Context) {
 	defer w.http.CloseIdleConnections()
+	if w.thief != nil {
+		defer w.thief.http.CloseIdleConnections()
+	}
 	for pause(ctx, between(w.random, time.Millisecond, 40*time.Millisecond)) {
 		// A session that has begun is finished.
 		w.session(context.WithoutCancel(ctx))
@@ -92,13 +97,10 @@ func (w *worker) key() string {
 // session acquires a lock, holds it and releases it, or makes mistakes on the way.
 func (w *worker) session(ctx context.Context) {
 	key := w.key()
+	if w.digress(ctx, key) {
+		return
+	}
 	switch {
-	case w.chance(w.load.couples):
-		w.couple(ctx)
-		return
-	case w.chance(w.load.forced):
-		w.do(ctx, w.operation(forceRelease, key, ""))
-		return
 	case w.chance(0.05):
 		w.do(ctx, w.operation(status, key, ""))
 	case w.former != "" && w.chance(0.05):
@@ -132,6 +134,23 @@ func (w *worker) session(ctx context.Context) {
 		w.release(ctx, got)
 	}
 	w.former = got.owner
+}
+
+// digress does something else in some sessions, and reports whether it has.
+func (w *worker) digress(ctx context.Context, key string) bool {
+	switch {
+	case w.chance(w.load.couples):
+		w.couple(ctx)
+	case w.token == "" && w.chance(w.load.forced): // Others need a right and a reason.
+		w.do(ctx, w.operation(forceRelease, key, ""))
+	case w.token != "" && w.chance(0.03):
+		stranger := w.operation(acquire, key, lock.NewOwner())
+		stranger.ttl, stranger.isStranger = longTTL, true
+		w.do(ctx, stranger)
+	default:
+		return false
+	}
+	return true
 }
 
 // couple acquires a lock that no other client wants, waits for it on another replica, and
@@ -191,6 +210,14 @@ func (w *worker) hold(ctx context.Context, got operation) {
 	}
 	if w.chance(0.1) {
 		w.do(ctx, w.operation(status, got.key, ""))
+	}
+	if w.thief != nil && w.chance(0.2) {
+		theft := w.operation(release, got.key, "thief-"+got.owner)
+		if w.chance(0.5) {
+			theft.kind, theft.ttl = renew, w.shortTTL()
+		}
+		theft.proof = got.owner
+		w.thief.do(ctx, theft)
 	}
 	if got.ttl != longTTL && w.chance(w.load.overslept) {
 		pause(ctx, w.upTo(maxShortTTL+500*time.Millisecond))

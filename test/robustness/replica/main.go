@@ -25,7 +25,8 @@ import (
 func main() {
 	var settings settings
 	flag.StringVar(&settings.namespace, "namespace", "default", "The namespace of the locks.")
-	flag.StringVar(&settings.address, "address", "127.0.0.1:0", "Where the façade listens.")
+	flag.StringVar(&settings.address, "address", "127.0.0.1:0", "Where the façade listens that authenticates no callers.")
+	flag.StringVar(&settings.tokenAddress, "token-address", "127.0.0.1:0", "Where the façade listens that authenticates its callers.")
 	flag.DurationVar(&settings.allowance, "clock-skew-allowance", time.Second, "As for the operator.")
 	facade := flag.String("hold", "", "The address of a façade: hold its locks, and be no replica.")
 	flag.Parse() // --kubeconfig is a flag of controller-runtime.
@@ -42,7 +43,7 @@ func main() {
 	}
 }
 
-// run writes the address of the façade to out and then its reports, and obeys the commands
+// run writes the addresses of the façades to out, in one line, and then its reports, and obeys the commands
 // from in until in ends.
 func run(settings settings, in io.Reader, out io.Writer) error {
 	config, err := ctrl.GetConfig()
@@ -50,7 +51,7 @@ func run(settings settings, in io.Reader, out io.Writer) error {
 		return err
 	}
 	local, reports := &steppedClock{}, &reports{out: out}
-	manager, address, err := newManager(config, settings, local, reports)
+	manager, addresses, err := newManager(config, settings, local, reports)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func run(settings settings, in io.Reader, out io.Writer) error {
 		defer cancel()
 		obey(in, func(line string) error { return change(local, line, reports) })
 	}()
-	fmt.Fprintln(out, address)
+	fmt.Fprintln(out, strings.Join(addresses, " "))
 	return manager.Start(ctx)
 }
 

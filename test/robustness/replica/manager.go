@@ -20,6 +20,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/heartbeat"
 	"forrst.dev/lock-operator/controllers/holders"
@@ -38,23 +39,24 @@ const operatorNamespace = "forrst-system"
 
 type settings struct {
 	namespace string
-	// address is that of the façade; port 0 is any free one.
-	address   string
-	allowance time.Duration
+	// address is that of the façade without authentication, tokenAddress that of the other one;
+	// port 0 is any free one.
+	address, tokenAddress string
+	allowance             time.Duration
 }
 
 // newManager wires the same components as cmd/lock-operator except the webhook, which the
-// operator's own requests never reach. It also returns the address of the façade.
-func newManager(config *rest.Config, settings settings, local clock.WithTicker, reports *reports) (ctrl.Manager, string, error) {
+// operator's own requests never reach. It also returns the addresses of the façades.
+func newManager(config *rest.Config, settings settings, local clock.WithTicker, reports *reports) (ctrl.Manager, []string, error) {
 	config.QPS = -1
 	prober, err := newProber(config, settings.namespace, reports)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	now := judgedBy(config, local)
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), clientgoscheme.AddToScheme(scheme)); err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	stream := engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
 	manager, err := ctrl.NewManager(config, ctrl.Options{
@@ -68,13 +70,13 @@ func newManager(config *rest.Config, settings settings, local clock.WithTicker, 
 		},
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	if prober.leadership, err = addControllers(manager, settings, now, auditReports{reports}); err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
-	address, err := addFacade(manager, settings, now, stream, auditReports{reports})
-	return manager, address, errors.Join(err, addProber(manager, prober))
+	addresses, err := addFacades(manager, settings, now, stream, auditReports{reports})
+	return manager, addresses, errors.Join(err, addProber(manager, prober))
 }
 
 // judgedBy returns the clock by which locks are stamped and judged: an estimate of the API
@@ -159,14 +161,19 @@ func addHeartbeat(manager ctrl.Manager, now clock.WithTicker, locks *engine.Engi
 	return errors.Join(err, manager.Add(beat))
 }
 
-func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker, stream *engine.WatchStream, records audit.Sink) (string, error) {
+// reviewTTL is how long an answer about a caller is remembered. It is shorter than the
+// product's, so most calls of this test need an answer.
+const reviewTTL = time.Second
+
+// addFacades adds two façades with one engine: one authenticates its callers, one does not.
+func addFacades(manager ctrl.Manager, settings settings, now clock.WithTicker, stream *engine.WatchStream, records audit.Sink) ([]string, error) {
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	informer, err := informerOf(manager)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	locks, err := engine.New(engine.Options{
 		Objects:            objects.Locks,
@@ -182,23 +189,34 @@ func addFacade(manager ctrl.Manager, settings settings, now clock.WithTicker, st
 		Logger:             manager.GetLogger().WithName("lock-engine"),
 	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", settings.address)
+	reviews, err := auth.New(manager.GetConfig(), manager.GetHTTPClient(), auth.Options{TokenTTL: reviewTTL, AllowTTL: reviewTTL, DenyTTL: reviewTTL})
+	if err != nil {
+		return nil, err
+	}
+	open, err := addFacade(manager, settings.address, testfacade.Settings{Locks: locks, Namespace: settings.namespace, Clock: now})
+	if err != nil {
+		return nil, err
+	}
+	guarded, err := addFacade(manager, settings.tokenAddress, testfacade.Settings{Locks: locks, Access: reviews, Clock: now})
+	if err != nil {
+		return nil, err
+	}
+	return []string{open, guarded}, errors.Join(manager.Add(locks), addHeartbeat(manager, now, locks, objects))
+}
+
+func addFacade(manager ctrl.Manager, address string, settings testfacade.Settings) (string, error) {
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return "", err
 	}
-	logger := manager.GetLogger().WithName("facade")
-	facade, err := testfacade.New(testfacade.Settings{
-		Locks:     locks,
-		Namespace: settings.namespace,
-		Holders:   &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
-		Clock:     now,
-		Logger:    logger,
-		Server:    server.Options{Listener: listener, DrainTimeout: time.Second, Logger: logger},
-	})
+	settings.Logger = manager.GetLogger().WithName("facade")
+	settings.Holders = &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()}
+	settings.Server = server.Options{Listener: listener, DrainTimeout: time.Second, Logger: settings.Logger}
+	facade, err := testfacade.New(settings)
 	if err != nil {
 		return "", err
 	}
-	return listener.Addr().String(), errors.Join(manager.Add(locks), manager.Add(facade), addHeartbeat(manager, now, locks, objects))
+	return listener.Addr().String(), manager.Add(facade)
 }
