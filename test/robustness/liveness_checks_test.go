@@ -65,6 +65,10 @@ func TestLiveness(t *testing.T) {
 			[]*grant{granted("a", 1, 0, 13*second, 10*second), granted("waiter", 2, 13*second+1, never, 60*second)},
 			waits(5*second, 13*second, 20*second, done), always, nil, nil,
 		},
+		"granted with the stamps of a clock that was an hour behind, while another client waited": {
+			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("b", 2, 10*second, 11*second, -60*second), granted("waiter", 3, 11*second, never, 60*second)},
+			waits(5*second, 11*second, 20*second, done), always, nil, nil,
+		},
 		"twice served a second late without faults": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("b", 2, 11*second, 12*second, 60*second), granted("waiter", 3, 13*second, never, 60*second)},
 			waits(5*second, 13*second, 20*second, done), watching, nil, []string{"wanted"},

@@ -181,7 +181,8 @@ func (r *record) frees() map[string][]free {
 			}
 			current = free{span: span{from: grant.to}, since: fmt.Sprintf("grant %d was ended", grant.token)}
 			if takeable := r.clock(grant.last.Spec.ExpireTime.Time) + r.skew + time.Second; takeable < grant.to {
-				current = free{span{from: takeable}, fmt.Sprintf("grant %d expired", grant.token), true}
+				// A clock that was stepped may have stamped it as if it had expired before it was made.
+				current = free{span{from: max(takeable, grant.from)}, fmt.Sprintf("grant %d expired", grant.token), true}
 			}
 		}
 	}
