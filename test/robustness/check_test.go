@@ -18,7 +18,7 @@ const checkTimeout = time.Minute
 func (r *record) check(model model, artifacts string) []string {
 	var violations []string
 	for _, check := range []func() []string{
-		r.checkAnswers, r.checkGrants, r.checkAbandoned, r.checkRenewals,
+		r.checkAnswers, r.checkStrangers, r.checkGrants, r.checkAbandoned, r.checkRenewals,
 		r.checkWanted, r.checkTimeouts, r.checkPassages, r.checkHeld, r.checkReferences, r.checkAudit,
 	} {
 		violations = append(violations, check()...)
@@ -71,9 +71,6 @@ func (r *record) checkAnswers() (violations []string) {
 	for index := range r.operations {
 		op := &r.operations[index]
 		if op.isStranger {
-			if op.outcome != unauthenticated && op.outcome != unanswered {
-				violations = append(violations, "answers: though the bearer token is not valid: "+op.String())
-			}
 			continue
 		}
 		switch {
@@ -85,6 +82,16 @@ func (r *record) checkAnswers() (violations []string) {
 			violations = append(violations, "answers: refused although the API server refused nothing: "+op.String())
 		case op.outcome == unanswered && op.kind == acquire && !op.hungUp && r.isRefusing(op.replica, span{op.sent, op.answered}):
 			violations = append(violations, "answers: the API server's refusal was told as an outage: "+op.String())
+		}
+	}
+	return violations
+}
+
+// checkStrangers looks for answers to callers whose bearer token is not valid.
+func (r *record) checkStrangers() (violations []string) {
+	for index := range r.operations {
+		if op := &r.operations[index]; op.isStranger && op.outcome != unauthenticated && op.outcome != unanswered {
+			violations = append(violations, "answers: though the bearer token is not valid: "+op.String())
 		}
 	}
 	return violations
