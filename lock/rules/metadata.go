@@ -3,6 +3,7 @@ package rules
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -53,6 +54,20 @@ func dropFormerHolder(next, old *v1alpha1.Lock) {
 	if id, ok := old.Annotations[v1alpha1.AcquisitionAnnotation]; ok && next.Annotations[v1alpha1.AcquisitionAnnotation] == id {
 		delete(next.Annotations, v1alpha1.AcquisitionAnnotation)
 	}
+}
+
+// keepDigest undoes a change to the [v1alpha1.DigestAnnotation], which only the operator sets. A nil
+// old is a lock without it.
+func keepDigest(next, old *v1alpha1.Lock) {
+	var kept string
+	if old != nil {
+		kept = old.Annotations[v1alpha1.DigestAnnotation]
+	}
+	if kept == "" {
+		dropAnnotation(next, v1alpha1.DigestAnnotation)
+		return
+	}
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.DigestAnnotation, kept)
 }
 
 func dropAnnotation(lock *v1alpha1.Lock, name string) {
