@@ -77,7 +77,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	}
 	turn := q.awaitTurn(queue, now)
 	if turn <= 0 {
-		queue.rechecks = rechecks{at: now, provenAt: queue.rechecks.provenAt, jitter: q.random()}
+		queue.rechecks.at, queue.rechecks.jitter = now, q.random()
 		return step{isRecheck: true, version: queue.seen.version}
 	}
 	return step{pause: min(pause, turn), isAwaitingTurn: true}

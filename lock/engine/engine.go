@@ -42,7 +42,8 @@ type Options struct {
 	// HeartbeatNamespace is the namespace of the lock of [HeartbeatKey], usually the operator's. In
 	// any other, a lock with that key proves nothing. Empty means that the namespace is not known,
 	// and that the key is enough: a tenant that takes a lock with this key and lets it go then makes
-	// the engine read as if the watch were stuck.
+	// the engine read as if the watch were stuck. The heartbeat then does not show, either, that the
+	// watch has lost a change: the informer must show all namespaces for that.
 	HeartbeatNamespace string
 	// Limits bounds the grants. Required.
 	Limits rules.Limits
@@ -152,8 +153,12 @@ func New(options Options) (*Engine, error) {
 	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
 	engine.lockCache = newLockCache(func(name types.NamespacedName, change lock.Change) {
 		isOurs := options.HeartbeatNamespace == "" || name.Namespace == options.HeartbeatNamespace
-		engine.trust.hear(isOurs && name.Name == heartbeatName, engine.ageOf(change))
+		isHeartbeat := isOurs && name.Name == heartbeatName
+		engine.trust.hear(isHeartbeat, engine.ageOf(change))
 		engine.queues.changed(name, change, engine.clock.Now())
+		if isHeartbeat && options.HeartbeatNamespace != "" && engine.trust.hasLost(change) {
+			engine.queues.doubt(engine.clock.Now())
+		}
 	})
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
 	if options.Informer != nil {

@@ -147,6 +147,18 @@ func (q *queues) setTrust(isTrusted, isPaced bool, now time.Time) {
 	}
 }
 
+// doubt records that the watch may have lost a change of any lock: each head reads its lock again.
+func (q *queues) doubt(now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, queue := range q.byName {
+		if queue.rechecks.doubtedAt.IsZero() {
+			queue.rechecks.doubtedAt = now
+		}
+		queue.signal()
+	}
+}
+
 // leave takes out a waiter whose caller has left.
 func (q *queues) leave(queue *queue, gone *waiter) {
 	q.mu.Lock()

@@ -274,3 +274,39 @@ func TestALockThatWasReadByAClockThatWasSetBackIsNotProven(t *testing.T) {
 		}
 	}
 }
+
+func TestADoubtedStateIsReadUntilAReadIsAnswered(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	now := time.Unix(1e9, 0)
+	held.Spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(time.Hour)))
+	q, queue := queueOf(held)
+	q.watch.isPaced = true
+	queue.seen.isConfirmed = true
+	q.proven(queue, now)
+	mustRead := func(want bool, when string) {
+		t.Helper()
+		if step := q.next(queue, now, 0); step.isRecheck != want {
+			t.Errorf("reads: %v %s", step.isRecheck, when)
+		}
+	}
+	now = now.Add(lostSpread)
+	mustRead(false, "while all is well")
+	q.doubt(now)
+	now = now.Add(lostSpread)
+	mustRead(true, "after a loss")
+	q.recordRecheckFailed(queue, lock.ErrUnavailable, now)
+	for range 2 * maxProofAge / time.Second {
+		now = now.Add(recheckAfter)
+		q.doubt(now)
+		mustRead(true, "after a read that failed")
+	}
+	if q.isProven(queue, now) {
+		t.Error("the state counts as known")
+	}
+	q.recordRecheck(queue, "10", held, now)
+	now = now.Add(recheckUnpaced)
+	mustRead(false, "after a read that was answered")
+	if !q.isProven(queue, now) {
+		t.Error("the state does not count as known")
+	}
+}

@@ -5,16 +5,17 @@ import "time"
 // A queue reads its lock again for what the watch may not have shown. Each pause is up to a quarter
 // shorter, so that the queues of all replicas do not read together.
 const (
-	// recheckAfter is the pause while the watch is not trusted, or has not shown the lock: the
-	// lock may have come and gone while the watch was down.
+	// recheckAfter is the pause while the watch is not trusted, may have lost a change, or has not
+	// shown the lock: the lock may have come and gone while the watch was down.
 	recheckAfter = time.Second
 	// recheckUnpaced is the pause while the watch has shown the lock, but no heartbeat would tell
 	// that it is stuck.
 	recheckUnpaced = 20 * time.Second
 	// recheckPaced is the pause while the watch has shown the lock and has proven itself alive. It
-	// may still lose an event (kubernetes#123072).
+	// may still lose an event (kubernetes#123072), which shows only where another replica has seen
+	// it.
 	recheckPaced = time.Minute
-	// lostSpread spreads the first reads after the watch ceased to be trusted. Those of many queues
+	// lostSpread spreads the first reads after the watch ceased to be trusted, or was doubted. Those of many queues
 	// take longer by their rate.
 	lostSpread = 100 * time.Millisecond
 	// readInterval bounds the rate of all rechecks of an engine: 200 a second. With more queues
@@ -32,6 +33,9 @@ type rechecks struct {
 	at time.Time
 	// provenAt is when the state was last shown, written or read.
 	provenAt time.Time
+	// doubtedAt is since when the watch may have lost the change that would prove another state;
+	// zero once the state is proven again.
+	doubtedAt time.Time
 	// jitter, in [0, 1), places the next recheck.
 	jitter float64
 }
@@ -43,15 +47,25 @@ func (q *queues) proven(queue *queue, now time.Time) {
 
 // isProven reports whether the state of the lock is known well enough to tell a caller.
 func (q *queues) isProven(queue *queue, now time.Time) bool {
-	if q.watch.isTrusted {
+	lost, isLost := q.lostAt(queue)
+	if !isLost {
 		return true
 	}
 	known := queue.rechecks.provenAt
-	if q.watch.lostAt.After(known) {
-		known = q.watch.lostAt // Until then the watch proved it.
+	if lost.After(known) {
+		known = lost // Until then the watch proved it.
 	}
 	age := now.Sub(known)
 	return age >= 0 && age <= maxProofAge // Less than zero if the clock was set back.
+}
+
+// lostAt returns since when the watch does not prove the state of the lock, and false if it does.
+func (q *queues) lostAt(queue *queue) (time.Time, bool) {
+	doubted := queue.rechecks.doubtedAt
+	if !q.watch.isTrusted && (doubted.IsZero() || q.watch.lostAt.Before(doubted)) {
+		return q.watch.lostAt, true
+	}
+	return doubted, !doubted.IsZero()
 }
 
 // untilRecheck returns how long until the lock is to be read again, regardless of other queues.
@@ -59,8 +73,11 @@ func (q *queues) untilRecheck(queue *queue, now time.Time) time.Duration {
 	known := &queue.rechecks
 	period := q.recheckPeriod(queue)
 	due := remaining(known.at.Add(jittered(period, known.jitter)), now, period)
-	if !q.watch.isTrusted {
-		first := q.watch.lostAt.Add(time.Duration(known.jitter * float64(lostSpread)))
+	if !known.doubtedAt.IsZero() && !known.at.After(known.doubtedAt) {
+		due = 0 // It was known before the doubt only.
+	}
+	if lost, isLost := q.lostAt(queue); isLost {
+		first := lost.Add(time.Duration(known.jitter * float64(lostSpread)))
 		due = max(due, remaining(first, now, lostSpread))
 	}
 	return max(due, remaining(queue.backoff.until, now, maxBackoff))
@@ -102,7 +119,7 @@ func (q *queues) leaveTurn(left *queue) {
 
 func (q *queues) recheckPeriod(queue *queue) time.Duration {
 	switch {
-	case !q.watch.isTrusted, !queue.seen.isConfirmed:
+	case !q.watch.isTrusted, !queue.rechecks.doubtedAt.IsZero(), !queue.seen.isConfirmed:
 		return recheckAfter
 	case q.watch.isPaced:
 		return recheckPaced

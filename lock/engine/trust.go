@@ -117,6 +117,12 @@ func (t *trust) hear(isHeartbeat bool, age time.Duration) {
 	}
 }
 
+// hasLost reports whether the heartbeat shows that the watch of this or of another replica has lost a
+// change. The informer must have shown all that came before the heartbeat.
+func (t *trust) hasLost(heartbeat lock.Change) bool {
+	return t.stream != nil && !heartbeat.IsGone && t.stream.hasLost(heartbeat.Lock)
+}
+
 // unknownAge is that of a change which does not tell when it was made.
 const unknownAge = math.MaxInt64
 
@@ -218,6 +224,9 @@ type WatchState struct {
 	BehindFor time.Duration
 	// ClosedFor is for how long no watch has been open.
 	ClosedFor time.Duration
+	// Differing counts the heartbeats of other replicas that summed up other changes than the watch
+	// has shown: one of the two has lost some.
+	Differing int
 }
 
 // WatchState returns the present state of the watch.
@@ -227,9 +236,10 @@ func (e *Engine) WatchState() WatchState {
 		return WatchState{}
 	}
 	isOpen, since := t.stream.state()
+	differing := t.stream.differed()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, state := t.clock.Now(), WatchState{}
+	now, state := t.clock.Now(), WatchState{Differing: differing}
 	if !isOpen {
 		state.ClosedFor = now.Sub(since)
 	}
