@@ -80,6 +80,7 @@ func addHeartbeat(manager ctrl.Manager, settings options, now clock.WithTicker, 
 		Objects:   objects.Locks(settings.leaderElectionNamespace),
 		Locks:     locks,
 		Informer:  informer,
+		Digests:   settings.lockWatch,
 		Limits:    settings.limits,
 		Clock:     now,
 		Logger:    log,
@@ -115,7 +116,12 @@ func registerWatchMetrics(locks *engine.Engine, name string) error {
 		Help:        "For how long the watch of locks has not been trusted, so that waiting callers cost reads; 0 while it is.",
 		ConstLabels: labels,
 	}, func() float64 { return locks.WatchState().BehindFor.Seconds() })
-	for _, collector := range []prometheus.Collector{silence, behind} {
+	differing := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name:        "lock_operator_watch_differing_total",
+		Help:        "Heartbeats of other replicas that sum up other changes than the watch of locks has shown: one of the two watches has lost some.",
+		ConstLabels: labels,
+	}, func() float64 { return float64(locks.WatchState().Differing) })
+	for _, collector := range []prometheus.Collector{silence, behind, differing} {
 		if err := metrics.Registry.Register(collector); err != nil {
 			return fmt.Errorf("register the metrics of %s: %w", name, err)
 		}

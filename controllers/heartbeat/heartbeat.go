@@ -1,5 +1,6 @@
 // Package heartbeat makes every watch of locks show something each second, so that one that shows
-// nothing is known to be stuck.
+// nothing is known to be stuck, and one that has lost a change differs from what another one has
+// shown.
 package heartbeat
 
 import (
@@ -19,6 +20,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/engine/digest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -37,7 +39,15 @@ const (
 	timeout = 2 * time.Second
 )
 
-// Options configures a [Heartbeat]. All fields are required except Logger.
+// Digests is what the informer has shown; an [engine.WatchStream] implements it.
+type Digests interface {
+	// Digest returns the digest to publish; empty if it is not known.
+	Digest() string
+	// Compare judges the digest of another replica.
+	Compare(heartbeat *v1alpha1.Lock) digest.Verdict
+}
+
+// Options configures a [Heartbeat]. All fields are required except Digests and Logger.
 type Options struct {
 	// Namespace of the lock.
 	Namespace string
@@ -49,7 +59,10 @@ type Options struct {
 	Locks lock.Backend
 	// Informer shows the renewals of all replicas.
 	Informer engine.Informer
-	Limits   rules.Limits
+	// Digests is the stream of the informer. Nil means that each renewal only shows that the
+	// watches are alive.
+	Digests Digests
+	Limits  rules.Limits
 	// Clock stamps the renewals.
 	Clock  clock.WithTicker
 	Logger logr.Logger
@@ -59,11 +72,16 @@ type Options struct {
 // replicas: the one that has renewed it last goes on, and if it does not, another one does. Each
 // renewal is one conditional write, so the cluster has about one a second however many replicas
 // there are. The lock excludes nothing; its owner token serves all replicas.
+//
+// A renewal says what the replica was shown. One that was shown something else answers with a
+// renewal of its own, once a second at most, since it cannot know which of the two has lost a change.
 type Heartbeat struct {
 	options Options
 	// timers is the uncorrected clock.
 	timers clock.WithTicker
 	random func() float64
+	// wake makes Start look again.
+	wake chan struct{}
 
 	mu sync.Mutex
 	// current is the lock as last seen, or nil; at is when, or when this replica began to write it,
@@ -71,6 +89,11 @@ type Heartbeat struct {
 	current *v1alpha1.Lock
 	at      time.Time
 	isOwn   bool
+	// answerAt is when this replica renews the lock to answer the renewal of another one; zero
+	// unless it is to.
+	answerAt time.Time
+	// said is when this replica last renewed the lock.
+	said time.Time
 	// isFailing says that the log tells of a failure.
 	isFailing bool
 }
@@ -78,7 +101,7 @@ type Heartbeat struct {
 // New returns a heartbeat that is not yet started.
 func New(options Options) (*Heartbeat, error) {
 	timers := servertime.Timers(options.Clock)
-	h := &Heartbeat{options: options, timers: timers, random: rand.Float64, at: timers.Now()}
+	h := &Heartbeat{options: options, timers: timers, random: rand.Float64, wake: make(chan struct{}, 1), at: timers.Now()}
 	_, err := options.Informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    h.see,
 		UpdateFunc: func(_, object any) { h.see(object) },
@@ -101,6 +124,8 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
+		case <-h.wake:
+			timer.Stop()
 		case <-timer.C():
 		}
 		if h.untilDue() > 0 {
@@ -121,7 +146,10 @@ func (h *Heartbeat) untilDue() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	due := h.at.Add(period)
-	if !h.isOwn {
+	switch {
+	case !h.answerAt.IsZero():
+		due = h.answerAt
+	case !h.isOwn:
 		due = due.Add(succession + time.Duration(h.random()*float64(spread)))
 	}
 	return due.Sub(h.timers.Now())
@@ -133,26 +161,57 @@ func (h *Heartbeat) see(object any) {
 	if !ok || shown.Namespace != h.options.Namespace || shown.Spec.FullKey() != fullKey {
 		return
 	}
-	h.record(shown, false, h.timers.Now())
+	if h.record(shown, false, h.timers.Now()) && h.options.Digests != nil {
+		switch h.options.Digests.Compare(shown) {
+		case digest.Lags, digest.Differs:
+			h.answer()
+		case digest.Unknown, digest.Agrees:
+		}
+	}
+}
+
+// answer makes this replica say what it was shown, unless it has within the last period: all
+// replicas have compared that already.
+func (h *Heartbeat) answer() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.timers.Now()
+	if now.Sub(h.said) < period {
+		return
+	}
+	h.answerAt = now.Add(time.Duration(h.random() * float64(spread)))
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
 }
 
 var fullKey = v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", engine.HeartbeatKey)
 
-// record stores a state unless a newer one is known.
-func (h *Heartbeat) record(seen *v1alpha1.Lock, isOwn bool, at time.Time) {
+// record stores a state unless a newer one is known, and reports whether it did.
+func (h *Heartbeat) record(seen *v1alpha1.Lock, isOwn bool, at time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.current != nil && !rules.IsNewer(seen.ResourceVersion, h.current.ResourceVersion) {
-		return
+	if isOwn {
+		h.said = at
 	}
-	h.current, h.at, h.isOwn = seen, at, isOwn
+	if h.current != nil && !rules.IsNewer(seen.ResourceVersion, h.current.ResourceVersion) {
+		return false
+	}
+	h.set(seen, isOwn, at)
+	return true
+}
+
+// set is called under the mutex.
+func (h *Heartbeat) set(current *v1alpha1.Lock, isOwn bool, at time.Time) {
+	h.current, h.at, h.isOwn, h.answerAt = current, at, isOwn, time.Time{}
 }
 
 // giveWay stores what was read, and makes the replica wait for its next turn.
 func (h *Heartbeat) giveWay(current *v1alpha1.Lock) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.current, h.at, h.isOwn = current, h.timers.Now(), false
+	h.set(current, false, h.timers.Now())
 }
 
 func (h *Heartbeat) known() *v1alpha1.Lock {
@@ -173,6 +232,7 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("renew the heartbeat: %w", err)
 	}
+	h.setDigest(next)
 	stored, err := h.options.Objects.Update(ctx, next, metav1.UpdateOptions{})
 	switch {
 	case err == nil:
@@ -182,6 +242,17 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 		return h.read(ctx) // Another replica was faster, or the lock was released.
 	}
 	return fmt.Errorf("renew the heartbeat: %w", err)
+}
+
+// setDigest replaces the digest of the replica that has renewed the lock before.
+func (h *Heartbeat) setDigest(renewed *v1alpha1.Lock) {
+	delete(renewed.Annotations, v1alpha1.DigestAnnotation)
+	if h.options.Digests == nil {
+		return
+	}
+	if known := h.options.Digests.Digest(); known != "" {
+		metav1.SetMetaDataAnnotation(&renewed.ObjectMeta, v1alpha1.DigestAnnotation, known)
+	}
 }
 
 func (h *Heartbeat) acquire(ctx context.Context, began time.Time) error {
@@ -219,7 +290,7 @@ func (h *Heartbeat) report(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
-		h.at, h.isOwn = h.timers.Now(), false
+		h.set(h.current, false, h.timers.Now())
 	}
 	switch {
 	case err != nil && !h.isFailing:

@@ -19,6 +19,7 @@ import (
 	"forrst.dev/lock-operator/controllers/heartbeat"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/engine/digest"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -35,6 +36,8 @@ type cluster struct {
 	// written is when the lock was written; refused counts the writes that were too late.
 	written []time.Time
 	refused int
+	// said are the digests that were written.
+	said []string
 }
 
 func (c *cluster) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
@@ -50,6 +53,7 @@ func (c *cluster) store(object *v1alpha1.Lock) *v1alpha1.Lock {
 	object.ResourceVersion = strconv.Itoa(c.revision)
 	c.current = object
 	c.written = append(c.written, time.Now())
+	c.said = append(c.said, object.Annotations[v1alpha1.DigestAnnotation])
 	handlers := slices.Clone(c.handlers)
 	time.AfterFunc(c.latency, func() {
 		for _, handler := range handlers {
@@ -107,12 +111,31 @@ func pass(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // steps the clock of the bubble
 }
 
+// view is what a replica publishes; another one differs.
+type view string
+
+// Digest implements [heartbeat.Digests].
+func (v view) Digest() string { return string(v) }
+
+// Compare implements [heartbeat.Digests].
+func (v view) Compare(heartbeat *v1alpha1.Lock) digest.Verdict {
+	if heartbeat.Annotations[v1alpha1.DigestAnnotation] == string(v) {
+		return digest.Agrees
+	}
+	return digest.Differs
+}
+
 // start runs the heartbeat of one replica until it is stopped.
 func (c *cluster) start(t *testing.T) (stop func()) {
 	t.Helper()
+	return c.startWith(t, nil)
+}
+
+func (c *cluster) startWith(t *testing.T, digests heartbeat.Digests) (stop func()) {
+	t.Helper()
 	replica, err := heartbeat.New(heartbeat.Options{
 		Namespace: "forrst-system", Holder: "operator", Objects: c, Locks: locks{cluster: c}, Informer: c,
-		Limits: rules.DefaultLimits(), Clock: clock.RealClock{},
+		Digests: digests, Limits: rules.DefaultLimits(), Clock: clock.RealClock{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -194,6 +217,48 @@ func TestTheLockIsTakenAnewAfterItWasDeleted(t *testing.T) {
 		defer c.mu.Unlock()
 		if c.current == nil {
 			t.Error("there is no heartbeat")
+		}
+	})
+}
+
+func TestAReplicaThatWasShownSomethingElseSaysSoAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{latency: 10 * time.Millisecond}
+		for _, shown := range []view{"shown", "shown", "lost"} {
+			t.Cleanup(c.startWith(t, shown))
+		}
+		pass(time.Minute)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		var latest string
+		var unanswered time.Duration
+		since := c.written[0]
+		for i, said := range c.said {
+			if said != latest {
+				unanswered, since, latest = max(unanswered, c.written[i].Sub(since)), c.written[i], said
+			}
+		}
+		if unanswered > 1200*time.Millisecond {
+			t.Errorf("for %v, no replica has answered", unanswered)
+		}
+		if most := 3*60 + 3; len(c.written) > most {
+			t.Errorf("%d renewals in a minute, want %d at most", len(c.written), most)
+		}
+	})
+}
+
+func TestARenewalHasNoDigestOfAnotherReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{}
+		stop := c.startWith(t, view("former"))
+		pass(5 * time.Second)
+		stop()
+		defer c.start(t)()
+		pass(5 * time.Second)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !slices.Contains(c.said, "former") || c.said[len(c.said)-1] != "" {
+			t.Errorf("digests %q", c.said)
 		}
 	})
 }

@@ -46,7 +46,7 @@ func startReplica(ctx context.Context, operator *rest.Config) replica {
 	Expect(err).NotTo(HaveOccurred())
 	beat, err := heartbeat.New(heartbeat.Options{
 		Namespace: "default", Holder: "operator", Objects: objects.Locks("default"), Locks: locks,
-		Informer: informer, Limits: rules.DefaultLimits(), Clock: now,
+		Informer: informer, Digests: stream, Limits: rules.DefaultLimits(), Clock: now,
 	})
 	Expect(err).NotTo(HaveOccurred())
 

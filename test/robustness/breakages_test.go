@@ -111,6 +111,10 @@ var breakages = map[string]breakage{
 		edits:  []edit{{"lock/engine/trust.go", "		isTrusted := left > 0\n", "		isTrusted := left > 0 || t.stream != nil\n"}},
 		faults: []fault{stallWatch}, workload: coupled, found: []string{"wanted", "timeouts"},
 	},
+	"a lost change that the sum of the locks does not show": {
+		edits:  []edit{{"lock/engine/trust.go", "t.stream.hasLost(heartbeat.Lock)\n", "t.stream.hasLost(heartbeat.Lock) && t.maxSilence < 0\n"}},
+		faults: []fault{loseDeletes}, workload: coupled, found: []string{"wanted", "timeouts"},
+	},
 	"a grant stamped by a wrong clock that is kept": {
 		edits: []edit{{"lock/engine/skew.go",
 			"	return !e.isAdmitted && servertime.WasBehind(e.clock, stamped).Abs() > limit\n", "	return limit < 0\n"}},

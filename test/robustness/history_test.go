@@ -105,7 +105,6 @@ type history struct {
 	operations []operation
 	beliefs    []belief
 	tenures    []tenure
-	jobs       []jobRun
 	faults     []window
 }
 
@@ -131,12 +130,6 @@ func (h *history) addTenure(held tenure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tenures = append(h.tenures, held)
-}
-
-func (h *history) addJob(run jobRun) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.jobs = append(h.jobs, run)
 }
 
 func (h *history) addFault(fault window) {

@@ -44,9 +44,6 @@ const (
 	boundCalm = 50 * time.Millisecond
 	calmShare = 0.95
 	idleShow  = 10 * time.Millisecond
-	// boundLost holds if the watch shows everything but the delete of this lock: the head of
-	// a queue reads a lock once a minute (docs/design.md, section 9).
-	boundLost = time.Minute + boundOpen
 	// timeoutBound is how long a lock may have been free at most when a caller is told that
 	// it was held for too long. A replica whose requests do not get through finds out
 	// within the operation timeout, and says that the service is unavailable.
@@ -56,7 +53,7 @@ const (
 	minOpen = 0.5
 )
 
-// class tells for which bound a wait beside a free lock counts.
+// class tells what is known about a wait beside a free lock.
 type class string
 
 const (
@@ -71,14 +68,6 @@ const (
 )
 
 var classes = []class{calmReleased, calmExpired, openReleased, openExpired, unseen}
-
-// bound is how long such a wait may take.
-func (c class) bound() time.Duration {
-	if c == unseen {
-		return boundLost
-	}
-	return boundOpen
-}
 
 // free is a time in which a lock had no holder.
 type free struct {
@@ -216,7 +205,7 @@ func (r *record) checkWanted() (violations []string) {
 	lengths := map[class][]time.Duration{}
 	for _, wait := range r.waits() {
 		lengths[wait.class] = append(lengths[wait.class], wait.length())
-		if wait.length() > wait.class.bound() {
+		if wait.length() > boundOpen {
 			r.unserved[wait.key] = true
 			violations = append(violations, fmt.Sprintf("wanted: %s was free for %s, from %s to %s, while a caller of replica %d waited for it and requests got through; %s",
 				wait.key, wait.length().Round(time.Millisecond), wait.from, wait.to, wait.replica, wait.since))
@@ -259,7 +248,7 @@ func (r *record) checkTimeouts() (violations []string) {
 		}
 		recent := span{max(op.sent, op.answered-timeoutBound), op.answered}
 		for _, lock := range frees[op.key] {
-			if recent.length() >= timeoutBound && lock.contains(recent) && !r.stopped(op.replica, recent) && !r.passages[op.replica].missed(op.key, lock) {
+			if recent.length() >= timeoutBound && lock.contains(recent) && !r.stopped(op.replica, recent) {
 				r.unserved[op.key] = true
 				violations = append(violations, fmt.Sprintf("timeouts: the lock had been free since %s, as %s: %s", lock.from, lock.since, op))
 			}
