@@ -19,7 +19,7 @@ func (r *record) check(model model, artifacts string) []string {
 	var violations []string
 	for _, check := range []func() []string{
 		r.checkAnswers, r.checkStrangers, r.checkGrants, r.checkAbandoned, r.checkRenewals,
-		r.checkWanted, r.checkTimeouts, r.checkPassages, r.checkHeld, r.checkReferences, r.checkAudit,
+		r.checkWanted, r.checkTimeouts, r.checkPassages, r.checkHeld, r.checkReferences, r.checkJobs, r.checkAudit,
 	} {
 		violations = append(violations, check()...)
 	}
@@ -134,7 +134,7 @@ func (r *record) checkGrants() (violations []string) {
 	latest := map[string]int64{}
 	for _, grant := range r.grants {
 		op, ok := asked[grant.owner]
-		if !isHeldKey(grant.key) && !r.isForPod(grant) && (!ok || op.sent > grant.from || "lock:"+op.key != grant.key) {
+		if !r.isOfOtherDoor(grant) && (!ok || op.sent > grant.from || "lock:"+op.key != grant.key) {
 			violations = append(violations, fmt.Sprintf("grants: no client asked for the grant %d of %s", grant.token, grant.key))
 		}
 		if grant.token <= latest[grant.key] {
@@ -143,6 +143,11 @@ func (r *record) checkGrants() (violations []string) {
 		latest[grant.key] = grant.token
 	}
 	return violations
+}
+
+// isOfOtherDoor reports whether a program, or a client for a Pod or Job, asked for the grant.
+func (r *record) isOfOtherDoor(made *grant) bool {
+	return isHeldKey(made.key) || r.isForPod(made) || isForJob(made)
 }
 
 // checkRenewals checks that only its owner changes a grant: a failed acquire leaves the

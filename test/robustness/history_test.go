@@ -105,6 +105,7 @@ type history struct {
 	operations []operation
 	beliefs    []belief
 	tenures    []tenure
+	jobs       []jobRun
 	faults     []window
 }
 
@@ -130,6 +131,12 @@ func (h *history) addTenure(held tenure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tenures = append(h.tenures, held)
+}
+
+func (h *history) addJob(run jobRun) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.jobs = append(h.jobs, run)
 }
 
 func (h *history) addFault(fault window) {

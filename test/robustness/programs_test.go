@@ -21,6 +21,7 @@ import (
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testenv"
 	"forrst.dev/lock-operator/webhook"
@@ -116,7 +117,7 @@ func (c *cluster) startPrograms(ctx context.Context) (stop func() error, err err
 	return stop, nil
 }
 
-// startWebhook starts the webhook of locks in this process.
+// startWebhook starts the webhook of locks and Jobs in this process.
 func (c *cluster) startWebhook(ctx context.Context) (stop func() error, err error) {
 	host, port, certDir, err := c.environment.InstallWebhook(ctx)
 	if err != nil {
@@ -135,6 +136,7 @@ func (c *cluster) startWebhook(ctx context.Context) (stop func() error, err erro
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), ClockSkewAllowance: time.Second,
 		Limits: rules.DefaultLimits(), Clock: clock.RealClock{}, Authorizer: authorizer,
 	}).SetupWithManager(manager)
+	(&webhook.JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clock.RealClock{}}).SetupWithManager(manager)
 	stop = testenv.StartManager(ctx, manager)
 	for started := server.StartedChecker(); started(&http.Request{}) != nil; {
 		if !pause(ctx, retry) {

@@ -91,7 +91,7 @@ func (k *keeper) run(ctx context.Context) {
 		k.session(context.WithoutCancel(ctx))
 	}
 	for _, pod := range k.left {
-		k.insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return k.remove(ctx, pod) })
+		insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return k.remove(ctx, pod) })
 	}
 }
 
@@ -101,7 +101,7 @@ func (k *keeper) session(ctx context.Context) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: clientNamespace, Name: fmt.Sprintf("keeper-%d-%d-%d", k.history.start.UnixNano(), k.number, k.made)},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "work", Image: "work"}}},
 	}
-	if !k.insist(ctx, func(ctx context.Context) error { return k.create(ctx, pod) }) {
+	if !insist(ctx, func(ctx context.Context) error { return k.create(ctx, pod) }) {
 		return
 	}
 	held := tenure{pod: pod.Name, key: fmt.Sprintf("%s%d", podKeyPrefix, k.random.IntN(podKeys)), owner: lock.NewOwner()}
@@ -124,7 +124,7 @@ func (k *keeper) session(ctx context.Context) {
 	}
 	held.ended = k.history.now()
 	held.gone = never
-	if k.insist(ctx, func(ctx context.Context) error { return end(ctx, pod) }) {
+	if insist(ctx, func(ctx context.Context) error { return end(ctx, pod) }) {
 		held.gone = k.history.now()
 	}
 	k.history.addTenure(held)
@@ -158,7 +158,7 @@ func (k *keeper) succeed(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // insist repeats a request until it is answered, but not for ever. The API server may be away.
-func (k *keeper) insist(ctx context.Context, send func(ctx context.Context) error) bool {
+func insist(ctx context.Context, send func(ctx context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {

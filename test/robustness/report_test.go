@@ -96,6 +96,7 @@ func newPart(seed uint64, record *record, replicas []*replica, violations []stri
 	for index := range record.tenures {
 		tally.Calls["for Pods: "+record.tenures[index].outcome()]++
 	}
+	tally.Calls["Jobs: started and completed"] += len(record.jobs)
 	for _, grant := range record.grants {
 		tally.LastToken = max(tally.LastToken, grant.token)
 	}

@@ -206,6 +206,7 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 	}
 	c.runPrograms(working, options.seed, &workers)
 	c.runKeepers(working, options.seed, &workers)
+	c.runJobbers(working, options.seed, &workers)
 	err = c.injectFaults(breaking, options, t.Logf)
 	if err == nil {
 		<-breaking.Done()

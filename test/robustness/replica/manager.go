@@ -24,6 +24,7 @@ import (
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/heartbeat"
 	"forrst.dev/lock-operator/controllers/holders"
+	"forrst.dev/lock-operator/controllers/jobgate"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/audit"
@@ -34,8 +35,11 @@ import (
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
-// operatorNamespace has the Lease and the heartbeat.
-const operatorNamespace = "forrst-system"
+const (
+	// operatorNamespace has the Lease and the heartbeat.
+	operatorNamespace = "forrst-system"
+	operatorUser      = "system:serviceaccount:" + operatorNamespace + ":lock-operator"
+)
 
 type settings struct {
 	namespace string
@@ -72,10 +76,14 @@ func newManager(config *rest.Config, settings settings, local clock.WithTicker, 
 	if err != nil {
 		return nil, nil, err
 	}
-	if prober.leadership, err = addControllers(manager, settings, now, auditReports{reports}); err != nil {
+	locks, err := addEngine(manager, settings, now, stream, auditReports{reports})
+	if err != nil {
 		return nil, nil, err
 	}
-	addresses, err := addFacades(manager, settings, now, stream, auditReports{reports})
+	if prober.leadership, err = addControllers(manager, settings, now, locks, auditReports{reports}); err != nil {
+		return nil, nil, err
+	}
+	addresses, err := addFacades(manager, settings, now, locks)
 	return manager, addresses, errors.Join(err, addProber(manager, prober))
 }
 
@@ -100,7 +108,7 @@ func informerOf(manager ctrl.Manager) (cache.Informer, error) {
 	return manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 }
 
-func addControllers(manager ctrl.Manager, settings settings, now clock.WithTicker, records audit.Sink) (*leadership.Election, error) {
+func addControllers(manager ctrl.Manager, settings settings, now clock.WithTicker, locks *engine.Engine, records audit.Sink) (*leadership.Election, error) {
 	// Shorter than the product's, so the reaper changes replicas within a short test.
 	election, err := leadership.NewElection(manager.GetConfig(), leadership.Options{
 		Namespace: operatorNamespace, Name: "lock-operator.forrst.dev",
@@ -112,7 +120,18 @@ func addControllers(manager ctrl.Manager, settings settings, now clock.WithTicke
 	if err := manager.Add(election); err != nil {
 		return nil, err
 	}
+	gate := &jobgate.Reconciler{
+		Client:     manager.GetClient(),
+		LiveReader: manager.GetAPIReader(),
+		Engine:     locks,
+		Holder:     operatorUser,
+		Limits:     rules.DefaultLimits(),
+		Clock:      now,
+		Leadership: election,
+		Recorder:   manager.GetEventRecorder("lock-operator"),
+	}
 	return election, errors.Join(
+		gate.SetupWithManager(manager),
 		(&expiry.Reconciler{
 			Client:             manager.GetClient(),
 			LiveReader:         manager.GetAPIReader(),
@@ -128,6 +147,8 @@ func addControllers(manager ctrl.Manager, settings settings, now clock.WithTicke
 			Leadership: election,
 			Events:     manager.GetEventRecorder("lock-operator"),
 			Audit:      records,
+
+			ReleasedElsewhere: gate.IsForJob,
 		}).SetupWithManager(manager),
 	)
 }
@@ -150,7 +171,7 @@ func addHeartbeat(manager ctrl.Manager, now clock.WithTicker, stream *engine.Wat
 	}
 	beat, err := heartbeat.New(heartbeat.Options{
 		Namespace: operatorNamespace,
-		Holder:    "system:serviceaccount:" + operatorNamespace + ":lock-operator",
+		Holder:    operatorUser,
 		Objects:   objects.Locks(operatorNamespace),
 		Locks:     locks,
 		Informer:  informer,
@@ -162,12 +183,8 @@ func addHeartbeat(manager ctrl.Manager, now clock.WithTicker, stream *engine.Wat
 	return errors.Join(err, manager.Add(beat))
 }
 
-// reviewTTL is how long an answer about a caller is remembered. It is shorter than the
-// product's, so most calls of this test need an answer.
-const reviewTTL = time.Second
-
-// addFacades adds two façades with one engine: one authenticates its callers, one does not.
-func addFacades(manager ctrl.Manager, settings settings, now clock.WithTicker, stream *engine.WatchStream, records audit.Sink) ([]string, error) {
+// addEngine adds the engine that façades and controllers share.
+func addEngine(manager ctrl.Manager, settings settings, now clock.WithTicker, stream *engine.WatchStream, records audit.Sink) (*engine.Engine, error) {
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
@@ -192,6 +209,15 @@ func addFacades(manager ctrl.Manager, settings settings, now clock.WithTicker, s
 	if err != nil {
 		return nil, err
 	}
+	return locks, errors.Join(manager.Add(locks), addHeartbeat(manager, now, stream, locks, objects))
+}
+
+// reviewTTL is how long an answer about a caller is remembered. It is shorter than the
+// product's, so most calls of this test need an answer.
+const reviewTTL = time.Second
+
+// addFacades adds two façades: one authenticates its callers, one does not.
+func addFacades(manager ctrl.Manager, settings settings, now clock.WithTicker, locks *engine.Engine) ([]string, error) {
 	reviews, err := auth.New(manager.GetConfig(), manager.GetHTTPClient(), auth.Options{TokenTTL: reviewTTL, AllowTTL: reviewTTL, DenyTTL: reviewTTL})
 	if err != nil {
 		return nil, err
@@ -204,7 +230,7 @@ func addFacades(manager ctrl.Manager, settings settings, now clock.WithTicker, s
 	if err != nil {
 		return nil, err
 	}
-	return []string{open, guarded}, errors.Join(manager.Add(locks), addHeartbeat(manager, now, stream, locks, objects))
+	return []string{open, guarded}, nil
 }
 
 func addFacade(manager ctrl.Manager, address string, settings testfacade.Settings) (string, error) {
