@@ -54,8 +54,9 @@ type Record struct {
 	// Message is the reason of a forced release, how the holder's object ended, or the text of a
 	// refusal; at most [MaxMessageBytes].
 	Message string `json:"message,omitempty"`
-	// Unconfirmed says that the grant has ended, but the write that was to end it went unanswered:
-	// another write, with its own record, may have ended it first.
+	// Unconfirmed says that the grant has ended, but whether by the write of this record is not
+	// known: the write went unanswered, or found nothing, and another one, with its own record, may
+	// have come first. At most one record of the end of a grant is not unconfirmed.
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 

@@ -231,9 +231,14 @@ func (a *acquireAttempt) reclaim(ctx context.Context) error {
 	expired := a.current
 	err := remove(ctx, a.objects, expired)
 	switch {
-	case err == nil:
-		a.engine.recordReaped(expired)
-	case !refusal.IsNotFound(err) && !refusal.IsConflict(err):
+	case err == nil, refusal.IsNotFound(err):
+		a.engine.recordEnd(expired, audit.Reaped, "", err != nil)
+	case !definitelyNotApplied(err):
+		reaped := grantOf(expired)
+		reaped.isEnding, reaped.endReason = true, audit.Reaped
+		a.engine.orphans.add(reaped)
+		return err
+	case !refusal.IsConflict(err):
 		return err
 	}
 	a.current = nil
@@ -266,10 +271,8 @@ func (a *acquireAttempt) write(ctx context.Context, desired *v1alpha1.Lock) (*v1
 // orphan: its expireTime may be far away.
 func (a *acquireAttempt) revoke(ctx context.Context, stored *v1alpha1.Lock) error {
 	err := deleteExactly(ctx, a.objects, stored.Name, stored.UID, stored.ResourceVersion)
-	if err == nil {
-		a.engine.recordRelease(stored, audit.Abandoned, "", false)
-	}
 	if err == nil || refusal.IsNotFound(err) {
+		a.engine.recordEnd(stored, audit.Abandoned, "", err != nil)
 		return nil
 	}
 	abandoned := grantOf(stored)

@@ -48,16 +48,19 @@ func (e *Engine) recordArrival(sent grant, stored *v1alpha1.Lock) grant {
 	return known
 }
 
-// recordRelease records that the grant was released.
-func (e *Engine) recordRelease(ended *v1alpha1.Lock, reason audit.Reason, actor string, isUnconfirmed bool) {
-	record := audit.Ended(audit.Released, reason, e.via, actor, ended, e.clock.Now())
+// recordEnd records that the grant was released or, if it had expired, deleted to be created again.
+// The engine whose conditional write succeeded confirms it, so one record at most does. One whose
+// delete went unanswered, or found nothing, cannot know: a proxy on the way may have repeated its
+// delete, or another client have come first. Its record says so, since the end of a grant is better
+// recorded twice than never.
+func (e *Engine) recordEnd(ended *v1alpha1.Lock, reason audit.Reason, actor string, isUnconfirmed bool) {
+	event := audit.Released
+	if reason == audit.Reaped {
+		event = audit.Expired
+	}
+	record := audit.Ended(event, reason, e.via, actor, ended, e.clock.Now())
 	record.Unconfirmed = isUnconfirmed
 	e.audit.Record(record)
-}
-
-// recordReaped records that the expired lock was deleted, to be created again.
-func (e *Engine) recordReaped(expired *v1alpha1.Lock) {
-	e.audit.Record(audit.Ended(audit.Expired, audit.Reaped, e.via, "", expired, e.clock.Now()))
 }
 
 func (e *Engine) recordForcedRelease(ended ending, actor, reason string) {

@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // audited is an engine with its etcd and its audit records.
@@ -47,6 +50,37 @@ func (a audited) want(got, want error) {
 }
 
 func (a audited) asCarol() context.Context { return lock.ContextWithUser(a.t.Context(), "carol") }
+
+// errRepeated is the answer to a delete that a proxy repeats.
+var errRepeated = apierrors.NewNotFound(v1alpha1.Resource("locks"), name)
+
+// startSecondAudited returns another replica, with its records.
+func startSecondAudited(on audited) (*engine.Engine, *audittest.Recorder) {
+	records := &audittest.Recorder{}
+	return startWith(on.t, engine.Options{
+		Objects: on.etcd.locks, Informer: on.etcd, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second, Audit: records,
+	}), records
+}
+
+func confirmedEnds(records []audit.Record) (count int) {
+	for _, record := range records {
+		if record.HeldSeconds != nil && !record.Unconfirmed {
+			count++
+		}
+	}
+	return count
+}
+
+// expireWithOwners leaves an expired lock that cannot carry the next grant.
+func (a audited) expireWithOwners() {
+	a.t.Helper()
+	owned := mustAcquire(a.t, a.Engine, "a", time.Second)
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}}
+	owned.Spec.FencingToken = new(int64(1))
+	_, err := a.etcd.Update(a.t.Context(), owned, metav1.UpdateOptions{})
+	a.want(err, nil)
+	pass(time.Minute)
+}
 
 // untime sets the held time of all records to zero, since it depends on the backoff.
 func (a audited) untime() {
@@ -244,6 +278,86 @@ func TestAuditOfTheEngine(t *testing.T) {
 			release(on.t, on.Engine, "a")
 			on.untime()
 		}, []string{"Granted 1 by alice", "Released/ByOwner 1 held 0s"}},
+		"a release that a proxy repeats": {func(on audited) {
+			on.acquire("a", time.Minute)
+			on.etcd.inject(faults{after: once("delete", errRepeated)})
+			on.want(on.Release(on.asCarol(), "default", key, lock.Proof{Owner: "a"}), lock.ErrNotHeld)
+		}, []string{"Granted 1 by alice", "Released/ByOwner 1 by carol held 0s unconfirmed"}},
+		"a release after the watch has shown another one": {func(on audited) {
+			on.acquire("a", time.Minute)
+			release(on.t, start(on.t, on.etcd), "a")
+			on.want(on.Release(on.asCarol(), "default", key, lock.Proof{Owner: "a"}), lock.ErrNotHeld)
+		}, []string{"Granted 1 by alice"}},
+		"a release that another one outruns": {func(on audited) {
+			other, otherRecords := startSecondAudited(on)
+			mustAcquire(on.t, other, "a", time.Minute)
+			on.etcd.inject(faults{before: func(verb string) error {
+				if verb == "delete" {
+					on.etcd.inject(faults{})
+					release(on.t, other, "a")
+				}
+				return nil
+			}})
+			release(on.t, on.Engine, "a")
+			if confirmed := confirmedEnds(append(on.records.All(), otherRecords.All()...)); confirmed != 1 {
+				on.t.Errorf("%d records confirm the end", confirmed)
+			}
+			on.untime()
+		}, []string{"Released/ByOwner 1 held 0s unconfirmed"}},
+		"an acquire that lapses, whose end a proxy repeats": {func(on audited) {
+			slow := slowly("create")
+			on.etcd.inject(faults{after: func(verb string) error {
+				if verb == "delete" {
+					return errRepeated
+				}
+				return slow.after(verb)
+			}})
+			_, err := on.Acquire(on.t.Context(), "default", by("a"))
+			on.want(err, lock.ErrUnavailable)
+			passOrphanWindow()
+		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 30s unconfirmed"}},
+		"a reclaim": {func(on audited) {
+			on.expireWithOwners()
+			on.acquire("b", time.Minute)
+		}, []string{"Granted 1 by alice", "Expired/Reaped 1 held 1s", "Granted 4 by alice"}},
+		"a reclaim that a proxy repeats": {func(on audited) {
+			on.expireWithOwners()
+			on.etcd.inject(faults{after: once("delete", errRepeated)})
+			on.acquire("b", time.Minute)
+		}, []string{"Granted 1 by alice", "Expired/Reaped 1 held 1s unconfirmed", "Granted 4 by alice"}},
+		"a reclaim whose answer is lost": {func(on audited) {
+			on.expireWithOwners()
+			on.etcd.inject(faults{after: once("delete", errLostAnswer)})
+			_, err := on.Acquire(on.t.Context(), "default", by("b"))
+			on.want(err, lock.ErrUnavailable)
+			passOrphanWindow()
+		}, []string{"Granted 1 by alice", "Expired/Reaped 1 held 1s unconfirmed"}},
+		"a reclaim that is lost on its way": {func(on audited) {
+			on.expireWithOwners()
+			on.etcd.inject(faults{before: once("delete", errLostAnswer)})
+			_, err := on.Acquire(on.t.Context(), "default", by("b"))
+			on.want(err, lock.ErrUnavailable)
+			passOrphanWindow()
+		}, []string{"Granted 1 by alice", "Expired/Reaped 1 held 1s"}},
+		"a waiter that left, whose grant a proxy ends twice": {func(on audited) {
+			on.acquire("a", time.Minute)
+			ctx, cancel := context.WithCancel(on.t.Context())
+			answers := make(chan answer, 1)
+			queueUp(ctx, on.t, on.Engine, waiting("b", time.Hour), answers)
+			on.etcd.inject(faults{after: func(verb string) error {
+				switch verb {
+				case "update":
+					cancel()
+					<-answers
+				case "delete":
+					return errRepeated
+				}
+				return nil
+			}})
+			release(on.t, on.Engine, "a")
+			passOrphanWindow()
+			on.untime()
+		}, []string{"Granted 1 by alice", "Released/PassedOn 1 held 0s", "HandedOn 2 by alice", "Released/Abandoned 2 held 0s unconfirmed"}},
 		"a release whose answer an outage keeps": {func(on audited) {
 			on.acquire("a", time.Hour)
 			on.etcd.inject(thenOutage("delete"))
@@ -282,6 +396,46 @@ func TestAuditOfTheEngine(t *testing.T) {
 					got = append(got, summary(record))
 				}
 				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("records (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A grant that was stamped by a wrong clock is deleted and made anew.
+func TestAuditOfAGrantThatIsRevoked(t *testing.T) {
+	for title, test := range map[string]struct {
+		answer error
+		want   string
+	}{
+		"answered":             {want: "Released/Abandoned 1 held 0s"},
+		"repeated by a proxy":  {answer: errRepeated, want: "Released/Abandoned 1 held 0s unconfirmed"},
+		"whose answer is lost": {answer: errLostAnswer, want: "Released/Abandoned 1 held 0s unconfirmed"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd, local, records := newEtcd(), &steppedClock{}, &audittest.Recorder{}
+				local.offset.Store(int64(-10 * time.Second))
+				checked := servertime.New(local)
+				on := audited{t: t, etcd: etcd, records: records, Engine: startWith(t, engine.Options{
+					Objects:  func(string) engine.Objects { return answering{Objects: etcd, local: local, clock: checked} },
+					Informer: etcd, Limits: rules.DefaultLimits(), Clock: checked, Audit: records,
+				})}
+				etcd.inject(faults{after: once("delete", test.answer)})
+				_, err := on.Acquire(t.Context(), "default", by("a"))
+				if !errors.Is(test.answer, errLostAnswer) {
+					on.want(err, nil)
+				}
+				passOrphanWindow()
+				on.untime()
+				var got []string
+				for _, record := range records.All() {
+					if record.FencingToken == 1 && record.HeldSeconds != nil {
+						got = append(got, summary(record))
+					}
+				}
+				if diff := cmp.Diff([]string{test.want}, got); diff != "" {
 					t.Errorf("records (-want +got):\n%s", diff)
 				}
 			})

@@ -159,6 +159,9 @@ func New(options Options) (*Engine, error) {
 		if isHeartbeat && options.HeartbeatNamespace != "" && engine.trust.hasLost(change) {
 			engine.queues.doubt(engine.clock.Now())
 		}
+		if change.IsGone {
+			engine.grants.forget(name, change.Lock.UID)
+		}
 	})
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
 	if options.Informer != nil {

@@ -130,6 +130,16 @@ func (g *grants) take(name types.NamespacedName, proof lock.Proof, now time.Time
 	return known, true
 }
 
+// forget drops the grant of an object that is known to have ended: a later delete is not what ends
+// it.
+func (g *grants) forget(name types.NamespacedName, uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known, ok := g.byName[name]; ok && known.lock.UID == uid {
+		delete(g.byName, name)
+	}
+}
+
 // find returns the grant under the name if the proof permits and it has not expired.
 func (g *grants) find(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
 	g.mu.Lock()

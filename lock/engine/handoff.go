@@ -153,7 +153,7 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 		e.queues.recordHandOff(queue, granted, e.clock.Now())
 		e.deliver(ctx, objects, queue, recipient, granted, isMisstamped)
 	case errors.Is(err, errEnded):
-		e.recordRelease(held.lock, held.endReason, held.endedBy, true)
+		e.recordEnd(held.lock, held.endReason, held.endedBy, true)
 		e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 		err = nil
 	}
@@ -166,11 +166,13 @@ func isRefused(err error) bool {
 	return isRefused || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 }
 
+// deleteGrant deletes a grant that this engine has made and not seen to end. If it is gone, it may
+// have been this delete; see [Engine.recordEnd].
 func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) error {
 	e.queues.yield(nameOf(held.lock))
 	err := deleteExactly(ctx, objects, held.lock.Name, held.lock.UID, held.lock.ResourceVersion)
-	if err == nil {
-		e.recordRelease(held.lock, held.endReason, held.endedBy, false)
+	if err == nil || refusal.IsNotFound(err) {
+		e.recordEnd(held.lock, held.endReason, held.endedBy, err != nil)
 		e.queues.recordDeleted(nameOf(held.lock), held.lock.ResourceVersion, e.clock.Now())
 	}
 	return err
@@ -214,7 +216,7 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 			recipient = e.queues.skipWaiter(queue, recipient)
 		}
 		if recipient == nil {
-			if err := e.deleteGrant(ctx, objects, held); err != nil {
+			if err := e.deleteGrant(ctx, objects, held); err != nil && !refusal.IsNotFound(err) {
 				held.isEnding = !definitelyNotApplied(err)
 				e.orphans.add(held)
 			}
@@ -222,7 +224,11 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 		}
 		var err error
 		if granted, isMisstamped, err = e.writeHandOff(ctx, objects, held, recipient.request); err != nil {
-			e.orphans.add(held)
+			if errors.Is(err, errEnded) {
+				e.recordEnd(held.lock, held.endReason, held.endedBy, true)
+			} else {
+				e.orphans.add(held)
+			}
 			e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 			return
 		}

@@ -54,9 +54,9 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	})
 	switch {
 	case err == nil && ended.lock != nil:
-		e.recordRelease(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
+		e.recordEnd(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
 	case err == nil:
-		e.recordRelease(known.lock, audit.ByOwner, actor(ctx, proof), true)
+		e.recordEnd(known.lock, audit.ByOwner, actor(ctx, proof), true)
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
 		// End it once the API server answers again, unless its owner goes on with it.
 		if ended.lock != nil {
@@ -190,7 +190,7 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 	case errors.Is(err, lock.ErrNotHeld):
 		return false, nil
 	case err == nil:
-		e.recordRelease(orphan.lock, orphan.reasonToEnd(), orphan.endedBy, ended.isUnconfirmed)
+		e.recordEnd(orphan.lock, orphan.reasonToEnd(), orphan.endedBy, ended.isUnconfirmed)
 	case ended.isSent && !orphan.isEnding, wasUnanswered && !orphan.isUnanswered:
 		// The next try needs what this one found out.
 		orphan.isEnding = ended.isSent
