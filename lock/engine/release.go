@@ -120,6 +120,7 @@ type ending struct {
 func (e *Engine) end(ctx context.Context, operation string, objects Objects, name string, unanswered types.UID, allowed func(*v1alpha1.Lock) error) (ending, error) {
 	var known ending
 	backoff := newBackoff()
+	isJudgedAgain := false
 	for {
 		read := get
 		if unanswered != "" {
@@ -134,6 +135,11 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, nil
 		}
 		if err := allowed(current); err != nil {
+			if current != nil && !isJudgedAgain && rules.Expired(current, e.clock.Now()) {
+				// If the clock was stepped while the answer was under way, only the next one corrects it.
+				isJudgedAgain = true
+				continue
+			}
 			return known, err
 		}
 		known.lock = current

@@ -48,6 +48,48 @@ func startSkewedBy(t *testing.T, etcd *etcd, ahead, allowance time.Duration) (*e
 	return engine, func(by time.Duration) { local.offset.Add(int64(by)) }
 }
 
+// The answer that was under way during the step cannot tell of it.
+func TestAClockThatIsSteppedDuringAReleaseDoesNotRefuseIt(t *testing.T) {
+	releases := map[string]func(*testing.T, *engine.Engine) error{
+		"release": func(t *testing.T, engine *engine.Engine) error {
+			t.Helper()
+			return engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
+		},
+		"forced release": func(t *testing.T, engine *engine.Engine) error {
+			t.Helper()
+			return engine.ForceRelease(t.Context(), "default", key, "stuck")
+		},
+	}
+	for title, end := range releases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				skewed, step := startSkewed(t, etcd)
+				mustAcquire(t, start(t, etcd), "a", 3*time.Second)
+				if _, err := skewed.Get(t.Context(), "default", key); err != nil {
+					t.Fatal(err)
+				}
+				etcd.inject(faults{after: func(string) error {
+					etcd.inject(faults{})
+					step(6 * time.Second)
+					return nil
+				}})
+				if err := end(t, skewed); err != nil {
+					t.Errorf("got %v", err)
+				}
+				if owner := etcd.owner(name); owner != "" {
+					t.Errorf("%q holds the lock", owner)
+				}
+				mustAcquire(t, start(t, etcd), "a", 3*time.Second)
+				pass(4 * time.Second)
+				if err := end(t, skewed); !errors.Is(err, lock.ErrNotHeld) {
+					t.Errorf("after its end: got %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestAClockThatIsAheadDoesNotTakeOverALiveLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
