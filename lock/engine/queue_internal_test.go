@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	testingclock "k8s.io/utils/clock/testing"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -243,7 +243,7 @@ func TestTheNextWaiterIsSeenToWhenTheHeadLeaves(t *testing.T) {
 func TestAWatchIsNotTrustedByAClockThatWasSetBack(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	wrong := now.Add(time.Hour)
-	local := testingclock.NewFakeClock(wrong)
+	local := clocktesting.NewFakeClock(wrong)
 	stream := NewWatchStream(local, logr.Discard())
 	stream.stream(watch.NewFake(), metav1.ListOptions{}).Stop()
 	trust := newTrust(stream, DefaultMaxWatchSilence, local)
