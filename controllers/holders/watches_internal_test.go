@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -42,6 +43,10 @@ type fakeObjects struct {
 	reads, lists, open, most int
 	// bystanders are further objects that a list has.
 	bystanders int
+	// answers, if not nil, has a value for each read that may be answered; underWay is how many reads
+	// are not.
+	answers  chan struct{}
+	underWay int
 }
 
 // List returns one page. The token of the next one is the number of the objects so far.
@@ -73,7 +78,30 @@ func (f *fakeObjects) List(_ context.Context, list client.ObjectList, options ..
 	return nil
 }
 
-func (f *fakeObjects) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+// awaitAnswer returns when a read may be answered.
+func (f *fakeObjects) awaitAnswer(ctx context.Context) error {
+	if f.answers == nil {
+		return nil
+	}
+	count := func(by int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.underWay += by
+	}
+	count(1)
+	defer count(-1)
+	select {
+	case <-f.answers:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *fakeObjects) Get(ctx context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	if err := f.awaitAnswer(ctx); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
@@ -377,4 +405,26 @@ func TestLooksAreLimitedByARate(t *testing.T) {
 		eventually(t, fmt.Sprintf("some are looked at in second %d", second), looked(second*looksPerSecond))
 		fixture.clock.Step(time.Second)
 	}
+}
+
+// TestReadsUnderWayAreLimited is about a replica that becomes the leader while the API server is slow.
+func TestReadsUnderWayAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fixture := newWatchesFixture(t, looksAtOnce)
+		fixture.objects.answers = make(chan struct{})
+		for i := range looksAtOnce {
+			fixture.observePod(fmt.Sprintf("pod-%d", i))
+		}
+		for left := looksAtOnce; left > 0; left-- {
+			synctest.Wait()
+			fixture.objects.mu.Lock()
+			underWay := fixture.objects.underWay
+			fixture.objects.mu.Unlock()
+			if underWay != min(left, maxReads) {
+				t.Fatalf("%d reads are under way while %d holders are to be read, want %d", underWay, left, min(left, maxReads))
+			}
+			fixture.objects.answers <- struct{}{}
+		}
+		synctest.Wait()
+	})
 }

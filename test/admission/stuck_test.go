@@ -19,9 +19,8 @@ import (
 	"forrst.dev/lock-operator/test/support/fixture"
 )
 
-// stick has the holder delete the lock in the foreground, and an object that depends on the lock
-// keep it: the garbage collector waits for the finalizer of that object.
-func stick(ctx context.Context, lock *v1alpha1.Lock) *v1alpha1.Lock {
+// depend creates an object that depends on the lock, and that does not end when it is deleted.
+func depend(ctx context.Context, lock *v1alpha1.Lock) {
 	GinkgoHelper()
 	dependent := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: lock.Namespace, Name: lock.Name, Finalizers: []string{"example.com/stuck"},
@@ -34,6 +33,13 @@ func stick(ctx context.Context, lock *v1alpha1.Lock) *v1alpha1.Lock {
 		unstuck := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 		Expect(client.IgnoreNotFound(root.Client.Patch(ctx, dependent, unstuck))).To(Succeed())
 	})
+}
+
+// stick has the holder delete the lock in the foreground, and an object that depends on the lock
+// keep it: the garbage collector waits for the finalizer of that object.
+func stick(ctx context.Context, lock *v1alpha1.Lock) *v1alpha1.Lock {
+	GinkgoHelper()
+	depend(ctx, lock)
 	_, err := run(ctx, worker, lock.Namespace, "", "delete", "lock", lock.Name, "--cascade=foreground", "--wait=false")
 	Expect(err).NotTo(HaveOccurred())
 	deleting := stored(ctx, lock)
@@ -42,7 +48,7 @@ func stick(ctx context.Context, lock *v1alpha1.Lock) *v1alpha1.Lock {
 	return deleting
 }
 
-var _ = Describe("A lock whose delete in the foreground does not end", func() {
+var _ = Describe("A lock on which a stuck object depends", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 
@@ -67,13 +73,13 @@ var _ = Describe("A lock whose delete in the foreground does not end", func() {
 		return made
 	}
 
-	Context("and that has expired", func() {
+	Context("after a delete in the foreground, once it has expired", func() {
 		var over *v1alpha1.Lock
 		BeforeEach(func(ctx context.Context) { over = stick(ctx, expired(ctx, namespace, "billing:report")) })
 
 		It("is reaped", func(ctx context.Context) {
 			startFacade(ctx, namespace)
-			Eventually(stored).WithContext(ctx).WithArguments(over).WithTimeout(systemTimeout).Should(BeNil())
+			Eventually(stored).WithContext(ctx).WithArguments(over).WithTimeout(systemTimeout).Should(BeNil(), "the lock is still there")
 		})
 
 		DescribeTable("is acquired", func(ctx context.Context, start func(context.Context, fixture.Identity) *engine.Engine) {
@@ -98,7 +104,7 @@ var _ = Describe("A lock whose delete in the foreground does not end", func() {
 		})
 	})
 
-	Context("and that is held", func() {
+	Context("after a delete in the foreground, while it is held", func() {
 		var live *v1alpha1.Lock
 		BeforeEach(func(ctx context.Context) { live = stick(ctx, held(ctx, namespace, "billing:report")) })
 
@@ -120,5 +126,12 @@ var _ = Describe("A lock whose delete in the foreground does not end", func() {
 			Expect(direct(ctx, worker).Release(ctx, namespace, live.Spec.FullKey(), lock.Proof{Owner: live.Spec.Owner, Holder: workerName})).To(Succeed())
 			expectGone(ctx, live)
 		})
+	})
+
+	It("is gone when it was released beside its dependent", func(ctx context.Context) {
+		live := held(ctx, namespace, "billing:report")
+		depend(ctx, live)
+		Expect(direct(ctx, worker).Release(ctx, namespace, live.Spec.FullKey(), lock.Proof{Owner: live.Spec.Owner, Holder: workerName})).To(Succeed())
+		expectGone(ctx, live)
 	})
 })

@@ -172,7 +172,7 @@ func expectUntouched(ctx context.Context, lock *v1alpha1.Lock) {
 
 func expectGone(ctx context.Context, lock *v1alpha1.Lock) {
 	GinkgoHelper()
-	Expect(stored(ctx, lock)).To(BeNil())
+	Expect(stored(ctx, lock)).To(BeNil(), "the lock is still there")
 }
 
 // run runs kubectl in the namespace.
