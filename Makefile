@@ -130,7 +130,7 @@ soak: control-plane ## Do the same until so many operations, and add what was fo
 	$(subst $(RACE),,$(GO_TEST)) -count=1 -timeout=0 -v -run='^TestSoak$$' ./test/robustness
 
 .PHONY: robustness-breakages
-robustness-breakages: control-plane ## Break the code in several ways, and make sure that such a run finds each.
+robustness-breakages: control-plane ## Break the code in several ways, and make sure that such a run, or a test, finds each.
 	@BREAKAGES=1 && export BREAKAGES && $(GO_TEST) -count=1 -timeout=0 -v -run='^TestBreakages$$' ./test/robustness
 
 .PHONY: bench

@@ -3,8 +3,17 @@ package robustness_test
 import (
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	gobuild "go/build"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +22,9 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// breakage is a bug in the product's code that a run must find. "go build -overlay" puts
-// it into the replica; no file of the tree changes.
+// breakage is a bug in the product's code that a run must find, or a test of another package.
+// "go build -overlay" puts it into the replica, and "go test -overlay" into the code under that
+// test; no file of the tree changes.
 type breakage struct {
 	edits []edit
 	// faults and workload expose the bug; found are the checks that may find it.
@@ -23,6 +33,19 @@ type breakage struct {
 	// rest is the calm time after each round of faults.
 	rest  time.Duration
 	found []string
+	// test finds the bug instead of a run that cannot meet it, or seldom does; unset for all others.
+	test finder
+}
+
+// finder is a test that fails with a bug and passes without.
+type finder struct {
+	// folder is that of its package, and name that of its function.
+	folder, name string
+	// spec is the text of the Ginkgo specs to run; empty in a package without Ginkgo.
+	spec string
+	// says is what the assertion prints that fails. A test that does not compile, or runs out of
+	// time, finds nothing.
+	says string
 }
 
 // edit replaces a piece of code that must occur exactly once.
@@ -82,7 +105,7 @@ var breakages = map[string]breakage{
 	"an unanswered write that counts as a success": {
 		edits: []edit{{"lock/engine/acquire.go",
 			"			a.trackUnanswered(a.sent(desired))\n			a.current, err = a.resolve(ctx, desired.Name, &backoff, err)\n",
-			"			_ = backoff\n			return a.granted(desired)\n"}},
+			"			_ = backoff\n			return a.granted(desired), nil\n"}},
 		faults: []fault{loseReplies}, workload: ordinary, found: []string{"grants"},
 	},
 	"an unanswered write that is not followed up": {
@@ -127,7 +150,7 @@ var breakages = map[string]breakage{
 		faults: []fault{freezeEtcd}, workload: workload{clients: 24, keys: 4, waits: 1, longWaits: 1}, found: []string{"answers"},
 	},
 	"a refusal that is told as an outage": {
-		edits:  []edit{{"lock/engine/refused.go", "	case isRefused:\n", "	case isRefused && refused == (refusal{}):\n"}},
+		edits:  []edit{{"lock/engine/refused.go", "	case isRefused:\n", "	case isRefused && refused == (refusal.Refusal{}):\n"}},
 		faults: []fault{quota, terminating}, workload: ordinary, found: []string{"answers"},
 	},
 	"a delete that a proxy has repeated and that counts as another's": {
@@ -135,10 +158,57 @@ var breakages = map[string]breakage{
 			"			// proxy on the way may have repeated it.\n			unanswered = current.UID\n", "			// proxy on the way may have repeated it.\n"}},
 		faults: []fault{repeatDeletes}, workload: ordinary, found: []string{"order"},
 	},
+	"an end of a lock that leaves its finalizers": {
+		edits: []edit{{"lock/engine/release.go", "	if next != nil {\n", "	if next != nil && version == \"\" {\n"}},
+		test:  finder{folder: "test/admission", name: "TestAdmission", spec: "is gone when its holder released it", says: "Expected success"},
+	},
+	"a reap that leaves the finalizers of a lock": {
+		edits: []edit{{"lock/removal/removal.go", "	if next != nil {\n", "	if next != nil && version == \"\" {\n"}},
+		test:  finder{folder: "test/admission", name: "TestAdmission", spec: "is reaped", says: "the lock is still there"},
+	},
+	"a release that waits for the dependents of a lock": {
+		edits: []edit{{"lock/engine/release.go", "metav1.DeletePropagationBackground", "metav1.DeletePropagationForeground"}},
+		test:  finder{folder: "test/admission", name: "TestAdmission", spec: "is gone when it was released beside its dependent", says: "the lock is still there"},
+	},
+	"a lock that its holder owns": {
+		edits: []edit{{"lock/rules/admission.go",
+			"	dropHolderOwner(next, nil)\n	return next, validated(next.Spec.HolderRef), nil\n",
+			`	if ref := next.Spec.HolderRef; ref != nil {
+		next.OwnerReferences = []metav1.OwnerReference{{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: ref.UID}}
+	}
+	return next, validated(next.Spec.HolderRef), nil
+`}},
+		test: finder{folder: "test/holders", name: "TestHolders", spec: "leaves a lock to the operator", says: "Failed after"},
+	},
+	"a lock with owners whose next holder gets the same UID": {
+		edits: []edit{{"lock/rules/expiry.go", "lock.DeletionTimestamp.IsZero() && len(lock.OwnerReferences) == 0", "lock.DeletionTimestamp.IsZero()"}},
+		test:  finder{folder: "lock/engine", name: "TestOwnersOfAFormerHolder", says: "holds the object"},
+	},
+	"a suspended machine that believes in its lock": {
+		edits: []edit{{"lock/servertime/clock.go", "		return deadline.Sub(now) - jump - wallResolution\n", "		return deadline.Sub(now)\n"}},
+		test:  finder{folder: "lock", name: "TestASuspendedMachineDoesNotBelieveInItsLock", says: "want ErrUnavailable"},
+	},
+	"a suspend that is followed by no renewal": {
+		edits: []edit{{"lock/held_loop.go", "servertime.Jump(h.renewal.next, now) > 0", "servertime.Jump(now, now) > 0"}},
+		test:  finder{folder: "lock", name: "TestAShortSuspendIsFollowedByARenewal", says: "requests (-want +got)"},
+	},
+	"a delay of heads that does not grow with their losses": {
+		edits: []edit{{"lock/engine/spread.go", "s.losses = min(s.losses+1, maxLosses)", "s.losses = min(s.losses+1, 1)"}},
+		test:  finder{folder: "lock/engine", name: "TestAReleaseCostsFewWritesHoweverManyEnginesWait", says: "tries"},
+	},
+	"looks at holders without a rate": {
+		edits: []edit{{"controllers/holders/watches.go", "rate.NewLimiter(looksPerSecond, looksAtOnce)", "rate.NewLimiter(rate.Inf, looksAtOnce)"}},
+		test:  finder{folder: "controllers/holders", name: "TestLooksAreLimitedByARate", says: "are looked at in second 1"},
+	},
+	"reads of holders that are all under way at once": {
+		edits: []edit{{"controllers/holders/watches.go", "make(chan struct{}, maxReads)", "make(chan struct{}, limit)"}},
+		test:  finder{folder: "controllers/holders", name: "TestReadsUnderWayAreLimited", says: "reads are under way"},
+	},
 }
 
-// TestBreakages puts each bug into the product and checks that a run of half a minute
-// finds it. It takes a minute per bug and runs only with "make robustness-breakages".
+// TestBreakages puts each bug into the product and checks that a run of half a minute, or the
+// test that the breakage names, finds it. A run takes a minute per bug, so it runs only with
+// "make robustness-breakages".
 func TestBreakages(t *testing.T) {
 	if os.Getenv("BREAKAGES") == "" {
 		t.Skip("it takes a minute per bug: make robustness-breakages")
@@ -152,6 +222,10 @@ func TestBreakages(t *testing.T) {
 func (b breakage) mustBeFound(t *testing.T) {
 	t.Helper()
 	overlay := b.overlay(t)
+	if b.test != (finder{}) {
+		b.test.mustFind(t, overlay)
+		return
+	}
 	for range 3 {
 		result := run(t, options{
 			length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: time.Second, replicas: 2, lanes: 1,
@@ -172,16 +246,69 @@ func (b breakage) mustBeFound(t *testing.T) {
 	t.Error("the checker finds nothing")
 }
 
-// overlay writes the changed files and the file that lists them for "go build -overlay".
-func (b breakage) overlay(t *testing.T) string {
+// mustFind checks that the test passes, and that it fails with the overlay by the right assertion.
+func (f finder) mustFind(t *testing.T, overlay string) {
+	t.Helper()
+	if output, err := f.run(t); err != nil {
+		t.Fatalf("%s fails without the bug: %v\n%s", f.name, err, output)
+	}
+	output, err := f.run(t, "-overlay", overlay)
+	if err == nil || !strings.Contains(output, "--- FAIL: "+f.name+" ") || !strings.Contains(output, f.says) {
+		t.Fatalf("%s does not find the bug: %v\n%s", f.name, err, output)
+	}
+	t.Logf("Found by %s", f.name)
+}
+
+func (f finder) run(t *testing.T, flags ...string) (output string, err error) {
+	t.Helper()
+	arguments := append([]string{"test", "-count=1", "-timeout=5m", "-run=^" + f.name + "$"}, flags...)
+	arguments = append(arguments, "./"+f.folder)
+	if f.spec != "" {
+		arguments = append(arguments, "-ginkgo.focus="+regexp.QuoteMeta(f.spec))
+	}
+	command := exec.CommandContext(t.Context(), "go", arguments...)
+	command.Dir = moduleRoot(t)
+	printed, err := command.CombinedOutput()
+	return string(printed), err
+}
+
+// mustExist checks that the package has the test and the spec.
+func (f finder) mustExist(t *testing.T) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(moduleRoot(t), f.folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources strings.Builder
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources.Write(content)
+	}
+	for _, text := range []string{"func " + f.name + "(t *testing.T)", f.spec} {
+		if !strings.Contains(sources.String(), text) {
+			t.Errorf("no test in %s has the following; adjust the breakage:\n%s", f.folder, text)
+		}
+	}
+}
+
+func moduleRoot(t *testing.T) string {
 	t.Helper()
 	root, err := testenv.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace, dir := map[string]string{}, t.TempDir()
-	for number, edit := range b.edits {
-		path := filepath.Join(root, edit.file)
+	return root
+}
+
+// changed returns the content of each file that the breakage changes, by its path.
+func (b breakage) changed(t *testing.T) map[string]string {
+	t.Helper()
+	changed := map[string]string{}
+	for _, edit := range b.edits {
+		path := filepath.Join(moduleRoot(t), edit.file)
 		content, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -189,8 +316,18 @@ func (b breakage) overlay(t *testing.T) string {
 		if count := strings.Count(string(content), edit.old); count != 1 {
 			t.Fatalf("%s has %d of the following, not one; adjust the breakage:\n%s", edit.file, count, edit.old)
 		}
-		changed := filepath.Join(dir, fmt.Sprintf("%d.go", number))
-		if err := os.WriteFile(changed, []byte(strings.Replace(string(content), edit.old, edit.new, 1)), 0o600); err != nil {
+		changed[path] = strings.Replace(string(content), edit.old, edit.new, 1)
+	}
+	return changed
+}
+
+// overlay writes the changed files and the file that lists them for "go build -overlay".
+func (b breakage) overlay(t *testing.T) string {
+	t.Helper()
+	replace, dir := map[string]string{}, t.TempDir()
+	for path, content := range b.changed(t) {
+		changed := filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
+		if err := os.WriteFile(changed, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		replace[path] = changed
@@ -209,7 +346,68 @@ func (b breakage) overlay(t *testing.T) string {
 // TestBreakagesApply is quick, and fails when a change of the product makes a breakage
 // inapplicable.
 func TestBreakagesApply(t *testing.T) {
-	for name, breakage := range breakages {
-		t.Run(name, func(t *testing.T) { breakage.overlay(t) })
+	var folders []string
+	for _, breakage := range breakages {
+		for _, edit := range breakage.edits {
+			folders = append(folders, "./"+filepath.Dir(edit.file))
+		}
 	}
+	imported := importerFor(t, folders)
+	for name, breakage := range breakages {
+		t.Run(name, func(t *testing.T) {
+			mustCompile(t, imported, breakage.changed(t))
+			if breakage.test != (finder{}) {
+				breakage.test.mustExist(t)
+			}
+		})
+	}
+}
+
+// mustCompile checks the types of the packages of the changed files, at much less cost than a build.
+func mustCompile(t *testing.T, imported types.Importer, changed map[string]string) {
+	t.Helper()
+	for path := range changed {
+		pkg, err := gobuild.ImportDir(filepath.Dir(path), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := token.NewFileSet()
+		var files []*ast.File
+		for _, name := range pkg.GoFiles {
+			name = filepath.Join(pkg.Dir, name)
+			var source any // nil, so that the parser reads the file, unless it is changed
+			if content, ok := changed[name]; ok {
+				source = content
+			}
+			file, err := parser.ParseFile(set, name, source, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, file)
+		}
+		if _, err := (&types.Config{Importer: imported}).Check(pkg.Name, set, files, nil); err != nil {
+			t.Errorf("the breakage does not compile: %v", err)
+		}
+	}
+}
+
+// importerFor returns an importer of what the packages in the folders depend on.
+func importerFor(t *testing.T, folders []string) types.Importer {
+	t.Helper()
+	arguments := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}"}
+	if raceEnabled { // These are built already.
+		arguments = append(arguments, "-race")
+	}
+	command := exec.CommandContext(t.Context(), "go", append(arguments, folders...)...)
+	command.Dir = moduleRoot(t)
+	listed, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exports := map[string]string{}
+	for line := range strings.Lines(string(listed)) {
+		path, export, _ := strings.Cut(strings.TrimSpace(line), "=")
+		exports[path] = export
+	}
+	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 }
