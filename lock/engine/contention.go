@@ -17,7 +17,7 @@ type step struct {
 	dismissed *waiter
 	reason    error
 	// head is the waiter to acquire the lock for; current is the object last seen under the name,
-	// or nil.
+	// or nil, also while the goroutine sleeps.
 	head    *waiter
 	current *v1alpha1.Lock
 	// isLapsed says that current is a grant that no caller learnt of, see [lastSeen].
@@ -73,14 +73,14 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		return step{pause: pause}
 	}
 	if due := q.untilRecheck(queue, now); due > 0 {
-		return step{pause: min(pause, due)}
+		return step{pause: min(pause, due), current: queue.seen.lock}
 	}
 	turn := q.awaitTurn(queue, now)
 	if turn <= 0 {
 		queue.rechecks.at, queue.rechecks.jitter = now, q.random()
 		return step{isRecheck: true, version: queue.seen.version}
 	}
-	return step{pause: min(pause, turn), isAwaitingTurn: true}
+	return step{pause: min(pause, turn), isAwaitingTurn: true, current: queue.seen.lock}
 }
 
 // untilDue returns how long the head must not contend yet.

@@ -20,9 +20,10 @@ import (
 // identity of config. That identity needs the verbs get, list, watch, create, update and delete on
 // locks there. Admission stamps it as the holder.
 //
-// [Engine.Start] runs the engine with its informer: one list and one watch for all locks. An
-// acquire waits up to [lock.OperationTimeout] for Start to be called, and then fails with
-// [lock.ErrUnavailable].
+// [Engine.Start] runs the engine with its informer, which watches the locks that are waited for, or
+// held for longer than a second: each by a watch of its own, or all locks of the namespace while there
+// are more than sixteen. An acquire waits up to [lock.OperationTimeout] for Start to be called, and
+// then fails with [lock.ErrUnavailable].
 func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engine, error) {
 	now := servertime.New(clock.RealClock{})
 	config = rest.CopyConfig(config)
@@ -36,7 +37,7 @@ func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engi
 		return nil, err
 	}
 	stream := NewWatchStream(now, logger)
-	informer := objects.Informer(namespace, stream)
+	informer := objects.KeyInformer(namespace, stream)
 	engine, err := New(Options{
 		Objects:            objects.Locks,
 		Informer:           informer,
@@ -50,7 +51,7 @@ func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engi
 	if err != nil {
 		return nil, err
 	}
-	engine.runInformer = informer.RunWithContext
+	engine.runInformer = informer.Run
 	return engine, nil
 }
 

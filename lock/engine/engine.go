@@ -28,8 +28,9 @@ const maxStampDrift = time.Millisecond
 type Options struct {
 	// Objects returns the requests in a namespace, usually [ObjectClient.Locks]. Required.
 	Objects func(namespace string) Objects
-	// Informer reports changes to Locks. The caller runs it. Nil means that each queue reads its
-	// lock about once a second, and that [Engine.Watch] is unsupported.
+	// Informer reports changes to Locks. The caller runs it. If it is a [KeyInformer], the engine
+	// tells it which locks are in use. Nil means that each queue reads its lock about once a second,
+	// and that [Engine.Watch] is unsupported.
 	Informer Informer
 	// Stream is the stream of the informer. While its watch is closed, the head of each queue
 	// reads its lock about once a second. Nil means that the engine cannot tell.
@@ -88,6 +89,8 @@ type Engine struct {
 	via       audit.Via
 	// isAdmitted, isValidated and hasInformer are as in Options.
 	isAdmitted, isValidated, hasInformer bool
+	// keyInformer is the informer if it reports only the locks in use; nil if it reports all.
+	keyInformer KeyInformer
 	// runInformer runs the engine's own informer; nil if it has none.
 	runInformer func(context.Context)
 	// started is closed by Start.
@@ -162,8 +165,9 @@ func New(options Options) (*Engine, error) {
 		if change.IsGone {
 			engine.grants.forget(name, change.Lock.UID)
 		}
-	})
+	}, func(name types.NamespacedName) { engine.queues.forgotten(name) })
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
+	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {
 		if _, err := options.Informer.AddEventHandler(engine.lockCache); err != nil {
 			return nil, fmt.Errorf("lock engine: watch locks: %w", err)

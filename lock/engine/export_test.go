@@ -54,6 +54,9 @@ func (s *WatchStream) Wrap(source cache.ListerWatcher) cache.ListerWatcherWithCo
 	return cache.ToListerWatcherWithContext(s.wrap(source))
 }
 
+// NewPart exposes newPart.
+func (s *WatchStream) NewPart() (part *WatchStream, forget func()) { return s.newPart() }
+
 // IsOpen reports whether the watch is open.
 func (s *WatchStream) IsOpen() bool {
 	isOpen, _ := s.state()

@@ -148,6 +148,13 @@ func (g *grants) find(name types.NamespacedName, proof lock.Proof, now time.Time
 	return known, ok && known.isProvenBy(proof, now)
 }
 
+// get returns the lock under the name as the engine has granted or renewed it last, or nil.
+func (g *grants) get(name types.NamespacedName) *v1alpha1.Lock {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.byName[name].lock
+}
+
 // isKnown reports whether the engine has granted or renewed the lock in this very state.
 func (g *grants) isKnown(lock *v1alpha1.Lock) bool {
 	g.mu.Lock()

@@ -11,6 +11,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine/keywatch"
 )
 
 // Informer reports changes to Locks. Shared informers of client-go and of controller-runtime's
@@ -19,10 +20,21 @@ type Informer interface {
 	AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
 }
 
+// KeyInformer is an [Informer] that reports changes only to the locks in use; see
+// [keywatch.Informer].
+type KeyInformer interface {
+	Informer
+	// Use has the changes of a lock reported until release is called. Known is the lock as the engine
+	// has seen it, or nil. A use that mayBeBrief is not worth a watch at once.
+	Use(name types.NamespacedName, known *v1alpha1.Lock, mayBeBrief bool) (release func())
+}
+
 // lockCache holds the locks that an informer has shown. It may be behind etcd, never ahead.
 type lockCache struct {
-	// changed is called for each change, in order and without the mutex.
-	changed func(types.NamespacedName, lock.Change)
+	// changed is called for each change, in order and without the mutex. Forgotten is called when
+	// the informer has ceased to report a lock.
+	changed   func(types.NamespacedName, lock.Change)
+	forgotten func(types.NamespacedName)
 
 	mu    sync.Mutex
 	locks map[types.NamespacedName]*v1alpha1.Lock
@@ -30,13 +42,16 @@ type lockCache struct {
 	watchers map[types.NamespacedName]map[*watcher]struct{}
 }
 
-func newLockCache(changed func(types.NamespacedName, lock.Change)) *lockCache {
+func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten func(types.NamespacedName)) *lockCache {
 	return &lockCache{
-		changed:  changed,
-		locks:    map[types.NamespacedName]*v1alpha1.Lock{},
-		watchers: map[types.NamespacedName]map[*watcher]struct{}{},
+		changed:   changed,
+		forgotten: forgotten,
+		locks:     map[types.NamespacedName]*v1alpha1.Lock{},
+		watchers:  map[types.NamespacedName]map[*watcher]struct{}{},
 	}
 }
+
+var _ keywatch.Handler = (*lockCache)(nil)
 
 // OnAdd implements [cache.ResourceEventHandler].
 func (c *lockCache) OnAdd(object any, _ bool) { c.record(object, false) }
@@ -50,6 +65,23 @@ func (c *lockCache) OnDelete(object any) {
 		object = unseen.Obj
 	}
 	c.record(object, true)
+}
+
+// OnAbsent implements [keywatch.Handler].
+func (c *lockCache) OnAbsent(name types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for watcher := range c.watchers[name] {
+		watcher.send(lock.Change{IsGone: true})
+	}
+}
+
+// OnForget implements [keywatch.Handler].
+func (c *lockCache) OnForget(name types.NamespacedName) {
+	c.mu.Lock()
+	delete(c.locks, name)
+	c.mu.Unlock()
+	c.forgotten(name)
 }
 
 func (c *lockCache) record(object any, isGone bool) {
@@ -81,12 +113,19 @@ func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock {
 
 // Watch implements [lock.Backend] with the engine's informer; it makes no request. The states come
 // from a cache, and the first may be behind what the caller knows already: compare
-// resourceVersions. Without an informer the error matches [errors.ErrUnsupported].
+// resourceVersions. With a [KeyInformer] the first may come a second later, after a request of the
+// informer. Without an informer the error matches [errors.ErrUnsupported].
 func (e *Engine) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
 	if !e.hasInformer {
 		return nil, fmt.Errorf("watch %s: the engine has no informer: %w", key, errors.ErrUnsupported)
 	}
-	return e.lockCache.watch(ctx, types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}), nil
+	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
+	changes := e.lockCache.watch(ctx, name, e.keyInformer == nil)
+	if e.keyInformer != nil {
+		// Most holders are done before a watch of their lock would be worth a request.
+		context.AfterFunc(ctx, e.keyInformer.Use(name, e.grants.get(name), true))
+	}
+	return changes, nil
 }
 
 // watcher receives the states of one lock. The mutex of lockCache guards sending
@@ -105,8 +144,9 @@ func (w *watcher) send(change lock.Change) {
 	w.changes <- change
 }
 
-// watch sends the present state of a lock and each later one.
-func (c *lockCache) watch(ctx context.Context, name types.NamespacedName) <-chan lock.Change {
+// watch sends the present state of a lock and each later one. That the lock does not exist it sends
+// only if isComplete says that the informer has shown all locks.
+func (c *lockCache) watch(ctx context.Context, name types.NamespacedName, isComplete bool) <-chan lock.Change {
 	watcher := &watcher{changes: make(chan lock.Change, 1)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,8 +154,9 @@ func (c *lockCache) watch(ctx context.Context, name types.NamespacedName) <-chan
 		close(watcher.changes)
 		return watcher.changes
 	}
-	present := c.locks[name]
-	watcher.send(lock.Change{Lock: present, IsGone: present == nil})
+	if present := c.locks[name]; present != nil || isComplete {
+		watcher.send(lock.Change{Lock: present, IsGone: present == nil})
+	}
 	addTo(c.watchers, name, watcher)
 	context.AfterFunc(ctx, func() { c.unwatch(name, watcher) })
 	return watcher.changes

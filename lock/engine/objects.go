@@ -8,15 +8,19 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/engine/keywatch"
 )
 
 // Objects are the requests that the [Engine] makes in one namespace.
@@ -140,12 +144,37 @@ func (c *ObjectClient) locks(namespace string) *gentype.ClientWithList[*v1alpha1
 // Informer returns an informer for the locks of a namespace, or of all namespaces if it is empty,
 // whose requests pass through the stream. The caller runs it. It needs the verbs list and watch.
 func (c *ObjectClient) Informer(namespace string, stream *WatchStream) cache.SharedIndexInformer {
+	return stream.NewInformer(c.source(namespace, fields.Everything()), &v1alpha1.Lock{}, 0, nil)
+}
+
+// KeyInformer returns an informer for the locks in use in a namespace, or in all namespaces if it is
+// empty, whose requests pass through the stream. The caller runs it. It needs the verbs list and
+// watch; rights on single locks by their names are enough for as long as few are in use.
+func (c *ObjectClient) KeyInformer(namespace string, stream *WatchStream) *keywatch.Informer {
+	return keywatch.New(keywatch.Options{
+		Namespace: namespace,
+		Open: func(name types.NamespacedName) (cache.ListerWatcher, func()) {
+			selector := fields.Everything()
+			if name.Name != "" {
+				selector = fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name)
+			}
+			part, forget := stream.newPart()
+			return part.wrap(c.source(name.Namespace, selector)), forget
+		},
+		Clock: stream.clock,
+	})
+}
+
+func (c *ObjectClient) source(namespace string, selector fields.Selector) *cache.ListWatch {
 	locks := c.locks(namespace)
-	source := &cache.ListWatch{
+	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = selector.String()
 			return locks.List(ctx, options)
 		},
-		WatchFuncWithContext: locks.Watch,
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = selector.String()
+			return locks.Watch(ctx, options)
+		},
 	}
-	return stream.NewInformer(source, &v1alpha1.Lock{}, 0, nil)
 }

@@ -214,6 +214,16 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 	queue.signal()
 }
 
+// forgotten records that the informer will not report the end of a lock.
+func (q *queues) forgotten(name types.NamespacedName) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue := q.byName[name]; queue != nil {
+		queue.seen.isConfirmed = false
+		queue.signal()
+	}
+}
+
 // stop makes all queues dismiss their waiters and end.
 func (q *queues) stop() {
 	q.mu.Lock()

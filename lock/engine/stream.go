@@ -25,7 +25,8 @@ const maxStreamPause = 2 * time.Second
 // WatchStream stands between an informer of Locks and the API server, and knows whether the
 // informer's watch is open, and what it has shown. It also opens the watch again within two seconds
 // of the API server's return: the informers of client-go pause for up to a minute by then. Engines
-// that share an informer share its stream. Safe for concurrent use.
+// that share an informer share its stream. The stream of a [KeyInformer] has a part for each of its
+// watches, and is open while all parts are. Safe for concurrent use.
 type WatchStream struct {
 	clock clock.WithTicker
 	log   logr.Logger
@@ -39,6 +40,14 @@ type WatchStream struct {
 	isReported bool
 	// changed receives a value, unless it has one already, when the watch was opened or closed.
 	changed []chan<- struct{}
+
+	// whole is the stream that this one is a part of, or nil.
+	whole *WatchStream
+	// parts are the parts whose informers have listed, and whether each is open: before that, no
+	// engine relies on what one shows. Nil if there are no parts.
+	parts map[*WatchStream]bool
+	// isForgotten says that the part is no longer used. The mutex of the whole guards it.
+	isForgotten bool
 
 	// latest is the last watch that the informer was given, or nil.
 	latest *streamedWatch
@@ -141,6 +150,10 @@ func (s *WatchStream) listed(list runtime.Object, options metav1.ListOptions) {
 	page, ok := list.(*v1alpha1.LockList)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.whole != nil {
+		s.whole.partChanged(s, s.open != nil)
+		return
+	}
 	if options.Continue == "" || !ok {
 		s.history.Begin()
 	}
@@ -183,7 +196,7 @@ func (s *WatchStream) follow(next *streamedWatch, hasList bool, version string) 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if hasList {
+	if hasList && s.whole == nil { // No other replica has the history of a part.
 		s.history.Begin()
 	} else {
 		s.history.Resume(version)
@@ -280,6 +293,9 @@ func (s *WatchStream) opened(opened *streamedWatch) {
 		s.log.Info("Watching locks again")
 	}
 	s.open, s.since, s.isReported = opened, s.clock.Now(), false
+	if s.whole != nil {
+		s.whole.partChanged(s, true)
+	}
 	s.signal()
 }
 
@@ -290,7 +306,56 @@ func (s *WatchStream) closed(closed *streamedWatch) {
 		return // It was replaced, or never complete.
 	}
 	s.open, s.since = nil, s.clock.Now()
+	if s.whole != nil {
+		s.whole.partChanged(s, false)
+	}
 	s.signal()
+}
+
+// newPart returns a stream for one of several informers, and what to call before the informer ends.
+func (s *WatchStream) newPart() (part *WatchStream, forget func()) {
+	part = NewWatchStream(s.clock, s.log)
+	part.whole = s
+	return part, func() { s.forget(part) }
+}
+
+func (s *WatchStream) forget(part *WatchStream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part.isForgotten = true
+	s.changeParts(func() { delete(s.parts, part) })
+}
+
+// partChanged records whether the watch of a part is open. It is called with the mutex of the part.
+func (s *WatchStream) partChanged(part *WatchStream, isOpen bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if part.isForgotten {
+		return
+	}
+	if s.parts == nil {
+		s.parts = map[*WatchStream]bool{}
+	}
+	s.changeParts(func() { s.parts[part] = isOpen })
+}
+
+func (s *WatchStream) changeParts(change func()) {
+	wasOpen := s.arePartsOpen()
+	change()
+	if wasOpen || s.arePartsOpen() {
+		s.since = s.clock.Now()
+	}
+	s.signal()
+}
+
+// arePartsOpen reports whether there are parts, and the watch of each is open.
+func (s *WatchStream) arePartsOpen() bool {
+	for _, isOpen := range s.parts {
+		if !isOpen {
+			return false
+		}
+	}
+	return len(s.parts) > 0
 }
 
 // failed logs the first request that failed since the watch was open.
@@ -325,7 +390,7 @@ func (s *WatchStream) state() (isOpen bool, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.since = notAfter(s.since, s.clock.Now())
-	return s.open != nil, s.since
+	return s.open != nil || s.arePartsOpen(), s.since
 }
 
 // reopen closes a watch that has been open for the given time. The informer opens the next, which

@@ -164,3 +164,55 @@ func TestAStreamIsOpenWhileItsWatchIs(t *testing.T) {
 		mustBe(false, "after the informer has stopped")
 	})
 }
+
+// An engine that watches locks one by one trusts what it is shown only while each watch is open.
+func TestAStreamOfSeveralInformersIsOpenWhileAllWatchesAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stream := engine.NewWatchStream(clock.RealClock{}, logr.Discard())
+		mustBe := func(isOpen bool, when string) {
+			t.Helper()
+			synctest.Wait()
+			if stream.IsOpen() != isOpen {
+				t.Errorf("open: %v %s", stream.IsOpen(), when)
+			}
+		}
+		add := func() (list func(), open func() *watch.FakeWatcher, forget func()) {
+			source := newSource()
+			part, forget := stream.NewPart()
+			from := part.Wrap(source)
+			list = func() {
+				if _, err := from.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			open = func() *watch.FakeWatcher {
+				opened, err := from.WatchWithContext(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(opened.Stop)
+				return <-source.watches
+			}
+			return list, open, forget
+		}
+		_, openFirst, forgetFirst := add()
+		first := openFirst()
+		mustBe(true, "with one watch")
+		listSecond, openSecond, forgetSecond := add()
+		mustBe(true, "with an informer that has shown nothing yet")
+		listSecond()
+		mustBe(false, "with one that has listed, and does not watch")
+		second := openSecond()
+		mustBe(true, "with two watches")
+		first.Stop()
+		mustBe(false, "with one of two watches")
+		openFirst()
+		second.Stop()
+		mustBe(false, "with the other of two watches")
+		forgetSecond()
+		mustBe(true, "without the informer whose watch is closed")
+		openSecond()
+		forgetFirst()
+		mustBe(false, "without informers")
+	})
+}

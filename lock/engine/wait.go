@@ -59,10 +59,14 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 func (e *Engine) contend(ctx context.Context, queue *queue) {
 	defer e.calls.Done()
 	objects := e.objects(queue.name.Namespace)
+	var release func()
 	for {
 		step := e.queues.next(queue, e.clock.Now(), e.graceNow())
 		switch {
 		case step.isOver:
+			if release != nil {
+				release()
+			}
 			if step.isLapsed {
 				e.endUndelivered(ctx, objects, step.current)
 			}
@@ -74,6 +78,9 @@ func (e *Engine) contend(ctx context.Context, queue *queue) {
 		case step.head != nil:
 			e.try(ctx, objects, queue, step)
 		default:
+			if release == nil && step.current != nil && e.keyInformer != nil {
+				release = e.keyInformer.Use(queue.name, step.current, false)
+			}
 			e.sleep(queue, step.pause)
 		}
 	}

@@ -30,15 +30,16 @@ func startReplica(ctx context.Context, config *rest.Config, isAdmitted bool) rep
 	Expect(err).NotTo(HaveOccurred())
 	started := replica{waits: &waitCounter{}}
 	stream := engine.NewWatchStream(started.waits, logr.Discard())
-	informer := objects.Informer("", stream)
-	started.Engine, err = engine.New(engine.Options{
-		Objects: objects.Locks, Informer: informer, Stream: stream, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted, Clock: started.waits,
-	})
+	options := engine.Options{
+		Objects: objects.Locks, Stream: stream, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted, Clock: started.waits,
+	}
+	run, hasSynced := informerFor(&options, objects)
+	started.Engine, err = engine.New(options)
 	Expect(err).NotTo(HaveOccurred())
 
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
-	parts.Go(func() { informer.RunWithContext(running) })
+	parts.Go(func() { run(running) })
 	parts.Go(func() {
 		defer GinkgoRecover()
 		Expect(started.Start(running)).To(Succeed())
@@ -47,8 +48,20 @@ func startReplica(ctx context.Context, config *rest.Config, isAdmitted bool) rep
 		stop()
 		parts.Wait()
 	})
-	Eventually(informer.HasSynced).WithTimeout(30 * time.Second).Should(BeTrue())
+	Eventually(hasSynced).WithTimeout(30 * time.Second).Should(BeTrue())
 	return started
+}
+
+// informerFor sets the informer that such an engine has in production.
+func informerFor(options *engine.Options, objects *engine.ObjectClient) (run func(context.Context), hasSynced func() bool) {
+	if options.IsAdmitted {
+		informer := objects.KeyInformer("", options.Stream)
+		options.Informer = informer
+		return informer.Run, func() bool { return true }
+	}
+	informer := objects.Informer("", options.Stream)
+	options.Informer = informer
+	return informer.RunWithContext, informer.HasSynced
 }
 
 // waitCounter is a clock that counts the timers of callers that begin to wait for an
