@@ -91,8 +91,9 @@ func TestAWaiterUsesTheWatchOfItsLock(t *testing.T) {
 		informer.must(t, "use default/"+name+" known at 1")
 		release(t, other, "holder")
 		release(t, direct, (<-answers).owner)
+		last := <-answers
 		informer.must(t, "release default/"+name)
-		release(t, direct, (<-answers).owner)
+		release(t, direct, last.owner)
 		informer.must(t)
 	})
 }
