@@ -47,6 +47,17 @@ func (s *server) set(lag int, failure error) {
 	s.refuse = func(types.NamespacedName) error { return failure }
 }
 
+// restore goes back to before the first change, and ends all watches.
+func (s *server) restore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history = nil
+	for open := range s.watches {
+		delete(s.watches, open)
+		close(open.events)
+	}
+}
+
 func newServer() *server {
 	return &server{
 		watches: map[*serverWatch]struct{}{},
@@ -109,7 +120,7 @@ func (s *server) Open(name types.NamespacedName) (cache.ListerWatcher, func()) {
 func persist(ctx context.Context, request func() error) error {
 	for {
 		err := request()
-		if err == nil || apierrors.IsInvalid(err) {
+		if err == nil || apierrors.IsInvalid(err) || apierrors.IsResourceExpired(err) {
 			return err
 		}
 		select {
@@ -169,6 +180,14 @@ func (s *server) watch(name types.NamespacedName, options metav1.ListOptions) (w
 	if err := s.request("watch", name); err != nil {
 		return nil, err
 	}
+	seen, err := strconv.Atoi(options.ResourceVersion)
+	switch {
+	case streamsList:
+	case err != nil:
+		return nil, err
+	case seen > len(s.history)+1:
+		return nil, apierrors.NewResourceExpired("too new")
+	}
 	opened := &serverWatch{server: s, name: name, events: make(chan watch.Event, 100_000)}
 	s.watches[opened] = struct{}{}
 	if streamsList {
@@ -177,10 +196,6 @@ func (s *server) watch(name types.NamespacedName, options metav1.ListOptions) (w
 		}
 		opened.show(s.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
 		return opened, nil
-	}
-	seen, err := strconv.Atoi(options.ResourceVersion)
-	if err != nil {
-		return nil, err
 	}
 	for _, event := range s.history[seen-1 : max(seen-1, len(s.history)-s.lag)] {
 		opened.show(event)

@@ -295,6 +295,83 @@ func TestAWatchIsNotClosedBeforeTheOneThatReplacesItHasCaughtUp(t *testing.T) {
 	})
 }
 
+// startNarrowing returns an informer that is to watch the locks 0 and 1 one by one again, but still
+// has the watch of all, since that of lock 0 cannot be opened. ReleaseOther ends the use of lock 1.
+func startNarrowing(t *testing.T) (f *fixture, releaseOther func()) {
+	t.Helper()
+	server := newServer()
+	f = start(t, server)
+	var releases []func()
+	for number := range keywatch.MaxNames + 1 {
+		server.write(numbered(number), watch.Added)
+		releases = append(releases, f.use(numbered(number)))
+	}
+	for _, release := range releases[2:] {
+		release()
+	}
+	server.mu.Lock()
+	server.refuse = func(name types.NamespacedName) error {
+		if name == numbered(0) {
+			return apierrors.NewInternalError(errors.New("test"))
+		}
+		return nil
+	}
+	server.mu.Unlock()
+	pass(5 * time.Minute)
+	f.mustHaveOpen(t, 1, 1)
+	return f, releases[1]
+}
+
+func TestAUseThatBeginsBeforeTheWatchOfAllIsClosedGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := startNarrowing(t)
+		pass(keywatch.BriefFor / 2)
+		f.Use(numbered(2), nil, true)
+		f.mustTell(t, numbered(2), "added")
+		f.server.set(0, nil)
+		pass(keywatch.BriefFor * 3 / 4)
+		f.mustHaveOpen(t, 2, 0)
+		f.mustTell(t, numbered(2), "forgotten")
+		pass(keywatch.BriefFor / 4)
+		f.mustHaveOpen(t, 3, 0)
+		f.mustTell(t, numbered(2), "added")
+		f.server.write(numbered(2), watch.Deleted)
+		f.mustTell(t, numbered(2), "deleted")
+	})
+}
+
+func TestALockWhoseWatchEndsIsShownByThatOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, releaseOther := startNarrowing(t)
+		releaseOther()
+		pass(keywatch.KeepFor)
+		f.mustHaveOpen(t, 0, 1)
+		f.mustTell(t, numbered(1), "added")
+	})
+}
+
+func TestAListHoldsAfterEtcdWasRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, newServer())
+		f.use(named("mine"))
+		f.server.write(named("mine"), watch.Added)
+		f.server.write(named("mine"), watch.Modified)
+		f.mustTell(t, named("mine"), "changed")
+		f.server.restore()
+		pass(10 * time.Second)
+		f.mustTell(t, named("mine"), "deleted")
+
+		f.server.write(named("unused"), watch.Added)
+		for number := range keywatch.MaxNames {
+			f.use(numbered(number))
+		}
+		f.mustTell(t, named("unused"), "added")
+		f.server.restore()
+		pass(10 * time.Second)
+		f.mustTell(t, named("unused"), "deleted")
+	})
+}
+
 func TestALockMayBeUsedBeforeTheInformerRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
