@@ -161,22 +161,24 @@ func (h *Heartbeat) see(object any) {
 	if !ok || shown.Namespace != h.options.Namespace || shown.Spec.FullKey() != fullKey {
 		return
 	}
-	if h.record(shown, false, h.timers.Now()) && h.options.Digests != nil {
-		switch h.options.Digests.Compare(shown) {
-		case digest.Lags, digest.Differs:
-			h.answer()
-		case digest.Unknown, digest.Agrees:
-		}
+	h.record(shown, false, h.timers.Now())
+	if h.options.Digests == nil {
+		return
+	}
+	switch h.options.Digests.Compare(shown) {
+	case digest.Lags, digest.Differs:
+		h.answer(shown)
+	case digest.Unknown, digest.Agrees:
 	}
 }
 
-// answer makes this replica say what it was shown, unless it has within the last period: all
-// replicas have compared that already.
-func (h *Heartbeat) answer() {
+// answer makes this replica say what it was shown, unless the lock has been renewed since, or this
+// replica has said so within the last period: all replicas have compared that already.
+func (h *Heartbeat) answer(renewed *v1alpha1.Lock) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.timers.Now()
-	if now.Sub(h.said) < period {
+	if !isSame(h.current, renewed) || now.Sub(h.said) < period {
 		return
 	}
 	h.answerAt = now.Add(time.Duration(h.random() * float64(spread)))
@@ -186,20 +188,24 @@ func (h *Heartbeat) answer() {
 	}
 }
 
+// isSame reports whether two states, which may be nil, are of one version.
+func isSame(known, other *v1alpha1.Lock) bool {
+	return known != nil && other != nil && known.ResourceVersion == other.ResourceVersion
+}
+
 var fullKey = v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", engine.HeartbeatKey)
 
-// record stores a state unless a newer one is known, and reports whether it did.
-func (h *Heartbeat) record(seen *v1alpha1.Lock, isOwn bool, at time.Time) bool {
+// record stores a state unless a newer one is known. The informer may show an own write before its
+// answer arrives.
+func (h *Heartbeat) record(seen *v1alpha1.Lock, isOwn bool, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if isOwn {
 		h.said = at
 	}
-	if h.current != nil && !rules.IsNewer(seen.ResourceVersion, h.current.ResourceVersion) {
-		return false
+	if h.current == nil || rules.IsNewer(seen.ResourceVersion, h.current.ResourceVersion) || isOwn && isSame(h.current, seen) {
+		h.set(seen, isOwn, at)
 	}
-	h.set(seen, isOwn, at)
-	return true
 }
 
 // set is called under the mutex.
@@ -207,16 +213,25 @@ func (h *Heartbeat) set(current *v1alpha1.Lock, isOwn bool, at time.Time) {
 	h.current, h.at, h.isOwn, h.answerAt = current, at, isOwn, time.Time{}
 }
 
-// giveWay stores what was read, and makes the replica wait for its next turn.
+// giveWay stores what was read, and makes the replica wait for its next turn, or for its answer to
+// what was read.
 func (h *Heartbeat) giveWay(current *v1alpha1.Lock) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	answerAt := h.answerAt
+	isShown := isSame(h.current, current)
 	h.set(current, false, h.timers.Now())
+	if isShown {
+		h.answerAt = answerAt
+	}
 }
 
-func (h *Heartbeat) known() *v1alpha1.Lock {
+// begin returns the lock as last seen, for a renewal that begins, which is the answer if there is to
+// be one.
+func (h *Heartbeat) begin() *v1alpha1.Lock {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.answerAt = time.Time{}
 	return h.current
 }
 
@@ -224,7 +239,7 @@ func (h *Heartbeat) known() *v1alpha1.Lock {
 func (h *Heartbeat) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	current, began := h.known(), h.timers.Now()
+	current, began := h.begin(), h.timers.Now()
 	if current == nil || rules.Expired(current, h.options.Clock.Now()) {
 		return h.acquire(ctx, began)
 	}

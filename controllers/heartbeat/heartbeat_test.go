@@ -28,6 +28,8 @@ type cluster struct {
 	engine.Objects
 
 	latency time.Duration
+	// answerTime is how long the answer to an update takes.
+	answerTime time.Duration
 
 	mu       sync.Mutex
 	current  *v1alpha1.Lock
@@ -85,6 +87,7 @@ func (l locks) Acquire(_ context.Context, namespace string, request lock.Request
 
 func (c *cluster) Update(_ context.Context, object *v1alpha1.Lock, _ metav1.UpdateOptions) (*v1alpha1.Lock, error) {
 	pass(c.latency)
+	defer pass(c.answerTime)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -234,8 +237,9 @@ func TestAReplicaThatWasShownSomethingElseSaysSoAtOnce(t *testing.T) {
 		var unanswered time.Duration
 		since := c.written[0]
 		for i, said := range c.said {
+			unanswered = max(unanswered, c.written[i].Sub(since))
 			if said != latest {
-				unanswered, since, latest = max(unanswered, c.written[i].Sub(since)), c.written[i], said
+				since, latest = c.written[i], said
 			}
 		}
 		if unanswered > 1200*time.Millisecond {
@@ -259,6 +263,42 @@ func TestARenewalHasNoDigestOfAnotherReplica(t *testing.T) {
 		defer c.mu.Unlock()
 		if !slices.Contains(c.said, "former") || c.said[len(c.said)-1] != "" {
 			t.Errorf("digests %q", c.said)
+		}
+	})
+}
+
+func TestAReplicaGoesOnThoughItsWatchIsFasterThanTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{latency: 10 * time.Millisecond, answerTime: 50 * time.Millisecond}
+		for range 3 {
+			t.Cleanup(c.start(t))
+		}
+		pass(time.Minute)
+		if gaps := c.gaps(); len(gaps) < 50 || slices.Max(gaps[1:]) > 1100*time.Millisecond || c.refused > 0 {
+			t.Errorf("%d renewals in a minute, %v apart at most, and %d in vain", len(gaps), slices.Max(gaps[1:]), c.refused)
+		}
+	})
+}
+
+func TestAReplicaAnswersARenewalThatWasFasterThanItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{latency: 10 * time.Millisecond, answerTime: 100 * time.Millisecond}
+		defer c.startWith(t, view("shown"))()
+		pass(5 * time.Second)
+		c.mu.Lock()
+		next := c.written[len(c.written)-1].Add(time.Second)
+		c.mu.Unlock()
+		pass(time.Until(next) - c.latency/2) // Its own is under way.
+		c.mu.Lock()
+		other := c.current.DeepCopy()
+		other.Annotations = map[string]string{v1alpha1.DigestAnnotation: "lost"}
+		c.store(other)
+		c.mu.Unlock()
+		pass(500 * time.Millisecond)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.refused != 1 || c.said[len(c.said)-1] != "shown" {
+			t.Errorf("digests %q, and %d renewals in vain", c.said, c.refused)
 		}
 	})
 }
