@@ -87,7 +87,8 @@ type Engine struct {
 	log       logr.Logger
 	audit     audit.Sink
 	via       audit.Via
-	// isAdmitted, isValidated and hasInformer are as in Options.
+	// heartbeatNamespace, isAdmitted, isValidated and hasInformer are as in Options.
+	heartbeatNamespace                   string
 	isAdmitted, isValidated, hasInformer bool
 	// keyInformer is the informer if it reports only the locks in use; nil if it reports all.
 	keyInformer KeyInformer
@@ -147,25 +148,15 @@ func New(options Options) (*Engine, error) {
 		via:       options.Via,
 		grants:    newGrants(),
 
-		isAdmitted:  options.IsAdmitted,
-		isValidated: options.IsValidated,
-		hasInformer: options.Informer != nil,
-		started:     make(chan struct{}),
+		heartbeatNamespace: options.HeartbeatNamespace,
+		isAdmitted:         options.IsAdmitted,
+		isValidated:        options.IsValidated,
+		hasInformer:        options.Informer != nil,
+		started:            make(chan struct{}),
 	}
 	engine.working, engine.stop = context.WithCancel(context.Background())
 	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
-	engine.lockCache = newLockCache(func(name types.NamespacedName, change lock.Change) {
-		isOurs := options.HeartbeatNamespace == "" || name.Namespace == options.HeartbeatNamespace
-		isHeartbeat := isOurs && name.Name == heartbeatName
-		engine.trust.hear(isHeartbeat, engine.ageOf(change))
-		engine.queues.changed(name, change, engine.clock.Now())
-		if isHeartbeat && options.HeartbeatNamespace != "" && engine.trust.hasLost(change) {
-			engine.queues.doubt(engine.clock.Now())
-		}
-		if change.IsGone {
-			engine.grants.forget(name, change.Lock.UID)
-		}
-	}, func(name types.NamespacedName) { engine.queues.forgotten(name) })
+	engine.lockCache = newLockCache(engine.shown, func(name types.NamespacedName) { engine.queues.forgotten(name) })
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
 	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {
@@ -175,6 +166,20 @@ func New(options Options) (*Engine, error) {
 	}
 	engine.orphans = newOrphans(engine.endGrant, engine.listAll, options.Clock, servertime.Timers(options.Clock), options.Logger)
 	return engine, nil
+}
+
+// shown takes in a change that the informer has shown.
+func (e *Engine) shown(name types.NamespacedName, change lock.Change) {
+	isOurs := e.heartbeatNamespace == "" || name.Namespace == e.heartbeatNamespace
+	isHeartbeat := isOurs && name.Name == heartbeatName
+	e.trust.hear(isHeartbeat, e.ageOf(change))
+	e.queues.changed(name, change, e.clock.Now())
+	if isHeartbeat && e.heartbeatNamespace != "" && e.trust.hasLost(change) {
+		e.queues.doubt(e.clock.Now())
+	}
+	if change.IsGone {
+		e.grants.forget(name, change.Lock.UID)
+	}
 }
 
 // Start runs until ctx ends. After that every acquire fails, and waiting callers get
