@@ -455,3 +455,47 @@ func TestReleaseOfAnUnrenewedGrant(t *testing.T) {
 		}
 	})
 }
+
+// The holder has found the grant of an unanswered acquire and has renewed it. That the lock looks
+// expired to an engine whose clock is stepped meanwhile must not end it.
+func TestAStepOfTheClockEndsNoGrantThatItsHolderHasRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		first, step := startSkewed(t, etcd)
+		second := start(t, etcd)
+		etcd.inject(outage("create"))
+		request := by("a")
+		request.TTL = 20 * time.Second
+		if _, err := first.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatalf("got %v", err)
+		}
+		late := etcd.sent()
+		etcd.inject(faults{})
+		pass(2 * time.Second)
+		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
+			t.Fatal(err)
+		}
+		isStepped := false
+		etcd.inject(faults{after: func(verb string) error {
+			if verb == "get" && !isStepped {
+				isStepped = true
+				step(time.Minute)
+			}
+			return nil
+		}})
+		pass(7 * time.Second)
+		if !isStepped {
+			t.Error("the first engine has not looked for its grant")
+		}
+		if owner := etcd.owner(name); owner != "a" {
+			t.Errorf("held by %q, want the holder that has renewed", owner)
+		}
+		etcd.inject(faults{})
+		if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
+			t.Errorf("next renewal: %v", err)
+		}
+	})
+}

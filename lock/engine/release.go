@@ -135,7 +135,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, nil
 		}
 		if err := allowed(current); err != nil {
-			if current != nil && !isJudgedAgain && rules.Expired(current, e.clock.Now()) {
+			if current != nil && !isJudgedAgain && !errors.Is(err, errRenewed) && rules.Expired(current, e.clock.Now()) {
 				// If the clock was stepped while the answer was under way, only the next one corrects it.
 				isJudgedAgain = true
 				continue
