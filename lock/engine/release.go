@@ -135,8 +135,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, nil
 		}
 		if err := allowed(current); err != nil {
-			if current != nil && !isJudgedAgain && !errors.Is(err, errRenewed) && rules.Expired(current, e.clock.Now()) {
-				// If the clock was stepped while the answer was under way, only the next one corrects it.
+			if !isJudgedAgain && e.mayBeMisjudged(current, err) {
 				isJudgedAgain = true
 				continue
 			}
@@ -160,6 +159,12 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
 		}
 	}
+}
+
+// mayBeMisjudged reports whether a lock looked expired, and so was not ended. If the clock was stepped
+// while the answer was under way, only the next one corrects it.
+func (e *Engine) mayBeMisjudged(current *v1alpha1.Lock, err error) bool {
+	return current != nil && !errors.Is(err, errRenewed) && rules.Expired(current, e.clock.Now())
 }
 
 // errRenewed means that the holder has renewed a grant that was to end without it.
