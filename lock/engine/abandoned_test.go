@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -478,16 +479,15 @@ func TestAStepOfTheClockEndsNoGrantThatItsHolderHasRenewed(t *testing.T) {
 		if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
 			t.Fatal(err)
 		}
-		isStepped := false
+		var isStepped atomic.Bool
 		etcd.inject(faults{after: func(verb string) error {
-			if verb == "get" && !isStepped {
-				isStepped = true
+			if verb == "get" && isStepped.CompareAndSwap(false, true) {
 				step(time.Minute)
 			}
 			return nil
 		}})
 		pass(7 * time.Second)
-		if !isStepped {
+		if !isStepped.Load() {
 			t.Error("the first engine has not looked for its grant")
 		}
 		if owner := etcd.owner(name); owner != "a" {
