@@ -43,7 +43,7 @@ func TestLiveness(t *testing.T) {
 		},
 		"the same, but the watch lost the delete": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
-			waits(5*second, 13*second, 20*second, done), passage{open: always.open, lost: map[string][]time.Duration{"k": {10 * second}}}, nil, nil,
+			waits(5*second, 13*second, 20*second, done), passage{open: always.open, lost: map[string][]time.Duration{"k": {10 * second}}}, nil, []string{"wanted"},
 		},
 		"the same, but requests got through from 12 s on": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
