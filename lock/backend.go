@@ -70,10 +70,11 @@ type Backend interface {
 	Acquire(ctx context.Context, namespace string, request Request) (*v1alpha1.Lock, error)
 	// Renew replaces the remaining time of the lock by a whole ttl and returns the lock as stored.
 	// A ttl of zero means the one that the lock has. The error matches [ErrNotHeld], [ErrExpired],
-	// [ErrOwnerMismatch] or [ErrInvalid].
+	// [ErrOwnerMismatch], [ErrStale] or [ErrInvalid]. It matches [errors.ErrUnsupported] if the
+	// backend does not know the limits of the proof, as for Release.
 	Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof, ttl time.Duration) (*v1alpha1.Lock, error)
 	// Release ends the lock if the proof permits it. It completes even if ctx ends meanwhile. The
-	// error matches [ErrNotHeld], [ErrExpired] or [ErrOwnerMismatch].
+	// error matches [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch] or [ErrStale].
 	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof) error
 	// ForceRelease ends the lock of any holder, and records the reason. The error
 	// matches [ErrNotHeld].

@@ -23,12 +23,17 @@ var (
 	ErrExpired = rules.ErrExpired
 	// ErrOwnerMismatch means that the lock is held under another owner token.
 	ErrOwnerMismatch = rules.ErrOwnerMismatch
+	// ErrStale means that the lock is not stored in the version that a [Proof] is limited to. Nothing
+	// was done.
+	ErrStale = rules.ErrStale
 	// ErrInvalid means that the request breaks a rule of the Lock type. The error is, or wraps, an
 	// [*InvalidError] unless the API server found the mistake.
 	ErrInvalid = rules.ErrInvalid
 	// ErrInvalidKey means that a key or a function is empty, too long or has control
 	// characters. It matches [ErrInvalid] too.
 	ErrInvalidKey = rules.ErrInvalidKey
+	// ErrPageExpired means that a list was not continued in time, and has to begin again.
+	ErrPageExpired = errors.New("the list can no longer be continued")
 	// ErrUnauthenticated means that a façade could not authenticate the caller: the bearer token
 	// is missing, invalid or no longer valid. The façade did nothing.
 	ErrUnauthenticated = errors.New("the caller is not authenticated")

@@ -31,6 +31,8 @@ const (
 	VerbGet = "get"
 	// VerbList reads the locks of a namespace.
 	VerbList = "list"
+	// VerbWatch is shown each change of locks.
+	VerbWatch = "watch"
 	// VerbForceRelease ends a lock of any holder.
 	VerbForceRelease = "force-release"
 )

@@ -26,6 +26,8 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		}})
 	case !canBeHeld(key, proof.Owner):
 		return nil, c.mismatch(ctx, operation, namespace, key)
+	case isLimited(proof):
+		return nil, fmt.Errorf("%s: %w", operation, errLimitedProof)
 	}
 	answer, err := c.exchange(ctx, namespace, wire.Renew, wire.RenewArguments{Key: sent(key), Owner: proof.Owner, TTL: durationOf(ttl)}, c.options.timeout)
 	if err != nil {
@@ -46,8 +48,11 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 // what was not answered.
 func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	operation := fmt.Sprintf("release %s", key)
-	if !canBeHeld(key, proof.Owner) {
+	switch {
+	case !canBeHeld(key, proof.Owner):
 		return c.mismatch(ctx, operation, namespace, key)
+	case isLimited(proof):
+		return fmt.Errorf("%s: %w", operation, errLimitedProof)
 	}
 	return c.end(ctx, operation, func(ctx context.Context) error {
 		return c.releaseOnce(ctx, namespace, key, proof.Owner)
@@ -161,6 +166,11 @@ func (c *Client) failed(ctx context.Context, operation string, key v1alpha1.Full
 func canBeHeld(key v1alpha1.FullKey, owner string) bool {
 	return utf8.ValidString(string(key)) && v1alpha1.ValidateOwner(owner) == nil
 }
+
+// errLimitedProof refuses what the Forrst protocol has no argument for, and must not ignore.
+var errLimitedProof = fmt.Errorf("the protocol cannot name a grant or a version: %w", errors.ErrUnsupported)
+
+func isLimited(proof lock.Proof) bool { return proof.FencingToken != 0 || proof.ResourceVersion != "" }
 
 // mismatch is the answer to an owner token that cannot be.
 func (c *Client) mismatch(ctx context.Context, operation, namespace string, key v1alpha1.FullKey) error {

@@ -8,6 +8,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -19,7 +20,7 @@ func (c *call) prepareRenew() (Invocation, envelope.Errors) {
 	if given := fields.Duration("ttl", unbounded); given != nil {
 		ttl = given.Length
 	}
-	renewal, err := c.config.Locks.PrepareRenew(&c.caller, arguments.key, arguments.owner, ttl)
+	renewal, err := c.config.Locks.PrepareRenew(&c.caller, arguments.key, locks.OwnerClaim(arguments.owner), ttl)
 	if err != nil {
 		c.addInvalid(&problems, err, errorContext{kind: extendedFunction, pointer: argumentsPointer})
 	}
@@ -37,7 +38,7 @@ func (c *call) prepareExtendedRelease() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, arguments.owner); err != nil {
+		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, locks.OwnerClaim(arguments.owner)); err != nil {
 			return nil, arguments.problem(extendedFunction, err)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil

@@ -9,6 +9,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -43,7 +44,7 @@ type heldLock struct {
 func (c *call) prepareRelease() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(true)
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, arguments.owner); err != nil {
+		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, locks.OwnerClaim(arguments.owner)); err != nil {
 			return nil, arguments.problem(lockFunction, err)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil

@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -112,19 +113,19 @@ func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 // routedLock returns the lock of a routed function, which ends with it.
 func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lock {
 	// The lock can outlive the call, whose memory must not be kept for it.
-	locks, caller, key, owner := c.config.Locks, c.caller, granted.Spec.FullKey(), granted.Spec.Owner
+	held, caller, key, owner := c.config.Locks, c.caller, granted.Spec.FullKey(), granted.Spec.Owner
 	function := strings.Clone(c.request.Call.Function)
 	return &forward.Lock{
 		Granted: granted,
 		TTL:     ttl,
 		Renew: func(ctx context.Context, ttl time.Duration) (*v1alpha1.Lock, error) {
-			renewal, err := locks.PrepareRenew(&caller, key, owner, ttl)
+			renewal, err := held.PrepareRenew(&caller, key, locks.OwnerClaim(owner), ttl)
 			if err != nil {
 				return nil, err
 			}
 			return renewal.Renew(ctx)
 		},
-		Release: func(ctx context.Context) error { return locks.ReleaseAfter(ctx, function, &caller, key, owner) },
+		Release: func(ctx context.Context) error { return held.ReleaseAfter(ctx, function, &caller, key, owner) },
 	}
 }
 

@@ -27,12 +27,26 @@ type Acquisition struct {
 // Prepare validates a request of the caller, who becomes the holder. A lock that isKept does
 // not end with its call, but with the object that it is held for: the one that the caller
 // names, or else the Pod that its token is bound to. That Pod is known to exist, since the
-// token was authenticated. Prepare asks for nothing. The error is a [*lock.InvalidError].
+// token was authenticated. The request must not name the hash of a [Secret] as its owner. Prepare asks
+// for nothing. The error is a [*lock.InvalidError].
 func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool) (Acquisition, error) {
+	var problems field.ErrorList
+	if rules.IsHashedOwner(request.Owner) {
+		problems = append(problems, errReservedOwner)
+	}
+	return l.prepare(caller, request, isKept, problems)
+}
+
+// PrepareSecret is [Locks.Prepare] for a lock that the secret proves.
+func (l *Locks) PrepareSecret(caller *access.Caller, request lock.Request, secret Secret, isKept bool) (Acquisition, error) {
+	request.Owner = secret.owner()
+	return l.prepare(caller, request, isKept, nil)
+}
+
+func (l *Locks) prepare(caller *access.Caller, request lock.Request, isKept bool, problems field.ErrorList) (Acquisition, error) {
 	request.Holder = caller.Holder()
 	request.HolderRef = request.HolderRef.DeepCopy()
 	a := Acquisition{request: request, locks: l, caller: caller}
-	var problems field.ErrorList
 	mustExist := false
 	if isKept {
 		podNamespace, pod := holderref.PodOf(caller.User)
@@ -68,6 +82,16 @@ func (a *Acquisition) Scope() v1alpha1.Scope { return a.request.Scope }
 
 // TTL is how long the requested lock lives. Zero means the default.
 func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
+
+// Holder is the identity that will hold the lock.
+func (a *Acquisition) Holder() string { return a.request.Holder }
+
+// Now returns the acquisition without its wait.
+func (a *Acquisition) Now() Acquisition {
+	now := *a
+	now.request.Wait = 0
+	return now
+}
 
 // Acquire takes the lock for a call of the function, or waits for it as long as the permit
 // allows. If the caller goes away meanwhile, no lock is left behind: the caller could not

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -59,27 +60,27 @@ type Renewal struct {
 	locks  *Locks
 	caller *access.Caller
 	key    v1alpha1.FullKey
-	owner  string
+	claim  Claim
 	ttl    time.Duration
 }
 
 // PrepareRenew validates the ttl of a renewal. Zero means the ttl that the lock has. Nothing is done
 // yet. The error is a [*lock.InvalidError].
-func (l *Locks) PrepareRenew(caller *access.Caller, key v1alpha1.FullKey, owner string, ttl time.Duration) (Renewal, error) {
+func (l *Locks) PrepareRenew(caller *access.Caller, key v1alpha1.FullKey, claim Claim, ttl time.Duration) (Renewal, error) {
 	if err := l.limits.ValidateTTL(ttl); err != nil {
 		return Renewal{}, err
 	}
-	return Renewal{locks: l, caller: caller, key: key, owner: owner, ttl: ttl}, nil
+	return Renewal{locks: l, caller: caller, key: key, claim: claim, ttl: ttl}, nil
 }
 
 // Renew replaces the remaining time of a lock of the caller by a whole ttl, see [lock.Backend].
 func (r *Renewal) Renew(ctx context.Context) (*v1alpha1.Lock, error) {
-	return r.locks.backend.Renew(ctx, r.caller.Namespace, r.key, r.caller.Proof(r.owner), r.ttl)
+	return r.locks.backend.Renew(ctx, r.caller.Namespace, r.key, r.claim.proof(r.caller), r.ttl)
 }
 
 // Release ends a lock of the caller, see [lock.Backend].
-func (l *Locks) Release(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, owner string) error {
-	return l.backend.Release(ctx, caller.Namespace, key, caller.Proof(owner))
+func (l *Locks) Release(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, claim Claim) error {
+	return l.backend.Release(ctx, caller.Namespace, key, claim.proof(caller))
 }
 
 // ReleaseAfter ends the lock of a function that is over. It goes on when the caller has
@@ -127,6 +128,33 @@ func (l *Locks) Get(ctx context.Context, caller *access.Caller, key v1alpha1.Ful
 	hidden := *current
 	hidden.Spec.Owner = ""
 	return &hidden, nil
+}
+
+// ListPage returns a part of the held locks of the caller's namespace, without owner tokens, see
+// [lock.Pager].
+func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, request lock.PageRequest) (page lock.Page, err error) {
+	if pager, ok := l.backend.(lock.Pager); ok {
+		page, err = pager.ListPage(ctx, caller.Namespace, request)
+	} else {
+		var held []v1alpha1.Lock
+		if held, err = l.backend.List(ctx, caller.Namespace, lock.Filter{}); err == nil {
+			page, err = lock.PageOf(held, request)
+		}
+	}
+	for index := range page.Locks {
+		page.Locks[index].Spec.Owner = ""
+	}
+	return page, err
+}
+
+// Stream shows the locks of the caller's namespace or, unless the key is empty, one of them, with
+// their owner tokens, see [lock.Streamer].
+func (l *Locks) Stream(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey) (lock.Stream, error) {
+	streamer, ok := l.backend.(lock.Streamer)
+	if !ok {
+		return lock.Stream{}, fmt.Errorf("stream the locks of namespace %s: %w", caller.Namespace, errors.ErrUnsupported)
+	}
+	return streamer.Stream(ctx, caller.Namespace, key)
 }
 
 // List returns the held locks of the caller's namespace, or those under one owner token if

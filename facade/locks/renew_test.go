@@ -39,7 +39,7 @@ func TestTTLOfARenewal(t *testing.T) {
 			t.Fatal(err)
 		}
 		caller := &access.Caller{User: &user.DefaultInfo{Name: "b"}, Namespace: "default"}
-		renewal, err := l.PrepareRenew(caller, "lock:k", "o", ttl)
+		renewal, err := l.PrepareRenew(caller, "lock:k", locks.OwnerClaim("o"), ttl)
 		if len(backend.asked) > 0 {
 			t.Errorf("%s: renewed before it was said to", ttl)
 		}

@@ -365,6 +365,9 @@ func (a *acquireAttempt) fail(err error) error {
 // isRandom reports whether no other caller has the owner token. Callers that share one may acquire
 // through two replicas in the same microsecond.
 func isRandom(owner string) bool {
+	if rules.IsRandomHash(owner) {
+		return true
+	}
 	id, err := uuid.Parse(owner)
 	return err == nil && id.Version() == 4
 }

@@ -116,7 +116,11 @@ type Engine struct {
 	calls sync.WaitGroup
 }
 
-var _ lock.Backend = (*Engine)(nil)
+var (
+	_ lock.Backend  = (*Engine)(nil)
+	_ lock.Pager    = (*Engine)(nil)
+	_ lock.Streamer = (*Engine)(nil)
+)
 
 // New returns an engine that is not yet started.
 func New(options Options) (*Engine, error) {

@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine/keywatch"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // Informer reports changes to Locks. Shared informers of client-go and of controller-runtime's
@@ -38,8 +39,13 @@ type lockCache struct {
 
 	mu    sync.Mutex
 	locks map[types.NamespacedName]*v1alpha1.Lock
+	// latest is the latest resourceVersion of all that the informer has shown.
+	latest string
 	// watchers is nil once they are closed.
 	watchers map[types.NamespacedName]map[*watcher]struct{}
+	// streams are those of one lock, or of a namespace if the name is empty. It is nil once they
+	// are closed.
+	streams map[types.NamespacedName]map[*stream]struct{}
 }
 
 func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten func(types.NamespacedName)) *lockCache {
@@ -48,6 +54,7 @@ func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten fun
 		forgotten: forgotten,
 		locks:     map[types.NamespacedName]*v1alpha1.Lock{},
 		watchers:  map[types.NamespacedName]map[*watcher]struct{}{},
+		streams:   map[types.NamespacedName]map[*stream]struct{}{},
 	}
 }
 
@@ -97,9 +104,14 @@ func (c *lockCache) record(object any, isGone bool) {
 	} else {
 		c.locks[name] = seen
 	}
+	if c.latest == "" || rules.IsNewer(seen.ResourceVersion, c.latest) {
+		c.latest = seen.ResourceVersion
+	}
 	for watcher := range c.watchers[name] {
 		watcher.send(change)
 	}
+	c.sendToStreams(name, change)
+	c.sendToStreams(types.NamespacedName{Namespace: name.Namespace}, change)
 	c.mu.Unlock()
 	c.changed(name, change)
 }
@@ -162,23 +174,92 @@ func (c *lockCache) watch(ctx context.Context, name types.NamespacedName, isComp
 	return watcher.changes
 }
 
-func addTo(watchers map[types.NamespacedName]map[*watcher]struct{}, name types.NamespacedName, added *watcher) {
-	if watchers[name] == nil {
-		watchers[name] = map[*watcher]struct{}{}
+func addTo[T comparable](receivers map[types.NamespacedName]map[T]struct{}, name types.NamespacedName, added T) {
+	if receivers[name] == nil {
+		receivers[name] = map[T]struct{}{}
 	}
-	watchers[name][added] = struct{}{}
+	receivers[name][added] = struct{}{}
+}
+
+// removeFrom reports whether the receiver was there.
+func removeFrom[T comparable](receivers map[types.NamespacedName]map[T]struct{}, name types.NamespacedName, removed T) bool {
+	if _, ok := receivers[name][removed]; !ok {
+		return false
+	}
+	delete(receivers[name], removed)
+	if len(receivers[name]) == 0 {
+		delete(receivers, name)
+	}
+	return true
 }
 
 func (c *lockCache) unwatch(name types.NamespacedName, watcher *watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.watchers[name][watcher]; !ok {
-		return
+	if removeFrom(c.watchers, name, watcher) {
+		close(watcher.changes)
 	}
-	close(watcher.changes)
-	delete(c.watchers[name], watcher)
-	if len(c.watchers[name]) == 0 {
-		delete(c.watchers, name)
+}
+
+// stream receives every state of one lock, or of all locks of a namespace. The mutex of lockCache
+// guards sending and closing.
+type stream struct{ changes chan lock.Change }
+
+// Stream implements [lock.Streamer] with the engine's informer; it makes no request. Without an
+// informer that shows all locks the error matches [errors.ErrUnsupported].
+func (e *Engine) Stream(ctx context.Context, namespace string, key v1alpha1.FullKey) (lock.Stream, error) {
+	if !e.hasInformer || e.keyInformer != nil {
+		return lock.Stream{}, fmt.Errorf("stream the locks of namespace %s: the engine does not watch all locks: %w", namespace, errors.ErrUnsupported)
+	}
+	name := types.NamespacedName{Namespace: namespace}
+	if key != "" {
+		name.Name = key.ObjectName()
+	}
+	return e.lockCache.stream(ctx, name)
+}
+
+// stream begins a stream of one lock, or of a namespace if the name is empty.
+func (c *lockCache) stream(ctx context.Context, name types.NamespacedName) (lock.Stream, error) {
+	added := &stream{changes: make(chan lock.Change, lock.StreamBuffer)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.streams == nil {
+		return lock.Stream{}, fmt.Errorf("stream locks: the engine has stopped: %w", lock.ErrUnavailable)
+	}
+	begun := lock.Stream{Version: c.latest, Changes: added.changes}
+	if name.Name == "" {
+		for each, present := range c.locks {
+			if each.Namespace == name.Namespace {
+				begun.Present = append(begun.Present, present)
+			}
+		}
+	} else if present := c.locks[name]; present != nil {
+		begun.Present = append(begun.Present, present)
+	}
+	addTo(c.streams, name, added)
+	context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.endStream(name, added)
+	})
+	return begun, nil
+}
+
+// sendToStreams needs the mutex. A receiver that is too slow loses its stream, not a change.
+func (c *lockCache) sendToStreams(name types.NamespacedName, change lock.Change) {
+	for each := range c.streams[name] {
+		select {
+		case each.changes <- change:
+		default:
+			c.endStream(name, each)
+		}
+	}
+}
+
+// endStream needs the mutex.
+func (c *lockCache) endStream(name types.NamespacedName, ended *stream) {
+	if removeFrom(c.streams, name, ended) {
+		close(ended.changes)
 	}
 }
 
@@ -192,4 +273,10 @@ func (c *lockCache) close() {
 		}
 	}
 	c.watchers = nil
+	for name, streams := range c.streams {
+		for each := range streams {
+			c.endStream(name, each)
+		}
+	}
+	c.streams = nil
 }

@@ -3,10 +3,13 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -41,6 +44,89 @@ func (e *Engine) List(ctx context.Context, namespace string, filter lock.Filter)
 	}
 	slices.SortFunc(held, func(a, b v1alpha1.Lock) int { return cmp.Compare(a.Name, b.Name) })
 	return held, nil
+}
+
+// maxPageChunks bounds the lists that one page takes.
+const maxPageChunks = 10
+
+// ListPage implements [lock.Pager] with the lists of the API server, whose pages of one list are all of
+// one state.
+func (e *Engine) ListPage(ctx context.Context, namespace string, request lock.PageRequest) (lock.Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	at, err := parsePagePosition(request.Continue)
+	if err != nil {
+		return lock.Page{}, err
+	}
+	var options metav1.ListOptions
+	if request.Holder != "" {
+		options.FieldSelector = fields.OneTermEqualSelector("spec.holder", request.Holder).String()
+	}
+	var page lock.Page
+	for range maxPageChunks {
+		options.Limit, options.Continue = int64(request.Limit), at.Chunk
+		if request.Prefix != "" { // The API server cannot select by it.
+			options.Limit = listChunk
+		}
+		chunk, err := e.objects(namespace).List(ctx, options)
+		if err != nil {
+			return lock.Page{}, e.pageError(namespace, at, err)
+		}
+		for index := range chunk.Items {
+			item := &chunk.Items[index]
+			switch {
+			case item.Name <= at.After || rules.Expired(item, e.clock.Now()) || !request.Selects(item):
+			case len(page.Locks) == request.Limit:
+				page.Continue = at.text()
+				return page, nil
+			default:
+				page.Locks = append(page.Locks, *item)
+				at.After = item.Name
+			}
+		}
+		if chunk.Continue == "" {
+			return page, nil
+		}
+		at.Chunk = chunk.Continue
+		if len(page.Locks) == request.Limit {
+			break
+		}
+	}
+	page.Continue = at.text()
+	return page, nil
+}
+
+// pageError tells a position that is no longer, or was never, one of the API server's.
+func (e *Engine) pageError(namespace string, at pagePosition, err error) error {
+	switch {
+	case at.Chunk != "" && apierrors.IsResourceExpired(err):
+		return fmt.Errorf("list locks in namespace %s: %w", namespace, lock.ErrPageExpired)
+	case at.Chunk != "" && apierrors.IsBadRequest(err):
+		return lock.InvalidContinue()
+	}
+	return e.requestError("list locks in namespace "+namespace, err)
+}
+
+// pagePosition is where a page begins: in a chunk of the API server, after a name.
+type pagePosition struct {
+	Chunk string `json:"chunk,omitempty"`
+	After string `json:"after,omitempty"`
+}
+
+func (p pagePosition) text() string {
+	text, _ := json.Marshal(p) // It cannot fail: there are only texts.
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func parsePagePosition(text string) (at pagePosition, err error) {
+	if text == "" {
+		return at, nil
+	}
+	decoded, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || json.Unmarshal(decoded, &at) != nil {
+		return at, lock.InvalidContinue()
+	}
+	return at, nil
 }
 
 // listAll passes on the locks of a namespace, as [Engine.listEach] does.

@@ -18,7 +18,7 @@ import (
 // Release ends the lock if the proof permits it. If callers of this engine wait for the lock, the
 // first of them gets it in the same write. Release completes even if ctx ends meanwhile.
 //
-// The error matches [lock.ErrNotHeld], [lock.ErrOwnerMismatch], [lock.ErrRefused] or
+// The error matches [lock.ErrNotHeld], [lock.ErrOwnerMismatch], [lock.ErrStale], [lock.ErrRefused] or
 // [lock.ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	ctx, cancel := e.detached(ctx)

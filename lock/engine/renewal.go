@@ -21,7 +21,7 @@ import (
 // Renew replaces the remaining time of a lock by a whole ttl. A ttl of zero means the one that the
 // lock has. Through the engine that acquired the lock it is one write.
 //
-// The error matches [lock.ErrNotHeld], [lock.ErrExpired], [lock.ErrOwnerMismatch],
+// The error matches [lock.ErrNotHeld], [lock.ErrExpired], [lock.ErrOwnerMismatch], [lock.ErrStale],
 // [lock.ErrInvalid], [lock.ErrRefused] or [lock.ErrUnavailable], or is that of ctx.
 func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	description := fmt.Sprintf("renew %s in namespace %s", key, namespace)
@@ -75,6 +75,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			if !r.isToRestamp() {
 				return stored, nil
 			}
+			r.goOnFrom(stored)
 			desired, err = r.desired(ctx, stored)
 			continue
 		}
@@ -93,6 +94,9 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if (isRenewed(current, desired) || r.isRenewedSince(current, desired)) && !r.isToRestamp() {
 			return current, nil
 		}
+		if isRenewed(current, desired) {
+			r.goOnFrom(current)
+		}
 		if !r.engine.pause(ctx, &backoff) {
 			return nil, writeErr
 		}
@@ -106,7 +110,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 // time before the attempt, from which on the holder counts its ttl. That is as good as if the attempt
 // had done it. So ends an attempt that admission stamps, and of which a proxy repeats each write.
 func (r *renewalAttempt) isRenewedSince(current, sent *v1alpha1.Lock) bool {
-	return r.read != nil && current != nil && r.read.Spec.RenewTime != nil && current.Spec.RenewTime != nil &&
+	return r.proof.ResourceVersion == "" && r.read != nil && current != nil && r.read.Spec.RenewTime != nil && current.Spec.RenewTime != nil &&
 		grantOf(r.read).matches(current) && r.read.Spec.RenewTime.Time.Before(current.Spec.RenewTime.Time) &&
 		!current.Spec.RenewTime.Time.Before(r.began) && ptr.Equal(sent.Spec.TTL, current.Spec.TTL)
 }
@@ -119,6 +123,14 @@ func (r *renewalAttempt) isToRestamp() bool {
 	}
 	r.isRestamped = true
 	return true
+}
+
+// goOnFrom limits the rest of the attempt to a version that the attempt itself has written, if it is
+// limited to one.
+func (r *renewalAttempt) goOnFrom(stored *v1alpha1.Lock) {
+	if r.proof.ResourceVersion != "" {
+		r.proof.ResourceVersion = stored.ResourceVersion
+	}
 }
 
 // firstDesired uses the informer's copy if that is what this engine wrote last, and reads the lock

@@ -29,13 +29,18 @@ type Backend struct {
 	// version is the resourceVersion of the latest write to any lock.
 	version       int64
 	entries       map[types.NamespacedName]*entry
+	streams       map[*stream]struct{}
 	isUnavailable bool
 	hooks         Hooks
 	isRecording   bool
 	calls         []Call
 }
 
-var _ lock.Backend = (*Backend)(nil)
+var (
+	_ lock.Backend  = (*Backend)(nil)
+	_ lock.Pager    = (*Backend)(nil)
+	_ lock.Streamer = (*Backend)(nil)
+)
 
 // New returns a backend in which all locks are free.
 func New(options ...Option) *Backend {
@@ -44,6 +49,7 @@ func New(options ...Option) *Backend {
 		limits:  rules.DefaultLimits(),
 		holder:  DefaultHolder,
 		entries: map[types.NamespacedName]*entry{},
+		streams: map[*stream]struct{}{},
 	}
 	for _, option := range options {
 		option(backend)

@@ -69,7 +69,7 @@ func (b *Backend) store(e *entry, next *v1alpha1.Lock) {
 	b.version++
 	next.ResourceVersion = strconv.FormatInt(b.version, 10)
 	e.lock = next
-	e.changed(lock.Change{Lock: next})
+	b.changed(e, lock.Change{Lock: next})
 }
 
 func (b *Backend) remove(e *entry) {
@@ -77,11 +77,12 @@ func (b *Backend) remove(e *entry) {
 	gone := e.lock.DeepCopy()
 	gone.ResourceVersion = strconv.FormatInt(b.version, 10)
 	e.lock = nil
-	e.changed(lock.Change{Lock: gone, IsGone: true})
+	b.changed(e, lock.Change{Lock: gone, IsGone: true})
 }
 
 // changed informs the watchers and the first waiter.
-func (e *entry) changed(change lock.Change) {
+func (b *Backend) changed(e *entry, change lock.Change) {
+	b.sendToStreams(e.name, change)
 	for watcher := range e.watchers {
 		watcher.send(change)
 	}

@@ -43,6 +43,8 @@ type HeldError struct {
 	// Holder is the authenticated identity that acquired the lock. Empty if the holder changed too
 	// often to be seen, or if IsExpired; ExpireTime is then zero.
 	Holder string
+	// AcquireTime is when that holder acquired it. Zero if unknown.
+	AcquireTime time.Time
 	// ExpireTime is when the lock ends unless it is renewed.
 	ExpireTime time.Time
 	// IsExpired says that the lock has no holder any more, but may not be taken over yet: clocks may

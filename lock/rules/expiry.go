@@ -53,6 +53,9 @@ func HeldAt(lock *v1alpha1.Lock, now time.Time) *HeldError {
 // HeldBy returns the error that names the present holder.
 func HeldBy(lock *v1alpha1.Lock) *HeldError {
 	refusal := &HeldError{Key: lock.Spec.FullKey(), Holder: lock.Spec.Holder}
+	if lock.Spec.AcquireTime != nil {
+		refusal.AcquireTime = lock.Spec.AcquireTime.Time
+	}
 	if lock.Spec.ExpireTime != nil {
 		refusal.ExpireTime = lock.Spec.ExpireTime.Time
 	}

@@ -13,6 +13,12 @@ type Proof struct {
 	// IsUnrenewed limits the proof to a lock that has not been renewed since its grant: its holder
 	// may not know of the grant yet.
 	IsUnrenewed bool
+	// FencingToken limits the proof to the grant with this number: a caller may acquire a lock again
+	// under the same owner token, and a late request of the former grant must not count for the next.
+	// Zero means any grant.
+	FencingToken int64
+	// ResourceVersion limits the proof to a lock that is stored in this version. Empty means any.
+	ResourceVersion string
 }
 
 // Entitles reports whether the proof permits renewing and releasing a lock with this owner token
@@ -24,6 +30,16 @@ func (p Proof) Entitles(owner, holder string) bool {
 // IsRenewed reports whether the lock has been renewed since its grant, so its holder knows of it.
 func IsRenewed(lock *v1alpha1.Lock) bool {
 	return !lock.Spec.RenewTime.Equal(lock.Spec.AcquireTime)
+}
+
+// isOfOtherGrant reports whether the proof is limited to a grant that the lock does not record. A lock
+// that is being deleted may have lost the number of its grant; the owner token decides then.
+func (p Proof) isOfOtherGrant(lock *v1alpha1.Lock) bool {
+	if p.FencingToken == 0 {
+		return false
+	}
+	token, err := lock.FencingToken()
+	return err == nil && token != p.FencingToken
 }
 
 func (p Proof) entitlesTo(lock *v1alpha1.Lock) bool {

@@ -59,7 +59,7 @@ const withoutTTL = "the lock ends at an absolute expireTime; say for how long to
 // Renew returns the object whose conditional update replaces the remaining time of the lock by a
 // whole ttl; it never adds to it. A ttl of zero means the one that the lock has; another must be
 // valid, see [Limits.ValidateTTL]. Current is nil if there is no lock. The error is [ErrNotHeld],
-// [ErrExpired], [ErrOwnerMismatch] or, if there is no ttl, an [*InvalidError].
+// [ErrExpired], [ErrOwnerMismatch], [ErrStale] or, if there is no ttl, an [*InvalidError].
 func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time) (*v1alpha1.Lock, error) {
 	if err := Release(current, proof, now); err != nil {
 		return nil, err
@@ -77,8 +77,9 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time
 }
 
 // Release reports whether the proof permits ending the lock. Current is nil if there is no lock.
-// The error is [ErrNotHeld], also for a renewed lock with a proof that IsUnrenewed, [ErrExpired] or
-// [ErrOwnerMismatch].
+// The error is [ErrNotHeld], also for a renewed lock with a proof that IsUnrenewed and for another
+// grant than that of the proof, [ErrExpired], [ErrOwnerMismatch] or, if the lock is held by the proof
+// but stored in another version, [ErrStale].
 func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 	switch {
 	case current == nil:
@@ -88,10 +89,14 @@ func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 			return ErrNotHeld
 		}
 		return ErrOwnerMismatch
+	case proof.isOfOtherGrant(current):
+		return ErrNotHeld
 	case Expired(current, now):
 		return ErrExpired
 	case proof.IsUnrenewed && IsRenewed(current):
 		return ErrNotHeld
+	case proof.ResourceVersion != "" && proof.ResourceVersion != current.ResourceVersion:
+		return ErrStale
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func TestTakeOver(t *testing.T) {
 func TestTakeOverRefusesALiveLock(t *testing.T) {
 	deleting := stored()
 	deleting.DeletionTimestamp = &metav1.Time{Time: noon}
-	byAlice := &HeldError{Key: "lock:billing:report", Holder: "alice", ExpireTime: at(30).Time}
+	byAlice := &HeldError{Key: "lock:billing:report", Holder: "alice", AcquireTime: at(0).Time, ExpireTime: at(30).Time}
 	cases := map[string]struct {
 		current *v1alpha1.Lock
 		now     float64

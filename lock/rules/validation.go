@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// minTTL is the smallest unit that the schema of spec.ttl knows.
-	minTTL = time.Millisecond
+	// MinTTL is the shortest ttl: the smallest unit that the schema of spec.ttl knows.
+	MinTTL = time.Millisecond
 	// maxExpireAhead bounds an absolute expireTime: a mistyped year must not hold a lock for ever.
 	maxExpireAhead = 366 * 24 * time.Hour
 )
@@ -58,11 +58,11 @@ func (l Limits) ValidateTTL(ttl time.Duration) error {
 }
 
 func (l Limits) validateTTL(ttl time.Duration) field.ErrorList {
-	if ttl >= minTTL && ttl <= l.MaxTTL {
+	if ttl >= MinTTL && ttl <= l.MaxTTL {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("spec", "ttl"), ttl.String(),
-		fmt.Sprintf("must be at least %s and at most %s", minTTL, l.MaxTTL))}
+		fmt.Sprintf("must be at least %s and at most %s", MinTTL, l.MaxTTL))}
 }
 
 func validateExpireTime(expire *v1alpha1.Timestamp, now time.Time) field.ErrorList {

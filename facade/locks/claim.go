@@ -1,0 +1,92 @@
+package locks
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// Claim is what a caller shows of the grant that it wants to renew or to release. The zero Claim is
+// of no grant.
+type Claim struct{ limits lock.Proof }
+
+// OwnerClaim returns the claim of a caller that shows an owner token. A text that is the hash of a
+// [Secret] is of no grant: locks that such a hash is the owner of are shown to users who may read
+// them.
+func OwnerClaim(owner string) Claim {
+	if rules.IsHashedOwner(owner) {
+		return Claim{}
+	}
+	return Claim{lock.Proof{Owner: owner}}
+}
+
+// WithVersion returns the claim on the condition that the lock is stored in this resourceVersion. If
+// it is stored in another one, the error matches [lock.ErrStale].
+func (c Claim) WithVersion(resourceVersion string) Claim {
+	c.limits.ResourceVersion = resourceVersion
+	return c
+}
+
+// noOwner is the owner token of no grant: a hash without its digits.
+const noOwner = "sha256:"
+
+// proof returns what the caller shows to the backend.
+func (c Claim) proof(caller *access.Caller) lock.Proof {
+	proof := c.limits
+	if proof.Owner == "" {
+		proof.Owner = noOwner
+	}
+	proof.Holder = caller.Proof("").Holder
+	return proof
+}
+
+// SecretBytes is the size of a [Secret].
+const SecretBytes = 20
+
+// derivedBit of the first byte of a secret says that it was derived.
+const derivedBit = 0x80
+
+// Secret proves a grant at a door that makes the owner tokens of its callers. The lock stores a hash of
+// it, so reading the lock gives no power over it.
+type Secret [SecretBytes]byte
+
+// NewSecret returns a secret of 159 random bits.
+func NewSecret() Secret {
+	var secret Secret
+	// It never fails.
+	_, _ = rand.Read(secret[:])
+	secret[0] &^= derivedBit
+	return secret
+}
+
+// DeriveSecret returns the secret that the same parts always give, so that a repeated acquisition
+// finds its own grant. It is as secret as its parts are.
+func DeriveSecret(parts ...string) Secret {
+	hash := sha256.New()
+	for _, part := range parts {
+		// With its length, so that other parts give another text.
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		hash.Write([]byte(part))
+	}
+	secret := Secret(hash.Sum(nil)[:SecretBytes])
+	secret[0] |= derivedBit
+	return secret
+}
+
+// Claim returns the claim to the grant with this fencing token that the secret was made for.
+func (s Secret) Claim(fencingToken int64) Claim {
+	return Claim{lock.Proof{Owner: s.owner(), FencingToken: fencingToken}}
+}
+
+// IsOf reports whether a lock with this owner token was granted to the secret.
+func (s Secret) IsOf(owner string) bool { return owner == s.owner() }
+
+func (s Secret) owner() string { return rules.HashedOwner(s[:], s[0]&derivedBit != 0) }
+
+var errReservedOwner = field.Invalid(field.NewPath("spec", "owner"), field.OmitValueType{}, "must not have the form of a hash that the service makes")
