@@ -16,14 +16,14 @@ import (
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/facade/rest"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/holderref"
 )
 
-// addFacade adds the façade with its one door, which speaks Forrst. A second door would be mounted
-// on the same server.
+// addFacade adds the façade with its doors: Forrst and REST, on one listener.
 func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
 	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade, true)
 	if err != nil {
@@ -74,6 +74,18 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 		return err
 	}
 	server.Mount(door)
+	plain, err := rest.New(rest.Config{
+		Server:  server,
+		Access:  access,
+		Locks:   locks,
+		MaxWait: settings.facadeMaxBlock,
+		Clock:   now,
+		Logger:  logger,
+	})
+	if err != nil {
+		return err
+	}
+	server.Mount(plain)
 	return errors.Join(
 		manager.AddReadyzCheck("facade", server.Ready),
 		manager.AddReadyzCheck("lock-watch", watchCheck(engine, now)),

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -69,7 +69,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.operatorUser, "operator-user", "", "The user name of this process, as the webhook configuration names it; empty to ask the API server.")
 	flags.StringVar(&o.facadeAddr, "facade-bind-address", "127.0.0.1:8080", "Where the façade listens. Without authentication it must be a loopback address.")
 	flags.StringVar(&o.facadeNamespace, "facade-namespace", "default", "The namespace of the locks that the façade takes where it does not authenticate its callers. Otherwise each caller has one.")
-	flags.DurationVar(&o.facadeMaxBlock, "facade-max-block", forrst.DefaultMaxBlock, "The longest that one call of the façade may wait for a lock, at most 24h.")
+	flags.DurationVar(&o.facadeMaxBlock, "facade-max-block", locks.DefaultMaxWait, "The longest that one call of the façade may wait for a lock, at most 24h.")
 	flags.StringVar(&o.facadeRoutes, "facade-routes", "", "A YAML file that says which functions the façade forwards, and where to. It is read again when it changes. Empty for none.")
 	o.facadeServer.bindFlags(flags)
 	o.facadeAuth.bindFlags(flags)

@@ -12,9 +12,6 @@ import (
 	"forrst.dev/lock-operator/facade/server"
 )
 
-// DefaultMaxBlock is how long a call may wait for a lock unless configured otherwise.
-const DefaultMaxBlock = time.Minute
-
 // Config configures a [Handler].
 type Config struct {
 	// Server has what all doors share. [server.Server.Mount] must follow. Required.
@@ -24,7 +21,7 @@ type Config struct {
 	// Locks are the locks that are served. Required.
 	Locks *locks.Locks
 	// MaxBlock is the longest that a call may wait for a lock; a caller that wants to wait
-	// longer calls again. Zero means [DefaultMaxBlock].
+	// longer calls again. Zero means [locks.DefaultMaxWait].
 	MaxBlock time.Duration
 	// Components tell what health is made of, each time that it is asked for. They have
 	// names of their own.
@@ -56,7 +53,7 @@ func (c *Config) validate() error {
 
 func (c *Config) setDefaults() {
 	if c.MaxBlock == 0 {
-		c.MaxBlock = DefaultMaxBlock
+		c.MaxBlock = locks.DefaultMaxWait
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -15,6 +15,9 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
+// DefaultMaxWait is how long a call may wait for a lock unless configured otherwise.
+const DefaultMaxWait = time.Minute
+
 // Acquisition is a request for a lock that has been validated, and cannot be changed any more.
 type Acquisition struct {
 	request lock.Request

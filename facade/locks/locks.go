@@ -95,6 +95,8 @@ func (l *Locks) ReleaseAfter(ctx context.Context, function string, caller *acces
 func (l *Locks) TakeBack(ctx context.Context, function string, caller *access.Caller, granted *v1alpha1.Lock) {
 	proof := caller.Proof(granted.Spec.Owner)
 	proof.IsUnrenewed = true
+	// A repeated acquisition may have the same owner token.
+	proof.FencingToken, _ = granted.FencingToken()
 	_ = l.releaseAfter(ctx, function, caller, granted.Spec.FullKey(), proof)
 }
 

@@ -10,6 +10,7 @@ import (
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/facade/rest"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
@@ -35,14 +36,14 @@ type Settings struct {
 	Server server.Options
 }
 
-// New returns a server with the Forrst door, which serves HTTP with or without being
+// New returns a server with both doors, which serves HTTP with or without being
 // started.
 func New(settings Settings) (*server.Server, error) {
 	served, _, err := NewWithDoor(settings)
 	return served, err
 }
 
-// NewWithDoor is [New] for tests that change the door.
+// NewWithDoor is [New] for tests that change the Forrst door.
 func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 	if settings.Limits == (rules.Limits{}) {
 		settings.Limits = rules.DefaultLimits()
@@ -70,5 +71,12 @@ func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 		return nil, nil, err
 	}
 	served.Mount(door)
+	plain, err := rest.New(rest.Config{
+		Server: served, Access: control, Locks: locked, MaxWait: settings.MaxBlock, Clock: settings.Clock, Logger: settings.Logger,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	served.Mount(plain)
 	return served, door, nil
 }

@@ -1,0 +1,167 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// acquisition is a checked request for a lock.
+type acquisition struct {
+	locks.Acquisition
+	secret locks.Secret
+	wait   time.Duration
+	// isRepeatable says that the caller has sent an Idempotency-Key.
+	isRepeatable bool
+}
+
+// acquire answers POST.
+func (c *call) acquire() (*answer, error) {
+	requested, err := c.readAcquisition()
+	if err != nil {
+		return nil, err
+	}
+	c.body = nil // A call may wait for long.
+	ctx := c.request.Context()
+	var granted *v1alpha1.Lock
+	if requested.isRepeatable {
+		granted, err = c.acquireOrFind(ctx, requested)
+	} else {
+		granted, err = c.take(ctx, &requested.Acquisition)
+	}
+	if err != nil {
+		return nil, err
+	}
+	token := lockToken{secret: requested.secret}
+	if token.fencing, err = granted.FencingToken(); err != nil {
+		return nil, err
+	}
+	described := describe(granted)
+	described.LockToken = token.text(granted.Namespace, granted.Spec.FullKey())
+	return &answer{
+		status: http.StatusCreated, body: described, etag: entityTag(granted),
+		location: pathOf(granted.Namespace, described.Key, described.Function),
+	}, nil
+}
+
+// take acquires the lock. If the answer cannot be sent, the lock is taken back.
+func (c *call) take(ctx context.Context, requested *locks.Acquisition) (*v1alpha1.Lock, error) {
+	granted, err := requested.Acquire(ctx, c.permit, c.operation.name)
+	if err != nil {
+		return nil, err
+	}
+	c.undo = func() { c.config.Locks.TakeBack(ctx, c.operation.name, &c.caller, granted) }
+	return granted, nil
+}
+
+// acquireOrFind acquires the lock, or finds the grant that an earlier try of the same caller has made. The
+// earlier try may be waiting still; so this one looks before it waits, and again afterwards.
+func (c *call) acquireOrFind(ctx context.Context, requested *acquisition) (*v1alpha1.Lock, error) {
+	now := requested.Now()
+	granted, err := c.take(ctx, &now)
+	if errors.Is(err, lock.ErrHeld) {
+		granted, err = c.findOwn(ctx, requested, err)
+	}
+	if requested.wait == 0 || !errors.Is(err, lock.ErrHeld) {
+		return granted, err
+	}
+	granted, err = c.take(ctx, &requested.Acquisition)
+	if errors.Is(err, lock.ErrHeld) {
+		granted, err = c.findOwn(ctx, requested, err)
+	}
+	return granted, err
+}
+
+// findOwn returns the lock, renewed, if it is held by the secret of the request, or else held. A grant
+// that was found by reading counts only from its renewal on: the service ends a grant whose caller it
+// takes to have gone (docs/design.md, section 8.1).
+func (c *call) findOwn(ctx context.Context, requested *acquisition, held error) (*v1alpha1.Lock, error) {
+	key := requested.FullKey()
+	current, err := c.config.Locks.GetWithOwner(ctx, &c.caller, key)
+	switch {
+	case errors.Is(err, lock.ErrNotHeld):
+		return nil, held
+	case err != nil:
+		return nil, err
+	case !requested.secret.IsOf(current.Spec.Owner):
+		return nil, held
+	}
+	fencing, err := current.FencingToken()
+	if err != nil {
+		return nil, held // It is being deleted.
+	}
+	renewal, err := c.config.Locks.PrepareRenew(&c.caller, key, requested.secret.Claim(fencing), requested.TTL())
+	if err != nil {
+		return nil, err
+	}
+	renewed, err := renewal.Renew(ctx)
+	if errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch) {
+		return nil, held
+	}
+	return renewed, err
+}
+
+// readAcquisition reads and checks the request.
+func (c *call) readAcquisition() (*acquisition, error) {
+	var found mistakes
+	body, err := readBody(c.body, &found)
+	if err != nil {
+		return nil, err
+	}
+	function := body.text("function")
+	if function == "" && body.values["function"] != nil && len(found) == 0 {
+		body.fail("function", "must not be empty", nil)
+	}
+	name := newLockName(c.request.PathValue(keyPart), function)
+	request := lock.Request{Acquisition: rules.Acquisition{
+		Scope: name.scope, Function: name.function, Key: name.key,
+		TTL:          body.requiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL()),
+		Reason:       body.text("reason"),
+		HolderRef:    readHolderRef(&body),
+		ReleaseDelay: body.seconds("release_delay_seconds", 0, v1alpha1.MaxReleaseDelay),
+	}}
+	request.Wait = body.seconds("wait_seconds", 0, c.config.MaxWait)
+	body.refuseOthers()
+	c.query.refuseOthers(&found)
+	requested := &acquisition{wait: request.Wait}
+	idempotencyKey := c.readIdempotencyKey(&found)
+	if requested.isRepeatable = idempotencyKey != ""; requested.isRepeatable {
+		requested.secret = locks.DeriveSecret("acquire", c.caller.Holder(), c.caller.Namespace, string(name.fullKey()), idempotencyKey)
+	} else {
+		requested.secret = locks.NewSecret()
+	}
+	requested.Acquisition, err = c.config.Locks.PrepareSecret(&c.caller, request, requested.secret, true)
+	found.addInvalid(err)
+	return requested, found.problem()
+}
+
+const (
+	// minIdempotencyKey keeps two programs of one user from choosing the same key by chance, and keys
+	// from being guessed where callers are not authenticated.
+	minIdempotencyKey = 16
+	maxIdempotencyKey = 255
+)
+
+// readIdempotencyKey returns the key of a request that may be repeated, empty if there is none.
+func (c *call) readIdempotencyKey(found *mistakes) string {
+	given := c.request.Header.Values(idempotencyKeyHeader)
+	if len(given) == 0 {
+		return ""
+	}
+	isVisible := true
+	for _, char := range []byte(given[0]) {
+		isVisible = isVisible && char > ' ' && char <= '~'
+	}
+	if len(given) > 1 || !isVisible || len(given[0]) < minIdempotencyKey || len(given[0]) > maxIdempotencyKey {
+		// The key may be a secret.
+		found.add(FieldError{In: inHeader, Field: idempotencyKeyHeader, Detail: "must be 16 to 255 visible ASCII characters, given once", MaxLength: maxIdempotencyKey})
+		return ""
+	}
+	return given[0]
+}

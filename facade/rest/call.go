@@ -1,0 +1,226 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock"
+)
+
+// call is one request on its way through the door.
+type call struct {
+	*Handler
+
+	request   *http.Request
+	writer    http.ResponseWriter
+	caller    access.Caller
+	query     query
+	operation *operation
+	// body is what was read of the request.
+	body []byte
+	// permit counts the call among those that are served.
+	permit *limits.Permit
+	start  time.Time
+	// hasBegun says that the answer, a stream, has begun: no other one can follow.
+	hasBegun bool
+	// undo takes back what the call has done, if the caller cannot learn of it. Nil if there is
+	// nothing to take back.
+	undo func()
+}
+
+// answer is the answer to a call that has succeeded.
+type answer struct {
+	status int
+	// body is encoded as JSON. Nil means that there is none.
+	body any
+	// etag is the entity tag, or empty.
+	etag     string
+	location string
+}
+
+// serve returns the handler of a resource.
+func (h *Handler) serve(resource resource) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &call{Handler: h, request: r, writer: w, start: h.config.Clock.Now()}
+		answer, err := c.runSafely(resource)
+		switch {
+		case err != nil && c.hasBegun:
+			c.observe(c.problemOf(err).code())
+		case err != nil:
+			c.refuse(c.problemOf(err))
+		case answer == nil:
+			c.observe(okOutcome)
+		default:
+			c.send(answer)
+		}
+	})
+}
+
+// runSafely runs the call. A panic is an internal error.
+func (c *call) runSafely(resource resource) (answered *answer, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			c.config.Logger.Error(fmt.Errorf("panic: %v", cause), "Recovered from a panic", "stack", string(debug.Stack()))
+			answered, err = nil, errPanic
+		}
+	}()
+	return c.run(resource)
+}
+
+// run does what comes before every operation, in the order in which a caller without a right learns
+// least, and then the operation.
+func (c *call) run(resource resource) (*answer, error) {
+	if len(resource) == 0 {
+		return nil, newProblem(noSuchPath, "There is nothing under this path; "+documentPath+" describes what there is")
+	}
+	choose := resource[c.request.Method]
+	if choose == nil {
+		c.writer.Header().Set("Allow", resource.allowed())
+		return nil, newProblem(methodNotAllowed, "The method must be one of "+resource.allowed())
+	}
+	var err error
+	if c.caller, err = c.config.Access.Authenticate(c.request); err != nil {
+		return nil, c.authenticationError(err)
+	}
+	if c.query, err = readQuery(c.request); err != nil {
+		return nil, err
+	}
+	c.operation = choose(c)
+	if err := c.checkAccepted(); err != nil {
+		return nil, err
+	}
+	body := c.config.Server.Limiter().Body(c.request.Body, maxRequestBytes+1)
+	defer body.Forget()
+	if c.operation.hasBody {
+		if c.body, err = receive(c.request, body); err != nil {
+			return nil, err
+		}
+	}
+	server.BeginCall(c.writer, c.request)
+	if c.permit, err = c.config.Server.Limiter().Admit(limits.CallerOf(c.request, c.caller.Holder())); err != nil {
+		return nil, err
+	}
+	defer c.permit.Release()
+	if c.caller.Namespace, err = c.config.Access.Namespace(&c.caller, []string{c.request.PathValue(namespacePart)}, true); err != nil {
+		return nil, err
+	}
+	if err := c.config.Access.Authorize(c.request.Context(), &c.caller, c.operation.verb); err != nil {
+		return nil, err
+	}
+	return c.operation.run(c)
+}
+
+// authenticationError logs why a caller could not be authenticated, unless that is its own fault.
+func (c *call) authenticationError(err error) error {
+	switch {
+	case errors.Is(err, lock.ErrInvalid):
+		return newProblem(invalidRequest, err.Error())
+	case errors.Is(err, lock.ErrUnavailable) && c.request.Context().Err() == nil:
+		c.config.Logger.Error(err, "Failed to authenticate a caller")
+		return newProblem(unavailable, "The lock service is temporarily unavailable")
+	}
+	return err
+}
+
+// send writes an answer. What a caller can certainly not learn of is taken back.
+func (c *call) send(answered *answer) {
+	header := c.writer.Header()
+	if answered.etag != "" {
+		header.Set("ETag", answered.etag)
+	}
+	if answered.location != "" {
+		header.Set("Location", answered.location)
+	}
+	var body []byte
+	if answered.body != nil {
+		body = encode(answered.body)
+	}
+	c.observe(okOutcome)
+	if err := c.write(answered.status, jsonType, body); err != nil && c.undo != nil {
+		c.undo()
+	}
+}
+
+// refuse writes a problem.
+func (c *call) refuse(problem *Problem) {
+	problem.Instance = c.request.URL.EscapedPath()
+	header := c.writer.Header()
+	if problem.retryAfter > 0 {
+		header.Set("Retry-After", strconv.FormatInt(int64((problem.retryAfter+time.Second-1)/time.Second), 10))
+	}
+	switch problem.Status {
+	case http.StatusUnauthorized:
+		header.Set("WWW-Authenticate", "Bearer")
+	case http.StatusRequestTimeout:
+		// What the client still sends must not be taken for another request.
+		header.Set("Connection", "close")
+	case http.StatusUnsupportedMediaType:
+		header.Set("Accept", "application/json")
+		header.Set("Accept-Encoding", "identity")
+	}
+	c.observe(problem.code())
+	// A client that has gone needs no answer.
+	_ = c.write(problem.Status, problemType, encode(problem))
+}
+
+// write sends the whole answer. The error means that nothing, or not all, of it was sent.
+func (c *call) write(status int, contentType string, body []byte) error {
+	server.BeginAnswer(c.writer, c.request)
+	header := c.writer.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if len(body) > 0 {
+		header.Set("Content-Type", contentType)
+		header.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	c.writer.WriteHeader(status)
+	if _, err := c.writer.Write(body); err != nil && len(body) > 0 && c.request.Method != http.MethodHead {
+		return err
+	}
+	if c.undo == nil {
+		return nil
+	}
+	// Without it, a failure to send would be known only after the handler has returned.
+	return http.NewResponseController(c.writer).Flush()
+}
+
+func (c *call) observe(code string) {
+	name := unknownOperation
+	if c.operation != nil {
+		name = c.operation.name
+	}
+	c.metrics.Observe(name, code, max(0, c.config.Clock.Since(c.start)))
+}
+
+const (
+	// okOutcome is the outcome of a call that has succeeded; that of another is the name of its problem.
+	okOutcome = "OK"
+	// unknownOperation stands for requests that are none.
+	unknownOperation = "unknown"
+
+	jsonType    = "application/json"
+	problemType = "application/problem+json"
+)
+
+// encode returns the JSON of an answer, whose types are all of this package.
+func encode(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Errorf("facade: an answer cannot be encoded: %w", err))
+	}
+	return text
+}
+
+// serveCrossOrigin refuses what a browser sends on behalf of another site's page.
+func (h *Handler) serveCrossOrigin(w http.ResponseWriter, r *http.Request) {
+	c := &call{Handler: h, request: r, writer: w, start: h.config.Clock.Now()}
+	c.refuse(newProblem(crossOrigin, "Pages of other origins must not call this service"))
+}

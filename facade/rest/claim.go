@@ -1,0 +1,170 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// claim is what a caller shows of a lock that it wants to renew or release.
+type claim struct {
+	locks.Claim
+	name  lockName
+	token lockToken
+	// isOfLock says that the token was made for this lock.
+	isOfLock bool
+}
+
+// readClaim reads the lock token and the condition of a request.
+func (c *call) readClaim(name lockName, found *mistakes) (*claim, error) {
+	given := c.request.Header.Values(tokenHeader)
+	if len(given) != 1 || given[0] == "" {
+		return nil, newProblem(tokenRequired, "The header "+tokenHeader+" must have the lock_token of the answer to POST")
+	}
+	shown := &claim{name: name}
+	shown.token, shown.isOfLock = parseToken(given[0], c.caller.Namespace, name.fullKey())
+	if shown.isOfLock {
+		shown.Claim = shown.token.secret.Claim(shown.token.fencing)
+	}
+	values := c.request.Header.Values(ifMatchHeader)
+	if len(values) == 0 {
+		return shown, nil
+	}
+	tags, ok := parseEntityTags(values)
+	if !ok {
+		found.add(FieldError{In: inHeader, Field: ifMatchHeader, Detail: `must be * or entity tags in quotes`})
+		return shown, nil
+	}
+	if tags.isAny {
+		return shown, nil
+	}
+	version, err := c.chooseVersion(name, tags.tags)
+	shown.Claim = shown.WithVersion(version)
+	return shown, err
+}
+
+// noVersion is the resourceVersion of no lock.
+const noVersion = "none"
+
+// chooseVersion returns the resourceVersion that a request is conditional on. The write can have only
+// one; of several tags it is the one that the lock has.
+func (c *call) chooseVersion(name lockName, tags []string) (string, error) {
+	chosen := tags[0]
+	if len(tags) > 1 {
+		current, err := c.config.Locks.GetWithOwner(c.request.Context(), &c.caller, name.fullKey())
+		switch {
+		case errors.Is(err, lock.ErrNotHeld):
+		case err != nil:
+			return "", err
+		case slices.Contains(tags, entityTag(current)):
+			chosen = entityTag(current)
+		}
+	}
+	if version := strings.Trim(chosen, `"`); version != "" {
+		return version, nil
+	}
+	return noVersion, nil
+}
+
+// explain returns what an error of a renewal or release means to the caller that shows the claim. A token
+// that was made for the lock is of a grant that has ended, whoever holds the lock by now, unless it
+// is that of the present grant and the caller has another identity.
+func (c *call) explain(ctx context.Context, shown *claim, err error) error {
+	ended := newProblem(lockEnded, "The grant of this lock token has ended: it expired, was released, or was broken")
+	switch {
+	case !shown.isOfLock:
+		return err
+	case errors.Is(err, lock.ErrNotHeld):
+		return ended
+	case !errors.Is(err, lock.ErrOwnerMismatch):
+		return err
+	}
+	current, readErr := c.config.Locks.GetWithOwner(ctx, &c.caller, shown.name.fullKey())
+	switch {
+	case errors.Is(readErr, lock.ErrNotHeld):
+		return ended
+	case readErr != nil:
+		return readErr
+	}
+	fencing, _ := current.FencingToken()
+	if shown.token.secret.IsOf(current.Spec.Owner) && shown.token.fencing == fencing {
+		return err
+	}
+	return ended
+}
+
+// renew answers PUT.
+func (c *call) renew() (*answer, error) {
+	var found mistakes
+	name := c.readName(&found)
+	shown, err := c.readClaim(name, &found)
+	if err != nil {
+		return nil, err
+	}
+	body, err := readBody(c.body, &found)
+	if err != nil {
+		return nil, err
+	}
+	ttl := body.requiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL())
+	body.refuseOthers()
+	c.query.refuseOthers(&found)
+	renewal, err := c.config.Locks.PrepareRenew(&c.caller, name.fullKey(), shown.Claim, ttl)
+	found.addInvalid(err)
+	if err := found.problem(); err != nil {
+		return nil, err
+	}
+	ctx := c.request.Context()
+	renewed, err := renewal.Renew(ctx)
+	if err != nil {
+		return nil, c.explain(ctx, shown, err)
+	}
+	return &answer{status: http.StatusOK, body: describe(renewed), etag: entityTag(renewed)}, nil
+}
+
+// release answers DELETE.
+func (c *call) release() (*answer, error) {
+	var found mistakes
+	name := c.readName(&found)
+	c.query.checkFlag("force", &found)
+	c.query.refuseOthers(&found)
+	shown, err := c.readClaim(name, &found)
+	if err != nil {
+		return nil, err
+	}
+	if err := found.problem(); err != nil {
+		return nil, err
+	}
+	ctx := c.request.Context()
+	if err := c.config.Locks.Release(ctx, &c.caller, name.fullKey(), shown.Claim); err != nil {
+		return nil, c.explain(ctx, shown, err)
+	}
+	return &answer{status: http.StatusNoContent}, nil
+}
+
+// forceRelease answers DELETE with force=true.
+func (c *call) forceRelease() (*answer, error) {
+	var found mistakes
+	name := c.readName(&found)
+	reason := c.query.text("reason")
+	c.query.refuseOthers(&found)
+	for _, header := range []string{tokenHeader, ifMatchHeader} {
+		if c.request.Header.Get(header) != "" {
+			found.add(FieldError{In: inHeader, Field: header, Detail: "must not be given with force=true, which ends the lock whatever it is"})
+		}
+	}
+	forced, err := c.config.Locks.PrepareForceRelease(&c.caller, name.fullKey(), reason)
+	found.addInvalid(err)
+	if err := found.problem(); err != nil {
+		return nil, err
+	}
+	if err := forced.Release(c.request.Context()); err != nil {
+		return nil, err
+	}
+	return &answer{status: http.StatusNoContent}, nil
+}

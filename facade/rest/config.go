@@ -1,0 +1,49 @@
+package rest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/facade/server"
+)
+
+// Config configures a [Handler].
+type Config struct {
+	// Server has what all doors share. [server.Server.Mount] must follow. Required.
+	Server *server.Server
+	// Access decides about callers. Required.
+	Access *access.Control
+	// Locks are the locks that are served. Required.
+	Locks *locks.Locks
+	// MaxWait is the longest that a call may wait for a lock; a caller that wants to wait longer
+	// calls again. Zero means [locks.DefaultMaxWait].
+	MaxWait time.Duration
+	// Clock tells the time. Nil means the real clock.
+	Clock clock.WithTicker
+	// Logger gets what callers are not told: the causes of internal errors. Zero discards.
+	Logger logr.Logger
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Server == nil || c.Access == nil || c.Locks == nil:
+		return errors.New("facade: Server, Access and Locks are required")
+	case c.MaxWait < 0:
+		return errors.New("facade: the maximum wait must not be negative")
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() {
+	if c.MaxWait == 0 {
+		c.MaxWait = locks.DefaultMaxWait
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+}

@@ -1,0 +1,130 @@
+package rest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+)
+
+// contract judges requests and answers by the document that the door serves.
+type contract struct{ document *openapi3.T }
+
+func newContract(text []byte) (*contract, error) {
+	document, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		return nil, err
+	}
+	return &contract{document}, nil
+}
+
+// route returns what the document says about a request, nil if it has no such path or method.
+func (c *contract) route(r *http.Request) (*routers.Route, map[string]string) {
+	segments := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	for path, item := range c.document.Paths.Map() {
+		names := strings.Split(strings.TrimPrefix(path, "/"), "/")
+		operation := item.GetOperation(r.Method)
+		if len(names) != len(segments) || operation == nil {
+			continue
+		}
+		parameters, matches := map[string]string{}, true
+		for i, name := range names {
+			if segment, err := url.PathUnescape(segments[i]); strings.HasPrefix(name, "{") && err == nil && segment != "" {
+				parameters[strings.Trim(name, "{}")] = segment
+			} else {
+				matches = matches && name == segments[i]
+			}
+		}
+		if matches {
+			return &routers.Route{Spec: c.document, Path: path, PathItem: item, Method: r.Method, Operation: operation}, parameters
+		}
+	}
+	return nil, nil
+}
+
+// check returns what is wrong with an answer by the document: a request that is invalid by it must be
+// refused, and each answer must be one that it names.
+func (c *contract) check(r *http.Request, body []byte, status int, header http.Header, answer []byte) error {
+	route, parameters := c.route(r)
+	if route == nil {
+		return c.checkProblem(status, header, answer)
+	}
+	again := r.Clone(r.Context())
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	options := &openapi3filter.Options{IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}
+	request := &openapi3filter.RequestValidationInput{Request: again, PathParams: parameters, Route: route, Options: options}
+	if err := openapi3filter.ValidateRequest(r.Context(), request); err != nil && status < 400 {
+		return fmt.Errorf("the request was accepted, but is invalid: %w", err)
+	}
+	response := &openapi3filter.ResponseValidationInput{RequestValidationInput: request, Status: status, Header: header, Options: options}
+	if header.Get("Content-Type") == "text/event-stream" || r.Method == http.MethodHead || len(answer) == 0 {
+		options.ExcludeResponseBody = true
+	}
+	response.SetBodyBytes(answer)
+	if err := openapi3filter.ValidateResponse(r.Context(), response); err != nil {
+		return fmt.Errorf("the answer is invalid: %w", err)
+	}
+	if len(answer) == 0 && status != http.StatusNoContent && status != http.StatusNotModified && r.Method != http.MethodHead {
+		return fmt.Errorf("status %d has no body", status)
+	}
+	if status >= 400 && r.Method != http.MethodHead {
+		return c.checkProblem(status, header, answer)
+	}
+	return nil
+}
+
+func (c *contract) checkProblem(status int, header http.Header, answer []byte) error {
+	if header.Get("Content-Type") != "application/problem+json" {
+		return fmt.Errorf("status %d with the type %q: %s", status, header.Get("Content-Type"), answer)
+	}
+	if err := c.checkSchema("Problem", answer); err != nil {
+		return err
+	}
+	var problem struct{ Status int }
+	if err := json.Unmarshal(answer, &problem); err != nil || problem.Status != status {
+		return fmt.Errorf("status %d has the problem %s, %w", status, answer, err)
+	}
+	return nil
+}
+
+// checkSchema checks a text by a schema of the document.
+func (c *contract) checkSchema(name string, text []byte) error {
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		return fmt.Errorf("%s: %w", text, err)
+	}
+	if err := c.document.Components.Schemas[name].Value.VisitJSON(value, openapi3.EnableJSONSchema2020()); err != nil {
+		return fmt.Errorf("no %s: %w", name, err)
+	}
+	return nil
+}
+
+var servedContract = sync.OnceValues(func() (*contract, error) {
+	f := buildFixture(settings())
+	recorder := httptest.NewRecorder()
+	request, err := http.NewRequest(http.MethodGet, "/openapi.json", http.NoBody) //nolint:noctx // It is served in this goroutine.
+	if err != nil {
+		return nil, err
+	}
+	f.ServeHTTP(recorder, request)
+	return newContract(recorder.Body.Bytes())
+})
+
+func theContract(tb testing.TB) *contract {
+	tb.Helper()
+	found, err := servedContract()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return found
+}

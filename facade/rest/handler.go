@@ -1,0 +1,127 @@
+package rest
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/server"
+)
+
+// Where the resources are. The parts of a path are decoded one by one, so a key may contain a slash
+// as %2F.
+const (
+	locksPath = "/v1/namespaces/{" + namespacePart + "}/locks"
+	lockPath  = locksPath + "/{" + keyPart + "}"
+
+	namespacePart = "namespace"
+	keyPart       = "key"
+)
+
+// Handler is the REST door to locks. It implements [server.Door] and is safe for concurrent use.
+type Handler struct {
+	config   Config
+	metrics  server.Metrics
+	document document
+}
+
+// New returns a door, or an error that says what is wrong with config.
+func New(config Config) (*Handler, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	document, err := newDocument(config.Locks.MaxTTL(), config.MaxWait)
+	if err != nil {
+		return nil, err
+	}
+	return &Handler{config: config, metrics: config.Server.Metrics("rest"), document: document}, nil
+}
+
+// Register implements [server.Door].
+func (h *Handler) Register(mux *http.ServeMux) {
+	// A browser must not let any web page take locks where a façade asks for no credentials.
+	// Other clients do not send what this looks at.
+	sameOrigin := http.NewCrossOriginProtection()
+	sameOrigin.SetDenyHandler(http.HandlerFunc(h.serveCrossOrigin))
+	mux.Handle(locksPath, sameOrigin.Handler(h.serve(namespaceResource)))
+	mux.Handle(lockPath, sameOrigin.Handler(h.serve(lockResource)))
+	mux.Handle("/v1/", h.serve(noResource))
+	mux.Handle(documentPath, h.serveStatic(h.document.json, jsonType, ""))
+	mux.Handle(docsPath, h.serveStatic(h.document.html, "text/html; charset=utf-8", h.document.policy))
+}
+
+// operation is what a method of a resource does.
+type operation struct {
+	// name is what metrics count it as.
+	name string
+	// verb is what the caller must be allowed to do with locks.
+	verb string
+	// hasBody says that the request has one, which the call finds in its body.
+	hasBody bool
+	// isStream says that the answer is a stream of events.
+	isStream bool
+	// run does it. The answer is nil if it was sent already.
+	run func(c *call) (*answer, error)
+}
+
+// Operations, by the names of docs/rest.md.
+var (
+	acquireLock  = &operation{name: "acquire", verb: access.VerbCreate, hasBody: true, run: (*call).acquire}
+	renewLock    = &operation{name: "renew", verb: access.VerbCreate, hasBody: true, run: (*call).renew}
+	releaseLock  = &operation{name: "release", verb: access.VerbCreate, run: (*call).release}
+	forceRelease = &operation{name: "force_release", verb: access.VerbForceRelease, run: (*call).forceRelease}
+	getLock      = &operation{name: "get", verb: access.VerbGet, run: (*call).get}
+	listLocks    = &operation{name: "list", verb: access.VerbList, run: (*call).list}
+	watchLocks   = &operation{name: "watch", verb: access.VerbWatch, isStream: true, run: (*call).watch}
+)
+
+// resource is what a path names: its methods, each with the operation that its query chooses.
+type resource map[string]func(c *call) *operation
+
+var (
+	lockResource = resource{
+		http.MethodGet:    unlessWatched(getLock),
+		http.MethodHead:   always(getLock),
+		http.MethodPost:   always(acquireLock),
+		http.MethodPut:    always(renewLock),
+		http.MethodDelete: unlessForced,
+	}
+	namespaceResource = resource{
+		http.MethodGet:  unlessWatched(listLocks),
+		http.MethodHead: always(listLocks),
+	}
+	// noResource is what other paths name.
+	noResource = resource{}
+)
+
+func always(chosen *operation) func(*call) *operation {
+	return func(*call) *operation { return chosen }
+}
+
+func unlessWatched(otherwise *operation) func(*call) *operation {
+	return func(c *call) *operation {
+		if c.query.flag("watch") {
+			return watchLocks
+		}
+		return otherwise
+	}
+}
+
+func unlessForced(c *call) *operation {
+	if c.query.flag("force") {
+		return forceRelease
+	}
+	return releaseLock
+}
+
+// allowed is the header of a refusal of a method.
+func (r resource) allowed() string {
+	var methods []string
+	for method := range r {
+		methods = append(methods, method)
+	}
+	slices.Sort(methods)
+	return strings.Join(methods, ", ")
+}

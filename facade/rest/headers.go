@@ -1,0 +1,121 @@
+package rest
+
+import (
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Headers of this door.
+const (
+	tokenHeader          = "X-Lock-Token"
+	idempotencyKeyHeader = "Idempotency-Key"
+	ifMatchHeader        = "If-Match"
+	lastEventHeader      = "Last-Event-ID"
+)
+
+const eventStreamType = "text/event-stream"
+
+// checkAccepted returns a problem unless the caller takes answers of the type that the operation has.
+func (c *call) checkAccepted() error {
+	offered := jsonType
+	if c.operation.isStream {
+		offered = eventStreamType
+	}
+	if accepts(c.request.Header, offered) {
+		return nil
+	}
+	detail := "The answer has the type " + offered
+	if !c.operation.isStream && accepts(c.request.Header, eventStreamType) {
+		detail += "; events need the parameter watch=true"
+	}
+	return newProblem(notAcceptable, detail)
+}
+
+// accepts reports whether the Accept header permits a type. The most specific range that matches it
+// decides.
+func accepts(header http.Header, offered string) bool {
+	given := header.Values("Accept")
+	if len(given) == 0 {
+		return true
+	}
+	major, _, _ := strings.Cut(offered, "/")
+	best, accepted := -1, false
+	for _, each := range strings.Split(strings.Join(given, ","), ",") {
+		mediaType, parameters, err := mime.ParseMediaType(each)
+		if err != nil {
+			continue
+		}
+		rank := map[string]int{"*/*": 0, major + "/*": 1, offered: 2}
+		if precision, matches := rank[mediaType]; matches && precision > best {
+			weight, err := strconv.ParseFloat(parameters["q"], 64)
+			best, accepted = precision, parameters["q"] == "" || err == nil && weight > 0
+		}
+	}
+	return accepted
+}
+
+// entityTag returns the strong entity tag of a lock: each write of the object gives it another one.
+func entityTag(held *v1alpha1.Lock) string { return `"` + held.ResourceVersion + `"` }
+
+// maxEntityTags bounds what a conditional header may list.
+const maxEntityTags = 16
+
+// entityTags are those of a conditional header.
+type entityTags struct {
+	// isAny says that any tag matches.
+	isAny bool
+	tags  []string
+}
+
+// parseEntityTags reads If-Match or If-None-Match, and reports whether it is well-formed. Weak tags are
+// told apart, as W/"…".
+func parseEntityTags(values []string) (entityTags, bool) {
+	text := strings.TrimSpace(strings.Join(values, ","))
+	if text == "*" {
+		return entityTags{isAny: true}, true
+	}
+	var found entityTags
+	for text != "" {
+		weak := ""
+		if rest, ok := strings.CutPrefix(text, "W/"); ok {
+			weak, text = "W/", rest
+		}
+		opaque, ok := strings.CutPrefix(text, `"`)
+		if !ok {
+			return entityTags{}, false
+		}
+		opaque, rest, ok := strings.Cut(opaque, `"`)
+		if !ok || len(found.tags) == maxEntityTags {
+			return entityTags{}, false
+		}
+		found.tags = append(found.tags, weak+`"`+opaque+`"`)
+		rest = strings.TrimSpace(rest)
+		if text = strings.TrimSpace(strings.TrimPrefix(rest, ",")); rest != "" && rest[0] != ',' {
+			return entityTags{}, false
+		}
+	}
+	return found, len(found.tags) > 0
+}
+
+// isNotModified reports whether the caller has the representation with this strong tag already, by its
+// If-None-Match.
+func (c *call) isNotModified(tag string) bool {
+	values := c.request.Header.Values("If-None-Match")
+	if len(values) == 0 {
+		return false
+	}
+	known, ok := parseEntityTags(values)
+	if !ok {
+		return false
+	}
+	for _, each := range known.tags {
+		if strings.TrimPrefix(each, "W/") == tag {
+			return true
+		}
+	}
+	return known.isAny
+}

@@ -1,0 +1,65 @@
+package rest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// fieldNames spells the fields of a Lock, and of the requests of package lock, as this door does.
+var fieldNames = strings.NewReplacer("spec.", "", "holderRef", "holder_ref", "apiVersion", "api_version",
+	"releaseDelay", "release_delay_seconds", "ttl", "ttl_seconds", "wait", "wait_seconds")
+
+// addInvalid adds what an [*lock.InvalidError] tells, unless the reader of the field has told it.
+func (m *mistakes) addInvalid(err error) {
+	problem, ok := errors.AsType[*lock.InvalidError](err)
+	if !ok {
+		return
+	}
+	for _, each := range problem.Problems {
+		mistake := fieldErrorOf(each)
+		isTold := slices.ContainsFunc(*m, func(told FieldError) bool {
+			below, ok := strings.CutPrefix(mistake.Field, told.Field)
+			return ok && (below == "" || below[0] == '.')
+		})
+		if !isTold {
+			m.add(mistake)
+		}
+	}
+}
+
+// fieldErrorOf words one mistake as this door names its fields.
+func fieldErrorOf(problem *field.Error) FieldError {
+	mistake := FieldError{In: inBody, Field: fieldNames.Replace(problem.Field), Detail: problem.Detail}
+	switch problem.Field {
+	case "spec.key":
+		mistake.In = inPath
+	case "reason", "continue":
+		mistake.In = inQuery
+	}
+	if problem.Type == field.ErrorTypeTooLong && mistake.Field == "reason" {
+		mistake.Detail, mistake.MaxLength = "is too long", rules.MaxReasonLength
+	}
+	if mistake.Detail == "" {
+		mistake.Detail = strings.ToLower(string(problem.Type))
+	}
+	if text, ok := problem.BadValue.(string); ok && text != "" {
+		mistake.Value = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	return mistake
+}
+
+// invalidLock words what package lock finds invalid.
+func (c *call) invalidLock(err error) *Problem {
+	var found mistakes
+	found.addInvalid(err)
+	if len(found) == 0 {
+		return newProblem(invalidRequest, err.Error())
+	}
+	return invalid(found...)
+}

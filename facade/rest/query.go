@@ -1,0 +1,109 @@
+package rest
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Where a field of a request is.
+const (
+	inBody   = "body"
+	inQuery  = "query"
+	inPath   = "path"
+	inHeader = "header"
+)
+
+// mistakes are what is wrong with a request so far.
+type mistakes []FieldError
+
+func (m *mistakes) add(mistake FieldError) { *m = append(*m, mistake) }
+
+// problem returns all mistakes, or nil if there are none.
+func (m *mistakes) problem() error {
+	if len(*m) == 0 {
+		return nil
+	}
+	return invalid(*m...)
+}
+
+// query reads the parameters of a request. Each is read by its name; [query.refuseOthers] refuses those
+// that no reader has asked for, so that a misspelled one is not ignored.
+type query struct {
+	values map[string][]string
+	read   []string
+}
+
+// readQuery returns the query of a request. A parameter may be given once only.
+func readQuery(r *http.Request) (query, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return query{}, newProblem(invalidRequest, "The query is malformed: "+err.Error())
+	}
+	var found mistakes
+	for name, given := range values {
+		switch {
+		case len(given) > 1:
+			found.add(FieldError{In: inQuery, Field: name, Detail: "must be given once only"})
+		case !utf8.ValidString(name + given[0]):
+			found.add(FieldError{In: inQuery, Field: strings.ToValidUTF8(name, "?"), Detail: "must be valid UTF-8"})
+		}
+	}
+	slices.SortFunc(found, func(a, b FieldError) int { return strings.Compare(a.Field, b.Field) })
+	return query{values: values}, found.problem()
+}
+
+// text returns a parameter, empty if it is not given.
+func (q *query) text(name string) string {
+	q.read = append(q.read, name)
+	if given := q.values[name]; len(given) > 0 {
+		return given[0]
+	}
+	return ""
+}
+
+// flag reports whether a parameter is true. [query.checkFlag] judges other values.
+func (q *query) flag(name string) bool { return q.text(name) == "true" }
+
+func (q *query) checkFlag(name string, found *mistakes) {
+	if value := q.text(name); q.has(name) && value != "true" && value != "false" {
+		found.add(FieldError{In: inQuery, Field: name, Detail: "must be true or false", Value: value})
+	}
+}
+
+func (q *query) has(name string) bool { return len(q.values[name]) > 0 }
+
+// number returns a parameter between the bounds, or the default if it is not given.
+func (q *query) number(name string, least, most, byDefault int, found *mistakes) int {
+	value := q.text(name)
+	if !q.has(name) {
+		return byDefault
+	}
+	number, err := strconv.Atoi(value)
+	if err != nil || number < least || number > most {
+		low, high := float64(least), float64(most)
+		found.add(FieldError{
+			In: inQuery, Field: name, Detail: "must be a whole number from " + strconv.Itoa(least) + " to " + strconv.Itoa(most),
+			Value: value, Minimum: &low, Maximum: &high,
+		})
+		return byDefault
+	}
+	return number
+}
+
+// refuseOthers refuses the parameters that were not read.
+func (q *query) refuseOthers(found *mistakes) {
+	var unknown []string
+	for name := range q.values {
+		if !slices.Contains(q.read, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	slices.Sort(unknown)
+	for _, name := range unknown {
+		found.add(FieldError{In: inQuery, Field: name, Detail: "is not a parameter of this operation"})
+	}
+}

@@ -1,0 +1,72 @@
+package rest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+
+	"forrst.dev/lock-operator/lock"
+)
+
+const (
+	maxLimit     = 500
+	defaultLimit = 100
+)
+
+// Locks is a part of the locks of a namespace.
+type Locks struct {
+	// Locks are ordered by the names of their objects.
+	Locks []Lock `json:"locks"`
+	// Continue is a parameter that asks for the next part. Empty if there is none.
+	Continue string `json:"continue,omitempty"`
+}
+
+// get answers GET of a lock.
+func (c *call) get() (*answer, error) {
+	var found mistakes
+	name := c.readName(&found)
+	c.query.checkFlag("watch", &found)
+	c.query.refuseOthers(&found)
+	if err := found.problem(); err != nil {
+		return nil, err
+	}
+	current, err := c.config.Locks.Get(c.request.Context(), &c.caller, name.fullKey())
+	if err != nil {
+		return nil, err
+	}
+	return c.represent(describe(current), entityTag(current)), nil
+}
+
+// list answers GET of the locks of a namespace.
+func (c *call) list() (*answer, error) {
+	var found mistakes
+	request := lock.PageRequest{
+		Holder:   c.query.text("holder"),
+		Prefix:   c.query.text("prefix"),
+		Limit:    c.query.number("limit", 1, maxLimit, defaultLimit, &found),
+		Continue: c.query.text("continue"),
+	}
+	c.query.checkFlag("watch", &found)
+	c.query.refuseOthers(&found)
+	if err := found.problem(); err != nil {
+		return nil, err
+	}
+	page, err := c.config.Locks.ListPage(c.request.Context(), &c.caller, request)
+	if err != nil {
+		return nil, err
+	}
+	listed := Locks{Locks: make([]Lock, 0, len(page.Locks)), Continue: page.Continue}
+	for index := range page.Locks {
+		listed.Locks = append(listed.Locks, describe(&page.Locks[index]))
+	}
+	hash := sha256.Sum256(encode(listed))
+	return c.represent(listed, `"`+base64.RawURLEncoding.EncodeToString(hash[:16])+`"`), nil
+}
+
+// represent answers with what a resource is, unless the caller has it already.
+func (c *call) represent(body any, tag string) *answer {
+	if c.isNotModified(tag) {
+		return &answer{status: http.StatusNotModified, etag: tag}
+	}
+	return &answer{status: http.StatusOK, body: body, etag: tag}
+}
