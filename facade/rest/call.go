@@ -125,7 +125,7 @@ func (c *call) authenticationError(err error) error {
 		return newProblem(invalidRequest, err.Error())
 	case errors.Is(err, lock.ErrUnavailable) && c.request.Context().Err() == nil:
 		c.config.Logger.Error(err, "Failed to authenticate a caller")
-		return newProblem(unavailable, "The lock service is temporarily unavailable")
+		return withRetry(newProblem(unavailable, "The lock service is temporarily unavailable"))
 	}
 	return err
 }

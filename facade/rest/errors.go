@@ -131,4 +131,3 @@ func (c *call) unavailableLock(err error) *Problem {
 
 // formatTime writes a time as the API of Kubernetes does, with microseconds.
 func formatTime(at time.Time) string { return v1alpha1.NewTimestamp(at).String() }
-

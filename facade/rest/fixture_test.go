@@ -38,7 +38,7 @@ type fixture struct {
 }
 
 func settings() testfacade.Settings {
-	return testfacade.Settings{Access: &callers{}, Clock: clocktesting.NewFakeClock(time.Date(2026, 3, 15, 10, 30, 0, 0, time.UTC))}
+	return testfacade.Settings{Access: &callers{}, Holders: anyHolder{}, Clock: clocktesting.NewFakeClock(time.Date(2026, 3, 15, 10, 30, 0, 0, time.UTC))}
 }
 
 // buildFixture panics if the settings are wrong.
@@ -67,6 +67,11 @@ func newFixture(tb testing.TB, changes ...func(*testfacade.Settings)) *fixture {
 	f.t = tb
 	return f
 }
+
+// anyHolder finds every object.
+type anyHolder struct{}
+
+func (anyHolder) Check(context.Context, string, rules.ValidReference) error { return nil }
 
 // withoutIdentities is a façade that authenticates no caller.
 func withoutIdentities(s *testfacade.Settings) { s.Access, s.Namespace = nil, "payments" }

@@ -42,11 +42,15 @@ func fieldErrorOf(problem *field.Error) FieldError {
 	case "reason", "continue":
 		mistake.In = inQuery
 	}
-	if problem.Type == field.ErrorTypeTooLong && mistake.Field == "reason" {
-		mistake.Detail, mistake.MaxLength = "is too long", rules.MaxReasonLength
+	if problem.Type == field.ErrorTypeTooLong {
+		mistake.Detail = "is too long"
+		if mistake.Field == "reason" {
+			mistake.MaxLength = rules.MaxReasonLength
+		}
+		return mistake
 	}
 	if mistake.Detail == "" {
-		mistake.Detail = strings.ToLower(string(problem.Type))
+		mistake.Detail = problem.Type.String()
 	}
 	if text, ok := problem.BadValue.(string); ok && text != "" {
 		mistake.Value = strings.ToValidUTF8(text, "\uFFFD")

@@ -41,12 +41,15 @@ func TestAcquireEditRelease(t *testing.T) {
 
 func TestATokenOfAnEndedGrantIsGone(t *testing.T) {
 	for name, end := range map[string]func(f *fixture, token string){
-		"expired":                       func(f *fixture, _ string) { f.clock.Step(2 * time.Minute) },
-		"released":                      func(f *fixture, token string) { f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(204) },
-		"broken":                        func(f *fixture, _ string) { f.do(http.MethodDelete, report+"?force=true&reason=stuck", "").want(204) },
-		"expired and taken by another":  func(f *fixture, _ string) { f.clock.Step(2 * time.Minute); f.acquire(report, ofSixty, "User", "bob") },
-		"expired and taken by itself":   func(f *fixture, _ string) { f.clock.Step(2 * time.Minute); f.acquire(report, ofSixty) },
-		"expired and taken over Forrst": func(f *fixture, _ string) { f.clock.Step(2 * time.Minute); f.holdDirectly("billing:report", "o", "bob", time.Hour) },
+		"expired":                      func(f *fixture, _ string) { f.clock.Step(2 * time.Minute) },
+		"released":                     func(f *fixture, token string) { f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(204) },
+		"broken":                       func(f *fixture, _ string) { f.do(http.MethodDelete, report+"?force=true&reason=stuck", "").want(204) },
+		"expired and taken by another": func(f *fixture, _ string) { f.clock.Step(2 * time.Minute); f.acquire(report, ofSixty, "User", "bob") },
+		"expired and taken by itself":  func(f *fixture, _ string) { f.clock.Step(2 * time.Minute); f.acquire(report, ofSixty) },
+		"expired and taken over Forrst": func(f *fixture, _ string) {
+			f.clock.Step(2 * time.Minute)
+			f.holdDirectly("billing:report", "o", "bob", time.Hour)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)

@@ -25,7 +25,7 @@ type Locks struct {
 func (c *call) get() (*answer, error) {
 	var found mistakes
 	name := c.readName(&found)
-	c.query.checkFlag("watch", &found)
+	c.checkWatch(&found)
 	c.query.refuseOthers(&found)
 	if err := found.problem(); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (c *call) list() (*answer, error) {
 		Limit:    c.query.number("limit", 1, maxLimit, defaultLimit, &found),
 		Continue: c.query.text("continue"),
 	}
-	c.query.checkFlag("watch", &found)
+	c.checkWatch(&found)
 	c.query.refuseOthers(&found)
 	if err := found.problem(); err != nil {
 		return nil, err
@@ -61,6 +61,13 @@ func (c *call) list() (*answer, error) {
 	}
 	hash := sha256.Sum256(encode(listed))
 	return c.represent(listed, `"`+base64.RawURLEncoding.EncodeToString(hash[:16])+`"`), nil
+}
+
+// checkWatch judges the parameter that only GET has.
+func (c *call) checkWatch(found *mistakes) {
+	if c.request.Method == http.MethodGet {
+		c.query.checkFlag("watch", found)
+	}
 }
 
 // represent answers with what a resource is, unless the caller has it already.

@@ -1,0 +1,159 @@
+package rest_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/test/support/testfacade"
+)
+
+func (f *fixture) awaitQueue(length int) {
+	f.t.Helper()
+	synctest.Wait()
+	if got := f.locks.Waiting("payments", theReport); got != length {
+		f.t.Fatalf("%d callers wait, want %d", got, length)
+	}
+}
+
+// begin sends a request in a goroutine of its own.
+func (f *fixture) begin(method, path, body string, headers ...string) <-chan answer {
+	answered := make(chan answer, 1)
+	go func() { answered <- f.do(method, path, body, headers...) }()
+	return answered
+}
+
+const waiting = `{"ttl_seconds":60,"wait_seconds":30}`
+
+func TestAWaitThatRunsOutIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.acquire(report, ofSixty)
+		waits := f.begin(http.MethodPost, report, waiting, "User", "bob")
+		f.awaitQueue(1)
+		f.clock.Step(30 * time.Second)
+		if got := (<-waits).want(http.StatusLocked, "lock-held"); got.header.Get("Retry-After") != "30" || got.problem().Holder != "alice" {
+			t.Errorf("%v, %s", got.header, got.body)
+		}
+	})
+}
+
+func TestAWaiterIsGrantedTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		token := f.acquire(report, ofSixty)
+		waits := f.begin(http.MethodPost, report, waiting, "User", "bob")
+		f.awaitQueue(1)
+		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
+		granted := (<-waits).want(http.StatusCreated).lock()
+		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusGone, "lock-ended")
+		f.do(http.MethodDelete, report, "", "X-Lock-Token", granted.LockToken, "User", "bob").want(http.StatusNoContent)
+	})
+}
+
+func TestAClientThatLeavesLeavesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		token := f.acquire(report, ofSixty)
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			request := httptest.NewRequestWithContext(ctx, http.MethodPost, report, strings.NewReader(waiting))
+			f.ServeHTTP(httptest.NewRecorder(), request)
+		}()
+		f.awaitQueue(1)
+		leave()
+		<-ended
+		f.awaitQueue(0)
+		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
+		if keys := f.left(); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+	})
+}
+
+// A repeated request finds the grant that the first one gets while both wait.
+func TestARepeatedRequestFindsTheGrantOfTheOneThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		token := f.acquire(report, ofSixty)
+		first := f.begin(http.MethodPost, report, waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+		f.awaitQueue(1)
+		second := f.begin(http.MethodPost, report, waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+		f.awaitQueue(2)
+		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
+		granted := (<-first).want(http.StatusCreated).lock()
+		f.clock.Step(30 * time.Second)
+		if found := (<-second).want(http.StatusCreated).lock(); found.LockToken != granted.LockToken {
+			t.Errorf("first %+v, then %+v", granted, found)
+		}
+	})
+}
+
+// brokenWriter is a connection that is gone.
+type brokenWriter struct{ http.ResponseWriter }
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+// brokenFlush takes what is written, but does not get rid of it.
+type brokenFlush struct{ *httptest.ResponseRecorder }
+
+func (brokenFlush) FlushError() error { return errors.New("broken pipe") }
+
+func TestAnAcquireThatCannotBeAnsweredLeaksNoLock(t *testing.T) {
+	for name, writer := range map[string]http.ResponseWriter{"write": brokenWriter{httptest.NewRecorder()}, "flush": brokenFlush{httptest.NewRecorder()}} {
+		f := newFixture(t)
+		f.ServeHTTP(writer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, report, strings.NewReader(ofSixty)))
+		if keys := f.left(); len(keys) > 0 {
+			t.Errorf("%s: left: %q", name, keys)
+		}
+	}
+}
+
+func TestAnAcquireWhoseClientHasGoneLeaksNoLock(t *testing.T) {
+	f := newFixture(t)
+	ctx, leave := context.WithCancel(t.Context())
+	f.locks.SetHooks(locktest.Hooks{After: func(_ context.Context, call locktest.Call) error {
+		if call.Verb == locktest.Acquire {
+			leave()
+		}
+		return nil
+	}})
+	f.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, report, strings.NewReader(ofSixty)))
+	if keys := f.left(); len(keys) > 0 {
+		t.Errorf("left: %q", keys)
+	}
+}
+
+func TestLimitsOfCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{WaitingPerCaller: 1} })
+		f.acquire(report, ofSixty)
+		waits := f.begin(http.MethodPost, report, waiting, "User", "bob")
+		f.awaitQueue(1)
+		f.do(http.MethodPost, report, waiting, "User", "bob").want(http.StatusTooManyRequests, "too-many-calls")
+		f.do(http.MethodGet, report+"?watch=true", "", "User", "bob").want(http.StatusTooManyRequests, "too-many-calls")
+		f.do(http.MethodPost, report, ofSixty, "User", "bob").want(http.StatusLocked, "lock-held")
+		f.Limiter().Drain()
+		(<-waits).want(http.StatusServiceUnavailable, "unavailable")
+	})
+}
+
+func TestALockOfAnOutage(t *testing.T) {
+	f := newFixture(t)
+	f.locks.SetUnavailable(true)
+	f.do(http.MethodPost, report, ofSixty).want(http.StatusServiceUnavailable, "unavailable")
+	f.do(http.MethodGet, report, "").want(http.StatusServiceUnavailable, "unavailable")
+	if !strings.Contains(f.log.String(), lock.ErrUnavailable.Error()) {
+		t.Errorf("logged %s", f.log)
+	}
+}
