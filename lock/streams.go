@@ -7,7 +7,7 @@ import (
 )
 
 // StreamBuffer is how many changes the receiver of a [Stream] may be behind.
-const StreamBuffer = 1024
+const StreamBuffer = 256
 
 // Streamer is a [Backend] that shows every state of its locks, where [Backend.Watch] may skip some.
 type Streamer interface {

@@ -3,7 +3,9 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -240,8 +242,15 @@ func (e *etcd) Get(ctx context.Context, name string, _ metav1.GetOptions) (found
 func (e *etcd) List(ctx context.Context, options metav1.ListOptions) (found *v1alpha1.LockList, err error) {
 	err = e.do(ctx, "list", func() error {
 		found = &v1alpha1.LockList{}
-		for _, object := range e.objects {
-			if options.FieldSelector == "" || options.FieldSelector == "spec.owner="+object.Spec.Owner {
+		for _, name := range slices.Sorted(maps.Keys(e.objects)) {
+			object := e.objects[name]
+			switch {
+			case name <= options.Continue:
+			case options.FieldSelector != "" && options.FieldSelector != "spec.owner="+object.Spec.Owner && options.FieldSelector != "spec.holder="+object.Spec.Holder:
+			case options.Limit > 0 && len(found.Items) == int(options.Limit):
+				found.Continue = found.Items[len(found.Items)-1].Name
+				return nil
+			default:
 				found.Items = append(found.Items, *object.DeepCopy())
 			}
 		}

@@ -25,6 +25,9 @@ func DescribeBackend(backend string, newFixture func(ctx context.Context) Fixtur
 		Describe("fencing", func() { describeFencing(s) })
 		Describe("reading", func() { describeReading(s) })
 		Describe("watching", func() { describeWatching(s) })
+		Describe("limited proofs", func() { describeLimitedProofs(s) })
+		Describe("pages", func() { describePages(s) })
+		Describe("streams", func() { describeStreams(s) })
 		Describe("through the SDK", func() { describeSDK(s) })
 	})
 }
