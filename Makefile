@@ -91,7 +91,7 @@ test: control-plane ## Run all tests, with the race detector.
 # Alone, because they measure times.
 	$(GO_TEST) -count=1 -p=1 ./test/e2e/... ./test/robustness/...
 # The race detector makes allocations of its own.
-	go test -count=1 -run='^Test(Allocations|Memory)' ./facade/forrst
+	go test -count=1 -run='^Test(Allocations|Memory)' ./facade/forrst ./facade/rest
 	go test -C hack/controlplane ./...
 	go test -C test/bench ./...
 	go test -C test/gitops/health ./...
@@ -182,7 +182,7 @@ vet: ## Run go vet.
 	go vet -C test/gitops/health ./...
 
 .PHONY: lint
-lint: lint-packages bin/golangci-lint ## Run golangci-lint, and find packages of more than 25 files.
+lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find packages of more than 25 files, and lint the OpenAPI document.
 	bin/golangci-lint run
 	cd hack/controlplane && ../../bin/golangci-lint run
 	cd test/bench && ../../bin/golangci-lint run
@@ -196,6 +196,13 @@ lint-packages:
 	  END { for (package in files) if (files[package] > most) { failed = 1; \
 	    printf "lint: package %s has %d hand-written files without its tests; split it, %d are allowed\n", package, files[package], most } \
 	    exit failed }' >&2
+
+# The linter is a program for Node.js. Where there is none, the tests alone check the document.
+.PHONY: lint-openapi
+lint-openapi:
+	@if command -v npx >/dev/null; then \
+	  REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true npx --yes @redocly/cli@2.77.0 lint facade/rest/openapi.yaml; \
+	else echo "lint: no npx, so facade/rest/openapi.yaml is not linted"; fi
 
 ##@ Variables
 ##= AUTH                how the façade of the development cluster authenticates its callers: none or token (none)

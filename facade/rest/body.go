@@ -28,9 +28,10 @@ const maxDrainedBytes = 8 << 20
 
 // receive checks type and size and reads the body.
 func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
+	isJSON := false
 	if contentType := r.Header.Get("Content-Type"); contentType != "" {
 		mediaType, _, err := mime.ParseMediaType(contentType)
-		if err != nil || mediaType != jsonType {
+		if isJSON = err == nil && mediaType == jsonType; !isJSON {
 			return nil, newProblem(unsupportedMediaType, "The content type must be application/json")
 		}
 	}
@@ -52,6 +53,8 @@ func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 		counted.Forget()
 		forgetRest(r)
 		return nil, newProblem(bodyTooLarge, "The body must be at most "+strconv.Itoa(maxRequestBytes)+" bytes")
+	case body.Len() > 0 && !isJSON:
+		return nil, newProblem(unsupportedMediaType, "The content type must be application/json, and there is none")
 	}
 	return body.Bytes(), nil
 }

@@ -193,11 +193,14 @@ func (c *call) write(status int, contentType string, body []byte) error {
 }
 
 func (c *call) observe(code string) {
-	name := unknownOperation
-	if c.operation != nil {
-		name = c.operation.name
+	c.metrics.Observe(c.operationName(), code, max(0, c.config.Clock.Since(c.start)))
+}
+
+func (c *call) operationName() string {
+	if c.operation == nil {
+		return unknownOperation
 	}
-	c.metrics.Observe(name, code, max(0, c.config.Clock.Since(c.start)))
+	return c.operation.name
 }
 
 const (

@@ -154,7 +154,7 @@ func (c *call) forceRelease() (*answer, error) {
 	reason := c.query.text("reason")
 	c.query.refuseOthers(&found)
 	for _, header := range []string{tokenHeader, ifMatchHeader} {
-		if c.request.Header.Get(header) != "" {
+		if len(c.request.Header.Values(header)) > 0 {
 			found.add(FieldError{In: inHeader, Field: header, Detail: "must not be given with force=true, which ends the lock whatever it is"})
 		}
 	}

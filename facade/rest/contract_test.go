@@ -56,6 +56,9 @@ func (c *contract) route(r *http.Request) (*routers.Route, map[string]string) {
 // refused, and each answer must be one that it names.
 func (c *contract) check(r *http.Request, body []byte, status int, header http.Header, answer []byte) error {
 	route, parameters := c.route(r)
+	if route == nil && r.Method != http.MethodHead && len(answer) == 0 {
+		return fmt.Errorf("status %d has no body", status)
+	}
 	if route == nil {
 		return c.checkProblem(status, header, answer)
 	}
@@ -86,6 +89,9 @@ func (c *contract) check(r *http.Request, body []byte, status int, header http.H
 func (c *contract) checkProblem(status int, header http.Header, answer []byte) error {
 	if header.Get("Content-Type") != "application/problem+json" {
 		return fmt.Errorf("status %d with the type %q: %s", status, header.Get("Content-Type"), answer)
+	}
+	if len(answer) == 0 {
+		return nil // The answer to HEAD.
 	}
 	if err := c.checkSchema("Problem", answer); err != nil {
 		return err

@@ -68,7 +68,7 @@ func (c *call) problemOf(err error) *Problem {
 		}
 	}
 	if !errors.Is(err, errPanic) {
-		c.config.Logger.Error(err, "Call failed unexpectedly", "operation", c.operation.name)
+		c.config.Logger.Error(err, "Call failed unexpectedly", "operation", c.operationName())
 	}
 	return newProblem(internalError, "The cause is in the log of the service")
 }
@@ -125,7 +125,7 @@ func refusedLock(_ *call, err error) *Problem {
 }
 
 func (c *call) unavailableLock(err error) *Problem {
-	c.config.Logger.Error(err, "Locks are unavailable", "operation", c.operation.name)
+	c.config.Logger.Error(err, "Locks are unavailable", "operation", c.operationName())
 	return withRetry(newProblem(unavailable, "The lock service is temporarily unavailable"))
 }
 

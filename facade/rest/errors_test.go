@@ -201,6 +201,7 @@ func TestMediaTypes(t *testing.T) {
 			t.Errorf("Accept: %s", got.header.Get("Accept"))
 		}
 	}
+	f.send(httptest.NewRequestWithContext(t.Context(), http.MethodPost, report, strings.NewReader(ofSixty)), ofSixty).want(http.StatusUnsupportedMediaType)
 	f.do(http.MethodPost, report, ofSixty, "Content-Type", "application/json", "Content-Encoding", "gzip").want(http.StatusUnsupportedMediaType, "unsupported-media-type")
 	f.do(http.MethodPost, report+"2", ofSixty, "Content-Type", "Application/JSON; charset=utf-8").want(http.StatusCreated)
 }

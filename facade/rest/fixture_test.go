@@ -138,7 +138,9 @@ func (f *fixture) send(request *http.Request, body string) answer {
 	if request.Method == http.MethodHead { // As the server does.
 		text = nil
 	}
-	if strings.HasPrefix(request.URL.Path, "/v1/") {
+	// The server redirects what has empty segments or dots to the path that it means.
+	isRedirect := result.StatusCode == http.StatusTemporaryRedirect && result.Header.Get("Location") != ""
+	if strings.HasPrefix(request.URL.Path, "/v1/") && !isRedirect {
 		if err := theContract(f.t).check(sent, []byte(body), result.StatusCode, result.Header, text); err != nil {
 			f.t.Errorf("%s %s %s: %v", request.Method, request.URL, body, err)
 		}

@@ -31,6 +31,13 @@ func (f *fixture) begin(method, path, body string, headers ...string) <-chan ans
 	return answered
 }
 
+// postOf returns a request for the lock.
+func postOf(ctx context.Context, body string) *http.Request {
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, report, strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	return request
+}
+
 const waiting = `{"ttl_seconds":60,"wait_seconds":30}`
 
 func TestAWaitThatRunsOutIsHeld(t *testing.T) {
@@ -67,8 +74,7 @@ func TestAClientThatLeavesLeavesTheQueue(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			request := httptest.NewRequestWithContext(ctx, http.MethodPost, report, strings.NewReader(waiting))
-			f.ServeHTTP(httptest.NewRecorder(), request)
+			f.ServeHTTP(httptest.NewRecorder(), postOf(ctx, waiting))
 		}()
 		f.awaitQueue(1)
 		leave()
@@ -112,7 +118,7 @@ func (brokenFlush) FlushError() error { return errors.New("broken pipe") }
 func TestAnAcquireThatCannotBeAnsweredLeaksNoLock(t *testing.T) {
 	for name, writer := range map[string]http.ResponseWriter{"write": brokenWriter{httptest.NewRecorder()}, "flush": brokenFlush{httptest.NewRecorder()}} {
 		f := newFixture(t)
-		f.ServeHTTP(writer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, report, strings.NewReader(ofSixty)))
+		f.ServeHTTP(writer, postOf(t.Context(), ofSixty))
 		if keys := f.left(); len(keys) > 0 {
 			t.Errorf("%s: left: %q", name, keys)
 		}
@@ -128,7 +134,7 @@ func TestAnAcquireWhoseClientHasGoneLeaksNoLock(t *testing.T) {
 		}
 		return nil
 	}})
-	f.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, report, strings.NewReader(ofSixty)))
+	f.ServeHTTP(httptest.NewRecorder(), postOf(ctx, ofSixty))
 	if keys := f.left(); len(keys) > 0 {
 		t.Errorf("left: %q", keys)
 	}

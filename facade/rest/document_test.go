@@ -1,0 +1,179 @@
+package rest_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+
+	"forrst.dev/lock-operator/facade/rest"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/testfacade"
+)
+
+func TestTheDocumentIsOpenAPI(t *testing.T) {
+	if err := theContract(t).document.Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	f := newFixture(t)
+	got := f.do(http.MethodGet, "/openapi.json", "", "User", "nobody").want(http.StatusOK)
+	if got.header.Get("Content-Type") != "application/json" || !strings.HasPrefix(decode[struct{ OpenAPI string }](got).OpenAPI, "3.1.") {
+		t.Errorf("%v: %.100s", got.header, got.body)
+	}
+	f.do(http.MethodHead, "/openapi.json", "").want(http.StatusOK)
+	f.do(http.MethodGet, "/openapi.json", "", "Accept", "text/html").want(http.StatusNotAcceptable, "not-acceptable")
+	f.do(http.MethodPut, "/docs", "").want(http.StatusMethodNotAllowed, "method-not-allowed")
+}
+
+func TestTheDocumentHasTheBoundsOfTheService(t *testing.T) {
+	f := newFixture(t, func(s *testfacade.Settings) {
+		s.Limits, s.MaxBlock = rules.Limits{DefaultTTL: time.Second, MaxTTL: 90 * time.Second}, 7500*time.Millisecond
+	})
+	served, err := newContract([]byte(f.do(http.MethodGet, "/openapi.json", "").body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for schema, most := range map[string]float64{"TTLSeconds": 90, "WaitSeconds": 7.5} {
+		if got := served.document.Components.Schemas[schema].Value.Max; got == nil || *got != most {
+			t.Errorf("%s: maximum %v, want %v", schema, got, most)
+		}
+	}
+	f.do(http.MethodPost, report, `{"ttl_seconds":91}`).want(http.StatusBadRequest, "invalid-request")
+	f.do(http.MethodPost, report, `{"ttl_seconds":90,"wait_seconds":7.6}`).want(http.StatusBadRequest, "invalid-request")
+	f.do(http.MethodPost, report, `{"ttl_seconds":90,"wait_seconds":7.5}`).want(http.StatusCreated)
+}
+
+// membersOf returns the JSON names of a type, with a question mark after those that may be absent.
+func membersOf(kind reflect.Type) []string {
+	var names []string
+	for field := range kind.Fields() {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "" {
+			continue
+		}
+		if options == "omitempty" {
+			name += "?"
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func propertiesOf(schema *openapi3.Schema) []string {
+	var names []string
+	for _, name := range slices.Collect(maps.Keys(schema.Properties)) {
+		if !slices.Contains(schema.Required, name) {
+			name += "?"
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestNoMemberOfAnAnswerIsMissingInTheDocument(t *testing.T) {
+	schemas := theContract(t).document.Components.Schemas
+	lock := membersOf(reflect.TypeFor[rest.Lock]())
+	lock = slices.DeleteFunc(lock, func(name string) bool { return name == "lock_token?" })
+	for name, members := range map[string][]string{
+		"Lock": lock, "Locks": membersOf(reflect.TypeFor[rest.Locks]()), "HolderRef": membersOf(reflect.TypeFor[rest.HolderRef]()),
+		"Problem": membersOf(reflect.TypeFor[rest.Problem]()), "FieldError": membersOf(reflect.TypeFor[rest.FieldError]()),
+	} {
+		if diff := cmp.Diff(members, propertiesOf(schemas[name].Value)); diff != "" {
+			t.Errorf("%s (-code +document):\n%s", name, diff)
+		}
+		if allowed := schemas[name].Value.AdditionalProperties.Has; allowed == nil || *allowed {
+			t.Errorf("%s may have more members than the document says", name)
+		}
+	}
+	if diff := cmp.Diff(membersOf(reflect.TypeFor[rest.Right]()), propertiesOf(schemas["Problem"].Value.Properties["right"].Value)); diff != "" {
+		t.Errorf("right (-code +document):\n%s", diff)
+	}
+}
+
+// readNames returns the first arguments, which must be texts, of all calls of methods with the names in
+// the package.
+func readNames(t *testing.T, methods ...string) []string {
+	t.Helper()
+	var names []string
+	files, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0) //nolint:staticcheck // The package has no build tags.
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, file := range files["rest"].Files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			made, ok := node.(*ast.CallExpr)
+			if !ok || len(made.Args) == 0 {
+				return true
+			}
+			selector, ok := made.Fun.(*ast.SelectorExpr)
+			text, isText := made.Args[0].(*ast.BasicLit)
+			if ok && isText && slices.Contains(methods, selector.Sel.Name) {
+				name, err := strconv.Unquote(text.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				names = append(names, name)
+			}
+			return true
+		})
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func TestNoMemberOfARequestIsMissingInTheDocument(t *testing.T) {
+	document := theContract(t).document
+	var members []string
+	for _, name := range []string{"Acquisition", "Renewal", "HolderRef"} {
+		members = append(members, slices.Collect(maps.Keys(document.Components.Schemas[name].Value.Properties))...)
+	}
+	var parameters []string
+	for _, path := range document.Paths.Map() {
+		for _, operation := range path.Operations() {
+			for _, parameter := range operation.Parameters {
+				if parameter.Value.In == "query" {
+					parameters = append(parameters, parameter.Value.Name)
+				}
+			}
+		}
+	}
+	want := slices.Concat(members, parameters)
+	slices.Sort(want)
+	got := readNames(t, "text", "requiredText", "seconds", "requiredSeconds", "object", "flag", "checkFlag", "number")
+	if diff := cmp.Diff(slices.Compact(want), got); diff != "" {
+		t.Errorf("(-document +code):\n%s", diff)
+	}
+}
+
+func TestThePageNeedsNothingFromElsewhere(t *testing.T) {
+	f := newFixture(t)
+	got := f.do(http.MethodGet, "/docs", "", "Accept", "text/html,*/*;q=0.1").want(http.StatusOK)
+	if policy := got.header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") {
+		t.Errorf("policy %s", policy)
+	}
+	for _, text := range []string{"POST /v1/namespaces/{namespace}/locks/{key}", "urn:lock-operator:problem:lock-held", "Acquire the lock."} {
+		if !strings.Contains(got.body, text) {
+			t.Errorf("the page does not tell %s", text)
+		}
+	}
+	for _, text := range []string{"<script", "src=", "http:", "https:", "style="} {
+		if strings.Contains(got.body, text) {
+			t.Errorf("the page has %s", text)
+		}
+	}
+}
