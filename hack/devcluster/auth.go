@@ -46,7 +46,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: dev-locks}
 rules:
-- {apiGroups: [forrst.dev], resources: [locks], verbs: [create, get, list]}
+- {apiGroups: [forrst.dev], resources: [locks], verbs: [create, get, list, watch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

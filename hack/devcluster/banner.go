@@ -33,10 +33,10 @@ worker of another namespace, and for an account that may force releases in payme
 // print explains to the user how to use and stop the cluster.
 func (a announcement) print(out io.Writer, stopWith string) {
 	kubectl := shellWord(displayPath(a.Kubectl)) + " --kubeconfig " + shellWord(displayPath(a.Kubeconfig))
-	credentials, locks, others := "", "get locks", ""
+	credentials, locks, others, namespace := "", "get locks", "", "default"
 	if a.Token != "" {
 		credentials = fmt.Sprintf(" -H \"Authorization: Bearer $(cat %s)\"", shellWord(displayPath(a.Token)))
-		locks = "get locks --all-namespaces"
+		locks, namespace = "get locks --all-namespaces", "payments"
 		others = fmt.Sprintf(otherIdentities, kubectl)
 	}
 	fmt.Fprintf(out, `
@@ -46,16 +46,20 @@ The development cluster is ready.
   façade      %s
   logs        %s
 
-Take a lock:
+Take a lock by plain HTTP, which %s/docs describes:
+
+  curl -sS %s/v1/namespaces/%s/locks/billing:close%s --json '{"ttl_seconds": 300}'
+
+Take a lock by the Forrst protocol:
 
   curl -sS %s/forrst%s -H 'Content-Type: application/json' -d '%s'
 
-See it:
+See them:
 
   %s %s
 %s
 Stop it with %s.
-`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, credentials, strings.ReplaceAll(acquireCall, "\n", "\n  "), kubectl, locks, others, stopWith)
+`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, a.Facade, namespace, credentials, a.Facade, credentials, strings.ReplaceAll(acquireCall, "\n", "\n  "), kubectl, locks, others, stopWith)
 }
 
 // displayPath shortens a path below the working folder.

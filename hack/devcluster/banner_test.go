@@ -24,6 +24,7 @@ func TestBannerSaysHowToReachTheCluster(t *testing.T) {
 	for _, want := range []string{
 		"kubeconfig  .dev/kubeconfig",
 		"http://127.0.0.1:8080/forrst",
+		"curl -sS http://127.0.0.1:8080/v1/namespaces/default/locks/billing:close --json '{",
 		"'/other place/kubectl' --kubeconfig .dev/kubeconfig get locks",
 		"Stop it with Ctrl-C.",
 	} {
@@ -39,6 +40,7 @@ func TestBannerSaysHowToAuthenticate(t *testing.T) {
 	for _, want := range []string{
 		`-H "Authorization: Bearer $(cat '/dev cluster/worker.token')"`,
 		"create token breaker --namespace payments",
+		"/v1/namespaces/payments/locks/billing:close -H",
 	} {
 		if !strings.Contains(banner.String(), want) {
 			t.Errorf("the banner lacks %q:\n%s", want, &banner)
