@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,32 +22,47 @@ var cited = regexp.MustCompile("`([\\w./-]+\\.go)`|`((?:Test|Fuzz)\\w+)`|\"([^\"
 // TestThreatModel fails if docs/threat-model.md has a threat without a test, or names a
 // test that does not exist.
 func TestThreatModel(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs", "threat-model.md"))
+	if rows := checkTables(t, "threat-model.md", 3, "| threat |"); rows < 50 {
+		t.Errorf("the page has %d threats", rows)
+	}
+}
+
+// TestRequirementsOfREST does the same for docs/rest.md.
+func TestRequirementsOfREST(t *testing.T) {
+	if rows := checkTables(t, "rest.md", 2, "| requirement |", "| promise |"); rows < 15 {
+		t.Errorf("the page has %d requirements", rows)
+	}
+}
+
+// checkTables fails if a row of the tables with these heads names no test in its last column, or one that
+// does not exist. It returns how many rows there are.
+func checkTables(t *testing.T, document string, columns int, heads ...string) (rows int) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(root, "docs", document))
 	if err != nil {
 		t.Fatal(err)
 	}
 	files := map[string]map[string]bool{}
-	rows := 0
-	inThreats := false
+	isInTable := false
 	for line := range strings.Lines(string(page)) {
 		switch {
-		case strings.HasPrefix(line, "| threat |"):
-			inThreats = true
+		case slices.ContainsFunc(heads, func(head string) bool { return strings.HasPrefix(line, head) }):
+			isInTable = true
 			continue
 		case !strings.HasPrefix(line, "|"):
-			inThreats = false
+			isInTable = false
 		}
-		if !inThreats || strings.HasPrefix(line, "| ---") {
+		if !isInTable || strings.HasPrefix(line, "| ---") {
 			continue
 		}
 		rows++
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
-		if len(cells) != 3 {
+		if len(cells) != columns {
 			t.Errorf("%d cells in %s", len(cells), line)
 			continue
 		}
 		names, file := 0, ""
-		for _, part := range cited.FindAllStringSubmatch(cells[2], -1) {
+		for _, part := range cited.FindAllStringSubmatch(cells[columns-1], -1) {
 			if part[1] != "" {
 				if file = part[1]; files[file] == nil {
 					files[file] = namesIn(t, file)
@@ -62,9 +78,7 @@ func TestThreatModel(t *testing.T) {
 			t.Errorf("no test of: %s", cells[0])
 		}
 	}
-	if rows < 50 {
-		t.Errorf("the page has %d threats", rows)
-	}
+	return rows
 }
 
 // namesIn returns the names of the Go tests of a file, of its specs, and of the cases in

@@ -1,0 +1,67 @@
+package rest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// forrst calls a lock function of the Forrst door on the same listener, and returns its result.
+func (c caller) forrst(ctx context.Context, function, arguments string) map[string]any {
+	GinkgoHelper()
+	body := fmt.Sprintf(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":"urn:k8s:forrst:ext:atomic-lock:fn:%s","arguments":%s}}`, function, arguments)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/forrst/"+namespace, strings.NewReader(body))
+	Expect(err).NotTo(HaveOccurred())
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	Expect(err).NotTo(HaveOccurred())
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	Expect(err).NotTo(HaveOccurred())
+	var envelope struct{ Result map[string]any }
+	Expect(json.Unmarshal(text, &envelope)).To(Succeed())
+	Expect(envelope.Result).NotTo(BeNil(), "%s", text)
+	return envelope.Result
+}
+
+var _ = Describe("Both doors", func() {
+	It("keep each other's callers out", func(ctx context.Context) {
+		alice, bob := worker(ctx, "alice", everything...), worker(ctx, "bob", everything...)
+		held := alice.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`).lock()
+		Expect(bob.forrst(ctx, "status", `{"key":"lock:k"}`)).To(And(HaveKeyWithValue("locked", true), HaveKeyWithValue("holder", held.Holder)))
+		Expect(alice.do(ctx, http.MethodDelete, "/k", "", "X-Lock-Token", held.LockToken).status).To(Equal(http.StatusNoContent))
+		bob.forrst(ctx, "acquire", `{"key":"k","owner":"o","ttl":{"value":1,"unit":"minute"}}`)
+		Expect(alice.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`).status).To(Equal(http.StatusLocked))
+		Expect(alice.do(ctx, http.MethodPut, "/k", `{"ttl_seconds":60}`, "X-Lock-Token", held.LockToken).status).To(Equal(http.StatusGone))
+	})
+
+	It("take about the same time", func(ctx context.Context) {
+		alice := worker(ctx, "alice", everything...)
+		const rounds = 300
+		var byREST, byForrst []time.Duration
+		for range rounds {
+			began := time.Now()
+			held := alice.do(ctx, http.MethodPost, "/rest", `{"ttl_seconds":60}`).lock()
+			Expect(alice.do(ctx, http.MethodDelete, "/rest", "", "X-Lock-Token", held.LockToken).status).To(Equal(http.StatusNoContent))
+			byREST = append(byREST, time.Since(began))
+			began = time.Now()
+			owner := alice.forrst(ctx, "acquire", `{"key":"forrst","ttl":{"value":1,"unit":"minute"}}`)["owner"]
+			alice.forrst(ctx, "release", fmt.Sprintf(`{"key":"lock:forrst","owner":%q}`, owner))
+			byForrst = append(byForrst, time.Since(began))
+		}
+		slices.Sort(byREST)
+		slices.Sort(byForrst)
+		ratio := float64(byREST[rounds/2]) / float64(byForrst[rounds/2])
+		AddReportEntry(fmt.Sprintf("an acquire and release take %v by REST and %v by Forrst, medians of %d: %.3f times", byREST[rounds/2], byForrst[rounds/2], rounds, ratio))
+		Expect(ratio).To(BeNumerically("<", 1.25)) // A busy machine, and the race detector, make it vary.
+	})
+})
