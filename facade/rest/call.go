@@ -150,7 +150,7 @@ func (c *call) send(answered *answer) {
 }
 
 // refuse writes a problem.
-func (c *call) refuse(problem *Problem) {
+func (c *call) refuse(problem *problemError) {
 	problem.Instance = c.request.URL.EscapedPath()
 	header := c.writer.Header()
 	if problem.retryAfter > 0 {
@@ -168,7 +168,7 @@ func (c *call) refuse(problem *Problem) {
 	}
 	c.observe(problem.code())
 	// A client that has gone needs no answer.
-	_ = c.write(problem.Status, problemType, encode(problem))
+	_ = c.write(problem.Status, problemType, encode(problem.Problem))
 }
 
 // write sends the whole answer. The error means that nothing, or not all, of it was sent.

@@ -22,10 +22,10 @@ var errPanic = errors.New("panic")
 
 // lockErrors choose the problem for an error of package lock. The first error that matches counts.
 // What only an operation itself can judge, such as whether a lock token was ever one of the lock's, it
-// has turned into a [*Problem] before.
+// has turned into a problem before.
 var lockErrors = []struct {
 	err     error
-	problem func(c *call, err error) *Problem
+	problem func(c *call, err error) *problemError
 }{
 	{lock.ErrHeld, (*call).heldProblem},
 	{lock.ErrNotHeld, about(lockNotFound, "No caller holds the lock")},
@@ -34,17 +34,17 @@ var lockErrors = []struct {
 	{lock.ErrPageExpired, about(pageExpired, "The page before was too long ago; begin the list again")},
 	{lock.ErrInvalid, (*call).invalidLock},
 	{lock.ErrRefused, refusedLock},
-	{lock.ErrUnauthenticated, func(_ *call, err error) *Problem { return newProblem(unauthenticated, err.Error()) }},
+	{lock.ErrUnauthenticated, func(_ *call, err error) *problemError { return newProblem(unauthenticated, err.Error()) }},
 	{lock.ErrUnavailable, (*call).unavailableLock},
 }
 
-func about(kind *problemKind, detail string) func(*call, error) *Problem {
-	return func(*call, error) *Problem { return newProblem(kind, detail) }
+func about(kind *problemKind, detail string) func(*call, error) *problemError {
+	return func(*call, error) *problemError { return newProblem(kind, detail) }
 }
 
 // problemOf returns what the caller is told about an error.
-func (c *call) problemOf(err error) *Problem {
-	if problem, ok := errors.AsType[*Problem](err); ok {
+func (c *call) problemOf(err error) *problemError {
+	if problem, ok := errors.AsType[*problemError](err); ok {
 		return problem
 	}
 	if refused, ok := errors.AsType[*limits.Error](err); ok {
@@ -73,12 +73,12 @@ func (c *call) problemOf(err error) *Problem {
 	return newProblem(internalError, "The cause is in the log of the service")
 }
 
-func withRetry(problem *Problem) *Problem {
+func withRetry(problem *problemError) *problemError {
 	problem.retryAfter = retrySoon
 	return problem
 }
 
-func limitProblem(refused *limits.Error) *Problem {
+func limitProblem(refused *limits.Error) *problemError {
 	kind := unavailable
 	if refused.IsCaller {
 		kind = tooManyCalls
@@ -86,7 +86,7 @@ func limitProblem(refused *limits.Error) *Problem {
 	return withRetry(newProblem(kind, refused.Reason))
 }
 
-func namespaceProblem(err *access.NamespaceError) *Problem {
+func namespaceProblem(err *access.NamespaceError) *problemError {
 	if err.Fault == access.NamespaceNotServed {
 		return newProblem(namespaceNotServed, "The path must name the namespace "+err.Name+": no other one is served here")
 	}
@@ -94,7 +94,7 @@ func namespaceProblem(err *access.NamespaceError) *Problem {
 }
 
 // heldProblem names the holder to every caller that may acquire the lock, as at all doors.
-func (c *call) heldProblem(err error) *Problem {
+func (c *call) heldProblem(err error) *problemError {
 	problem := newProblem(lockHeld, "Another caller holds the lock")
 	problem.retryAfter = retrySoon
 	if errors.Is(err, lock.ErrTimeout) {
@@ -116,7 +116,7 @@ func (c *call) heldProblem(err error) *Problem {
 	return problem
 }
 
-func refusedLock(_ *call, err error) *Problem {
+func refusedLock(_ *call, err error) *problemError {
 	problem := newProblem(refusedByCluster, "The cluster refuses it")
 	if refused, ok := errors.AsType[*lock.RefusedError](err); ok {
 		problem.Detail += ": " + refused.Reason
@@ -124,7 +124,7 @@ func refusedLock(_ *call, err error) *Problem {
 	return problem
 }
 
-func (c *call) unavailableLock(err error) *Problem {
+func (c *call) unavailableLock(err error) *problemError {
 	c.config.Logger.Error(err, "Locks are unavailable", "operation", c.operationName())
 	return withRetry(newProblem(unavailable, "The lock service is temporarily unavailable"))
 }

@@ -71,7 +71,7 @@ func (f *fixture) throw(method, path, headers, body string) {
 	f.log.Reset()
 }
 
-var thrown = flag.Int("requests", 2000, "how many requests TestRequestsOfAllKinds sends")
+var thrown = flag.Int("requests", 1000, "how many requests TestRequestsOfAllKinds sends")
 
 // pieces are what requests are put together from.
 var pieces = []string{

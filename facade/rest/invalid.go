@@ -59,7 +59,7 @@ func fieldErrorOf(problem *field.Error) FieldError {
 }
 
 // invalidLock words what package lock finds invalid.
-func (c *call) invalidLock(err error) *Problem {
+func (c *call) invalidLock(err error) *problemError {
 	var found mistakes
 	found.addInvalid(err)
 	if len(found) == 0 {

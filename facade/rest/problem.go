@@ -27,11 +27,21 @@ type Problem struct {
 	Right *Right `json:"right,omitempty"`
 	// Errors are all mistakes in the request.
 	Errors []FieldError `json:"errors,omitempty"`
+}
+
+// problemError ends a call with a [Problem].
+type problemError struct {
+	Problem
 
 	kind *problemKind
 	// retryAfter is when to try again. Zero means that nothing is said about it.
 	retryAfter time.Duration
 }
+
+// Error implements error.
+func (p *problemError) Error() string { return p.Detail }
+
+func (p *problemError) code() string { return p.kind.name }
 
 // Right is a right in the terms of a Role.
 type Right struct {
@@ -55,11 +65,6 @@ type FieldError struct {
 	// MaxLength bounds a text, in characters, if that is what it breaks.
 	MaxLength int `json:"max_length,omitempty"`
 }
-
-// Error implements error.
-func (p *Problem) Error() string { return p.Detail }
-
-func (p *Problem) code() string { return p.kind.name }
 
 // typePrefix begins the types of all problems.
 const typePrefix = "urn:lock-operator:problem:"
@@ -97,12 +102,15 @@ var (
 	unavailable          = &problemKind{"unavailable", "The lock service is temporarily unavailable", http.StatusServiceUnavailable, true}
 )
 
-func newProblem(kind *problemKind, detail string) *Problem {
-	return &Problem{Type: typePrefix + kind.name, Title: kind.title, Status: kind.status, Detail: detail, Retryable: kind.isRetryable, kind: kind}
+func newProblem(kind *problemKind, detail string) *problemError {
+	return &problemError{
+		Problem: Problem{Type: typePrefix + kind.name, Title: kind.title, Status: kind.status, Detail: detail, Retryable: kind.isRetryable},
+		kind:    kind,
+	}
 }
 
 // invalid returns the problem with mistakes in a request. The first of them is its detail.
-func invalid(mistakes ...FieldError) *Problem {
+func invalid(mistakes ...FieldError) *problemError {
 	problem := newProblem(invalidRequest, mistakes[0].Field+" "+mistakes[0].Detail)
 	problem.Errors = mistakes
 	return problem

@@ -71,7 +71,7 @@ func (c *call) watch() (*answer, error) {
 	return nil, err
 }
 
-// run sends events until ctx ends. An error means that it has sent nothing.
+// run sends events until ctx ends.
 func (s *eventStream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Tim
 	}
 	told := begin(begun.Present, s.isWanted, s.config.Clock.Now())
 	if err := s.begin(begun.Version, told); err != nil {
-		return nil //nolint:nilerr // The caller has gone.
+		return err
 	}
 	for {
 		expiry, stop := s.expiryTimer(told.next)
@@ -109,7 +109,7 @@ func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Tim
 		select {
 		case <-ctx.Done():
 			stop()
-			return nil
+			return ctx.Err()
 		case <-end:
 			stop()
 			return nil
@@ -131,7 +131,7 @@ func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Tim
 			err = s.send(events)
 		}
 		if err != nil {
-			return nil
+			return err // The caller has gone.
 		}
 	}
 }

@@ -46,6 +46,7 @@ func TestAConditionalWriteThatLosesARace(t *testing.T) {
 		running := start(t, etcd)
 		granted := acquire(t, running, by("a"))
 		proof := lock.Proof{Owner: "a", ResourceVersion: granted.ResourceVersion}
+		pass(time.Second)
 		etcd.mute(true)
 		etcd.touch()
 		if _, err := running.Renew(t.Context(), "default", key, proof, 0); !errors.Is(err, lock.ErrStale) {

@@ -110,7 +110,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 // time before the attempt, from which on the holder counts its ttl. That is as good as if the attempt
 // had done it. So ends an attempt that admission stamps, and of which a proxy repeats each write.
 func (r *renewalAttempt) isRenewedSince(current, sent *v1alpha1.Lock) bool {
-	return r.proof.ResourceVersion == "" && r.read != nil && current != nil && r.read.Spec.RenewTime != nil && current.Spec.RenewTime != nil &&
+	return r.read != nil && current != nil && r.read.Spec.RenewTime != nil && current.Spec.RenewTime != nil &&
 		grantOf(r.read).matches(current) && r.read.Spec.RenewTime.Time.Before(current.Spec.RenewTime.Time) &&
 		!current.Spec.RenewTime.Time.Before(r.began) && ptr.Equal(sent.Spec.TTL, current.Spec.TTL)
 }

@@ -1,0 +1,100 @@
+package locks_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+func newLocks(t *testing.T, backend lock.Backend) (*locks.Locks, *access.Caller) {
+	t.Helper()
+	l, err := locks.New(locks.Options{Backend: backend, Limits: rules.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, &access.Caller{User: &user.DefaultInfo{Name: "alice"}, Namespace: "default"}
+}
+
+var aMinute = lock.Request{Acquisition: rules.Acquisition{Key: "k", TTL: time.Minute}}
+
+func TestSecrets(t *testing.T) {
+	if locks.NewSecret() == locks.NewSecret() {
+		t.Error("two secrets are equal")
+	}
+	derived := locks.DeriveSecret("a", "bc")
+	if derived != locks.DeriveSecret("a", "bc") || derived == locks.DeriveSecret("ab", "c") || derived == locks.DeriveSecret("a", "bc", "") {
+		t.Error("a secret is not that of its parts")
+	}
+}
+
+// Only a secret proves a lock that stores its hash; the hash itself proves nothing at any door.
+func TestTheHashOfASecretProvesNothing(t *testing.T) {
+	for name, secret := range map[string]locks.Secret{"random": locks.NewSecret(), "derived": locks.DeriveSecret("a")} {
+		t.Run(name, func(t *testing.T) {
+			l, caller := newLocks(t, locktest.New())
+			acquisition, err := l.PrepareSecret(caller, aMinute, secret, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted, err := acquisition.Acquire(t.Context(), nil, "f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			owner := granted.Spec.Owner
+			if !secret.IsOf(owner) || locks.NewSecret().IsOf(owner) {
+				t.Errorf("the owner is %s", owner)
+			}
+			for _, claim := range []locks.Claim{locks.OwnerClaim(owner), {}, locks.NewSecret().Claim(1)} {
+				if err := l.Release(t.Context(), caller, "lock:k", claim); !errors.Is(err, lock.ErrOwnerMismatch) {
+					t.Errorf("got %v, want ErrOwnerMismatch", err)
+				}
+			}
+			again := aMinute
+			again.Owner = owner
+			if _, err := l.Prepare(caller, again, false); !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("an acquisition with the hash: %v, want ErrInvalid", err)
+			}
+			if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(2)); !errors.Is(err, lock.ErrNotHeld) {
+				t.Errorf("another grant: %v, want ErrNotHeld", err)
+			}
+			if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(1).WithVersion("7")); !errors.Is(err, lock.ErrStale) {
+				t.Errorf("another version: %v, want ErrStale", err)
+			}
+			if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(1).WithVersion("1")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A repeated acquisition has the same owner token: what is taken back is the grant, not the next one.
+func TestOnlyTheGrantIsTakenBack(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
+	memory := locktest.New(locktest.WithClock(clock))
+	l, caller := newLocks(t, memory)
+	acquisition, err := l.PrepareSecret(caller, aMinute, locks.DeriveSecret("a"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := acquisition.Acquire(t.Context(), nil, "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.Step(time.Hour)
+	if _, err := acquisition.Acquire(t.Context(), nil, "f"); err != nil {
+		t.Fatal(err)
+	}
+	l.TakeBack(t.Context(), "f", caller, first)
+	if len(memory.All()) != 1 {
+		t.Error("the next grant was taken back")
+	}
+}
