@@ -44,6 +44,9 @@ func describeLimitedProofs(s *subject) {
 
 	It("prove one version of the lock", func(ctx context.Context) {
 		granted := s.acquired(ctx, by(alice))
+		if granted.ResourceVersion == "" {
+			Skip("the backend tells no versions")
+		}
 		proof := lock.Proof{Owner: alice, ResourceVersion: granted.ResourceVersion}
 		renewed, err := s.Backend.Renew(ctx, s.Namespace, fullKey, proof, 2*long)
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -63,6 +66,9 @@ func describeLimitedProofs(s *subject) {
 			Skip("the backend stores no Lock objects")
 		}
 		granted := s.acquired(ctx, by(alice))
+		if granted.ResourceVersion == "" {
+			Skip("the backend tells no versions")
+		}
 		Expect(s.Label(ctx, fullKey)).To(Succeed())
 		refuses(ctx, lock.Proof{Owner: alice, ResourceVersion: granted.ResourceVersion}, lock.ErrStale)
 	})
