@@ -70,6 +70,7 @@ type Options struct {
 type Server struct {
 	options    Options
 	mux        *http.ServeMux
+	handler    http.Handler
 	limiter    *limits.Limiter
 	background *Background
 	metrics    *metrics
@@ -92,6 +93,7 @@ func New(options Options) (*Server, error) {
 	if s.metrics, err = newMetrics(options.Metrics, limiter); err != nil {
 		return nil, err
 	}
+	s.handler = cleanPathsOnly(s.mux)
 	s.mux.HandleFunc("GET /healthz", serveHealthz)
 	s.mux.HandleFunc("GET /readyz", serveReadyz)
 	return s, nil
@@ -107,7 +109,7 @@ func (s *Server) Limiter() *limits.Limiter { return s.limiter }
 func (s *Server) Background() *Background { return s.background }
 
 // ServeHTTP implements [http.Handler].
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
 // NeedLeaderElection is false: every replica serves its own callers.
 func (s *Server) NeedLeaderElection() bool { return false }
@@ -131,7 +133,7 @@ func (s *Server) Start(ctx context.Context) error {
 	// Calls outlive ctx, which only says when to begin to stop.
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelCalls(nil)
-	handlers := &runningHandlers{handler: s.mux}
+	handlers := &runningHandlers{handler: s.handler}
 	server := newHTTPServer(context.WithValue(calls, stoppingKey{}, ctx), handlers, s.tlsConfig(), s.options.Logger)
 	failed := make(chan error, 2)
 	stopWatching := s.watchCertificates(ctx, failed)
