@@ -86,16 +86,6 @@ func (a *Acquisition) Scope() v1alpha1.Scope { return a.request.Scope }
 // TTL is how long the requested lock lives. Zero means the default.
 func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 
-// Holder is the identity that will hold the lock.
-func (a *Acquisition) Holder() string { return a.request.Holder }
-
-// Now returns the acquisition without its wait.
-func (a *Acquisition) Now() Acquisition {
-	now := *a
-	now.request.Wait = 0
-	return now
-}
-
 // Acquire takes the lock for a call of the function, or waits for it as long as the permit
 // allows. If the caller goes away meanwhile, no lock is left behind: the caller could not
 // learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.

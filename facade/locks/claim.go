@@ -33,8 +33,8 @@ func (c Claim) WithVersion(resourceVersion string) Claim {
 	return c
 }
 
-// noOwner is the owner token of no grant: a hash without its digits.
-const noOwner = "sha256:"
+// noOwner is the owner token of no grant: it is not valid UTF-8.
+const noOwner = "\xff"
 
 // proof returns what the caller shows to the backend.
 func (c Claim) proof(caller *access.Caller) lock.Proof {

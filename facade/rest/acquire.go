@@ -3,8 +3,11 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
+
+	"k8s.io/utils/ptr"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/locks"
@@ -27,7 +30,7 @@ func (c *call) acquire() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.body = nil // A call may wait for long.
+	c.forgetBody()
 	ctx := c.request.Context()
 	var granted *v1alpha1.Lock
 	if requested.isRepeatable {
@@ -61,17 +64,14 @@ func (c *call) take(ctx context.Context, requested *locks.Acquisition) (*v1alpha
 }
 
 // acquireOrFind acquires the lock, or finds the grant that an earlier try of the same caller has made. The
-// earlier try may be waiting still; so this one looks before it waits, and again afterwards.
+// earlier try may be waiting still; so one that waits looks before, and again afterwards.
 func (c *call) acquireOrFind(ctx context.Context, requested *acquisition) (*v1alpha1.Lock, error) {
-	now := requested.Now()
-	granted, err := c.take(ctx, &now)
-	if errors.Is(err, lock.ErrHeld) {
-		granted, err = c.findOwn(ctx, requested, err)
+	if requested.wait > 0 {
+		if granted, err := c.findOwn(ctx, requested, lock.ErrHeld); !errors.Is(err, lock.ErrHeld) {
+			return granted, err
+		}
 	}
-	if requested.wait == 0 || !errors.Is(err, lock.ErrHeld) {
-		return granted, err
-	}
-	granted, err = c.take(ctx, &requested.Acquisition)
+	granted, err := c.take(ctx, &requested.Acquisition)
 	if errors.Is(err, lock.ErrHeld) {
 		granted, err = c.findOwn(ctx, requested, err)
 	}
@@ -132,7 +132,9 @@ func (c *call) readAcquisition() (*acquisition, error) {
 	requested := &acquisition{wait: request.Wait}
 	idempotencyKey := c.readIdempotencyKey(&found)
 	if requested.isRepeatable = idempotencyKey != ""; requested.isRepeatable {
-		requested.secret = locks.DeriveSecret("acquire", c.caller.Holder(), c.caller.Namespace, string(name.fullKey()), idempotencyKey)
+		// Two requests that differ are not one that was repeated, whatever their keys.
+		requested.secret = locks.DeriveSecret("acquire", c.caller.Holder(), c.caller.Namespace, string(name.fullKey()), idempotencyKey,
+			request.TTL.String(), request.ReleaseDelay.String(), request.Reason, fmt.Sprintf("%+v", ptr.Deref(request.HolderRef, v1alpha1.HolderReference{})))
 	} else {
 		requested.secret = locks.NewSecret()
 	}

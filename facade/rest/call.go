@@ -24,8 +24,9 @@ type call struct {
 	caller    access.Caller
 	query     query
 	operation *operation
-	// body is what was read of the request.
-	body []byte
+	// body is what was read of the request, and counted its room among the bodies of all callers.
+	body    []byte
+	counted *limits.Body
 	// permit counts the call among those that are served.
 	permit *limits.Permit
 	start  time.Time
@@ -55,6 +56,10 @@ func (h *Handler) serve(resource resource) http.Handler {
 		case err != nil && c.hasBegun:
 			c.observe(c.problemOf(err).code())
 		case err != nil:
+			if c.undo != nil { // The call failed after it had acquired the lock.
+				c.undo()
+				c.undo = nil
+			}
 			c.refuse(c.problemOf(err))
 		case answer == nil:
 			c.observe(okOutcome)
@@ -97,10 +102,10 @@ func (c *call) run(resource resource) (*answer, error) {
 	if err := c.checkAccepted(); err != nil {
 		return nil, err
 	}
-	body := c.config.Server.Limiter().Body(c.request.Body, maxRequestBytes+1)
-	defer body.Forget()
+	c.counted = c.config.Server.Limiter().Body(c.request.Body, maxRequestBytes+1)
+	defer c.counted.Forget()
 	if c.operation.hasBody {
-		if c.body, err = receive(c.request, body); err != nil {
+		if c.body, err = receive(c.request, c.counted); err != nil {
 			return nil, err
 		}
 	}
@@ -116,6 +121,12 @@ func (c *call) run(resource resource) (*answer, error) {
 		return nil, err
 	}
 	return c.operation.run(c)
+}
+
+// forgetBody gives the room of the body back, for a call that may wait for long.
+func (c *call) forgetBody() {
+	c.body = nil
+	c.counted.Forget()
 }
 
 // authenticationError logs why a caller could not be authenticated, unless that is its own fault.

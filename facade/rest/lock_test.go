@@ -165,6 +165,10 @@ func TestRepeatedAcquire(t *testing.T) {
 	// With a wait, too: it does not wait for its own lock.
 	f.do(http.MethodPost, report, `{"ttl_seconds":60,"wait_seconds":60}`, "Idempotency-Key", again).want(http.StatusCreated)
 	f.do(http.MethodPost, report, ofSixty, "Idempotency-Key", again, "User", "bob").want(http.StatusLocked, "lock-held")
+	// Another request under the same key is not the same one: it must not change the lock.
+	for _, other := range []string{`{"ttl_seconds":1}`, `{"ttl_seconds":60,"reason":"another"}`, `{"ttl_seconds":60,"holder_ref":{"api_version":"v1","kind":"Pod","name":"p","uid":"u"}}`} {
+		f.do(http.MethodPost, report, other, "Idempotency-Key", again).want(http.StatusLocked, "lock-held")
+	}
 	f.do(http.MethodPost, report, ofSixty, "Idempotency-Key", again+"2").want(http.StatusLocked, "lock-held")
 	f.do(http.MethodPost, report, ofSixty).want(http.StatusLocked, "lock-held")
 	f.do(http.MethodDelete, report, "", "X-Lock-Token", second.LockToken).want(http.StatusNoContent)

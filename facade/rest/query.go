@@ -20,7 +20,14 @@ const (
 // mistakes are what is wrong with a request so far.
 type mistakes []FieldError
 
-func (m *mistakes) add(mistake FieldError) { *m = append(*m, mistake) }
+// maxMistakes bounds an answer to a small part of what a body can be wrong in.
+const maxMistakes = 32
+
+func (m *mistakes) add(mistake FieldError) {
+	if len(*m) < maxMistakes {
+		*m = append(*m, mistake)
+	}
+}
 
 // problem returns all mistakes, or nil if there are none.
 func (m *mistakes) problem() error {

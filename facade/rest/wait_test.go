@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
@@ -161,5 +162,40 @@ func TestALockOfAnOutage(t *testing.T) {
 	f.do(http.MethodGet, report, "").want(http.StatusServiceUnavailable, "unavailable")
 	if !strings.Contains(f.log.String(), lock.ErrUnavailable.Error()) {
 		t.Errorf("logged %s", f.log)
+	}
+}
+
+func TestACallThatWaitsKeepsNoRoomForItsBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{BodyBytes: 64 << 10} })
+		f.acquire(report, ofSixty)
+		padding := strings.Repeat(" ", 50<<10)
+		waits := f.begin(http.MethodPost, report, waiting+padding, "User", "bob")
+		f.awaitQueue(1)
+		f.do(http.MethodPost, report, ofSixty+padding).want(http.StatusLocked, "lock-held")
+		f.clock.Step(time.Minute)
+		<-waits
+	})
+}
+
+// tokenless grants locks whose fencing token cannot be read, as of one that is being deleted.
+type tokenless struct{ *locktest.Backend }
+
+func (b tokenless) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	granted, err := b.Backend.Acquire(ctx, namespace, request)
+	if err != nil {
+		return nil, err
+	}
+	granted = granted.DeepCopy()
+	granted.Spec.FencingToken, granted.ResourceVersion = nil, ""
+	return granted, nil
+}
+
+func TestAnAcquireThatFailsAfterItsGrantIsTakenBack(t *testing.T) {
+	granted := locktest.New()
+	f := newFixture(t, func(s *testfacade.Settings) { s.Locks = tokenless{granted} })
+	f.do(http.MethodPost, report, ofSixty).want(http.StatusInternalServerError)
+	if left := granted.All(); len(left) > 0 {
+		t.Errorf("left %+v", left)
 	}
 }
