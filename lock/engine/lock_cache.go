@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -37,8 +39,9 @@ type lockCache struct {
 	changed   func(types.NamespacedName, lock.Change)
 	forgotten func(types.NamespacedName)
 
-	mu    sync.Mutex
-	locks map[types.NamespacedName]*v1alpha1.Lock
+	mu sync.Mutex
+	// locks are those of each namespace that has any, by name.
+	locks map[string]map[string]*v1alpha1.Lock
 	// latest is the latest resourceVersion of all that the informer has shown.
 	latest string
 	// watchers is nil once they are closed.
@@ -52,7 +55,7 @@ func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten fun
 	return &lockCache{
 		changed:   changed,
 		forgotten: forgotten,
-		locks:     map[types.NamespacedName]*v1alpha1.Lock{},
+		locks:     map[string]map[string]*v1alpha1.Lock{},
 		watchers:  map[types.NamespacedName]map[*watcher]struct{}{},
 		streams:   map[types.NamespacedName]map[*stream]struct{}{},
 	}
@@ -86,7 +89,7 @@ func (c *lockCache) OnAbsent(name types.NamespacedName) {
 // OnForget implements [keywatch.Handler].
 func (c *lockCache) OnForget(name types.NamespacedName) {
 	c.mu.Lock()
-	delete(c.locks, name)
+	c.remove(name)
 	c.mu.Unlock()
 	c.forgotten(name)
 }
@@ -100,9 +103,9 @@ func (c *lockCache) record(object any, isGone bool) {
 	change := lock.Change{Lock: seen, IsGone: isGone}
 	c.mu.Lock()
 	if isGone {
-		delete(c.locks, name)
+		c.remove(name)
 	} else {
-		c.locks[name] = seen
+		c.put(name, seen)
 	}
 	if c.latest == "" || rules.IsNewer(seen.ResourceVersion, c.latest) {
 		c.latest = seen.ResourceVersion
@@ -116,11 +119,27 @@ func (c *lockCache) record(object any, isGone bool) {
 	c.changed(name, change)
 }
 
+// put needs the mutex.
+func (c *lockCache) put(name types.NamespacedName, seen *v1alpha1.Lock) {
+	if c.locks[name.Namespace] == nil {
+		c.locks[name.Namespace] = map[string]*v1alpha1.Lock{}
+	}
+	c.locks[name.Namespace][name.Name] = seen
+}
+
+// remove needs the mutex.
+func (c *lockCache) remove(name types.NamespacedName) {
+	delete(c.locks[name.Namespace], name.Name)
+	if len(c.locks[name.Namespace]) == 0 {
+		delete(c.locks, name.Namespace)
+	}
+}
+
 // get returns the lock as last seen, or nil. Callers must not modify it.
 func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.locks[name]
+	return c.locks[name.Namespace][name.Name]
 }
 
 // Watch implements [lock.Backend] with the engine's informer; it makes no request. The states come
@@ -166,7 +185,7 @@ func (c *lockCache) watch(ctx context.Context, name types.NamespacedName, isComp
 		close(watcher.changes)
 		return watcher.changes
 	}
-	if present := c.locks[name]; present != nil || isComplete {
+	if present := c.locks[name.Namespace][name.Name]; present != nil || isComplete {
 		watcher.send(lock.Change{Lock: present, IsGone: present == nil})
 	}
 	addTo(c.watchers, name, watcher)
@@ -228,12 +247,8 @@ func (c *lockCache) stream(ctx context.Context, name types.NamespacedName) (lock
 	}
 	begun := lock.Stream{Version: c.latest, Changes: added.changes}
 	if name.Name == "" {
-		for each, present := range c.locks {
-			if each.Namespace == name.Namespace {
-				begun.Present = append(begun.Present, present)
-			}
-		}
-	} else if present := c.locks[name]; present != nil {
+		begun.Present = slices.AppendSeq(make([]*v1alpha1.Lock, 0, len(c.locks[name.Namespace])), maps.Values(c.locks[name.Namespace]))
+	} else if present := c.locks[name.Namespace][name.Name]; present != nil {
 		begun.Present = append(begun.Present, present)
 	}
 	addTo(c.streams, name, added)
