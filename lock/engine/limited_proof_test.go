@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/storage"
 
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
@@ -160,6 +161,14 @@ func TestPagesOfALargeNamespace(t *testing.T) {
 		etcd.inject(faults{before: once("list", apierrors.NewResourceExpired("compacted"))})
 		if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrPageExpired) {
 			t.Errorf("an old page: %v", err)
+		}
+		etcd.inject(faults{before: once("list", storage.NewTooLargeResourceVersionError(9, 1, 1))})
+		if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrPageExpired) {
+			t.Errorf("a page that is yet to come: %v", err)
+		}
+		etcd.inject(faults{before: once("list", apierrors.NewTimeoutError("etcd", 1))})
+		if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("an outage: %v", err)
 		}
 		etcd.inject(faults{before: once("list", apierrors.NewBadRequest("continue"))})
 		if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrInvalid) {

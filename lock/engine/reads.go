@@ -62,8 +62,12 @@ func (e *Engine) ListPage(ctx context.Context, namespace string, request lock.Pa
 	if request.Holder != "" {
 		options.FieldSelector = fields.OneTermEqualSelector("spec.holder", request.Holder).String()
 	}
+	request.Prefix = v1alpha1.NormalizeKey(request.Prefix)
 	var page lock.Page
 	for range maxPageChunks {
+		if err := ctx.Err(); err != nil { // Nobody waits for what the next chunk has.
+			return lock.Page{}, e.pageError(namespace, at, err)
+		}
 		options.Limit, options.Continue = int64(request.Limit), at.Chunk
 		if request.Prefix != "" { // The API server cannot select by it.
 			options.Limit = listChunk
@@ -96,15 +100,22 @@ func (e *Engine) ListPage(ctx context.Context, namespace string, request lock.Pa
 	return page, nil
 }
 
-// pageError tells a position that is no longer, or was never, one of the API server's.
+// pageError tells a position that is no longer, or was never, one of the API server's. Its chunk is what
+// the caller says.
 func (e *Engine) pageError(namespace string, at pagePosition, err error) error {
+	operation := "list locks in namespace " + namespace
+	if at.Chunk == "" {
+		return e.requestError(operation, err)
+	}
 	switch {
-	case at.Chunk != "" && apierrors.IsResourceExpired(err):
-		return fmt.Errorf("list locks in namespace %s: %w", namespace, lock.ErrPageExpired)
-	case at.Chunk != "" && apierrors.IsBadRequest(err):
+	// A version that is yet to come was made up, or is that of another API server, which is ahead.
+	// Either way the list has to begin again.
+	case apierrors.IsResourceExpired(err), apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+		return fmt.Errorf("%s: %w", operation, lock.ErrPageExpired)
+	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
 		return lock.InvalidContinue()
 	}
-	return e.requestError("list locks in namespace "+namespace, err)
+	return e.requestError(operation, err)
 }
 
 // pagePosition is where a page begins: in a chunk of the API server, after a name.

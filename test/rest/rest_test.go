@@ -3,6 +3,7 @@ package rest_test
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -160,6 +161,34 @@ var _ = Describe("Many locks", func() {
 		Expect(page.status).To(Equal(http.StatusOK), "%s", page.body)
 		Expect(requests.taken()).To(Equal(map[string]int{http.MethodGet: 1}))
 		Expect(strings.Count(string(page.body), `"key"`)).To(Equal(100))
+	})
+})
+
+var _ = Describe("A list that is continued", func() {
+	It("is refused if no page was continued so", func(ctx context.Context) {
+		alice := worker(ctx, "alice", everything...)
+		for _, key := range []string{"/a", "/b", "/c"} {
+			Expect(alice.do(ctx, http.MethodPost, key, `{"ttl_seconds":3600}`).status).To(Equal(http.StatusCreated))
+		}
+		var others []string
+		for _, forged := range []string{
+			`{"v":"meta.k8s.io/v1","rv":9999999999,"start":"x\u0000"}`,
+			`{"v":"meta.k8s.io/v1","rv":9999999999,"start":"x"}`,
+			`{"v":"meta.k8s.io/v1","rv":9223372036854775807,"start":"x\u0000"}`,
+			`{"v":"meta.k8s.io/v1","rv":0,"start":"x\u0000"}`,
+			`{"v":"meta.k8s.io/v1","rv":1,"start":"../../secrets/x"}`,
+			`{"v":"meta.k8s.io/v2","rv":1,"start":"x"}`,
+			`{"rv":"x"}`,
+			"x",
+		} {
+			chunk := base64.RawURLEncoding.EncodeToString([]byte(forged))
+			text := base64.RawURLEncoding.EncodeToString([]byte(`{"chunk":"` + chunk + `"}`))
+			got := alice.do(ctx, http.MethodGet, "?continue="+text, "")
+			if got.status != http.StatusBadRequest && got.status != http.StatusGone {
+				others = append(others, fmt.Sprintf("%s: %d %s", forged, got.status, got.body))
+			}
+		}
+		Expect(others).To(BeEmpty())
 	})
 })
 
