@@ -32,14 +32,15 @@ type PageRequest struct {
 	Continue string
 }
 
-// Selects reports whether the page is about such a lock.
+// Selects reports whether the page is about such a lock. Prefix must be in NFC.
 func (r *PageRequest) Selects(held *v1alpha1.Lock) bool {
 	return (r.Holder == "" || held.Spec.Holder == r.Holder) && HasPrefix(held, r.Prefix)
 }
 
-// HasPrefix reports whether the key of the lock begins with the prefix, both in NFC.
+// HasPrefix reports whether the key of the lock, in NFC, begins with the prefix, which must be in NFC:
+// it is the same for many locks. See [v1alpha1.NormalizeKey].
 func HasPrefix(lock *v1alpha1.Lock, prefix string) bool {
-	return strings.HasPrefix(v1alpha1.NormalizeKey(lock.Spec.Key), v1alpha1.NormalizeKey(prefix))
+	return strings.HasPrefix(v1alpha1.NormalizeKey(lock.Spec.Key), prefix)
 }
 
 // Page is a part of the locks of a namespace.
@@ -61,6 +62,7 @@ func PageOf(held []v1alpha1.Lock, request PageRequest) (Page, error) {
 	if err != nil {
 		return Page{}, InvalidContinue()
 	}
+	request.Prefix = v1alpha1.NormalizeKey(request.Prefix)
 	var page Page
 	for index := range held {
 		switch each := &held[index]; {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/server"
 )
@@ -27,6 +28,8 @@ type Config struct {
 	Clock clock.WithTicker
 	// Logger gets what callers are not told: the causes of internal errors. Zero discards.
 	Logger logr.Logger
+
+	streams *streamCounts
 }
 
 func (c *Config) validate() error {
@@ -46,4 +49,5 @@ func (c *Config) setDefaults() {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
+	c.streams = &streamCounts{callers: map[limits.Caller]int{}}
 }

@@ -149,12 +149,14 @@ func TestQueriesNameWhatIsWrong(t *testing.T) {
 	for query, want := range map[string]string{
 		"limit=0": "limit", "limit=501": "limit", "limit=x": "limit", "limit=": "limit", "limits=1": "limits", "watch=1": "watch",
 		"limit=1&limit=2": "limit", "continue=%25": "continue", "prefix=%FF": "prefix", "function=f": "function",
+		"prefix=" + strings.Repeat("a", 513): "prefix", "watch=true&prefix=" + strings.Repeat("%CC%81", 257): "prefix",
 	} {
 		got := f.do(http.MethodGet, "/v1/namespaces/payments/locks?"+query, "").want(http.StatusBadRequest, "invalid-request").problem()
 		if len(got.Errors) != 1 || got.Errors[0].Field != want || got.Errors[0].In != "query" {
 			t.Errorf("%s: %+v", query, got.Errors)
 		}
 	}
+	f.do(http.MethodGet, "/v1/namespaces/payments/locks?prefix="+strings.Repeat("a", 512), "").want(http.StatusOK)
 	for _, query := range []string{"function=", "function=%00", "watch=maybe", "force=true", "reason=x", "a;b", "%zz"} {
 		f.do(http.MethodGet, report+"?"+query, "").want(http.StatusBadRequest, "invalid-request")
 		f.do(http.MethodPost, report+"?"+query, ofSixty).want(http.StatusBadRequest, "invalid-request")

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 // Where a field of a request is.
@@ -70,6 +72,19 @@ func (q *query) text(name string) string {
 		return given[0]
 	}
 	return ""
+}
+
+// prefix returns the parameter of that name, in NFC. No key begins with a longer text than a key may be.
+func (q *query) prefix(found *mistakes) string {
+	value := q.text("prefix")
+	if len(value) > v1alpha1.MaxKeyBytes {
+		found.add(FieldError{
+			In: inQuery, Field: "prefix", Detail: "must be at most " + strconv.Itoa(v1alpha1.MaxKeyBytes) + " bytes of UTF-8",
+			MaxLength: v1alpha1.MaxKeyBytes,
+		})
+		return ""
+	}
+	return v1alpha1.NormalizeKey(value)
 }
 
 // flag reports whether a parameter is true. [query.checkFlag] judges other values.

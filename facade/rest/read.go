@@ -42,7 +42,7 @@ func (c *call) list() (*answer, error) {
 	var found mistakes
 	request := lock.PageRequest{
 		Holder:   c.query.text("holder"),
-		Prefix:   c.query.text("prefix"),
+		Prefix:   c.query.prefix(&found),
 		Limit:    c.query.number("limit", 1, maxLimit, defaultLimit, &found),
 		Continue: c.query.text("continue"),
 	}

@@ -1,19 +1,21 @@
 package rest
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
@@ -31,6 +33,8 @@ const (
 	catchUpEvery = 50 * time.Millisecond
 	// reconnectAfter is how long a browser waits before it connects again.
 	reconnectAfter = 500 * time.Millisecond
+	// anyKey is the key of some lock, which need not be held.
+	anyKey v1alpha1.FullKey = "lock:any"
 )
 
 // eventStream is one answer of events.
@@ -38,22 +42,28 @@ type eventStream struct {
 	*call
 
 	// key is that of the lock. Empty means the locks of the namespace.
-	key    v1alpha1.FullKey
+	key v1alpha1.FullKey
+	// prefix is that of the keys, in NFC.
 	prefix string
 	// lastSeen is the resourceVersion of the last event that the caller has received in an earlier
 	// stream. Empty if there was none.
 	lastSeen string
+	// lastSent is the id that was sent last in this stream. Empty if none was.
+	lastSent string
+	out      *bufio.Writer
 	timers   clock.WithTicker
 }
 
 // watch answers GET with watch=true.
 func (c *call) watch() (*answer, error) {
-	stream := &eventStream{call: c, lastSeen: c.request.Header.Get(lastEventHeader), timers: servertime.Timers(c.config.Clock)}
+	stream := &eventStream{
+		call: c, lastSeen: c.request.Header.Get(lastEventHeader), out: bufio.NewWriter(c.writer), timers: servertime.Timers(c.config.Clock),
+	}
 	var found mistakes
 	if c.request.PathValue(keyPart) != "" {
 		stream.key = c.readName(&found).fullKey()
 	} else {
-		stream.prefix = c.query.text("prefix")
+		stream.prefix = c.query.prefix(&found)
 	}
 	c.query.checkFlag("watch", &found)
 	c.query.refuseOthers(&found)
@@ -63,7 +73,13 @@ func (c *call) watch() (*answer, error) {
 	if err := found.problem(); err != nil {
 		return nil, err
 	}
-	// A stream takes no more of the service than a caller that waits for a lock.
+	if stream.key == "" {
+		end, err := c.config.streams.begin(limits.CallerOf(c.request, c.caller.Holder()))
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+	}
 	err := c.permit.Wait(c.request.Context(), stream.run)
 	if c.hasBegun {
 		return nil, nil //nolint:nilnil // The answer was sent. Its end is no error: the caller connects again.
@@ -95,11 +111,15 @@ var errBehind = errors.New("the receiver was too slow")
 
 // follow sends the present state and then each change.
 func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Time) error {
-	begun, err := s.catchUp(ctx)
+	if err := s.catchUp(ctx); err != nil {
+		return err
+	}
+	begun, err := s.config.Locks.Stream(ctx, &s.caller, s.key)
 	if err != nil {
 		return err
 	}
 	told := begin(begun.Present, s.isWanted, s.config.Clock.Now())
+	begun.Present = nil // It may be large, and the stream long.
 	if err := s.begin(begun.Version, told); err != nil {
 		return err
 	}
@@ -114,13 +134,14 @@ func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Tim
 			stop()
 			return nil
 		case <-heartbeat:
-			err = s.sendText(": alive\n\n")
+			err = s.send(func() { s.write(": alive\n\n") })
 		case <-expiry:
 			events = told.expire(s.config.Clock.Now())
 		case change, isOpen := <-begun.Changes:
 			if !isOpen {
 				stop()
-				return errBehind
+				// The changes end with ctx, too, and may be seen to do so first.
+				return cmp.Or(ctx.Err(), errBehind)
 			}
 			if s.isWanted(change.Lock) {
 				events = told.follow(change, s.config.Clock.Now())
@@ -128,7 +149,7 @@ func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Tim
 		}
 		stop()
 		if len(events) > 0 {
-			err = s.send(events)
+			err = s.sendEvents(events)
 		}
 		if err != nil {
 			return err // The caller has gone.
@@ -136,23 +157,29 @@ func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Tim
 	}
 }
 
-// catchUp begins to follow the locks, once this replica has seen what the caller has seen already: time
-// must not go backwards for a caller that connects to another replica.
-func (s *eventStream) catchUp(ctx context.Context) (lock.Stream, error) {
-	for waited := time.Duration(0); ; waited += catchUpEvery {
-		attempt, stop := context.WithCancel(ctx)
-		begun, err := s.config.Locks.Stream(attempt, &s.caller, s.key)
-		if err != nil || s.lastSeen == "" || !rules.IsNewer(s.lastSeen, begun.Version) || waited >= catchUpTime {
-			context.AfterFunc(ctx, stop)
-			return begun, err
+// catchUp waits until this replica has seen what the caller has seen already: time must not go backwards
+// for a caller that connects to another replica.
+func (s *eventStream) catchUp(ctx context.Context) error {
+	for waited := time.Duration(0); s.lastSeen != "" && waited < catchUpTime; waited += catchUpEvery {
+		if isBehind, err := s.isBehind(ctx); err != nil || !isBehind {
+			return err
 		}
-		stop()
 		select {
 		case <-ctx.Done():
-			return lock.Stream{}, ctx.Err()
+			return ctx.Err()
 		case <-s.timers.After(catchUpEvery):
 		}
 	}
+	return nil
+}
+
+// isBehind reports whether the caller has seen more than this replica. The stream of any one lock tells
+// the latest version of all; that of a namespace would come with its whole state.
+func (s *eventStream) isBehind(ctx context.Context) (bool, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	begun, err := s.config.Locks.Stream(ctx, &s.caller, cmp.Or(s.key, anyKey))
+	return err == nil && rules.IsNewer(s.lastSeen, begun.Version), err
 }
 
 // expiryTimer fires when the next lock expires, never if that is zero.
@@ -178,36 +205,64 @@ func (s *eventStream) begin(version string, told *history) error {
 		server.BeginAnswer(s.writer, s.request)
 		s.writer.WriteHeader(http.StatusOK)
 	}
-	state := Locks{Locks: make([]Lock, 0, len(told.held))}
-	for _, each := range told.held {
-		state.Locks = append(state.Locks, describe(each))
-	}
-	slices.SortFunc(state.Locks, func(a, b Lock) int {
-		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Function, b.Function))
+	held := slices.SortedFunc(maps.Values(told.held), func(a, b *v1alpha1.Lock) int {
+		return cmp.Or(cmp.Compare(a.Spec.Key, b.Spec.Key), cmp.Compare(a.Spec.Function, b.Spec.Function))
 	})
-	return s.sendText(fmt.Sprintf("retry: %d\n%s", reconnectAfter.Milliseconds(), eventText(eventSync, version, state)))
+	s.lastSent = version
+	// It is a [Locks], of which only one lock at a time is there in JSON.
+	return s.send(func() {
+		s.write(fmt.Sprintf("retry: %d\n", reconnectAfter.Milliseconds()))
+		s.beginEvent(eventSync, version)
+		s.write(`{"locks":[`)
+		for index, each := range held {
+			if index > 0 {
+				s.write(",")
+			}
+			s.write(string(encode(describe(each))))
+		}
+		s.write("]}\n\n")
+	})
 }
 
-func (s *eventStream) send(events []event) error {
-	var text strings.Builder
-	for _, each := range events {
-		text.WriteString(eventText(each.name, each.version, describe(each.lock)))
+func (s *eventStream) sendEvents(events []event) error {
+	return s.send(func() {
+		for _, each := range events {
+			s.beginEvent(each.name, s.newID(each.version))
+			s.write(string(encode(describe(each.lock))))
+			s.write("\n\n")
+		}
+	})
+}
+
+// newID returns the id of an event with a resourceVersion. It is empty unless that is newer than what was
+// sent: a delete that a list has shown comes with a version from before, and the caller must not go on
+// from there.
+func (s *eventStream) newID(version string) string {
+	if version == s.lastSent || rules.IsNewer(s.lastSent, version) {
+		return ""
 	}
-	return s.sendText(text.String())
+	s.lastSent = cmp.Or(version, s.lastSent)
+	return version
 }
 
-// eventText is an event as a browser reads it. Its data is one line: JSON has no line ends in texts.
-func eventText(name, version string, data any) string {
-	id := ""
-	if version != "" {
-		id = "id: " + version + "\n"
+// beginEvent writes an event, as a browser reads it, up to its data. These are one line: JSON has no line
+// ends in texts.
+func (s *eventStream) beginEvent(name, id string) {
+	s.write("event: " + name + "\n")
+	if id != "" {
+		s.write("id: " + id + "\n")
 	}
-	return "event: " + name + "\n" + id + "data: " + string(encode(data)) + "\n\n"
+	s.write("data: ")
 }
 
-func (s *eventStream) sendText(text string) error {
+// write needs [eventStream.send], which tells the error.
+func (s *eventStream) write(text string) { _, _ = s.out.WriteString(text) }
+
+// send sends what is written.
+func (s *eventStream) send(write func()) error {
 	server.BeginAnswer(s.writer, s.request)
-	if _, err := s.writer.Write([]byte(text)); err != nil {
+	write()
+	if err := s.out.Flush(); err != nil {
 		return err
 	}
 	if err := http.NewResponseController(s.writer).Flush(); err != nil {

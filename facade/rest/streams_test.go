@@ -1,0 +1,180 @@
+package rest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
+)
+
+// open begins streams of a caller without a connection, and returns when they wait for changes.
+func (f *fixture) open(ctx context.Context, ended *sync.WaitGroup, count int, user string) {
+	f.t.Helper()
+	before := f.Limiter().Counts().Waiting
+	for range count {
+		request := httptest.NewRequestWithContext(ctx, http.MethodGet, allLocks+"?watch=true", http.NoBody)
+		request.Header.Set("User", user)
+		ended.Go(func() { f.ServeHTTP(httptest.NewRecorder(), request) })
+	}
+	for f.Limiter().Counts().Waiting < before+count {
+		runtime.Gosched()
+	}
+}
+
+// Streams of namespaces have a limit of their own. Those of one lock do not count.
+func TestTheLimitsOfStreams(t *testing.T) {
+	f := newFixture(t)
+	var ended sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	refused := func(user string, status int, problem string) {
+		t.Helper()
+		got := f.do(http.MethodGet, allLocks+"?watch=true", "", "User", user).want(status, problem)
+		if got.header.Get("Retry-After") != "1" {
+			t.Errorf("Retry-After: %s", got.header.Get("Retry-After"))
+		}
+	}
+	f.open(ctx, &ended, 100, "caller0")
+	refused("caller0", http.StatusTooManyRequests, "too-many-calls")
+	f.watch(report+"?watch=true", "User", "caller0").wantSync("0")
+	for i := 1; i < 10; i++ {
+		f.open(ctx, &ended, 100, fmt.Sprintf("caller%d", i))
+	}
+	refused("caller10", http.StatusServiceUnavailable, "unavailable")
+	cancel()
+	ended.Wait()
+	f.watch(allLocks+"?watch=true", "User", "caller0").wantSync("0")
+}
+
+// scripted shows what a test chooses.
+type scripted struct {
+	lock.Backend
+	stream func(ctx context.Context, key v1alpha1.FullKey) lock.Stream
+}
+
+func (s *scripted) Stream(ctx context.Context, _ string, key v1alpha1.FullKey) (lock.Stream, error) {
+	return s.stream(ctx, key), nil
+}
+
+// The whole state is asked for once, however long the replica is behind.
+func TestTheStateOfANamespaceIsBuiltOnce(t *testing.T) {
+	behind, states := 20, 0
+	streams := &scripted{stream: func(_ context.Context, key v1alpha1.FullKey) lock.Stream {
+		if key == "" {
+			states++
+		}
+		if behind--; behind > 0 {
+			return lock.Stream{Version: "1"}
+		}
+		return lock.Stream{Version: "2", Changes: make(chan lock.Change)}
+	}}
+	f := newFixture(t, func(s *testfacade.Settings) { s.Locks = streams })
+	opened := make(chan *source)
+	go func() { opened <- f.watch(allLocks+"?watch=true", "Last-Event-ID", "2") }()
+	for {
+		select {
+		case s := <-opened:
+			s.wantSync("2")
+			if states != 1 {
+				t.Errorf("the state was asked for %d times", states)
+			}
+			return
+		default:
+			f.clock.Step(10 * time.Millisecond)
+			runtime.Gosched()
+		}
+	}
+}
+
+// The changes of a stream end with its context, too. That is no reason to begin again.
+func TestAStreamWhoseCallerHasGoneDoesNotBeginAgain(t *testing.T) {
+	for range 30 { // Which end is seen first is left to chance.
+		begun := 0
+		ctx, cancel := context.WithCancel(t.Context())
+		streams := &scripted{stream: func(waiting context.Context, _ v1alpha1.FullKey) lock.Stream {
+			begun++
+			cancel()
+			<-waiting.Done()
+			changes := make(chan lock.Change)
+			close(changes)
+			return lock.Stream{Version: "1", Changes: changes}
+		}}
+		f := newFixture(t, func(s *testfacade.Settings) { s.Locks = streams })
+		f.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, allLocks+"?watch=true", http.NoBody))
+		if begun != 1 {
+			t.Fatalf("begun %d times", begun)
+		}
+	}
+}
+
+// A list that comes after an outage shows that a lock was deleted, but not when: what it has is an old
+// version. A client that connects again with it would be shown what it knows.
+func TestIDsDoNotGoBackwards(t *testing.T) {
+	memory := buildFixture(settings())
+	memory.holdDirectlyFor(t, "billing:report")
+	held := memory.locks.All()[0]
+	at := func(version string) *v1alpha1.Lock {
+		shown := held.DeepCopy()
+		shown.ResourceVersion = version
+		return shown
+	}
+	changes := make(chan lock.Change, 3)
+	streams := &scripted{stream: func(context.Context, v1alpha1.FullKey) lock.Stream {
+		return lock.Stream{Version: "10", Changes: changes}
+	}}
+	f := newFixture(t, func(s *testfacade.Settings) { s.Locks, s.Clock = streams, memory.clock })
+	s := f.watch(allLocks + "?watch=true")
+	s.wantSync("10")
+	changes <- lock.Change{Lock: at("12")}
+	s.want("acquired", "12")
+	changes <- lock.Change{Lock: at("9"), IsGone: true}
+	s.want("released", "")
+	changes <- lock.Change{Lock: at("13")}
+	s.want("acquired", "13")
+}
+
+// holdDirectlyFor is holdDirectly of a fixture that has no test.
+func (f *fixture) holdDirectlyFor(t *testing.T, key string) {
+	t.Helper()
+	f.t = t
+	f.holdDirectly(key, "", "alice", time.Hour)
+}
+
+// recordedPieces remembers the largest piece that was written at once.
+type recordedPieces struct {
+	*httptest.ResponseRecorder
+	largest int
+	synced  func()
+}
+
+func (p *recordedPieces) Write(piece []byte) (int, error) {
+	p.largest = max(p.largest, len(piece))
+	count, err := p.ResponseRecorder.Write(piece)
+	if bytes.HasSuffix(piece, []byte("]}\n\n")) {
+		p.synced()
+	}
+	return count, err
+}
+
+// A sync of a large namespace is not kept in whole for each stream.
+func TestASyncIsWrittenInPieces(t *testing.T) {
+	f := newFixture(t)
+	for i := range 500 {
+		f.holdDirectly(fmt.Sprintf("k%03d", i), "", "alice", time.Hour)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	written := &recordedPieces{ResponseRecorder: httptest.NewRecorder(), synced: cancel}
+	f.ServeHTTP(written, httptest.NewRequestWithContext(ctx, http.MethodGet, allLocks+"?watch=true", http.NoBody))
+	if count := strings.Count(written.Body.String(), `"key"`); count != 500 || written.largest > 8<<10 {
+		t.Errorf("%d locks in pieces of up to %d bytes", count, written.largest)
+	}
+}
