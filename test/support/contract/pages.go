@@ -64,21 +64,16 @@ func describePages(s *subject) {
 		Expect(read(ctx, lock.PageRequest{Limit: 9, Holder: "nobody-else"})).To(Equal([][]string{nil}))
 	})
 
-	It("show what has changed since the page before", func(ctx context.Context) {
+	It("with a prefix show what has changed since the page before, if that was of the first that is read at once", func(ctx context.Context) {
 		first, err := pager().ListPage(ctx, s.Namespace, lock.PageRequest{Limit: 3, Prefix: "a"})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(s.Backend.Release(ctx, s.Namespace, "lock:a0", lock.Proof{Owner: alice})).To(Succeed())
+		Expect(s.Backend.Release(ctx, s.Namespace, "lock:a4", lock.Proof{Owner: alice})).To(Succeed())
+		s.acquired(ctx, by(alice, keyed("a7")))
 		rest := read(ctx, lock.PageRequest{Limit: 9, Prefix: "a", Continue: first.Continue})
-		Expect(rest).To(Equal([][]string{{"a3", "a4", "a5", "a6"}}))
+		Expect(rest).To(Equal([][]string{{"a3", "a5", "a6", "a7"}}))
 	})
 
 	It("refuse to be continued from nowhere", func(ctx context.Context) {
-		for _, text := range []string{"%", "YQ", "eyJjaHVuayI6IngifQ"} {
-			_, err := pager().ListPage(ctx, s.Namespace, lock.PageRequest{Limit: 1, Continue: text})
-			if err != nil { // A backend may take any text for a name.
-				expectRefusal(err, lock.ErrInvalid)
-			}
-		}
 		_, err := pager().ListPage(ctx, s.Namespace, lock.PageRequest{Limit: 1, Continue: "%"})
 		expectRefusal(err, lock.ErrInvalid)
 	})
