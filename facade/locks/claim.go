@@ -71,7 +71,7 @@ func DeriveSecret(parts ...string) Secret {
 	hash := sha256.New()
 	for _, part := range parts {
 		// With its length, so that other parts give another text.
-		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) //nolint:gosec // a length is not negative
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
 		hash.Write([]byte(part))
 	}
 	secret := Secret(hash.Sum(nil)[:SecretBytes])

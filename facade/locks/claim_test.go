@@ -27,7 +27,7 @@ func newLocks(t *testing.T, backend lock.Backend) (*locks.Locks, *access.Caller)
 var aMinute = lock.Request{Acquisition: rules.Acquisition{Key: "k", TTL: time.Minute}}
 
 func TestSecrets(t *testing.T) {
-	if locks.NewSecret() == locks.NewSecret() {
+	if first, second := locks.NewSecret(), locks.NewSecret(); first == second {
 		t.Error("two secrets are equal")
 	}
 	derived := locks.DeriveSecret("a", "bc")

@@ -51,7 +51,7 @@ type answer struct {
 func (h *Handler) serve(resource resource) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{Handler: h, request: r, writer: w, start: h.config.Clock.Now()}
-		answer, err := c.runSafely(resource)
+		answer, err := c.runSafely(resource) //nolint:contextcheck // The call has the context of its request.
 		switch {
 		case err != nil && c.hasBegun:
 			c.observe(c.problemOf(err).code())

@@ -72,7 +72,8 @@ func TestAnswersToErrorsOfPackageLock(t *testing.T) {
 			}
 			for _, request := range requests {
 				got := request()
-				if got.want(test.status, test.problem); got.header.Get("Retry-After") != test.retryAfter {
+				got.want(test.status, test.problem)
+				if got.header.Get("Retry-After") != test.retryAfter {
 					t.Errorf("Retry-After %q, want %q", got.header.Get("Retry-After"), test.retryAfter)
 				}
 				if strings.Contains(got.body, "secret") {

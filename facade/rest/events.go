@@ -101,6 +101,12 @@ func (h *history) follow(change lock.Change, now time.Time) []event {
 	if end := current.Spec.ExpireTime.Time; h.next.IsZero() || end.Before(h.next) {
 		h.next = end
 	}
+	return eventsOf(former, current)
+}
+
+// eventsOf returns what has happened to a lock that is held, and was as former says or, if that is
+// nil, was not held.
+func eventsOf(former, current *v1alpha1.Lock) []event {
 	switch {
 	case former == nil:
 		return []event{{eventAcquired, current, current.ResourceVersion}}

@@ -15,7 +15,7 @@ import (
 var noon = time.Date(2026, 3, 15, 12, 0, 0, 0, time.UTC)
 
 // stored is a lock that was acquired and renewed so many seconds after noon, for ten seconds.
-func stored(version int, acquired, renewed int) *v1alpha1.Lock {
+func stored(version, acquired, renewed int) *v1alpha1.Lock {
 	at := func(seconds int) *v1alpha1.Timestamp {
 		return new(v1alpha1.NewTimestamp(noon.Add(time.Duration(seconds) * time.Second)))
 	}

@@ -116,8 +116,8 @@ const (
 func (f *fixture) do(method, path, body string, headers ...string) answer {
 	f.t.Helper()
 	request := httptest.NewRequestWithContext(f.t.Context(), method, path, strings.NewReader(body))
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Add(headers[i], headers[i+1])
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Add(pair[0], pair[1])
 	}
 	if body != "" && request.Header.Get("Content-Type") == "" {
 		request.Header.Set("Content-Type", "application/json")

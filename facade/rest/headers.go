@@ -11,7 +11,7 @@ import (
 
 // Headers of this door.
 const (
-	tokenHeader          = "X-Lock-Token"
+	tokenHeader          = "X-Lock-Token" //nolint:gosec // the name of a header
 	idempotencyKeyHeader = "Idempotency-Key"
 	ifMatchHeader        = "If-Match"
 	lastEventHeader      = "Last-Event-ID"
@@ -44,7 +44,7 @@ func accepts(header http.Header, offered string) bool {
 	}
 	major, _, _ := strings.Cut(offered, "/")
 	best, accepted := -1, false
-	for _, each := range strings.Split(strings.Join(given, ","), ",") {
+	for each := range strings.SplitSeq(strings.Join(given, ","), ",") {
 		mediaType, parameters, err := mime.ParseMediaType(each)
 		if err != nil {
 			continue

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -15,8 +17,8 @@ func TestAcquireEditRelease(t *testing.T) {
 	f := newFixture(t)
 	granted := f.do(http.MethodPost, report, `{"ttl_seconds":60,"reason":"monthly close"}`).want(http.StatusCreated)
 	held := granted.lock()
-	if held.Holder != "alice" || held.Key != "billing:report" || held.Reason != "monthly close" || held.ExpiresAt != "2026-03-15T10:31:00.000000Z" {
-		t.Errorf("got %+v", held)
+	if diff := cmp.Diff([]string{"alice", "billing:report", "monthly close", "2026-03-15T10:31:00.000000Z"}, []string{held.Holder, held.Key, held.Reason, held.ExpiresAt}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if granted.header.Get("Location") != report || granted.header.Get("ETag") != `"1"` || granted.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("headers %v", granted.header)
@@ -90,7 +92,7 @@ func TestATokenThatWasNeverTheLocks(t *testing.T) {
 		"altered": string(altered), "of another grant": strings.Replace(token, "_1_", "_2_", 1), "in capitals": strings.ToUpper(token),
 		"the owner token of the object": f.locks.All()[1].Spec.Owner,
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(*testing.T) {
 			f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", wrong).want(http.StatusForbidden, "wrong-lock-token")
 			f.do(http.MethodDelete, report, "", "X-Lock-Token", wrong).want(http.StatusForbidden, "wrong-lock-token")
 			f.do(http.MethodPut, report+"-free", ofSixty, "X-Lock-Token", wrong).want(http.StatusNotFound, "lock-not-found")

@@ -45,7 +45,8 @@ func (s *streamCounts) end(caller limits.Caller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.total--
-	if s.callers[caller]--; s.callers[caller] == 0 {
+	s.callers[caller]--
+	if s.callers[caller] == 0 {
 		delete(s.callers, caller)
 	}
 }

@@ -72,7 +72,8 @@ func TestTheStateOfANamespaceIsBuiltOnce(t *testing.T) {
 		if key == "" {
 			states++
 		}
-		if behind--; behind > 0 {
+		behind--
+		if behind > 0 {
 			return lock.Stream{Version: "1"}
 		}
 		return lock.Stream{Version: "2", Changes: make(chan lock.Change)}

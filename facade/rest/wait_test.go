@@ -25,10 +25,10 @@ func (f *fixture) awaitQueue(length int) {
 	}
 }
 
-// begin sends a request in a goroutine of its own.
-func (f *fixture) begin(method, path, body string, headers ...string) <-chan answer {
+// beginPost sends a request in a goroutine of its own.
+func (f *fixture) beginPost(body string, headers ...string) <-chan answer {
 	answered := make(chan answer, 1)
-	go func() { answered <- f.do(method, path, body, headers...) }()
+	go func() { answered <- f.do(http.MethodPost, report, body, headers...) }()
 	return answered
 }
 
@@ -45,7 +45,7 @@ func TestAWaitThatRunsOutIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.acquire(report, ofSixty)
-		waits := f.begin(http.MethodPost, report, waiting, "User", "bob")
+		waits := f.beginPost(waiting, "User", "bob")
 		f.awaitQueue(1)
 		f.clock.Step(30 * time.Second)
 		if got := (<-waits).want(http.StatusLocked, "lock-held"); got.header.Get("Retry-After") != "30" || got.problem().Holder != "alice" {
@@ -58,7 +58,7 @@ func TestAWaiterIsGrantedTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		token := f.acquire(report, ofSixty)
-		waits := f.begin(http.MethodPost, report, waiting, "User", "bob")
+		waits := f.beginPost(waiting, "User", "bob")
 		f.awaitQueue(1)
 		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
 		granted := (<-waits).want(http.StatusCreated).lock()
@@ -93,9 +93,9 @@ func TestARepeatedRequestFindsTheGrantOfTheOneThatWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		token := f.acquire(report, ofSixty)
-		first := f.begin(http.MethodPost, report, waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+		first := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
 		f.awaitQueue(1)
-		second := f.begin(http.MethodPost, report, waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+		second := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
 		f.awaitQueue(2)
 		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
 		granted := (<-first).want(http.StatusCreated).lock()
@@ -145,7 +145,7 @@ func TestLimitsOfCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{WaitingPerCaller: 1} })
 		f.acquire(report, ofSixty)
-		waits := f.begin(http.MethodPost, report, waiting, "User", "bob")
+		waits := f.beginPost(waiting, "User", "bob")
 		f.awaitQueue(1)
 		f.do(http.MethodPost, report, waiting, "User", "bob").want(http.StatusTooManyRequests, "too-many-calls")
 		f.do(http.MethodGet, report+"?watch=true", "", "User", "bob").want(http.StatusTooManyRequests, "too-many-calls")
@@ -170,7 +170,7 @@ func TestACallThatWaitsKeepsNoRoomForItsBody(t *testing.T) {
 		f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{BodyBytes: 64 << 10} })
 		f.acquire(report, ofSixty)
 		padding := strings.Repeat(" ", 50<<10)
-		waits := f.begin(http.MethodPost, report, waiting+padding, "User", "bob")
+		waits := f.beginPost(waiting+padding, "User", "bob")
 		f.awaitQueue(1)
 		f.do(http.MethodPost, report, ofSixty+padding).want(http.StatusLocked, "lock-held")
 		f.clock.Step(time.Minute)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,10 +37,10 @@ func (f *fixture) watch(path string, headers ...string) *source {
 		t.Fatal(err)
 	}
 	request.Header.Set("Accept", "text/event-stream")
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Set(pair[0], pair[1])
 	}
-	response, err := served.Client().Do(request)
+	response, err := served.Client().Do(request) //nolint:bodyclose // The source closes it.
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,10 +27,10 @@ func TestOnlyCleanPathsAreServed(t *testing.T) {
 		"/v1/../v1/key": http.StatusNotFound, "/": http.StatusNotFound, "/v1/key/": http.StatusNotFound,
 	} {
 		recorder := httptest.NewRecorder()
-		served.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "http://localhost"+path, http.NoBody))
+		served.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+path, http.NoBody))
 		if path == "/healthz" {
 			recorder = httptest.NewRecorder()
-			served.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "http://localhost"+path, http.NoBody))
+			served.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, http.NoBody))
 		}
 		if recorder.Code != want {
 			t.Errorf("%s: %d, want %d, Location %q", path, recorder.Code, want, recorder.Header().Get("Location"))

@@ -112,6 +112,28 @@ func TestARepeatedCreateOfASecretIsRecognised(t *testing.T) {
 	}
 }
 
+// testPagesThatFail continues a list while the API server refuses that.
+func testPagesThatFail(t *testing.T, etcd *etcd, running *engine.Engine, next string) {
+	t.Helper()
+	request := lock.PageRequest{Limit: 100, Continue: next}
+	etcd.inject(faults{before: once("list", apierrors.NewResourceExpired("compacted"))})
+	if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrPageExpired) {
+		t.Errorf("an old page: %v", err)
+	}
+	etcd.inject(faults{before: once("list", storage.NewTooLargeResourceVersionError(9, 1, 1))})
+	if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrPageExpired) {
+		t.Errorf("a page that is yet to come: %v", err)
+	}
+	etcd.inject(faults{before: once("list", apierrors.NewTimeoutError("etcd", 1))})
+	if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
+		t.Errorf("an outage: %v", err)
+	}
+	etcd.inject(faults{before: once("list", apierrors.NewBadRequest("continue"))})
+	if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("a wrong page: %v", err)
+	}
+}
+
 func TestPagesOfALargeNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -157,23 +179,7 @@ func TestPagesOfALargeNamespace(t *testing.T) {
 		if err != nil || len(page.Locks) != 100 || page.Continue == "" || len(etcd.made()) != 2 {
 			t.Errorf("%d locks, %q, %v", len(page.Locks), page.Continue, err) // One lock has expired, so one more list fills the page.
 		}
-		request = lock.PageRequest{Limit: 100, Continue: page.Continue}
-		etcd.inject(faults{before: once("list", apierrors.NewResourceExpired("compacted"))})
-		if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrPageExpired) {
-			t.Errorf("an old page: %v", err)
-		}
-		etcd.inject(faults{before: once("list", storage.NewTooLargeResourceVersionError(9, 1, 1))})
-		if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrPageExpired) {
-			t.Errorf("a page that is yet to come: %v", err)
-		}
-		etcd.inject(faults{before: once("list", apierrors.NewTimeoutError("etcd", 1))})
-		if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("an outage: %v", err)
-		}
-		etcd.inject(faults{before: once("list", apierrors.NewBadRequest("continue"))})
-		if _, err := running.ListPage(t.Context(), "default", request); !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("a wrong page: %v", err)
-		}
+		testPagesThatFail(t, etcd, running, page.Continue)
 	})
 }
 

@@ -27,7 +27,9 @@ func (c caller) forrst(ctx context.Context, function, arguments string) map[stri
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	Expect(err).NotTo(HaveOccurred())
-	var envelope struct{ Result map[string]any }
+	var envelope struct {
+		Result map[string]any `json:"result"`
+	}
 	Expect(json.Unmarshal(text, &envelope)).To(Succeed())
 	Expect(envelope.Result).NotTo(BeNil(), "%s", text)
 	return envelope.Result

@@ -195,7 +195,7 @@ var _ = Describe("A list that is continued", func() {
 // events sends the names of the events of a stream.
 func events(ctx context.Context, watcher caller, path string) <-chan string {
 	GinkgoHelper()
-	response, err := http.DefaultClient.Do(watcher.request(ctx, http.MethodGet, path, "", "Accept", "text/event-stream"))
+	response, err := http.DefaultClient.Do(watcher.request(ctx, http.MethodGet, path, "", "Accept", "text/event-stream")) //nolint:bodyclose // It is closed below.
 	Expect(err).NotTo(HaveOccurred())
 	Expect(response.StatusCode).To(Equal(http.StatusOK))
 	names := make(chan string, 100)

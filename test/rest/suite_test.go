@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -161,8 +162,8 @@ func (c caller) request(ctx context.Context, method, path, body string, headers 
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Set(pair[0], pair[1])
 	}
 	return request
 }
