@@ -89,3 +89,30 @@ func beAcquired() OmegaMatcher {
 func failWith(status int, code string) OmegaMatcher {
 	return And(HaveField("Status", status), HaveField("Result", BeNil()), HaveField("Errors", ConsistOf(HaveField("Code", code))))
 }
+
+// restAnswer is one of the REST door.
+type restAnswer struct {
+	Status int    `json:"-"`
+	Token  string `json:"lock_token"`
+}
+
+// rest sends a request to the REST door, with a body and a lock token unless they are empty.
+func (c *cluster) rest(ctx context.Context, method, path, body, token string) restAnswer {
+	GinkgoHelper()
+	request, err := http.NewRequestWithContext(ctx, method, c.facade+path, strings.NewReader(body))
+	Expect(err).NotTo(HaveOccurred())
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		request.Header.Set("X-Lock-Token", token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = response.Body.Close() }()
+	got := restAnswer{Status: response.StatusCode}
+	if response.ContentLength != 0 {
+		Expect(json.NewDecoder(response.Body).Decode(&got)).To(Succeed())
+	}
+	return got
+}

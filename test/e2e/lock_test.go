@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -107,13 +108,12 @@ var _ = Describe("A lock taken over HTTP", func() {
 	It("looks as the README shows it", func(ctx context.Context) {
 		readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 		Expect(err).NotTo(HaveOccurred())
-		bodies := regexp.MustCompile(`(?s)--json '(\{.*?\})'\n`).FindAllStringSubmatch(string(readme), -1)
-		Expect(bodies).To(HaveLen(1), "the README shows one acquire")
-		acquired, ok := shared.post(ctx, bodies[0][1]).Result.(map[string]any)
-		Expect(ok).To(BeTrue())
-		Expect(acquired).To(HaveKeyWithValue("acquired", true))
-		release := map[string]any{"key": acquired["full_key"], "owner": acquired["owner"]}
-		Expect(shared.call(ctx, "release", release).Status).To(Equal(200))
+		commands := regexp.MustCompile(`curl http://127\.0\.0\.1:8080(/v1/\S+) (?:--json '(\{.*?\})'|-X DELETE -H "X-Lock-Token: \$LOCK_TOKEN")\n`).FindAllSubmatch(readme, -1)
+		Expect(commands).To(HaveLen(2), "the README shows an acquire and a release")
+		acquired := shared.rest(ctx, http.MethodPost, string(commands[0][1]), string(commands[0][2]), "")
+		Expect(acquired.Status).To(Equal(http.StatusCreated))
+		Expect(acquired.Token).NotTo(BeEmpty())
+		Expect(shared.rest(ctx, http.MethodDelete, string(commands[1][1]), "", acquired.Token).Status).To(Equal(http.StatusNoContent))
 
 		shared.applyAndDelete(ctx, readme)
 	})
