@@ -1,9 +1,7 @@
 package forrst
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -19,12 +17,6 @@ import (
 const (
 	// MaxRequestBytes is the largest body that is read (docs/forrst.md, section 4.1).
 	MaxRequestBytes = 1 << 20
-	// maxDrainedBytes of a body that is too large are read and forgotten: a client
-	// that is still sending when the connection closes never sees the answer.
-	maxDrainedBytes = 8 << 20
-	// maxExpectedBytes are set aside for a body that is announced. More has to come first:
-	// an announcement costs the client nothing.
-	maxExpectedBytes = 64 << 10
 )
 
 // jsonType is the Content-Type of every answer. It must not be changed.
@@ -50,7 +42,7 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err, start)
 		return
 	}
-	body := h.config.Server.Limiter().Body(r.Body, MaxRequestBytes+1)
+	body := h.config.Server.Limiter().Body(r.Body, MaxRequestBytes)
 	defer body.Forget()
 	text, err := receive(r, body)
 	if err != nil {
@@ -113,33 +105,18 @@ func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 	case !isPlain(r.Header.Get("Content-Encoding")):
 		return nil, &httpError{http.StatusUnsupportedMediaType, "The body must not have a content encoding"}
 	}
-	var body bytes.Buffer
-	if size := r.ContentLength; 0 < size && size <= MaxRequestBytes {
-		body.Grow(int(min(size, maxExpectedBytes)) + bytes.MinRead)
-	}
-	_, err := body.ReadFrom(counted)
+	body, err := counted.ReadAll(r.ContentLength)
 	switch {
 	case errors.Is(err, limits.ErrBodies):
-		counted.Forget()
-		forgetRest(r)
 		return nil, err
+	case errors.Is(err, limits.ErrTooLarge):
+		return nil, &httpError{http.StatusRequestEntityTooLarge, "The body must be at most " + strconv.Itoa(MaxRequestBytes) + " bytes"}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, &httpError{http.StatusRequestTimeout, "The body did not arrive in time"}
 	case err != nil:
 		return nil, &httpError{http.StatusBadRequest, "The body could not be read to its end"}
 	}
-	if body.Len() > MaxRequestBytes {
-		counted.Forget()
-		forgetRest(r)
-		return nil, &httpError{http.StatusRequestEntityTooLarge, "The body must be at most " + strconv.Itoa(MaxRequestBytes) + " bytes"}
-	}
-	return body.Bytes(), nil
-}
-
-// forgetRest reads what the client still sends of a body that is refused.
-func forgetRest(r *http.Request) {
-	// An error here only means that the client stopped sending.
-	_, _ = io.CopyN(io.Discard, r.Body, maxDrainedBytes)
+	return body, nil
 }
 
 // isJSON accepts any parameters, also malformed ones, and no header at all

@@ -22,10 +22,6 @@ import (
 // maxRequestBytes is the largest body that is read: many times what all members together may have.
 const maxRequestBytes = 64 << 10
 
-// maxDrainedBytes of a body that is too large are read and forgotten: a client that is still sending
-// when the connection closes never sees the answer.
-const maxDrainedBytes = 8 << 20
-
 // receive checks type and size and reads the body.
 func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 	isJSON := false
@@ -38,31 +34,20 @@ func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, newProblem(unsupportedMediaType, "The body must not have a content encoding")
 	}
-	var body bytes.Buffer
-	_, err := body.ReadFrom(counted)
+	body, err := counted.ReadAll(r.ContentLength)
 	switch {
 	case errors.Is(err, limits.ErrBodies):
-		counted.Forget()
-		forgetRest(r)
 		return nil, err
+	case errors.Is(err, limits.ErrTooLarge):
+		return nil, newProblem(bodyTooLarge, "The body must be at most "+strconv.Itoa(maxRequestBytes)+" bytes")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, newProblem(bodyTimeout, "The body did not arrive in time")
 	case err != nil:
 		return nil, newProblem(invalidRequest, "The body could not be read to its end")
-	case body.Len() > maxRequestBytes:
-		counted.Forget()
-		forgetRest(r)
-		return nil, newProblem(bodyTooLarge, "The body must be at most "+strconv.Itoa(maxRequestBytes)+" bytes")
-	case body.Len() > 0 && !isJSON:
+	case len(body) > 0 && !isJSON:
 		return nil, newProblem(unsupportedMediaType, "The content type must be application/json, and there is none")
 	}
-	return body.Bytes(), nil
-}
-
-// forgetRest reads what the client still sends of a body that is refused.
-func forgetRest(r *http.Request) {
-	// An error here only means that the client stopped sending.
-	_, _ = io.CopyN(io.Discard, r.Body, maxDrainedBytes)
+	return body, nil
 }
 
 // members reads the members of a JSON object. Each is read by its name; [members.refuseOthers] refuses

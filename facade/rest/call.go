@@ -102,7 +102,7 @@ func (c *call) run(resource resource) (*answer, error) {
 	if err := c.checkAccepted(); err != nil {
 		return nil, err
 	}
-	c.counted = c.config.Server.Limiter().Body(c.request.Body, maxRequestBytes+1)
+	c.counted = c.config.Server.Limiter().Body(c.request.Body, maxRequestBytes)
 	defer c.counted.Forget()
 	if c.operation.hasBody {
 		if c.body, err = receive(c.request, c.counted); err != nil {
