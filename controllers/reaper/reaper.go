@@ -129,8 +129,7 @@ func (r *Reaper) take(name types.NamespacedName) openDelete {
 // HasChanged reports whether a conditional write failed because the object has changed or is gone. A
 // write that a policy or a webhook refuses, with whatever code, leaves the object as it was.
 func HasChanged(err error) bool {
-	_, isRefused := refusal.Of(err)
-	return !isRefused && (IsGone(err) || apierrors.IsConflict(err))
+	return refusal.IsConflict(err) || refusal.IsNotFound(err) && IsGone(err)
 }
 
 // IsGone reports whether no object has the name. An API server that does not serve the
