@@ -39,7 +39,8 @@ type event struct {
 type history struct {
 	// held are the locks that are held as far as was told, by the names of their objects.
 	held map[string]*v1alpha1.Lock
-	// next is when the first of them expires. Zero if none does.
+	// next is when to look for the next that expires: not later than the first does. Zero if none
+	// does. It may be earlier, so that a renewal need not look at all others.
 	next time.Time
 }
 
@@ -83,9 +84,6 @@ func (h *history) follow(change lock.Change, now time.Time) []event {
 	former := h.held[current.Name]
 	if former != nil && former.ResourceVersion == current.ResourceVersion && !change.IsGone {
 		return nil // A list of the watch has repeated it.
-	}
-	if former != nil && former.Spec.ExpireTime.Time.Equal(h.next) {
-		defer h.findNext()
 	}
 	if change.IsGone || rules.Expired(current, now) {
 		delete(h.held, current.Name)
