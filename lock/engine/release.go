@@ -161,10 +161,10 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 	}
 }
 
-// mayBeMisjudged reports whether a lock looked expired, and so was not ended. If the clock was stepped
-// while the answer was under way, only the next one corrects it.
+// mayBeMisjudged reports whether a lock counts as not held because it looked expired. If the clock was
+// stepped while the answer was under way, only the next one corrects it.
 func (e *Engine) mayBeMisjudged(current *v1alpha1.Lock, err error) bool {
-	return current != nil && !errors.Is(err, errRenewed) && rules.Expired(current, e.clock.Now())
+	return current != nil && errors.Is(err, lock.ErrNotHeld) && rules.Expired(current, e.clock.Now())
 }
 
 // errRenewed means that the holder has renewed a grant that was to end without it.
