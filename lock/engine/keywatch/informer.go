@@ -231,11 +231,8 @@ func (i *Informer) Use(name types.NamespacedName, known *v1alpha1.Lock, mayBeBri
 	used.holders++
 	if used.shown == nil {
 		used.isTold = false
-		if known != nil {
-			used.known = known
-			if used.version == "" || rules.IsNewer(known.ResourceVersion, used.version) {
-				used.version = known.ResourceVersion
-			}
+		if known != nil && (used.version == "" || rules.IsNewer(known.ResourceVersion, used.version)) {
+			used.known, used.version = known, known.ResourceVersion
 		}
 	}
 	switch {

@@ -340,6 +340,24 @@ func TestAUseThatBeginsBeforeTheWatchOfAllIsClosedGoesOn(t *testing.T) {
 	})
 }
 
+// A lock without events of its own is shown by its own watch from a bookmark on, so that the watch of
+// all can be closed.
+func TestABookmarkHandsAUseOverToItsOwnWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := startNarrowing(t)
+		f.server.write(named("unused"), watch.Added)
+		f.server.mu.Lock()
+		f.server.isOld, f.server.lag = true, 1
+		f.server.mu.Unlock()
+		f.use(named("idle"))
+		f.mustHaveOpen(t, 2, 1)
+		f.server.sendBookmarks()
+		f.server.set(0, nil)
+		pass(time.Minute)
+		f.mustHaveOpen(t, 3, 0)
+	})
+}
+
 func TestALockWhoseWatchEndsIsShownByThatOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, releaseOther := startNarrowing(t)

@@ -76,6 +76,9 @@ func (s *source) UpdateResourceVersion(version string) {
 	defer s.informer.mu.Unlock()
 	if !s.isClosed && rules.IsNewer(version, s.version) {
 		s.version = version
+		if used := s.informer.uses[s.name]; used != nil {
+			s.informer.settle(used, nil)
+		}
 		s.informer.handOver(s)
 	}
 }
