@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -174,6 +175,17 @@ func TestRepeatedAcquire(t *testing.T) {
 	f.do(http.MethodPost, report, ofSixty, "Idempotency-Key", again+"2").want(http.StatusLocked, "lock-held")
 	f.do(http.MethodPost, report, ofSixty).want(http.StatusLocked, "lock-held")
 	f.do(http.MethodDelete, report, "", "X-Lock-Token", second.LockToken).want(http.StatusNoContent)
+}
+
+func TestAnAnswerNamesAFewMistakesOfMany(t *testing.T) {
+	var body strings.Builder
+	for number := range 1000 {
+		fmt.Fprintf(&body, `,"x%d":1`, number)
+	}
+	refused := newFixture(t).do(http.MethodPost, report, `{"ttl_seconds":60`+body.String()+`}`).want(http.StatusBadRequest, "invalid-request")
+	if named := len(refused.problem().Errors); named == 0 || named > 32 {
+		t.Errorf("%d mistakes are named", named)
+	}
 }
 
 func TestIfMatch(t *testing.T) {

@@ -3,12 +3,15 @@ package rest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/limits"
@@ -103,6 +106,26 @@ func TestARepeatedRequestFindsTheGrantOfTheOneThatWaited(t *testing.T) {
 		if found := (<-second).want(http.StatusCreated).lock(); found.LockToken != granted.LockToken {
 			t.Errorf("first %+v, then %+v", granted, found)
 		}
+	})
+}
+
+// A call that may be repeated looks for its grant by a read: a try would pass those that wait already.
+func TestARepeatableCallThatWaitsPassesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.acquire(report, ofSixty)
+		f.locks.Calls()
+		waits := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+		f.awaitQueue(1)
+		var made []string
+		for _, call := range f.locks.Calls() {
+			made = append(made, fmt.Sprint(call.Verb, " ", call.Request.Wait))
+		}
+		if diff := cmp.Diff([]string{"get 0s", "acquire 30s"}, made); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		f.clock.Step(time.Minute)
+		<-waits
 	})
 }
 
