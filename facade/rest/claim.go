@@ -73,7 +73,7 @@ func (c *call) chooseVersion(name lockName, tags []string) (string, error) {
 }
 
 // explain returns what an error of a renewal or release means to the caller that shows the claim. A token
-// that was made for the lock is of a grant that has ended, whoever holds the lock by now, unless it
+// that was made for the lock is of a grant that has ended, also if another caller holds the lock by now, unless it
 // is that of the present grant and the caller has another identity.
 func (c *call) explain(ctx context.Context, shown *claim, err error) error {
 	ended := newProblem(lockEnded, "The grant of this lock token has ended: it expired, was released, or was broken")

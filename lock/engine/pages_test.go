@@ -15,7 +15,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// endless answers with one chunk after the other, whoever waits for them.
+// endless answers with one chunk after the other, also when its caller has gone.
 type endless struct {
 	*etcd
 	listed func()
@@ -28,7 +28,7 @@ func (e endless) List(context.Context, metav1.ListOptions) (*v1alpha1.LockList, 
 	return &v1alpha1.LockList{ListMeta: metav1.ListMeta{Continue: fmt.Sprint(*e.lists)}}, nil
 }
 
-func TestAPageThatNobodyWaitsForReadsNoOtherChunk(t *testing.T) {
+func TestAPageWhoseCallerHasGoneReadsNoOtherChunk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		etcd, lists := newEtcd(), 0

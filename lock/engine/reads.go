@@ -65,7 +65,7 @@ func (e *Engine) ListPage(ctx context.Context, namespace string, request lock.Pa
 	request.Prefix = v1alpha1.NormalizeKey(request.Prefix)
 	var page lock.Page
 	for range maxPageChunks {
-		if err := ctx.Err(); err != nil { // Nobody waits for what the next chunk has.
+		if err := ctx.Err(); err != nil { // The caller has gone, or waits no longer.
 			return lock.Page{}, e.pageError(namespace, at, err)
 		}
 		options.Limit, options.Continue = int64(request.Limit), at.Chunk

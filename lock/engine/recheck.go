@@ -15,8 +15,8 @@ const (
 	// may still lose an event (kubernetes#123072), which shows only where another replica has seen
 	// it.
 	recheckPaced = time.Minute
-	// lostSpread spreads the first reads after the watch ceased to be trusted, or was doubted. Those of many queues
-	// take longer by their rate.
+	// lostSpread spreads the first reads after the watch ceased to be trusted, or was doubted. Those
+	// of many queues take longer by their rate.
 	lostSpread = 100 * time.Millisecond
 	// readInterval bounds the rate of all rechecks of an engine: 200 a second. With more queues
 	// than that, the pause while the watch is not trusted becomes a second for each 200.

@@ -20,8 +20,8 @@ const HeartbeatKey = "lock-operator:heartbeat"
 var heartbeatName = v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", HeartbeatKey).ObjectName()
 
 // DefaultMaxWatchSilence is a second and a quarter: [HeartbeatKey] is renewed each second, however
-// long that takes, and a renewal may take a quarter of a second longer than the last. A waiter is served within two seconds of a release that the watch
-// does not show.
+// long that takes, and a renewal may take a quarter of a second longer than the last. A waiter is
+// served within two seconds of a release that the watch does not show.
 const DefaultMaxWatchSilence = 1250 * time.Millisecond
 
 const (
