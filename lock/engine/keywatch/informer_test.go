@@ -346,6 +346,7 @@ func TestABookmarkHandsAUseOverToItsOwnWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := startNarrowing(t)
 		f.server.write(named("unused"), watch.Added)
+		synctest.Wait() // The watch of all has shown it, which a list that is late does not have.
 		f.server.mu.Lock()
 		f.server.isOld, f.server.lag = true, 1
 		f.server.mu.Unlock()
