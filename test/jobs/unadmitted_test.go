@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -52,8 +53,12 @@ var _ = Describe("A Job under a lock that was created while the webhook was not 
 		suspended := before.DeepCopy()
 		suspended.Spec.Suspend = new(true)
 		Expect(admin.Patch(ctx, suspended, client.MergeFrom(before))).To(Succeed())
-		// As of Kubernetes 1.36, nothing in spec and status says then that it has run.
-		Eventually(func() *metav1.Time { return read(ctx, free).Status.StartTime }).Should(BeNil())
+		Eventually(has(ctx, free, batchv1.JobSuspended)).Should(BeTrue())
+		// Kubernetes 1.36 clears the start time itself. Nothing in spec and status says then that
+		// the Job has run.
+		cleared := client.RawPatch(types.MergePatchType, []byte(`{"status":{"startTime":null}}`))
+		Expect(admin.Status().Patch(ctx, read(ctx, free), cleared)).To(Succeed())
+		Expect(read(ctx, free).Status.StartTime).To(BeNil())
 		Expect(isRunning(ctx, free)()).To(BeTrue())
 		label(ctx)
 		urgent := create(ctx, makeJob(namespace, "urgent", "key", annotated(v1alpha1.LockPriorityAnnotation, "7")))
