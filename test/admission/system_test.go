@@ -24,13 +24,16 @@ func expectTermination(ctx context.Context, name string) {
 }
 
 // ownedBy is a lock that names a ConfigMap as its owner.
-func ownedBy(ctx context.Context, namespace, key string) (*v1alpha1.Lock, *corev1.ConfigMap) {
+func ownedBy(ctx context.Context, namespace, key string, changes ...func(*v1alpha1.Lock)) (*v1alpha1.Lock, *corev1.ConfigMap) {
 	GinkgoHelper()
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "owner-"}}
 	Expect(root.Client.Create(ctx, owner)).To(Succeed())
-	return held(ctx, namespace, key, func(l *v1alpha1.Lock) {
-		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
-	}), owner
+	owned := func(l *v1alpha1.Lock) { l.OwnerReferences = ownerReferences(owner) }
+	return held(ctx, namespace, key, append(changes, owned)...), owner
+}
+
+func ownerReferences(owner *corev1.ConfigMap) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
 }
 
 func expectCollected(ctx context.Context, lock *v1alpha1.Lock) {
