@@ -26,8 +26,10 @@ const (
 
 // authFailureLimiter limits how often one network may present credentials that are not
 // valid. Credentials that were valid before are always let through, so that other clients
-// behind the same address cannot shut their owner out. Requests without credentials cost
-// nothing. It is safe for concurrent use.
+// behind the same address cannot shut their owner out. Requests that present the same
+// credentials at once count as one: after a restart many clients come back together, and the
+// API server is asked once. Requests without credentials cost nothing. It is safe for
+// concurrent use.
 type authFailureLimiter struct {
 	clock clock.PassiveClock
 	// secret keeps tokens out of memory, and clients from choosing their digests.
@@ -38,6 +40,15 @@ type authFailureLimiter struct {
 	networks *lru.Cache
 	// known are the digests of credentials that were valid.
 	known *lru.Cache
+	// pending are the attempts with credentials of which nothing is known yet.
+	pending map[digest]*attempts
+}
+
+// attempts present the same credentials at once. The network of the first pays for all.
+type attempts struct {
+	network   netip.Prefix
+	left      int
+	isInvalid bool
 }
 
 // allowance is what a network has left at a time.
@@ -49,7 +60,7 @@ type allowance struct {
 type digest [sha256.Size]byte
 
 func newAuthFailureLimiter(clock clock.PassiveClock) *authFailureLimiter {
-	l := &authFailureLimiter{clock: clock, networks: lru.New(maxNetworks), known: lru.New(maxKnownCredentials)}
+	l := &authFailureLimiter{clock: clock, networks: lru.New(maxNetworks), known: lru.New(maxKnownCredentials), pending: map[digest]*attempts{}}
 	// It never fails.
 	_, _ = rand.Read(l.secret[:])
 	return l
@@ -59,26 +70,34 @@ func newAuthFailureLimiter(clock clock.PassiveClock) *authFailureLimiter {
 type attempt struct {
 	*authFailureLimiter
 
-	network     netip.Prefix
 	credentials digest
-	// isFree says that the attempt does not count against the network.
-	isFree bool
+	// with is nil if the attempt does not count against a network.
+	with *attempts
 }
 
 // begin reports whether the credentials may be looked at.
 func (l *authFailureLimiter) begin(network netip.Prefix, credentials string) (attempt, bool) {
 	if credentials == "" {
-		return attempt{authFailureLimiter: l, isFree: true}, true
+		return attempt{authFailureLimiter: l}, true
 	}
 	mac := hmac.New(sha256.New, l.secret[:])
 	mac.Write([]byte(credentials))
-	a := attempt{authFailureLimiter: l, network: network, credentials: digest(mac.Sum(nil))}
+	a := attempt{authFailureLimiter: l, credentials: digest(mac.Sum(nil))}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, a.isFree = l.known.Get(a.credentials); a.isFree {
+	if _, isKnown := l.known.Get(a.credentials); isKnown {
 		return a, true
 	}
-	return a, l.spend(network, 1)
+	a.with = l.pending[a.credentials]
+	if a.with == nil {
+		if !l.spend(network, 1) {
+			return a, false
+		}
+		a.with = &attempts{network: network}
+		l.pending[a.credentials] = a.with
+	}
+	a.with.left++
+	return a, true
 }
 
 // spend takes from the allowance of a network, or gives back. It needs the mutex.
@@ -99,31 +118,44 @@ func (l *authFailureLimiter) spend(network netip.Prefix, amount float64) bool {
 
 // succeed records that the credentials are valid.
 func (a *attempt) succeed() {
-	if a.isFree {
+	if a.with == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.known.Add(a.credentials, struct{}{})
-	a.spend(a.network, -1)
+	a.end()
 }
 
 // fail records that they are not.
 func (a *attempt) fail() {
-	if !a.isFree {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.known.Remove(a.credentials)
+	if a.with != nil {
+		a.with.isInvalid = true
+		a.end()
+	}
 }
 
-// refund undoes an attempt that did not find out whether they are.
+// refund ends an attempt that did not find out whether they are.
 func (a *attempt) refund() {
-	if a.isFree {
+	if a.with == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.spend(a.network, -1)
+	a.end()
+}
+
+// end needs the mutex. Credentials that are invalid are paid for: those who present them again
+// pay again.
+func (a *attempt) end() {
+	a.with.left--
+	if (a.with.left == 0 || a.with.isInvalid) && a.pending[a.credentials] == a.with {
+		delete(a.pending, a.credentials)
+	}
+	if a.with.left == 0 && !a.with.isInvalid {
+		a.spend(a.with.network, -1)
+	}
 }
