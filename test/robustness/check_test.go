@@ -76,7 +76,7 @@ func (r *record) checkAnswers() (violations []string) {
 		switch {
 		case !slices.Contains(known, op.outcome):
 			violations = append(violations, "answers: unexpected: "+op.String())
-		case op.outcome == unanswered && !op.hungUp && !op.mayHaveLapsed() && r.undisturbed(op.replica, span{op.sent, op.answered}, aftermath):
+		case op.outcome == unanswered && !op.hungUp && !op.mayHaveLapsed() && !r.isUnproven(op) && r.undisturbed(op.replica, span{op.sent, op.answered}, aftermath):
 			violations = append(violations, "answers: none although requests got through: "+op.String())
 		case op.outcome == refused && r.undisturbed(op.replica, span{op.sent, op.answered}, 0):
 			violations = append(violations, "answers: refused although the API server refused nothing: "+op.String())
@@ -101,6 +101,14 @@ func (r *record) checkStrangers() (violations []string) {
 // the answer. Such a caller is told to try again.
 func (o *operation) mayHaveLapsed() bool {
 	return o.kind == acquire && o.wait == 0 && o.answered-o.sent >= o.ttl
+}
+
+// isUnproven reports whether the replica may not have known, when a wait ended, that the lock was
+// held: its watch did not work, and it had no time to read the lock, or its clock was stepped. The
+// caller is then told that the service is unavailable (docs/design.md, section 9.1).
+func (r *record) isUnproven(op *operation) bool {
+	isShort := op.wait < boundOpen || r.steppedDuring(op)
+	return op.kind == acquire && op.wait > 0 && isShort && !within(r.passages[op.replica].watching, span{op.sent, op.answered})
 }
 
 // stampError is by how much the stamp of a grant may be early beyond the allowance, besides
@@ -151,7 +159,8 @@ func (r *record) isOfOtherDoor(made *grant) bool {
 }
 
 // checkRenewals checks that only its owner changes a grant: a failed acquire leaves the
-// record of the holder untouched. A replica writes a renewal again if its clock was wrong.
+// record of the holder untouched. A replica writes a renewal again if its clock was wrong. The
+// clients of programs and of Pods renew by themselves.
 func (r *record) checkRenewals() (violations []string) {
 	sent := map[string]int{}
 	for index := range r.operations {
@@ -160,9 +169,9 @@ func (r *record) checkRenewals() (violations []string) {
 		}
 	}
 	for _, grant := range r.grants {
-		if grant.renewals > 2*sent[grant.owner] && !isHeldKey(grant.key) {
+		if len(grant.renewals) > 2*sent[grant.owner] && !r.isOfOtherDoor(grant) {
 			violations = append(violations, fmt.Sprintf("renewals: the expiry of the grant %d of %s moved %d times, its owner asked for %d",
-				grant.token, grant.key, grant.renewals, sent[grant.owner]))
+				grant.token, grant.key, len(grant.renewals), sent[grant.owner]))
 		}
 	}
 	return violations

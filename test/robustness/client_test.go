@@ -222,5 +222,5 @@ func outcomeOf(code string) outcome {
 	if slices.Contains([]string{"UNAVAILABLE", "INTERNAL_ERROR", "DEADLINE_EXCEEDED", "CANCELLED"}, code) {
 		return unanswered
 	}
-	return outcome("refused with " + code)
+	return outcome(refusedWith + code)
 }

@@ -47,7 +47,7 @@ func (r *record) write(key string, steps []porcupine.Operation, fits func(int) b
 			continue
 		}
 		lines = append(lines, line{int64(grant.from), fmt.Sprintf("   etcd: token %d owner %s seen %s to %s, %d renewals, stamped %s, expires %s at first and %s at last",
-			grant.token, short(grant.owner), grant.from, grant.to, grant.renewals, r.clock(grant.made.Spec.AcquireTime.Time),
+			grant.token, short(grant.owner), grant.from, grant.to, len(grant.renewals), r.clock(grant.made.Spec.AcquireTime.Time),
 			r.clock(grant.made.Spec.ExpireTime.Time), r.clock(grant.last.Spec.ExpireTime.Time))})
 	}
 	slices.SortFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })

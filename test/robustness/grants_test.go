@@ -19,8 +19,8 @@ type grant struct {
 	token int64
 	// from and to are when the journal learnt of its beginning and of its end.
 	from, to time.Duration
-	// renewals counts the writes in between that moved its expireTime.
-	renewals int
+	// renewals are when the journal learnt of the writes in between that moved its expireTime.
+	renewals []time.Duration
 	// made and last are the object after the first and the last of its writes.
 	made, last *v1alpha1.Lock
 }
@@ -76,7 +76,7 @@ func (g *grant) amend(write write) (problems []string) {
 		complain("changes the holder")
 	}
 	if !spec.ExpireTime.Equal(g.last.Spec.ExpireTime) {
-		g.renewals++
+		g.renewals = append(g.renewals, write.seen)
 		// The stamps alone decide, so only the clock that stamped matters.
 		if g.last.Spec.ExpireTime.Before(spec.RenewTime.Time) {
 			complain("renews a lock that had expired")

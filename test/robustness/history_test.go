@@ -38,6 +38,8 @@ const (
 	// unanswered: it may have happened, or happen later, or never. An answer that the
 	// service is unavailable means the same.
 	unanswered outcome = "unanswered"
+	// refusedWith begins the outcome of any other error, which says that nothing was done.
+	refusedWith = "refused with "
 )
 
 // operation is one call, as its client saw it. Times count from the start of the run, on

@@ -18,6 +18,11 @@ func TestModel(t *testing.T) {
 	asked := func(kind kind, owner string, call, ret time.Duration, outcome outcome) step {
 		return step{kind: kind, owner: owner, call: call, ret: ret, ttl: 10 * second, freeAt: call + 10*second, outcome: outcome}
 	}
+	lapsed := func(call, ret time.Duration) step {
+		told := asked(renew, "a", call, ret, notFound)
+		told.hasRenewed = true
+		return told
+	}
 	seen := func(holder string, call, ret time.Duration) step {
 		return step{kind: status, call: call, ret: ret, outcome: done, holder: holder}
 	}
@@ -57,6 +62,10 @@ func TestModel(t *testing.T) {
 		"a renewal of a lock that others took": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), granted("b", 2, 10*second, 11*second, 10*second), asked(renew, "a", 11*second, 12*second, done),
 		}, false},
+		"a renewal that is answered after its new expiry": {[]step{
+			granted("a", 1, 0, 1*second, 30*second), lapsed(5*second, 17*second), granted("b", 2, 18*second, 19*second, 10*second),
+		}, true},
+		"a renewal that finds nothing before its new expiry": {[]step{granted("a", 1, 0, 1*second, 30*second), lapsed(5*second, 13*second)}, false},
 		"a renewal with the token of another grant": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), {kind: renew, owner: "a", call: second, ret: 2 * second, outcome: done, token: 2},
 		}, false},

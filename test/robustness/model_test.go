@@ -65,7 +65,9 @@ type step struct {
 	// lenient says that a replica may not have known the result of its own earlier request,
 	// and may believe that this request ended the lock.
 	lenient bool
-	label   string
+	// hasRenewed says that etcd has a renewal from the time of the call, whatever was answered.
+	hasRenewed bool
+	label      string
 }
 
 // cleanup is the end of a grant that no client was told of.
@@ -136,7 +138,13 @@ func (m model) apply(state lockState, step step) []lockState {
 			return []lockState{state}
 		}
 	case notFound:
-		return m.missing(state, step)
+		after := m.missing(state, step)
+		if step.hasRenewed {
+			for _, renewed := range m.succeed(state, step) {
+				after = append(after, m.missing(renewed, step)...)
+			}
+		}
+		return after
 	default:
 	}
 	return nil

@@ -40,7 +40,9 @@ type tenure struct {
 	// released is when the keeper sent a release, or zero. ended is when it began to end the Pod,
 	// gone when that was answered.
 	released, ended, gone time.Duration
-	err                   error
+	// token is that of the grant that the keeper was told of, unless err is set.
+	token int64
+	err   error
 }
 
 func (t *tenure) String() string {
@@ -106,10 +108,14 @@ func (k *keeper) session(ctx context.Context) {
 	}
 	held := tenure{pod: pod.Name, key: fmt.Sprintf("%s%d", podKeyPrefix, k.random.IntN(podKeys)), owner: lock.NewOwner()}
 	backend := k.backends[k.random.IntN(len(k.backends))]
-	_, held.err = backend.Acquire(ctx, clientNamespace, lock.Request{Wait: between(k.random, time.Millisecond, 5*time.Second), Acquisition: rules.Acquisition{
+	granted, err := backend.Acquire(ctx, clientNamespace, lock.Request{Wait: between(k.random, time.Millisecond, 5*time.Second), Acquisition: rules.Acquisition{
 		Scope: v1alpha1.ScopeGlobal, Key: held.key, Owner: held.owner, TTL: podTTL,
 		HolderRef: &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	}})
+	if err == nil {
+		held.token, err = granted.FencingToken()
+	}
+	held.err = err
 	if held.err == nil {
 		k.pause(ctx, 100*time.Millisecond, 3*time.Second)
 		if k.random.IntN(4) == 0 {
@@ -188,7 +194,7 @@ func (r *record) checkReferences() (violations []string) {
 				earliest = min(earliest, held.released)
 			}
 			// A grant that no caller was told of may be ended at any time.
-			if held.err == nil && grant.to < earliest {
+			if held.err == nil && grant.token == held.token && grant.to < earliest {
 				violations = append(violations, fmt.Sprintf("references: the grant %d was ended at %s though its Pod lived: %s", grant.token, grant.to, held))
 			}
 			if held.gone == never {

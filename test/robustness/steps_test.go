@@ -3,6 +3,7 @@ package robustness_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -76,7 +77,7 @@ func (r *record) stepsOf(op *operation) []step {
 	plain := step{
 		kind: op.kind, owner: op.owner, call: op.sent, ret: op.answered, ttl: op.ttl, freeAt: op.sent + op.ttl,
 		outcome: op.outcome, token: op.token, holder: op.holder,
-		lenient: r.disturbed(op.sent, op.answered) || r.endedDuring(op),
+		lenient: r.disturbed(op.sent, op.answered) || r.endedDuring(op), hasRenewed: r.renewedDuring(op),
 	}
 	switch {
 	case op.kind == acquire:
@@ -99,9 +100,9 @@ func (r *record) saysNothing(op *operation, isLenient bool) bool {
 		// A replica judges a status by the clock after reading it. A delayed answer may
 		// therefore be out of date.
 		return true
-	case op.outcome == refused:
-		return true
-	case op.kind == renew && op.outcome == unanswered && !slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool { return grant.renewals > 0 }):
+	case op.outcome == refused, strings.HasPrefix(string(op.outcome), refusedWith):
+		return true // It says that nothing was done.
+	case op.kind == renew && op.outcome == unanswered && !slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool { return len(grant.renewals) > 0 }):
 		return true
 	case op.kind == release && op.outcome == unanswered && len(r.byOwner[op.owner]) == 1 && op.sent > r.released[op.owner]:
 		// It can do nothing that the first one could not do at the same instant. A client that
@@ -128,6 +129,14 @@ func (r *record) endedDuring(op *operation) bool {
 	}
 	return slices.ContainsFunc(r.candidates(op), func(grant *grant) bool {
 		return op.sent <= grant.to && grant.to <= op.answered+journalDelay
+	})
+}
+
+// renewedDuring reports whether etcd has a renewal of the owner from the time of the call. A lock whose
+// renewal is answered after its new expiry is told to be gone.
+func (r *record) renewedDuring(op *operation) bool {
+	return op.kind == renew && slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool {
+		return slices.ContainsFunc(grant.renewals, func(seen time.Duration) bool { return op.sent <= seen && seen <= op.answered+journalDelay })
 	})
 }
 
