@@ -103,12 +103,12 @@ func (o *operation) mayHaveLapsed() bool {
 	return o.kind == acquire && o.wait == 0 && o.answered-o.sent >= o.ttl
 }
 
-// isUnproven reports whether the replica may not have known, when a wait ended, that the lock was
-// held: its watch did not work, and it had no time to read the lock, or its clock was stepped. The
-// caller is then told that the service is unavailable (docs/design.md, section 9.1).
+// isUnproven reports whether the replica may not have known, when an acquire ended, whether the lock
+// was held: its clock was stepped, or its watch did not work and the wait was too short for a read.
+// The caller is then told that the service is unavailable (docs/design.md, section 9.1).
 func (r *record) isUnproven(op *operation) bool {
-	isShort := op.wait < boundOpen || r.steppedDuring(op)
-	return op.kind == acquire && op.wait > 0 && isShort && !within(r.passages[op.replica].watching, span{op.sent, op.answered})
+	isShort := 0 < op.wait && op.wait < boundOpen && !within(r.passages[op.replica].watching, span{op.sent, op.answered})
+	return op.kind == acquire && (isShort || r.steppedDuring(op))
 }
 
 // stampError is by how much the stamp of a grant may be early beyond the allowance, besides
@@ -262,7 +262,8 @@ const (
 )
 
 // checkAbandoned looks for grants whose client was told that it has none, or had hung up.
-// A replica must end them long before their ttl.
+// A replica must end them long before their ttl. A write that comes into effect after its ttl is no
+// grant: others may take the lock.
 func (r *record) checkAbandoned() (violations []string) {
 	own := map[string]bool{}
 	for index := range r.operations {
@@ -280,9 +281,10 @@ func (r *record) checkAbandoned() (violations []string) {
 				continue
 			}
 			limit, ok := r.calmFor(calm, max(grant.from, op.answered), r.end)
-			if ok && grant.to > limit && !r.killed(op.replica, span{op.sent, limit}) {
-				violations = append(violations, fmt.Sprintf("abandoned: the grant %d of %s still existed at %s:\n\t\t%s",
-					grant.token, grant.from, limit, op))
+			expires := r.clock(grant.last.Spec.ExpireTime.Time)
+			if ok && min(grant.to, expires+r.skew) > limit && !r.killed(op.replica, span{op.sent, limit}) {
+				violations = append(violations, fmt.Sprintf("abandoned: the grant %d of %s, which expires at %s, still existed at %s:\n\t\t%s",
+					grant.token, grant.from, expires, limit, op))
 			}
 		}
 	}

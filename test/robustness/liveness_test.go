@@ -320,12 +320,21 @@ func (r *record) killed(replica int, during span) bool {
 // calmFor returns the first instant at which requests of all replicas had got through for
 // the given time, and false if the run ended before.
 func (r *record) calmFor(calm, from, end time.Duration) (time.Duration, bool) {
+	return r.allFor(calm, from, end, func(passage passage) []span { return passage.open })
+}
+
+// watchedFor is calmFor, and the watches of all replicas worked as well. Controllers see nothing else.
+func (r *record) watchedFor(calm, from, end time.Duration) (time.Duration, bool) {
+	return r.allFor(calm, from, end, func(passage passage) []span { return passage.watching })
+}
+
+func (r *record) allFor(calm, from, end time.Duration, spans func(passage) []span) (time.Duration, bool) {
 	everywhere := []span{{0, end}}
 	for _, passage := range r.passages {
-		everywhere = intersect(everywhere, passage.open)
+		everywhere = intersect(everywhere, spans(passage))
 	}
-	for _, open := range everywhere {
-		if at := max(from, open.from) + calm; at <= open.to {
+	for _, common := range everywhere {
+		if at := max(from, common.from) + calm; at <= common.to {
 			return at, true
 		}
 	}

@@ -30,7 +30,7 @@ const (
 	// podTTL is longer than everything that ends such a lock, so its end is never an expiry.
 	podTTL = 5 * time.Minute
 	// referenceBound is how long after the end of a Pod its lock may remain while requests of all
-	// replicas get through: another replica may have to become the leader, and to list Pods again.
+	// replicas get through, and their watches work: another replica may have to become the leader, and to list Pods again.
 	referenceBound = 10 * time.Second
 )
 
@@ -200,7 +200,7 @@ func (r *record) checkReferences() (violations []string) {
 			if held.gone == never {
 				continue
 			}
-			if limit, ok := r.calmFor(referenceBound, max(grant.from, held.gone), r.end); ok && grant.to > limit {
+			if limit, ok := r.watchedFor(referenceBound, max(grant.from, held.gone), r.end); ok && grant.to > limit {
 				violations = append(violations, fmt.Sprintf("references: the grant %d still existed at %s: %s", grant.token, limit, held))
 			}
 		}
