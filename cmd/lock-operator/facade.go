@@ -114,12 +114,13 @@ func newAccess(manager ctrl.Manager, settings options, now clock.PassiveClock) (
 // newFacadeServer returns a server that already listens.
 func newFacadeServer(settings options, logger logr.Logger) (*server.Server, error) {
 	options := server.Options{
-		MaxConnections: settings.facadeServer.maxConnections,
-		ShutdownDelay:  settings.facadeServer.shutdownDelay,
-		DrainTimeout:   settings.facadeServer.drainTimeout,
-		Limits:         settings.facadeServer.calls,
-		Metrics:        metrics.Registry,
-		Logger:         logger,
+		LoopbackHostsOnly: settings.facadeAuth.mode == authNone,
+		MaxConnections:    settings.facadeServer.maxConnections,
+		ShutdownDelay:     settings.facadeServer.shutdownDelay,
+		DrainTimeout:      settings.facadeServer.drainTimeout,
+		Limits:            settings.facadeServer.calls,
+		Metrics:           metrics.Registry,
+		Logger:            logger,
 	}
 	var err error
 	if settings.facadeServer.tlsCertFile != "" {

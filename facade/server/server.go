@@ -44,6 +44,10 @@ type Options struct {
 	// Certificates has the certificate for TLS, which the server watches while it runs.
 	// Nil means to serve without TLS; otherwise nothing is served without.
 	Certificates *certwatcher.CertWatcher
+	// LoopbackHostsOnly refuses requests whose Host is not localhost or a loopback address. It is for
+	// a server whose callers are not authenticated: pages of other sites could reach it by a name of
+	// their own (DNS rebinding).
+	LoopbackHostsOnly bool
 	// MaxConnections is how many connections are open at a time. One more waits until
 	// another ends. Zero means [DefaultMaxConnections].
 	MaxConnections int
@@ -94,6 +98,9 @@ func New(options Options) (*Server, error) {
 		return nil, err
 	}
 	s.handler = cleanPathsOnly(s.mux)
+	if options.LoopbackHostsOnly {
+		s.handler = loopbackHostsOnly(s.handler)
+	}
 	s.mux.HandleFunc("GET /healthz", serveHealthz)
 	s.mux.HandleFunc("GET /readyz", serveReadyz)
 	return s, nil

@@ -60,6 +60,19 @@ var _ = Describe("A lock taken over HTTP", func() {
 		Expect(shared.call(ctx, "status", key).Result).To(Equal(map[string]any{"key": "lock:billing:report", "locked": false}))
 	})
 
+	// A page can give its own name the address of this machine.
+	It("is not shown under the name of another host, since callers are not authenticated", func(ctx context.Context) {
+		for host, status := range map[string]int{"pages.example:8080": http.StatusMisdirectedRequest, "localhost:8080": http.StatusOK} {
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, shared.facade+"/v1/namespaces/default/locks", http.NoBody)
+			Expect(err).NotTo(HaveOccurred())
+			request.Host = host
+			response, err := http.DefaultClient.Do(request)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(response.Body.Close()).To(Succeed())
+			Expect(response.StatusCode).To(Equal(status), host)
+		}
+	})
+
 	It("can be released by force", func(ctx context.Context) {
 		Expect(shared.acquire(ctx, "forced", "job-17", 300)).To(beAcquired())
 		key := map[string]any{"key": "forrst_lock:forced"}
