@@ -76,7 +76,8 @@ type Backend interface {
 	// Release ends the lock if the proof permits it. It completes even if ctx ends meanwhile. The
 	// error matches [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch] or [ErrStale].
 	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof) error
-	// ForceRelease ends the lock of any holder, and records the reason. The error
+	// ForceRelease ends the lock of any holder, and records the reason. It completes a write that is
+	// under way when ctx ends, and begins none after that. The error
 	// matches [ErrNotHeld].
 	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error
 	// Get returns the lock if it is held; otherwise the error matches [ErrNotHeld]. It also matches

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,6 +246,40 @@ func TestForceRelease(t *testing.T) {
 			t.Errorf("release afterwards: got %v, want ErrNotHeld", err)
 		}
 	})
+}
+
+// The read takes until the caller has left, and the lock has another holder by then.
+func TestAForcedReleaseBeginsNothingAfterItsCallerHasLeft(t *testing.T) {
+	for title, startForcing := range map[string]func(*testing.T, *etcd) *engine.Engine{
+		"by the operator": start,
+		"by a program": func(t *testing.T, etcd *etcd) *engine.Engine {
+			t.Helper()
+			return startAdmitted(t, &admitting{etcd: etcd, user: "worker", limits: rules.DefaultLimits()})
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				forcing, holding := startForcing(t, etcd), start(t, etcd)
+				ctx, leave := context.WithCancel(t.Context())
+				etcd.inject(faults{before: func(verb string) error {
+					if verb == "get" {
+						etcd.inject(faults{})
+						leave()
+						_, err := holding.Acquire(t.Context(), "default", by("b"))
+						return err
+					}
+					return nil
+				}})
+				if err := forcing.ForceRelease(ctx, "default", key, "stuck"); !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v, want the error of the context", err)
+				}
+				if made := etcd.made(); !slices.Equal(made, []string{"get", "create"}) || etcd.owner(name) != "b" {
+					t.Errorf("requests %v, then the lock is held by %q", made, etcd.owner(name))
+				}
+			})
+		})
+	}
 }
 
 func TestAcquireInANamespaceThatDoesNotExist(t *testing.T) {

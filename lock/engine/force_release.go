@@ -14,24 +14,30 @@ import (
 
 // ForceRelease ends the lock of any holder, and logs the reason. The engine does not check whether
 // the user of [lock.ContextWithUser] may do so: its caller does. An engine whose writes are
-// admitted needs a reason, and the verb force-release on locks. ForceRelease completes even if ctx
-// ends meanwhile.
+// admitted needs a reason, and the verb force-release on locks. A write that is under way when ctx ends
+// is completed, and none is begun after that: a lock that was granted since is not what the caller
+// has seen.
 //
-// The error matches [lock.ErrNotHeld], [lock.ErrRefused], [lock.ErrUnavailable] or, if admission requires a reason
-// and none is given, [lock.ErrInvalid].
+// The error matches [lock.ErrNotHeld], [lock.ErrRefused], [lock.ErrUnavailable], the error of ctx or, if
+// admission requires a reason and none is given, [lock.ErrInvalid].
 func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
+	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
+	caller := ctx
+	allowed := func(current *v1alpha1.Lock) error {
+		if err := caller.Err(); err != nil {
+			return fmt.Errorf("%s: %w", operation, err)
+		}
+		return rules.ForceRelease(current, e.clock.Now())
+	}
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
-	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
 	objects := e.objects(namespace)
 	if e.isAdmitted && reason != "" {
-		if err := e.annotateReason(ctx, operation, objects, key, reason); err != nil {
+		if err := e.annotateReason(ctx, operation, objects, key, reason, allowed); err != nil {
 			return err
 		}
 	}
-	ended, err := e.end(ctx, operation, objects, key.ObjectName(), "", func(current *v1alpha1.Lock) error {
-		return rules.ForceRelease(current, e.clock.Now())
-	})
+	ended, err := e.end(ctx, operation, objects, key.ObjectName(), "", allowed)
 	if err == nil {
 		e.recordForcedRelease(ended, lock.UserFrom(ctx), reason)
 		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", ended.lock.Spec.Holder, "reason", reason)
@@ -41,14 +47,14 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 
 // annotateReason writes the reason on the lock. Admission requires it before it lets a user delete
 // another holder's lock. The annotation changes nothing for the holder.
-func (e *Engine) annotateReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string) error {
+func (e *Engine) annotateReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string, allowed func(*v1alpha1.Lock) error) error {
 	backoff := newBackoff()
 	for {
 		current, err := get(ctx, objects, key.ObjectName())
 		if err != nil {
 			return e.requestError(operation, err)
 		}
-		if err := rules.ForceRelease(current, e.clock.Now()); err != nil {
+		if err := allowed(current); err != nil {
 			return err
 		}
 		next := current.DeepCopy()
