@@ -22,6 +22,9 @@ const (
 	// the longest time is forgotten first.
 	maxNetworks         = 4096
 	maxKnownCredentials = 32768
+	// doubtFor is how long a refusal of credentials that were valid before is doubted: an API server
+	// that stops, or has only begun, refuses tokens of service accounts that it cannot look up.
+	doubtFor = 2 * time.Second
 )
 
 // authFailureLimiter limits how often one network may present credentials that are not
@@ -38,7 +41,8 @@ type authFailureLimiter struct {
 	mu sync.Mutex
 	// networks has an [allowance] for each network that has used some of it.
 	networks *lru.Cache
-	// known are the digests of credentials that were valid.
+	// known are the digests of credentials that were valid, with when they were first refused since;
+	// zero if they were not.
 	known *lru.Cache
 	// pending are the attempts with credentials of which nothing is known yet.
 	pending map[digest]*attempts
@@ -118,24 +122,41 @@ func (l *authFailureLimiter) spend(network netip.Prefix, amount float64) bool {
 
 // succeed records that the credentials are valid.
 func (a *attempt) succeed() {
-	if a.with == nil {
+	if a.with == nil && a.credentials == (digest{}) {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.known.Add(a.credentials, struct{}{})
-	a.end()
+	a.known.Add(a.credentials, time.Time{})
+	if a.with != nil {
+		a.end()
+	}
 }
 
-// fail records that they are not.
-func (a *attempt) fail() {
+// fail records that they are not, and reports whether that is certain.
+func (a *attempt) fail() (isCertain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.known.Remove(a.credentials)
 	if a.with != nil {
 		a.with.isInvalid = true
 		a.end()
+		return true
 	}
+	found, isKnown := a.known.Get(a.credentials)
+	if !isKnown {
+		return true
+	}
+	now := a.clock.Now()
+	refused, _ := found.(time.Time)
+	if refused.IsZero() {
+		a.known.Add(a.credentials, now)
+		return false
+	}
+	if age := now.Sub(refused); age >= 0 && age < doubtFor {
+		return false
+	}
+	a.known.Remove(a.credentials)
+	return true
 }
 
 // refund ends an attempt that did not find out whether they are.

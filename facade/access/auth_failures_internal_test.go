@@ -28,7 +28,7 @@ func TestClientsWithTheSameCredentialsCountAsOne(t *testing.T) {
 		left   int
 	}{
 		"valid":   {(*attempt).succeed, maxFailures},
-		"invalid": {(*attempt).fail, maxFailures - 1},
+		"invalid": {func(a *attempt) { a.fail() }, maxFailures - 1},
 		"unknown": {(*attempt).refund, maxFailures},
 		"no end":  {func(*attempt) {}, maxFailures - 1},
 	} {
@@ -71,4 +71,40 @@ func TestInvalidCredentialsArePaidForEachTime(t *testing.T) {
 	if len(l.pending) != maxFailures-20 {
 		t.Errorf("%d are pending", len(l.pending))
 	}
+}
+
+// An API server that stops refuses the tokens of service accounts that it cannot look up.
+func TestARefusalOfKnownCredentialsIsDoubtedForAMoment(t *testing.T) {
+	network := netip.MustParsePrefix("192.0.2.1/32")
+	now := clocktesting.NewFakePassiveClock(time.Now())
+	l := newAuthFailureLimiter(now)
+	begin := func() *attempt {
+		next, ok := l.begin(network, "Bearer known")
+		if !ok {
+			t.Fatal("may not try")
+		}
+		return &next
+	}
+	refuse := func(title string, want bool) {
+		t.Helper()
+		if got := begin().fail(); got != want {
+			t.Errorf("%s: certain %t", title, got)
+		}
+	}
+	refuse("never valid", true)
+	begin().succeed()
+	refuse("the first refusal", false)
+	refuse("another one at once", false)
+	begin().succeed()
+	now.SetTime(now.Now().Add(doubtFor))
+	refuse("the first refusal since the token was valid again", false)
+	now.SetTime(now.Now().Add(doubtFor - 1))
+	refuse("within the moment", false)
+	now.SetTime(now.Now().Add(1))
+	refuse("after it", true)
+	refuse("once it is known", true)
+	begin().succeed()
+	refuse("before the clock was set back", false)
+	now.SetTime(now.Now().Add(-time.Hour))
+	refuse("after the clock was set back", true)
 }

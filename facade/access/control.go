@@ -70,9 +70,10 @@ func (c *Control) Authenticate(r *http.Request) (Caller, error) {
 	case err == nil:
 		attempt.succeed()
 		return Caller{User: who, IsAuthenticated: true}, nil
-	case errors.Is(err, lock.ErrUnauthenticated):
-		attempt.fail()
+	case errors.Is(err, lock.ErrUnauthenticated) && attempt.fail():
 		return Caller{}, err
+	case errors.Is(err, lock.ErrUnauthenticated):
+		return Caller{}, fmt.Errorf("%w: a bearer token that was valid a moment ago was refused", lock.ErrUnavailable)
 	case errors.Is(err, lock.ErrInvalid):
 		return Caller{}, err
 	}
