@@ -100,7 +100,7 @@ func (r *record) saysNothing(op *operation, isLenient bool) bool {
 		// A replica judges a status by the clock after reading it. A delayed answer may
 		// therefore be out of date.
 		return true
-	case op.outcome == refused, strings.HasPrefix(string(op.outcome), refusedWith):
+	case op.outcome == refused, op.outcome == unauthenticated, strings.HasPrefix(string(op.outcome), refusedWith):
 		return true // It says that nothing was done.
 	case op.kind == renew && op.outcome == unanswered && !slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool { return len(grant.renewals) > 0 }):
 		return true
