@@ -130,6 +130,7 @@ func (c *call) readAcquisition() (*acquisition, error) {
 	body.refuseOthers()
 	c.query.refuseOthers(&found)
 	requested := &acquisition{wait: request.Wait}
+	c.refuseConditions("must not be given to acquire a lock, which is only granted if it is free; renew it with PUT", &found)
 	idempotencyKey := c.readIdempotencyKey(&found)
 	if requested.isRepeatable = idempotencyKey != ""; requested.isRepeatable {
 		// Two requests that differ are not one that was repeated, whatever their keys.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -19,9 +20,13 @@ type claim struct {
 	token lockToken
 	// isOfLock says that the token was made for this lock.
 	isOfLock bool
+	// tags are those of If-Match. Empty means that the request has no such condition, or that any
+	// version meets it.
+	tags []string
 }
 
-// readClaim reads the lock token and the condition of a request.
+// readClaim reads the lock token and the condition of a request. [call.limitToVersion] adds the condition
+// to the claim, once the rest of the request is known to be valid.
 func (c *call) readClaim(name lockName, found *mistakes) (*claim, error) {
 	given := c.request.Header.Values(tokenHeader)
 	if len(given) != 1 || given[0] == "" {
@@ -32,44 +37,38 @@ func (c *call) readClaim(name lockName, found *mistakes) (*claim, error) {
 	if shown.isOfLock {
 		shown.Claim = shown.token.secret.Claim(shown.token.fencing)
 	}
-	values := c.request.Header.Values(ifMatchHeader)
-	if len(values) == 0 {
-		return shown, nil
+	if values := c.request.Header.Values(ifMatchHeader); len(values) > 0 {
+		tags, ok := parseEntityTags(values)
+		if !ok {
+			found.add(FieldError{In: inHeader, Field: ifMatchHeader, Detail: `must be * or entity tags in quotes`})
+		}
+		shown.tags = tags.tags
 	}
-	tags, ok := parseEntityTags(values)
-	if !ok {
-		found.add(FieldError{In: inHeader, Field: ifMatchHeader, Detail: `must be * or entity tags in quotes`})
-		return shown, nil
-	}
-	if tags.isAny {
-		return shown, nil
-	}
-	version, err := c.chooseVersion(name, tags.tags)
-	shown.Claim = shown.WithVersion(version)
-	return shown, err
+	return shown, nil
 }
 
 // noVersion is the resourceVersion of no lock.
 const noVersion = "none"
 
-// chooseVersion returns the resourceVersion that a request is conditional on. The write can have only
+// limitToVersion limits the claim to the resourceVersion that If-Match names. The write can have only
 // one; of several tags it is the one that the lock has.
-func (c *call) chooseVersion(name lockName, tags []string) (string, error) {
-	chosen := tags[0]
-	if len(tags) > 1 {
-		current, err := c.config.Locks.GetWithOwner(c.request.Context(), &c.caller, name.fullKey())
+func (c *call) limitToVersion(shown *claim) error {
+	if len(shown.tags) == 0 {
+		return nil
+	}
+	chosen := shown.tags[0]
+	if len(shown.tags) > 1 {
+		current, err := c.config.Locks.GetWithOwner(c.request.Context(), &c.caller, shown.name.fullKey())
 		switch {
 		case errors.Is(err, lock.ErrNotHeld):
 		case err != nil:
-			return "", err
-		case slices.Contains(tags, entityTag(current)):
+			return err
+		case slices.Contains(shown.tags, entityTag(current)):
 			chosen = entityTag(current)
 		}
 	}
-	if version := strings.Trim(chosen, `"`); version != "" {
-		return version, nil
-	}
-	return noVersion, nil
+	shown.Claim = shown.WithVersion(cmp.Or(strings.Trim(chosen, `"`), noVersion))
+	return nil
 }
 
 // explain returns what an error of a renewal or release means to the caller that shows the claim. A token
@@ -114,9 +113,14 @@ func (c *call) renew() (*answer, error) {
 	ttl := body.requiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL())
 	body.refuseOthers()
 	c.query.refuseOthers(&found)
-	renewal, err := c.config.Locks.PrepareRenew(&c.caller, name.fullKey(), shown.Claim, ttl)
-	found.addInvalid(err)
 	if err := found.problem(); err != nil {
+		return nil, err
+	}
+	if err := c.limitToVersion(shown); err != nil {
+		return nil, err
+	}
+	renewal, err := c.config.Locks.PrepareRenew(&c.caller, name.fullKey(), shown.Claim, ttl)
+	if err != nil {
 		return nil, err
 	}
 	ctx := c.request.Context()
@@ -140,6 +144,9 @@ func (c *call) release() (*answer, error) {
 	if err := found.problem(); err != nil {
 		return nil, err
 	}
+	if err := c.limitToVersion(shown); err != nil {
+		return nil, err
+	}
 	ctx := c.request.Context()
 	if err := c.config.Locks.Release(ctx, &c.caller, name.fullKey(), shown.Claim); err != nil {
 		return nil, c.explain(ctx, shown, err)
@@ -153,11 +160,7 @@ func (c *call) forceRelease() (*answer, error) {
 	name := c.readName(&found)
 	reason := c.query.text("reason")
 	c.query.refuseOthers(&found)
-	for _, header := range []string{tokenHeader, ifMatchHeader} {
-		if len(c.request.Header.Values(header)) > 0 {
-			found.add(FieldError{In: inHeader, Field: header, Detail: "must not be given with force=true, which ends the lock whatever it is"})
-		}
-	}
+	c.refuseConditions("must not be given with force=true, which ends the lock whatever it is", &found)
 	forced, err := c.config.Locks.PrepareForceRelease(&c.caller, name.fullKey(), reason)
 	found.addInvalid(err)
 	if err := found.problem(); err != nil {

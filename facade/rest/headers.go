@@ -101,6 +101,16 @@ func parseEntityTags(values []string) (entityTags, bool) {
 	return found, len(found.tags) > 0
 }
 
+// refuseConditions refuses the headers that make a request depend on the lock that is held: a caller that
+// sends one to an operation without such a condition would rely on it.
+func (c *call) refuseConditions(detail string, found *mistakes) {
+	for _, header := range []string{tokenHeader, ifMatchHeader} {
+		if len(c.request.Header.Values(header)) > 0 {
+			found.add(FieldError{In: inHeader, Field: header, Detail: detail})
+		}
+	}
+}
+
 // isNotModified reports whether the caller has the representation with this strong tag already, by its
 // If-None-Match.
 func (c *call) isNotModified(tag string) bool {

@@ -209,6 +209,46 @@ func TestIfMatch(t *testing.T) {
 	f.do(http.MethodDelete, report, "", "X-Lock-Token", token, "If-Match", tag).want(http.StatusGone, "lock-ended")
 }
 
+// A caller that sends them relies on them: ignored, a token would seem to have renewed the lock.
+func TestConditionsOfAHeldLockAreRefusedByAnAcquire(t *testing.T) {
+	f := newFixture(t)
+	for _, header := range []string{"X-Lock-Token", "If-Match"} {
+		refused := f.do(http.MethodPost, report, ofSixty, header, `"1"`).want(http.StatusBadRequest, "invalid-request").problem()
+		if len(refused.Errors) != 1 || refused.Errors[0].In != "header" || refused.Errors[0].Field != header || refused.Errors[0].Value != nil {
+			t.Errorf("%s: %+v", header, refused.Errors)
+		}
+	}
+	if keys := f.left(); len(keys) > 0 {
+		t.Errorf("acquired %q", keys)
+	}
+}
+
+// Several entity tags take a read, which an invalid request must not cost.
+func TestAnInvalidRequestWithSeveralEntityTagsReadsNothing(t *testing.T) {
+	f := newFixture(t)
+	token := f.acquire(report, ofSixty)
+	f.locks.Calls()
+	for name, invalid := range map[string]func() answer{
+		"no ttl": func() answer {
+			return f.do(http.MethodPut, report, "{}", "X-Lock-Token", token, "If-Match", `"1", "2"`)
+		},
+		"no JSON": func() answer {
+			return f.do(http.MethodPut, report, "{", "X-Lock-Token", token, "If-Match", `"1", "2"`)
+		},
+		"another parameter": func() answer {
+			return f.do(http.MethodDelete, report+"?reason=x", "", "X-Lock-Token", token, "If-Match", `"1", "2"`)
+		},
+		"no key": func() answer {
+			return f.do(http.MethodDelete, "/v1/namespaces/payments/locks/%00", "", "X-Lock-Token", token, "If-Match", `"1", "2"`)
+		},
+	} {
+		invalid().want(http.StatusBadRequest, "invalid-request")
+		if calls := f.locks.Calls(); len(calls) > 0 {
+			t.Errorf("%s: calls %v", name, calls)
+		}
+	}
+}
+
 func TestForcedRelease(t *testing.T) {
 	f := newFixture(t, func(s *testfacade.Settings) { s.Access = &callers{deny: []string{"bob force-release"}} })
 	f.acquire(report, ofSixty)
