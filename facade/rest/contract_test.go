@@ -15,18 +15,43 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // contract judges requests and answers by the document that the door serves.
-type contract struct{ document *openapi3.T }
+type contract struct {
+	document *openapi3.T
+	// schemas are those of the document's components. The validator of requests and answers would compile
+	// one for each answer.
+	schemas map[string]*jsonschema.Schema
+}
 
 func newContract(text []byte) (*contract, error) {
 	document, err := openapi3.NewLoader().LoadFromData(text)
 	if err != nil {
 		return nil, err
 	}
-	return &contract{document}, nil
+	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	const name = "openapi.json"
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	if err := compiler.AddResource(name, parsed); err != nil {
+		return nil, err
+	}
+	c := &contract{document, map[string]*jsonschema.Schema{}}
+	for component := range document.Components.Schemas {
+		if c.schemas[component], err = compiler.Compile(name + schemaPrefix + component); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }
+
+// schemaPrefix begins a reference to a schema of the components.
+const schemaPrefix = "#/components/schemas/"
 
 // route returns what the document says about a request, nil if it has no such path or method.
 func (c *contract) route(r *http.Request) (*routers.Route, map[string]string) {
@@ -66,12 +91,20 @@ func (c *contract) check(r *http.Request, body []byte, status int, header http.H
 	again.Body = io.NopCloser(bytes.NewReader(body))
 	options := &openapi3filter.Options{IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}
 	request := &openapi3filter.RequestValidationInput{Request: again, PathParams: parameters, Route: route, Options: options}
-	if err := openapi3filter.ValidateRequest(r.Context(), request); err != nil && status < 400 {
-		return fmt.Errorf("the request was accepted, but is invalid: %w", err)
+	if status < http.StatusBadRequest {
+		if err := openapi3filter.ValidateRequest(r.Context(), request); err != nil {
+			return fmt.Errorf("the request was accepted, but is invalid: %w", err)
+		}
 	}
 	response := &openapi3filter.ResponseValidationInput{RequestValidationInput: request, Status: status, Header: header, Options: options}
 	if header.Get("Content-Type") == "text/event-stream" || r.Method == http.MethodHead || len(answer) == 0 {
 		options.ExcludeResponseBody = true
+	}
+	if schema := schemaOf(route.Operation, status, header.Get("Content-Type")); schema != "" && !options.ExcludeResponseBody {
+		options.ExcludeResponseBody = true
+		if err := c.checkSchema(schema, answer); err != nil {
+			return fmt.Errorf("the answer is invalid: %w", err)
+		}
 	}
 	response.SetBodyBytes(answer)
 	if err := openapi3filter.ValidateResponse(r.Context(), response); err != nil {
@@ -81,6 +114,20 @@ func (c *contract) check(r *http.Request, body []byte, status int, header http.H
 		return nil
 	}
 	return c.checkBody(status, header, answer)
+}
+
+// schemaOf returns the component that describes an answer, empty if none does.
+func schemaOf(operation *openapi3.Operation, status int, contentType string) string {
+	response := operation.Responses.Status(status)
+	if response == nil {
+		return ""
+	}
+	media := response.Value.Content.Get(contentType)
+	if media == nil {
+		return ""
+	}
+	name, _ := strings.CutPrefix(media.Schema.Ref, schemaPrefix)
+	return name
 }
 
 // checkBody checks what the document cannot say of the body of an answer to any method but HEAD.
@@ -115,14 +162,46 @@ func (c *contract) checkProblem(status int, header http.Header, answer []byte) e
 
 // checkSchema checks a text by a schema of the document.
 func (c *contract) checkSchema(name string, text []byte) error {
-	var value any
-	if err := json.Unmarshal(text, &value); err != nil {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
 		return fmt.Errorf("%s: %w", text, err)
 	}
-	if err := c.document.Components.Schemas[name].Value.VisitJSON(value, openapi3.EnableJSONSchema2020()); err != nil {
+	if err := c.schemas[name].Validate(value); err != nil {
 		return fmt.Errorf("no %s: %w", name, err)
 	}
 	return nil
+}
+
+// checkEvents checks a stream, which may end within an event.
+func (c *contract) checkEvents(text string) error {
+	for {
+		event, rest, isWhole := strings.Cut(text, "\n\n")
+		if !isWhole {
+			return nil
+		}
+		text = rest
+		fields := map[string]string{}
+		for line := range strings.SplitSeq(event, "\n") {
+			name, value, _ := strings.Cut(line, ": ")
+			if fields[name] != "" {
+				return fmt.Errorf("the event has the field %q twice: %s", name, event)
+			}
+			fields[name] = value
+		}
+		schema := "Lock"
+		switch fields["event"] {
+		case "":
+			if event != ": alive" {
+				return fmt.Errorf("no event: %s", event)
+			}
+			continue
+		case "sync":
+			schema = "Locks"
+		}
+		if err := c.checkSchema(schema, []byte(fields["data"])); err != nil {
+			return fmt.Errorf("the event %s: %w", event, err)
+		}
+	}
 }
 
 var servedContract = sync.OnceValues(func() (*contract, error) {

@@ -125,11 +125,28 @@ func (f *fixture) do(method, path, body string, headers ...string) answer {
 	return f.send(request, body)
 }
 
+// firstEvent ends a stream when its first event is there.
+type firstEvent struct {
+	*httptest.ResponseRecorder
+	end context.CancelFunc
+}
+
+// FlushError is for [http.ResponseController].
+func (w firstEvent) FlushError() error {
+	w.ResponseRecorder.Flush()
+	if w.Header().Get("Content-Type") == "text/event-stream" {
+		w.end()
+	}
+	return nil
+}
+
 func (f *fixture) send(request *http.Request, body string) answer {
 	f.t.Helper()
 	recorder := httptest.NewRecorder()
 	sent := request.Clone(request.Context())
-	f.ServeHTTP(recorder, request)
+	ctx, end := context.WithCancel(request.Context())
+	defer end()
+	f.ServeHTTP(firstEvent{recorder, end}, request.WithContext(ctx))
 	result := recorder.Result()
 	text, err := io.ReadAll(result.Body)
 	if err != nil {
@@ -143,6 +160,11 @@ func (f *fixture) send(request *http.Request, body string) answer {
 	if strings.HasPrefix(request.URL.Path, "/v1/") && !isUnclean {
 		if err := theContract(f.t).check(sent, []byte(body), result.StatusCode, result.Header, text); err != nil {
 			f.t.Errorf("%s %s %s: %v", request.Method, request.URL, body, err)
+		}
+	}
+	if result.Header.Get("Content-Type") == "text/event-stream" {
+		if err := theContract(f.t).checkEvents(string(text)); err != nil {
+			f.t.Errorf("%s %s: %v", request.Method, request.URL, err)
 		}
 	}
 	return answer{f.t, result.StatusCode, result.Header, string(text)}
