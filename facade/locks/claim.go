@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
@@ -79,14 +80,32 @@ func DeriveSecret(parts ...string) Secret {
 	return secret
 }
 
-// Claim returns the claim to the grant with this fencing token that the secret was made for.
+// Claim returns the claim to the grant with this fencing token that the secret was made for. A random
+// secret is of one grant alone: its claim does without the number, which a write moves on that no
+// admission has seen.
 func (s Secret) Claim(fencingToken int64) Claim {
-	return Claim{lock.Proof{Owner: s.owner(), FencingToken: fencingToken}}
+	proof := lock.Proof{Owner: s.owner()}
+	if s.isDerived() {
+		proof.FencingToken = fencingToken
+	}
+	return Claim{proof}
 }
 
 // IsOf reports whether a lock with this owner token was granted to the secret.
 func (s Secret) IsOf(owner string) bool { return owner == s.owner() }
 
-func (s Secret) owner() string { return rules.HashedOwner(s[:], s[0]&derivedBit != 0) }
+// IsOfGrant reports whether a lock records the grant with this fencing token that the secret was made
+// for.
+func (s Secret) IsOfGrant(held *v1alpha1.Lock, fencingToken int64) bool {
+	if !s.IsOf(held.Spec.Owner) {
+		return false
+	}
+	token, err := held.FencingToken()
+	return !s.isDerived() || err == nil && token == fencingToken
+}
+
+func (s Secret) isDerived() bool { return s[0]&derivedBit != 0 }
+
+func (s Secret) owner() string { return rules.HashedOwner(s[:], s.isDerived()) }
 
 var errReservedOwner = field.Invalid(field.NewPath("spec", "owner"), field.OmitValueType{}, "must not have the form of a hash that the service makes")

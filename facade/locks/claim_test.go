@@ -63,14 +63,50 @@ func TestTheHashOfASecretProvesNothing(t *testing.T) {
 			if _, err := l.Prepare(caller, again, false); !errors.Is(err, lock.ErrInvalid) {
 				t.Errorf("an acquisition with the hash: %v, want ErrInvalid", err)
 			}
-			if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(2)); !errors.Is(err, lock.ErrNotHeld) {
-				t.Errorf("another grant: %v, want ErrNotHeld", err)
+			if name == "derived" { // A random secret has no other grant.
+				if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(2)); !errors.Is(err, lock.ErrNotHeld) {
+					t.Errorf("another grant: %v, want ErrNotHeld", err)
+				}
 			}
 			if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(1).WithVersion("7")); !errors.Is(err, lock.ErrStale) {
 				t.Errorf("another version: %v, want ErrStale", err)
 			}
 			if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(1).WithVersion("1")); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// A write past admission moves the number of a grant on. The random secret of the grant still proves it; of a
+// derived one it could be the next grant.
+func TestAClaimToAGrantWhoseNumberHasMovedOn(t *testing.T) {
+	for name, test := range map[string]struct {
+		secret locks.Secret
+		want   error
+	}{
+		"random":  {locks.NewSecret(), nil},
+		"derived": {locks.DeriveSecret("a"), lock.ErrNotHeld},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, caller := newLocks(t, locktest.New())
+			acquisition, err := l.PrepareSecret(caller, aMinute, test.secret, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted, err := acquisition.Acquire(t.Context(), nil, "f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			fencing, err := granted.FencingToken()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := test.secret.IsOfGrant(granted, fencing+1); got != (test.want == nil) || !test.secret.IsOfGrant(granted, fencing) {
+				t.Errorf("is of the grant: %t", got)
+			}
+			if err := l.Release(t.Context(), caller, "lock:k", test.secret.Claim(fencing+1)); !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
 			}
 		})
 	}

@@ -91,8 +91,7 @@ func (c *call) explain(ctx context.Context, shown *claim, err error) error {
 	case readErr != nil:
 		return readErr
 	}
-	fencing, _ := current.FencingToken()
-	if shown.token.secret.IsOf(current.Spec.Owner) && shown.token.fencing == fencing {
+	if shown.token.secret.IsOfGrant(current, shown.token.fencing) {
 		return err
 	}
 	return ended

@@ -130,6 +130,27 @@ var _ = Describe("A lock over HTTP", func() {
 		Expect(bob.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`, "Idempotency-Key", "deploy-of-2026-11-22").status).To(Equal(http.StatusLocked))
 	})
 
+	// No admission runs here, so the write does not record the number of the grant.
+	It("stays its holder's when a client writes its metadata past admission", func(ctx context.Context) {
+		annotate := func() {
+			GinkgoHelper()
+			var stored v1alpha1.Lock
+			Expect(environment.Admin.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "k"}, &stored)).To(Succeed())
+			stored.Annotations = map[string]string{"written": stored.ResourceVersion}
+			Expect(environment.Admin.Client.Update(ctx, &stored)).To(Succeed())
+		}
+		held := alice.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`).lock()
+		annotate()
+		renewed := alice.do(ctx, http.MethodPut, "/k", `{"ttl_seconds":60}`, "X-Lock-Token", held.LockToken)
+		Expect(renewed.status).To(Equal(http.StatusOK), "%s", renewed.body)
+		annotate()
+		Expect(alice.do(ctx, http.MethodDelete, "/k", "", "X-Lock-Token", held.LockToken).status).To(Equal(http.StatusNoContent))
+
+		repeatable := alice.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`, "Idempotency-Key", "deploy-of-2026-11-23").lock()
+		annotate()
+		Expect(alice.do(ctx, http.MethodPut, "/k", `{"ttl_seconds":60}`, "X-Lock-Token", repeatable.LockToken).status).To(Equal(http.StatusGone))
+	})
+
 	It("needs rights, and tells which one is missing", func(ctx context.Context) {
 		stranger := worker(ctx, "stranger", "get")
 		Expect(stranger.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`).problem().Right).To(HaveField("Verb", "create"))
