@@ -108,6 +108,7 @@ type Engine struct {
 	grants    *grants
 	orphans   *orphans
 	logged    logged
+	listed    listVersion
 
 	mu        sync.Mutex
 	stopped   bool

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,6 +66,9 @@ func (e *Engine) ListPage(ctx context.Context, namespace string, request lock.Pa
 		options.FieldSelector = fields.OneTermEqualSelector("spec.holder", request.Holder).String()
 	}
 	request.Prefix = v1alpha1.NormalizeKey(request.Prefix)
+	if err := e.checkReached(ctx, namespace, at); err != nil {
+		return lock.Page{}, e.pageError(namespace, at, err)
+	}
 	var page lock.Page
 	for range maxPageChunks {
 		if err := ctx.Err(); err != nil { // The caller has gone, or waits no longer.
@@ -76,6 +82,7 @@ func (e *Engine) ListPage(ctx context.Context, namespace string, request lock.Pa
 		if err != nil {
 			return lock.Page{}, e.pageError(namespace, at, err)
 		}
+		e.listed.reach(versionOfList(chunk))
 		for index := range chunk.Items {
 			item := &chunk.Items[index]
 			switch {
@@ -110,12 +117,52 @@ func (e *Engine) pageError(namespace string, at pagePosition, err error) error {
 	switch {
 	// A version that is yet to come was made up, or is that of another API server, which is ahead.
 	// Either way the list has to begin again.
-	case apierrors.IsResourceExpired(err), apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+	case errors.Is(err, lock.ErrPageExpired), apierrors.IsResourceExpired(err),
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
 		return fmt.Errorf("%s: %w", operation, lock.ErrPageExpired)
 	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
 		return lock.InvalidContinue()
 	}
 	return e.requestError(operation, err)
+}
+
+// checkReached refuses a chunk of a version that is yet to come: the API server would wait three seconds
+// for it. A version later than all that this engine has listed may be that of another replica's list, so
+// one small list tells the present version.
+func (e *Engine) checkReached(ctx context.Context, namespace string, at pagePosition) error {
+	version := at.version()
+	if version <= e.listed.latest() {
+		return nil
+	}
+	present, err := e.objects(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	e.listed.reach(versionOfList(present))
+	if version > e.listed.latest() {
+		return lock.ErrPageExpired
+	}
+	return nil
+}
+
+// listVersion is the latest resourceVersion that lists of the API server have had. It is safe for
+// concurrent use.
+type listVersion struct{ value atomic.Uint64 }
+
+func (v *listVersion) latest() uint64 { return v.value.Load() }
+
+func (v *listVersion) reach(version uint64) {
+	for known := v.value.Load(); version > known; known = v.value.Load() {
+		if v.value.CompareAndSwap(known, version) {
+			return
+		}
+	}
+}
+
+// versionOfList returns zero if the list has none.
+func versionOfList(list *v1alpha1.LockList) uint64 {
+	version, _ := strconv.ParseUint(list.ResourceVersion, 10, 64)
+	return version
 }
 
 // pagePosition is where a page begins: in a chunk of the API server, after a name.
@@ -138,6 +185,22 @@ func parsePagePosition(text string) (at pagePosition, err error) {
 		return at, lock.InvalidContinue()
 	}
 	return at, nil
+}
+
+// version returns the resourceVersion that the chunk continues a list of, as API servers spell it today.
+// It is zero if it is spelled in another way, or if the chunk names none: then the API server judges.
+func (p pagePosition) version() uint64 {
+	decoded, err := base64.RawURLEncoding.DecodeString(p.Chunk)
+	if err != nil {
+		return 0
+	}
+	var chunk struct {
+		Version int64 `json:"rv"`
+	}
+	if json.Unmarshal(decoded, &chunk) != nil {
+		return 0
+	}
+	return uint64(max(0, chunk.Version))
 }
 
 // listAll passes on the locks of a namespace, as [Engine.listEach] does.
