@@ -111,6 +111,18 @@ func (c *call) refuseConditions(detail string, found *mistakes) {
 	}
 }
 
+// readLastEventID returns the id of the event from which a stream goes on, empty if none is given.
+func (c *call) readLastEventID(found *mistakes) string {
+	given := c.request.Header.Values(lastEventHeader)
+	if len(given) == 0 {
+		return ""
+	}
+	if _, err := strconv.ParseUint(given[0], 10, 64); err != nil || len(given) > 1 {
+		found.add(FieldError{In: inHeader, Field: lastEventHeader, Detail: "must be the id of an event, given once"})
+	}
+	return given[0]
+}
+
 // isNotModified reports whether the caller has the representation with this strong tag already, by its
 // If-None-Match.
 func (c *call) isNotModified(tag string) bool {

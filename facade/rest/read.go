@@ -63,10 +63,11 @@ func (c *call) list() (*answer, error) {
 	return c.represent(listed, `"`+base64.RawURLEncoding.EncodeToString(hash[:16])+`"`), nil
 }
 
-// checkWatch judges the parameter that only GET has.
+// checkWatch judges what only GET has.
 func (c *call) checkWatch(found *mistakes) {
 	if c.request.Method == http.MethodGet {
 		c.query.checkFlag("watch", found)
+		c.readLastEventID(found)
 	}
 }
 

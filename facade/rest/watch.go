@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -56,10 +55,10 @@ type eventStream struct {
 
 // watch answers GET with watch=true.
 func (c *call) watch() (*answer, error) {
-	stream := &eventStream{
-		call: c, lastSeen: c.request.Header.Get(lastEventHeader), out: bufio.NewWriter(c.writer), timers: servertime.Timers(c.config.Clock),
-	}
 	var found mistakes
+	stream := &eventStream{
+		call: c, lastSeen: c.readLastEventID(&found), out: bufio.NewWriter(c.writer), timers: servertime.Timers(c.config.Clock),
+	}
 	if c.request.PathValue(keyPart) != "" {
 		stream.key = c.readName(&found).fullKey()
 	} else {
@@ -67,9 +66,6 @@ func (c *call) watch() (*answer, error) {
 	}
 	c.query.checkFlag("watch", &found)
 	c.query.refuseOthers(&found)
-	if _, err := strconv.ParseUint(stream.lastSeen, 10, 64); stream.lastSeen != "" && err != nil {
-		found.add(FieldError{In: inHeader, Field: lastEventHeader, Detail: "must be the id of an event"})
-	}
 	if err := found.problem(); err != nil {
 		return nil, err
 	}

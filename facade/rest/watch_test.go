@@ -175,7 +175,12 @@ func TestAStreamBeginsWithWhatIsHeld(t *testing.T) {
 	f.watch(allLocks+"?watch=true").wantSync("3", "a", "b")
 	f.watch(allLocks+"/a?watch=true", "Last-Event-ID", "2").wantSync("3", "a")
 	f.watch(allLocks + "/expired?watch=true").wantSync("3")
-	f.do(http.MethodGet, report+"?watch=true", "", "Last-Event-ID", "x").want(http.StatusBadRequest, "invalid-request")
+	for _, wrong := range []string{"x", "", "-1", "18446744073709551616"} {
+		for _, path := range []string{report + "?watch=true", report, allLocks} {
+			f.do(http.MethodGet, path, "", "Last-Event-ID", wrong).want(http.StatusBadRequest, "invalid-request")
+		}
+	}
+	f.do(http.MethodGet, report+"?watch=true", "", "Last-Event-ID", "1", "Last-Event-ID", "2").want(http.StatusBadRequest, "invalid-request")
 	f.do(http.MethodHead, report+"?watch=true", "").want(http.StatusBadRequest)
 }
 
