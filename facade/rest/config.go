@@ -30,6 +30,7 @@ type Config struct {
 	Logger logr.Logger
 
 	streams *streamCounts
+	encoded *encodedLocks
 }
 
 func (c *Config) validate() error {
@@ -50,4 +51,5 @@ func (c *Config) setDefaults() {
 		c.Clock = clock.RealClock{}
 	}
 	c.streams = &streamCounts{callers: map[limits.Caller]int{}}
+	c.encoded = newEncodedLocks()
 }

@@ -224,7 +224,7 @@ func (s *eventStream) sendEvents(events []event) error {
 	return s.send(func() {
 		for _, each := range events {
 			s.beginEvent(each.name, s.newID(each.version))
-			s.write(string(encode(describe(each.lock))))
+			_, _ = s.out.Write(s.config.encoded.encode(each.lock))
 			s.write("\n\n")
 		}
 	})

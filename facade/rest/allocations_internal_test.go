@@ -1,0 +1,61 @@
+//go:build !race
+
+package rest
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// discard is a response writer that does nothing.
+type discard struct{ io.Writer }
+
+func (discard) Header() http.Header              { return nil }
+func (discard) WriteHeader(int)                  {}
+func (discard) FlushError() error                { return nil }
+func (discard) SetReadDeadline(time.Time) error  { return nil }
+func (discard) SetWriteDeadline(time.Time) error { return nil }
+
+// manyStreams returns what sends one change to a hundred streams.
+func manyStreams(tb testing.TB) (send func()) {
+	tb.Helper()
+	handler := &Handler{config: Config{encoded: newEncodedLocks()}}
+	told := []event{{name: eventRenewed, lock: grantedLock(tb, "billing:report")}}
+	request, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, "/", http.NoBody)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	streams := make([]*eventStream, 100)
+	for i := range streams {
+		writer := discard{io.Discard}
+		streams[i] = &eventStream{call: &call{Handler: handler, request: request, writer: writer}, out: bufio.NewWriter(writer)}
+	}
+	return func() {
+		for i := range handler.config.encoded.recent {
+			handler.config.encoded.recent[i].Store(nil) // Each change is a new object.
+		}
+		for _, each := range streams {
+			if err := each.sendEvents(told); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestAllocationsOfAnEventOfManyStreams(t *testing.T) {
+	const limit = 2 // for each stream; the encoded lock is the same for all.
+	if allocations := testing.AllocsPerRun(10, manyStreams(t)); allocations > limit*100 {
+		t.Errorf("%g allocations, want at most %d", allocations, limit*100)
+	}
+}
+
+func BenchmarkEventOfManyStreams(b *testing.B) {
+	send := manyStreams(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		send()
+	}
+}
