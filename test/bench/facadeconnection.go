@@ -26,27 +26,25 @@ func newFacadeConnection(connection net.Conn, address string) *facadeConnection 
 	return &facadeConnection{connection: connection, reader: bufio.NewReaderSize(connection, 2<<10), address: address}
 }
 
-// request returns a whole HTTP request with the body.
+// request returns a whole HTTP request of the Forrst door with the body.
 func (c *facadeConnection) request(body []byte) []byte {
-	head := fmt.Sprintf("POST /forrst HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
-		c.address, len(body))
-	return append([]byte(head), body...)
+	return c.requestTo(http.MethodPost, "/forrst", body)
+}
+
+// requestTo returns a whole HTTP request.
+func (c *facadeConnection) requestTo(method, path string, body []byte) []byte {
+	request := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, path, c.address)
+	if body != nil {
+		request = fmt.Appendf(request, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
+	}
+	return append(append(request, "\r\n"...), body...)
 }
 
 // call sends a request and fails unless the answer contains all of the texts.
 func (c *facadeConnection) call(ctx context.Context, request []byte, wants ...[]byte) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := c.connection.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return err
-	}
-	if _, err := c.connection.Write(request); err != nil {
-		return err
-	}
-	body, err := c.answer()
+	body, err := c.send(ctx, request)
 	if err != nil {
-		return fmt.Errorf("read the answer of the façade: %w", err)
+		return err
 	}
 	for _, want := range wants {
 		if !bytes.Contains(body, want) {
@@ -55,6 +53,27 @@ func (c *facadeConnection) call(ctx context.Context, request []byte, wants ...[]
 	}
 	return nil
 }
+
+// send sends a request and returns the body of its answer.
+func (c *facadeConnection) send(ctx context.Context, request []byte) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := c.connection.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return nil, err
+	}
+	if _, err := c.connection.Write(request); err != nil {
+		return nil, err
+	}
+	body, err := c.answer()
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of the façade: %w", err)
+	}
+	return body, nil
+}
+
+// noContent begins the answer that has no body and says nothing about its length.
+var noContent = []byte("HTTP/1.1 204 ")
 
 // answer returns the body of the next answer, valid until the next call.
 func (c *facadeConnection) answer() ([]byte, error) {
@@ -67,6 +86,9 @@ func (c *facadeConnection) answer() ([]byte, error) {
 		line = bytes.TrimRight(line, "\r\n")
 		if len(line) == 0 {
 			break
+		}
+		if bytes.HasPrefix(line, noContent) {
+			length = 0
 		}
 		name, value, _ := bytes.Cut(line, []byte(": "))
 		if bytes.EqualFold(name, []byte("Content-Length")) {

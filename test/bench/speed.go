@@ -41,6 +41,9 @@ func speedScenarios() []scenario {
 	for _, clients := range []int{2, 16} {
 		all = append(all, scenario{fmt.Sprintf("release to next, %d", clients), releaseToNext(clients)})
 	}
+	for _, clients := range []int{1, 16} {
+		all = append(all, scenario{fmt.Sprintf("doors, %d", clients), doors(clients)})
+	}
 	return append(all,
 		scenario{"writes per hand-off", writesPerHandOff},
 		scenario{"ping, 16", pings(16)},
@@ -49,6 +52,8 @@ func speedScenarios() []scenario {
 		scenario{"blocked callers", blocked},
 		scenario{"expiry", expiry},
 		scenario{"locked jobs", jobsInTurn},
+		// Last, since its locks stay.
+		scenario{"list", lists},
 	)
 }
 
