@@ -1,5 +1,6 @@
 # What "make help" shows are the lines with two hashes. Everything needs only Go
-# and what go.mod and the go.mod files in hack/ and test/ pin.
+# and what go.mod and the go.mod files in hack/ and test/ pin; only the test with a
+# browser takes one from Debian.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -15,6 +16,7 @@ ASSETS = $(if $(wildcard $(KUBEBUILDER_ASSETS)/kube-controller-manager),$(KUBEBU
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TEST_TIMEOUT ?= 15m
 TESTFLAGS ?=
+CHROMIUM ?= bin/chromium/headless-shell
 
 # Programs that are run and not debugged. The control plane is built with the same flags
 # and shares what is compiled of Go's library. A compiler that collects garbage less
@@ -25,7 +27,7 @@ GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwa
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/controlplane hack/tools test/bench test/gitops/health
+MODULES := . hack/controlplane hack/tools test/bench test/browser test/gitops/health
 GENERATED := api config
 
 ##@ Help
@@ -95,6 +97,16 @@ test: control-plane ## Run all tests, with the race detector.
 	go test -C hack/controlplane ./...
 	go test -C test/bench ./...
 	go test -C test/gitops/health ./...
+	@$(MAKE) --no-print-directory browser-test
+
+.PHONY: browser-test
+browser-test: control-plane $(CHROMIUM) ## Run the tests of the REST door's events with a browser.
+	assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" CHROMIUM="$(abspath $(CHROMIUM))" go test -C test/browser -count=1 ./...
+
+# Debian keeps only the latest version, so there is none to pin.
+bin/chromium/headless-shell: hack/chromium.sh
+	@echo "Unpacking Chromium"
+	@hack/chromium.sh bin/chromium
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane.
@@ -179,6 +191,7 @@ vet: ## Run go vet.
 	go vet ./...
 	go vet -C hack/controlplane ./...
 	go vet -C test/bench ./...
+	go vet -C test/browser ./...
 	go vet -C test/gitops/health ./...
 
 .PHONY: lint
@@ -186,6 +199,7 @@ lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find pa
 	bin/golangci-lint run
 	cd hack/controlplane && ../../bin/golangci-lint run
 	cd test/bench && ../../bin/golangci-lint run
+	cd test/browser && ../../bin/golangci-lint run
 	cd test/gitops/health && ../../../bin/golangci-lint run
 
 # Tests and generated files are not counted.
@@ -207,6 +221,7 @@ lint-openapi:
 ##@ Variables
 ##= AUTH                how the façade of the development cluster authenticates its callers: none or token (none)
 ##= BENCHFLAGS          flags for the benchmarks, as in BENCHFLAGS="-quick -only=hot"
+##= CHROMIUM            a Chromium for the test with a browser (bin/chromium/headless-shell, unpacked from Debian's packages)
 ##= DURATION            how long "make robustness" runs (2m), or a part of "make soak" (150s)
 ##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)
 ##= FOCUS               what "make test-one" runs: a part of a spec's name, or a pattern for -run

@@ -244,19 +244,20 @@ func Assets(root string) string {
 	return filepath.Join(root, "bin", "k8s")
 }
 
-// ModuleRoot returns the nearest folder with a go.mod, upwards from the working directory.
+// ModuleRoot returns the folder of the operator's module, upwards from the working directory: the nearest
+// with the file PROJECT. Some suites are modules of their own below it.
 func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "PROJECT")); err == nil {
 			return dir, nil
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", errors.New("no go.mod above the working directory")
+			return "", errors.New("no PROJECT above the working directory")
 		}
 		dir = parent
 	}

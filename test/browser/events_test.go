@@ -1,0 +1,110 @@
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// latest is how long after its cause a page may be told an event.
+const latest = 200 * time.Millisecond
+
+const ofMinute = `{"ttl_seconds":60}`
+
+var _ = Describe("An EventSource", func() {
+	It("is told within 200 ms that a lock is acquired, renewed, handed off, released, or expires", func(ctx context.Context) {
+		const key = "flag:timed"
+		p := openPage(map[string]string{"lock": locks + "/" + key + "?watch=true", "namespace": locks + "?watch=true"})
+		for _, stream := range []string{"lock", "namespace"} {
+			Expect(p.next(stream).Type).To(Equal("sync"))
+		}
+		delays := map[string][]time.Duration{}
+		// The time counts from the answer to the writer, or from the expiry.
+		expect := func(name string, since time.Time) {
+			GinkgoHelper()
+			for _, stream := range []string{"lock", "namespace"} {
+				event := p.next(stream)
+				Expect(event.Type).To(Equal(name))
+				Expect(event.Data.Lock.Key).To(Equal(key))
+				delays[name] = append(delays[name], time.UnixMilli(event.At).Sub(since))
+			}
+		}
+		for range 5 {
+			// The lock of the round before may be kept a moment after its expiry.
+			held := served.acquire(ctx, key, `{"ttl_seconds":60,"wait_seconds":30}`)
+			expect("acquired", held.at)
+			renewed := served.call(ctx, http.MethodPut, locks+"/"+key, ofMinute, held.lock.LockToken)
+			Expect(renewed.status).To(Equal(http.StatusOK), renewed.text)
+			expect("renewed", renewed.at)
+			waiting := make(chan reply, 1)
+			go func() {
+				defer GinkgoRecover()
+				waiting <- served.acquire(ctx, key, `{"ttl_seconds":60,"wait_seconds":30}`)
+			}()
+			Consistently(waiting).WithTimeout(300 * time.Millisecond).ShouldNot(Receive())
+			released := served.call(ctx, http.MethodDelete, locks+"/"+key, "", held.lock.LockToken)
+			Expect(released.status).To(Equal(http.StatusNoContent), released.text)
+			expect("handed-off", released.at)
+			next := <-waiting
+			released = served.call(ctx, http.MethodDelete, locks+"/"+key, "", next.lock.LockToken)
+			Expect(released.status).To(Equal(http.StatusNoContent), released.text)
+			expect("released", released.at)
+			brief := served.acquire(ctx, key, `{"ttl_seconds":0.5}`)
+			expect("acquired", brief.at)
+			expect("expired", brief.expiry())
+		}
+		for _, name := range []string{"acquired", "renewed", "handed-off", "released", "expired"} {
+			slices.Sort(delays[name])
+			AddReportEntry(fmt.Sprintf("%s: median %v, longest %v of %d", name, delays[name][len(delays[name])/2], slices.Max(delays[name]), len(delays[name])))
+			Expect(slices.Max(delays[name])).To(BeNumerically("<=", latest), name)
+		}
+	})
+
+	for how, end := range map[string]func(){
+		"stopped": func() { served.session.Terminate().Wait(patience) },
+		"killed":  func() { served.session.Kill().Wait(patience) },
+	} {
+		It("goes on by itself after the façade was "+how+" and started again, and knows what happened meanwhile", func(ctx context.Context) {
+			named := func(keys ...string) []string {
+				for i, key := range keys {
+					keys[i] = how + ":" + key
+				}
+				return keys
+			}
+			acquire := func(key, body string) { served.acquire(ctx, how+":"+key, body) }
+			acquire("kept", ofMinute)
+			acquire("broken", ofMinute)
+			acquire("expiring", `{"ttl_seconds":1}`)
+			p := openPage(map[string]string{"namespace": locks + "?watch=true&prefix=" + how})
+			Eventually(p.held).WithTimeout(patience).Should(ConsistOf(named("kept", "broken")))
+			acquire("last", ofMinute)
+			Eventually(p.held).WithTimeout(patience).Should(ConsistOf(named("kept", "broken", "last")))
+			events := p.events("namespace")
+			lastID := events[len(events)-1].ID
+			Expect(p.lastEventIDs()).To(BeEmpty())
+
+			end()
+			// No admission runs, so another client can write while the façade is away.
+			Expect(admin.Create(ctx, rules.Grant("default", rules.Acquisition{
+				Key: how + ":created", Owner: "o", Holder: "admin", TTL: time.Minute,
+			}, rules.DefaultLimits(), time.Now()))).To(Succeed())
+			broken := metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.FullKeyOf(how + ":broken").ObjectName()}
+			Expect(admin.Delete(ctx, &v1alpha1.Lock{ObjectMeta: broken})).To(Succeed())
+			served.start(ctx)
+
+			Eventually(p.held).WithTimeout(patience).Should(ConsistOf(named("kept", "last", "created")))
+			Eventually(p.lastEventIDs).WithTimeout(patience).Should(ContainElement(lastID))
+			acquire("after", ofMinute)
+			Eventually(p.held).WithTimeout(patience).Should(ConsistOf(named("kept", "last", "created", "after")))
+		})
+	}
+})
