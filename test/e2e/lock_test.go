@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,6 +118,25 @@ var _ = Describe("A lock taken over HTTP", func() {
 		Expect(shared.post(ctx, release)).To(And(HaveField("Status", 200), HaveField("Result", HaveKeyWithValue("released", true))))
 
 		shared.applyAndDelete(ctx, page)
+	})
+
+	It("answers as docs/rest.md shows it, command by command", func(ctx context.Context) {
+		page, err := os.ReadFile(filepath.Join(root, "docs", "rest.md"))
+		Expect(err).NotTo(HaveOccurred())
+		steps := regexp.MustCompile(`\$ curl -i ?(?:-X (\w+))? ?(?:--json '(\{.*?\})')? ?(?:-H "X-Lock-Token: (\S+)")? ?http://127\.0\.0\.1:8080(/v1/\S+:feature-y)\nHTTP/1\.1 (\d+) `).FindAllStringSubmatch(string(page), -1)
+		Expect(steps).To(HaveLen(strings.Count(string(page), "locks/flag:feature-y\n")))
+		token, statuses := "", []string{}
+		for _, step := range steps {
+			method, body, path, status := step[1], step[2], step[4], step[5]
+			if method == "" { // As curl chooses it.
+				method = map[bool]string{true: http.MethodGet, false: http.MethodPost}[body == ""]
+			}
+			got := shared.rest(ctx, method, path, body, strings.ReplaceAll(step[3], "$LOCK_TOKEN", token))
+			Expect(strconv.Itoa(got.Status)).To(Equal(status), "%s %s", method, path)
+			statuses = append(statuses, status)
+			token = cmp.Or(got.Token, token)
+		}
+		Expect(statuses).To(Equal([]string{"201", "423", "200", "200", "403", "204", "410"}))
 	})
 
 	It("looks as the README shows it", func(ctx context.Context) {
