@@ -15,7 +15,7 @@ mkdir -p "$temporary"/{lists,archives}/partial "$temporary/root"
 
 # With lists and a cache of its own: those of the machine may be old, and are root's.
 apt() {
-  apt-get -qq -o Debug::NoLocking=1 -o Dir::State::lists="$temporary/lists" -o Dir::Cache="$temporary" \
+  apt-get -qq -o Acquire::Retries=3 -o Debug::NoLocking=1 -o Dir::State::lists="$temporary/lists" -o Dir::Cache="$temporary" \
     -o APT::Sandbox::User="$(id -un)" "$@"
 }
 apt update
