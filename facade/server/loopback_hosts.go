@@ -19,7 +19,7 @@ func loopbackHostsOnly(handler http.Handler) http.Handler {
 }
 
 // isLoopbackHost reports whether the host, with or without a port, is this machine for every resolver
-// (RFC 6761, section 6.3).
+// (RFC 6761).
 func isLoopbackHost(host string) bool {
 	if at, err := netip.ParseAddrPort(host); err == nil {
 		return at.Addr().IsLoopback()
