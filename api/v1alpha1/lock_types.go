@@ -65,8 +65,8 @@ type Lock struct {
 }
 
 // LockSpec is the whole state of a Lock. A manifest sets key, scope, function,
-// owner, ttl or expireTime, holderRef, releaseDelay and reason; the service stamps the
-// rest.
+// owner, ttl or expireTime, holderRef, releaseDelay, guards and reason; the service stamps
+// the rest.
 //
 // +kubebuilder:validation:XValidation:rule="(self.scope == 'Function') == (has(self.function) && self.function.size() > 0)",message="function must be set when scope is Function and must be empty when scope is Global"
 // +kubebuilder:validation:XValidation:rule="has(self.owner) && has(self.holder) && has(self.acquireTime) && has(self.renewTime) && has(self.expireTime)",message="owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed"
@@ -163,6 +163,16 @@ type LockSpec struct {
 	// +optional
 	HolderEndTime *Timestamp `json:"holderEndTime,omitempty"`
 
+	// guards lists objects in the namespace of the lock that only its holder may create,
+	// change and delete while it is held. At most 16 entries; unset and empty mean none. The
+	// namespace must have opted in by the label forrst.dev/guards=enabled, and the user who
+	// acquires the lock must be allowed to update what it guards. May not change while a grant
+	// lasts: release the lock, or hand it on, to guard other objects.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Guards []Guard `json:"guards,omitempty"`
+
 	// reason says why the lock is held, for people, for example "monthly close". At
 	// most 1024 characters. Unset means that none was given.
 	// +optional
@@ -225,6 +235,40 @@ type HolderReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	UID types.UID `json:"uid"`
+}
+
+// Guard names objects in the namespace of a Lock: one by its name, or those that a label
+// selector matches.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.selector)",message="set exactly one of name and selector; an empty selector stands for all objects of the resource"
+type Guard struct {
+	// group is the API group of the objects, without a version, for example "apps". Unset and
+	// empty mean the core group. At most 253 characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
+	Group string `json:"group,omitempty"`
+
+	// resource is the plural name of the objects' resource, as in URLs, for example
+	// "deployments". Its subresources but status are guarded with it. Required; at most 63
+	// characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
+	Resource string `json:"resource"`
+
+	// name of the one guarded object, which need not exist: its creation is guarded, too. Set
+	// exactly one of name and selector. At most 253 characters.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// selector matches the guarded objects by their labels, before or after the change. An
+	// empty selector matches all objects of the resource. Set exactly one of name and selector.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
 // LockList is a list of Locks.

@@ -62,7 +62,7 @@ type Change struct {
 // keep their values. The schema ensures that key, scope and function stay.
 //
 //   - The holder may change spec and metadata. A change of ttl, or of an absolute
-//     expireTime, renews the lock.
+//     expireTime, renews the lock. Guards stay as they are until the next grant.
 //   - Other users may change metadata that has no effect on the lock. They may not claim a
 //     held lock, not even by applying a manifest that changes nothing else.
 //   - Once the lock has expired, a change of spec, an applied manifest, or a new
@@ -119,7 +119,7 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	case (isClaim || isAcquisitionChanged) && !isHolder, next.Spec.Owner != old.Spec.Owner, isNewAcquisition(next, old):
 		return nil, HeldBy(old)
 	}
-	problems := admitRenewal(&next.Spec, &old.Spec, limits, now)
+	problems := append(admitRenewal(&next.Spec, &old.Spec, limits, now), guardsChanged(next, old)...)
 	if !isHolder && !slices.Contains(garbageCollectors, change.User) {
 		problems = append(problems, foreignOwners(next, old)...)
 	}
@@ -207,6 +207,7 @@ func admitGrant(spec *v1alpha1.LockSpec, user string, limits Limits, now time.Ti
 		spec.TTL = &metav1.Duration{Duration: limits.DefaultTTL}
 	}
 	problems = append(problems, validateHolder(spec)...)
+	problems = append(problems, validateGuards(spec.Guards)...)
 	stampGrant(spec, user, now)
 	return problems
 }

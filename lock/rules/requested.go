@@ -67,6 +67,7 @@ func admitRequestedRenewal(next, old *v1alpha1.Lock, limits Limits, now time.Tim
 		problems = limits.validateTTL(next.Spec.TTL.Duration)
 	}
 	problems = append(problems, holderChanged(next, old)...)
+	problems = append(problems, guardsChanged(next, old)...)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}

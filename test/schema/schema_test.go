@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,13 @@ var _ = Describe("Creating a Lock", func() {
 		Entry("with a releaseDelay and no holderRef", set("releaseDelay", "5s"), "releaseDelay needs a holderRef"),
 		Entry("with a releaseDelay over 24 hours", set("releaseDelay", "25h"), "releaseDelay must be a duration with units of at most 24h"),
 		Entry("with a negative releaseDelay", set("releaseDelay", "-5s"), "releaseDelay must be a duration with units of at most 24h"),
+		Entry("with 17 guards", set("guards", slices.Repeat([]any{map[string]any{"resource": "configmaps", "name": "a"}}, 17)), "spec.guards: Too many"),
+		Entry("with a guard without a resource", set("guards", []any{map[string]any{"name": "a"}}), "spec.guards[0].resource: Required value"),
+		Entry("with a guard of all resources", set("guards", []any{map[string]any{"resource": "*", "name": "a"}}), "spec.guards[0].resource"),
+		Entry("with a guard of a subresource", set("guards", []any{map[string]any{"resource": "deployments/scale", "name": "a"}}), "spec.guards[0].resource"),
+		Entry("with a guard of a group that is none", set("guards", []any{map[string]any{"group": "apps/v1", "resource": "deployments", "name": "a"}}), "spec.guards[0].group"),
+		Entry("with a guard without name and selector", set("guards", []any{map[string]any{"resource": "configmaps"}}), "set exactly one of name and selector"),
+		Entry("with a guard of both", set("guards", []any{map[string]any{"resource": "configmaps", "name": "a", "selector": map[string]any{}}}), "set exactly one of name and selector"),
 		Entry("with an incomplete holderRef", set("holderRef", map[string]any{"kind": "Pod"}), "spec.holderRef.uid: Required value"),
 	)
 
@@ -67,6 +75,8 @@ var _ = Describe("Creating a Lock", func() {
 		Entry("with a time without fraction", "no-fraction", set("expireTime", "2099-12-24T00:00:00Z")),
 		Entry("with a time in another zone", "zone", set("expireTime", "2099-12-24T00:00:00.5+01:00")),
 		Entry("without a scope, which means Global", "no-scope", set("scope", nil)),
+		Entry("with 16 guards", "guards", set("guards", slices.Repeat([]any{map[string]any{"group": "apps", "resource": "deployments", "name": "a"}}, 16))),
+		Entry("with a guard by an empty selector", "guard-all", set("guards", []any{map[string]any{"group": "", "resource": "configmaps", "selector": map[string]any{}}})),
 		Entry("with an owner of any text", "owner", set("owner", "job-17 \u00fc \t")),
 	)
 
