@@ -52,6 +52,13 @@ func examples() []audit.Record {
 	refused := audit.Of(audit.Refused, audit.Admission, second)
 	refused.Time, refused.Actor, refused.Operation, refused.Reason = v1alpha1.NewTimestamp(began.Add(21*time.Second)), admin, "update", audit.Conflict
 	refused.Message = `locks.forrst.dev "billing--report" is forbidden: lock:billing:report is held by "` + nightly + `"`
+	object := &audit.Object{Group: "apps", Resource: "deployments", Name: "billing"}
+	admitted := audit.Of(audit.WriteAdmitted, audit.Admission, third)
+	admitted.Time, admitted.Actor, admitted.Operation, admitted.Object = v1alpha1.NewTimestamp(began.Add(56*time.Second)), worker, "update", object
+	guarded := audit.Of(audit.WriteRefused, audit.Admission, third)
+	guarded.Time, guarded.Actor, guarded.Operation, guarded.Object = v1alpha1.NewTimestamp(began.Add(57*time.Second)), admin, "delete", object
+	guarded.Reason = audit.Guarded
+	guarded.Message = `it is guarded by the lock "billing--report", key lock:billing:report, which "` + worker + `" has held since 2026-11-20T10:00:55.000000Z and holds until 2026-11-20T10:01:25.000000Z`
 	return []audit.Record{
 		audit.Begun(audit.Granted, audit.Facade, first),
 		audit.Prolonged(audit.Facade, worker, renewed),
@@ -59,6 +66,7 @@ func examples() []audit.Record {
 		refused,
 		lapsed, audit.Begun(audit.TakenOver, audit.Facade, third),
 		forced,
+		admitted, guarded,
 	}
 }
 

@@ -49,8 +49,11 @@ type Record struct {
 	// HeldSeconds is how long the lock was held: until its end, at most until its expireTime. Nil
 	// unless the event ends a grant.
 	HeldSeconds *float64 `json:"heldSeconds,omitempty"`
-	// Operation is the refused operation: create, update or delete.
+	// Operation is the refused operation, or that on a guarded object: create, update or delete.
 	Operation string `json:"operation,omitempty"`
+	// Object is the guarded object of [WriteAdmitted] and [WriteRefused], in the namespace of the
+	// lock; nil for other events.
+	Object *Object `json:"object,omitempty"`
 	// Message is the reason of a forced release, how the holder's object ended, or the text of a
 	// refusal; at most [MaxMessageBytes].
 	Message string `json:"message,omitempty"`
@@ -58,6 +61,16 @@ type Record struct {
 	// known: the write went unanswered, or found nothing, and another one, with its own record, may
 	// have come first. At most one record of the end of a grant is not unconfirmed.
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
+}
+
+// Object names an object that a lock guards.
+type Object struct {
+	// Group is empty for the core group.
+	Group    string `json:"group,omitempty"`
+	Resource string `json:"resource"`
+	// Subresource is empty for the object itself.
+	Subresource string `json:"subresource,omitempty"`
+	Name        string `json:"name"`
 }
 
 // Event is what happened.
@@ -90,6 +103,15 @@ const (
 	Renewed Event = "Renewed"
 	// Refused means that admission refused to create, change or delete a lock.
 	Refused Event = "Refused"
+)
+
+// Events of objects that a lock guards.
+const (
+	// WriteAdmitted means that the holder was allowed to create, change or delete an object that the
+	// lock guards. Whether the write then succeeded is not known.
+	WriteAdmitted Event = "WriteAdmitted"
+	// WriteRefused means that a user was not allowed to create, change or delete such an object.
+	WriteRefused Event = "WriteRefused"
 )
 
 // Reason says why a grant ended, or why a request was refused.
@@ -136,6 +158,9 @@ const (
 	// Failed means that the request could not be checked.
 	Failed Reason = "Failed"
 )
+
+// Guarded is a reason of [WriteRefused]: another holder has the lock. The other one is [Failed].
+const Guarded Reason = "Guarded"
 
 // Via is the path through which an event happened.
 type Via string

@@ -26,7 +26,7 @@ const (
 	// batchBytes is the size at which a batch is written.
 	batchBytes = 64 << 10
 	// refusalsPerSecond and refusalBurst bound the records of refusals, which any user with write
-	// access to locks can cause. The metrics count all.
+	// access to locks or to guarded objects can cause. The metrics count all.
 	refusalsPerSecond, refusalBurst = 20, 200
 )
 
@@ -96,7 +96,7 @@ func (l *Log) Record(record audit.Record) {
 	switch {
 	case l.writer == nil:
 		return
-	case record.Event == audit.Refused && !l.refusals.TryAccept():
+	case (record.Event == audit.Refused || record.Event == audit.WriteRefused) && !l.refusals.TryAccept():
 		l.metrics.drop(tooManyRefusals, 1)
 		return
 	}

@@ -138,6 +138,27 @@ func TestLogBoundsRefusals(t *testing.T) {
 	})
 }
 
+func TestLogBoundsRefusedWritesWithTheOtherRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written bytes.Buffer
+		log, _ := open(t, &written)
+		for range 500 {
+			log.Record(audit.Record{Event: audit.Refused, Reason: audit.Invalid, Via: audit.Admission})
+			log.Record(audit.Record{Event: audit.WriteRefused, Reason: audit.Guarded, Via: audit.Admission})
+			log.Record(audit.Record{Event: audit.WriteAdmitted, Via: audit.Admission})
+		}
+		if err := log.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if refused := strings.Count(written.String(), "Refused"); refused != 200 {
+			t.Errorf("%d lines of refusals, want a burst of 200", refused)
+		}
+		if admitted := strings.Count(written.String(), "WriteAdmitted"); admitted != 500 {
+			t.Errorf("%d lines of admitted writes, want all 500", admitted)
+		}
+	})
+}
+
 func TestLogCountsDroppedRecords(t *testing.T) {
 	log, registry := open(t, nil)
 	log.Record(granted(1))
