@@ -32,20 +32,15 @@ func (e *forbiddenError) Error() string { return e.message }
 //
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Request, name string, held *rules.HeldError) error {
-	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
-	defer cancel()
-	decision, _, err := a.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User:            userOf(request.UserInfo),
-		Verb:            forceReleaseVerb,
-		Namespace:       request.Namespace,
-		APIGroup:        v1alpha1.GroupVersion.Group,
-		APIVersion:      v1alpha1.GroupVersion.Version,
-		Resource:        lockResource.Resource,
-		Name:            name,
-		ResourceRequest: true,
+	isAllowed, err := a.isAllowed(ctx, request, authorizer.AttributesRecord{
+		Verb:       forceReleaseVerb,
+		APIGroup:   v1alpha1.GroupVersion.Group,
+		APIVersion: v1alpha1.GroupVersion.Version,
+		Resource:   lockResource.Resource,
+		Name:       name,
 	})
 	switch {
-	case decision == authorizer.DecisionAllow:
+	case isAllowed:
 		return nil
 	case err != nil:
 		logf.FromContext(ctx).Error(err, "Could not find out whether a user may force the release of a Lock",
@@ -55,6 +50,16 @@ func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Re
 		return &forbiddenError{fmt.Sprintf("%s; wait until it is free, or ask a user who has the verb %s on %s in namespace %q to force its release",
 			held, forceReleaseVerb, lockResource, request.Namespace)}
 	}
+}
+
+// isAllowed reports whether the user of the request may do what the attributes say, in the namespace
+// of the request. If not, an error says that the right is not known.
+func (a *LockAdmission) isAllowed(ctx context.Context, request admission.Request, attributes authorizer.AttributesRecord) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
+	defer cancel()
+	attributes.User, attributes.Namespace, attributes.ResourceRequest = userOf(request.UserInfo), request.Namespace, true
+	decision, _, err := a.Authorizer.Authorize(ctx, attributes)
+	return decision == authorizer.DecisionAllow, err
 }
 
 func userOf(info authenticationv1.UserInfo) user.Info {

@@ -43,9 +43,13 @@ type LockAdmission struct {
 	Clock clock.PassiveClock
 	// Audit records admitted and refused changes. Nil means no records.
 	Audit *Audit
-	// Authorizer says which users may force a release. It is asked only when a user ends
-	// another holder's lock before its expiry. Required.
+	// Authorizer says which users may force a release, when a user ends another holder's lock
+	// before its expiry, and what they may update, when they acquire a lock with guards.
+	// Required.
 	Authorizer authorizer.Authorizer
+	// IsGuarding says that the guards of locks are enforced; see package webhook/guard. If they
+	// are not, no lock with guards is granted.
+	IsGuarding bool
 	// Exemption admits the operator's own requests. Nil means that they are judged like all
 	// others.
 	Exemption *Exemption
@@ -142,6 +146,9 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if err != nil {
 		return nil, err
 	}
+	if err := a.checkGuards(ctx, request, rules.NewGuards(admitted, nil)); err != nil {
+		return nil, err
+	}
 	if err := a.checkHolder(ctx, request.Namespace, holder); err != nil {
 		return nil, err
 	}
@@ -174,6 +181,9 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 		if err := a.authorizeForce(ctx, request, old.Name, rules.HeldBy(old)); err != nil {
 			return nil, err
 		}
+	}
+	if err := a.checkGuards(ctx, request, rules.NewGuards(admitted, old)); err != nil {
+		return nil, err
 	}
 	return admitted, a.checkHolder(ctx, request.Namespace, holder)
 }

@@ -1,0 +1,6 @@
+package guard
+
+import "slices"
+
+// Kubernetes returns the exempt users.
+func Kubernetes() []string { return slices.Clone(kubernetes) }

@@ -1,0 +1,45 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// refuse returns a response that says which lock guards the object, who holds it, and what the user
+// can do. A guard is no Conflict: clients repeat a conflict, which does not help here.
+func refuse(ctx context.Context, request admission.Request, v *verdict) admission.Response {
+	guarded, isGuarded := errors.AsType[*rules.GuardedError](v.err)
+	if !isGuarded {
+		logf.FromContext(ctx).Error(v.err, "Could not find out whether a lock guards an object",
+			"namespace", request.Namespace, "resource", v.target.Resource, "object", v.target.Name, "user", request.UserInfo.Username)
+		status := apierrors.NewInternalError(fmt.Errorf("whether a lock guards the object could not be found out: %w", v.err)).Status()
+		return denied(status)
+	}
+	logf.FromContext(ctx).V(1).Info("Refused a change of a guarded object", "operation", request.Operation, "namespace", request.Namespace,
+		"resource", v.target.Resource, "object", v.target.Name, "lock", guarded.Lock.Name, "user", request.UserInfo.Username)
+	status := apierrors.NewForbidden(v.target.Resource, v.target.Name, fmt.Errorf("%w; %s", guarded, remedy(guarded.Lock))).Status()
+	status.Details.Causes = []metav1.StatusCause{{Type: v1alpha1.CauseTypeGuarded, Message: guarded.Error()}}
+	status.Code = http.StatusForbidden
+	return denied(status)
+}
+
+func remedy(lock *v1alpha1.Lock) string {
+	return fmt.Sprintf("ask its holder to release it, wait until then, or ask a user who has the verb force-release on %s in namespace %q to end it",
+		v1alpha1.Resource("locks"), lock.Namespace)
+}
+
+func denied(status metav1.Status) admission.Response {
+	status.Status = metav1.StatusFailure
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &status}}
+}
