@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -22,6 +24,9 @@ import (
 //   - is conditional on the resourceVersion that was read: a write that arrives after the
 //     lock has ended cannot undo a later one, and fails with a Conflict,
 //   - updates the Locked, which can then be used for the next write.
+//
+// Update and Patch also present the fencing token, as [v1alpha1.FencingTokenAnnotation], if the object
+// is fenced by its lock, see [v1alpha1.FencedByAnnotation] with the [Key] of the object.
 type Writer[T client.Object] struct {
 	client.Reader
 	writer client.Client
@@ -41,6 +46,7 @@ func (g *Writer[T]) Create(ctx context.Context, object T, options ...client.Crea
 // Update writes the whole object of the Locked.
 func (g *Writer[T]) Update(ctx context.Context, locked *Locked[T], options ...client.UpdateOption) error {
 	return locked.write(ctx, "update", func(ctx context.Context, object T) error {
+		locked.presentToken(object)
 		return g.writer.Update(ctx, object, options...)
 	})
 }
@@ -55,6 +61,7 @@ func (g *Writer[T]) UpdateStatus(ctx context.Context, locked *Locked[T], options
 // Patch writes the changes to the object of the Locked since it was read.
 func (g *Writer[T]) Patch(ctx context.Context, locked *Locked[T], options ...client.PatchOption) error {
 	return locked.write(ctx, "patch", func(ctx context.Context, object T) error {
+		locked.presentToken(object)
 		return g.writer.Patch(ctx, object, locked.changes(), options...)
 	})
 }
@@ -79,6 +86,16 @@ func (g *Writer[T]) Delete(ctx context.Context, locked *Locked[T], options ...cl
 // changes returns the patch with the caller's changes.
 func (l *Locked[T]) changes() client.Patch {
 	return client.MergeFromWithOptions(l.base, client.MergeFromWithOptimisticLock{})
+}
+
+// presentToken sets the fencing token of the lock if the object is fenced by it.
+func (l *Locked[T]) presentToken(object T) {
+	annotations := object.GetAnnotations()
+	key, isFenced := annotations[v1alpha1.FencedByAnnotation]
+	if isFenced && v1alpha1.FullKeyOf(key) == l.held.Key() {
+		annotations[v1alpha1.FencingTokenAnnotation] = strconv.FormatInt(l.held.FencingToken(), 10)
+		object.SetAnnotations(annotations)
+	}
 }
 
 // write sends a copy of the object, conditional on the version that was read, and stores the

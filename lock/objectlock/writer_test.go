@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/objectlock"
@@ -88,6 +89,50 @@ func TestObjectKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := objectlock.Key(test.kind, test.object); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWritesPresentTheFencingToken(t *testing.T) {
+	for name, test := range map[string]struct {
+		fencedBy string
+		want     bool
+	}{
+		"of an object that its lock fences":         {"object:configmap:shop:settings", true},
+		"of an object that another lock fences":     {"deploy:shop", false},
+		"of an object that is not behind any fence": {"", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := settingsMap()
+			if test.fencedBy != "" {
+				settings.Annotations = map[string]string{v1alpha1.FencedByAnnotation: test.fencedBy, v1alpha1.FencingTokenAnnotation: "0"}
+			}
+			world := newGuardedWorld(settings)
+			write := map[string]func(context.Context, *objectlock.Locked[*corev1.ConfigMap]) error{
+				"update": func(ctx context.Context, locked *objectlock.Locked[*corev1.ConfigMap]) error {
+					return world.guard.Update(ctx, locked)
+				},
+				"patch": func(ctx context.Context, locked *objectlock.Locked[*corev1.ConfigMap]) error {
+					return world.guard.Patch(ctx, locked)
+				},
+			}
+			for verb, write := range write {
+				locked := world.mustLock(t)
+				locked.Object().Data["color"] = verb
+				if err := write(t.Context(), locked); err != nil {
+					t.Fatal(err)
+				}
+				want := settings.Annotations[v1alpha1.FencingTokenAnnotation]
+				if test.want {
+					want = strconv.FormatInt(locked.Held().FencingToken(), 10)
+				}
+				if got := locked.Object().Annotations[v1alpha1.FencingTokenAnnotation]; got != want {
+					t.Errorf("%s presented %q, want %q", verb, got, want)
+				}
+				if err := locked.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
 		})
 	}
