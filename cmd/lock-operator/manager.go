@@ -31,6 +31,7 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/webhook"
+	"forrst.dev/lock-operator/webhook/guard"
 )
 
 // cacheCheckTimeout bounds one readiness check of the cache.
@@ -181,6 +182,7 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Clock:              now,
 		Audit:              records,
 		Authorizer:         authorizer,
+		IsGuarding:         settings.guards,
 		Exemption:          exemption,
 	}).SetupWithManager(manager)
 	(&webhook.JobAdmission{
@@ -188,10 +190,31 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Clock:     now,
 		Exemption: exemption,
 	}).SetupWithManager(manager)
+	if settings.guards {
+		if err := addGuards(manager, settings, now); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
 		manager.Add(exemption),
 		manager.AddReadyzCheck("webhook", manager.GetWebhookServer().StartedChecker()),
 	)
+}
+
+// addGuards adds the admission of the objects that locks guard.
+func addGuards(manager ctrl.Manager, settings options, now clock.PassiveClock) error {
+	if err := guard.AddIndex(context.Background(), manager.GetFieldIndexer()); err != nil {
+		return err
+	}
+	(&guard.Admission{
+		Locks:        manager.GetCache(),
+		LiveReader:   manager.GetAPIReader(),
+		Mapper:       manager.GetRESTMapper(),
+		Clock:        now,
+		OperatorUser: settings.operatorUser,
+		Audit:        settings.audit,
+	}).SetupWithManager(manager)
+	return nil
 }
 
 // newEngine returns an engine, which the caller must start. Requests that are not validated

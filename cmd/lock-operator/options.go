@@ -48,6 +48,7 @@ type options struct {
 
 	webhookAddr    string
 	webhookCertDir string
+	guards         bool
 
 	limits             rules.Limits
 	clockSkewAllowance time.Duration
@@ -75,6 +76,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	o.facadeAuth.bindFlags(flags)
 	flags.StringVar(&o.webhookAddr, "webhook-bind-address", ":9443", "The address of the admission webhook.")
 	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "The folder with tls.crt and tls.key of the admission webhook.")
+	flags.BoolVar(&o.guards, "guards", false, "Let locks guard objects, and serve the webhook of config/guards, which sets this flag. Without it, no lock with guards is granted.")
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
 	flags.StringVar(&o.auditLog, "audit-log", stdoutAudit, "Where to write the audit, as lines of JSON: a file to append to, - for the standard output, or empty for nowhere.")

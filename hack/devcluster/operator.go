@@ -18,6 +18,8 @@ func (c *cluster) startOperator(ctx context.Context) error {
 		"--webhook-cert-dir=" + c.dir.pki(),
 		"--health-probe-bind-address=" + c.ports.operatorHealth.address(),
 		"--metrics-bind-address=0",
+		// As config/guards has it, which config/dev includes.
+		"--guards",
 		// No load balancer needs time to notice the end.
 		"--facade-shutdown-delay=0s",
 		// All components use one clock.
