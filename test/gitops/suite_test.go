@@ -64,6 +64,7 @@ func startOperator(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	fixture.StartOperator(ctx, operator.Kubectl,
 		"--components=controller,webhook",
+		"--guards",
 		"--leader-elect=false",
 		"--clock-skew-allowance=0s", // There is one clock.
 		fmt.Sprintf("--webhook-bind-address=%s:%d", host, port),

@@ -13,6 +13,7 @@ import (
 	"github.com/onsi/gomega/gexec"
 
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 const (
@@ -35,32 +36,17 @@ var _ = Describe("An installation into another namespace under other names", Ord
 		var err error
 		manifests, err = environment.Kustomize(ctx, "samples/install")
 		Expect(err).NotTo(HaveOccurred())
-		for _, manifest := range manifests {
-			if !bytes.Contains(manifest, []byte("apiVersion: cert-manager.io/")) && !bytes.Contains(manifest, []byte("WebhookConfiguration\n")) {
-				_, err := admin.Run(ctx, string(manifest), "apply", "--server-side", "--force-conflicts", "-f", "-")
-				Expect(err).NotTo(HaveOccurred())
-			}
-		}
-		host, port, certDir, err := environment.InstallWebhookOf(manifests)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func(ctx context.Context) {
-			_, err := admin.Run(ctx, "", "delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
-			Expect(err).NotTo(HaveOccurred())
-		})
-		_, account, err := environment.User(renamedUser, "system:serviceaccounts", "system:serviceaccounts:"+renamedNamespace, "system:authenticated")
-		Expect(err).NotTo(HaveOccurred())
+		account, webhookFlags := installRenamed(ctx, manifests)
 
 		start = func(ctx context.Context) {
 			GinkgoHelper()
 			address := fixture.FreeAddress(ctx)
 			facade = "http://" + address
-			operator = fixture.StartOperator(ctx, account,
+			operator = fixture.StartOperator(ctx, account, append(webhookFlags,
 				"--facade-bind-address="+address,
 				"--facade-auth=none",
 				"--facade-shutdown-delay=0s",
-				fmt.Sprintf("--webhook-bind-address=%s:%d", host, port),
-				"--webhook-cert-dir="+certDir,
-			)
+			)...)
 		}
 		start(ctx)
 	})
@@ -144,3 +130,25 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: work, image: 
 		}).WithTimeout(operatorTimeout).Should(ContainSubstring("Admitted a request of the operator itself"))
 	})
 })
+
+// installRenamed applies manifests of an installation in [renamedNamespace], but for those of cert-manager,
+// until the end of the container. Its webhooks are called at the address of the flags that it returns, with
+// the account of the operator.
+func installRenamed(ctx context.Context, manifests [][]byte) (account *testenv.Kubectl, webhookFlags []string) {
+	GinkgoHelper()
+	for _, manifest := range manifests {
+		if !bytes.Contains(manifest, []byte("apiVersion: cert-manager.io/")) && !bytes.Contains(manifest, []byte("WebhookConfiguration\n")) {
+			_, err := admin.Run(ctx, string(manifest), "apply", "--server-side", "--force-conflicts", "-f", "-")
+			Expect(err).NotTo(HaveOccurred())
+		}
+	}
+	host, port, certDir, err := environment.InstallWebhookOf(manifests)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx context.Context) {
+		_, err := admin.Run(ctx, "", "delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
+		Expect(err).NotTo(HaveOccurred())
+	})
+	_, account, err = environment.User(renamedUser, "system:serviceaccounts", "system:serviceaccounts:"+renamedNamespace, "system:authenticated")
+	Expect(err).NotTo(HaveOccurred())
+	return account, []string{fmt.Sprintf("--webhook-bind-address=%s:%d", host, port), "--webhook-cert-dir=" + certDir}
+}

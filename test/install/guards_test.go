@@ -1,0 +1,106 @@
+package install_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/testenv"
+)
+
+var _ = Describe("An installation with guards into another namespace under other names", Ordered, func() {
+	const shop = "guarded-shop"
+	var (
+		manifests [][]byte
+		stranger  *testenv.Kubectl
+	)
+	lock := func(namespace, name, guards string) string {
+		return fmt.Sprintf("apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata: {name: %s, namespace: %s}\nspec: {key: %[1]s, guards: [%[3]s]}\n", name, namespace, guards)
+	}
+	create := func(ctx context.Context, who *testenv.Kubectl, manifest string) error {
+		_, err := who.Run(ctx, manifest, "create", "-f", "-")
+		return err
+	}
+
+	BeforeAll(func(ctx context.Context) {
+		root, err := testenv.ModuleRoot()
+		Expect(err).NotTo(HaveOccurred())
+		overlay := GinkgoT().TempDir()
+		config, err := filepath.Rel(overlay, filepath.Join(root, "config"))
+		Expect(err).NotTo(HaveOccurred())
+		kustomization := fmt.Sprintf("namespace: %s\nnamePrefix: team-\nresources: [%s/default]\ncomponents: [%[2]s/guards]\ntransformers: [%[2]s/identity]\n",
+			renamedNamespace, config)
+		Expect(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(kustomization), 0o600)).To(Succeed())
+		folder, err := filepath.Rel(filepath.Join(root, "config"), overlay)
+		Expect(err).NotTo(HaveOccurred())
+		manifests, err = environment.Kustomize(ctx, folder)
+		Expect(err).NotTo(HaveOccurred())
+
+		account, flags := installRenamed(ctx, manifests)
+		fixture.StartOperator(ctx, account, append(flags, "--components=controller,webhook", "--leader-elect=false", "--guards")...)
+		_, stranger, err = environment.User("stranger", "system:masters")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = admin.Run(ctx, "", "create", "namespace", shop)
+		Expect(err).NotTo(HaveOccurred())
+		for _, namespace := range []string{shop, renamedNamespace} {
+			_, err = admin.Run(ctx, "", "label", "namespace", namespace, "forrst.dev/guards=enabled")
+			Expect(err).NotTo(HaveOccurred())
+		}
+		// The API server takes a moment to load the configurations.
+		Eventually(create).WithContext(ctx).WithTimeout(operatorTimeout).WithArguments(admin,
+			lock(shop, "rollout", "{resource: configmaps, selector: {}}, {group: batch, resource: jobs, selector: {}}")).Should(Succeed())
+	})
+
+	It("has no manifest that names the former namespace or service account, and the flag", func() {
+		text := string(bytes.Join(manifests, []byte("\n---\n")))
+		Expect(text).NotTo(ContainSubstring("forrst-system"))
+		Expect(text).NotTo(ContainSubstring(":lock-operator"))
+		Expect(strings.Count(text, "request.userInfo.username != '"+renamedUser+"'")).To(Equal(4), "one each for Locks, Jobs, guarded objects and the fence")
+		Expect(strings.Count(text, "cert-manager.io/inject-ca-from: "+renamedNamespace+"/team-lock-operator-webhook")).To(Equal(3))
+		Expect(text).To(ContainSubstring("        - --guards\n"))
+	})
+
+	It("lets only the holder of a lock write what it guards", func(ctx context.Context) {
+		settings := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: " + shop + "}\n"
+		Eventually(func(ctx context.Context) error {
+			_, err := stranger.Run(ctx, settings, "create", "--dry-run=server", "-f", "-")
+			return err
+		}).WithContext(ctx).WithTimeout(operatorTimeout).Should(MatchError(ContainSubstring(`is guarded by the lock "rollout"`)))
+		Expect(create(ctx, stranger, settings)).To(MatchError(ContainSubstring("(Forbidden)")))
+		Expect(create(ctx, admin, settings)).To(Succeed())
+	})
+
+	It("starts a guarded Job under a lock, as the operator", func(ctx context.Context) {
+		Expect(create(ctx, admin, `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: locked, namespace: `+shop+`, labels: {forrst.dev/lock: "true"}, annotations: {forrst.dev/lock-key: guarded-job}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: work, image: work}]}}}
+`)).To(Succeed())
+		Eventually(func(ctx context.Context) (string, error) {
+			return admin.Run(ctx, "", "get", "job", "locked", "-n", shop, "-o=jsonpath={.spec.suspend}")
+		}).WithContext(ctx).WithTimeout(operatorTimeout).Should(Equal("false"))
+	})
+
+	It("takes no guards in the namespace of the operator", func(ctx context.Context) {
+		Expect(create(ctx, admin, lock(renamedNamespace, "rollout", "{resource: configmaps, selector: {}}"))).To(
+			MatchError(ContainSubstring("which their webhook configuration leaves out")))
+	})
+
+	It("refuses a fenced write with an older token, as elsewhere", func(ctx context.Context) {
+		fenced := func(token, data string) string {
+			return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fenced, namespace: " + shop +
+				", annotations: {forrst.dev/fenced-by: rollout, forrst.dev/fencing-token: \"" + token + "\"}}\ndata: {a: " + data + "}\n"
+		}
+		Expect(create(ctx, admin, fenced("100", "first"))).To(Succeed())
+		_, err := admin.Run(ctx, fenced("99", "second"), "replace", "-f", "-")
+		Expect(err).To(MatchError(ContainSubstring("the object is fenced by the lock of key rollout")))
+	})
+})
