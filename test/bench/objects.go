@@ -27,6 +27,10 @@ type lockObjects struct {
 // newLockObjects returns a client with client-go's defaults. It shares no code with the
 // product on purpose: a floor that changes with the product is no floor.
 func newLockObjects(config *rest.Config) (lockObjects, error) {
+	return newLockObjectsIn(config, namespace)
+}
+
+func newLockObjectsIn(config *rest.Config, namespace string) (lockObjects, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return lockObjects{}, err

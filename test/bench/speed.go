@@ -45,6 +45,7 @@ func speedScenarios() []scenario {
 		all = append(all, scenario{fmt.Sprintf("doors, %d", clients), doors(clients)})
 	}
 	return append(all,
+		scenario{"guardable writes", guardableWrites},
 		scenario{"writes per hand-off", writesPerHandOff},
 		scenario{"ping, 16", pings(16)},
 		scenario{"routed call, 1", routedCalls(1)},
