@@ -26,10 +26,12 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		}})
 	case !canBeHeld(key, proof.Owner):
 		return nil, c.mismatch(ctx, operation, namespace, key)
-	case isLimited(proof):
+	case proof.ResourceVersion != "":
 		return nil, fmt.Errorf("%s: %w", operation, errLimitedProof)
 	}
-	answer, err := c.exchange(ctx, namespace, wire.Renew, wire.RenewArguments{Key: sent(key), Owner: proof.Owner, TTL: durationOf(ttl)}, c.options.timeout)
+	answer, err := c.exchange(ctx, namespace, wire.Renew, wire.RenewArguments{
+		Key: sent(key), Owner: proof.Owner, FencingToken: proof.FencingToken, TTL: durationOf(ttl),
+	}, c.options.timeout)
 	if err != nil {
 		return nil, c.failed(ctx, operation, key, err)
 	}
@@ -37,7 +39,7 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 	if err := decode(answer, &result); err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
-	if !result.Renewed || !isOf(&result.Lock, key, proof.Owner) {
+	if !result.Renewed || !isOf(&result.Lock, key, proof.Owner) || !isOfGrant(&result.Lock, proof) {
 		return nil, fmt.Errorf("%s: %w", operation, errAnotherLock)
 	}
 	return lockOf(namespace, &result.Lock)
@@ -51,11 +53,11 @@ func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	switch {
 	case !canBeHeld(key, proof.Owner):
 		return c.mismatch(ctx, operation, namespace, key)
-	case isLimited(proof):
+	case proof.ResourceVersion != "":
 		return fmt.Errorf("%s: %w", operation, errLimitedProof)
 	}
 	return c.end(ctx, operation, func(ctx context.Context) error {
-		return c.releaseOnce(ctx, namespace, key, proof.Owner)
+		return c.releaseOnce(ctx, namespace, key, proof)
 	})
 }
 
@@ -72,8 +74,8 @@ func (c *Client) ForceRelease(ctx context.Context, namespace string, key v1alpha
 	})
 }
 
-func (c *Client) releaseOnce(ctx context.Context, namespace string, key v1alpha1.FullKey, owner string) error {
-	_, err := c.exchange(ctx, namespace, wire.Release, wire.KeyArguments{Key: sent(key), Owner: owner}, c.options.timeout)
+func (c *Client) releaseOnce(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	_, err := c.exchange(ctx, namespace, wire.Release, wire.KeyArguments{Key: sent(key), Owner: proof.Owner, FencingToken: proof.FencingToken}, c.options.timeout)
 	return outcomeUnlessNil(fmt.Sprintf("release %s", key), key, err)
 }
 
@@ -168,9 +170,13 @@ func canBeHeld(key v1alpha1.FullKey, owner string) bool {
 }
 
 // errLimitedProof refuses what the Forrst protocol has no argument for, and must not ignore.
-var errLimitedProof = fmt.Errorf("the protocol cannot name a grant or a version: %w", errors.ErrUnsupported)
+var errLimitedProof = fmt.Errorf("the protocol cannot name a version: %w", errors.ErrUnsupported)
 
-func isLimited(proof lock.Proof) bool { return proof.FencingToken != 0 || proof.ResourceVersion != "" }
+// isOfGrant reports whether a renewed lock may be of the grant that the proof is limited to. A façade
+// that does not know the argument ignores it.
+func isOfGrant(described *wire.Lock, proof lock.Proof) bool {
+	return proof.FencingToken == 0 || described.FencingToken == nil || *described.FencingToken == proof.FencingToken
+}
 
 // mismatch is the answer to an owner token that cannot be.
 func (c *Client) mismatch(ctx context.Context, operation, namespace string, key v1alpha1.FullKey) error {

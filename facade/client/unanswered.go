@@ -126,7 +126,7 @@ func (a *acquisition) releaseOurs(ctx context.Context) error {
 			return lock.ErrNotHeld
 		}
 	}
-	return a.client.releaseOnce(ctx, a.namespace, a.request.FullKey(), a.request.Owner)
+	return a.client.releaseOnce(ctx, a.namespace, a.request.FullKey(), lock.Proof{Owner: a.request.Owner})
 }
 
 // mayRecover reports whether trying again may help.

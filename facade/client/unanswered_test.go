@@ -277,6 +277,17 @@ func TestReadsAndRenewalsEndWithTheirContext(t *testing.T) {
 	}
 }
 
+// A façade that ignores the number of the grant may have renewed another one.
+func TestARenewalOfAnotherGrantThanTheProof(t *testing.T) {
+	f := newFixture(t)
+	f.fixed = `{"renewed":true,"full_key":"lock:k","owner":"o","fencing_token":7,"ttl":{"value":60},"acquired_at":"2024-03-15T10:30:00Z","renewed_at":"2024-03-15T10:30:00Z","expires_at":"2024-03-15T10:31:00Z"}`
+	for fencing, want := range map[int64]error{0: nil, 7: nil, 6: lock.ErrUnavailable} {
+		if _, err := f.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o", FencingToken: fencing}, 0); !errors.Is(err, want) {
+			t.Errorf("a proof of grant %d: got %v, want %v", fencing, err, want)
+		}
+	}
+}
+
 func TestResultsThatCannotBeRead(t *testing.T) {
 	stamps := `"acquired_at":"2024-03-15T10:30:00Z","renewed_at":"2024-03-15T10:30:00Z","expires_at":"2024-03-15T10:31:00Z"`
 	for _, result := range []string{

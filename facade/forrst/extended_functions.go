@@ -16,11 +16,12 @@ func (c *call) prepareRenew() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
+	claim := locks.OwnerClaim(arguments.owner).OfGrant(fields.PositiveInteger("fencing_token"))
 	var ttl time.Duration
 	if given := fields.Duration("ttl", unbounded); given != nil {
 		ttl = given.Length
 	}
-	renewal, err := c.config.Locks.PrepareRenew(&c.caller, arguments.key, locks.OwnerClaim(arguments.owner), ttl)
+	renewal, err := c.config.Locks.PrepareRenew(&c.caller, arguments.key, claim, ttl)
 	if err != nil {
 		c.addInvalid(&problems, err, errorContext{kind: extendedFunction, pointer: argumentsPointer})
 	}
@@ -37,8 +38,9 @@ func (c *call) prepareExtendedRelease() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
+	claim := locks.OwnerClaim(arguments.owner).OfGrant(fields.PositiveInteger("fencing_token"))
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, locks.OwnerClaim(arguments.owner)); err != nil {
+		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, claim); err != nil {
 			return nil, arguments.problem(extendedFunction, err)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil

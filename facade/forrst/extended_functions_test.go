@@ -76,6 +76,10 @@ func TestArgumentsOfVendorFunctionsThatAreRefused(t *testing.T) {
 		"renewal of nothing":                {wire.Renew, ``, []string{"key", "owner"}},
 		"a renewal by zero":                 {wire.Renew, `"key":"k","owner":"o","ttl":{"value":0}`, []string{"ttl/value"}},
 		"a renewal above the maximum":       {wire.Renew, `"key":"k","owner":"o","ttl":{"value":25,"unit":"hour"}`, []string{"ttl/value"}},
+		"renewal of the grant zero":         {wire.Renew, `"key":"k","owner":"o","fencing_token":0`, []string{"fencing_token"}},
+		"renewal of a half grant":           {wire.Renew, `"key":"k","owner":"o","fencing_token":1.5`, []string{"fencing_token"}},
+		"release of a grant too large":      {wire.Release, `"key":"k","owner":"o","fencing_token":9223372036854775808`, []string{"fencing_token"}},
+		"release of a text":                 {wire.Release, `"key":"k","owner":"o","fencing_token":"1"`, []string{"fencing_token"}},
 		"release of nothing":                {wire.Release, ``, []string{"key", "owner"}},
 		"status of nothing":                 {wire.Status, ``, []string{"key"}},
 		"the locks of no owner":             {wire.List, `"owner":""`, []string{"owner"}},
@@ -246,6 +250,25 @@ func TestVendorFunctionsOnWhatTheCallerDoesNotHold(t *testing.T) {
 		}
 	}
 	f.wantHeld("lock:k", "lock:old")
+}
+
+// A request of a former grant under the same owner token does nothing to the present one.
+func TestVendorFunctionsOnAGrantByItsNumber(t *testing.T) {
+	f := newFixture(t)
+	f.hold("k", "o", time.Second)
+	f.clock.SetTime(f.clock.Now().Add(time.Second))
+	f.hold("k", "o", time.Minute)
+	for _, function := range []string{wire.Renew, wire.Release} {
+		got := f.post(envelopeWith(function, arguments(`"key":"k","owner":"o","fencing_token":1`), ""))
+		f.wantProblems(got, 404, "LOCK_NOT_FOUND")
+	}
+	f.wantHeld("lock:k")
+	for _, function := range []string{wire.Renew, wire.Release} {
+		if got := f.post(envelopeWith(function, arguments(`"key":"k","owner":"o","fencing_token":2`), "")); got.status != 200 {
+			t.Errorf("%s: status %d, %s", function, got.status, got.body)
+		}
+	}
+	f.wantHeld()
 }
 
 func TestVendorRelease(t *testing.T) {

@@ -27,6 +27,12 @@ func OwnerClaim(owner string) Claim {
 	return Claim{lock.Proof{Owner: owner}}
 }
 
+// OfGrant returns the claim to the grant with this fencing token alone. Zero means any grant.
+func (c Claim) OfGrant(fencingToken int64) Claim {
+	c.limits.FencingToken = fencingToken
+	return c
+}
+
 // WithVersion returns the claim on the condition that the lock is stored in this resourceVersion. If
 // it is stored in another one, the error matches [lock.ErrStale].
 func (c Claim) WithVersion(resourceVersion string) Claim {

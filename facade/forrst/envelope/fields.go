@@ -163,6 +163,21 @@ func (f *Fields) Bool(name string, fallback bool) bool {
 	return fallback
 }
 
+// PositiveInteger returns a member that, if it is there, must be an integer from 1 to 2⁶³-1. Absent or
+// wrong, it is zero.
+func (f *Fields) PositiveInteger(name string) int64 {
+	raw, _ := f.find(name)
+	if raw == nil {
+		return 0
+	}
+	number, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || number <= 0 {
+		f.Fail(name, "must be an integer of at least 1")
+		return 0
+	}
+	return number
+}
+
 // Object returns a member that, if it is there, must be an object, or nil. Its
 // members are not looked at. An empty array is returned as an empty object.
 func (f *Fields) Object(name string) json.RawMessage {

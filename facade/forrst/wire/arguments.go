@@ -34,6 +34,8 @@ type RenewArguments struct {
 	Key string `json:"key"`
 	// Owner is the token of the acquisition. Required.
 	Owner string `json:"owner"`
+	// FencingToken limits the renewal to the grant with this number. Zero means any grant.
+	FencingToken int64 `json:"fencing_token,omitempty"`
 	// TTL replaces what is left of the lock's time. Nil means the ttl that it has.
 	TTL *envelope.Duration `json:"ttl,omitempty"`
 }
@@ -44,6 +46,9 @@ type KeyArguments struct {
 	Key string `json:"key"`
 	// Owner is the token of the acquisition. Only [Release] takes it, and requires it.
 	Owner string `json:"owner,omitempty"`
+	// FencingToken limits a release to the grant with this number. Zero means any grant. Only
+	// [Release] takes it.
+	FencingToken int64 `json:"fencing_token,omitempty"`
 	// Reason goes on record. Only [ForceRelease] takes it.
 	Reason string `json:"reason,omitempty"`
 }
