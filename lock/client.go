@@ -57,6 +57,12 @@ func (c *Client) TryAcquire(ctx context.Context, key string, options ...Option) 
 	return c.acquire(ctx, settings)
 }
 
+// FullKey returns the full key of the lock that [Client.Acquire] takes with these arguments.
+func (c *Client) FullKey(key string, options ...Option) v1alpha1.FullKey {
+	settings := c.settings(key, options)
+	return settings.request.FullKey()
+}
+
 // settings returns the settings of one call.
 func (c *Client) settings(key string, options []Option) settings {
 	settings := c.defaults
@@ -64,9 +70,6 @@ func (c *Client) settings(key string, options []Option) settings {
 		option(&settings)
 	}
 	settings.request.Key = key
-	if settings.request.TTL == 0 {
-		settings.request.TTL = DefaultTTL
-	}
 	if settings.clock == nil {
 		settings.clock = clock.RealClock{}
 	}
@@ -76,7 +79,10 @@ func (c *Client) settings(key string, options []Option) settings {
 func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) {
 	key := settings.request.FullKey()
 	if c.isHeldBy(ctx, key) {
-		return nil, fmt.Errorf("%w: %s in namespace %s is held in this context already", ErrDoubleLock, key, c.namespace)
+		return nil, c.doubleLock(key)
+	}
+	if settings.request.TTL == 0 {
+		settings.request.TTL = DefaultTTL
 	}
 	lock, sent, err := c.request(ctx, settings)
 	if err != nil {
@@ -85,10 +91,14 @@ func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) 
 	held, err := c.hold(ctx, settings, lock, sent)
 	if err != nil {
 		// The caller is about to learn that it holds nothing.
-		_ = c.release(ctx, key, lock.Spec.Owner)
+		_ = c.release(ctx, key, Proof{Owner: lock.Spec.Owner})
 		return nil, fmt.Errorf("acquire %s in namespace %s: %w", key, c.namespace, err)
 	}
 	return held, nil
+}
+
+func (c *Client) doubleLock(key v1alpha1.FullKey) error {
+	return fmt.Errorf("%w: %s in namespace %s is held in this context already", ErrDoubleLock, key, c.namespace)
 }
 
 // request asks for the lock, repeatedly if the settings say so. It also returns the time just
@@ -135,8 +145,8 @@ func (c *Client) hold(ctx context.Context, settings settings, lock *v1alpha1.Loc
 const releaseTimeout = 2 * OperationTimeout
 
 // release ends the lock even if ctx has ended.
-func (c *Client) release(ctx context.Context, key v1alpha1.FullKey, owner string) error {
+func (c *Client) release(ctx context.Context, key v1alpha1.FullKey, proof Proof) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	return c.backend.Release(ctx, c.namespace, key, Proof{Owner: owner})
+	return c.backend.Release(ctx, c.namespace, key, proof)
 }

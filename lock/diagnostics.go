@@ -57,6 +57,14 @@ func (c *Client) Get(ctx context.Context, key string, options ...Option) (Info, 
 	return settings.info(lock), nil
 }
 
+// Info describes the lock as the last answer to an acquire or a renewal of this Held has it, with
+// fingerprints of key and owner token. Unlike [Client.Get] it makes no request.
+func (h *Held) Info() Info {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return new(settings).info(h.stored)
+}
+
 // List describes the held locks of the namespace, ordered by the names of their objects; with
 // [WithOwner] only those of the owner token.
 func (c *Client) List(ctx context.Context, options ...Option) ([]Info, error) {
@@ -82,7 +90,7 @@ func (c *Client) Owns(ctx context.Context, key, owner string, options ...Option)
 // Owns asks the service whether the lock is held under the owner token of this Held. It is for
 // diagnosis and does not protect a write: the fencing token does, and [Held.Err] costs no request.
 func (h *Held) Owns(ctx context.Context) (bool, error) {
-	return h.client.owns(ctx, h.key, h.owner)
+	return h.client.owns(ctx, h.key, h.proof.Owner)
 }
 
 func (c *Client) owns(ctx context.Context, key v1alpha1.FullKey, owner string) (bool, error) {

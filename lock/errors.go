@@ -52,13 +52,16 @@ var (
 )
 
 // Errors of the SDK. If a lock has ended, its error matches [ErrNotHeld]. A lock that could not be
-// renewed in time may still be held; its error matches [ErrUnavailable] instead.
+// renewed in time may still be held; its error matches [ErrUnavailable] instead. One that was
+// detached is held elsewhere or for the rest of its ttl.
 var (
 	// ErrDoubleLock means that the context already holds the requested lock, and waiting for it
 	// would never end. The error names the key.
 	ErrDoubleLock = errors.New("double lock")
 	// ErrReleased means that the lock ended because [Held.Release] was called.
 	ErrReleased = fmt.Errorf("lock was released: %w", ErrNotHeld)
+	// ErrDetached means that [Held.Detach] has ended the hold in this process, and not the lock.
+	ErrDetached = errors.New("lock was detached")
 	// ErrForceReleased means that a forced release ended the lock.
 	ErrForceReleased = fmt.Errorf("lock was force-released: %w", ErrNotHeld)
 	// ErrTakenOver means that another holder has acquired the lock since.

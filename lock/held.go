@@ -14,17 +14,20 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// Held is an acquired lock. It ends by [Held.Release], or because it expired, was released by
-// force, or could not be renewed in time. [Held.Done] reports when, [Held.Err] why. A process may
+// Held is an acquired lock. It ends by [Held.Release] or [Held.Detach], or because it expired, was
+// released by force, or could not be renewed in time. [Held.Done] reports when, [Held.Err] why. A process may
 // learn of the end too late: let the receiver of each write check the [Held.FencingToken].
 //
-// Every Held must be released. Otherwise its lock stays for its ttl and, unless it was acquired
+// Every Held must be released or detached. Otherwise its lock stays for its ttl and, unless it was acquired
 // [WithoutRenewal], for as long as the process lives. Safe for concurrent use.
 type Held struct {
 	client *Client
 	clock  clock.WithTicker
 	key    v1alpha1.FullKey
-	owner  string
+	// proof is that of renewals and of the release.
+	proof Proof
+	// isResumed says that others may have the proof, too, and release the lock.
+	isResumed bool
 	// isOwnerUnique says that no other caller has the owner token.
 	isOwnerUnique bool
 	token         int64
@@ -47,7 +50,9 @@ type Held struct {
 	// isSeen says that the watch has shown the grant.
 	isSeen atomic.Bool
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// stored is the lock as the last answer to an acquire or a renewal has it.
+	stored   *v1alpha1.Lock
 	ttl      time.Duration
 	deadline time.Time
 	renewal  renewals
@@ -75,14 +80,20 @@ func newHeld(ctx context.Context, client *Client, settings settings, lock *v1alp
 		client:        client,
 		clock:         settings.clock,
 		key:           settings.request.FullKey(),
-		owner:         lock.Spec.Owner,
-		isOwnerUnique: settings.request.Owner == "",
+		proof:         Proof{Owner: lock.Spec.Owner},
+		isResumed:     settings.resumed != nil,
+		isOwnerUnique: settings.request.Owner == "" && settings.resumed == nil,
 		token:         token,
 		isRenewed:     settings.isRenewed,
 		grant:         heldGrant{uid: lock.UID, acquireTime: lock.Spec.AcquireTime, resourceVersion: lock.ResourceVersion},
 		done:          make(chan struct{}),
 		renewing:      make(chan struct{}, 1),
 		wake:          make(chan struct{}, 1),
+		stored:        lock,
+	}
+	if held.isResumed {
+		// Other grants may have the owner token, too.
+		held.proof.Holder, held.proof.FencingToken = settings.resumed.Holder, token
 	}
 	held.prolong(sent, ttlOf(lock, settings.request.TTL))
 	held.ctx, held.cancel = context.WithCancelCause(withHeldLock(ctx, held))
@@ -102,7 +113,7 @@ func ttlOf(lock *v1alpha1.Lock, asked time.Duration) time.Duration {
 func (h *Held) Key() v1alpha1.FullKey { return h.key }
 
 // Owner returns the owner token. Any caller that knows it may release the lock.
-func (h *Held) Owner() string { return h.owner }
+func (h *Held) Owner() string { return h.proof.Owner }
 
 // String returns the full key, without the owner token: it is safe to log.
 func (h *Held) String() string { return string(h.key) }
@@ -138,10 +149,13 @@ func (h *Held) Context() context.Context {
 // Err returns nil while the lock is held, and then always the same error, which matches
 //
 //   - [ErrReleased] after [Held.Release] was called,
+//   - [ErrDetached] after [Held.Detach] was called,
 //   - [ErrExpired] if the ttl ran out,
 //   - [ErrUnavailable] if the lock could not be renewed in time, as when the machine was suspended,
 //   - [ErrForceReleased] if the lock was released by force,
-//   - [ErrTakenOver] if another holder has it.
+//   - [ErrTakenOver] if another holder has it,
+//   - [ErrNotHeld] alone if a lock that was resumed was released, by force or by another that has its
+//     owner token.
 //
 // Err reads the clock. It is right even in a process that was stopped, or on a machine that was
 // suspended, and has not closed [Held.Done] yet. By the wall clock alone it ends a lock whose deadline

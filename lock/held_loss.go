@@ -12,7 +12,7 @@ import (
 )
 
 // lossIn returns the loss that the answer to a renewal or release shows, or nil if it shows none.
-// Before the deadline only the holder and a forced release end a lock.
+// Before the deadline only a forced release and those who have the owner token end a lock.
 func (h *Held) lossIn(answer error, now, deadline time.Time) error {
 	switch {
 	case errors.Is(answer, ErrOwnerMismatch):
@@ -20,9 +20,17 @@ func (h *Held) lossIn(answer error, now, deadline time.Time) error {
 	case errors.Is(answer, ErrExpired), errors.Is(answer, ErrNotHeld) && servertime.Left(deadline, now) <= 0:
 		return fmt.Errorf("%s: %w", h.key, ErrExpired)
 	case errors.Is(answer, ErrNotHeld):
-		return fmt.Errorf("%s: %w", h.key, ErrForceReleased)
+		return h.lossByRelease()
 	}
 	return nil
+}
+
+// lossByRelease is the loss of a lock that has ended before its deadline, and not by this Held.
+func (h *Held) lossByRelease() error {
+	if h.isResumed {
+		return fmt.Errorf("%s was released, by force or by another that has its owner token: %w", h.key, ErrNotHeld)
+	}
+	return fmt.Errorf("%s: %w", h.key, ErrForceReleased)
 }
 
 // lossSeen returns the loss that a watched state shows. It returns nil if the grant is still in
@@ -31,7 +39,7 @@ func (h *Held) lossSeen(change Change) error {
 	switch {
 	case h.grant.isIn(change.Lock):
 		if change.IsGone {
-			return fmt.Errorf("%s: %w", h.key, ErrForceReleased)
+			return h.lossByRelease()
 		}
 		return nil
 	case h.grant.isBefore(change.Lock):

@@ -41,18 +41,39 @@ func (h *Held) Release(ctx context.Context) error {
 	return nil
 }
 
+// Detach ends the hold in this process and leaves the lock as it is, for a call or process that takes
+// it up by [Client.Resume], or until its ttl. It returns when none of the goroutines of the hold is
+// left. A later Release does nothing and returns nil.
+//
+// Detach returns nil if the lock was held until then, also when called again. If it was lost or
+// released before, the error matches that of [Held.Err].
+func (h *Held) Detach() error {
+	if h.Err() == nil { // as in Release
+		h.end(fmt.Errorf("%s: %w", h.key, ErrDetached))
+	}
+	h.routines.Wait()
+	if reason := h.Err(); !errors.Is(reason, ErrDetached) {
+		return fmt.Errorf("detach %s in namespace %s: %w", h.key, h.client.namespace, reason)
+	}
+	return nil
+}
+
 // sendRelease returns the result of the release and whether it is final.
 func (h *Held) sendRelease(ctx context.Context) (isFinal bool, result error) {
-	if loss := h.Err(); !errors.Is(loss, ErrReleased) {
+	loss := h.Err()
+	if errors.Is(loss, ErrDetached) {
+		return true, nil
+	}
+	if !errors.Is(loss, ErrReleased) {
 		// An unanswered renewal may have kept the lock. If other callers have the owner token, the
 		// lock may be theirs by now.
 		if h.isOwnerUnique && errors.Is(loss, ErrUnavailable) {
-			_ = h.client.release(ctx, h.key, h.owner)
+			_ = h.client.release(ctx, h.key, h.proof)
 		}
 		return true, loss
 	}
-	err := h.client.release(ctx, h.key, h.owner)
-	loss := h.lossIn(err, h.clock.Now(), h.Deadline())
+	err := h.client.release(ctx, h.key, h.proof)
+	loss = h.lossIn(err, h.clock.Now(), h.Deadline())
 	switch {
 	case err == nil, loss != nil && h.release.isUnanswered:
 		return true, nil

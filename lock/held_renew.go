@@ -91,7 +91,7 @@ func (h *Held) renew(ctx context.Context, ttl time.Duration) error {
 	defer h.wakeLoop()
 	ctx, cancel := h.Bind(ctx)
 	defer cancel()
-	renewed, err := h.client.backend.Renew(ctx, h.client.namespace, h.key, Proof{Owner: h.owner}, ttl)
+	renewed, err := h.client.backend.Renew(ctx, h.client.namespace, h.key, h.proof, ttl)
 	return h.finishRenewal(attempt, renewed, err)
 }
 
@@ -141,6 +141,7 @@ func (h *Held) finishRenewal(attempt renewal, renewed *v1alpha1.Lock, err error)
 	}
 	switch {
 	case err == nil:
+		h.stored = renewed
 		h.prolong(attempt.sent, ttlOf(renewed, attempt.ttl))
 		return nil
 	case errors.Is(err, ErrInvalid):

@@ -23,6 +23,8 @@ type settings struct {
 	retry     *RetryPolicy
 	isRaw     bool
 	clock     clock.WithTicker
+	// resumed proves the lock that is taken up, nil if one is acquired.
+	resumed *Proof
 }
 
 // WithScope sets the scope in which requests contend for the key. The default is the namespace,

@@ -210,6 +210,48 @@ func describeSDK(s *subject) {
 		Expect(s.Backend.Get(ctx, s.Namespace, fullKey)).To(HaveField("Spec.TTL.Duration", 2*long))
 	})
 
+	It("is taken up elsewhere after it was detached", func(ctx context.Context) {
+		held := hold(ctx, lock.WithOwner(alice))
+		proof := lock.Proof{Owner: held.Owner(), FencingToken: held.FencingToken()}
+		Expect(held.Detach()).To(Succeed())
+		expectEnd(held, lock.ErrDetached)
+		Expect(held.Release(ctx)).To(Succeed(), "which does nothing")
+		s.expectHeldBy(ctx, alice)
+
+		elsewhere := client
+		if s.Rival != nil {
+			elsewhere = lock.NewClient(s.Rival, s.Namespace)
+		}
+		resumed, err := elsewhere.Resume(ctx, key, proof, lock.WithTTL(2*long))
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) { _ = resumed.Release(ctx) })
+		Expect(resumed.FencingToken()).To(Equal(proof.FencingToken))
+		Expect(resumed.Info().TTL).To(Equal(2 * long))
+		Expect(resumed.Release(ctx)).To(Succeed())
+		s.expectFree(ctx)
+		_, err = elsewhere.Resume(ctx, key, proof)
+		expectRefusal(err, lock.ErrNotHeld)
+	})
+
+	It("is not taken up, prolonged or released for another grant under its owner token", func(ctx context.Context) {
+		first := token(s.acquired(ctx, by(alice)))
+		Expect(s.release(ctx, alice)).To(Succeed())
+		second := s.acquired(ctx, by(alice))
+		late := lock.Proof{Owner: alice, FencingToken: first}
+		_, err := client.Resume(ctx, key, late, lock.WithTTL(s.short()))
+		expectRefusal(err, lock.ErrNotHeld)
+		expectRefusal(client.Release(ctx, key, late), lock.ErrNotHeld)
+		Expect(s.Backend.Get(ctx, s.Namespace, fullKey)).To(HaveField("Spec.ExpireTime.Time", BeTemporally("==", second.Spec.ExpireTime.Time)))
+	})
+
+	It("is released by what proves it", func(ctx context.Context) {
+		held := hold(ctx)
+		Expect(held.Detach()).To(Succeed())
+		expectRefusal(client.Release(ctx, key, lock.Proof{Owner: bob}), lock.ErrOwnerMismatch)
+		Expect(client.Release(ctx, key, lock.Proof{Owner: held.Owner(), FencingToken: held.FencingToken()})).To(Succeed())
+		s.expectFree(ctx)
+	})
+
 	It("locks a key of a function", func(ctx context.Context) {
 		held := hold(ctx, lock.WithFunction("payments.charge"))
 		Expect(held.Key()).To(BeEquivalentTo("lock:payments.charge:" + key))
