@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/holderref"
+	"forrst.dev/lock-operator/lock/locktoken"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -30,7 +31,7 @@ type Acquisition struct {
 // Prepare validates a request of the caller, who becomes the holder. A lock that isKept does
 // not end with its call, but with the object that it is held for: the one that the caller
 // names, or else the Pod that its token is bound to. That Pod is known to exist, since the
-// token was authenticated. The request must not name the hash of a [Secret] as its owner. Prepare asks
+// token was authenticated. The request must not name the hash of a [locktoken.Secret] as its owner. Prepare asks
 // for nothing. The error is a [*lock.InvalidError].
 func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool) (Acquisition, error) {
 	var problems field.ErrorList
@@ -41,8 +42,8 @@ func (l *Locks) Prepare(caller *access.Caller, request lock.Request, isKept bool
 }
 
 // PrepareSecret is [Locks.Prepare] for a lock that the secret proves.
-func (l *Locks) PrepareSecret(caller *access.Caller, request lock.Request, secret Secret, isKept bool) (Acquisition, error) {
-	request.Owner = secret.owner()
+func (l *Locks) PrepareSecret(caller *access.Caller, request lock.Request, secret locktoken.Secret, isKept bool) (Acquisition, error) {
+	request.Owner = ownerOf(secret)
 	return l.prepare(caller, request, isKept, nil)
 }
 

@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/locktoken"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -26,19 +27,9 @@ func newLocks(t *testing.T, backend lock.Backend) (*locks.Locks, *access.Caller)
 
 var aMinute = lock.Request{Acquisition: rules.Acquisition{Key: "k", TTL: time.Minute}}
 
-func TestSecrets(t *testing.T) {
-	if first, second := locks.NewSecret(), locks.NewSecret(); first == second {
-		t.Error("two secrets are equal")
-	}
-	derived := locks.DeriveSecret("a", "bc")
-	if derived != locks.DeriveSecret("a", "bc") || derived == locks.DeriveSecret("ab", "c") || derived == locks.DeriveSecret("a", "bc", "") {
-		t.Error("a secret is not that of its parts")
-	}
-}
-
 // Only a secret proves a lock that stores its hash; the hash itself proves nothing at any door.
 func TestTheHashOfASecretProvesNothing(t *testing.T) {
-	for name, secret := range map[string]locks.Secret{"random": locks.NewSecret(), "derived": locks.DeriveSecret("a")} {
+	for name, secret := range map[string]locktoken.Secret{"random": locktoken.NewSecret(), "derived": locktoken.DeriveSecret("a")} {
 		t.Run(name, func(t *testing.T) {
 			l, caller := newLocks(t, locktest.New())
 			acquisition, err := l.PrepareSecret(caller, aMinute, secret, false)
@@ -50,10 +41,10 @@ func TestTheHashOfASecretProvesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			owner := granted.Spec.Owner
-			if !secret.IsOf(owner) || locks.NewSecret().IsOf(owner) {
+			if !locks.IsOwner(secret, owner) || locks.IsOwner(locktoken.NewSecret(), owner) {
 				t.Errorf("the owner is %s", owner)
 			}
-			for _, claim := range []locks.Claim{locks.OwnerClaim(owner), {}, locks.NewSecret().Claim(1)} {
+			for _, claim := range []locks.Claim{locks.OwnerClaim(owner), {}, locks.TokenClaim(locktoken.Token{Secret: locktoken.NewSecret(), FencingToken: 1})} {
 				if err := l.Release(t.Context(), caller, "lock:k", claim); !errors.Is(err, lock.ErrOwnerMismatch) {
 					t.Errorf("got %v, want ErrOwnerMismatch", err)
 				}
@@ -64,14 +55,14 @@ func TestTheHashOfASecretProvesNothing(t *testing.T) {
 				t.Errorf("an acquisition with the hash: %v, want ErrInvalid", err)
 			}
 			if name == "derived" { // A random secret has no other grant.
-				if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(2)); !errors.Is(err, lock.ErrNotHeld) {
+				if err := l.Release(t.Context(), caller, "lock:k", locks.TokenClaim(locktoken.Token{Secret: secret, FencingToken: 2})); !errors.Is(err, lock.ErrNotHeld) {
 					t.Errorf("another grant: %v, want ErrNotHeld", err)
 				}
 			}
-			if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(1).WithVersion("7")); !errors.Is(err, lock.ErrStale) {
+			if err := l.Release(t.Context(), caller, "lock:k", locks.TokenClaim(locktoken.Token{Secret: secret, FencingToken: 1}).WithVersion("7")); !errors.Is(err, lock.ErrStale) {
 				t.Errorf("another version: %v, want ErrStale", err)
 			}
-			if err := l.Release(t.Context(), caller, "lock:k", secret.Claim(1).WithVersion("1")); err != nil {
+			if err := l.Release(t.Context(), caller, "lock:k", locks.TokenClaim(locktoken.Token{Secret: secret, FencingToken: 1}).WithVersion("1")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -82,11 +73,11 @@ func TestTheHashOfASecretProvesNothing(t *testing.T) {
 // derived one it could be the next grant.
 func TestAClaimToAGrantWhoseNumberHasMovedOn(t *testing.T) {
 	for name, test := range map[string]struct {
-		secret locks.Secret
+		secret locktoken.Secret
 		want   error
 	}{
-		"random":  {locks.NewSecret(), nil},
-		"derived": {locks.DeriveSecret("a"), lock.ErrNotHeld},
+		"random":  {locktoken.NewSecret(), nil},
+		"derived": {locktoken.DeriveSecret("a"), lock.ErrNotHeld},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, caller := newLocks(t, locktest.New())
@@ -102,10 +93,11 @@ func TestAClaimToAGrantWhoseNumberHasMovedOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := test.secret.IsOfGrant(granted, fencing+1); got != (test.want == nil) || !test.secret.IsOfGrant(granted, fencing) {
+			right, moved := locktoken.Token{Secret: test.secret, FencingToken: fencing}, locktoken.Token{Secret: test.secret, FencingToken: fencing + 1}
+			if got := locks.IsOfGrant(moved, granted); got != (test.want == nil) || !locks.IsOfGrant(right, granted) {
 				t.Errorf("is of the grant: %t", got)
 			}
-			if err := l.Release(t.Context(), caller, "lock:k", test.secret.Claim(fencing+1)); !errors.Is(err, test.want) {
+			if err := l.Release(t.Context(), caller, "lock:k", locks.TokenClaim(moved)); !errors.Is(err, test.want) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 		})
@@ -117,7 +109,7 @@ func TestOnlyTheGrantIsTakenBack(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
 	memory := locktest.New(locktest.WithClock(clock))
 	l, caller := newLocks(t, memory)
-	acquisition, err := l.PrepareSecret(caller, aMinute, locks.DeriveSecret("a"), false)
+	acquisition, err := l.PrepareSecret(caller, aMinute, locktoken.DeriveSecret("a"), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,13 +12,14 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktoken"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
 // acquisition is a checked request for a lock.
 type acquisition struct {
 	locks.Acquisition
-	secret locks.Secret
+	secret locktoken.Secret
 	wait   time.Duration
 	// isRepeatable says that the caller has sent an Idempotency-Key.
 	isRepeatable bool
@@ -41,12 +42,12 @@ func (c *call) acquire() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	token := lockToken{secret: requested.secret}
-	if token.fencing, err = granted.FencingToken(); err != nil {
+	token := locktoken.Token{Secret: requested.secret}
+	if token.FencingToken, err = granted.FencingToken(); err != nil {
 		return nil, err
 	}
 	described := describe(granted)
-	described.LockToken = token.text(granted.Namespace, granted.Spec.FullKey())
+	described.LockToken = token.Text(granted.Namespace, granted.Spec.FullKey())
 	return &answer{
 		status: http.StatusCreated, body: described, etag: entityTag(granted),
 		location: pathOf(granted.Namespace, described.Key, described.Function),
@@ -89,14 +90,14 @@ func (c *call) findOwn(ctx context.Context, requested *acquisition, held error) 
 		return nil, held
 	case err != nil:
 		return nil, err
-	case !requested.secret.IsOf(current.Spec.Owner):
+	case !locks.IsOwner(requested.secret, current.Spec.Owner):
 		return nil, held
 	}
 	fencing, err := current.FencingToken()
 	if err != nil {
 		return nil, held // It is being deleted.
 	}
-	renewal, err := c.config.Locks.PrepareRenew(&c.caller, key, requested.secret.Claim(fencing), requested.TTL())
+	renewal, err := c.config.Locks.PrepareRenew(&c.caller, key, locks.TokenClaim(locktoken.Token{Secret: requested.secret, FencingToken: fencing}), requested.TTL())
 	if err != nil {
 		return nil, err
 	}
@@ -134,10 +135,10 @@ func (c *call) readAcquisition() (*acquisition, error) {
 	idempotencyKey := c.readIdempotencyKey(&found)
 	if requested.isRepeatable = idempotencyKey != ""; requested.isRepeatable {
 		// Two requests that differ are not one that was repeated, whatever their keys.
-		requested.secret = locks.DeriveSecret("acquire", c.caller.Holder(), c.caller.Namespace, string(name.fullKey()), idempotencyKey,
+		requested.secret = locktoken.DeriveSecret("acquire", c.caller.Holder(), c.caller.Namespace, string(name.fullKey()), idempotencyKey,
 			request.TTL.String(), request.ReleaseDelay.String(), request.Reason, fmt.Sprintf("%+v", ptr.Deref(request.HolderRef, v1alpha1.HolderReference{})))
 	} else {
-		requested.secret = locks.NewSecret()
+		requested.secret = locktoken.NewSecret()
 	}
 	requested.Acquisition, err = c.config.Locks.PrepareSecret(&c.caller, request, requested.secret, true)
 	found.addInvalid(err)

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock/problems"
 )
 
 // maxRequestBytes is the largest body that is read: many times what all members together may have.
@@ -28,24 +29,24 @@ func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 	if contentType := r.Header.Get("Content-Type"); contentType != "" {
 		mediaType, _, err := mime.ParseMediaType(contentType)
 		if isJSON = err == nil && mediaType == jsonType; !isJSON {
-			return nil, newProblem(unsupportedMediaType, "The content type must be application/json")
+			return nil, problems.New(problems.UnsupportedMediaType, "The content type must be application/json")
 		}
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, newProblem(unsupportedMediaType, "The body must not have a content encoding")
+		return nil, problems.New(problems.UnsupportedMediaType, "The body must not have a content encoding")
 	}
 	body, err := counted.ReadAll(r.ContentLength)
 	switch {
 	case errors.Is(err, limits.ErrBodies):
 		return nil, err
 	case errors.Is(err, limits.ErrTooLarge):
-		return nil, newProblem(bodyTooLarge, "The body must be at most "+strconv.Itoa(maxRequestBytes)+" bytes")
+		return nil, problems.New(problems.BodyTooLarge, "The body must be at most "+strconv.Itoa(maxRequestBytes)+" bytes")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, newProblem(bodyTimeout, "The body did not arrive in time")
+		return nil, problems.New(problems.BodyTimeout, "The body did not arrive in time")
 	case err != nil:
-		return nil, newProblem(invalidRequest, "The body could not be read to its end")
+		return nil, problems.New(problems.InvalidRequest, "The body could not be read to its end")
 	case len(body) > 0 && !isJSON:
-		return nil, newProblem(unsupportedMediaType, "The content type must be application/json, and there is none")
+		return nil, problems.New(problems.UnsupportedMediaType, "The content type must be application/json, and there is none")
 	}
 	return body, nil
 }
@@ -94,11 +95,11 @@ func parseObject(text []byte, prefix string, found *mistakes) (members, error) {
 // readBody returns the members of a body.
 func readBody(text []byte, found *mistakes) (members, error) {
 	if !utf8.Valid(text) {
-		return members{}, newProblem(invalidRequest, "The body must be valid UTF-8")
+		return members{}, problems.New(problems.InvalidRequest, "The body must be valid UTF-8")
 	}
 	m, err := parseObject(text, "", found)
 	if err != nil {
-		return m, newProblem(invalidRequest, "The body is not as described: "+err.Error())
+		return m, problems.New(problems.InvalidRequest, "The body is not as described: "+err.Error())
 	}
 	return m, nil
 }

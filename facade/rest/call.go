@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/problems"
 )
 
 // call is one request on its way through the door.
@@ -54,7 +55,7 @@ func (h *Handler) serve(resource resource) http.Handler {
 		answer, err := c.runSafely(resource) //nolint:contextcheck // The call has the context of its request.
 		switch {
 		case err != nil && c.hasBegun:
-			c.observe(c.problemOf(err).code())
+			c.observe(c.problemOf(err).Kind.Name)
 		case err != nil:
 			if c.undo != nil { // The call failed after it had acquired the lock.
 				c.undo()
@@ -84,12 +85,12 @@ func (c *call) runSafely(resource resource) (answered *answer, err error) {
 // least, and then the operation.
 func (c *call) run(resource resource) (*answer, error) {
 	if len(resource) == 0 {
-		return nil, newProblem(noSuchPath, "There is nothing under this path; "+documentPath+" describes what there is")
+		return nil, problems.New(problems.NoSuchPath, "There is nothing under this path; "+documentPath+" describes what there is")
 	}
 	choose := resource[c.request.Method]
 	if choose == nil {
 		c.writer.Header().Set("Allow", resource.allowed())
-		return nil, newProblem(methodNotAllowed, "The method must be one of "+resource.allowed())
+		return nil, problems.New(problems.MethodNotAllowed, "The method must be one of "+resource.allowed())
 	}
 	var err error
 	if c.caller, err = c.config.Access.Authenticate(c.request); err != nil {
@@ -133,10 +134,10 @@ func (c *call) forgetBody() {
 func (c *call) authenticationError(err error) error {
 	switch {
 	case errors.Is(err, lock.ErrInvalid):
-		return newProblem(invalidRequest, err.Error())
+		return problems.New(problems.InvalidRequest, err.Error())
 	case errors.Is(err, lock.ErrUnavailable) && c.request.Context().Err() == nil:
 		c.config.Logger.Error(err, "Failed to authenticate a caller")
-		return withRetry(newProblem(unavailable, "The lock service is temporarily unavailable"))
+		return problems.New(problems.Unavailable, "The lock service is temporarily unavailable").Soon()
 	}
 	return err
 }
@@ -161,25 +162,20 @@ func (c *call) send(answered *answer) {
 }
 
 // refuse writes a problem.
-func (c *call) refuse(problem *problemError) {
+func (c *call) refuse(problem *problems.Error) {
 	problem.Instance = c.request.URL.EscapedPath()
 	header := c.writer.Header()
-	if problem.retryAfter > 0 {
-		header.Set("Retry-After", strconv.FormatInt(int64((problem.retryAfter+time.Second-1)/time.Second), 10))
-	}
+	problem.SetHeaders(header)
 	switch problem.Status {
 	case http.StatusUnauthorized:
 		header.Set("WWW-Authenticate", "Bearer")
 	case http.StatusRequestTimeout:
 		// What the client still sends must not be taken for another request.
 		header.Set("Connection", "close")
-	case http.StatusUnsupportedMediaType:
-		header.Set("Accept", "application/json")
-		header.Set("Accept-Encoding", "identity")
 	}
-	c.observe(problem.code())
+	c.observe(problem.Kind.Name)
 	// A client that has gone needs no answer.
-	_ = c.write(problem.Status, problemType, encode(problem.Problem))
+	_ = c.write(problem.Status, problems.ContentType, encode(problem.Document))
 }
 
 // write sends the whole answer. The error means that nothing, or not all, of it was sent.
@@ -220,8 +216,7 @@ const (
 	// unknownOperation stands for requests that are none.
 	unknownOperation = "unknown"
 
-	jsonType    = "application/json"
-	problemType = "application/problem+json"
+	jsonType = "application/json"
 )
 
 // encode returns the JSON of an answer, whose types are all of this package.
@@ -236,5 +231,5 @@ func encode(value any) []byte {
 // serveCrossOrigin refuses what a browser sends on behalf of another site's page.
 func (h *Handler) serveCrossOrigin(w http.ResponseWriter, r *http.Request) {
 	c := &call{Handler: h, request: r, writer: w, start: h.config.Clock.Now()}
-	c.refuse(newProblem(crossOrigin, "Pages of other origins must not call this service"))
+	c.refuse(problems.New(problems.CrossOrigin, "Pages of other origins must not call this service"))
 }

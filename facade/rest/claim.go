@@ -10,6 +10,8 @@ import (
 
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktoken"
+	"forrst.dev/lock-operator/lock/problems"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -17,7 +19,7 @@ import (
 type claim struct {
 	locks.Claim
 	name  lockName
-	token lockToken
+	token locktoken.Token
 	// isOfLock says that the token was made for this lock.
 	isOfLock bool
 	// tags are those of If-Match. Empty means that the request has no such condition, or that any
@@ -28,14 +30,14 @@ type claim struct {
 // readClaim reads the lock token and the condition of a request. [call.limitToVersion] adds the condition
 // to the claim, once the rest of the request is known to be valid.
 func (c *call) readClaim(name lockName, found *mistakes) (*claim, error) {
-	given := c.request.Header.Values(tokenHeader)
+	given := c.request.Header.Values(locktoken.Header)
 	if len(given) != 1 || given[0] == "" {
-		return nil, newProblem(tokenRequired, "The header "+tokenHeader+" must have the lock_token of the answer to POST")
+		return nil, problems.New(problems.TokenRequired, "The header "+locktoken.Header+" must have the lock_token of the answer to POST")
 	}
 	shown := &claim{name: name}
-	shown.token, shown.isOfLock = parseToken(given[0], c.caller.Namespace, name.fullKey())
+	shown.token, shown.isOfLock = locktoken.Parse(given[0], c.caller.Namespace, name.fullKey())
 	if shown.isOfLock {
-		shown.Claim = shown.token.secret.Claim(shown.token.fencing)
+		shown.Claim = locks.TokenClaim(shown.token)
 	}
 	if values := c.request.Header.Values(ifMatchHeader); len(values) > 0 {
 		tags, ok := parseEntityTags(values)
@@ -75,7 +77,7 @@ func (c *call) limitToVersion(shown *claim) error {
 // that was made for the lock is of a grant that has ended, also if another caller holds the lock by now, unless it
 // is that of the present grant and the caller has another identity.
 func (c *call) explain(ctx context.Context, shown *claim, err error) error {
-	ended := newProblem(lockEnded, "The grant of this lock token has ended: it expired, was released, or was broken")
+	ended := problems.New(problems.LockEnded, "The grant of this lock token has ended: it expired, was released, or was broken")
 	switch {
 	case !shown.isOfLock:
 		return err
@@ -91,7 +93,7 @@ func (c *call) explain(ctx context.Context, shown *claim, err error) error {
 	case readErr != nil:
 		return readErr
 	}
-	if shown.token.secret.IsOfGrant(current, shown.token.fencing) {
+	if locks.IsOfGrant(shown.token, current) {
 		return err
 	}
 	return ended

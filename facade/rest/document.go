@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"forrst.dev/lock-operator/lock/problems"
 )
 
 // Where the documentation is. It needs no authentication: it tells nothing of the cluster.
@@ -132,9 +134,9 @@ func (h *Handler) serveStatic(text []byte, contentType, policy string) http.Hand
 		switch {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
-			c.refuse(newProblem(methodNotAllowed, "The method must be one of GET, HEAD"))
+			c.refuse(problems.New(problems.MethodNotAllowed, "The method must be one of GET, HEAD"))
 		case !accepts(r.Header, mediaType):
-			c.refuse(newProblem(notAcceptable, "The answer has the type "+mediaType))
+			c.refuse(problems.New(problems.NotAcceptable, "The answer has the type "+mediaType))
 		default:
 			header := w.Header()
 			header.Set("Content-Type", contentType)

@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/locktoken"
+	"forrst.dev/lock-operator/lock/problems"
 )
 
 // Headers of this door.
 const (
-	tokenHeader          = "X-Lock-Token" //nolint:gosec // the name of a header
 	idempotencyKeyHeader = "Idempotency-Key"
 	ifMatchHeader        = "If-Match"
 	lastEventHeader      = "Last-Event-ID"
@@ -32,7 +33,7 @@ func (c *call) checkAccepted() error {
 	if !c.operation.isStream && accepts(c.request.Header, eventStreamType) {
 		detail += "; events need the parameter watch=true"
 	}
-	return newProblem(notAcceptable, detail)
+	return problems.New(problems.NotAcceptable, detail)
 }
 
 // accepts reports whether the Accept header permits a type. The most specific range that matches it
@@ -104,7 +105,7 @@ func parseEntityTags(values []string) (entityTags, bool) {
 // refuseConditions refuses the headers that make a request depend on the lock that is held: a caller that
 // sends one to an operation without such a condition would rely on it.
 func (c *call) refuseConditions(detail string, found *mistakes) {
-	for _, header := range []string{tokenHeader, ifMatchHeader} {
+	for _, header := range []string{locktoken.Header, ifMatchHeader} {
 		if len(c.request.Header.Values(header)) > 0 {
 			found.add(FieldError{In: inHeader, Field: header, Detail: detail})
 		}

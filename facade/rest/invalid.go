@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/problems"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -59,11 +60,11 @@ func fieldErrorOf(problem *field.Error) FieldError {
 }
 
 // invalidLock words what package lock finds invalid.
-func (c *call) invalidLock(err error) *problemError {
+func (c *call) invalidLock(err error) *problems.Error {
 	var found mistakes
 	found.addInvalid(err)
 	if len(found) == 0 {
-		return newProblem(invalidRequest, err.Error())
+		return problems.New(problems.InvalidRequest, err.Error())
 	}
-	return invalid(found...)
+	return problems.Invalid(found...)
 }

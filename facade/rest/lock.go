@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/problems"
 )
 
 // Lock is a lock that is held, as callers are told it.
@@ -69,7 +70,7 @@ func secondsOf(length *metav1.Duration) *float64 {
 
 func formatStamp(at *v1alpha1.Timestamp) string {
 	if at == nil {
-		return formatTime(time.Time{})
+		return problems.FormatTime(time.Time{})
 	}
 	return at.String()
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/problems"
 )
 
 // Where a field of a request is.
@@ -36,7 +37,7 @@ func (m *mistakes) problem() error {
 	if len(*m) == 0 {
 		return nil
 	}
-	return invalid(*m...)
+	return problems.Invalid(*m...)
 }
 
 // query reads the parameters of a request. Each is read by its name; [query.refuseOthers] refuses those
@@ -50,7 +51,7 @@ type query struct {
 func readQuery(r *http.Request) (query, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return query{}, newProblem(invalidRequest, "The query is malformed: "+err.Error())
+		return query{}, problems.New(problems.InvalidRequest, "The query is malformed: "+err.Error())
 	}
 	var found mistakes
 	for name, given := range values {
