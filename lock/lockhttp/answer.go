@@ -1,0 +1,77 @@
+package lockhttp
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+)
+
+// write sends an answer. The body is of a type of this module, nil if there is none. The error means that
+// nothing, or not all, of the answer was sent.
+func write(w http.ResponseWriter, status int, contentType string, body any) error {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if body == nil {
+		w.WriteHeader(status)
+		return nil
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(fmt.Errorf("lockhttp: an answer cannot be encoded: %w", err))
+	}
+	header.Set("Content-Type", contentType)
+	header.Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	_, err = w.Write(text)
+	return err
+}
+
+// answerWriter knows whether an answer has begun.
+type answerWriter struct {
+	http.ResponseWriter
+
+	hasBegun bool
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *answerWriter) WriteHeader(status int) {
+	// Informational answers come before the answer.
+	w.hasBegun = w.hasBegun || status >= http.StatusOK || status == http.StatusSwitchingProtocols
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (w *answerWriter) Write(text []byte) (int, error) {
+	w.hasBegun = true
+	return w.ResponseWriter.Write(text)
+}
+
+// ReadFrom implements [io.ReaderFrom], so that files are sent as without this writer.
+func (w *answerWriter) ReadFrom(source io.Reader) (int64, error) {
+	w.hasBegun = true
+	return io.Copy(w.ResponseWriter, source)
+}
+
+// Flush implements [http.Flusher].
+func (w *answerWriter) Flush() { _ = w.FlushError() }
+
+// FlushError is Flush for [http.ResponseController].
+func (w *answerWriter) FlushError() error {
+	w.hasBegun = true
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack implements [http.Hijacker].
+func (w *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	connection, buffer, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	w.hasBegun = w.hasBegun || err == nil
+	return connection, buffer, err
+}
+
+// Unwrap lets [http.ResponseController] find the other methods of the writer.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
