@@ -166,7 +166,8 @@ func TestAFailedResumeDoesNotReleaseTheLock(t *testing.T) {
 		renewals := 0
 		service.SetHooks(after(func(_ context.Context, call locktest.Call) error {
 			if call.Verb == locktest.Renew {
-				if renewals++; renewals > 1 {
+				renewals++
+				if renewals > 1 {
 					return lock.ErrUnavailable
 				}
 				pass(15 * time.Second) // So long that the rest of the ttl is too short.
@@ -264,9 +265,16 @@ func TestDetachOfALockThatHasEnded(t *testing.T) {
 		end  func(t *testing.T, service *locktest.Backend, held *lock.Held)
 		want error
 	}{
-		"released": {func(t *testing.T, _ *locktest.Backend, held *lock.Held) { t.Helper(); mustRelease(t, held) }, lock.ErrReleased},
-		"lost":     {func(t *testing.T, service *locktest.Backend, _ *lock.Held) { t.Helper(); forceRelease(t, service); synctest.Wait() }, lock.ErrForceReleased},
-		"expired":  {func(*testing.T, *locktest.Backend, *lock.Held) { pass(time.Minute) }, lock.ErrExpired},
+		"released": {func(t *testing.T, _ *locktest.Backend, held *lock.Held) {
+			t.Helper()
+			mustRelease(t, held)
+		}, lock.ErrReleased},
+		"lost": {func(t *testing.T, service *locktest.Backend, _ *lock.Held) {
+			t.Helper()
+			forceRelease(t, service)
+			synctest.Wait()
+		}, lock.ErrForceReleased},
+		"expired": {func(*testing.T, *locktest.Backend, *lock.Held) { pass(time.Minute) }, lock.ErrExpired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

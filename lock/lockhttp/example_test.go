@@ -1,6 +1,7 @@
 package lockhttp_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -85,7 +86,7 @@ type editor struct {
 
 // send sends a request, with the lock token if the editor has one, and prints the answer.
 func (e *editor) send(method, path, body string) {
-	request := httptest.NewRequest(method, path, strings.NewReader(body))
+	request := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
 	if e.token != "" {
 		request.Header.Set("X-Lock-Token", e.token)

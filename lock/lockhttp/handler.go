@@ -48,8 +48,8 @@ func (p *Protection) serveLocked(w http.ResponseWriter, r *http.Request, h http.
 	// Deferred: a panic in h ends the hold, too.
 	defer p.end(r.Context(), held, hasToken)
 	answer := &answerWriter{ResponseWriter: w}
-	ctx := context.WithValue(held.Context(), heldKey{}, held) //nolint:contextcheck // it descends from that of the request
-	h.ServeHTTP(answer, r.WithContext(ctx))
+	ctx := context.WithValue(held.Context(), heldKey{}, held)
+	h.ServeHTTP(answer, r.WithContext(ctx)) //nolint:contextcheck // it descends from that of the request
 	if loss := held.Err(); isLoss(loss) && !answer.hasBegun {
 		p.refuse(w, r, lossAnswer(loss, hasToken))
 	}
@@ -73,14 +73,14 @@ func (p *Protection) hold(r *http.Request, hasToken bool) (*lock.Held, error) {
 	return held, withToken(err)
 }
 
-// end leaves a lock of a token to its client, and releases any other one.
+// end ends a hold. It leaves a lock of which a client has the token, and releases any other one.
 func (p *Protection) end(ctx context.Context, held *lock.Held, hasToken bool) {
 	if hasToken {
-		_ = held.Detach() // If it was lost, the client has been told, or had its answer before.
+		_ = held.Detach() // If it was lost, the client has been told, or learns by its next request.
 		return
 	}
 	if err := held.Release(ctx); err != nil {
-		p.config.Logger.Error(err, "Failed to release the lock of a request", "lock", held.Key())
+		p.config.Logger.Error(err, "Lock of a request was lost or could not be released", "lock", held.Key())
 	}
 }
 

@@ -54,15 +54,18 @@ func TestAWriteWithATokenBeginsWithAWholeTTL(t *testing.T) {
 func TestAWriteWithoutATokenIsUnderALockOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
+		// The requests of others, whose contexts know nothing of this lock.
+		others := func() {
+			f.wantHeld()
+			f.do(http.MethodPost, flagLock, aMinute).want(http.StatusLocked, problems.LockHeld)
+			f.do(http.MethodPatch, flag, "{}").want(http.StatusLocked, problems.LockHeld)
+		}
+		f.edit = func(w http.ResponseWriter, r *http.Request) {
+			f.mustHold(r.Context())
+			others()
+			w.WriteHeader(http.StatusAccepted)
+		}
 		for _, method := range []string{http.MethodPatch, http.MethodPut, http.MethodPost, http.MethodDelete, "PURGE"} {
-			f.edit = func(w http.ResponseWriter, r *http.Request) {
-				f.mustHold(r.Context())
-				f.wantHeld()
-				f.do(http.MethodPost, flagLock, aMinute).want(http.StatusLocked, problems.LockHeld)
-				// The request of another client, whose context knows nothing of this lock.
-				f.do(http.MethodPatch, flag, "{}").want(http.StatusLocked, problems.LockHeld)
-				w.WriteHeader(http.StatusAccepted)
-			}
 			f.do(method, flag, "{}").want(http.StatusAccepted)
 			f.wantFree()
 		}
@@ -278,12 +281,16 @@ func TestAReleaseByAnotherReplica(t *testing.T) {
 		f := newFixture(t)
 		other := newReplica(t, f.backend)
 		token := other.acquire(flagLock, aMinute)
-		f.edit = func(_ http.ResponseWriter, r *http.Request) {
-			synctest.Wait()
-			other.do(http.MethodDelete, flagLock, "", "X-Lock-Token", token).want(http.StatusNoContent)
+		release := func() { other.do(http.MethodDelete, flagLock, "", "X-Lock-Token", token).want(http.StatusNoContent) }
+		take := func() {
 			next := other.acquire(flagLock, aMinute)
-			<-r.Context().Done()
 			other.do(http.MethodPatch, flag, "{}", "X-Lock-Token", next).want(http.StatusNoContent)
+		}
+		f.edit = func(_ http.ResponseWriter, r *http.Request) {
+			synctest.Wait() // The watch has begun.
+			release()
+			take()
+			<-r.Context().Done()
 		}
 		f.do(http.MethodPatch, flag, "{}", "X-Lock-Token", token).want(http.StatusGone, problems.LockEnded)
 		f.wantHeld() // by the next client
@@ -387,30 +394,12 @@ func TestAHandlerInsideOfAnother(t *testing.T) {
 }
 
 func TestTheWriterOfTheHandler(t *testing.T) {
-	f := newFixture(t)
-	server := httptest.NewServer(f.handler)
-	defer server.Close()
-	patch := func() (*http.Response, string) {
-		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, server.URL+flag, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := server.Client().Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return response, string(text)
-	}
 	for name, edit := range map[string]http.HandlerFunc{
 		"flushes": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "do")
-			w.(http.Flusher).Flush()
+			if flusher, ok := w.(http.Flusher); ok {
+				flusher.Flush()
+			}
 			_, _ = io.WriteString(w, "ne")
 		},
 		"flushes by its controller": func(w http.ResponseWriter, _ *http.Request) {
@@ -433,25 +422,30 @@ func TestTheWriterOfTheHandler(t *testing.T) {
 			_ = connection.Close()
 		},
 	} {
-		f.edit = func(w http.ResponseWriter, r *http.Request) {
-			edit(w, r)
-			// It is too late to tell of a loss.
-			if err := f.backend.ForceRelease(r.Context(), "shop", key, "stuck"); err != nil {
-				t.Error(err)
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.edit = func(w http.ResponseWriter, r *http.Request) {
+				edit(w, r)
+				// It is too late to tell of a loss.
+				if err := f.backend.ForceRelease(r.Context(), "shop", key, "stuck"); err != nil {
+					t.Error(err)
+				}
+				<-r.Context().Done()
 			}
-			<-f.heldOf(r.Context()).Done()
-		}
-		if response, text := patch(); response.StatusCode != http.StatusOK || text != "done" {
-			t.Errorf("%s: status %d, %q", name, response.StatusCode, text)
-		}
+			server := httptest.NewServer(f.handler)
+			defer server.Close()
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, server.URL+flag, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := server.Client().Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || string(text) != "done" {
+				t.Errorf("status %d, %q, %v", response.StatusCode, text, err)
+			}
+		})
 	}
-}
-
-func (f *fixture) heldOf(ctx context.Context) *lock.Held {
-	f.t.Helper()
-	held, ok := lockhttp.FromContext(ctx)
-	if !ok {
-		f.t.Fatal("the handler has no lock")
-	}
-	return held
 }

@@ -99,13 +99,7 @@ func (p *Protection) acquire(w http.ResponseWriter, r *http.Request, key string)
 	}
 	isTold := false
 	// Deferred: a panic must not leave a lock of which its client does not know.
-	defer func() {
-		if isTold {
-			_ = held.Detach()
-		} else {
-			_ = held.Release(r.Context()) // or else it ends with its ttl
-		}
-	}()
+	defer func() { p.end(r.Context(), held, isTold) }()
 	if err := r.Context().Err(); err != nil {
 		return err
 	}
@@ -133,9 +127,8 @@ func (p *Protection) renew(w http.ResponseWriter, r *http.Request, key string) e
 	if err != nil {
 		return withToken(err)
 	}
-	renewed := describe(held.Info())
-	_ = held.Detach() // If it has been lost since, the next request tells.
-	_ = write(w, http.StatusOK, jsonType, renewed)
+	p.end(r.Context(), held, true)
+	_ = write(w, http.StatusOK, jsonType, describe(held.Info()))
 	return nil
 }
 
