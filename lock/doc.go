@@ -20,6 +20,9 @@
 // let the receiver refuse numbers smaller than the largest it has seen. If the receiver is the
 // Kubernetes API server, use package lock/objectlock.
 //
+// A lock passes from one process to another by [Held.Detach] and [Client.Resume]. Package lock/lockhttp
+// does so for the requests of an HTTP service.
+//
 // A [Client] works with any [Backend]: package lock/engine uses the API server with the identity
 // of the program, package facade/client uses a façade over HTTP, and package lock/locktest keeps
 // locks in memory, for tests. Package lock/rules decides what may happen to a lock.

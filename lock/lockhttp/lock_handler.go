@@ -1,6 +1,7 @@
 package lockhttp
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -99,7 +100,7 @@ func (p *Protection) acquire(w http.ResponseWriter, r *http.Request, key string)
 	}
 	isTold := false
 	// Deferred: a panic must not leave a lock of which its client does not know.
-	defer func() { p.end(r.Context(), held, isTold) }()
+	defer func(ctx context.Context) { p.end(ctx, held, isTold) }(r.Context())
 	if err := r.Context().Err(); err != nil {
 		return err
 	}
