@@ -90,6 +90,9 @@ func TestResumeForATime(t *testing.T) {
 				if info := held.Info(); info.TTL != test.want || info.FencingToken != proof.FencingToken || info.Holder != "alice" || strings.Contains(info.Owner, proof.Owner) {
 					t.Errorf("told of the lock: %+v", info)
 				}
+				if err := held.Renew(t.Context(), 2*time.Minute); err != nil || held.Info().TTL != 2*time.Minute {
+					t.Errorf("after a renewal: %v, told of the lock: %+v", err, held.Info())
+				}
 				mustRelease(t, held)
 			})
 		})
@@ -288,6 +291,18 @@ func TestDetachOfALockThatHasEnded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lock that has expired before its process could notice is not left for others to take up.
+func TestDetachReadsTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &lateClock{}
+		held := mustHold(t, lock.NewClient(newBackend(), "default", lock.WithClock(clock)))
+		clock.late.Store(int64(30 * time.Second))
+		if err := held.Detach(); !errors.Is(err, lock.ErrExpired) {
+			t.Errorf("got %v, want ErrExpired", err)
+		}
+	})
 }
 
 // A function that hands its lock on has not failed.

@@ -411,7 +411,9 @@ func TestTheWriterOfTheHandler(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"copies": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("done")) },
+		"copies": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("done")})
+		},
 		"hijacks": func(w http.ResponseWriter, _ *http.Request) {
 			connection, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
