@@ -81,8 +81,9 @@ func TestEachStepIsOneRequest(t *testing.T) {
 				continue
 			}
 			made = append(made, call.Verb)
-			if call.Proof.Owner != "" && call.Proof.FencingToken != 1 {
-				t.Errorf("%s is not limited to the grant of the token", call.Verb)
+			// A write past admission moves the number of a grant on. Its secret still proves it.
+			if call.Proof.FencingToken != 0 {
+				t.Errorf("%s depends on the number of the grant", call.Verb)
 			}
 		}
 		want := []locktest.Verb{locktest.Acquire, locktest.Renew, locktest.Renew, locktest.Get, locktest.Release}

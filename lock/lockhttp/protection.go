@@ -98,7 +98,9 @@ func (p *Protection) readProof(r *http.Request, key string) (lock.Proof, error) 
 	if !isOfLock {
 		return lock.Proof{}, problems.New(problems.WrongToken, "The lock token was not made for this lock")
 	}
-	return lock.Proof{Owner: ownerOf(token.Secret), FencingToken: token.FencingToken}, nil
+	// The secret is of one grant alone. The proof does without the number, which a write moves on that
+	// no admission has seen.
+	return lock.Proof{Owner: ownerOf(token.Secret)}, nil
 }
 
 // ownerOf returns the owner token of a lock: a hash of the secret in the form of a random UUID, which
