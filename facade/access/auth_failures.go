@@ -50,9 +50,10 @@ type authFailureLimiter struct {
 
 // attempts present the same credentials at once. The network of the first pays for all.
 type attempts struct {
-	network   netip.Prefix
-	left      int
-	isInvalid bool
+	network netip.Prefix
+	left    int
+	// isSpent says that the network gets nothing back.
+	isSpent bool
 }
 
 // allowance is what a network has left at a time.
@@ -138,7 +139,7 @@ func (a *attempt) fail() (isCertain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.with != nil {
-		a.with.isInvalid = true
+		a.with.isSpent = true
 		a.end()
 		return true
 	}
@@ -169,14 +170,25 @@ func (a *attempt) refund() {
 	a.end()
 }
 
-// end needs the mutex. Credentials that are invalid are paid for: those who present them again
-// pay again.
+// leave is refund for a client that has gone before that. It gets nothing back, or it could have any
+// number of credentials reviewed.
+func (a *attempt) leave() {
+	if a.with == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.with.isSpent = true
+	a.end()
+}
+
+// end needs the mutex. Credentials that were paid for cost again when they are presented again.
 func (a *attempt) end() {
 	a.with.left--
-	if (a.with.left == 0 || a.with.isInvalid) && a.pending[a.credentials] == a.with {
+	if (a.with.left == 0 || a.with.isSpent) && a.pending[a.credentials] == a.with {
 		delete(a.pending, a.credentials)
 	}
-	if a.with.left == 0 && !a.with.isInvalid {
+	if a.with.left == 0 && !a.with.isSpent {
 		a.spend(a.with.network, -1)
 	}
 }

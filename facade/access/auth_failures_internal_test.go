@@ -1,12 +1,20 @@
 package access
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/user"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock"
 )
 
 // many are more clients than a network may have invalid credentials.
@@ -27,10 +35,10 @@ func TestClientsWithTheSameCredentialsCountAsOne(t *testing.T) {
 		finish func(*attempt)
 		left   int
 	}{
-		"valid":   {(*attempt).succeed, maxFailures},
-		"invalid": {func(a *attempt) { a.fail() }, maxFailures - 1},
-		"unknown": {(*attempt).refund, maxFailures},
-		"no end":  {func(*attempt) {}, maxFailures - 1},
+		"valid":     {(*attempt).succeed, maxFailures},
+		"invalid":   {func(a *attempt) { a.fail() }, maxFailures - 1},
+		"unknown":   {(*attempt).refund, maxFailures},
+		"abandoned": {(*attempt).leave, maxFailures - 1},
 	} {
 		t.Run(title, func(t *testing.T) {
 			network := netip.MustParsePrefix("192.0.2.1/32")
@@ -45,6 +53,9 @@ func TestClientsWithTheSameCredentialsCountAsOne(t *testing.T) {
 			}
 			for index := range begun {
 				test.finish(&begun[index])
+			}
+			if len(l.pending) != 0 {
+				t.Errorf("%d are pending", len(l.pending))
 			}
 			if got := left(l, network); got != test.left {
 				t.Errorf("%d more may try, want %d", got, test.left)
@@ -107,4 +118,48 @@ func TestARefusalOfKnownCredentialsIsDoubtedForAMoment(t *testing.T) {
 	refuse("before the clock was set back", false)
 	now.SetTime(now.Now().Add(-time.Hour))
 	refuse("after the clock was set back", true)
+}
+
+// fakeAccess answers each request to authenticate with an error.
+type fakeAccess struct {
+	Access
+
+	err error
+}
+
+func (f fakeAccess) Authenticate(*http.Request) (user.Info, error) { return nil, f.err }
+
+// Whatever an attempt ends with, nothing is kept of it, and only what costs a review is paid for.
+func TestAttemptsThatFail(t *testing.T) {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for title, test := range map[string]struct {
+		ctx  context.Context //nolint:containedctx // an argument
+		err  error
+		left int
+	}{
+		"refused":             {t.Context(), lock.ErrUnauthenticated, maxFailures - 1},
+		"no valid request":    {t.Context(), lock.ErrInvalid, maxFailures},
+		"not reviewed":        {t.Context(), errors.New("no answer"), maxFailures},
+		"the caller has gone": {gone, context.Canceled, maxFailures - 1},
+	} {
+		t.Run(title, func(t *testing.T) {
+			control, err := New(Options{Access: fakeAccess{err: test.err}, Clock: clocktesting.NewFakePassiveClock(time.Now())})
+			if err != nil {
+				t.Fatal(err)
+			}
+			request := httptest.NewRequestWithContext(test.ctx, http.MethodGet, "/", http.NoBody)
+			request.Header.Set("Authorization", "Bearer some")
+			network := limits.NetworkOf(request)
+			if _, err := control.Authenticate(request); err == nil {
+				t.Error("no error")
+			}
+			if len(control.failures.pending) != 0 {
+				t.Errorf("%d are pending", len(control.failures.pending))
+			}
+			if got := left(control.failures, network); got != test.left {
+				t.Errorf("%d more may try, want %d", got, test.left)
+			}
+		})
+	}
 }

@@ -70,14 +70,20 @@ func (c *Control) Authenticate(r *http.Request) (Caller, error) {
 	case err == nil:
 		attempt.succeed()
 		return Caller{User: who, IsAuthenticated: true}, nil
-	case errors.Is(err, lock.ErrUnauthenticated) && attempt.fail():
-		return Caller{}, err
 	case errors.Is(err, lock.ErrUnauthenticated):
-		return Caller{}, fmt.Errorf("%w: a bearer token that was valid a moment ago was refused", lock.ErrUnavailable)
-	case errors.Is(err, lock.ErrInvalid):
+		if !attempt.fail() {
+			return Caller{}, fmt.Errorf("%w: a bearer token that was valid a moment ago was refused", lock.ErrUnavailable)
+		}
 		return Caller{}, err
+	case errors.Is(err, lock.ErrInvalid):
+		attempt.refund()
+		return Caller{}, err
+	case r.Context().Err() != nil:
+		// The API server is asked all the same.
+		attempt.leave()
+	default:
+		attempt.refund()
 	}
-	attempt.refund()
 	return Caller{}, fmt.Errorf("%w: authenticate a caller: %w", lock.ErrUnavailable, err)
 }
 
