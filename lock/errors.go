@@ -47,7 +47,8 @@ var (
 	ErrRefused = errors.New("refused by the cluster")
 	// ErrUnavailable means that the lock service could not be reached or did not answer in time.
 	// After a failed acquire the caller has no lock to release. A failed renewal or release may
-	// have happened; repeating it is safe.
+	// have happened; repeating it is safe. So may a forced release, but repeating that may end the
+	// lock of the next holder.
 	ErrUnavailable = errors.New("lock service is unavailable")
 )
 

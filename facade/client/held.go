@@ -61,17 +61,15 @@ func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	})
 }
 
-// ForceRelease implements [lock.Backend]. Lost answers are dealt with as by
-// [Client.Release].
+// ForceRelease implements [lock.Backend]. It sends one request: another holder may have the lock by
+// the time of a second one. If that went unanswered, the lock may have ended all the same.
 func (c *Client) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
 	operation := fmt.Sprintf("force release of %s", key)
 	if !utf8.ValidString(string(key)) {
 		return fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
 	}
-	return c.end(ctx, operation, func(ctx context.Context) error {
-		_, err := c.exchange(ctx, namespace, wire.ForceRelease, wire.KeyArguments{Key: sent(key), Reason: reason}, c.options.timeout)
-		return outcomeUnlessNil(operation, key, err)
-	})
+	_, err := c.exchange(ctx, namespace, wire.ForceRelease, wire.KeyArguments{Key: sent(key), Reason: reason}, c.options.timeout)
+	return outcomeUnlessNil(operation, key, err)
 }
 
 func (c *Client) releaseOnce(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {

@@ -282,6 +282,30 @@ func TestAForcedReleaseBeginsNothingAfterItsCallerHasLeft(t *testing.T) {
 	}
 }
 
+// The reason of a forced release must not stay on a lock that goes on.
+func TestAForcedReleaseThatHasGivenItsReasonIsCompleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := startAdmitted(t, &admitting{etcd: etcd, user: "worker", limits: rules.DefaultLimits()})
+		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		etcd.inject(faults{after: func(verb string) error {
+			if verb == "update" {
+				leave()
+			}
+			return nil
+		}})
+		if err := engine.ForceRelease(ctx, "default", key, "stuck"); err != nil {
+			t.Error(err)
+		}
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("still held by %q", owner)
+		}
+	})
+}
+
 func TestAcquireInANamespaceThatDoesNotExist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

@@ -16,15 +16,18 @@ import (
 // the user of [lock.ContextWithUser] may do so: its caller does. An engine whose writes are
 // admitted needs a reason, and the verb force-release on locks. A write that is under way when ctx ends
 // is completed, and none is begun after that: a lock that was granted since is not what the caller
-// has seen.
+// has seen. Writing the reason and the delete count as one.
 //
 // The error matches [lock.ErrNotHeld], [lock.ErrRefused], [lock.ErrUnavailable], the error of ctx or, if
 // admission requires a reason and none is given, [lock.ErrInvalid].
 func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
 	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
 	caller := ctx
+	// announced is the grant on whose lock the reason was written. It ends whatever becomes of the
+	// caller: the reason must not stay on a lock that goes on.
+	var announced grant
 	allowed := func(current *v1alpha1.Lock) error {
-		if err := caller.Err(); err != nil {
+		if err := caller.Err(); err != nil && (announced.lock == nil || !announced.matches(current)) {
 			return fmt.Errorf("%s: %w", operation, err)
 		}
 		return rules.ForceRelease(current, e.clock.Now())
@@ -33,9 +36,11 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 	defer cancel()
 	objects := e.objects(namespace)
 	if e.isAdmitted && reason != "" {
-		if err := e.annotateReason(ctx, operation, objects, key, reason, allowed); err != nil {
+		annotated, err := e.annotateReason(ctx, operation, objects, key, reason, allowed)
+		if err != nil {
 			return err
 		}
+		announced = grantOf(annotated)
 	}
 	ended, err := e.end(ctx, operation, objects, key.ObjectName(), "", allowed)
 	if err == nil {
@@ -47,27 +52,27 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 
 // annotateReason writes the reason on the lock. Admission requires it before it lets a user delete
 // another holder's lock. The annotation changes nothing for the holder.
-func (e *Engine) annotateReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string, allowed func(*v1alpha1.Lock) error) error {
+func (e *Engine) annotateReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string, allowed func(*v1alpha1.Lock) error) (*v1alpha1.Lock, error) {
 	backoff := newBackoff()
 	for {
 		current, err := get(ctx, objects, key.ObjectName())
 		if err != nil {
-			return e.requestError(operation, err)
+			return nil, e.requestError(operation, err)
 		}
 		if err := allowed(current); err != nil {
-			return err
+			return nil, err
 		}
 		next := current.DeepCopy()
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ForceReleaseReasonAnnotation, reason)
-		_, err = objects.Update(ctx, next, metav1.UpdateOptions{})
+		annotated, err := objects.Update(ctx, next, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
-			return nil
+			return annotated, nil
 		case !refusal.IsConflict(err) && !refusal.IsNotFound(err):
-			return e.requestError(operation, err, current.Spec.Owner)
+			return nil, e.requestError(operation, err, current.Spec.Owner)
 		}
 		if !e.pause(ctx, &backoff) {
-			return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
+			return nil, fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
 		}
 	}
 }
