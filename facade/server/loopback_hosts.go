@@ -18,8 +18,8 @@ func loopbackHostsOnly(handler http.Handler) http.Handler {
 	})
 }
 
-// isLoopbackHost reports whether the host, with or without a port, is this machine for every resolver
-// (RFC 6761).
+// isLoopbackHost reports whether the host, with or without a port, is this machine. Names below localhost
+// may be looked up in DNS (RFC 6761), and so may be any machine.
 func isLoopbackHost(host string) bool {
 	if at, err := netip.ParseAddrPort(host); err == nil {
 		return at.Addr().IsLoopback()
@@ -28,6 +28,5 @@ func isLoopbackHost(host string) bool {
 		return address.IsLoopback()
 	}
 	name, _, _ := strings.Cut(host, ":")
-	name = strings.TrimSuffix(strings.ToLower(name), ".")
-	return name == "localhost" || strings.HasSuffix(name, ".localhost")
+	return strings.TrimSuffix(strings.ToLower(name), ".") == "localhost"
 }

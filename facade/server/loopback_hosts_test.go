@@ -10,7 +10,7 @@ import (
 
 func TestOnlyLoopbackHostsAreServedToCallersWithoutIdentity(t *testing.T) {
 	hosts := map[string]bool{
-		"localhost": true, "localhost:8080": true, "LOCALHOST": true, "localhost.:8080": true, "locks.localhost:8080": true,
+		"localhost": true, "localhost:8080": true, "LOCALHOST": true, "localhost.:8080": true, "locks.localhost:8080": false,
 		"127.0.0.1": true, "127.0.0.1:8080": true, "127.8.9.1": true, "[::1]:8080": true, "[::1]": true,
 		"": false, "attacker.example": false, "attacker.example:8080": false, "localhost.attacker.example": false, "notlocalhost": false,
 		"192.0.2.1:8080": false, "0.0.0.0:8080": false, "[2001:db8::1]:8080": false, "127.0.0.1.attacker.example": false,
