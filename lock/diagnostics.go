@@ -103,7 +103,7 @@ func (c *Client) owns(ctx context.Context, key v1alpha1.FullKey, owner string) (
 
 // ForceRelease ends the lock of the key for any holder. The holder may continue its work until it
 // notices. The reason is recorded and must not be blank. The error matches [ErrNotHeld],
-// [ErrInvalid] or [ErrUnavailable].
+// [ErrInvalid] or [ErrUnavailable], or is that of ctx if ctx ended before the write was sent.
 func (c *Client) ForceRelease(ctx context.Context, key, reason string, options ...Option) error {
 	if strings.TrimSpace(reason) == "" {
 		return &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("reason"), "say why the lock is taken from its holder")}}

@@ -109,7 +109,7 @@ var _ = Describe("A lock over HTTP", func() {
 		Expect(breaker.do(ctx, http.MethodDelete, "/k?force=true&reason=stuck", "").status).To(Equal(http.StatusNotFound))
 	})
 
-	It("shows nobody who reads the object what would release it", func(ctx context.Context) {
+	It("does not show in the object what would release it", func(ctx context.Context) {
 		held := alice.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`).lock()
 		var stored v1alpha1.Lock
 		Expect(environment.Admin.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "k"}, &stored)).To(Succeed())
