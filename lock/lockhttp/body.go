@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"forrst.dev/lock-operator/lock/locktoken"
 	"forrst.dev/lock-operator/lock/problems"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -80,6 +81,23 @@ func seconds(name string, given float64, least, most time.Duration, mistakes *[]
 		return 0
 	}
 	return time.Duration(math.Round(given * float64(time.Second)))
+}
+
+const ifMatchHeader = "If-Match"
+
+// refuseHeaders returns a problem if a request has one of the headers.
+func refuseHeaders(header http.Header, names []string) error {
+	details := map[string]string{
+		ifMatchHeader:    "must not be given, since a lock has no entity tag",
+		locktoken.Header: "must not be given to acquire a lock, which is only granted if it is free; renew it with PUT",
+	}
+	var mistakes []problems.FieldError
+	for _, name := range names {
+		if len(header.Values(name)) > 0 {
+			mistakes = append(mistakes, problems.FieldError{In: "header", Field: name, Detail: details[name]})
+		}
+	}
+	return refusalOf(mistakes)
 }
 
 func refusalOf(mistakes []problems.FieldError) error {

@@ -48,7 +48,8 @@ const methods = "DELETE, GET, HEAD, POST, PUT"
 //
 // Errors are problem documents (RFC 9457), of which docs/rest.md, section 3, lists the types. As for
 // [Protection.Handler], 410 answers a token whose grant has ended, and 403 one that was never made for
-// this lock. 503 with Retry-After means that the lock service did not answer: a renewal or a release may
+// this lock. 400 refuses a header that a client would rely on in vain: If-Match, except for GET, and the
+// token for POST, which is only granted if the lock is free. 503 with Retry-After means that the lock service did not answer: a renewal or a release may
 // have happened, and can be repeated; a lock that was acquired without an answer ends with its ttl.
 //
 // A PUT for a shorter time, while another request with the token is served, may end the lock before
@@ -64,18 +65,24 @@ func (p *Protection) LockHandler() http.Handler {
 // serveLock answers a request about a lock, unless it returns an error.
 func (p *Protection) serveLock(w http.ResponseWriter, r *http.Request) error {
 	var serve func(http.ResponseWriter, *http.Request, string) error
+	refused := []string{ifMatchHeader}
 	switch r.Method {
 	case http.MethodPost:
 		serve = p.acquire
+		refused = append(refused, locktoken.Header)
 	case http.MethodPut:
 		serve = p.renew
 	case http.MethodDelete:
 		serve = p.release
 	case http.MethodGet, http.MethodHead:
 		serve = p.get
+		refused = nil
 	default:
 		w.Header().Set("Allow", methods)
 		return problems.New(problems.MethodNotAllowed, "The method must be one of "+methods)
+	}
+	if err := refuseHeaders(r.Header, refused); err != nil {
+		return err
 	}
 	key, err := p.keyOf(r)
 	if err != nil {

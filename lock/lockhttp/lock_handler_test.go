@@ -412,6 +412,33 @@ func TestErrorsOfPackageLock(t *testing.T) {
 	}
 }
 
+// A client that sends a condition relies on it.
+func TestConditionsThatAreNotHonouredAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		token := f.acquire(flagLock, aMinute)
+		for _, test := range []struct {
+			method, path, body, refused string
+			headers                     []string
+		}{
+			{http.MethodPost, "/v1/flags/other/lock", aMinute, "If-Match", []string{"If-Match", `"1"`}},
+			{http.MethodPost, "/v1/flags/other/lock", aMinute, "X-Lock-Token", []string{"X-Lock-Token", token}},
+			{http.MethodPut, flagLock, aMinute, "If-Match", []string{"If-Match", "*", "X-Lock-Token", token}},
+			{http.MethodDelete, flagLock, "", "If-Match", []string{"If-Match", `"1"`, "X-Lock-Token", token}},
+		} {
+			got := f.do(test.method, test.path, test.body, test.headers...).want(http.StatusBadRequest, problems.InvalidRequest)
+			mistakes := decode[problems.Document](got).Errors
+			if len(mistakes) != 1 || mistakes[0].In != "header" || mistakes[0].Field != test.refused || strings.Contains(got.body, token) {
+				t.Errorf("%s: told %s", test.method, got.body)
+			}
+		}
+		if made := f.requests(); len(made) > 0 {
+			t.Errorf("requests %v", made)
+		}
+		f.do(http.MethodGet, flagLock, "", "If-Match", `"1"`, "X-Lock-Token", token).want(http.StatusOK)
+	})
+}
+
 func TestConfig(t *testing.T) {
 	client, keyOf := lock.NewClient(locktest.New(), "shop"), func(*http.Request) (string, error) { return "k", nil }
 	for name, config := range map[string]lockhttp.Config{
