@@ -62,7 +62,8 @@ func (p *Protection) hold(r *http.Request, hasToken bool) (*lock.Held, error) {
 		return nil, err
 	}
 	if !hasToken {
-		return p.config.Client.Acquire(r.Context(), key, p.options([]lock.Option{lock.WithWait(0)}, lock.WithOwner(""))...)
+		held, err := p.config.Client.Acquire(r.Context(), key, p.options([]lock.Option{lock.WithWait(0)}, lock.WithOwner(""))...)
+		return held, p.withoutBlame(err)
 	}
 	proof, err := p.readProof(r, key)
 	if err != nil {
@@ -70,7 +71,15 @@ func (p *Protection) hold(r *http.Request, hasToken bool) (*lock.Held, error) {
 	}
 	// For the ttl that the client has asked for.
 	held, err := p.config.Client.Resume(r.Context(), key, proof, p.options(nil, lock.WithTTL(0))...)
-	return held, withToken(err)
+	return held, p.withoutBlame(withToken(err))
+}
+
+// withoutBlame returns what an error means to a client that has chosen no option of the lock.
+func (p *Protection) withoutBlame(err error) error {
+	if !errors.Is(err, lock.ErrInvalid) {
+		return err
+	}
+	return p.internalError(err, "The lock service does not accept the Options of a Protection")
 }
 
 // end ends a hold. It leaves a lock of which a client has the token, and releases any other one.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/lockhttp"
@@ -383,7 +384,6 @@ func TestErrorsOfPackageLock(t *testing.T) {
 		"not allowed":          {lock.ErrForbidden, 503, problems.Unavailable, "1", true},
 		"unexpected":           {errors.New("broken"), 503, problems.Unavailable, "1", true},
 		"refused":              {&lock.RefusedError{Reason: "secret quota"}, 403, problems.RefusedByCluster, "", true},
-		"invalid":              {lock.ErrInvalid, 400, problems.InvalidRequest, "", false},
 		"held by an unknown":   {&lock.HeldError{}, 423, problems.LockHeld, "1", false},
 		"held a moment longer": {&lock.HeldError{IsExpired: true}, 423, problems.LockHeld, "1", false},
 	}
@@ -405,6 +405,44 @@ func TestErrorsOfPackageLock(t *testing.T) {
 					}
 				}
 				if isLogged := f.log.Len() > 0; isLogged != test.isLogged || strings.Contains(f.log.String(), token) {
+					t.Errorf("logged: %s", f.log)
+				}
+			})
+		})
+	}
+}
+
+// The options of a write are those of the service. Its client can correct nothing.
+func TestInvalidRequestsForLocks(t *testing.T) {
+	named := &lock.InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("spec", "ttl"), "1m", "is too long")}}
+	for name, test := range map[string]struct {
+		err      error
+		isLogged bool
+	}{
+		"with a name for what is wrong": {named, false},
+		"without one":                   {lock.ErrInvalid, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				token := f.acquire("/v1/flags/other/lock", aMinute)
+				f.backend.SetHooks(locktest.Hooks{Before: func(context.Context, locktest.Call) error { return fmt.Errorf("wrapped: %w", test.err) }})
+				for _, got := range []answer{
+					f.do(http.MethodPost, flagLock, aMinute),
+					f.do(http.MethodPut, "/v1/flags/other/lock", aMinute, "X-Lock-Token", token),
+				} {
+					got.want(http.StatusBadRequest, problems.InvalidRequest)
+					if strings.Contains(got.body, "shop") || strings.Contains(got.body, "wrapped") || strings.Contains(got.body, "spec.ttl") == test.isLogged {
+						t.Errorf("told %s", got.body)
+					}
+				}
+				if isLogged := f.log.Len() > 0; isLogged != test.isLogged {
+					t.Errorf("logged: %s", f.log)
+				}
+				f.log.Reset()
+				f.do(http.MethodPatch, flag, "{}").want(http.StatusInternalServerError, problems.InternalError)
+				f.do(http.MethodPatch, "/v1/flags/other", "{}", "X-Lock-Token", token).want(http.StatusInternalServerError, problems.InternalError)
+				if strings.Count(f.log.String(), lock.ErrInvalid.Error()) != 2 || strings.Contains(f.log.String(), token) {
 					t.Errorf("logged: %s", f.log)
 				}
 			})

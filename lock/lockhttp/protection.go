@@ -132,18 +132,27 @@ func (p *Protection) problemOf(ctx context.Context, err error) *problems.Error {
 	case errors.Is(err, lock.ErrHeld):
 		return problems.Held(err, p.config.Clock.Now())
 	case errors.Is(err, lock.ErrInvalid):
-		return problems.New(problems.InvalidRequest, err.Error())
+		if invalid, ok := errors.AsType[*lock.InvalidError](err); ok {
+			return problems.New(problems.InvalidRequest, invalid.Error())
+		}
+		p.config.Logger.Error(err, "The lock service does not accept a request for a lock")
+		return problems.New(problems.InvalidRequest, "The lock service does not accept the request; the reason is in the log of the service")
 	case errors.Is(err, lock.ErrRefused):
 		p.config.Logger.Error(err, "The cluster refuses a lock")
 		return problems.New(problems.RefusedByCluster, "The lock is refused; the reason is in the log of the service")
 	case errors.Is(err, lock.ErrDoubleLock):
 		// The handler of a Protection is inside of another one for the same key.
-		p.config.Logger.Error(err, "A request is put behind the same lock twice")
-		return problems.New(problems.InternalError, "The cause is in the log of the service")
+		return p.internalError(err, "A request is put behind the same lock twice")
 	}
 	// Also what the service itself lacks a right for.
 	p.config.Logger.Error(err, "Locks are unavailable")
 	return problems.New(problems.Unavailable, "The lock service is temporarily unavailable").Soon()
+}
+
+// internalError logs what is wrong with the service, and returns what a client is told about it.
+func (p *Protection) internalError(err error, message string) *problems.Error {
+	p.config.Logger.Error(err, message)
+	return problems.New(problems.InternalError, "The cause is in the log of the service")
 }
 
 // refuse answers with the problem that an error is.
