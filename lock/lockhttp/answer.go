@@ -3,6 +3,7 @@ package lockhttp
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -36,6 +37,23 @@ type answerWriter struct {
 	http.ResponseWriter
 
 	hasBegun bool
+	// encoding is the Content-Encoding from before the handler: of a writer below that compresses.
+	encoding []string
+}
+
+func newAnswerWriter(w http.ResponseWriter) *answerWriter {
+	return &answerWriter{ResponseWriter: w, encoding: w.Header()["Content-Encoding"]}
+}
+
+// dropHeaders deletes the headers that describe an answer of the handler, for another one in its place.
+func (w *answerWriter) dropHeaders() {
+	header := w.Header()
+	for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified"} {
+		header.Del(name)
+	}
+	if w.encoding != nil {
+		header["Content-Encoding"] = w.encoding
+	}
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -62,8 +80,9 @@ func (w *answerWriter) Flush() { _ = w.FlushError() }
 
 // FlushError is Flush for [http.ResponseController].
 func (w *answerWriter) FlushError() error {
-	w.hasBegun = true
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	w.hasBegun = w.hasBegun || !errors.Is(err, http.ErrNotSupported)
+	return err
 }
 
 // Hijack implements [http.Hijacker].

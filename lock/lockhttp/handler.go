@@ -47,10 +47,13 @@ func (p *Protection) serveLocked(w http.ResponseWriter, r *http.Request, h http.
 	}
 	// Deferred: a panic in h ends the hold, too.
 	defer p.end(r.Context(), held, hasToken)
-	answer := &answerWriter{ResponseWriter: w}
-	ctx := context.WithValue(held.Context(), heldKey{}, held)
-	h.ServeHTTP(answer, r.WithContext(ctx)) //nolint:contextcheck // it descends from that of the request
+	answer := newAnswerWriter(w)
+	served := r.WithContext(context.WithValue(held.Context(), heldKey{}, held)) //nolint:contextcheck // it descends from that of the request
+	// The server removes the files of the form that its own request has.
+	defer func() { r.MultipartForm = served.MultipartForm }()
+	h.ServeHTTP(answer, served)
 	if loss := held.Err(); isLoss(loss) && !answer.hasBegun {
+		answer.dropHeaders()
 		p.refuse(w, r, lossAnswer(loss, hasToken))
 	}
 }
@@ -84,11 +87,13 @@ func (p *Protection) withoutBlame(err error) error {
 
 // end ends a hold. It leaves a lock of which a client has the token, and releases any other one.
 func (p *Protection) end(ctx context.Context, held *lock.Held, hasToken bool) {
+	var err error
 	if hasToken {
-		_ = held.Detach() // If it was lost, the client has been told, or learns by its next request.
-		return
+		err = held.Detach()
+	} else {
+		err = held.Release(ctx)
 	}
-	if err := held.Release(ctx); err != nil {
+	if err != nil && !errors.Is(err, lock.ErrReleased) {
 		p.config.Logger.Error(err, "Lock of a request was lost or could not be released", "lock", held.Key())
 	}
 }

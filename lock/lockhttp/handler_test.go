@@ -230,6 +230,9 @@ func TestALockThatIsLostWhileItsRequestIsServed(t *testing.T) {
 					got.want(test.status, test.kind)
 				}
 				f.backend.SetUnavailable(false)
+				if !strings.Contains(f.log.String(), string(key)) || test.hasToken && strings.Contains(f.log.String(), headers[1]) {
+					t.Errorf("logged: %s", f.log)
+				}
 			})
 		})
 	}
@@ -259,6 +262,17 @@ func TestAHandlerThatReleasesItsLock(t *testing.T) {
 					}
 				}
 				f.do(http.MethodPatch, flag, "{}").want(http.StatusOK)
+				token := f.acquire("/v1/flags/other/lock", aMinute)
+				f.edit = func(_ http.ResponseWriter, r *http.Request) {
+					held, _ := lockhttp.FromContext(r.Context())
+					if err := end(r.Context(), held); err != nil {
+						t.Error(err)
+					}
+				}
+				f.do(http.MethodPatch, "/v1/flags/other", "{}", "X-Lock-Token", token).want(http.StatusOK)
+				if f.log.Len() > 0 {
+					t.Errorf("logged: %s", f.log)
+				}
 			})
 		})
 	}
@@ -391,63 +405,4 @@ func TestAHandlerInsideOfAnother(t *testing.T) {
 	f.edit = func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(w, r) }
 	f.do(http.MethodPatch, flag, "{}").want(http.StatusInternalServerError, problems.InternalError)
 	f.wantFree()
-}
-
-func TestTheWriterOfTheHandler(t *testing.T) {
-	for name, edit := range map[string]http.HandlerFunc{
-		"flushes": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "do")
-			if flusher, ok := w.(http.Flusher); ok {
-				flusher.Flush()
-			}
-			_, _ = io.WriteString(w, "ne")
-		},
-		"flushes by its controller": func(w http.ResponseWriter, _ *http.Request) {
-			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
-				t.Error(err)
-			}
-			_, _ = io.WriteString(w, "done")
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				t.Error(err)
-			}
-		},
-		"copies": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("done")})
-		},
-		"hijacks": func(w http.ResponseWriter, _ *http.Request) {
-			connection, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			_, _ = io.WriteString(connection, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ndone")
-			_ = connection.Close()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.edit = func(w http.ResponseWriter, r *http.Request) {
-				edit(w, r)
-				// It is too late to tell of a loss.
-				if err := f.backend.ForceRelease(r.Context(), "shop", key, "stuck"); err != nil {
-					t.Error(err)
-				}
-				<-r.Context().Done()
-			}
-			server := httptest.NewServer(f.handler)
-			defer server.Close()
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, server.URL+flag, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response, err := server.Client().Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer response.Body.Close()
-			if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || string(text) != "done" {
-				t.Errorf("status %d, %q, %v", response.StatusCode, text, err)
-			}
-		})
-	}
 }

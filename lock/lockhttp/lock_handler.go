@@ -107,7 +107,13 @@ func (p *Protection) acquire(w http.ResponseWriter, r *http.Request, key string)
 	}
 	isTold := false
 	// Deferred: a panic must not leave a lock of which its client does not know.
-	defer func(ctx context.Context) { p.end(ctx, held, isTold) }(r.Context())
+	defer func(ctx context.Context) {
+		if isTold {
+			_ = held.Detach() // The client has been told when it ends.
+		} else if err := held.Release(ctx); err != nil {
+			p.config.Logger.Error(err, "Lock of which no client knows could not be released", "lock", held.Key())
+		}
+	}(r.Context())
 	if err := r.Context().Err(); err != nil {
 		return err
 	}
@@ -135,7 +141,7 @@ func (p *Protection) renew(w http.ResponseWriter, r *http.Request, key string) e
 	if err != nil {
 		return withToken(err)
 	}
-	p.end(r.Context(), held, true)
+	_ = held.Detach() // The client is told when it ends.
 	_ = write(w, http.StatusOK, jsonType, describe(held.Info()))
 	return nil
 }
