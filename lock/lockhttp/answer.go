@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
+	"time"
 )
 
 // write sends an answer. The body is of a type of this module, nil if there is none. The error means that
@@ -39,6 +41,9 @@ type answerWriter struct {
 	hasBegun bool
 	// encoding is the Content-Encoding from before the handler: of a writer below that compresses.
 	encoding []string
+
+	mu         sync.Mutex // guards the connection
+	isHijacked bool
 }
 
 func newAnswerWriter(w http.ResponseWriter) *answerWriter {
@@ -53,6 +58,16 @@ func (w *answerWriter) dropHeaders() {
 	}
 	if w.encoding != nil {
 		header["Content-Encoding"] = w.encoding
+	}
+}
+
+// stopReading ends a read of the body that waits for the client, and fails each later one. For some
+// writers it can do nothing.
+func (w *answerWriter) stopReading() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isHijacked {
+		_ = http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
@@ -87,7 +102,10 @@ func (w *answerWriter) FlushError() error {
 
 // Hijack implements [http.Hijacker].
 func (w *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	connection, buffer, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	w.isHijacked = w.isHijacked || err == nil
 	w.hasBegun = w.hasBegun || err == nil
 	return connection, buffer, err
 }

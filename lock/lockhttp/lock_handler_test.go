@@ -485,6 +485,7 @@ func TestConfig(t *testing.T) {
 		"a short ttl": {Client: client, Key: keyOf, MaxTTL: time.Microsecond},
 		"a long ttl":  {Client: client, Key: keyOf, MaxTTL: 1000 * time.Hour},
 		"no wait":     {Client: client, Key: keyOf, MaxWait: -1},
+		"no duration": {Client: client, Key: keyOf, MaxDuration: -1},
 	} {
 		if _, err := lockhttp.New(config); err == nil {
 			t.Errorf("%s: it was accepted", name)

@@ -20,7 +20,8 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// DefaultMaxTTL is the longest ttl that clients may ask for unless configured otherwise.
+// DefaultMaxTTL is the longest ttl that clients may ask for, and the longest time of one request under a
+// lock, unless configured otherwise.
 const DefaultMaxTTL = 30 * time.Minute
 
 // Config configures a [Protection].
@@ -38,6 +39,11 @@ type Config struct {
 	// MaxTTL bounds the ttl_seconds of clients, from a millisecond on. The service must allow it. Zero
 	// means [DefaultMaxTTL].
 	MaxTTL time.Duration
+	// MaxDuration bounds the time of one request under a lock, counted from when it has the lock. Then its
+	// context ends, and the lock is no longer renewed. A lock of which the client has no token is
+	// released when the handler returns, but ends at the latest when the rest of its ttl has passed, although
+	// the handler may still run. Zero means [DefaultMaxTTL].
+	MaxDuration time.Duration
 	// MaxWait bounds the wait_seconds of clients. Zero means that none may wait.
 	MaxWait time.Duration
 	// Clock tells how long a lock is held yet, for Retry-After. Nil means the real clock.
@@ -55,6 +61,9 @@ func New(config Config) (*Protection, error) {
 	if config.MaxTTL == 0 {
 		config.MaxTTL = DefaultMaxTTL
 	}
+	if config.MaxDuration == 0 {
+		config.MaxDuration = DefaultMaxTTL
+	}
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
@@ -63,8 +72,8 @@ func New(config Config) (*Protection, error) {
 		return nil, errors.New("lockhttp: Client and Key are required")
 	case config.MaxTTL < rules.MinTTL || config.MaxTTL > v1alpha1.MaxTTL:
 		return nil, fmt.Errorf("lockhttp: MaxTTL must be from %s to %s", rules.MinTTL, v1alpha1.MaxTTL)
-	case config.MaxWait < 0:
-		return nil, errors.New("lockhttp: MaxWait must not be negative")
+	case config.MaxDuration < 0 || config.MaxWait < 0:
+		return nil, errors.New("lockhttp: MaxDuration and MaxWait must not be negative")
 	}
 	config.Options = slices.Clone(config.Options)
 	return &Protection{config}, nil
