@@ -21,9 +21,10 @@ import (
 	"forrst.dev/lock-operator/webhook/guard"
 )
 
-// guardVerb is the right that a user needs to an object, or, for a selector, to all objects of its
-// resource in the namespace, to reserve it for itself: a user who may change it anyway.
-const guardVerb = "update"
+// guardVerbs are the rights that a user needs to an object, or, for a selector, to all objects of its
+// resource in the namespace, to reserve it for itself: those to all that the guard keeps other users
+// from. The API server asks about the create of a server-side apply by name, too.
+var guardVerbs = []string{"create", "update", "delete"}
 
 // checkGuards checks that the guards of a new grant are enforced and that the user may reserve what
 // they name. It fails closed. Without guards it costs nothing; with guards, two reads and an access
@@ -99,7 +100,7 @@ func coversWrites(listed []admissionregistrationv1.RuleWithOperations, resource 
 	return true
 }
 
-// authorizeGuards checks that the user may change what the guards name.
+// authorizeGuards checks that the user may create, change and delete what the guards name.
 func (a *LockAdmission) authorizeGuards(ctx context.Context, request admission.Request, guards []v1alpha1.Guard) error {
 	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout) // For all of them together.
 	defer cancel()
@@ -110,20 +111,21 @@ func (a *LockAdmission) authorizeGuards(ctx context.Context, request admission.R
 		if known[needed] {
 			continue
 		}
-		isAllowed, err := a.isAllowed(ctx, request, authorizer.AttributesRecord{
-			Verb: guardVerb, APIGroup: each.Group, APIVersion: "*", Resource: each.Resource, Name: each.Name,
-		})
-		resource := rules.GuardedResource(each)
-		switch {
-		case isAllowed:
-			known[needed] = true
-		case err != nil:
-			logf.FromContext(ctx).Error(err, "Could not find out whether a user may guard objects",
-				"namespace", request.Namespace, "resource", resource, "user", request.UserInfo.Username)
-			return &forbiddenError{fmt.Sprintf("%s: whether you may %s %s could not be found out; try again", rules.GuardsPath.Index(index), guardVerb, resource)}
-		default:
-			return &forbiddenError{fmt.Sprintf("%s: to guard %s you need the right to %s %s in namespace %q",
-				rules.GuardsPath.Index(index), objectsOf(each), guardVerb, objectsOf(each), request.Namespace)}
+		known[needed] = true
+		for _, verb := range guardVerbs {
+			isAllowed, err := a.isAllowed(ctx, request, authorizer.AttributesRecord{
+				Verb: verb, APIGroup: each.Group, APIVersion: "*", Resource: each.Resource, Name: each.Name,
+			})
+			switch resource := rules.GuardedResource(each); {
+			case isAllowed:
+			case err != nil:
+				logf.FromContext(ctx).Error(err, "Could not find out whether a user may guard objects",
+					"namespace", request.Namespace, "resource", resource, "verb", verb, "user", request.UserInfo.Username)
+				return &forbiddenError{fmt.Sprintf("%s: whether you may %s %s could not be found out; try again", rules.GuardsPath.Index(index), verb, resource)}
+			default:
+				return &forbiddenError{fmt.Sprintf("%s: to guard %s in namespace %q you need the rights to create, update and delete; you may not %s %s",
+					rules.GuardsPath.Index(index), objectsOf(each), request.Namespace, verb, objectsOf(each))}
+			}
 		}
 	}
 	return nil

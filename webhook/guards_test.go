@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,9 +37,19 @@ func TestGuardsAreGrantedOnlyWhereTheyAreEnforcedAndToUsersWithTheRight(t *testi
 	bySelector := v1alpha1.Guard{Resource: "configmaps", Selector: &metav1.LabelSelector{}}
 	allow := func(authorizer.Attributes) (authorizer.Decision, error) { return authorizer.DecisionAllow, nil }
 	deny := func(authorizer.Attributes) (authorizer.Decision, error) { return authorizer.DecisionNoOpinion, nil }
+	allowBut := func(verb string) func(authorizer.Attributes) (authorizer.Decision, error) {
+		return func(attributes authorizer.Attributes) (authorizer.Decision, error) {
+			if attributes.GetVerb() == verb {
+				return deny(attributes)
+			}
+			return allow(attributes)
+		}
+	}
 	fail := func(authorizer.Attributes) (authorizer.Decision, error) {
 		return authorizer.DecisionNoOpinion, errors.New("the API server is away")
 	}
+	ofWeb := []string{"create apps/deployments/web", "update apps/deployments/web", "delete apps/deployments/web"}
+	ofMaps := []string{"create /configmaps/", "update /configmaps/", "delete /configmaps/"}
 	for name, test := range map[string]struct {
 		off       bool
 		namespace string
@@ -52,9 +63,9 @@ func TestGuardsAreGrantedOnlyWhereTheyAreEnforcedAndToUsersWithTheRight(t *testi
 		// asked are the rights that were asked about.
 		asked []string
 	}{
-		"by name":                              {guards: []v1alpha1.Guard{byName}, right: allow, asked: []string{"update apps/deployments/web"}},
-		"by a selector":                        {guards: []v1alpha1.Guard{bySelector}, right: allow, asked: []string{"update /configmaps/"}},
-		"the same right twice":                 {guards: []v1alpha1.Guard{bySelector, bySelector, byName}, right: allow, asked: []string{"update /configmaps/", "update apps/deployments/web"}},
+		"by name":                              {guards: []v1alpha1.Guard{byName}, right: allow, asked: ofWeb},
+		"by a selector":                        {guards: []v1alpha1.Guard{bySelector}, right: allow, asked: ofMaps},
+		"the same right twice":                 {guards: []v1alpha1.Guard{bySelector, bySelector, byName}, right: allow, asked: slices.Concat(ofMaps, ofWeb)},
 		"none":                                 {off: true, namespace: "plain", right: fail},
 		"without the flag":                     {off: true, guards: []v1alpha1.Guard{byName}, right: allow, want: "spec.guards: Forbidden: are not enforced in this cluster"},
 		"in a namespace that has not opted in": {namespace: "plain", guards: []v1alpha1.Guard{byName}, right: allow, want: "kubectl label namespace plain forrst.dev/guards=enabled"},
@@ -75,9 +86,13 @@ func TestGuardsAreGrantedOnlyWhereTheyAreEnforcedAndToUsersWithTheRight(t *testi
 		"if the namespace cannot be read":     {failing: "get", guards: []v1alpha1.Guard{byName}, right: allow, want: "read the namespace"},
 		"if the configuration cannot be read": {failing: "list", guards: []v1alpha1.Guard{byName}, right: allow, want: "read the webhook configurations"},
 		"in a namespace that is gone":         {namespace: "gone", guards: []v1alpha1.Guard{byName}, right: allow, want: "read the namespace"},
-		"without the right":                   {guards: []v1alpha1.Guard{byName}, right: deny, want: `to guard deployments.apps "web" you need the right to update deployments.apps "web" in namespace "guarding"`, asked: []string{"update apps/deployments/web"}},
-		"without an answer":                   {guards: []v1alpha1.Guard{byName}, right: fail, want: "could not be found out; try again", asked: []string{"update apps/deployments/web"}},
-		"with the right to one of two": {guards: []v1alpha1.Guard{byName, bySelector}, want: "spec.guards[1]: to guard all configmaps", asked: []string{"update apps/deployments/web", "update /configmaps/"},
+		"without the rights": {guards: []v1alpha1.Guard{byName}, right: deny, asked: ofWeb[:1],
+			want: `to guard deployments.apps "web" in namespace "guarding" you need the rights to create, update and delete; you may not create deployments.apps "web"`},
+		"without the right to create": {guards: []v1alpha1.Guard{byName}, right: allowBut("create"), want: "you may not create", asked: ofWeb[:1]},
+		"without the right to update": {guards: []v1alpha1.Guard{byName}, right: allowBut("update"), want: "you may not update", asked: ofWeb[:2]},
+		"without the right to delete": {guards: []v1alpha1.Guard{bySelector}, right: allowBut("delete"), want: "you may not delete all configmaps", asked: ofMaps},
+		"without an answer":           {guards: []v1alpha1.Guard{byName}, right: fail, want: "could not be found out; try again", asked: ofWeb[:1]},
+		"with the rights to one of two": {guards: []v1alpha1.Guard{byName, bySelector}, want: "spec.guards[1]: to guard all configmaps", asked: slices.Concat(ofWeb, ofMaps[:1]),
 			right: func(attributes authorizer.Attributes) (authorizer.Decision, error) {
 				if attributes.GetResource() == "deployments" {
 					return authorizer.DecisionAllow, nil

@@ -166,8 +166,8 @@ type LockSpec struct {
 	// guards lists objects in the namespace of the lock that only its holder may create,
 	// change and delete while it is held. At most 16 entries; unset and empty mean none. The
 	// namespace must have opted in by the label forrst.dev/guards=enabled, and the user who
-	// acquires the lock must be allowed to update what it guards. May not change while a grant
-	// lasts: release the lock, or hand it on, to guard other objects.
+	// acquires the lock must be allowed to create, update and delete what it guards. May not
+	// change while a grant lasts: release the lock, or hand it on, to guard other objects.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

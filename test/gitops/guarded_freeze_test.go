@@ -116,7 +116,7 @@ var _ = Describe("A change freeze that guards objects", func() {
 		path := freeze()
 		must(environment.Admin.Kubectl.Run(ctx, "", "-n", namespace, "delete", "rolebindings", "--all"))
 		Eventually(func(ctx context.Context) error { return in(ctx, kubectl[flux], "", append(fluxApply, "-k", path)...) }).WithContext(ctx).WithTimeout(timeout).
-			Should(MatchError(ContainSubstring("to guard all deployments.apps you need the right to update all deployments.apps")))
+			Should(MatchError(ContainSubstring("; you may not create all deployments.apps")))
 		must(environment.Admin.Kubectl.Run(ctx, "", "label", "namespace", namespace, v1alpha1.GuardsLabel+"-"))
 		Expect(in(ctx, environment.Admin.Kubectl, "", "apply", "-k", path)).To(MatchError(ContainSubstring("kubectl label namespace " + namespace)))
 	})

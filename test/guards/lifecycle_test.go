@@ -95,7 +95,7 @@ var _ = Describe("A guard", func() {
 		Eventually(paintWeb).WithContext(ctx).WithTimeout(timeout).WithArguments(stranger, namespace).Should(Succeed())
 		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
 		lock.Spec.Owner, lock.Spec.TTL = "token-b", &metav1.Duration{Duration: time.Hour}
-		Expect(bystander.Client.Update(ctx, lock.DeepCopy())).To(MatchError(ContainSubstring(`you need the right to update deployments.apps "web"`)))
+		Expect(bystander.Client.Update(ctx, lock.DeepCopy())).To(MatchError(ContainSubstring(`you may not create deployments.apps "web"`)))
 		lock.Spec.Guards = nil
 		Expect(bystander.Client.Update(ctx, lock)).To(Succeed(), "the lock itself is free")
 	})
@@ -108,22 +108,32 @@ var _ = Describe("A guard", func() {
 		Expect(paintWeb(ctx, breaker, namespace)).To(Succeed())
 	})
 
-	DescribeTable("needs the right to update what it guards",
+	DescribeTable("needs the rights to create, update and delete what it guards",
 		func(ctx context.Context, guard v1alpha1.Guard, missing string) {
 			lock := fixture.Manifest(namespace, "reserved", guards(guard))
-			Expect(bystander.Client.Create(ctx, lock.DeepCopy())).To(MatchError(ContainSubstring(missing)))
+			Expect(bystander.Client.Create(ctx, lock.DeepCopy())).To(MatchError(And(
+				ContainSubstring("spec.guards[0]: to guard "), ContainSubstring(`in namespace "`+namespace+`" you need the rights to create, update and delete`+missing))))
 			Expect(deployer.Client.Create(ctx, lock)).To(Succeed())
 		},
-		Entry("one object", webDeployment, `spec.guards[0]: to guard deployments.apps "web" you need the right to update deployments.apps "web" in namespace`),
-		Entry("by a selector, to all of them", webMaps, `spec.guards[0]: to guard all configmaps you need the right to update all configmaps in namespace`),
+		Entry("one object", webDeployment, `; you may not create deployments.apps "web"`),
+		Entry("by a selector, to all of them", webMaps, `; you may not create all configmaps`),
 	)
 
+	// bind gives the bystander verbs on the ConfigMap web.
+	bind := func(ctx context.Context, name, verbs string) {
+		GinkgoHelper()
+		Expect(kubectl("", "create", "role", name, "--verb="+verbs, "--resource=configmaps", "--resource-name=web")(ctx, root, namespace)).To(Succeed())
+		Expect(kubectl("", "create", "rolebinding", name, "--role="+name, "--user=bystander")(ctx, root, namespace)).To(Succeed())
+	}
+
 	It("takes the right to that object for one object, and to all for a selector", func(ctx context.Context) {
-		_, err := root.Kubectl.Run(ctx, "", "-n", namespace, "create", "role", "one", "--verb=update", "--resource=configmaps", "--resource-name=web")
-		Expect(err).NotTo(HaveOccurred())
-		_, err = root.Kubectl.Run(ctx, "", "-n", namespace, "create", "rolebinding", "one", "--role=one", "--user=bystander")
-		Expect(err).NotTo(HaveOccurred())
 		one := fixture.Manifest(namespace, "one", guards(v1alpha1.Guard{Resource: "configmaps", Name: "web"}))
+		// Who may only change an object does not keep others from creating and deleting it.
+		bind(ctx, "change", "update")
+		bind(ctx, "begin", "create")
+		Eventually(func(ctx context.Context) error { return bystander.Client.Create(ctx, one.DeepCopy()) }).WithContext(ctx).WithTimeout(timeout).
+			Should(MatchError(ContainSubstring(`you may not delete configmaps "web"`)))
+		bind(ctx, "end", "delete")
 		Eventually(func(ctx context.Context) error { return bystander.Client.Create(ctx, one.DeepCopy()) }).WithContext(ctx).WithTimeout(timeout).Should(Succeed())
 		Expect(bystander.Client.Create(ctx, fixture.Manifest(namespace, "all", guards(webMaps)))).To(MatchError(ContainSubstring("all configmaps")))
 	})
