@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -43,7 +44,8 @@ func (a *LockAdmission) checkGuards(ctx context.Context, request admission.Reque
 }
 
 // checkEnforced refuses guards that the API server would not ask the operator about, by the webhook
-// configuration that is in force: a holder would rely on a protection that is not there.
+// configuration that is in force: a holder would rely on a protection that is not there. What else an
+// overlay changes in it, such as match conditions, is not looked at.
 func (a *LockAdmission) checkEnforced(ctx context.Context, name string, guards []v1alpha1.Guard) error {
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -54,13 +56,17 @@ func (a *LockAdmission) checkEnforced(ctx context.Context, name string, guards [
 	if err := a.LiveReader.List(ctx, &configurations); err != nil {
 		return fmt.Errorf("read the webhook configurations to see what may be guarded: %w", err)
 	}
-	var configured, inForce []admissionregistrationv1.ValidatingWebhook
+	var configured, reliable, inForce []admissionregistrationv1.ValidatingWebhook
 	for _, configuration := range configurations.Items {
 		for _, webhook := range configuration.Webhooks {
 			if webhook.Name != guard.WebhookName {
 				continue
 			}
 			configured = append(configured, webhook)
+			if !isReliable(&webhook) {
+				continue
+			}
+			reliable = append(reliable, webhook)
 			if selector, err := metav1.LabelSelectorAsSelector(webhook.NamespaceSelector); err == nil && selector.Matches(labels.Set(namespace.Labels)) {
 				inForce = append(inForce, webhook)
 			}
@@ -69,12 +75,20 @@ func (a *LockAdmission) checkEnforced(ctx context.Context, name string, guards [
 	switch {
 	case len(configured) == 0:
 		return forbiddenGuards(rules.GuardsPath, "are not enforced in this cluster: it has no webhook configuration for them; see docs/guards.md")
+	case len(reliable) == 0:
+		return forbiddenGuards(rules.GuardsPath, "are not enforced for all objects and at all times in this cluster: their webhook configuration "+
+			"has an objectSelector, or a failurePolicy other than Fail; see docs/guards.md")
 	case len(inForce) == 0 && namespace.Labels[v1alpha1.GuardsLabel] == v1alpha1.GuardsEnabled:
 		return forbiddenGuards(rules.GuardsPath, fmt.Sprintf("are not enforced in namespace %q, which their webhook configuration leaves out", name))
 	case len(inForce) == 0:
 		return forbiddenGuards(rules.GuardsPath, fmt.Sprintf("are not enforced in namespace %q; ask a user who may label it: kubectl label namespace %s %s=%s",
 			name, name, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled))
 	}
+	return checkListed(inForce, guards)
+}
+
+// checkListed refuses guards of resources that none of the webhooks lists.
+func checkListed(inForce []admissionregistrationv1.ValidatingWebhook, guards []v1alpha1.Guard) error {
 	for index, each := range guards {
 		resource := rules.GuardedResource(each)
 		if !slices.ContainsFunc(inForce, func(webhook admissionregistrationv1.ValidatingWebhook) bool {
@@ -85,6 +99,14 @@ func (a *LockAdmission) checkEnforced(ctx context.Context, name string, guards [
 		}
 	}
 	return nil
+}
+
+// isReliable reports whether the webhook depends neither on labels, by which users would take objects
+// out of it, nor on an operator that answers.
+func isReliable(webhook *admissionregistrationv1.ValidatingWebhook) bool {
+	selector := ptr.Deref(webhook.ObjectSelector, metav1.LabelSelector{})
+	return len(selector.MatchLabels) == 0 && len(selector.MatchExpressions) == 0 &&
+		ptr.Deref(webhook.FailurePolicy, admissionregistrationv1.Fail) == admissionregistrationv1.Fail
 }
 
 // coversWrites reports whether the API server asks about every create, change and delete of an object

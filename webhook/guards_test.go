@@ -83,6 +83,27 @@ func TestGuardsAreGrantedOnlyWhereTheyAreEnforcedAndToUsersWithTheRight(t *testi
 					c.Webhooks[0].Rules[i].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
 				}
 			}},
+		"with a webhook that leaves objects out by labels": {guards: []v1alpha1.Guard{byName}, right: allow, want: "are not enforced for all objects",
+			configure: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+				c.Webhooks[0].ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"guarded": "yes"}}
+			}},
+		"with a webhook that leaves objects out by an expression": {guards: []v1alpha1.Guard{byName}, right: allow, want: "are not enforced for all objects",
+			configure: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+				c.Webhooks[0].ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "free", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+			}},
+		"with a webhook that admits what it cannot ask about": {guards: []v1alpha1.Guard{byName}, right: allow, want: "are not enforced for all objects",
+			configure: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+				c.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
+			}},
+		"with the empty selector that the API server sets": {guards: []v1alpha1.Guard{byName}, right: allow, asked: ofWeb,
+			configure: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+				c.Webhooks[0].ObjectSelector = &metav1.LabelSelector{}
+			}},
+		"with a reliable webhook besides one that is not": {guards: []v1alpha1.Guard{byName}, right: allow, asked: ofWeb,
+			configure: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+				c.Webhooks = append(c.Webhooks, c.Webhooks[0])
+				c.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
+			}},
 		"if the namespace cannot be read":     {failing: "get", guards: []v1alpha1.Guard{byName}, right: allow, want: "read the namespace"},
 		"if the configuration cannot be read": {failing: "list", guards: []v1alpha1.Guard{byName}, right: allow, want: "read the webhook configurations"},
 		"in a namespace that is gone":         {namespace: "gone", guards: []v1alpha1.Guard{byName}, right: allow, want: "read the namespace"},
