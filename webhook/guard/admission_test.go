@@ -418,7 +418,7 @@ func TestRefusalSaysWhatToDo(t *testing.T) {
 	lock := guarded(t, "deploy:web")
 	w := newWorld(t, []client.Object{lock}, []client.Object{lock})
 	response := w.ask(t, request(t, admissionv1.Update, configMaps, settings(), settings()), bob)
-	if response.Allowed || response.Result.Code != 403 || response.Result.Reason != metav1.StatusReasonForbidden {
+	if response.Allowed || response.Result.Status != metav1.StatusFailure || response.Result.Code != 403 || response.Result.Reason != metav1.StatusReasonForbidden {
 		t.Fatalf("got %+v", response)
 	}
 	for _, want := range []string{`configmaps "settings" is forbidden`, "lock:deploy:web", `"deploy--web"`, alice, lock.Spec.AcquireTime.String(),
@@ -440,7 +440,8 @@ func TestReadsThatFailCloseTheGuard(t *testing.T) {
 	w := newWorld(t, []client.Object{lock}, nil)
 	w.admission.LiveReader = newCluster(t).WithInterceptorFuncs(broken).Build()
 	response := w.ask(t, request(t, admissionv1.Update, configMaps, settings(), settings()), bob)
-	if response.Allowed || isGuarded(response) || response.Result.Reason != metav1.StatusReasonInternalError {
+	if response.Allowed || isGuarded(response) || response.Result.Reason != metav1.StatusReasonInternalError ||
+		response.Result.Status != metav1.StatusFailure || response.Result.Code != 500 {
 		t.Errorf("got %+v", response)
 	}
 	if records := w.records.All(); len(records) != 1 || records[0].Event != audit.WriteRefused || records[0].Reason != audit.Failed {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,14 +22,12 @@ func refuse(ctx context.Context, request admission.Request, v *verdict) admissio
 	if !isGuarded {
 		logf.FromContext(ctx).Error(v.err, "Could not find out whether a lock guards an object",
 			"namespace", request.Namespace, "resource", v.target.Resource, "object", v.target.Name, "user", request.UserInfo.Username)
-		status := apierrors.NewInternalError(fmt.Errorf("whether a lock guards the object could not be found out: %w", v.err)).Status()
-		return denied(status)
+		return denied(apierrors.NewInternalError(fmt.Errorf("whether a lock guards the object could not be found out: %w", v.err)).Status())
 	}
 	logf.FromContext(ctx).V(1).Info("Refused a change of a guarded object", "operation", request.Operation, "namespace", request.Namespace,
 		"resource", v.target.Resource, "object", v.target.Name, "lock", guarded.Lock.Name, "user", request.UserInfo.Username)
 	status := apierrors.NewForbidden(v.target.Resource, v.target.Name, fmt.Errorf("%w; %s", guarded, remedy(guarded.Lock))).Status()
 	status.Details.Causes = []metav1.StatusCause{{Type: v1alpha1.CauseTypeGuarded, Message: guarded.Error()}}
-	status.Code = http.StatusForbidden
 	return denied(status)
 }
 
@@ -40,6 +37,5 @@ func remedy(lock *v1alpha1.Lock) string {
 }
 
 func denied(status metav1.Status) admission.Response {
-	status.Status = metav1.StatusFailure
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &status}}
 }
