@@ -26,7 +26,8 @@ const (
 	// batchBytes is the size at which a batch is written.
 	batchBytes = 64 << 10
 	// refusalsPerSecond and refusalBurst bound the records of refusals, which any user with write
-	// access to locks or to guarded objects can cause. The metrics count all.
+	// access to locks can cause, and by themselves those of refused writes, which any user with write
+	// access to guarded objects can: neither kind keeps the other out. The metrics count all.
 	refusalsPerSecond, refusalBurst = 20, 200
 )
 
@@ -46,9 +47,10 @@ type Options struct {
 // in the order of arrival. It drops and counts records that arrive too fast or cannot be written.
 // Safe for concurrent use.
 type Log struct {
-	writer   io.Writer
-	metrics  *metrics
-	refusals flowcontrol.PassiveRateLimiter
+	writer  io.Writer
+	metrics *metrics
+	// refusals bounds the events that it has.
+	refusals map[audit.Event]flowcontrol.PassiveRateLimiter
 	log      logr.Logger
 
 	// mu guards closing the channel.
@@ -81,10 +83,13 @@ func New(options Options) (*Log, error) {
 	log := &Log{
 		writer:   options.Writer,
 		metrics:  metrics,
-		refusals: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(refusalsPerSecond, refusalBurst, options.Clock),
+		refusals: map[audit.Event]flowcontrol.PassiveRateLimiter{},
 		log:      options.Logger,
 		records:  make(chan audit.Record, buffered),
 		written:  make(chan struct{}),
+	}
+	for _, event := range []audit.Event{audit.Refused, audit.WriteRefused} {
+		log.refusals[event] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(refusalsPerSecond, refusalBurst, options.Clock)
 	}
 	go log.run()
 	return log, nil
@@ -93,10 +98,10 @@ func New(options Options) (*Log, error) {
 // Record implements [audit.Sink].
 func (l *Log) Record(record audit.Record) {
 	l.metrics.observe(&record)
-	switch {
-	case l.writer == nil:
+	if l.writer == nil {
 		return
-	case (record.Event == audit.Refused || record.Event == audit.WriteRefused) && !l.refusals.TryAccept():
+	}
+	if limit, isBounded := l.refusals[record.Event]; isBounded && !limit.TryAccept() {
 		l.metrics.drop(tooManyRefusals, 1)
 		return
 	}
