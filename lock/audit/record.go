@@ -26,10 +26,11 @@ type Record struct {
 	// its own, or if the caller is known only by the owner token.
 	Actor string `json:"actor,omitempty"`
 	// Namespace and Lock name the object. Lock is empty for a refused manifest without a name and
-	// a valid key.
+	// a valid key, and for a refused write for which no lock could be found out.
 	Namespace string `json:"namespace"`
 	Lock      string `json:"lock,omitempty"`
-	// UID is the UID of the object. Empty for a refused create.
+	// UID is the UID of the object. Empty for a refused create, and, like what follows from the lock,
+	// for a write that was refused because the lock could not be read.
 	UID string `json:"uid,omitempty"`
 	// Key, Scope and Function identify the lock; see [v1alpha1.LockSpec].
 	Key      string         `json:"key,omitempty"`

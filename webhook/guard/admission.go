@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -74,7 +75,8 @@ type verdict struct {
 	target rules.Target
 	// held are the locks under which the user writes the object.
 	held []*v1alpha1.Lock
-	// refusing is the lock because of which the request was refused, or nil.
+	// refusing is the lock because of which the request was refused: of one that could not be read, only
+	// namespace and name. Nil if no lock is known.
 	refusing *v1alpha1.Lock
 	// err is a [*rules.GuardedError], or says why the request could not be judged.
 	err error
@@ -140,6 +142,7 @@ func (a *Admission) judgeLock(ctx context.Context, request admission.Request, na
 	case apierrors.IsNotFound(err):
 		return
 	case err != nil:
+		v.refusing = &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace, Name: name}}
 		v.err = fmt.Errorf("read the lock %q, which may guard the object: %w", name, err)
 		return
 	case !rules.IsGuarded(&lock, v.target), a.hasExpired(&lock):

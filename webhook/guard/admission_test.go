@@ -444,7 +444,8 @@ func TestReadsThatFailCloseTheGuard(t *testing.T) {
 		response.Result.Status != metav1.StatusFailure || response.Result.Code != 500 {
 		t.Errorf("got %+v", response)
 	}
-	if records := w.records.All(); len(records) != 1 || records[0].Event != audit.WriteRefused || records[0].Reason != audit.Failed {
+	if records := w.records.All(); len(records) != 1 || records[0].Event != audit.WriteRefused || records[0].Reason != audit.Failed ||
+		records[0].Lock != lock.Name || records[0].Namespace != lock.Namespace {
 		t.Errorf("recorded %+v", records)
 	}
 }
