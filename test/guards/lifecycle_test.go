@@ -3,6 +3,10 @@ package guards_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -184,6 +188,31 @@ var _ = Describe("A guard", func() {
 		Expect(paintWeb(ctx, account("default", "worker"), namespace)).To(beGuarded())
 		Expect(root.Client.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(Succeed())
 		Expect(paintWeb(ctx, account(namespace, "worker"), namespace)).To(beGuarded())
+	})
+})
+
+// The token is that of the grant, whether or not another write has recorded it in the lock.
+var _ = Describe("The recipe of docs/guards.md", func() {
+	It("reads the fencing token at once", func(ctx context.Context) {
+		text, err := os.ReadFile("../../docs/guards.md")
+		Expect(err).NotTo(HaveOccurred())
+		recipe := regexp.MustCompile(`kubectl get lock deploy--frontend -o (\S+='[^']+') \| awk '\{print \$1\}'`).FindAllStringSubmatch(string(text), -1)
+		Expect(recipe).To(HaveLen(1))
+		Expect(strings.Count(string(text), "kubectl get lock ")).To(Equal(1))
+		output := strings.ReplaceAll(recipe[0][1], "'", "")
+
+		lock := held(ctx, deployer, newNamespace(ctx, v1alpha1.GuardsEnabled))
+		read := func() string {
+			GinkgoHelper()
+			fields, err := deployer.Kubectl.Run(ctx, "", "-n", lock.Namespace, "get", "lock", lock.Name, "-o", output)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(strings.Fields(fields)).NotTo(BeEmpty())
+			return strings.Fields(fields)[0]
+		}
+		token := strconv.FormatInt(tokenOf(lock), 10)
+		Expect(read()).To(Equal(token))
+		Expect(kubectl("", "label", "lock", lock.Name, "team=web")(ctx, stranger, lock.Namespace)).To(Succeed())
+		Expect(read()).To(Equal(token))
 	})
 })
 
