@@ -2,14 +2,19 @@ package guards_test
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"regexp"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/fixture"
@@ -85,10 +90,31 @@ var _ = Describe("Kubernetes itself", func() {
 		Entry("the Deployment controller", "system:serviceaccount:kube-system:deployment-controller", []string{}),
 		Entry("the HorizontalPodAutoscaler", "system:serviceaccount:kube-system:horizontal-pod-autoscaler", []string{}),
 		Entry("the controller of finished Jobs", "system:serviceaccount:kube-system:ttl-after-finished-controller", []string{}),
+		Entry("the cleaner of bootstrap tokens", "system:serviceaccount:kube-system:token-cleaner", []string{}),
+		Entry("the signer of cluster-info", "system:serviceaccount:kube-system:bootstrap-signer", []string{}),
 		Entry("a controller manager with one account", "system:kube-controller-manager", []string{}),
 		Entry("a kubelet", "system:node:worker-1", []string{"system:nodes"}),
 		Entry("the operator", testenv.OperatorUser, testenv.OperatorGroups),
 	)
+
+	It("writes guarded objects as each account that the webhook configuration lists", func(ctx context.Context) {
+		held(ctx, deployer, namespace)
+		text, err := os.ReadFile("../../config/guards/webhook.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		var configuration admissionregistrationv1.ValidatingWebhookConfiguration
+		Expect(yaml.UnmarshalStrict(text, &configuration)).To(Succeed())
+		listed := 0
+		for _, condition := range configuration.Webhooks[0].MatchConditions {
+			if condition.Name != "not-kubernetes" {
+				continue
+			}
+			for _, quoted := range regexp.MustCompile(`'([^']+)'`).FindAllStringSubmatch(condition.Expression, -1) {
+				listed++
+				Expect(paint("web", fmt.Sprint(listed))(ctx, environment.Identity(quoted[1], writers), namespace)).To(Succeed(), quoted[1])
+			}
+		}
+		Expect(listed).To(BeNumerically(">", 20))
+	})
 
 	DescribeTable("is not posed as by",
 		func(ctx context.Context, user string) {

@@ -1,6 +1,0 @@
-package guard
-
-import "slices"
-
-// Kubernetes returns the exempt users.
-func Kubernetes() []string { return slices.Clone(kubernetes) }
