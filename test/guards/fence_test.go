@@ -117,6 +117,21 @@ var _ = Describe("The fence", func() {
 		Expect(reported(ctx, stranger, namespace)).To(Succeed())
 	})
 
+	It("takes no change of its annotations by a write of the status, and so no token that keeps the holder out", func(ctx context.Context) {
+		web := deployment(namespace, "web")
+		const refusal = "a write of the status may not change the annotations"
+		status := func(annotations string) error {
+			return statusPatched(`{"metadata":{"annotations":{`+annotations+`}},"status":{"collisionCount":2}}`)(ctx, stranger, namespace)
+		}
+		Expect(status(`"forrst.dev/fenced-by":"deploy:web","forrst.dev/fencing-token":"999999999999999999"`)).To(MatchError(ContainSubstring(refusal)), "no fence yet")
+		Expect(kubectl("", "annotate", "deployment", web.Name, v1alpha1.FencedByAnnotation+"=deploy:web", v1alpha1.FencingTokenAnnotation+"=100")(ctx, root, namespace)).To(Succeed())
+		for _, annotations := range []string{`"forrst.dev/fencing-token":"999999999999999999"`, `"forrst.dev/fenced-by":null`, `"forrst.dev/fenced-by":"deploy:api"`} {
+			Expect(status(annotations)).To(MatchError(ContainSubstring(refusal)), annotations)
+		}
+		Expect(status(`"a":"b"`)).To(Succeed())
+		Expect(statusPatched(`{"status":{"collisionCount":3}}`)(ctx, stranger, namespace)).To(Succeed())
+	})
+
 	It("does not hold up the operator, which starts Jobs", func(ctx context.Context) {
 		fenced(ctx, "100")
 		starter := environment.Identity(operator.Name, writers)

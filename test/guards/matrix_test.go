@@ -33,6 +33,9 @@ var guardedWrites = map[string]write{
 	"a delete in the foreground":          deleted(aConfigMap, "web", client.PropagationPolicy(metav1.DeletePropagationForeground)),
 	"a delete of a collection":            deletedAll,
 	"its scale":                           scaled("web"),
+	"an annotation by its status":         statusPatched(`{"metadata":{"annotations":{"a":"b"}},"status":{"collisionCount":1}}`),
+	"a finalizer by its status":           statusPatched(`{"metadata":{"finalizers":["example.com/keep"]}}`),
+	"an owner by its status":              statusPatched(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"00000000-0000-4000-8000-000000000000"}]}}`),
 	"kubectl apply":                       kubectl(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","labels":{"app":"web"}},"data":{"color":"blue"}}`, "apply", "-f", "-"),
 	"kubectl scale":                       kubectl("", "scale", "deployment", "web", "--replicas=0"),
 	"kubectl rollout restart":             kubectl("", "rollout", "restart", "deployment", "web"),
@@ -92,6 +95,27 @@ var _ = Describe("While a lock guards objects", func() {
 		Expect(scaled("web")(ctx, stranger, namespace)).To(beGuarded())
 		Expect(scaled("api")(ctx, stranger, namespace)).To(Succeed())
 		Expect(scaled("web")(ctx, deployer, namespace)).To(Succeed())
+	})
+
+	It("refuses a label by a write of the status, and lets the status itself pass", func(ctx context.Context) {
+		// Unlike that of a Deployment, its status takes labels.
+		for _, app := range []string{"web", "api"} {
+			Expect(root.Client.Create(ctx, statefulSet(namespace, app))).To(Succeed())
+		}
+		held(ctx, deployer, namespace, guards(webMaps, v1alpha1.Guard{
+			Group: "apps", Resource: "statefulsets", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		}))
+		status := func(who fixture.Identity, app, change string) error {
+			return who.Client.Status().Patch(ctx, statefulSet(namespace, app), client.RawPatch(types.MergePatchType, []byte(change)))
+		}
+		takeOut, putIn := `{"metadata":{"labels":{"app":null}},"status":{"collisionCount":2}}`, `{"metadata":{"labels":{"app":"web"}}}`
+		Expect(status(stranger, "web", takeOut)).To(beGuarded())
+		Expect(status(stranger, "api", putIn)).To(beGuarded())
+		Expect(status(stranger, "web", `{"status":{"collisionCount":1}}`)).To(Succeed())
+		Expect(status(deployer, "web", takeOut)).To(Succeed())
+		web := statefulSet(namespace, "web")
+		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(web), web)).To(Succeed())
+		Expect(web.Labels).To(BeEmpty(), "the status of a StatefulSet no longer takes labels: this spec needs another resource")
 	})
 
 	It("refuses everything of a resource by an empty selector", func(ctx context.Context) {

@@ -147,6 +147,14 @@ func deployment(namespace, app string) *appsv1.Deployment {
 	}
 }
 
+func statefulSet(namespace, app string) *appsv1.StatefulSet {
+	template := deployment(namespace, app)
+	return &appsv1.StatefulSet{
+		ObjectMeta: template.ObjectMeta,
+		Spec:       appsv1.StatefulSetSpec{Replicas: template.Spec.Replicas, Selector: template.Spec.Selector, Template: template.Spec.Template},
+	}
+}
+
 // What the lock of [held] guards.
 var (
 	webDeployment = v1alpha1.Guard{Group: "apps", Resource: "deployments", Name: "web"}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,6 +24,13 @@ func patched(object func(namespace, app string) client.Object, app string, kind 
 
 func aConfigMap(namespace, app string) client.Object  { return configMap(namespace, app) }
 func aDeployment(namespace, app string) client.Object { return deployment(namespace, app) }
+
+// statusPatched sends a merge patch for the Deployment web to its status.
+func statusPatched(text string) write {
+	return func(ctx context.Context, who fixture.Identity, namespace string) error {
+		return who.Client.Status().Patch(ctx, deployment(namespace, "web"), client.RawPatch(types.MergePatchType, []byte(text)))
+	}
+}
 
 // replaced reads the ConfigMap and writes it back with a change.
 func replaced(app string, change func(*corev1.ConfigMap)) write {
@@ -70,10 +75,8 @@ func scaled(app string) write {
 	}
 }
 
-func reported(ctx context.Context, who fixture.Identity, namespace string) error {
-	object := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
-	return who.Client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"status":{"collisionCount":1}}`)))
-}
+// reported writes what a controller writes.
+var reported = statusPatched(`{"status":{"collisionCount":1}}`)
 
 // kubectl runs the real one in the namespace.
 func kubectl(stdin string, arguments ...string) write {

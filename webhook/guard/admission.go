@@ -86,7 +86,7 @@ type verdict struct {
 
 func (a *Admission) judge(ctx context.Context, request admission.Request) (v verdict) {
 	v.target = rules.Target{Resource: resourceOf(request), Name: request.Name}
-	if request.SubResource == "status" || request.UserInfo.Username == a.OperatorUser {
+	if request.UserInfo.Username == a.OperatorUser {
 		return v
 	}
 	locks, err := a.guarding(ctx, request.Namespace, v.target.Resource)

@@ -236,22 +236,32 @@ func TestSubresources(t *testing.T) {
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{"app": "web"}}}
 	api := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "api", Labels: map[string]string{"app": "api"}}}
 	lock := guarded(t, "deploy:web")
+	// Like the API server's Scale, it has no labels.
+	scaleOf := func(name string) *appsv1.Deployment {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	}
 	for name, test := range map[string]struct {
-		subresource, object string
-		want                bool
+		subresource   string
+		before, after *appsv1.Deployment
+		want          bool
+		reads         int
 	}{
-		"the scale of a guarded object":  {"scale", "web", true},
-		"the scale of another object":    {"scale", "api", false},
-		"the status of a guarded object": {"status", "web", false},
+		"the scale of a guarded object":               {"scale", scaleOf("web"), scaleOf("web"), true, 2},
+		"the scale of another object":                 {"scale", scaleOf("api"), scaleOf("api"), false, 1},
+		"the status of a guarded object":              {"status", web, web, true, 1},
+		"the status of another object":                {"status", api, api, false, 0},
+		"a status that removes the label":             {"status", web, scaleOf("web"), true, 1},
+		"a status that sets the label on another one": {"status", scaleOf("web"), web, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, []client.Object{lock}, []client.Object{lock, web, api})
-			// Like the API server's Scale, it has no labels.
-			scale := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: test.object}}
-			asked := request(t, admissionv1.Update, deployments, scale, scale)
-			asked.SubResource, asked.Name = test.subresource, test.object
+			asked := request(t, admissionv1.Update, deployments, test.before, test.after)
+			asked.SubResource, asked.Name = test.subresource, test.after.Name
 			if response := w.ask(t, asked, bob); isGuarded(response) != test.want || response.Allowed == test.want {
 				t.Errorf("got %+v", response)
+			}
+			if w.reads != test.reads {
+				t.Errorf("it took %d reads, want %d", w.reads, test.reads)
 			}
 		})
 	}

@@ -60,10 +60,10 @@ func targetOf(request admission.Request) (target rules.Target, fences []string, 
 	return target, fences, nil
 }
 
-// readLabels sets the labels of the object itself if the request is about its subresource, which has
-// none, and a lock may guard it by them.
+// readLabels sets the labels of the object itself if the request is about its scale, which has none, and
+// a lock may guard it by them. A write of the status has the object.
 func (a *Admission) readLabels(ctx context.Context, request admission.Request, target *rules.Target, locks []v1alpha1.Lock) error {
-	if request.SubResource == "" || !slices.ContainsFunc(locks, func(lock v1alpha1.Lock) bool { return hasSelectorFor(&lock, target.Resource) }) {
+	if request.SubResource == "" || request.SubResource == "status" || !slices.ContainsFunc(locks, func(lock v1alpha1.Lock) bool { return hasSelectorFor(&lock, target.Resource) }) {
 		return nil
 	}
 	kind, err := a.Mapper.KindFor(schema.GroupVersionResource{Group: request.Resource.Group, Version: request.Resource.Version, Resource: request.Resource.Resource})
