@@ -31,6 +31,14 @@ metadata: {name: web, labels: {app.kubernetes.io/name: web}}
 data: {color: red}
 `
 
+// autoscaler sets the replicas of the Deployment, whatever its load.
+const autoscaler = `
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: other}
+spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, minReplicas: 5, maxReplicas: 5}
+`
+
 // fluxApply is how Flux applies a kustomization.
 var fluxApply = []string{"apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller"}
 
@@ -88,6 +96,9 @@ var _ = Describe("A change freeze that guards objects", func() {
 		}
 		ways["kubectl apply"] = func(ctx context.Context, user *testenv.Kubectl) error {
 			return in(ctx, user, changed, "apply", "-f", "-")
+		}
+		ways["an autoscaler"] = func(ctx context.Context, user *testenv.Kubectl) error {
+			return in(ctx, user, autoscaler, "create", "-f", "-")
 		}
 		ways["server-side apply"] = func(ctx context.Context, user *testenv.Kubectl) error {
 			return in(ctx, user, changed, "apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller", "-f", "-")

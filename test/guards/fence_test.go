@@ -132,6 +132,23 @@ var _ = Describe("The fence", func() {
 		Expect(statusPatched(`{"status":{"collisionCount":3}}`)(ctx, stranger, namespace)).To(Succeed())
 	})
 
+	It("fences an autoscaler in each version of its API", func(ctx context.Context) {
+		autoscaler := func(annotations, maximum string) string {
+			return `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"web","annotations":{"forrst.dev/fenced-by":"deploy:web"` +
+				annotations + `}},"spec":{"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"},"targetCPUUtilizationPercentage":50,"maxReplicas":` + maximum + `}}`
+		}
+		replace := func(annotations, maximum string) error {
+			return kubectl(autoscaler(annotations, maximum), "replace", "-f", "-")(ctx, stranger, namespace)
+		}
+		Expect(kubectl(autoscaler("", "5"), "create", "-f", "-")(ctx, root, namespace)).To(Succeed())
+		// In this version an annotation holds a part of the spec.
+		const metrics = `,"autoscaling.alpha.kubernetes.io/metrics":"[{\"type\":\"Pods\",\"pods\":{\"metricName\":\"load\",\"targetAverageValue\":\"1\"}}]"`
+		Expect(replace(metrics, "5")).To(MatchError(ContainSubstring("but has none")))
+		Expect(replace("", "6")).To(MatchError(ContainSubstring("but has none")))
+		Expect(replace(`,"forrst.dev/fencing-token":"100"`+metrics, "6")).To(Succeed())
+		Expect(replace(`,"forrst.dev/fencing-token":"99"`, "6")).To(MatchError(ContainSubstring(lower)))
+	})
+
 	It("does not hold up the operator, which starts Jobs", func(ctx context.Context) {
 		fenced(ctx, "100")
 		starter := environment.Identity(operator.Name, writers)

@@ -2,6 +2,7 @@ package guards_test
 
 import (
 	"context"
+	"fmt"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -116,6 +117,25 @@ var _ = Describe("While a lock guards objects", func() {
 		web := statefulSet(namespace, "web")
 		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(web), web)).To(Succeed())
 		Expect(web.Labels).To(BeEmpty(), "the status of a StatefulSet no longer takes labels: this spec needs another resource")
+	})
+
+	It("refuses an autoscaler of another name than the Deployment, in each version, by a selector", func(ctx context.Context) {
+		held(ctx, deployer, namespace, guards(webMaps, v1alpha1.Guard{Group: "autoscaling", Resource: "horizontalpodautoscalers", Selector: &metav1.LabelSelector{}}))
+		for _, version := range []string{"v1", "v2"} {
+			autoscaler := func(name string) string {
+				return fmt.Sprintf(`{"apiVersion":"autoscaling/%s","kind":"HorizontalPodAutoscaler","metadata":{"name":%q},`+
+					`"spec":{"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"},"minReplicas":5,"maxReplicas":5}}`, version, name)
+			}
+			Expect(kubectl(autoscaler("stray-"+version), "create", "-f", "-")(ctx, stranger, namespace)).To(MatchError(ContainSubstring("is guarded by the lock")))
+			Expect(kubectl(autoscaler("ours-"+version), "create", "-f", "-")(ctx, deployer, namespace)).To(Succeed())
+			resource := "horizontalpodautoscalers." + version + ".autoscaling"
+			Expect(kubectl("", "patch", resource, "ours-"+version, "--type=merge", `--patch={"spec":{"maxReplicas":9}}`)(ctx, stranger, namespace)).To(
+				MatchError(ContainSubstring("is guarded by the lock")))
+			Expect(kubectl("", "patch", resource, "ours-"+version, "--type=merge", "--subresource=status", `--patch={"status":{"currentReplicas":1,"desiredReplicas":1}}`)(ctx, stranger, namespace)).To(Succeed())
+		}
+		// Its message does not say why.
+		Expect(kubectl("", "autoscale", "deployment", "web", "--min=5", "--max=5")(ctx, stranger, namespace)).To(MatchError(ContainSubstring("failed to create autoscaling/v2 HPA")))
+		Expect(kubectl("", "get", "hpa", "web")(ctx, root, namespace)).To(MatchError(ContainSubstring("not found")))
 	})
 
 	It("refuses everything of a resource by an empty selector", func(ctx context.Context) {

@@ -61,7 +61,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	SetDefaultEventuallyTimeout(timeout)
 	environment = fixture.Start(ctx)
 	root, operator = environment.Admin, environment.Operator()
-	allow(ctx, writers, []string{"", "apps", "batch", "networking.k8s.io"}, []string{"*"}, []string{"*"})
+	allow(ctx, writers, []string{"", "apps", "autoscaling", "batch", "networking.k8s.io"}, []string{"*"}, []string{"*"})
 	allow(ctx, "breakers", []string{v1alpha1.GroupVersion.Group}, []string{"locks"}, []string{"force-release"})
 	deployer = environment.Identity("system:serviceaccount:ci:deployer", writers, testenv.TestersGroup)
 	stranger = environment.Identity("stranger", writers, testenv.TestersGroup)
