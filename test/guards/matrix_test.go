@@ -138,6 +138,29 @@ var _ = Describe("While a lock guards objects", func() {
 		Expect(kubectl("", "get", "hpa", "web")(ctx, root, namespace)).To(MatchError(ContainSubstring("not found")))
 	})
 
+	It("lets any user remove the finalizers of an object that its holder has deleted, and change nothing else", func(ctx context.Context) {
+		Expect(patched(aConfigMap, "web", types.MergePatchType, `{"metadata":{"finalizers":["example.com/keep","example.com/more"]}}`)(ctx, root, namespace)).To(Succeed())
+		held(ctx, deployer, namespace)
+		finalizers := func(list, more string) write {
+			return patched(aConfigMap, "web", types.MergePatchType, fmt.Sprintf(`{"metadata":{"finalizers":%s}%s}`, list, more))
+		}
+		one := finalizers(`["example.com/more"]`, "")
+		Expect(one(ctx, stranger, namespace)).To(beGuarded(), "it is not deleted yet")
+		Expect(deleted(aConfigMap, "web")(ctx, deployer, namespace)).To(Succeed())
+		for _, more := range []string{`,"data":{"color":"blue"}`, `,"data":null`, `,"binaryData":{"a":"AAAA"}`, `,"immutable":true`} {
+			Expect(finalizers("null", more)(ctx, stranger, namespace)).To(beGuarded(), more)
+		}
+		for _, metadata := range []string{`"labels":{"app":null}`, `"labels":null`, `"annotations":{"a":"b"}`, `"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"1"}]`} {
+			Expect(patched(aConfigMap, "web", types.MergePatchType, `{"metadata":{"finalizers":null,`+metadata+`}}`)(ctx, stranger, namespace)).To(beGuarded(), metadata)
+		}
+		before := len(recorded(namespace, audit.WriteRefused))
+		Expect(one(ctx, stranger, namespace)).To(Succeed())
+		Expect(finalizers("null", "")(ctx, stranger, namespace)).To(Succeed())
+		Expect(recorded(namespace, audit.WriteRefused)).To(HaveLen(before))
+		gone := configMap(namespace, "web")
+		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(gone), gone)).To(MatchError(ContainSubstring("not found")))
+	})
+
 	It("refuses everything of a resource by an empty selector", func(ctx context.Context) {
 		held(ctx, deployer, namespace, guards(v1alpha1.Guard{Resource: "configmaps", Selector: &metav1.LabelSelector{}}))
 		for _, write := range []write{paint("api", "blue"), deleted(aConfigMap, "api"), created(func(*corev1.ConfigMap) {}),

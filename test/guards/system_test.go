@@ -173,6 +173,19 @@ var _ = Describe("While the webhook is away", Serial, func() {
 		Expect(root.Client.Delete(ctx, repaired)).To(Succeed())
 	})
 
+	It("controllers remove finalizers of what is deleted", func(ctx context.Context) {
+		namespace := newNamespace(ctx, v1alpha1.GuardsEnabled)
+		kept := configMap(namespace, "kept")
+		kept.Finalizers = []string{"example.com/keep"}
+		Expect(root.Client.Create(ctx, kept)).To(Succeed())
+		Expect(root.Client.Delete(ctx, kept)).To(Succeed())
+		takeAway()
+		Expect(patched(aConfigMap, "kept", types.MergePatchType, `{"metadata":{"finalizers":null},"data":{"color":"blue"}}`)(ctx, stranger, namespace)).To(
+			MatchError(ContainSubstring(failedCalling)))
+		Expect(patched(aConfigMap, "kept", types.MergePatchType, `{"metadata":{"finalizers":null}}`)(ctx, stranger, namespace)).To(Succeed())
+		expectGone(ctx, kept)
+	})
+
 	It("namespaces are terminated and garbage is collected", func(ctx context.Context) {
 		namespace, terminated := newNamespace(ctx, v1alpha1.GuardsEnabled), newNamespace(ctx, v1alpha1.GuardsEnabled)
 		owner, owned := dependent(ctx, namespace)
