@@ -169,7 +169,10 @@ var _ = Describe("While the webhook is away", Serial, func() {
 			MatchError(ContainSubstring("which their webhook configuration leaves out")))
 		takeAway()
 		repaired := configMap(testenv.OperatorNamespace, "repaired")
+		repaired.Annotations = fence("deploy:web", "100")
 		Expect(root.Client.Create(ctx, repaired)).To(Succeed())
+		change("blue", fence("deploy:web", "99"))(repaired)
+		Expect(root.Client.Update(ctx, repaired)).To(Succeed(), "the fence does not hold there either")
 		Expect(root.Client.Delete(ctx, repaired)).To(Succeed())
 	})
 
