@@ -196,10 +196,17 @@ var _ = Describe("While a lock guards objects", func() {
 		lock := fixture.Manifest(other, "deploy:web", guards(webDeployment))
 		Expect(deployer.Client.Create(ctx, lock)).To(MatchError(And(ContainSubstring("spec.guards"),
 			ContainSubstring("kubectl label namespace "+other+" forrst.dev/guards=enabled"))))
-		held(ctx, deployer, namespace)
+	})
+
+	It("does nothing to a namespace any more whose label was removed", func(ctx context.Context) {
 		for name, write := range guardedWrites {
-			free := newNamespace(ctx, "disabled")
-			Expect(write(ctx, stranger, free)).To(Succeed(), name)
+			opened := newNamespace(ctx, v1alpha1.GuardsEnabled)
+			lock := held(ctx, deployer, opened)
+			Expect(kubectl("", "label", "namespace", opened, v1alpha1.GuardsLabel+"-")(ctx, root, opened)).To(Succeed())
+			// The API server takes a moment to see its label.
+			Eventually(paint("web", "red")).WithContext(ctx).WithTimeout(timeout).WithArguments(stranger, opened).Should(Succeed())
+			Expect(write(ctx, stranger, opened)).To(Succeed(), name)
+			Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed(), "the lock is still held")
 		}
 	})
 })
