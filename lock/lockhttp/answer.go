@@ -44,10 +44,33 @@ type answerWriter struct {
 
 	mu         sync.Mutex // guards the connection
 	isHijacked bool
+	// isBodyRead says that nothing of the request is left to read.
+	isBodyRead bool
 }
 
-func newAnswerWriter(w http.ResponseWriter) *answerWriter {
-	return &answerWriter{ResponseWriter: w, encoding: w.Header()["Content-Encoding"]}
+func newAnswerWriter(w http.ResponseWriter, r *http.Request) *answerWriter {
+	return &answerWriter{
+		ResponseWriter: w, encoding: w.Header()["Content-Encoding"],
+		isBodyRead: r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0,
+	}
+}
+
+// body tells the writer of the answer when it has been read.
+type body struct {
+	io.ReadCloser
+
+	answer *answerWriter
+}
+
+// Read implements [io.Reader].
+func (b *body) Read(into []byte) (int, error) {
+	read, err := b.ReadCloser.Read(into)
+	if err != nil {
+		b.answer.mu.Lock()
+		defer b.answer.mu.Unlock()
+		b.answer.isBodyRead = true
+	}
+	return read, err
 }
 
 // dropHeaders deletes the headers that describe an answer of the handler, for another one in its place.
@@ -62,11 +85,12 @@ func (w *answerWriter) dropHeaders() {
 }
 
 // stopReading ends a read of the body that waits for the client, and fails each later one. For some
-// writers it can do nothing.
+// writers it can do nothing. It leaves a connection alone from which the server reads beyond the body, to
+// notice that the client leaves: that would end the context of each later request on the connection.
 func (w *answerWriter) stopReading() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.isHijacked {
+	if !w.isHijacked && !w.isBodyRead {
 		_ = http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
 	}
 }

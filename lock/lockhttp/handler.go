@@ -60,15 +60,21 @@ func (p *Protection) serveLocked(w http.ResponseWriter, r *http.Request, h http.
 	defer cancel()
 	// Deferred: a panic in h ends the hold, too.
 	defer p.end(ctx, key, held, hasToken)
-	answer := newAnswerWriter(w)
+	answer := newAnswerWriter(w, r)
 	stop := onEnd(ctx, func() { p.interrupt(ctx, held, answer) })
 	defer stop()
 	served := r.WithContext(ctx)
+	if r.Body != nil {
+		served.Body = &body{r.Body, answer}
+	}
 	// The server removes the files of the form that its own request has.
 	defer func() { r.MultipartForm = served.MultipartForm }()
 	h.ServeHTTP(answer, served)
 	if loss := lossOf(ctx, held); loss != nil && !answer.hasBegun {
 		answer.dropHeaders()
+		if r.ProtoMajor == 1 { // The end of the body may have been read while stopReading was called.
+			w.Header().Set("Connection", "close")
+		}
 		p.refuse(w, r, lossAnswer(loss, hasToken))
 	}
 }

@@ -219,3 +219,55 @@ func TestReadsOfTheBodyEndWithTheLock(t *testing.T) {
 		})
 	}
 }
+
+// The server reads ahead once it has the whole body. A deadline in the past would then end the context of
+// each later request on the connection.
+func TestALossLeavesTheConnectionToLaterRequests(t *testing.T) {
+	for name, test := range map[string]struct {
+		text     string
+		hasBegun bool
+	}{
+		"with a body": {"{}", true}, "without a body": {"", true}, "with a body, before the answer": {"{}", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, func(*lockhttp.Config) {})
+			first := true
+			f.edit = func(w http.ResponseWriter, r *http.Request) {
+				if _, err := io.ReadAll(r.Body); err != nil {
+					t.Error(err)
+				}
+				if !first {
+					if err := r.Context().Err(); err != nil {
+						t.Errorf("the context of the next request: %v", err)
+					}
+					return
+				}
+				first = false
+				if test.hasBegun {
+					w.WriteHeader(http.StatusOK)
+				}
+				if err := f.backend.ForceRelease(r.Context(), "shop", key, "stuck"); err != nil {
+					t.Error(err)
+				}
+				<-r.Context().Done()
+			}
+			server := httptest.NewServer(f.handler)
+			defer server.Close()
+			for number := range 2 {
+				isLoss := number == 0 && !test.hasBegun
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, server.URL+flag, strings.NewReader(test.text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				response, err := server.Client().Do(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, response.Body); err != nil || (response.StatusCode == http.StatusOK) == isLoss || response.Close != isLoss {
+					t.Errorf("status %d, closed %t, %v", response.StatusCode, response.Close, err)
+				}
+				_ = response.Body.Close()
+			}
+		})
+	}
+}
