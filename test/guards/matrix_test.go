@@ -161,6 +161,19 @@ var _ = Describe("While a lock guards objects", func() {
 		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(gone), gone)).To(MatchError(ContainSubstring("not found")))
 	})
 
+	It("keeps the finalizer by which the garbage collector waits for dependents", func(ctx context.Context) {
+		owner := configMap(namespace, "web")
+		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(owner), owner)).To(Succeed())
+		dependent := configMap(namespace, "dependent")
+		dependent.Finalizers = []string{"example.com/keep"}
+		dependent.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, BlockOwnerDeletion: new(true)}}
+		Expect(root.Client.Create(ctx, dependent)).To(Succeed())
+		held(ctx, deployer, namespace)
+		Expect(deployer.Client.Delete(ctx, owner, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
+		Expect(patched(aConfigMap, "web", types.MergePatchType, `{"metadata":{"finalizers":null}}`)(ctx, stranger, namespace)).To(beGuarded())
+		Expect(patched(aConfigMap, "dependent", types.MergePatchType, `{"metadata":{"finalizers":null}}`)(ctx, root, namespace)).To(Succeed())
+	})
+
 	It("refuses everything of a resource by an empty selector", func(ctx context.Context) {
 		held(ctx, deployer, namespace, guards(v1alpha1.Guard{Resource: "configmaps", Selector: &metav1.LabelSelector{}}))
 		for _, write := range []write{paint("api", "blue"), deleted(aConfigMap, "api"), created(func(*corev1.ConfigMap) {}),
