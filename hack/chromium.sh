@@ -11,7 +11,7 @@ fi
 mkdir -p "$(dirname "$folder")"
 temporary="$(mktemp -d "$(dirname "$folder")/chromium.XXXXXX")"
 trap 'rm -rf "$temporary"' EXIT
-mkdir -p "$temporary"/{lists,archives}/partial "$temporary/root"
+mkdir -p "$temporary"/{lists,archives}/partial "$temporary/unpacked"
 
 # With lists and a cache of its own: those of the machine may be old, and are root's.
 apt() {
@@ -21,15 +21,15 @@ apt() {
 apt update
 apt install --download-only --yes --no-install-recommends chromium-headless-shell
 for package in "$temporary"/archives/*.deb; do
-  dpkg -x "$package" "$temporary/root"
+  dpkg -x "$package" "$temporary/unpacked"
 done
 
-cat >"$temporary/root/headless-shell" <<'PROGRAM'
+cat >"$temporary/unpacked/headless-shell" <<'PROGRAM'
 #!/bin/sh
 here="$(cd "$(dirname "$0")" && pwd)"
 libraries="$(echo "$here"/usr/lib/*-linux-gnu)"
 LD_LIBRARY_PATH="$libraries:$libraries/pulseaudio" exec "$here/usr/lib/chromium/chromium-headless-shell" "$@"
 PROGRAM
-chmod +x "$temporary/root/headless-shell"
+chmod +x "$temporary/unpacked/headless-shell"
 rm -rf "$folder"
-mv "$temporary/root" "$folder"
+mv "$temporary/unpacked" "$folder"
