@@ -20,7 +20,7 @@ func check(t *testing.T, method, path, token, contentType, body string) {
 		known := f.acquire(flagLock, aMinute)
 		request, err := http.NewRequestWithContext(t.Context(), method, "http://service/", strings.NewReader(body))
 		if err != nil {
-			t.Skip("no such request arrives")
+			return // No server passes such a request on.
 		}
 		request.URL.Path, request.URL.RawPath = path, ""
 		switch token {
