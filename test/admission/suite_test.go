@@ -15,8 +15,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -60,26 +58,13 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	administrator = environment.Identity("administrator", testenv.TestersGroup, "lock-administrators")
 	operator = environment.Operator()
 	root = environment.Admin
-	allowForce(ctx, "lock-administrators")
+	environment.AllowGroup(ctx, "lock-administrators", []string{v1alpha1.GroupVersion.Group}, []string{"locks"}, []string{"force-release"})
 
 	controllers, err := environment.StartControllerManager("garbage-collector-controller", "namespace-controller")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(controllers.Stop)
 	admission = environment.StartAdmission(ctx, func(manager ctrl.Manager) { register(ctx, hookedManager{manager}) })
 })
-
-func allowForce(ctx context.Context, group string) {
-	GinkgoHelper()
-	meta := metav1.ObjectMeta{Name: group}
-	Expect(root.Client.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"locks"}, Verbs: []string{"force-release"}},
-	}})).To(Succeed())
-	Expect(root.Client.Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: meta,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: group},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
-	})).To(Succeed())
-}
 
 // register adds the webhook of Locks, which records forced releases as Events.
 func register(ctx context.Context, manager ctrl.Manager) {

@@ -14,7 +14,6 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,8 +60,8 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	SetDefaultEventuallyTimeout(timeout)
 	environment = fixture.Start(ctx)
 	root, operator = environment.Admin, environment.Operator()
-	allow(ctx, writers, []string{"", "apps", "autoscaling", "batch", "networking.k8s.io"}, []string{"*"}, []string{"*"})
-	allow(ctx, "breakers", []string{v1alpha1.GroupVersion.Group}, []string{"locks"}, []string{"force-release"})
+	environment.AllowGroup(ctx, writers, []string{"", "apps", "autoscaling", "batch", "networking.k8s.io"}, []string{"*"}, []string{"*"})
+	environment.AllowGroup(ctx, "breakers", []string{v1alpha1.GroupVersion.Group}, []string{"locks"}, []string{"force-release"})
 	deployer = environment.Identity("system:serviceaccount:ci:deployer", writers, testenv.TestersGroup)
 	stranger = environment.Identity("stranger", writers, testenv.TestersGroup)
 	breaker = environment.Identity("breaker", writers, testenv.TestersGroup, "breakers")
@@ -74,20 +73,6 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	DeferCleanup(controllers.Stop)
 	admission = environment.StartAdmission(ctx, func(manager ctrl.Manager) { register(ctx, manager) })
 })
-
-// allow gives the group rights in all namespaces.
-func allow(ctx context.Context, group string, groups, resources, verbs []string) {
-	GinkgoHelper()
-	meta := metav1.ObjectMeta{Name: group}
-	Expect(root.Client.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{APIGroups: groups, Resources: resources, Verbs: verbs},
-	}})).To(Succeed())
-	Expect(root.Client.Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: meta,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: group},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
-	})).To(Succeed())
-}
 
 // register adds the webhooks of Locks and of guarded objects.
 func register(ctx context.Context, manager ctrl.Manager) {
