@@ -2,13 +2,14 @@
 # Unpacks Debian's headless Chromium, and the libraries that this machine lacks, into a folder,
 # and makes the program headless-shell there. It needs no root and installs nothing.
 set -euo pipefail
-folder="$1"
 
 if ! command -v apt-get >/dev/null; then
   echo "chromium: this machine has no apt-get; let CHROMIUM name a Chromium, as in make browser-test CHROMIUM=/usr/bin/chromium" >&2
   exit 1
 fi
-mkdir -p "$(dirname "$folder")"
+mkdir -p "$(dirname "$1")"
+# For apt-get a relative path begins at the root of the file system.
+folder="$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"
 temporary="$(mktemp -d "$(dirname "$folder")/chromium.XXXXXX")"
 trap 'rm -rf "$temporary"' EXIT
 mkdir -p "$temporary"/{lists,archives}/partial "$temporary/unpacked"
