@@ -49,8 +49,9 @@ const methods = "DELETE, GET, HEAD, POST, PUT"
 // Errors are problem documents (RFC 9457), of which docs/rest.md, section 3, lists the types. As for
 // [Protection.Handler], 410 answers a token whose grant has ended, and 403 one that was never made for
 // this lock. 400 refuses a header that a client would rely on in vain: If-Match, except for GET, and the
-// token for POST, which is only granted if the lock is free. 503 with Retry-After means that the lock service did not answer: a renewal or a release may
-// have happened, and can be repeated; a lock that was acquired without an answer ends with its ttl.
+// token for POST, which is only granted if the lock is free. 503 with Retry-After means that the lock
+// service did not answer: a renewal or a release may have happened, and can be repeated; a lock that was
+// acquired without an answer ends with its ttl.
 //
 // A PUT for a shorter time, while another request with the token is served, may end the lock before
 // that request notices.
