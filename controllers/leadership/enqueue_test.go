@@ -68,8 +68,8 @@ func (f *fixture) every(context.Context) ([]reconcile.Request, error) {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "one"}}}, nil
 }
 
-// step has the next pause pass.
-func (f *fixture) step(t *testing.T) {
+// awaitPause returns once Enqueue waits before it calls the list again.
+func (f *fixture) awaitPause(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -79,14 +79,14 @@ func (f *fixture) step(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	f.clock.Step(time.Minute)
 }
 
 func TestRepeatsAListThatFails(t *testing.T) {
 	f := start(t, 2)
 	for range 2 {
 		<-f.calls
-		f.step(t)
+		f.awaitPause(t)
+		f.clock.Step(time.Minute)
 	}
 	<-f.calls
 	if request, _ := f.queue.Get(); request.Name != "one" {
@@ -99,8 +99,9 @@ func TestRepeatsAListThatFails(t *testing.T) {
 func TestStopsWhenLeadershipIsLost(t *testing.T) {
 	f := start(t, 100)
 	<-f.calls
+	f.awaitPause(t)
 	f.leadership.isLeader.Store(false)
-	f.step(t)
+	f.clock.Step(time.Minute)
 	f.failures.Store(0)
 	// That is taken up only when it waits for it again.
 	f.leadership.gained <- struct{}{}
