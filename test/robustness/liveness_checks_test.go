@@ -41,6 +41,14 @@ func TestLiveness(t *testing.T) {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
 			waits(5*second, 13*second, 20*second, done), always, []window{{stallWatch.name, 0, span{0, 20 * second}}}, []string{"wanted"},
 		},
+		"the same, and the clock of the replica was stepped in the middle": {
+			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
+			waits(5*second, 13*second, 20*second, done), always, []window{{stepBack.name, 0, span{8 * second, 11500 * time.Millisecond}}}, nil,
+		},
+		"the same, and that of another replica": {
+			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
+			waits(5*second, 13*second, 20*second, done), always, []window{{stepBack.name, 1, span{8 * second, 11500 * time.Millisecond}}}, []string{"wanted"},
+		},
 		"the same, but the watch lost the delete": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
 			waits(5*second, 13*second, 20*second, done), passage{open: always.open, lost: map[string][]time.Duration{"k": {10 * second}}}, nil, []string{"wanted"},

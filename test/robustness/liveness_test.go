@@ -30,7 +30,8 @@ import (
 // several times a second, over the same connections (replica/prober.go). Requests get
 // through from a probe that succeeds promptly until the last one before a probe that does
 // not, except while a proxy withholds, delays or refuses a request, or resets connections.
-// Faults of watches close nothing.
+// Faults of watches close nothing. A step of the clock divides the time: a replica measures
+// pauses by the monotonic part of its readings, which no machine moves, but the faults do.
 //
 // A lock that is free while it is wanted on a replica whose requests get through, for
 // longer than the bound without a break, is a violation.
@@ -91,7 +92,7 @@ func (r *record) waits() (found []wanted) {
 	active := union(r.activeFaults())
 	for _, key := range sortedKeys(wants) {
 		for number, passage := range r.passages {
-			possible := intersect(union(wants[key][number]), passage.open)
+			possible := subtract(intersect(union(wants[key][number]), passage.open), r.clockSteps(number))
 			for _, lock := range frees[key] {
 				for _, each := range intersect([]span{lock.span}, possible) {
 					wait := wanted{free: lock, key: key, replica: number}
@@ -133,6 +134,16 @@ func (r *record) activeFaults() (active []span) {
 		active = append(active, fault.span)
 	}
 	return active
+}
+
+// clockSteps returns the instants at which the clock of the replica was stepped.
+func (r *record) clockSteps(replica int) (steps []span) {
+	for _, fault := range r.faults {
+		if fault.replica == replica && slices.Contains([]string{stepForward.name, stepBack.name, stepLittle.name}, fault.name) {
+			steps = append(steps, span{fault.from, fault.from}, span{fault.to, fault.to})
+		}
+	}
+	return union(steps)
 }
 
 // frees returns when each lock was free. Times at which the journal learnt of a write make
