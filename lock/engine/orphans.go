@@ -20,12 +20,14 @@ const (
 	// has given up, by default for a minute.
 	lateWriteWindow = time.Minute
 	// orphanWorkers is how many orphans are processed at a time.
-	orphanWorkers = 4
+	orphanWorkers = 16
 	// maxLookups is how many unanswered grants are looked up one by one. After an outage there may
 	// be thousands, most of which never happened: one that did must not wait for the others.
 	maxLookups = 64
 	// searchPeriod is the pause between two lists that look for all further ones.
 	searchPeriod = 5 * time.Second
+	// searchAgainAfter is the pause after a list that failed: an outage that ends leaves late grants.
+	searchAgainAfter = time.Second
 	// maxSearched bounds the memory of grants that are looked for in lists, to some hundred
 	// megabytes. Beyond it a grant that did happen ends by its ttl.
 	maxSearched = 100_000
@@ -154,6 +156,7 @@ func (o *orphans) forget(orphan grant) {
 
 // search looks for the grants that are not looked up one by one, until ctx ends.
 func (o *orphans) search(ctx context.Context) {
+	pause := searchPeriod
 	for {
 		select {
 		case <-ctx.Done():
@@ -163,9 +166,12 @@ func (o *orphans) search(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-o.timers.After(searchPeriod):
+		case <-o.timers.After(pause):
 		}
-		o.searchOnce(ctx)
+		pause = searchPeriod
+		if !o.searchOnce(ctx) {
+			pause = searchAgainAfter
+		}
 	}
 }
 
@@ -177,7 +183,9 @@ func (o *orphans) finish(ctx context.Context, timeout time.Duration) {
 	o.queue.ShutDown()
 }
 
-func (o *orphans) searchOnce(ctx context.Context) {
+// searchOnce reports whether all lists were answered.
+func (o *orphans) searchOnce(ctx context.Context) (isComplete bool) {
+	isComplete = true
 	for namespace, searched := range o.byNamespace() {
 		late := map[grant]bool{}
 		err := o.list(ctx, namespace, func(lock *v1alpha1.Lock) {
@@ -188,6 +196,7 @@ func (o *orphans) searchOnce(ctx context.Context) {
 			}
 		})
 		if err != nil {
+			isComplete = false
 			o.log.V(1).Info("Could not look for abandoned grants, will try again", "namespace", namespace, "reason", err.Error())
 		}
 		o.sort(searched, late, err)
@@ -197,6 +206,7 @@ func (o *orphans) searchOnce(ctx context.Context) {
 	if len(o.searched) > 0 {
 		o.signal()
 	}
+	return isComplete
 }
 
 // byNamespace returns the grants to look for, by namespace and name.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -87,6 +89,37 @@ func TestALateGrantAmongThousandsThatNeverHappened(t *testing.T) {
 }
 
 // TestManyOrphansEndWithTheEngine is about an engine that stops before it has looked for them.
+func TestASearchForLateGrantsThatFailedIsRepeatedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		requests := make([]lock.Request, 100) // More than are looked up one by one.
+		for i := range requests {
+			requests[i] = forKey(fmt.Sprintf("other-%d", i))
+		}
+		unanswered(t, etcd, engine, requests...)
+		late := unanswered(t, etcd, engine, forKey("late"))
+		var failed atomic.Int32
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "list" && failed.Load() < 3 {
+				failed.Add(1)
+				return apierrors.NewServiceUnavailable("away")
+			}
+			return nil
+		}})
+		for failed.Load() < 3 {
+			pass(10 * time.Millisecond)
+		}
+		if _, err := etcd.Create(context.Background(), late, metav1.CreateOptions{}); err != nil { //nolint:usetesting // by the API server
+			t.Fatal(err)
+		}
+		pass(1100 * time.Millisecond)
+		if owner := etcd.owner(late.Name); owner != "" {
+			t.Errorf("%q holds its lock a second after the last list that failed", owner)
+		}
+	})
+}
+
 func TestManyOrphansEndWithTheEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

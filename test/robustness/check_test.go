@@ -283,8 +283,8 @@ func (r *record) checkAbandoned() (violations []string) {
 			limit, ok := r.calmFor(calm, max(grant.from, op.answered), r.end)
 			expires := r.clock(grant.last.Spec.ExpireTime.Time)
 			if ok && min(grant.to, expires+r.skew) > limit && !r.killed(op.replica, span{op.sent, limit}) {
-				violations = append(violations, fmt.Sprintf("abandoned: the grant %d of %s, which expires at %s, still existed at %s:\n\t\t%s",
-					grant.token, grant.from, expires, limit, op))
+				violations = append(violations, fmt.Sprintf("abandoned: the grant %d of %s, which expires at %s, still existed at %s, and ended at %s:\n\t\t%s",
+					grant.token, grant.from, expires, limit, grant.to, op))
 			}
 		}
 	}
