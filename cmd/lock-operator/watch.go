@@ -58,7 +58,7 @@ func newRESTMapper(config *rest.Config, client *http.Client) (apimeta.RESTMapper
 	return apimeta.FirstHitRESTMapper{MultiRESTMapper: apimeta.MultiRESTMapper{known, discovered}}, nil
 }
 
-// addHeartbeat makes the watches of locks show something each second, in all replicas. Without a
+// addHeartbeat makes the watches of locks show something all the time, in all replicas. Without a
 // namespace of its own, the process leaves that to others.
 func addHeartbeat(manager ctrl.Manager, settings options, now clock.WithTicker, locks *engine.Engine) error {
 	log := manager.GetLogger().WithName("heartbeat")

@@ -1,4 +1,4 @@
-// Package heartbeat makes every watch of locks show something each second, so that one that shows
+// Package heartbeat makes every watch of locks show something several times in two seconds, so that one that shows
 // nothing is known to be stuck, and one that has lost a change differs from what another one has
 // shown.
 package heartbeat
@@ -27,7 +27,7 @@ import (
 
 const (
 	// period is how long after the last renewal the replica that made it makes the next.
-	period = time.Second
+	period = engine.HeartbeatPeriod
 	// succession is how much longer the other replicas wait, and spread by how much each differs.
 	// [engine.DefaultMaxWatchSilence] leaves them time to write.
 	succession = 150 * time.Millisecond
@@ -68,13 +68,13 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Heartbeat renews the lock of [engine.HeartbeatKey] each second, together with those of the other
+// Heartbeat renews the lock of [engine.HeartbeatKey] each period, together with those of the other
 // replicas: the one that has renewed it last goes on, and if it does not, another one does. Each
-// renewal is one conditional write, so the cluster has about one a second however many replicas
-// there are. The lock excludes nothing; its owner token serves all replicas.
+// renewal is one conditional write, so the cluster has about four in three seconds however many
+// replicas there are. The lock excludes nothing; its owner token serves all replicas.
 //
 // A renewal says what the replica was shown. One that was shown something else answers with a
-// renewal of its own, once a second at most, since it cannot know which of the two has lost a change.
+// renewal of its own, once a period at most, since it cannot know which of the two has lost a change.
 type Heartbeat struct {
 	options Options
 	// timers is the uncorrected clock.
@@ -273,7 +273,7 @@ func (h *Heartbeat) setDigest(renewed *v1alpha1.Lock) {
 func (h *Heartbeat) acquire(ctx context.Context, began time.Time) error {
 	granted, err := h.options.Locks.Acquire(ctx, h.options.Namespace, lock.Request{Acquisition: rules.Acquisition{
 		Key: engine.HeartbeatKey, TTL: min(maxTTL, h.options.Limits.MaxTTL), Holder: h.options.Holder,
-		Reason: "renewed each second, so that watches of locks are known to be alive",
+		Reason: "renewed all the time, so that watches of locks are known to be alive",
 	}})
 	switch {
 	case err == nil:

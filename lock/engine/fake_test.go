@@ -65,7 +65,7 @@ func (e *etcd) mute(isMute bool) {
 	e.isMute = isMute
 }
 
-// beat tells of the heartbeat each second until the test ends, unless the watch is down.
+// beat tells of the heartbeat each period until the test ends, unless the watch is down.
 func (e *etcd) beat(t *testing.T) {
 	t.Helper()
 	e.mu.Lock()
@@ -75,7 +75,7 @@ func (e *etcd) beat(t *testing.T) {
 	}
 	e.isBeating = true
 	meta := metav1.ObjectMeta{Namespace: heartbeatNamespace, Name: "lock-operator--heartbeat"}
-	beat := time.NewTicker(time.Second)
+	beat := time.NewTicker(engine.HeartbeatPeriod)
 	go func() {
 		for {
 			select {

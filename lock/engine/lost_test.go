@@ -119,11 +119,11 @@ func newWatching(t *testing.T, etcd *etcd) watching {
 	return w
 }
 
-// beats renews the heartbeat each second, with what the replica was shown, until the test ends.
+// beats renews the heartbeat each period, with what the replica was shown, until the test ends.
 func (w watching) beats(t *testing.T) {
 	t.Helper()
 	etcd := w.from.etcd
-	beat := time.NewTicker(time.Second)
+	beat := time.NewTicker(engine.HeartbeatPeriod)
 	ctx := t.Context()
 	go func() {
 		defer beat.Stop()
@@ -264,7 +264,7 @@ func TestALossCostsOneReadOfEachLockThatIsWaitedFor(t *testing.T) {
 		other.from.losesDeletes.Store(true)
 		release(t, healthy.Engine, "holder")
 		other.from.losesDeletes.Store(false)
-		pass(1500 * time.Millisecond)
+		pass(900 * time.Millisecond)
 		made := etcd.made()
 		gets := len(slices.DeleteFunc(slices.Clone(made), func(verb string) bool { return verb != "get" }))
 		if gets != queues {

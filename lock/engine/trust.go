@@ -14,15 +14,19 @@ import (
 )
 
 // HeartbeatKey is the key of the lock whose renewals prove that a watch of locks is alive: the
-// operator renews it each second, and every informer of locks shows that.
+// operator renews it each [HeartbeatPeriod], and every informer of locks shows that.
 const HeartbeatKey = "lock-operator:heartbeat"
 
 var heartbeatName = v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", HeartbeatKey).ObjectName()
 
-// DefaultMaxWatchSilence is a second and a quarter: [HeartbeatKey] is renewed each second, however
-// long that takes, and a renewal may take a quarter of a second longer than the last. A waiter is
-// served within two seconds of a release that the watch does not show.
-const DefaultMaxWatchSilence = 1250 * time.Millisecond
+// HeartbeatPeriod is how often [HeartbeatKey] is renewed. Of the two seconds within which a waiter is
+// served after a release that the watch does not show, it leaves 0.9 s for the read and the write of a
+// busy API server.
+const HeartbeatPeriod = 750 * time.Millisecond
+
+// DefaultMaxWatchSilence is a second: [HeartbeatKey] is renewed each [HeartbeatPeriod], however long
+// that takes, and a renewal may take a quarter of a second longer than the last.
+const DefaultMaxWatchSilence = HeartbeatPeriod + 250*time.Millisecond
 
 const (
 	// reopenGrace is how long a watch may be closed: the API server ends each after some minutes,

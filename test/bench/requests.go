@@ -20,7 +20,7 @@ type requestCounter struct {
 	ownReads float64
 }
 
-// heartbeat is the lock that the operator renews each second, whether or not anyone uses locks.
+// heartbeat is the lock that the operator renews all the time, whether or not anyone uses locks.
 const heartbeat = "/apis/forrst.dev/v1alpha1/namespaces/forrst-system/locks/lock-operator--heartbeat"
 
 // requestCounts counts requests about one resource.

@@ -22,7 +22,7 @@ import (
 var heartbeatName = types.NamespacedName{Namespace: testenv.OperatorNamespace, Name: "lock-operator--heartbeat"}
 
 // requests are the API server's own counts: requests for locks by verb, and calls of
-// our webhook. The renewals of the heartbeat, one a second, are left out.
+// our webhook. The renewals of the heartbeat are left out.
 func (c *cluster) requests(ctx context.Context) map[string]float64 {
 	GinkgoHelper()
 	clientset, err := kubernetes.NewForConfig(rest.CopyConfig(c.config()))

@@ -163,7 +163,7 @@ func newRESTMapper(*rest.Config, *http.Client) (apimeta.RESTMapper, error) {
 	return known, nil
 }
 
-// addHeartbeat makes the watches of locks show something each second.
+// addHeartbeat makes the watches of locks show something all the time.
 func addHeartbeat(manager ctrl.Manager, now clock.WithTicker, stream *engine.WatchStream, locks *engine.Engine, objects *engine.ObjectClient) error {
 	informer, err := informerOf(manager)
 	if err != nil {
