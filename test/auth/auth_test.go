@@ -112,10 +112,10 @@ var _ = Describe("A façade with bearer tokens", Ordered, func() {
 	})
 
 	It("refuses every caller while the API server is away", func(ctx context.Context) {
-		Expect(environment.StopAPIServer()).To(Succeed())
+		Expect(environment.APIServer().Stop()).To(Succeed())
 		Eventually(func() string { return call(ctx, worker, ping, `{}`).outcome() }).WithTimeout(patience).Should(Equal("503 UNAVAILABLE"))
 		Expect(call(ctx, "unknown", ping, `{}`).outcome()).To(Equal("503 UNAVAILABLE"))
-		Expect(environment.StartAPIServer()).To(Succeed())
+		Expect(environment.APIServer().Start()).To(Succeed())
 		Eventually(func() string { return call(ctx, worker, wire.List, `{}`).outcome() }).WithTimeout(patience).Should(Equal("200"))
 	})
 })

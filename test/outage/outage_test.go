@@ -35,14 +35,14 @@ var _ = Describe("A façade whose API server is gone", func() {
 		Expect(ask(acquire("kept"))).To(ContainSubstring(`"acquired":true`))
 		Expect(ask(acquire("released"))).To(ContainSubstring(`"acquired":true`))
 
-		Expect(environment.StopAPIServer()).To(Succeed())
+		Expect(environment.APIServer().Stop()).To(Succeed())
 		asked := time.Now()
 		Expect(ask(acquire("tried"))).To(And(ContainSubstring("503"), ContainSubstring(`"UNAVAILABLE"`)))
 		Expect(ask(call("status", `{"key":"kept"}`))).To(And(ContainSubstring("503"), ContainSubstring(`"UNAVAILABLE"`)))
 		Expect(ask(call("release", `{"key":"released","owner":"job-17"}`))).To(And(ContainSubstring("503"), ContainSubstring(`"UNAVAILABLE"`)))
 		Expect(time.Since(asked)).To(BeNumerically("<", lock.OperationTimeout))
 
-		Expect(environment.StartAPIServer()).To(Succeed())
+		Expect(environment.APIServer().Start()).To(Succeed())
 		Eventually(ask).WithArguments(call("status", `{"key":"released"}`)).WithTimeout(30 * time.Second).Should(ContainSubstring(`"locked":false`))
 		Expect(ask(call("status", `{"key":"tried"}`))).To(ContainSubstring(`"locked":false`))
 		Expect(ask(call("status", `{"key":"kept"}`))).To(And(ContainSubstring(`"locked":true`), ContainSubstring(`"owner":"job-17"`)))

@@ -239,14 +239,14 @@ var _ = Describe("An operator whose API server is away at the start", func() {
 	It("becomes ready when it is there", func(ctx context.Context) {
 		environment := fixture.Start(ctx)
 		identity := environment.Operator().Kubectl
-		Expect(environment.StopAPIServer()).To(Succeed())
+		Expect(environment.APIServer().Stop()).To(Succeed())
 		facade, isFacadeReady := fixture.LaunchOperator(ctx, identity, "--components=facade",
 			"--facade-auth=none", "--facade-bind-address="+fixture.FreeAddress(ctx))
 		whole, isWholeReady := fixture.LaunchOperator(ctx, identity, "--components=facade,controller",
 			"--facade-auth=none", "--facade-bind-address="+fixture.FreeAddress(ctx))
 		Consistently(facade.ExitCode).WithTimeout(5 * time.Second).Should(Equal(-1))
 		Expect(whole.ExitCode()).To(Equal(-1))
-		Expect(environment.StartAPIServer()).To(Succeed())
+		Expect(environment.APIServer().Start()).To(Succeed())
 		for _, isReady := range []func(context.Context) (int, error){isFacadeReady, isWholeReady} {
 			Eventually(isReady).WithContext(ctx).WithTimeout(30 * time.Second).Should(Equal(http.StatusOK))
 		}

@@ -16,8 +16,10 @@ import (
 // cluster is a control plane with replicas, each behind a proxy of its own.
 type cluster struct {
 	environment *testenv.Environment
-	admin       client.Client
-	history     *history
+	// apiServers are two, with one etcd. Each second replica uses the second.
+	apiServers []*testenv.APIServer
+	admin      client.Client
+	history    *history
 	// journal is that of the present part.
 	journal  *journal
 	proxies  []*proxy
@@ -39,6 +41,11 @@ func startCluster(ctx context.Context, binary, artifacts string, options options
 	if c.environment, err = testenv.Start(ctx); err != nil {
 		return c, err
 	}
+	another, err := c.environment.AnotherAPIServer()
+	if err != nil {
+		return c, err
+	}
+	c.apiServers = []*testenv.APIServer{c.environment.APIServer(), another}
 	if c.admin, err = client.New(c.environment.Config, client.Options{Scheme: c.environment.Scheme}); err != nil {
 		return c, err
 	}
@@ -47,7 +54,8 @@ func startCluster(ctx context.Context, binary, artifacts string, options options
 		return c, err
 	}
 	for number := range options.replicas {
-		proxy, err := newProxy(operator, options.seed+uint64(number))
+		which := number % len(c.apiServers)
+		proxy, err := newProxy(c.apiServers[which].Config(operator), options.seed+uint64(number), time.Duration(which)*apiServersDiffer)
 		if err != nil {
 			return c, err
 		}
@@ -96,6 +104,9 @@ func (c *cluster) stop() error {
 		proxy.connections.swallow(holes{})
 		proxy.connections.reset()
 		proxy.Close()
+	}
+	if len(c.apiServers) > 1 {
+		problems = append(problems, c.apiServers[1].Stop())
 	}
 	if c.environment != nil {
 		problems = append(problems, c.environment.Stop())

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // fault breaks something, waits, and repairs it before it returns, also if ctx ends.
@@ -73,17 +75,19 @@ var allFaults = []fault{
 	suspendReplica, stopHolder, suspendHolder,
 }
 
-var killAPIServer = fault{"kill the API server", 0, apiServer, func(ctx context.Context, b breaking) error {
-	if err := b.environment.KillAPIServer(); err != nil {
+// killAPIServer kills one of the two; the replicas of the other go on.
+var killAPIServer = fault{"kill an API server", 0, apiServer, func(ctx context.Context, b breaking) error {
+	killed := b.apiServers[b.random.IntN(len(b.apiServers))]
+	if err := killed.Kill(); err != nil {
 		return err
 	}
 	b.pause(ctx, 300*time.Millisecond, 1500*time.Millisecond)
-	return b.startAPIServer()
+	return startAPIServer(killed)
 }}
 
-func (c *cluster) startAPIServer() (err error) {
+func startAPIServer(killed *testenv.APIServer) (err error) {
 	for range 3 { // A busy machine may need more than a minute.
-		if err = c.environment.StartAPIServer(); err == nil {
+		if err = killed.Start(); err == nil {
 			return nil
 		}
 	}
@@ -178,13 +182,20 @@ var slowEtcd = fault{"slow etcd", 0, etcd, func(ctx context.Context, b breaking)
 }}
 
 // compactEtcd makes every watch too old to go on: all informers list again.
-var compactEtcd = fault{"compact etcd and kill the API server", 0, apiServer, func(ctx context.Context, b breaking) error {
+var compactEtcd = fault{"compact etcd and kill both API servers", 0, apiServer, func(ctx context.Context, b breaking) error {
 	// Another fault may have etcd; then all informers list again as well.
 	_ = b.journal.compact(ctx)
-	if err := b.environment.KillAPIServer(); err != nil {
-		return err
+	for _, each := range b.apiServers {
+		if err := each.Kill(); err != nil {
+			return err
+		}
 	}
-	return b.startAPIServer()
+	for _, each := range b.apiServers {
+		if err := startAPIServer(each); err != nil {
+			return err
+		}
+	}
+	return nil
 }}
 
 // fillEtcd raises the alarm that etcd raises when it is out of space. Deletes go on.

@@ -179,7 +179,7 @@ func (r *record) checkJobs() (violations []string) {
 		if held.done == never {
 			continue
 		}
-		if limit, ok := r.calmFor(jobBound, max(grant.from, held.done), r.end); ok && grant.to > limit {
+		if limit, ok := r.watchedFor(jobBound, max(grant.from, held.done), r.end); ok && grant.to > limit {
 			violations = append(violations, fmt.Sprintf("jobs: the lock was still held at %s: %s", limit, held))
 		}
 	}

@@ -65,9 +65,7 @@ type step struct {
 	// lenient says that a replica may not have known the result of its own earlier request,
 	// and may believe that this request ended the lock.
 	lenient bool
-	// hasRenewed says that etcd has a renewal from the time of the call, whatever was answered.
-	hasRenewed bool
-	label      string
+	label   string
 }
 
 // cleanup is the end of a grant that no client was told of.
@@ -138,13 +136,7 @@ func (m model) apply(state lockState, step step) []lockState {
 			return []lockState{state}
 		}
 	case notFound:
-		after := m.missing(state, step)
-		if step.hasRenewed {
-			for _, renewed := range m.succeed(state, step) {
-				after = append(after, m.missing(renewed, step)...)
-			}
-		}
-		return after
+		return m.missing(state, step)
 	default:
 	}
 	return nil

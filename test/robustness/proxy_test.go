@@ -77,8 +77,9 @@ const (
 // maxLate is the longest delay. Many are longer than a replica's operation timeout of 5 s.
 const maxLate = 8 * time.Second
 
-// newProxy returns a running proxy. The caller closes it.
-func newProxy(operator *rest.Config, seed uint64) (*proxy, error) {
+// newProxy returns a running proxy to an API server whose clock is that much ahead. The caller closes
+// the proxy.
+func newProxy(operator *rest.Config, seed uint64, ahead time.Duration) (*proxy, error) {
 	target, err := url.Parse(operator.Host)
 	if err != nil {
 		return nil, err
@@ -87,6 +88,7 @@ func newProxy(operator *rest.Config, seed uint64) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	transport = &clockAhead{transport, ahead}
 	path := &path{}
 	p := &proxy{
 		path: path, watches: newWatches(path.lose), target: target, transport: transport,

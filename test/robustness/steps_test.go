@@ -77,7 +77,7 @@ func (r *record) stepsOf(op *operation) []step {
 	plain := step{
 		kind: op.kind, owner: op.owner, call: op.sent, ret: op.answered, ttl: op.ttl, freeAt: op.sent + op.ttl,
 		outcome: op.outcome, token: op.token, holder: op.holder,
-		lenient: r.disturbed(op.sent, op.answered) || r.endedDuring(op), hasRenewed: r.renewedDuring(op),
+		lenient: r.disturbed(op.sent, op.answered) || r.endedDuring(op),
 	}
 	switch {
 	case op.kind == acquire:
@@ -86,6 +86,11 @@ func (r *record) stepsOf(op *operation) []step {
 		plain.outcome = done
 	case r.saysNothing(op, plain.lenient):
 		return nil
+	case r.wasRenewedInVain(op):
+		renewed := plain
+		renewed.outcome, renewed.ret = unanswered, r.lastEnd(op)
+		renewed.label = "renewal before the answer of " + op.String()
+		return []step{renewed, plain}
 	case op.outcome == unanswered:
 		plain.ret = r.lastEnd(op)
 	}
@@ -132,10 +137,11 @@ func (r *record) endedDuring(op *operation) bool {
 	})
 }
 
-// renewedDuring reports whether etcd has a renewal of the owner from the time of the call. A lock whose
-// renewal is answered after its new expiry is told to be gone.
-func (r *record) renewedDuring(op *operation) bool {
-	return op.kind == renew && slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool {
+// wasRenewedInVain reports whether etcd has a renewal of the owner from the time of a call that was told
+// that the lock is gone or another client's. A replica that gets no answer to its write repeats it, and
+// by then the new expiry may have passed.
+func (r *record) wasRenewedInVain(op *operation) bool {
+	return op.kind == renew && (op.outcome == notFound || op.outcome == mismatch) && slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool {
 		return slices.ContainsFunc(grant.renewals, func(seen time.Duration) bool { return op.sent <= seen && seen <= op.answered+journalDelay })
 	})
 }

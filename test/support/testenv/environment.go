@@ -103,12 +103,6 @@ func (e *Environment) Stop() error {
 	return errors.Join(e.envtest.Stop(), os.RemoveAll(e.dir))
 }
 
-// StopAPIServer stops the API server; etcd keeps running.
-func (e *Environment) StopAPIServer() error { return e.envtest.ControlPlane.APIServer.Stop() }
-
-// StartAPIServer starts the API server again, at the same address.
-func (e *Environment) StartAPIServer() error { return e.envtest.ControlPlane.APIServer.Start() }
-
 func (e *Environment) prepare(ctx context.Context) error {
 	manifests, err := e.installed(ctx)
 	if err != nil {

@@ -13,19 +13,6 @@ import (
 // EtcdURL returns the URL at which etcd serves clients.
 func (e *Environment) EtcdURL() string { return e.envtest.ControlPlane.Etcd.URL.String() }
 
-// KillAPIServer kills the API server in the middle of its requests; etcd keeps running.
-// [Environment.StartAPIServer] starts it again.
-func (e *Environment) KillAPIServer() error {
-	pid, err := child("kube-apiserver", e.dir)
-	if err != nil {
-		return err
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return fmt.Errorf("kill the API server: %w", err)
-	}
-	return nil
-}
-
 // KillEtcd kills etcd in the middle of its requests; the API server keeps running.
 func (e *Environment) KillEtcd() error { return e.signalEtcd(syscall.SIGKILL) }
 
