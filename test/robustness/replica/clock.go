@@ -62,8 +62,9 @@ func (c *steppedClock) gained(now time.Time) time.Duration {
 func (c *steppedClock) suspend(ready func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	first := time.Now() // The process may be stopped before ready returns.
 	ready()
-	for first, last := time.Now(), time.Now(); last.Sub(first) < maxSuspendDelay && sleep(context.Background(), time.Millisecond); {
+	for last := first; last.Sub(first) < maxSuspendDelay && sleep(context.Background(), time.Millisecond); {
 		now := time.Now()
 		if gap := now.Sub(last); gap >= minSuspend {
 			c.suspended += gap
