@@ -12,7 +12,7 @@ import (
 )
 
 // checkTimeout bounds the search for one key.
-const checkTimeout = time.Minute
+const checkTimeout = 5 * time.Minute
 
 // check returns every violation of the promises of docs/design.md, section 17.
 func (r *record) check(model model, artifacts string) []string {
@@ -247,7 +247,8 @@ func (h *hold) change(op operation) {
 		h.to = op.sent
 	case op.kind == renew && op.outcome == done:
 		h.to = op.sent + op.ttl
-	case op.kind == renew && op.outcome == unanswered:
+	case op.kind == renew && (op.outcome == unanswered || op.outcome == notFound || op.outcome == mismatch):
+		// It may have happened, and have made the time shorter.
 		h.to = min(h.to, op.sent+op.ttl)
 	}
 }

@@ -139,9 +139,13 @@ func TestRenewalsThatAreAnsweredLate(t *testing.T) {
 			}
 			record := newRecord(&history{start: time.Now(), operations: test.operations}, grants, []passage{{open: []span{{0, 100 * second}}}}, second)
 			record.end = 100 * second
-			checked := model{allowance: second, skew: second}
-			if got := porcupine.CheckOperations(checked.porcupine(), record.steps()["k"]); got != test.want {
+			checked, steps := model{allowance: second, skew: second}, record.steps()
+			if got := porcupine.CheckOperations(checked.porcupine(), steps["k"]); got != test.want {
 				t.Errorf("accepted: %t, want %t", got, test.want)
+			}
+			// Its client knows that the new expiry may be in force, whatever it is told.
+			if violations := record.checkExclusion(steps, t.TempDir()); test.want && len(violations) > 0 {
+				t.Error(violations)
 			}
 		})
 	}

@@ -86,11 +86,8 @@ func (r *record) stepsOf(op *operation) []step {
 		plain.outcome = done
 	case r.saysNothing(op, plain.lenient):
 		return nil
-	case r.wasRenewedInVain(op):
-		renewed := plain
-		renewed.outcome, renewed.ret = unanswered, r.lastEnd(op)
-		renewed.label = "renewal before the answer of " + op.String()
-		return []step{renewed, plain}
+	case op.kind == renew && (op.outcome == notFound || op.outcome == mismatch):
+		return append(r.renewalsBefore(op, plain), plain)
 	case op.outcome == unanswered:
 		plain.ret = r.lastEnd(op)
 	}
@@ -137,13 +134,22 @@ func (r *record) endedDuring(op *operation) bool {
 	})
 }
 
-// wasRenewedInVain reports whether etcd has a renewal of the owner from the time of a call that was told
-// that the lock is gone or another client's. A replica that gets no answer to its write repeats it, and
-// by then the new expiry may have passed.
-func (r *record) wasRenewedInVain(op *operation) bool {
-	return op.kind == renew && (op.outcome == notFound || op.outcome == mismatch) && slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool {
-		return slices.ContainsFunc(grant.renewals, func(seen time.Duration) bool { return op.sent <= seen && seen <= op.answered+journalDelay })
-	})
+// renewalsBefore returns the renewals that etcd has from the time of a call which was told that the lock is
+// gone or another client's. A replica that gets no answer to its write repeats it, and by then the new
+// expiry may have passed.
+func (r *record) renewalsBefore(op *operation, plain step) (steps []step) {
+	for _, grant := range r.byOwner[op.owner] {
+		for _, seen := range grant.renewals {
+			if op.sent > seen || seen > op.answered+journalDelay {
+				continue
+			}
+			renewed := plain
+			renewed.outcome, renewed.ret = done, seen
+			renewed.label = "renewal before the answer of " + op.String()
+			steps = append(steps, renewed)
+		}
+	}
+	return steps
 }
 
 // repeatedDuring reports whether the proxy of the replica repeated deletes during the call.
