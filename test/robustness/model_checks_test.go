@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 const second = time.Second
@@ -133,6 +135,10 @@ func TestRenewalsThatAreAnsweredLate(t *testing.T) {
 			grants := []*grant{
 				{key: "lock:k", owner: "a", token: 1, from: second, to: 20 * second},
 				{key: "lock:k", owner: "b", token: 2, from: 20 * second, to: never},
+			}
+			for _, grant := range grants {
+				grant.made = &v1alpha1.Lock{Spec: v1alpha1.LockSpec{AcquireTime: &v1alpha1.Timestamp{}, ExpireTime: &v1alpha1.Timestamp{}}}
+				grant.last = grant.made
 			}
 			if test.isInEtcd {
 				grants[0].renewals = []time.Duration{5*second + 1}

@@ -41,7 +41,8 @@ type holder struct {
 }
 
 // belief is what is reported of one acquire, in nanoseconds since 1970 by the real clock. From
-// and To are times before a question whether the lock is held that was answered with yes.
+// and To are times before a question whether the lock is held that was answered with yes. Without such
+// an answer, Token is zero: the process may have been stopped until the lock had expired.
 type belief struct {
 	Key          string `json:"key"`
 	Owner        string `json:"owner"`
@@ -119,8 +120,6 @@ func (h *holder) session(ctx context.Context, random *rand.Rand) (made belief) {
 		made.IsUnexpected = !slices.ContainsFunc(expected, func(known error) bool { return errors.Is(err, known) })
 		return made
 	}
-	made.Owner, made.Token, made.From = held.Owner(), held.FencingToken(), time.Now().UnixNano()
-	made.To = made.From
 	h.reports.write("holds")
 	defer h.reports.write("free")
 	for end := time.Now().Add(chosen(0, maxHold)); ; {
@@ -128,6 +127,9 @@ func (h *holder) session(ctx context.Context, random *rand.Rand) (made belief) {
 		if err := held.Err(); err != nil {
 			made.Err = err.Error()
 			break
+		}
+		if made.Token == 0 {
+			made.Owner, made.Token, made.From = held.Owner(), held.FencingToken(), asked.UnixNano()
 		}
 		made.To = asked.UnixNano()
 		if asked.After(end) || !sleep(ctx, lookEvery) {
