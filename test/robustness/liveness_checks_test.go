@@ -53,6 +53,10 @@ func TestLiveness(t *testing.T) {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
 			waits(5*second, 13*second, 20*second, done), passage{open: always.open, lost: map[string][]time.Duration{"k": {10 * second}}}, nil, []string{"wanted"},
 		},
+		"the same, and no other watch worked": {
+			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
+			waits(5*second, 13*second, 20*second, done), passage{open: always.open, lost: map[string][]time.Duration{"k": {10 * second}}}, []window{{cutWatch.name, 1, span{9 * second, 14 * second}}}, nil,
+		},
 		"the same, but requests got through from 12 s on": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
 			waits(5*second, 13*second, 20*second, done), passage{open: []span{{0, 9 * second}, {12 * second, 100 * second}}}, nil, nil,
@@ -97,7 +101,13 @@ func TestLiveness(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			run := &history{start: start, operations: []operation{test.operation}, faults: test.faults}
-			record := newRecord(run, test.grants, []passage{test.passage}, second)
+			other := watching
+			for _, fault := range test.faults {
+				if fault.name == cutWatch.name {
+					other.watching = subtract(other.watching, []span{fault.span})
+				}
+			}
+			record := newRecord(run, test.grants, []passage{test.passage, other}, second)
 			record.end = 20 * second
 			var got []string
 			for _, violation := range append(record.checkWanted(), record.checkTimeouts()...) {

@@ -90,6 +90,12 @@ func TestModel(t *testing.T) {
 		"a refusal long after the end": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(acquire, "b", 14*second, 15*second, held),
 		}, false},
+		"a grant that no client was told of, with the stamp of a clock that was stepped": {[]step{
+			{kind: acquire, owner: "a", ret: second, ttl: second, freeAt: second, outcome: done, token: 1, heldUntil: 60 * second}, seen("a", 5*second, 6*second),
+		}, true},
+		"the same with a right stamp": {[]step{
+			{kind: acquire, owner: "a", ret: second, ttl: second, freeAt: second, outcome: done, token: 1, heldUntil: 2 * second}, seen("a", 5*second, 6*second),
+		}, false},
 		"a grant that no client was told of, and its end": {[]step{
 			granted("a", 1, 0, 5*second, 10*second), asked(cleanup, "a", 0, 8*second, unanswered),
 			asked(acquire, "b", 4*second, 5*second, held), granted("c", 2, 6*second, 7*second, 10*second),

@@ -58,6 +58,9 @@ type step struct {
 	call, ret time.Duration
 	// ttl belongs to a grant or a renewal. From freeAt on, others may take the lock.
 	ttl, freeAt time.Duration
+	// heldUntil is the expiry in etcd of a grant that no client was told of: the stamp of a clock that
+	// was stepped, until the replica ends it.
+	heldUntil time.Duration
 	outcome     outcome
 	// token belongs to a grant, and to a renewal whose answer contains it.
 	token  int64
@@ -171,7 +174,7 @@ func (m model) grant(state lockState, step step) []lockState {
 	}
 	return []lockState{{
 		now: state.now, owner: step.owner, token: step.token,
-		freeAt: step.freeAt, endsBy: step.ret + step.ttl,
+		freeAt: step.freeAt, endsBy: max(step.ret+step.ttl, step.heldUntil),
 	}}
 }
 

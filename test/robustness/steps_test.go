@@ -189,6 +189,7 @@ func (r *record) acquireSteps(op *operation, plain step) (steps []step) {
 			steps = append(steps, granted)
 			continue
 		}
+		granted.heldUntil = r.clock(grant.made.Spec.ExpireTime.Time)
 		granted.label = fmt.Sprintf("grant %d that no client was told of, by %s", grant.token, op)
 		ended := granted
 		ended.kind, ended.outcome, ended.ret = cleanup, unanswered, min(grant.to, r.end)
