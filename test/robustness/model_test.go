@@ -61,7 +61,7 @@ type step struct {
 	// heldUntil is the expiry in etcd of a grant that no client was told of: the stamp of a clock that
 	// was stepped, until the replica ends it.
 	heldUntil time.Duration
-	outcome     outcome
+	outcome   outcome
 	// token belongs to a grant, and to a renewal whose answer contains it.
 	token  int64
 	holder string
