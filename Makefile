@@ -27,7 +27,7 @@ GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwa
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/controlplane hack/tools test/bench test/browser test/gitops/health
+MODULES := . hack/controlplane hack/supplychain hack/tools test/bench test/browser test/gitops/health
 GENERATED := api config
 
 ##@ Help
@@ -95,6 +95,7 @@ test: control-plane ## Run all tests, with the race detector.
 # The race detector makes allocations of its own.
 	go test -count=1 -run='^Test(Allocations|Memory)' ./facade/forrst ./facade/rest
 	go test -C hack/controlplane ./...
+	go test -C hack/supplychain ./...
 	go test -C test/bench ./...
 	go test -C test/gitops/health ./...
 	@$(MAKE) --no-print-directory browser-test
@@ -161,7 +162,7 @@ bin/bench: build control-plane
 ##@ Check
 
 .PHONY: verify
-verify: verify-generated verify-modules ## Fail if generated files or go.mod files are out of date.
+verify: verify-generated verify-modules licenses ## Fail if generated files or go.mod files are out of date, or a licence is not allowed.
 
 .PHONY: verify-generated
 verify-generated:
@@ -186,10 +187,23 @@ verify-modules:
 	  echo "verify: run \"go mod tidy\" in:$$outdated" >&2; exit 1; \
 	fi
 
+.PHONY: licenses
+licenses: build ## Fail unless all modules of the operator's binary have licences that are allowed.
+	@go -C hack/supplychain run . -module "$(CURDIR)" "$(CURDIR)/bin/lock-operator"
+
+.PHONY: sbom
+sbom: build ## Write the bill of materials of the operator's binary to bin/lock-operator.cdx.json.
+	@go -C hack/supplychain run . -module "$(CURDIR)" -sbom "$(CURDIR)/bin/lock-operator.cdx.json" "$(CURDIR)/bin/lock-operator"
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in the code that is called; needs vuln.go.dev, or a copy of it in VULNDB.
+	go -C hack/supplychain tool govulncheck -C "$(CURDIR)" $(if $(VULNDB),-db "file://$(abspath $(VULNDB))") ./...
+
 .PHONY: vet
 vet: ## Run go vet.
 	go vet ./...
 	go vet -C hack/controlplane ./...
+	go vet -C hack/supplychain ./...
 	go vet -C test/bench ./...
 	go vet -C test/browser ./...
 	go vet -C test/gitops/health ./...
@@ -198,6 +212,7 @@ vet: ## Run go vet.
 lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find packages of more than 25 files, and lint the OpenAPI document.
 	bin/golangci-lint run
 	cd hack/controlplane && ../../bin/golangci-lint run
+	cd hack/supplychain && ../../bin/golangci-lint run
 	cd test/bench && ../../bin/golangci-lint run
 	cd test/browser && ../../bin/golangci-lint run
 	cd test/gitops/health && ../../../bin/golangci-lint run
@@ -233,6 +248,7 @@ lint-openapi:
 ##= ROUTES              a file of routes for the façade, as in ROUTES=docs/routes.yaml
 ##= SEED                a number that repeats the choices of a run of "make robustness" or "make soak"
 ##= TESTFLAGS           more flags for go test, as in TESTFLAGS=-run=Expiry
+##= VULNDB              folder with a copy of the vulnerability database, for "make vuln" without a network
 
 bin/devcluster:
 	$(GO_BUILD) -o $@ ./hack/devcluster
