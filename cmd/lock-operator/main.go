@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -22,6 +23,7 @@ func main() {
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
 	// client-go logs through klog.
 	klog.SetLogger(ctrl.Log)
+	limitMemory(memlimit.FromCgroup, ctrl.Log.WithName("memory"))
 
 	if err := run(settings); err != nil {
 		fmt.Fprintln(os.Stderr, "lock-operator:", err)
