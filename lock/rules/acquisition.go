@@ -73,6 +73,9 @@ func (a *Acquisition) Validate(limits Limits) (holder *ValidReference, err error
 	if utf8.RuneCountInString(a.Reason) > MaxReasonLength {
 		problems = append(problems, field.TooLong(specPath.Child("reason"), field.OmitValueType{}, MaxReasonLength))
 	}
+	if len(problems) == 0 {
+		problems = a.validateSpecSize(limits)
+	}
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
