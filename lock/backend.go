@@ -48,7 +48,8 @@ type Filter struct {
 // Change is a new state of a lock.
 type Change struct {
 	// Lock is the lock as stored or, if IsGone, as last seen, with the resourceVersion of its end
-	// if that is known. It must not be modified.
+	// if that is known. It may lack annotations that the service does not read; get the lock to
+	// change it. It must not be modified.
 	Lock *v1alpha1.Lock
 	// IsGone says that the object was deleted: the lock is free.
 	IsGone bool

@@ -240,6 +240,12 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	current, began := h.begin(), h.timers.Now()
+	if current != nil && rules.IsStripped(current) {
+		if err := h.read(ctx); err != nil {
+			return err
+		}
+		current = h.begin()
+	}
 	if current == nil || rules.Expired(current, h.options.Clock.Now()) {
 		return h.acquire(ctx, began)
 	}

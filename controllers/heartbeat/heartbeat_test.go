@@ -59,7 +59,7 @@ func (c *cluster) store(object *v1alpha1.Lock) *v1alpha1.Lock {
 	handlers := slices.Clone(c.handlers)
 	time.AfterFunc(c.latency, func() {
 		for _, handler := range handlers {
-			handler.OnUpdate(nil, object)
+			handler.OnUpdate(nil, rules.Stripped(object))
 		}
 	})
 	return object
@@ -91,6 +91,8 @@ func (c *cluster) Update(_ context.Context, object *v1alpha1.Lock, _ metav1.Upda
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case rules.IsStripped(object):
+		return nil, apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), object.Name, nil)
 	case c.current == nil:
 		return nil, apierrors.NewNotFound(v1alpha1.Resource("locks"), object.Name)
 	case object.ResourceVersion != c.current.ResourceVersion:
@@ -190,6 +192,28 @@ func TestTheReplicasTogetherRenewTheLockOnceAPeriod(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAnAnnotationOfAUserStaysAndDoesNotStopTheHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{latency: 10 * time.Millisecond}
+		for range 2 {
+			t.Cleanup(c.start(t))
+		}
+		pass(10 * time.Second)
+		c.mu.Lock()
+		noted := c.current.DeepCopy()
+		noted.Annotations = map[string]string{"example.com/note": "leave it alone"}
+		c.store(noted)
+		c.mu.Unlock()
+		pass(10 * time.Second)
+		c.mu.Lock()
+		note := c.current.Annotations["example.com/note"]
+		c.mu.Unlock()
+		if gaps := c.gaps(); slices.Max(gaps) > engine.DefaultMaxWatchSilence || note != "leave it alone" {
+			t.Errorf("pauses of up to %v, and the note %q", slices.Max(gaps), note)
+		}
+	})
 }
 
 func TestAnotherReplicaGoesOnWithoutAPauseThatWouldBeNoticed(t *testing.T) {

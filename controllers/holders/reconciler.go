@@ -145,7 +145,7 @@ func (r *Reconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock) (stri
 // releaseAfterDelay releases the lock at once, or when its releaseDelay is over. The start of
 // the delay is recorded in the lock, where another replica finds it.
 func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock, end holderEnd) (ctrl.Result, error) {
-	if lock.Spec.ReleaseDelay != nil && !servertime.IsFresh(r.Clock) {
+	if lock.Spec.ReleaseDelay != nil && (!servertime.IsFresh(r.Clock) || rules.IsStripped(lock)) {
 		var live v1alpha1.Lock // Decoding into lock would keep the fields that the answer does not have.
 		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(lock), &live); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -153,6 +153,7 @@ func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock,
 		if live.ResourceVersion != lock.ResourceVersion {
 			return ctrl.Result{RequeueAfter: time.Millisecond}, nil // The change is about to enqueue it.
 		}
+		lock = &live
 	}
 	remaining := rules.UntilHolderReleased(lock, r.Clock.Now())
 	switch {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,6 +22,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -147,12 +149,17 @@ func (e *etcd) do(ctx context.Context, verb string, request func() error) error 
 	return faults.after(verb)
 }
 
-// refuseUnowned is the rule of the schema that no lock is stored without an owner.
-func refuseUnowned(object *v1alpha1.Lock) error {
-	if object.Spec.Owner != "" {
+// refuseInvalid has two rules of the API server: no lock is stored without an owner, and none that is
+// the copy of a cache.
+func refuseInvalid(object *v1alpha1.Lock) error {
+	problems := apivalidation.ValidateAnnotations(object.Annotations, field.NewPath("metadata", "annotations"))
+	if object.Spec.Owner == "" {
+		problems = append(problems, field.Required(field.NewPath("spec", "owner"), ""))
+	}
+	if len(problems) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), object.Name, field.ErrorList{field.Required(field.NewPath("spec", "owner"), "")})
+	return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), object.Name, problems)
 }
 
 func (e *etcd) store(object *v1alpha1.Lock) *v1alpha1.Lock {
@@ -160,7 +167,7 @@ func (e *etcd) store(object *v1alpha1.Lock) *v1alpha1.Lock {
 	object = object.DeepCopy()
 	object.ResourceVersion = strconv.Itoa(e.revision)
 	e.objects[object.Name] = object
-	e.tell(func(handler cache.ResourceEventHandler) { handler.OnUpdate(nil, object.DeepCopy()) })
+	e.tell(func(handler cache.ResourceEventHandler) { handler.OnUpdate(nil, rules.Stripped(object.DeepCopy())) })
 	return object.DeepCopy()
 }
 
@@ -173,13 +180,13 @@ func (e *etcd) discard(name string) {
 	e.revision++
 	object = object.DeepCopy()
 	object.ResourceVersion = strconv.Itoa(e.revision)
-	e.tell(func(handler cache.ResourceEventHandler) { handler.OnDelete(object) })
+	e.tell(func(handler cache.ResourceEventHandler) { handler.OnDelete(rules.Stripped(object)) })
 }
 
 func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.CreateOptions) (stored *v1alpha1.Lock, err error) {
 	e.send(object)
 	err = e.do(ctx, "create", func() error {
-		if err := refuseUnowned(object); err != nil {
+		if err := refuseInvalid(object); err != nil {
 			return err
 		}
 		if e.objects[object.Name] != nil {
@@ -196,7 +203,7 @@ func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.Creat
 func (e *etcd) Update(ctx context.Context, object *v1alpha1.Lock, _ metav1.UpdateOptions) (stored *v1alpha1.Lock, err error) {
 	e.send(object)
 	err = e.do(ctx, "update", func() error {
-		if err := refuseUnowned(object); err != nil {
+		if err := refuseInvalid(object); err != nil {
 			return err
 		}
 		switch current := e.objects[object.Name]; {
@@ -283,6 +290,25 @@ func (e *etcd) sent() *v1alpha1.Lock {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.lastSent
+}
+
+// annotate sets an annotation of a user. Admission records the fencing token.
+func (e *etcd) annotate(annotation, value string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	object := e.objects[name].DeepCopy()
+	if token, err := object.FencingToken(); err == nil {
+		object.Spec.FencingToken = &token
+	}
+	metav1.SetMetaDataAnnotation(&object.ObjectMeta, annotation, value)
+	e.store(object)
+}
+
+// annotations returns those of the lock.
+func (e *etcd) annotations() map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.objects[name].Annotations)
 }
 
 // remove deletes the lock, as the reaper does.

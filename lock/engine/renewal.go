@@ -133,13 +133,13 @@ func (r *renewalAttempt) goOnFrom(stored *v1alpha1.Lock) {
 	}
 }
 
-// firstDesired uses the informer's copy if that is what this engine wrote last, and reads the lock
-// otherwise.
+// firstDesired uses the informer's copy if that is whole and what this engine wrote last, and reads the
+// lock otherwise.
 func (r *renewalAttempt) firstDesired(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := r.engine
 	known, isKnown := engine.grants.find(r.name, r.proof, engine.clock.Now())
 	if seen := engine.lockCache.get(r.name); isKnown && seen != nil && seen.UID == known.lock.UID &&
-		seen.ResourceVersion == known.lock.ResourceVersion {
+		seen.ResourceVersion == known.lock.ResourceVersion && !rules.IsStripped(seen) {
 		return r.desired(ctx, seen)
 	}
 	current, err := get(ctx, r.objects, r.name.Name)

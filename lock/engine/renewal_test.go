@@ -41,6 +41,28 @@ func TestRenewIsOneWrite(t *testing.T) {
 	})
 }
 
+func TestRenewalsKeepTheAnnotationsOfUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		etcd.annotate("example.com/ticket", "4711")
+		for range 2 {
+			pass(10 * time.Second)
+			if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(map[string]string{"example.com/ticket": "4711"}, etcd.annotations()); diff != "" {
+			t.Errorf("annotations (-want +got):\n%s", diff)
+		}
+		// The cache does not keep them, so each renewal reads them.
+		if diff := cmp.Diff([]string{"create", "get", "update", "get", "update"}, etcd.made()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestRenewRefuses(t *testing.T) {
 	cases := map[string]struct {
 		owner string

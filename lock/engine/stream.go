@@ -76,7 +76,8 @@ func NewWatchStream(clock clock.WithTicker, logger logr.Logger) *WatchStream {
 
 // NewInformer returns a shared informer whose requests pass through the stream if it is for Locks,
 // and a usual one otherwise. It has the signature that NewInformer of controller-runtime's
-// cache.Options has.
+// cache.Options has. The informer keeps of Locks what [rules.Stripped] leaves: they must not be written
+// before [rules.IsStripped] was asked.
 func (s *WatchStream) NewInformer(source cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	if _, ok := object.(*v1alpha1.Lock); ok {
 		source = s.wrap(source)
@@ -94,6 +95,7 @@ func (s *WatchStream) wrap(source cache.ListerWatcher) cache.ListerWatcher {
 			})
 			if err == nil {
 				s.listed(list, options)
+				stripAll(list)
 			}
 			return list, err
 		},
@@ -108,6 +110,15 @@ func (s *WatchStream) wrap(source cache.ListerWatcher) cache.ListerWatcher {
 			}
 			return s.stream(opened, options), nil
 		},
+	}
+}
+
+// stripAll reduces the Locks of a list to what caches keep.
+func stripAll(list runtime.Object) {
+	if page, ok := list.(*v1alpha1.LockList); ok {
+		for i := range page.Items {
+			page.Items[i] = *rules.Stripped(&page.Items[i])
+		}
 	}
 }
 
@@ -454,6 +465,10 @@ func (w *streamedWatch) forward() {
 				return
 			}
 			change := digest.ChangeOf(event)
+			// A bookmark is no lock: its annotation says that the initial list is over.
+			if shown, ok := event.Object.(*v1alpha1.Lock); ok && event.Type != watch.Bookmark {
+				event.Object = rules.Stripped(shown)
+			}
 			if !w.send(event) {
 				return
 			}

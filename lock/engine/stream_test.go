@@ -17,12 +17,14 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // source is what a stream lists and watches.
 type source struct {
 	// fail returns the error of a request, or nil.
 	fail    func() error
+	items   []v1alpha1.Lock
 	watches chan *watch.FakeWatcher
 }
 
@@ -31,7 +33,7 @@ func newSource() *source {
 }
 
 func (s *source) List(metav1.ListOptions) (runtime.Object, error) {
-	return &v1alpha1.LockList{}, s.fail()
+	return &v1alpha1.LockList{Items: s.items}, s.fail()
 }
 
 func (s *source) Watch(metav1.ListOptions) (watch.Interface, error) {
@@ -156,12 +158,53 @@ func TestAStreamIsOpenWhileItsWatchIs(t *testing.T) {
 		mustBe(false, "before the end of the initial list")
 		end := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
 		go sender.Action(watch.Bookmark, end)
-		<-opened.ResultChan()
+		if shown, ok := (<-opened.ResultChan()).Object.(*v1alpha1.Lock); !ok || shown.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+			t.Error("the informer does not learn of the end of the initial list")
+		}
 		mustBe(true, "after the end of the initial list")
 		go sender.Modify(&v1alpha1.Lock{}) // The informer no longer receives.
 		synctest.Wait()
 		opened.Stop()
 		mustBe(false, "after the informer has stopped")
+	})
+}
+
+func TestAnInformerGetsNoAnnotationsOfUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		whole := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{
+			Annotations:   map[string]string{"example.com/note": "a", v1alpha1.AcquisitionAnnotation: "b"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+		}}
+		mustBeStripped := func(object any, how string) {
+			t.Helper()
+			shown, ok := object.(*v1alpha1.Lock)
+			if !ok || !rules.IsStripped(shown) || shown.ManagedFields != nil || shown.Annotations["example.com/note"] != "" ||
+				shown.Annotations[v1alpha1.AcquisitionAnnotation] != "b" {
+				t.Errorf("%s: %+v", how, object)
+			}
+		}
+		source := newSource()
+		source.items = []v1alpha1.Lock{*whole.DeepCopy()}
+		_, from := streamOf(source)
+		list, err := from.ListWithContext(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, ok := list.(*v1alpha1.LockList)
+		if !ok || len(page.Items) != 1 {
+			t.Fatalf("listed %+v", list)
+		}
+		mustBeStripped(&page.Items[0], "listed")
+		opened, err := from.WatchWithContext(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(opened.Stop)
+		sender := <-source.watches
+		for _, kind := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted} {
+			go sender.Action(kind, whole.DeepCopy())
+			mustBeStripped((<-opened.ResultChan()).Object, string(kind))
+		}
 	})
 }
 

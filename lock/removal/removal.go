@@ -13,7 +13,7 @@ import (
 )
 
 // Remove ends the lock on condition that it still has the UID and resourceVersion of the given
-// object, which must be whole. The lock is gone when Remove succeeds, whatever kept it: a delete in
+// object, which must be whole if it has finalizers, as those in caches are. The lock is gone when Remove succeeds, whatever kept it: a delete in
 // the foreground with a dependent that does not end, or a finalizer that got past admission. No
 // error shows the owner token.
 func Remove(ctx context.Context, writer client.Writer, lock *v1alpha1.Lock) error {

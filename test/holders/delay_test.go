@@ -48,6 +48,16 @@ var _ = Describe("A lock with a releaseDelay", func() {
 		Eventually(notes(ctx, lock)).Should(ConsistOf(HaveSuffix("was deleted; the lock stays for 3s"), HavePrefix("Released the lock: Pod worker")))
 	})
 
+	It("keeps the annotations of users when the end of its holder is recorded", func(ctx context.Context) {
+		startOperator(ctx, nil)
+		pod := running(ctx, namespace, "worker")
+		lock := held(ctx, namespace, "report", podRef(pod), delayed(time.Hour), func(l *v1alpha1.Lock) {
+			l.Annotations = map[string]string{"example.com/ticket": "4711"}
+		})
+		remove(ctx, pod)
+		Expect(ended(ctx, lock).Annotations).To(Equal(map[string]string{"example.com/ticket": "4711"}))
+	})
+
 	It("stays neither longer nor shorter after a restart of the operator", func(ctx context.Context) {
 		stop := startOperator(ctx, nil)
 		pod := running(ctx, namespace, "worker")

@@ -5,10 +5,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 // stopTimeout bounds how long a manager may take to stop.
@@ -32,6 +37,8 @@ func (e *Environment) NewManagerFor(prepare func(*rest.Config), changes ...func(
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
 		Controller:             config.Controller{SkipNameValidation: &skipNameValidation},
+		// The informers keep of Locks what those of the operator do.
+		Cache: cache.Options{NewInformer: engine.NewWatchStream(clock.RealClock{}, logr.Discard()).NewInformer},
 	}
 	for _, change := range changes {
 		change(&options)

@@ -1,0 +1,58 @@
+package rules
+
+import (
+	"slices"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// strippedAnnotation marks a lock that lacks annotations or labels which are stored. It is not the name of an
+// annotation, so the API server refuses to store such a lock.
+const strippedAnnotation = "forrst.dev/stripped: read the lock before writing it"
+
+// maxKeptLabels is how many labels a lock may have for caches to keep them. In memory a short label
+// takes ten times its bytes.
+const maxKeptLabels = 32
+
+// keptAnnotations are those that the service reads of locks in its caches.
+var keptAnnotations = []string{
+	v1alpha1.AcquisitionAnnotation, v1alpha1.ForceReleaseReasonAnnotation, v1alpha1.DigestAnnotation,
+}
+
+// Stripped returns the lock as caches keep it: without the API server's record of who sets which
+// field, and without the annotations of users and tools, which the service does not read. It returns
+// the lock itself if it has neither, and does not modify it. Labels, if they are not very many, and
+// owner references stay: renewals write them back. A lock with finalizers keeps all, since what ends it
+// writes it first.
+func Stripped(lock *v1alpha1.Lock) *v1alpha1.Lock {
+	hasManyLabels := len(lock.Labels) > maxKeptLabels
+	hasForeign := hasManyLabels
+	for name := range lock.Annotations {
+		hasForeign = hasForeign || !slices.Contains(keptAnnotations, name)
+	}
+	hasForeign = hasForeign && len(lock.Finalizers) == 0
+	if lock.ManagedFields == nil && !hasForeign {
+		return lock
+	}
+	stripped := *lock
+	stripped.ManagedFields = nil
+	if hasForeign {
+		stripped.Annotations = map[string]string{strippedAnnotation: ""}
+		for name, value := range lock.Annotations {
+			if slices.Contains(keptAnnotations, name) {
+				stripped.Annotations[name] = value
+			}
+		}
+	}
+	if hasForeign && hasManyLabels {
+		stripped.Labels = nil
+	}
+	return &stripped
+}
+
+// IsStripped reports whether the lock lacks annotations or labels that are stored. It must be read before it is
+// written.
+func IsStripped(lock *v1alpha1.Lock) bool {
+	_, isStripped := lock.Annotations[strippedAnnotation]
+	return isStripped
+}
