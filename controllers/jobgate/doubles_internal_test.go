@@ -10,6 +10,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/jobs"
 )
 
 // cachedJobs is the cache of Jobs.
@@ -17,7 +18,13 @@ type cachedJobs struct{ *world }
 
 // Get implements [client.Reader].
 func (c cachedJobs) Get(ctx context.Context, name client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	return c.cluster.Get(ctx, name, object, options...)
+	if err := c.cluster.Get(ctx, name, object, options...); err != nil {
+		return err
+	}
+	if job, ok := object.(*batchv1.Job); ok {
+		jobs.Stripped(job).DeepCopyInto(job)
+	}
+	return nil
 }
 
 // List implements [client.Reader]. All Jobs with the label want the same lock here.
@@ -26,7 +33,15 @@ func (c cachedJobs) List(ctx context.Context, list client.ObjectList, _ ...clien
 		c.shown.DeepCopyInto(list.(*batchv1.JobList)) //nolint:forcetypeassert,errcheck // a test
 		return nil
 	}
-	return c.cluster.List(ctx, list, client.MatchingLabels{v1alpha1.LockLabel: "true"})
+	if err := c.cluster.List(ctx, list, client.MatchingLabels{v1alpha1.LockLabel: "true"}); err != nil {
+		return err
+	}
+	if shown, ok := list.(*batchv1.JobList); ok {
+		for i := range shown.Items {
+			shown.Items[i] = *jobs.Stripped(&shown.Items[i])
+		}
+	}
+	return nil
 }
 
 // of shows the Jobs that want the lock, which are all.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,7 +103,7 @@ func (w *world) start() {
 			if err := w.refused(ctx, object, true); err != nil {
 				return err
 			}
-			return w.cluster.SubResource(name).Patch(ctx, object, patch, options...)
+			return w.keepingForeign(ctx, object, func() error { return w.cluster.SubResource(name).Patch(ctx, object, patch, options...) })
 		},
 	})
 	reconciler := &Reconciler{
@@ -166,7 +168,7 @@ func (w *world) patch(ctx context.Context, cluster client.WithWatch, object clie
 	if err := cluster.Get(ctx, client.ObjectKeyFromObject(object), &before); err != nil {
 		return err
 	}
-	if err := cluster.Patch(ctx, object, patch, options...); err != nil {
+	if err := w.keepingForeign(ctx, object, func() error { return cluster.Patch(ctx, object, patch, options...) }); err != nil {
 		return err
 	}
 	if after, ok := object.(*batchv1.Job); ok && jobs.IsSuspended(&before) && !jobs.IsSuspended(after) {
@@ -179,6 +181,37 @@ func (w *world) patch(ctx context.Context, cluster client.WithWatch, object clie
 		return errOutage
 	}
 	return nil
+}
+
+// keepingForeign fails the test if the write changes what is not the operator's.
+func (w *world) keepingForeign(ctx context.Context, object client.Object, write func() error) error {
+	var before, after batchv1.Job
+	if err := w.cluster.Get(ctx, client.ObjectKeyFromObject(object), &before); err != nil {
+		return err
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	if err := w.cluster.Get(ctx, client.ObjectKeyFromObject(object), &after); err != nil {
+		return client.IgnoreNotFound(err) // Its last finalizer was removed.
+	}
+	if diff := cmp.Diff(foreign(&before), foreign(&after), cmpopts.EquateEmpty()); diff != "" {
+		w.t.Errorf("the operator has changed what others set in the Job %s (-before +after):\n%s", object.GetName(), diff)
+	}
+	return nil
+}
+
+// foreign returns what the operator never changes of a Job.
+func foreign(job *batchv1.Job) *batchv1.Job {
+	job = job.DeepCopy()
+	job.ResourceVersion, job.Spec.Suspend = "", nil
+	job.Finalizers = slices.DeleteFunc(job.Finalizers, func(name string) bool { return name == v1alpha1.LockFinalizer })
+	for _, name := range []string{v1alpha1.LockWaitingAnnotation, v1alpha1.LockStoppingAnnotation, v1alpha1.LockQueuedTimeAnnotation} {
+		delete(job.Annotations, name)
+	}
+	delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
+	job.Status = batchv1.JobStatus{CompletedIndexes: job.Status.CompletedIndexes, UncountedTerminatedPods: job.Status.UncountedTerminatedPods}
+	return job
 }
 
 func (w *world) refused(ctx context.Context, object client.Object, isStatus bool) error {
@@ -197,7 +230,7 @@ func annotated(name, value string) change {
 // running is the state of a Job that was started.
 func running(job *batchv1.Job) {
 	job.Spec.Suspend = new(false)
-	job.Spec.Template.Annotations = map[string]string{v1alpha1.FencingTokenAnnotation: "1"}
+	metav1.SetMetaDataAnnotation(&job.Spec.Template.ObjectMeta, v1alpha1.FencingTokenAnnotation, "1")
 }
 
 // stopping is the state of a Job that was started and suspended.
@@ -219,11 +252,18 @@ func (w *world) create(name string, changes ...change) *batchv1.Job {
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: space, Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(w.clock.Now()),
-			Labels:      map[string]string{v1alpha1.LockLabel: "true"},
-			Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "key"},
+			Labels:      map[string]string{v1alpha1.LockLabel: "true", "app": "billing"},
+			Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "key", "example.com/ticket": "4711"},
 			Finalizers:  []string{v1alpha1.LockFinalizer},
 		},
-		Spec: batchv1.JobSpec{Suspend: new(true)},
+		Spec: batchv1.JobSpec{Suspend: new(true), TTLSecondsAfterFinished: new(int32(60)), Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "billing"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "billing"}}},
+		}},
+		Status: batchv1.JobStatus{CompletedIndexes: "0-3", UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{Failed: []types.UID{"pod"}}},
+	}
+	if len(name)%2 == 0 { // The token is then the only annotation of the others.
+		job.Spec.Template.Annotations = map[string]string{"example.com/scrape": "true"}
 	}
 	for _, change := range changes {
 		change(job)

@@ -19,6 +19,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/lock/jobs"
 )
 
 // SetupWithManager adds the reconciler of locks and that of finalizers to the manager.
@@ -28,9 +29,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	locked, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		ByObject: map[client.Object]cache.ByObject{
-			&batchv1.Job{}: {Label: labels.SelectorFromSet(labels.Set{v1alpha1.LockLabel: "true"})},
+			&batchv1.Job{}: {Label: labels.SelectorFromSet(labels.Set{v1alpha1.LockLabel: "true"}), Transform: stripJob},
 		},
-		DefaultTransform: cache.TransformStripManagedFields(),
 	})
 	if err != nil {
 		return fmt.Errorf("cache of Jobs: %w", err)
@@ -60,6 +60,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			return nil
 		})).
 		Complete(finalizerReconciler)
+}
+
+// stripJob reduces Jobs to what this package reads. It must write them by merge patches only.
+func stripJob(object any) (any, error) {
+	if job, ok := object.(*batchv1.Job); ok {
+		return jobs.Stripped(job), nil
+	}
+	return object, nil // the tombstone of a stripped Job
 }
 
 func (r *Reconciler) controller(mgr ctrl.Manager, name string) *ctrl.Builder {

@@ -48,6 +48,7 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 	problems = append(problems, checkNames(nil, job.Annotations)...)
 	problems = append(problems, foreignManagers(job)...)
 	problems = append(problems, checkRoom(job)...)
+	problems = append(problems, checkKept(job)...)
 	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector {
 		problems = append(problems, field.Forbidden(field.NewPath("spec", "manualSelector"),
 			"a Job under a lock needs the generated selector, which finds its pods even after the Job was deleted"))
@@ -94,6 +95,9 @@ func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time) (warni
 	problems = append(problems, checkNames(old.Annotations, updated.Annotations)...)
 	if len(checkRoom(old)) == 0 {
 		problems = append(problems, checkRoom(updated)...)
+	}
+	if len(checkKept(old)) == 0 {
+		problems = append(problems, checkKept(updated)...)
 	}
 	if updated.Labels[kueueLabel] != old.Labels[kueueLabel] {
 		problems = append(problems, foreignManagers(updated)...)

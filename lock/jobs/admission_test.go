@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,24 @@ func filled(more int) change {
 // told is the operator's annotation on a waiting Job.
 func told(job *batchv1.Job) { job.Annotations[v1alpha1.LockWaitingAnnotation] = "place 2 of 2" }
 
+func finalizers(count int) []string {
+	names := make([]string, 0, count)
+	for index := range count {
+		names = append(names, fmt.Sprintf("example.com/finalizer-%d", index))
+	}
+	return names
+}
+
+func finalized(count int) change {
+	return func(job *batchv1.Job) { job.Finalizers = append(finalizers(count), job.Finalizers...) }
+}
+
+// large has much that the operator does not keep.
+func large(job *batchv1.Job) {
+	job.Annotations["example.com/note"] = strings.Repeat("x", 100<<10)
+	job.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Args: []string{strings.Repeat("x", 500<<10)}}}
+}
+
 func TestAdmitCreate(t *testing.T) {
 	cases := map[string]struct {
 		job *batchv1.Job
@@ -71,6 +90,10 @@ func TestAdmitCreate(t *testing.T) {
 		"of another controller":               {job: submitted(func(job *batchv1.Job) { job.Spec.ManagedBy = new("example.com/jobs") }), wantField: "spec.managedBy"},
 		"with no room for the token":          {job: submitted(filled(1)), wantField: "spec.template.metadata.annotations"},
 		"with just enough room for the token": {job: submitted(filled(0)), want: waiting(queued, filled(0))},
+		"with many finalizers":                {job: submitted(finalized(600)), wantField: "metadata"},
+		"with some finalizers":                {job: submitted(finalized(10)), want: waiting(queued, func(job *batchv1.Job) { job.Finalizers = append(finalizers(10), v1alpha1.LockFinalizer) })},
+		"with a long text where one is short": {job: submitted(annotated(v1alpha1.LockPausedAnnotation, strings.Repeat("x", 9000))), wantField: "metadata"},
+		"with a large pod template":           {job: submitted(large), want: waiting(queued, large)},
 		"with a selector of its own":          {job: submitted(func(job *batchv1.Job) { job.Spec.ManualSelector = new(true) }), wantField: "spec.manualSelector"},
 	}
 	for name, test := range cases {
@@ -136,6 +159,8 @@ func TestAdmitUpdate(t *testing.T) {
 			updated: waiting(queued, annotated(v1alpha1.LockTTLAnnotation, "1000h"), annotated(v1alpha1.LockPriorityAnnotation, "3")),
 			want:    waiting(queued, annotated(v1alpha1.LockTTLAnnotation, "1000h"), annotated(v1alpha1.LockPriorityAnnotation, "3")),
 		},
+		"many finalizers":                              {old: waiting(), updated: waiting(finalized(600)), wantField: "metadata"},
+		"another priority beside many finalizers":      {old: waiting(queued, finalized(600)), updated: waiting(queued, finalized(600), annotated(v1alpha1.LockPriorityAnnotation, "3")), want: waiting(queued, finalized(600), annotated(v1alpha1.LockPriorityAnnotation, "3"))},
 		"annotations that leave no room for the token": {old: waiting(), updated: waiting(filled(1)), wantField: "spec.template.metadata.annotations"},
 		"another priority where there is no room":      {old: waiting(queued, filled(1)), updated: waiting(queued, filled(1), annotated(v1alpha1.LockPriorityAnnotation, "3")), want: waiting(queued, filled(1), annotated(v1alpha1.LockPriorityAnnotation, "3"))},
 		"another key":                      {old: waiting(), updated: waiting(annotated(v1alpha1.LockKeyAnnotation, "other")), wantField: "metadata.annotations[forrst.dev/lock-key]"},

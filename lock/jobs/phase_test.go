@@ -83,6 +83,9 @@ func TestPhaseOf(t *testing.T) {
 			if got := jobs.PhaseOf(test.job); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
+			if got := jobs.PhaseOf(jobs.Stripped(test.job)); got != test.want {
+				t.Errorf("got %s of what caches keep, want %s", got, test.want)
+			}
 		})
 	}
 }
@@ -121,11 +124,11 @@ func TestOnlyPodSucceeded(t *testing.T) {
 		job.Status.Succeeded = 1
 	}
 	certain := []change{withToken, resumed, succeeded, pods(0, 0), condition(batchv1.JobComplete, corev1.ConditionTrue)}
-	if !jobs.OnlyPodSucceeded(waiting(certain...)) {
+	if !jobs.OnlyPodSucceeded(waiting(certain...)) || !jobs.OnlyPodSucceeded(jobs.Stripped(waiting(certain...))) {
 		t.Fatal("not so from the beginning")
 	}
 	about := waiting(append(certain[:len(certain)-1:len(certain)-1], condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue))...)
-	if !jobs.IsAboutToSucceed(about) || jobs.IsAboutToSucceed(waiting(certain...)) {
+	if !jobs.IsAboutToSucceed(about) || !jobs.IsAboutToSucceed(jobs.Stripped(about)) || jobs.IsAboutToSucceed(waiting(certain...)) {
 		t.Error("not about to succeed before it is complete, or still so afterwards")
 	}
 	for name, doubt := range map[string]change{
@@ -141,7 +144,8 @@ func TestOnlyPodSucceeded(t *testing.T) {
 		"the Job has yet to be ended": func(job *batchv1.Job) { job.Status.Conditions[0].Type = batchv1.JobSuccessCriteriaMet },
 		"the Job has failed":          func(job *batchv1.Job) { job.Status.Conditions[0].Type = batchv1.JobFailed },
 	} {
-		if jobs.OnlyPodSucceeded(waiting(append(certain, doubt)...)) {
+		doubtful := waiting(append(certain, doubt)...)
+		if jobs.OnlyPodSucceeded(doubtful) || jobs.OnlyPodSucceeded(jobs.Stripped(doubtful)) {
 			t.Errorf("also if %s", name)
 		}
 	}
