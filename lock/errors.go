@@ -41,7 +41,8 @@ var (
 	// Nothing was done. The text names the right and its scope.
 	ErrForbidden = errors.New("the caller is not allowed")
 	// ErrRefused means that the cluster refuses what the caller may ask for: a quota is exceeded, an
-	// admission policy or webhook of a third party denies it, or the namespace is being terminated.
+	// admission policy or webhook of a third party denies it, the namespace is being terminated, or it
+	// has as many locks as it may have.
 	// Nothing was done, and repeating the request does not help until that has changed. The error
 	// is, or wraps, a [*RefusedError].
 	ErrRefused = errors.New("refused by the cluster")
@@ -74,7 +75,7 @@ type HeldError = rules.HeldError
 
 // RefusedError tells why the cluster refuses a lock, or a change to one.
 type RefusedError struct {
-	// Reason is what the API server says, without owner tokens.
+	// Reason is what the API server or the operator says, without owner tokens.
 	Reason string
 }
 

@@ -15,7 +15,9 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/usage"
 )
 
 // JobPath is where the webhook server serves [JobAdmission].
@@ -29,6 +31,8 @@ type JobAdmission struct {
 	Limits jobs.Limits
 	// Clock tells the time at which a Job begins to wait.
 	Clock clock.PassiveClock
+	// Bound bounds the Jobs with the label in a namespace, see [CountJobs]. Nil means no bound.
+	Bound *usage.Bound
 	// Exemption admits the operator's own requests. Nil means that they are judged like all
 	// others.
 	Exemption *Exemption
@@ -56,6 +60,11 @@ func (a *JobAdmission) Handle(ctx context.Context, request admission.Request) ad
 	switch request.Operation {
 	case admissionv1.Create:
 		problems = jobs.AdmitCreate(admitted, a.Limits, a.Clock.Now())
+		if len(problems) == 0 && jobs.IsLocked(admitted) && a.Bound.IsFull(request.Namespace) {
+			return denied(apierrors.NewForbidden(batchv1.Resource("jobs"), request.Name, fmt.Errorf(
+				"namespace %s has as many Jobs with the label %s as it may have, %d; delete some that have ended, set ttlSecondsAfterFinished, or have --max-jobs-per-namespace of lock-operator raised",
+				request.Namespace, v1alpha1.LockLabel, a.Bound.Max())))
+		}
 	case admissionv1.Update:
 		var old batchv1.Job
 		if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -22,6 +23,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/usage"
 )
 
 // LockPath is where the webhook server serves [LockAdmission].
@@ -50,6 +52,8 @@ type LockAdmission struct {
 	// IsGuarding says that the guards of locks are enforced; see package webhook/guard. If they
 	// are not, no lock with guards is granted.
 	IsGuarding bool
+	// Bound bounds the locks of a namespace, as Client's cache shows them. Nil means no bound.
+	Bound *usage.Bound
 	// Exemption admits the operator's own requests. Nil means that they are judged like all
 	// others.
 	Exemption *Exemption
@@ -146,6 +150,9 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if err != nil {
 		return nil, err
 	}
+	if err := a.checkRoom(ctx, request.Namespace, admitted.Name); err != nil {
+		return nil, err
+	}
 	if err := a.checkGuards(ctx, request, rules.NewGuards(admitted, nil)); err != nil {
 		return nil, err
 	}
@@ -153,6 +160,20 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 		return nil, err
 	}
 	return admitted, a.reclaim(ctx, client.ObjectKeyFromObject(admitted), isDryRun(request))
+}
+
+// checkRoom refuses a lock that is new to a namespace which has as many as it may have. It reads the
+// cache only. The error is a [*rules.FullError].
+func (a *LockAdmission) checkRoom(ctx context.Context, namespace, name string) error {
+	if !a.Bound.IsFull(namespace) {
+		return nil
+	}
+	// A name that is taken is judged by its lock; if that has expired, the new one takes its place.
+	err := a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &v1alpha1.Lock{})
+	if apierrors.IsNotFound(err) {
+		return &rules.FullError{Namespace: namespace, Max: a.Bound.Max()}
+	}
+	return err
 }
 
 func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {

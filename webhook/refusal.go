@@ -26,11 +26,16 @@ func refuse(request admission.Request, name string, err error) admission.Respons
 	var invalid *rules.InvalidError
 	var held *rules.HeldError
 	var forbidden *forbiddenError
+	var full *rules.FullError
 	switch {
 	case errors.As(err, &invalid):
 		return denied(apierrors.NewInvalid(lockKind, name, invalid.Problems))
 	case errors.As(err, &forbidden):
 		return denied(apierrors.NewForbidden(lockResource, name, err))
+	case errors.As(err, &full):
+		status := apierrors.NewForbidden(lockResource, name, err)
+		status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: v1alpha1.CauseTypeNamespaceFull, Message: err.Error()}}
+		return denied(status)
 	case errors.As(err, &held) && request.Operation == admissionv1.Create:
 		// The API server gives the same reason for a taken name.
 		status := apierrors.NewAlreadyExists(lockResource, held.Key.ObjectName())

@@ -11,3 +11,7 @@ const CauseTypeHeld metav1.CauseType = "LockHeld"
 // or delete an object that a held lock of another holder guards. The reason of that Status is
 // Forbidden.
 const CauseTypeGuarded metav1.CauseType = "ObjectGuarded"
+
+// CauseTypeNamespaceFull is among the causes of the Status by which admission refuses to create a lock
+// in a namespace that has as many as it may have. The reason of that Status is Forbidden.
+const CauseTypeNamespaceFull metav1.CauseType = "NamespaceFull"

@@ -25,7 +25,7 @@ import (
 
 // addFacade adds the façade with its doors: Forrst and REST, on one listener.
 func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
-	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade, true)
+	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade)
 	if err != nil {
 		return err
 	}

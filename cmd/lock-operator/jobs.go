@@ -15,7 +15,7 @@ import (
 // addJobGate adds the controllers of locked Jobs. They have their own engine, since the
 // façade may run elsewhere or not at all.
 func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, election *leadership.Election) (*jobgate.Reconciler, error) {
-	engine, err := newEngine(manager, settings, now, "job-lock-engine", audit.Controller, false)
+	engine, err := newEngine(manager, settings, now, "job-lock-engine", audit.Controller)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ import (
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/servertime"
+	"forrst.dev/lock-operator/lock/usage"
 	"forrst.dev/lock-operator/webhook"
 	"forrst.dev/lock-operator/webhook/guard"
 )
@@ -174,6 +175,14 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 	if err != nil {
 		return err
 	}
+	lockBound, err := boundLocks(informer, settings.maxLocks)
+	if err != nil {
+		return err
+	}
+	jobBound, err := webhook.CountJobs(manager, settings.maxJobs)
+	if err != nil {
+		return err
+	}
 	(&webhook.LockAdmission{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
@@ -183,11 +192,13 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Audit:              records,
 		Authorizer:         authorizer,
 		IsGuarding:         settings.guards,
+		Bound:              lockBound,
 		Exemption:          exemption,
 	}).SetupWithManager(manager)
 	(&webhook.JobAdmission{
 		Limits:    jobs.Limits{MinTTL: min(jobs.DefaultMinTTL, settings.limits.MaxTTL), MaxTTL: settings.limits.MaxTTL},
 		Clock:     now,
+		Bound:     jobBound,
 		Exemption: exemption,
 	}).SetupWithManager(manager)
 	if settings.guards {
@@ -199,6 +210,15 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		manager.Add(exemption),
 		manager.AddReadyzCheck("webhook", manager.GetWebhookServer().StartedChecker()),
 	)
+}
+
+// boundLocks returns a bound on the locks of a namespace that the informer shows.
+func boundLocks(informer cache.Informer, most int) (*usage.Bound, error) {
+	bound := usage.NewBound(most)
+	if _, err := informer.AddEventHandler(bound); err != nil {
+		return nil, fmt.Errorf("count locks: %w", err)
+	}
+	return bound, nil
 }
 
 // addGuards adds the admission of the objects that locks guard.
@@ -217,9 +237,13 @@ func addGuards(manager ctrl.Manager, settings options, now clock.PassiveClock) e
 	return nil
 }
 
-// newEngine returns an engine, which the caller must start. Requests that are not validated
-// by their door with the same limits are validated by the engine.
-func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via, isValidated bool) (*engine.Engine, error) {
+// newEngine returns an engine, which the caller must start. The façade validates requests with the same
+// limits itself, and may only create so many locks in a namespace.
+func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via) (*engine.Engine, error) {
+	isValidated, maxPerNamespace := false, 0
+	if via == audit.Facade {
+		isValidated, maxPerNamespace = true, settings.maxLocks
+	}
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
@@ -241,6 +265,7 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Audit:              settings.audit,
 		Via:                via,
 		IsValidated:        isValidated,
+		MaxPerNamespace:    maxPerNamespace,
 	})
 	if err != nil {
 		return nil, err

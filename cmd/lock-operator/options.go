@@ -26,6 +26,13 @@ const (
 // maxFacadeBlock is the longest wait of the protocol's reference implementation.
 const maxFacadeBlock = 24 * time.Hour
 
+// How many Locks, and Jobs under locks, a namespace may have unless configured otherwise. Every replica
+// keeps all of them in memory.
+const (
+	defaultMaxLocks = 5000
+	defaultMaxJobs  = 5000
+)
+
 var allComponents = []string{controllerComponent, webhookComponent, facadeComponent}
 
 // options are the flags of the command.
@@ -51,6 +58,7 @@ type options struct {
 	guards         bool
 
 	limits             rules.Limits
+	maxLocks, maxJobs  int
 	clockSkewAllowance time.Duration
 
 	auditLog string
@@ -79,6 +87,8 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.guards, "guards", false, "Let locks guard objects, and serve the webhook of config/guards, which sets this flag. Without it, no lock with guards is granted.")
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
+	flags.IntVar(&o.maxLocks, "max-locks-per-namespace", defaultMaxLocks, "How many locks a namespace may have; 0 for any number. Those of Jobs and of the operator count, but are never refused.")
+	flags.IntVar(&o.maxJobs, "max-jobs-per-namespace", defaultMaxJobs, "How many Jobs with the label forrst.dev/lock a namespace may have, those that have ended included; 0 for any number.")
 	flags.StringVar(&o.auditLog, "audit-log", stdoutAudit, "Where to write the audit, as lines of JSON: a file to append to, - for the standard output, or empty for nowhere.")
 	flags.DurationVar(&o.clockSkewAllowance, "clock-skew-allowance", engine.DefaultClockSkewAllowance, "How long after its expiry a lock is left alone, for clocks that differ.")
 }
@@ -92,15 +102,8 @@ func (o *options) validate(arguments []string) error {
 			return fmt.Errorf("--components: %q is none of %s", component, strings.Join(allComponents, ", "))
 		}
 	}
-	switch {
-	case o.limits.MaxTTL <= 0 || o.limits.MaxTTL > v1alpha1.MaxTTL:
-		return fmt.Errorf("--max-ttl: must be more than 0s and at most %s", v1alpha1.MaxTTL)
-	case o.limits.DefaultTTL <= 0 || o.limits.DefaultTTL > o.limits.MaxTTL:
-		return fmt.Errorf("--default-ttl: must be more than 0s and at most --max-ttl, %s", o.limits.MaxTTL)
-	case o.clockSkewAllowance < 0:
-		return errors.New("--clock-skew-allowance: must not be negative")
-	case o.facadeMaxBlock <= 0 || o.facadeMaxBlock > maxFacadeBlock:
-		return fmt.Errorf("--facade-max-block: must be more than 0s and at most %s", maxFacadeBlock)
+	if err := o.validateLimits(); err != nil {
+		return err
 	}
 	if o.runs(facadeComponent) {
 		if err := o.facadeAuth.validate(o.facadeAddr); err != nil {
@@ -112,6 +115,24 @@ func (o *options) validate(arguments []string) error {
 	}
 	if _, _, err := hostPort(o.webhookAddr); err != nil {
 		return fmt.Errorf("--webhook-bind-address: %w", err)
+	}
+	return nil
+}
+
+func (o *options) validateLimits() error {
+	switch {
+	case o.limits.MaxTTL <= 0 || o.limits.MaxTTL > v1alpha1.MaxTTL:
+		return fmt.Errorf("--max-ttl: must be more than 0s and at most %s", v1alpha1.MaxTTL)
+	case o.limits.DefaultTTL <= 0 || o.limits.DefaultTTL > o.limits.MaxTTL:
+		return fmt.Errorf("--default-ttl: must be more than 0s and at most --max-ttl, %s", o.limits.MaxTTL)
+	case o.maxLocks < 0:
+		return errors.New("--max-locks-per-namespace: must not be negative")
+	case o.maxJobs < 0:
+		return errors.New("--max-jobs-per-namespace: must not be negative")
+	case o.clockSkewAllowance < 0:
+		return errors.New("--clock-skew-allowance: must not be negative")
+	case o.facadeMaxBlock <= 0 || o.facadeMaxBlock > maxFacadeBlock:
+		return fmt.Errorf("--facade-max-block: must be more than 0s and at most %s", maxFacadeBlock)
 	}
 	return nil
 }

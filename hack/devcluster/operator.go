@@ -28,6 +28,9 @@ func (c *cluster) startOperator(ctx context.Context) error {
 	if c.options.routes != "" {
 		arguments = append(arguments, "--facade-routes="+c.options.routes)
 	}
+	if c.options.maxLocks != "" {
+		arguments = append(arguments, "--max-locks-per-namespace="+c.options.maxLocks)
+	}
 	if err := c.supervisor.start(operatorName, c.options.operator, arguments...); err != nil {
 		return err
 	}

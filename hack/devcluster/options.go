@@ -29,6 +29,8 @@ type options struct {
 	facade string
 	// routes is the file of routes, or empty.
 	routes string
+	// maxLocks is how many locks a namespace may have; empty for the operator's default.
+	maxLocks string
 	// auth is authNone or authToken.
 	auth string
 }
@@ -60,6 +62,8 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 		"loopback `address` of the façade, with port 0 for any free port; FACADE_ADDR sets the default")
 	flags.StringVar(&opts.routes, "routes", getenv("ROUTES"),
 		"`file` with the routes of the functions that the façade forwards; ROUTES sets the default")
+	flags.StringVar(&opts.maxLocks, "max-locks-per-namespace", "",
+		"how many locks a namespace may have; empty for the `number` that is the operator's default")
 	flags.StringVar(&opts.auth, "auth", fromEnv("AUTH", authNone),
 		"how the façade authenticates its callers, none or `token`; AUTH sets the default")
 	if err := flags.Parse(opts.flags); err != nil {

@@ -192,6 +192,9 @@ func (a *acquireAttempt) lose(ctx context.Context, desired *v1alpha1.Lock) (err 
 func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := a.engine
 	if a.current == nil {
+		if err := engine.checkRoom(a.namespace, a.request.FullKey()); err != nil {
+			return nil, err
+		}
 		a.stamped = servertime.Read(engine.clock)
 		desired := rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(a.stamped.Time))
 		engine.clearStamps(desired, "")

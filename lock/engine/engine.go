@@ -56,6 +56,9 @@ type Options struct {
 	// [lock.Request.Validate], and each ttl of a renewal, see [rules.Limits.ValidateTTL]; the engine
 	// then does not.
 	IsValidated bool
+	// MaxPerNamespace is how many locks the informer may have shown of a namespace for the engine to
+	// create another one there. Zero, or an informer that does not show all locks, means any number.
+	MaxPerNamespace int
 	// ClockSkewAllowance is how long after its expireTime the engine leaves a lock alone, in case
 	// its clock is ahead. Zero means not at all.
 	ClockSkewAllowance time.Duration
@@ -87,7 +90,8 @@ type Engine struct {
 	log       logr.Logger
 	audit     audit.Sink
 	via       audit.Via
-	// heartbeatNamespace, isAdmitted, isValidated and hasInformer are as in Options.
+	// maxPerNamespace, heartbeatNamespace, isAdmitted, isValidated and hasInformer are as in Options.
+	maxPerNamespace                      int
 	heartbeatNamespace                   string
 	isAdmitted, isValidated, hasInformer bool
 	// keyInformer is the informer if it reports only the locks in use; nil if it reports all.
@@ -153,6 +157,7 @@ func New(options Options) (*Engine, error) {
 		via:       options.Via,
 		grants:    newGrants(),
 
+		maxPerNamespace:    options.MaxPerNamespace,
 		heartbeatNamespace: options.HeartbeatNamespace,
 		isAdmitted:         options.IsAdmitted,
 		isValidated:        options.IsValidated,

@@ -142,6 +142,15 @@ func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock {
 	return c.locks[name.Namespace][name.Name]
 }
 
+// hasRoom reports whether a namespace has fewer locks than limit, or has the named one, which then need
+// not be created.
+func (c *lockCache) hasRoom(name types.NamespacedName, limit int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	locks := c.locks[name.Namespace]
+	return len(locks) < limit || locks[name.Name] != nil
+}
+
 // Watch implements [lock.Backend] with the engine's informer; it makes no request. The states come
 // from a cache, and the first may be behind what the caller knows already: compare
 // resourceVersions. With a [KeyInformer] the first may come a second later, after a request of the

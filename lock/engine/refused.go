@@ -8,10 +8,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/refusal"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -43,6 +45,20 @@ func (e *Engine) requestError(operation string, err error, owners ...string) err
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrInvalid, err)
 	}
 	return fmt.Errorf("%s: %w", operation, err)
+}
+
+// checkRoom refuses a lock that is new to a namespace which has as many as it may have, as far as the
+// informer has shown.
+func (e *Engine) checkRoom(namespace string, key v1alpha1.FullKey) error {
+	if e.maxPerNamespace <= 0 || e.keyInformer != nil ||
+		e.lockCache.hasRoom(types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}, e.maxPerNamespace) {
+		return nil
+	}
+	full := &rules.FullError{Namespace: namespace, Max: e.maxPerNamespace}
+	if e.logged.isDue(full.Error(), servertime.Timers(e.clock).Now()) {
+		e.log.Info("Refusing further locks of a namespace", "namespace", namespace, "max", e.maxPerNamespace)
+	}
+	return &lock.RefusedError{Reason: full.Error()}
 }
 
 // maxQuotaLag is for how long after a delete a quota may still count the lock.

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 // Refusal is why the API server does not carry out a write that its sender may make.
@@ -43,6 +45,11 @@ func Of(err error) (Refusal, bool) {
 	isBy := func(source string) bool { return strings.HasPrefix(reason, source) }
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return Refusal{Source: reason, reason: reason}, true
+	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeNamespaceFull):
+		if _, after, ok := strings.Cut(reason, " is forbidden: "); ok {
+			reason = after // Without the name of the lock.
+		}
 		return Refusal{Source: reason, reason: reason}, true
 	case isBy(ExceededQuota), isBy("insufficient quota to consume: "):
 		source, _, _ := strings.Cut(reason, ", ")

@@ -66,6 +66,18 @@ func (e *HeldError) Error() string {
 // Is makes a HeldError match [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
+// FullError says that a namespace has as many locks as it may have.
+type FullError struct {
+	Namespace string
+	// Max is how many it may have.
+	Max int
+}
+
+// Error implements error.
+func (e *FullError) Error() string {
+	return fmt.Sprintf("namespace %s has as many locks as it may have, %d; release some, or have --max-locks-per-namespace of lock-operator raised", e.Namespace, e.Max)
+}
+
 // InvalidError lists every field that breaks a rule, with its path and the bound.
 type InvalidError struct {
 	Problems field.ErrorList

@@ -51,6 +51,7 @@ func startCluster(ctx context.Context, settings options, routes string) (*cluste
 	}
 	//nolint:noctx // a signal ends it together with its children
 	c.command = exec.Command(settings.devcluster, "run", "--dir", c.dir, "--facade-addr", "127.0.0.1:0", "--routes", routesFile,
+		"--max-locks-per-namespace", "0", // Benchmarks fill one namespace.
 		"--operator", settings.operator, "--config", settings.config, "--binaries", settings.binaries)
 	c.command.Stdout, c.command.Stderr = &c.output, &c.output
 	// Ctrl-C reaches the benchmark alone, which then ends the cluster.

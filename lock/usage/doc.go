@@ -1,0 +1,2 @@
+// Package usage counts the objects that each namespace has, and bounds them without a request.
+package usage

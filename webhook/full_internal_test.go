@@ -1,0 +1,107 @@
+package webhook
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/refusal"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/usage"
+)
+
+func creationOf(t *testing.T, object client.Object) admission.Request {
+	t.Helper()
+	raw, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+		Operation: admissionv1.Create, Namespace: object.GetNamespace(), Name: object.GetName(),
+		UserInfo: authenticationv1.UserInfo{Username: "bob"}, Object: runtime.RawExtension{Raw: raw},
+	}}
+}
+
+// full returns a bound on the objects of namespace "full", which has as many as it may have.
+func full(shown ...client.Object) *usage.Bound {
+	bound := usage.NewBound(len(shown))
+	for _, object := range shown {
+		bound.OnAdd(object, true)
+	}
+	return bound
+}
+
+func TestAFullNamespaceTakesNoOtherLock(t *testing.T) {
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	manifest := func(namespace, key string) *v1alpha1.Lock {
+		return &v1alpha1.Lock{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
+			Spec:       v1alpha1.LockSpec{Key: key, Owner: "token", TTL: &metav1.Duration{Duration: time.Minute}},
+		}
+	}
+	expired, _, err := rules.AdmitCreate(manifest("full", "expired"), "alice", rules.DefaultLimits(), noon.Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	cluster := fake.NewClientBuilder().WithScheme(scheme).WithObjects(expired).Build()
+	handler := &LockAdmission{
+		Client: cluster, LiveReader: cluster, Limits: rules.DefaultLimits(), Clock: clocktesting.NewFakePassiveClock(noon), Bound: full(expired),
+	}
+	response := handler.Handle(t.Context(), creationOf(t, manifest("full", "other")))
+	if response.Allowed {
+		t.Fatal("allowed")
+	}
+	status := &apierrors.StatusError{ErrStatus: *response.Result}
+	status.ErrStatus.Message = `admission webhook "lock.forrst.dev" denied the request: ` + status.ErrStatus.Message // As the API server has it.
+	refused, isRefusal := refusal.Of(status)
+	const want = "namespace full has as many locks as it may have, 1;"
+	if !isRefusal || !strings.HasPrefix(refused.Reason(), want) || !apierrors.IsForbidden(status) {
+		t.Errorf("got %v, want a refusal for programs: %s", status, want)
+	}
+	for name, allowed := range map[string]*v1alpha1.Lock{
+		"in another namespace":   manifest("other", "other"),
+		"in the place of an old": manifest("full", "expired"),
+	} {
+		if response := handler.Handle(t.Context(), creationOf(t, allowed)); !response.Allowed {
+			t.Errorf("refused %s: %s", name, response.Result.Message)
+		}
+	}
+}
+
+func TestAFullNamespaceTakesNoOtherJobUnderALock(t *testing.T) {
+	job := func(namespace, label string) *batchv1.Job {
+		return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: "job", Labels: map[string]string{v1alpha1.LockLabel: label},
+			Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "key"},
+		}}
+	}
+	handler := &JobAdmission{Clock: clocktesting.NewFakePassiveClock(time.Now()), Bound: full(job("full", "true"))}
+	response := handler.Handle(t.Context(), creationOf(t, job("full", "true")))
+	if response.Allowed || response.Result.Code != http.StatusForbidden ||
+		!strings.Contains(response.Result.Message, "namespace full has as many Jobs with the label forrst.dev/lock as it may have, 1") {
+		t.Errorf("got %+v", response)
+	}
+	for name, allowed := range map[string]*batchv1.Job{"in another namespace": job("other", "true"), "without a lock": job("full", "false")} {
+		if response := handler.Handle(t.Context(), creationOf(t, allowed)); !response.Allowed {
+			t.Errorf("refused %s: %s", name, response.Result.Message)
+		}
+	}
+}
