@@ -22,19 +22,21 @@ type Pager interface {
 type PageRequest struct {
 	// Holder selects the locks of one holder. Empty selects those of all.
 	Holder string
+	// Owner selects the locks that are held under this owner token. Empty selects all.
+	Owner string
 	// Prefix selects the locks whose keys begin with it, without regard to their functions. Empty
 	// selects all.
 	Prefix string
 	// Limit is the largest number of locks in the page. Required.
 	Limit int
-	// Continue is that of the page before, whose request had the same Holder and Prefix. Empty means
+	// Continue is that of the page before, whose request had the same Holder, Owner and Prefix. Empty means
 	// the first page.
 	Continue string
 }
 
 // Selects reports whether the page is about such a lock. Prefix must be in NFC.
 func (r *PageRequest) Selects(held *v1alpha1.Lock) bool {
-	return (r.Holder == "" || held.Spec.Holder == r.Holder) && HasPrefix(held, r.Prefix)
+	return (r.Holder == "" || held.Spec.Holder == r.Holder) && (r.Owner == "" || held.Spec.Owner == r.Owner) && HasPrefix(held, r.Prefix)
 }
 
 // HasPrefix reports whether the key of the lock, in NFC, begins with the prefix, which must be in NFC:

@@ -330,3 +330,20 @@ func TestArgumentsOfNew(t *testing.T) {
 		}
 	}
 }
+
+func TestListTakesAllParts(t *testing.T) {
+	f := newFixture(t)
+	const count = 1203
+	for i := range count {
+		f.hold(fmt.Sprintf("k%04d", i), "o")
+	}
+	listed, err := f.List(t.Context(), namespace, lock.Filter{})
+	if err != nil || len(listed) != count {
+		t.Fatalf("%d locks, %v; want %d", len(listed), err, count)
+	}
+	for i, held := range listed {
+		if want := fmt.Sprintf("k%04d", i); held.Spec.Key != want {
+			t.Fatalf("lock %d is %s, want %s", i, held.Spec.Key, want)
+		}
+	}
+}

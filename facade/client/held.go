@@ -128,23 +128,29 @@ func (c *Client) status(ctx context.Context, namespace string, key v1alpha1.Full
 // List implements [lock.Backend]. The locks have no owner tokens unless filter names
 // one: a token releases the lock.
 func (c *Client) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
-	answer, err := c.exchange(ctx, namespace, wire.List, wire.ListArguments{Owner: filter.Owner}, c.options.timeout)
-	if err != nil {
-		return nil, c.failed(ctx, "list locks", "", err)
-	}
-	var result wire.Locks
-	if err := decode(answer, &result); err != nil {
-		return nil, fmt.Errorf("list locks: %w", err)
-	}
-	locks := make([]v1alpha1.Lock, 0, len(result.Locks))
-	for i := range result.Locks {
-		held, err := lockOf(namespace, &result.Locks[i].Lock)
+	locks := []v1alpha1.Lock{}
+	arguments := wire.ListArguments{Owner: filter.Owner}
+	for {
+		answer, err := c.exchange(ctx, namespace, wire.List, arguments, c.options.timeout)
 		if err != nil {
+			return nil, c.failed(ctx, "list locks", "", err)
+		}
+		var result wire.Locks
+		if err := decode(answer, &result); err != nil {
 			return nil, fmt.Errorf("list locks: %w", err)
 		}
-		locks = append(locks, *held)
+		for i := range result.Locks {
+			held, err := lockOf(namespace, &result.Locks[i].Lock)
+			if err != nil {
+				return nil, fmt.Errorf("list locks: %w", err)
+			}
+			locks = append(locks, *held)
+		}
+		if result.Continue == "" {
+			return locks, nil
+		}
+		arguments.Continue = result.Continue
 	}
-	return locks, nil
 }
 
 // Watch implements [lock.Backend]: it returns an error that matches

@@ -46,6 +46,7 @@ var lockErrors = []struct {
 	{lock.ErrExpired, [callKinds]lockAnswer{lockFunction: notFound, extendedFunction: notFoundExpired}},
 	{lock.ErrHeld, [callKinds]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
 	{lock.ErrTimeout, [callKinds]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
+	{lock.ErrPageExpired, [callKinds]lockAnswer{extendedFunction: pageExpired}},
 	{lock.ErrInvalid, [callKinds]lockAnswer{lockExtension: invalidOptions, acquireFunction: invalidArguments, extendedFunction: invalidArguments}},
 	{lock.ErrNotHeld, [callKinds]lockAnswer{lockFunction: notFound, extendedFunction: notFound}},
 	{lock.ErrOwnerMismatch, [callKinds]lockAnswer{lockFunction: ownedByOther, extendedFunction: ownedByOther}},
@@ -121,6 +122,11 @@ func notFoundExpired(c *errorContext, _ error) envelope.Errors {
 func ownedByOther(c *errorContext, _ error) envelope.Errors {
 	return envelope.Errors{envelope.Error{Code: envelope.LockOwnershipMismatch, Message: "Lock is owned by a different process"}.
 		With(wire.KeyDetails{Key: c.key})}
+}
+
+func pageExpired(c *errorContext, _ error) envelope.Errors {
+	return envelope.Errors{envelope.Error{Code: envelope.InvalidArguments, Message: "continue is too old: list the locks from the beginning"}.
+		At(c.pointer + "/continue")}
 }
 
 // refused says why the cluster refuses what the caller may ask for.

@@ -3,6 +3,7 @@ package forrst
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -69,15 +70,22 @@ func (c *call) prepareExtendedStatus() (Invocation, envelope.Errors) {
 func (c *call) prepareList() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
-	owner, _ := fields.Text("owner")
+	request := lock.PageRequest{Limit: wire.MaxListed}
+	request.Owner, _ = fields.Text("owner")
+	request.Continue, _ = fields.Text("continue")
+	if limit := fields.PositiveInteger("limit"); limit > wire.MaxListed {
+		fields.Fail("limit", fmt.Sprintf("must be at most %d", wire.MaxListed))
+	} else if limit > 0 {
+		request.Limit = int(limit)
+	}
 	return func(ctx context.Context) (any, error) {
-		held, err := c.config.Locks.List(ctx, &c.caller, owner)
+		page, err := c.config.Locks.ListPage(ctx, &c.caller, request)
 		if err != nil {
-			return nil, err
+			return nil, (&errorContext{kind: extendedFunction, pointer: argumentsPointer}).problem(err)
 		}
-		list := wire.Locks{Locks: make([]wire.ListedLock, 0, len(held))}
-		for i := range held {
-			list.Locks = append(list.Locks, wire.ListedLock{Key: held[i].Spec.Key, Lock: wireLock(&held[i])})
+		list := wire.Locks{Locks: make([]wire.ListedLock, 0, len(page.Locks)), Continue: page.Continue}
+		for i := range page.Locks {
+			list.Locks = append(list.Locks, wire.ListedLock{Key: page.Locks[i].Spec.Key, Lock: wireLock(&page.Locks[i])})
 		}
 		return list, nil
 	}, problems

@@ -320,6 +320,50 @@ func TestListShowsOwnerTokensToThoseWhoKnowThem(t *testing.T) {
 	}
 }
 
+func TestListAnswersInParts(t *testing.T) {
+	f := newFixture(t)
+	for i := range wire.MaxListed + 3 {
+		f.hold(fmt.Sprintf("k%04d", i), "o", time.Minute)
+	}
+	read := func(members string) (locks int, next string) {
+		t.Helper()
+		var list wire.Locks
+		if err := json.Unmarshal(f.post(envelopeWith(wire.List, arguments(members), "")).Result, &list); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Locks), list.Continue
+	}
+	count, next := read(``)
+	if count != wire.MaxListed || next == "" {
+		t.Errorf("%d locks, continue %q", count, next)
+	}
+	if count, next := read(fmt.Sprintf(`"continue":%q`, next)); count != 3 || next != "" {
+		t.Errorf("then %d locks, continue %q", count, next)
+	}
+	if count, next := read(`"limit":2`); count != 2 || next == "" {
+		t.Errorf("with a limit: %d locks, continue %q", count, next)
+	}
+	for members, problem := range map[string]string{
+		`"limit":501`:        "INVALID_ARGUMENTS /call/arguments/limit",
+		`"limit":0`:          "INVALID_ARGUMENTS /call/arguments/limit",
+		`"continue":"never"`: "INVALID_ARGUMENTS /call/arguments/continue",
+	} {
+		f.wantProblems(f.post(envelopeWith(wire.List, arguments(members), "")), 400, problem)
+	}
+}
+
+// expiredPages have lost where they were.
+type expiredPages struct{ lock.Backend }
+
+func (expiredPages) ListPage(context.Context, string, lock.PageRequest) (lock.Page, error) {
+	return lock.Page{}, fmt.Errorf("list: %w", lock.ErrPageExpired)
+}
+
+func TestAListThatIsContinuedTooLate(t *testing.T) {
+	f := newFixtureWith(t, func(settings *testfacade.Settings) { settings.Locks = expiredPages{} })
+	f.wantProblems(f.post(envelopeWith(wire.List, arguments(`"continue":"x"`), "")), 400, "INVALID_ARGUMENTS /call/arguments/continue")
+}
+
 // A manifest can hold a lock until a fixed time, and one that is being deleted may have
 // lost its number.
 func TestLocksThatLackSomething(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -132,19 +133,23 @@ func (l *Locks) Get(ctx context.Context, caller *access.Caller, key v1alpha1.Ful
 	return &hidden, nil
 }
 
-// ListPage returns a part of the held locks of the caller's namespace, without owner tokens, see
-// [lock.Pager].
+// ListPage returns a part of the held locks of the caller's namespace, see [lock.Pager]. An owner token
+// is half of what it takes to release a lock: the page shows only the one that the request names, of
+// locks of the caller. So callers cannot try out the tokens of other holders.
 func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, request lock.PageRequest) (page lock.Page, err error) {
 	if pager, ok := l.backend.(lock.Pager); ok {
 		page, err = pager.ListPage(ctx, caller.Namespace, request)
 	} else {
 		var held []v1alpha1.Lock
-		if held, err = l.backend.List(ctx, caller.Namespace, lock.Filter{}); err == nil {
+		if held, err = l.backend.List(ctx, caller.Namespace, lock.Filter{Owner: request.Owner}); err == nil {
 			page, err = lock.PageOf(held, request)
 		}
 	}
+	if request.Owner != "" {
+		page.Locks = slices.DeleteFunc(page.Locks, func(held v1alpha1.Lock) bool { return !caller.Owns(held.Spec.Holder) })
+	}
 	for index := range page.Locks {
-		page.Locks[index].Spec.Owner = ""
+		page.Locks[index].Spec.Owner = request.Owner
 	}
 	return page, err
 }
@@ -157,23 +162,4 @@ func (l *Locks) Stream(ctx context.Context, caller *access.Caller, key v1alpha1.
 		return lock.Stream{}, fmt.Errorf("stream the locks of namespace %s: %w", caller.Namespace, errors.ErrUnsupported)
 	}
 	return streamer.Stream(ctx, caller.Namespace, key)
-}
-
-// List returns the held locks of the caller's namespace, or those under one owner token if
-// that is not empty. An owner token is half of what it takes to release a lock: callers are
-// shown it only if they name it, and cannot try out the tokens of other holders.
-func (l *Locks) List(ctx context.Context, caller *access.Caller, owner string) ([]v1alpha1.Lock, error) {
-	held, err := l.backend.List(ctx, caller.Namespace, lock.Filter{Owner: owner})
-	if err != nil {
-		return nil, err
-	}
-	shown := make([]v1alpha1.Lock, 0, len(held))
-	for _, each := range held {
-		if owner != "" && !caller.Owns(each.Spec.Holder) {
-			continue
-		}
-		each.Spec.Owner = owner
-		shown = append(shown, each)
-	}
-	return shown, nil
 }

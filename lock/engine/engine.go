@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -113,6 +114,8 @@ type Engine struct {
 	orphans   *orphans
 	logged    logged
 	listed    listVersion
+	// lists counts the locks that lists under way ask for.
+	lists *semaphore.Weighted
 
 	mu        sync.Mutex
 	stopped   bool
@@ -156,6 +159,7 @@ func New(options Options) (*Engine, error) {
 		audit:     audit.OrNowhere(options.Audit),
 		via:       options.Via,
 		grants:    newGrants(),
+		lists:     semaphore.NewWeighted(maxListed),
 
 		maxPerNamespace:    options.MaxPerNamespace,
 		heartbeatNamespace: options.HeartbeatNamespace,

@@ -5,8 +5,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,4 +107,87 @@ func TestAPageOfAVersionThatIsYetToComeIsNotAskedFor(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Every answer is in memory as a whole, so the size of a page does not follow that of its locks.
+func TestAPageOfLargeLocksEndsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		running := start(t, newEtcd())
+		for i := range 100 {
+			request := by("a")
+			request.Key, request.Reason, request.TTL = fmt.Sprintf("k%03d", i), strings.Repeat("🔒", rules.MaxReasonLength), time.Hour
+			acquire(t, running, request)
+		}
+		request := lock.PageRequest{Limit: 500}
+		var sizes []int
+		for {
+			page, err := running.ListPage(t.Context(), "default", request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sizes = append(sizes, len(page.Locks))
+			if request.Continue = page.Continue; request.Continue == "" {
+				break
+			}
+		}
+		if diff := cmp.Diff([]int{64, 36}, sizes); diff != "" {
+			t.Errorf("locks in each page (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// slow answers lists when it is told to.
+type slow struct {
+	*etcd
+
+	underWay, answer chan struct{}
+}
+
+func (s slow) List(ctx context.Context, options metav1.ListOptions) (*v1alpha1.LockList, error) {
+	s.underWay <- struct{}{}
+	<-s.answer
+	return s.etcd.List(ctx, options)
+}
+
+func TestFewLargeListsAreUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := slow{newEtcd(), make(chan struct{}, 10), make(chan struct{})}
+		running := startWith(t, engine.Options{
+			Objects: func(string) engine.Objects { return source }, Limits: rules.DefaultLimits(),
+		})
+		ended := make(chan error, 5)
+		for range 5 {
+			go func() {
+				_, err := running.ListPage(t.Context(), "default", lock.PageRequest{Prefix: "a", Limit: 500})
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		if underWay := len(source.underWay); underWay != 2 {
+			t.Errorf("%d lists of 1,000 locks are under way, want 2", underWay)
+		}
+		close(source.answer)
+		for range 5 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestPagesOfOneOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		running := start(t, newEtcd())
+		for i := range 6 {
+			request := by([]string{"a", "b"}[i%2])
+			request.Key, request.Holder = fmt.Sprint("k", i), []string{"alice", "bob", "carol"}[i%3]
+			acquire(t, running, request)
+		}
+		for holder, want := range map[string]int{"": 3, "alice": 1} {
+			page, err := running.ListPage(t.Context(), "default", lock.PageRequest{Owner: "a", Holder: holder, Limit: 10})
+			if err != nil || len(page.Locks) != want {
+				t.Errorf("of the holder %q: %d locks, %v; want %d", holder, len(page.Locks), err, want)
+			}
+		}
+	})
 }

@@ -21,8 +21,13 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// listChunk is how many locks one request lists at most.
-const listChunk = 1000
+const (
+	// listChunk is how many locks one request lists at most.
+	listChunk = 1000
+	// maxListed is how many locks all lists that are under way ask for at most: answers are in memory
+	// as a whole, and large if the locks are.
+	maxListed = 2000
+)
 
 // listTimeout bounds a list of all locks of a namespace that no caller waits for.
 const listTimeout = 30 * time.Second
@@ -49,8 +54,12 @@ func (e *Engine) List(ctx context.Context, namespace string, filter lock.Filter)
 	return held, nil
 }
 
-// maxPageChunks bounds the lists that one page takes.
-const maxPageChunks = 10
+const (
+	// maxPageChunks bounds the lists that one page takes.
+	maxPageChunks = 10
+	// maxPageBytes bounds the texts of the locks in a page, but for one lock: 500 usual ones fit.
+	maxPageBytes = 256 << 10
+)
 
 // ListPage implements [lock.Pager] with the lists of the API server, whose pages of one list are all of
 // one state.
@@ -61,37 +70,36 @@ func (e *Engine) ListPage(ctx context.Context, namespace string, request lock.Pa
 	if err != nil {
 		return lock.Page{}, err
 	}
-	var options metav1.ListOptions
-	if request.Holder != "" {
-		options.FieldSelector = fields.OneTermEqualSelector("spec.holder", request.Holder).String()
-	}
+	options := metav1.ListOptions{FieldSelector: fieldSelector(request)}
 	request.Prefix = v1alpha1.NormalizeKey(request.Prefix)
 	if err := e.checkReached(ctx, namespace, at); err != nil {
-		return lock.Page{}, e.pageError(namespace, at, err)
+		return lock.Page{}, e.pageError(namespace, request.Owner, at, err)
 	}
 	var page lock.Page
+	bytes := 0
 	for range maxPageChunks {
 		if err := ctx.Err(); err != nil { // The caller has gone, or waits no longer.
-			return lock.Page{}, e.pageError(namespace, at, err)
+			return lock.Page{}, e.pageError(namespace, request.Owner, at, err)
 		}
-		options.Limit, options.Continue = int64(request.Limit), at.Chunk
+		options.Limit, options.Continue = int64(min(request.Limit, listChunk)), at.Chunk
 		if request.Prefix != "" { // The API server cannot select by it.
 			options.Limit = listChunk
 		}
-		chunk, err := e.objects(namespace).List(ctx, options)
+		chunk, err := e.listChunk(ctx, namespace, options)
 		if err != nil {
-			return lock.Page{}, e.pageError(namespace, at, err)
+			return lock.Page{}, e.pageError(namespace, request.Owner, at, err)
 		}
 		e.listed.reach(versionOfList(chunk))
 		for index := range chunk.Items {
 			item := &chunk.Items[index]
 			switch {
 			case item.Name <= at.After || rules.Expired(item, e.clock.Now()) || !request.Selects(item):
-			case len(page.Locks) == request.Limit:
+			case len(page.Locks) == request.Limit, bytes >= maxPageBytes:
 				page.Continue = at.text()
 				return page, nil
 			default:
 				page.Locks = append(page.Locks, *item)
+				bytes += textBytes(item)
 				at.After = item.Name
 			}
 		}
@@ -107,12 +115,23 @@ func (e *Engine) ListPage(ctx context.Context, namespace string, request lock.Pa
 	return page, nil
 }
 
+// fieldSelector selects the locks of a page as far as the API server can.
+func fieldSelector(request lock.PageRequest) string {
+	switch {
+	case request.Owner != "":
+		return fields.OneTermEqualSelector("spec.owner", request.Owner).String()
+	case request.Holder != "":
+		return fields.OneTermEqualSelector("spec.holder", request.Holder).String()
+	}
+	return ""
+}
+
 // pageError tells a position that is no longer, or was never, one of the API server's. Its chunk is what
 // the caller says.
-func (e *Engine) pageError(namespace string, at pagePosition, err error) error {
+func (e *Engine) pageError(namespace, owner string, at pagePosition, err error) error {
 	operation := "list locks in namespace " + namespace
 	if at.Chunk == "" {
-		return e.requestError(operation, err)
+		return e.requestError(operation, err, owner)
 	}
 	switch {
 	// A version that is yet to come was made up, or is that of another API server, which is ahead.
@@ -123,7 +142,17 @@ func (e *Engine) pageError(namespace string, at pagePosition, err error) error {
 	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
 		return lock.InvalidContinue()
 	}
-	return e.requestError(operation, err)
+	return e.requestError(operation, err, owner)
+}
+
+// textBytes returns the bytes of the texts by which doors describe a lock. All else has few bytes.
+func textBytes(lock *v1alpha1.Lock) int {
+	spec := &lock.Spec
+	bytes := len(spec.Key) + len(spec.Function) + len(spec.Owner) + len(spec.Holder) + len(spec.Reason)
+	if ref := spec.HolderRef; ref != nil {
+		bytes += len(ref.APIVersion) + len(ref.Kind) + len(ref.Name) + len(ref.UID)
+	}
+	return bytes
 }
 
 // checkReached refuses a chunk of a version that is yet to come: the API server would wait three seconds
@@ -134,7 +163,7 @@ func (e *Engine) checkReached(ctx context.Context, namespace string, at pagePosi
 	if version <= e.listed.latest() {
 		return nil
 	}
-	present, err := e.objects(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	present, err := e.listChunk(ctx, namespace, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -214,7 +243,7 @@ func (e *Engine) listAll(ctx context.Context, namespace string, each func(*v1alp
 func (e *Engine) listEach(ctx context.Context, namespace string, options metav1.ListOptions, each func(*v1alpha1.Lock)) error {
 	options.Limit = listChunk
 	for {
-		chunk, err := e.objects(namespace).List(ctx, options)
+		chunk, err := e.listChunk(ctx, namespace, options)
 		if err != nil {
 			return err
 		}
@@ -226,6 +255,15 @@ func (e *Engine) listEach(ctx context.Context, namespace string, options metav1.
 		}
 		options.Continue = chunk.Continue
 	}
+}
+
+// listChunk makes one request for a list with a limit, when the others leave room for its answer.
+func (e *Engine) listChunk(ctx context.Context, namespace string, options metav1.ListOptions) (*v1alpha1.LockList, error) {
+	if err := e.lists.Acquire(ctx, options.Limit); err != nil {
+		return nil, err
+	}
+	defer e.lists.Release(options.Limit)
+	return e.objects(namespace).List(ctx, options)
 }
 
 // Get returns the lock as stored in etcd. The answer may be out of date when it arrives; it does

@@ -74,6 +74,8 @@ type State struct {
 type Locks struct {
 	// Locks are ordered by the names of their objects.
 	Locks []ListedLock `json:"locks"`
+	// Continue asks for the next locks. Empty if there are none.
+	Continue string `json:"continue,omitempty"`
 }
 
 // ListedLock is one lock of [Locks].
