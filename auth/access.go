@@ -9,16 +9,16 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -50,11 +50,11 @@ func New(config *rest.Config, httpClient *http.Client, options Options) (*Access
 	setDefault(&options.TokenTTL, TokenTTL)
 	setDefault(&options.AllowTTL, AllowTTL)
 	setDefault(&options.DenyTTL, DenyTTL)
-	tokens, err := authenticationv1.NewForConfigAndClient(config, httpClient)
+	tokens, err := authenticationclient.NewForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("authenticate by TokenReview: %w", err)
 	}
-	rights, err := authorizationv1.NewForConfigAndClient(config, httpClient)
+	rights, err := authorizationclient.NewForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("authorize by SubjectAccessReview: %w", err)
 	}
@@ -136,17 +136,18 @@ func isUnanswered(err error) bool {
 	return isRequestError(err)
 }
 
-// Authorize returns nil if the user may do the verb on the locks of the namespace.
-func (a *Access) Authorize(ctx context.Context, who user.Info, verb, namespace string) error {
+// Authorize returns nil if the user has the right.
+func (a *Access) Authorize(ctx context.Context, who user.Info, right authorizationv1.ResourceAttributes) error {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	decision, _, err := a.authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User:            who,
-		Verb:            verb,
-		Namespace:       namespace,
-		APIGroup:        v1alpha1.GroupVersion.Group,
-		APIVersion:      v1alpha1.GroupVersion.Version,
-		Resource:        "locks",
+		Verb:            right.Verb,
+		Namespace:       right.Namespace,
+		APIGroup:        right.Group,
+		APIVersion:      right.Version,
+		Resource:        right.Resource,
+		Name:            right.Name,
 		ResourceRequest: true,
 	})
 	switch {
@@ -156,6 +157,6 @@ func (a *Access) Authorize(ctx context.Context, who user.Info, verb, namespace s
 		return fmt.Errorf("%w: review the rights of %q: %w", lock.ErrUnavailable, who.GetName(), err)
 	}
 	// The error leaves the reason out: it may name roles that the caller must not see.
-	return fmt.Errorf("%w: %q lacks the verb %q on locks.%s in the namespace %q",
-		lock.ErrForbidden, who.GetName(), verb, v1alpha1.GroupVersion.Group, namespace)
+	return fmt.Errorf("%w: %q lacks the verb %q on %s.%s in the namespace %q",
+		lock.ErrForbidden, who.GetName(), right.Verb, right.Resource, right.Group, right.Namespace)
 }

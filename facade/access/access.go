@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/lock"
@@ -17,11 +18,15 @@ type Access interface {
 	// if no user may make such a request; its text is then told to the caller. Any other
 	// error means that the user could not be found out.
 	Authenticate(request *http.Request) (user.Info, error)
-	// Authorize returns nil if the user may do the verb on the locks of the namespace. The
-	// error matches [lock.ErrForbidden] if not, and its text is then told to the caller. Any
-	// other error means that it could not be found out.
-	Authorize(ctx context.Context, who user.Info, verb, namespace string) error
+	// Authorize returns nil if the user has the right. A right without a name is one to all
+	// objects of the resource, which a Role with resourceNames does not grant. The error matches [lock.ErrForbidden] if
+	// not, and its text is then told to the caller. Any other error means that it could not be
+	// found out.
+	Authorize(ctx context.Context, who user.Info, right authorizationv1.ResourceAttributes) error
 }
+
+// resourceOfLocks is what the verbs are on.
+const resourceOfLocks = "locks"
 
 // Verbs on locks.forrst.dev that calls need.
 const (
@@ -36,9 +41,6 @@ const (
 	// VerbForceRelease ends a lock of any holder.
 	VerbForceRelease = "force-release"
 )
-
-// Resource is what the verbs are about, as a Role names it.
-const Resource = "locks.forrst.dev"
 
 // Anonymous is the holder of locks whose callers are not authenticated: the name that
 // Kubernetes gives them.

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 )
@@ -87,21 +89,49 @@ func (c *Control) Authenticate(r *http.Request) (Caller, error) {
 	return Caller{}, fmt.Errorf("%w: authenticate a caller: %w", lock.ErrUnavailable, err)
 }
 
-// Authorize returns nil if the caller may do the verb on the locks of its namespace. It
-// looks at no lock, so a caller without the right cannot tell whether there is one. The
-// error is a [*ForbiddenError], the error of ctx, or matches [lock.ErrUnavailable].
-func (c *Control) Authorize(ctx context.Context, caller *Caller, verb string) error {
+// Authorize returns nil if the caller may do the verb on the locks of its namespace, or on the
+// one lock that the function returns. It looks at no lock, so a caller without the right cannot
+// tell whether there is one. A nil function, or an empty key, means that the call is about no
+// single lock. The error is a [*ForbiddenError], the error of ctx, or matches
+// [lock.ErrUnavailable].
+func (c *Control) Authorize(ctx context.Context, caller *Caller, verb string, single func() v1alpha1.FullKey) error {
+	return c.authorize(ctx, caller, verb, resourceOfLocks, func() string {
+		if single == nil {
+			return ""
+		}
+		key := single()
+		if key.Bare() == "" {
+			return ""
+		}
+		return key.ObjectName()
+	})
+}
+
+// authorize asks for the right to all objects of the resource, and only if the caller lacks it, for
+// that to the named one. An answer about all objects is remembered for every name, so the usual
+// caller costs one review for all its locks.
+func (c *Control) authorize(ctx context.Context, caller *Caller, verb, resource string, name func() string) error {
 	if c.access == nil {
 		return nil
 	}
-	err := c.access.Authorize(ctx, caller.User, verb, caller.Namespace)
+	right := authorizationv1.ResourceAttributes{
+		Verb: verb, Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Namespace: caller.Namespace,
+	}
+	err := c.access.Authorize(ctx, caller.User, right)
+	refusal := err
+	if errors.Is(err, lock.ErrForbidden) {
+		if right.Name = name(); right.Name != "" {
+			err = c.access.Authorize(ctx, caller.User, right)
+		}
+	}
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, lock.ErrForbidden):
-		return &ForbiddenError{Verb: verb, Namespace: caller.Namespace, Err: err}
+		// One answer for every name: that about all objects.
+		return &ForbiddenError{Verb: verb, Resource: resource + "." + right.Group, Namespace: right.Namespace, Err: refusal}
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return fmt.Errorf("%w: authorize a caller to %s in %s: %w", lock.ErrUnavailable, verb, caller.Namespace, err)
+	return fmt.Errorf("%w: authorize a caller to %s %s in %s: %w", lock.ErrUnavailable, verb, resource, right.Namespace, err)
 }

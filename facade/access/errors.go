@@ -8,8 +8,9 @@ import (
 
 // ForbiddenError says which right the caller lacks. It matches [lock.ErrForbidden].
 type ForbiddenError struct {
-	// Verb and Namespace name the right, which is on [Resource].
-	Verb, Namespace string
+	// Verb, Resource and Namespace name the right, in the terms of a Role. The resource has its
+	// API group, as in "locks.forrst.dev".
+	Verb, Resource, Namespace string
 	// Err is what [Access] returned.
 	Err error
 }

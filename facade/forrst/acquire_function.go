@@ -61,6 +61,15 @@ func (c *call) readAcquireArguments() (acquireArguments, envelope.Errors) {
 	return arguments, problems
 }
 
+// acquiredLock is the lock that the arguments name.
+func (c *call) acquiredLock() v1alpha1.FullKey {
+	var ignored envelope.Errors
+	fields := c.readArguments(&ignored)
+	key, _ := fields.RequiredText("key")
+	scope, function := readScopeAndFunction(&fields)
+	return v1alpha1.NewFullKey(scope, function, key)
+}
+
 func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
 	scope, isGiven := fields.Text("scope")
 	function, _ := fields.Text("function")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/forward"
@@ -116,7 +117,7 @@ func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 	// Before anything is done, so that a caller without the right is told the same whether
 	// or not there is a lock.
 	if verb != "" {
-		if err := c.config.Access.Authorize(ctx, &c.caller, verb); err != nil {
+		if err := c.config.Access.Authorize(ctx, &c.caller, verb, c.requestedLock); err != nil {
 			return nil, err
 		}
 	}
@@ -143,6 +144,24 @@ func (c *call) verb() string {
 		return access.VerbCreate
 	}
 	return c.function.verb
+}
+
+// requestedLock returns the one lock that the call is about, or "" if it is about none or several.
+// What is wrong with the request is left to prepare, which reads the same members.
+func (c *call) requestedLock() v1alpha1.FullKey {
+	switch position := c.position(envelope.AtomicLock); {
+	case c.function.lock != nil:
+		return c.function.lock(c)
+	case position >= 0:
+		var ignored envelope.Errors
+		fields := c.readOptions(position, &ignored)
+		key, _ := fields.RequiredText("key")
+		if readScope(&fields) == wire.FunctionScope {
+			return v1alpha1.NewFullKey(v1alpha1.ScopeFunction, c.request.Call.Function, key)
+		}
+		return v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", key)
+	}
+	return ""
 }
 
 // namespacePart is the part of the path that names a namespace.

@@ -246,7 +246,7 @@ func (h *Handler) problems(ctx context.Context, err error, function string) enve
 	}
 	if forbidden, ok := errors.AsType[*access.ForbiddenError](err); ok {
 		return envelope.Errors{envelope.Error{Code: envelope.Forbidden, Message: err.Error()}.
-			With(missingRight{forbidden.Verb, access.Resource, forbidden.Namespace})}
+			With(missingRight{forbidden.Verb, forbidden.Resource, forbidden.Namespace})}
 	}
 	switch {
 	case errors.Is(err, lock.ErrUnauthenticated):

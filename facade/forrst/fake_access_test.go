@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/facade/access"
@@ -14,10 +15,10 @@ import (
 type fakeAccess struct {
 	who func(*http.Request) (user.Info, error)
 	// judge says what a user may do. Nil means everything.
-	judge func(who user.Info, verb, namespace string) error
+	judge func(who user.Info, right authorizationv1.ResourceAttributes) error
 
 	mu sync.Mutex
-	// asked are the questions, as "verb namespace".
+	// asked are the questions, as "verb namespace" or "verb namespace/name".
 	asked []string
 }
 
@@ -25,14 +26,18 @@ type fakeAccess struct {
 func (a *fakeAccess) Authenticate(request *http.Request) (user.Info, error) { return a.who(request) }
 
 // Authorize implements [access.Access].
-func (a *fakeAccess) Authorize(_ context.Context, who user.Info, verb, namespace string) error {
+func (a *fakeAccess) Authorize(_ context.Context, who user.Info, right authorizationv1.ResourceAttributes) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked = append(a.asked, verb+" "+namespace)
+	asked := right.Verb + " " + right.Namespace
+	if right.Name != "" {
+		asked += "/" + right.Name
+	}
+	a.asked = append(a.asked, asked)
 	if a.judge == nil {
 		return nil
 	}
-	return a.judge(who, verb, namespace)
+	return a.judge(who, right)
 }
 
 // identified lets everyone do everything, under the name that the function returns. No

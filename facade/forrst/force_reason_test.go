@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/lock"
@@ -21,7 +22,7 @@ func TestForceReleaseOfACallerWithANameNeedsAReason(t *testing.T) {
 			who: func(*http.Request) (user.Info, error) {
 				return &user.DefaultInfo{Name: "system:serviceaccount:default:root"}, nil
 			},
-			judge: func(user.Info, string, string) error { return refusal },
+			judge: func(user.Info, authorizationv1.ResourceAttributes) error { return refusal },
 		}
 	})
 	f.hold("k", "o", time.Minute)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
@@ -26,6 +27,9 @@ type function struct {
 	prepare func(c *call) (Invocation, envelope.Errors)
 	// verb is what callers must be allowed to do with locks, or empty if nothing.
 	verb string
+	// lock returns the one lock that a call is about, see [call.requestedLock]. Nil if the function
+	// is about none or several.
+	lock func(c *call) v1alpha1.FullKey
 	// class is what metrics count the function as. Empty means routedClass.
 	class string
 }
@@ -42,14 +46,14 @@ type Invocation func(ctx context.Context) (any, error)
 func servedFunctions() []*function {
 	noLock := []string{envelope.AtomicLock}
 	return []*function{
-		{names: lockNames("release", "release"), class: lockClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareRelease},
-		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: access.VerbForceRelease, prepare: (*call).prepareForceRelease},
-		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: access.VerbGet, prepare: (*call).prepareStatus},
+		{names: lockNames("release", "release"), class: lockClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).heldLock, prepare: (*call).prepareRelease},
+		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: access.VerbForceRelease, lock: (*call).heldLock, prepare: (*call).prepareForceRelease},
+		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: access.VerbGet, lock: (*call).heldLock, prepare: (*call).prepareStatus},
 
-		{names: []string{wire.Acquire}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareAcquire},
-		{names: []string{wire.Renew}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareRenew},
-		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, prepare: (*call).prepareExtendedRelease},
-		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, prepare: (*call).prepareExtendedStatus},
+		{names: []string{wire.Acquire}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).acquiredLock, prepare: (*call).prepareAcquire},
+		{names: []string{wire.Renew}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).heldLock, prepare: (*call).prepareRenew},
+		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).heldLock, prepare: (*call).prepareExtendedRelease},
+		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, lock: (*call).heldLock, prepare: (*call).prepareExtendedStatus},
 		{names: []string{wire.List}, class: extendedClass, excluded: noLock, verb: access.VerbList, prepare: (*call).prepareList},
 
 		{names: systemNames("diagnostics", "ping"), class: systemClass, prepare: (*call).preparePing},

@@ -87,6 +87,12 @@ func (c *call) readLockArguments(withOwner bool) (lockArguments, envelope.Errors
 	return readHeldLock(&fields, withOwner), problems
 }
 
+// heldLock is the lock that the arguments of these functions name.
+func (c *call) heldLock() v1alpha1.FullKey {
+	arguments, _ := c.readLockArguments(false)
+	return arguments.key
+}
+
 func readHeldLock(fields *envelope.Fields, withOwner bool) lockArguments {
 	var arguments lockArguments
 	arguments.sent, _ = fields.RequiredText("key")

@@ -118,7 +118,7 @@ func (c *call) run(resource resource) (*answer, error) {
 	if c.caller.Namespace, err = c.config.Access.Namespace(&c.caller, []string{c.request.PathValue(namespacePart)}, true); err != nil {
 		return nil, err
 	}
-	if err := c.config.Access.Authorize(c.request.Context(), &c.caller, c.operation.verb); err != nil {
+	if err := c.config.Access.Authorize(c.request.Context(), &c.caller, c.operation.verb, c.requestedLock); err != nil {
 		return nil, err
 	}
 	return c.operation.run(c)

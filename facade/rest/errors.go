@@ -48,7 +48,7 @@ func (c *call) problemOf(err error) *problems.Error {
 	}
 	if right, ok := errors.AsType[*access.ForbiddenError](err); ok {
 		problem := problems.New(problems.Forbidden, err.Error())
-		problem.Right = &problems.Right{Verb: right.Verb, Resource: access.Resource, Namespace: right.Namespace}
+		problem.Right = &problems.Right{Verb: right.Verb, Resource: right.Resource, Namespace: right.Namespace}
 		return problem
 	}
 	// The end of the call's own context explains every other error.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -264,7 +265,9 @@ func (unreachable) Authenticate(*http.Request) (user.Info, error) {
 	return nil, errors.New("secret cause")
 }
 
-func (unreachable) Authorize(context.Context, user.Info, string, string) error { return nil }
+func (unreachable) Authorize(context.Context, user.Info, authorizationv1.ResourceAttributes) error {
+	return nil
+}
 
 func TestCallersThatCannotBeAuthenticatedNow(t *testing.T) {
 	f := newFixture(t, func(s *testfacade.Settings) { s.Access = unreachable{} })

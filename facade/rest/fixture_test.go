@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"go.uber.org/goleak"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -76,8 +77,9 @@ func (anyHolder) Check(context.Context, string, rules.ValidReference) error { re
 // withoutIdentities is a façade that authenticates no caller.
 func withoutIdentities(s *testfacade.Settings) { s.Access, s.Namespace = nil, "payments" }
 
-// callers believe the header User, and let each caller do everything but what deny names.
-type callers struct{ deny []string }
+// callers believe the header User, and let each caller do everything but what deny names, unless
+// allow does, as "user verb name".
+type callers struct{ deny, allow []string }
 
 // Authenticate implements [access.Access].
 func (c *callers) Authenticate(r *http.Request) (user.Info, error) {
@@ -92,8 +94,9 @@ func (c *callers) Authenticate(r *http.Request) (user.Info, error) {
 }
 
 // Authorize implements [access.Access].
-func (c *callers) Authorize(_ context.Context, who user.Info, verb, _ string) error {
-	if slices.Contains(c.deny, who.GetName()+" "+verb) {
+func (c *callers) Authorize(_ context.Context, who user.Info, right authorizationv1.ResourceAttributes) error {
+	asked := who.GetName() + " " + right.Verb
+	if slices.Contains(c.deny, asked) && (right.Name == "" || !slices.Contains(c.allow, asked+" "+right.Name)) {
 		return lock.ErrForbidden
 	}
 	return nil

@@ -119,6 +119,24 @@ func (c *call) readName(found *mistakes) lockName {
 	return name
 }
 
+// requestedLock returns the one lock that the request is about, or "" if it is about those of a
+// namespace. What is wrong with the request is left to the operation, which reads the same.
+func (c *call) requestedLock() v1alpha1.FullKey {
+	key := c.request.PathValue(keyPart)
+	if key == "" {
+		return ""
+	}
+	if c.operation != acquireLock {
+		return newLockName(key, c.query.text("function")).fullKey()
+	}
+	var ignored mistakes
+	body, err := readBody(c.body, &ignored)
+	if err != nil {
+		return ""
+	}
+	return newLockName(key, body.text("function")).fullKey()
+}
+
 // readHolderRef returns the object that a body names, nil if it names none.
 func readHolderRef(body *members) *v1alpha1.HolderReference {
 	object := body.object("holder_ref")
