@@ -25,8 +25,16 @@ type Access interface {
 	Authorize(ctx context.Context, who user.Info, right authorizationv1.ResourceAttributes) error
 }
 
-// resourceOfLocks is what the verbs are on.
-const resourceOfLocks = "locks"
+// Resources of the API group forrst.dev that verbs are on.
+const (
+	resourceOfLocks = "locks"
+	// resourceOfFunctions is virtual: there are no such objects. Their names are those of the
+	// functions, as callers name them.
+	resourceOfFunctions = "functions"
+)
+
+// verbCall is what callers need on a function that runs in another service.
+const verbCall = "call"
 
 // Verbs on locks.forrst.dev that calls need.
 const (

@@ -107,6 +107,21 @@ func (c *Control) Authorize(ctx context.Context, caller *Caller, verb string, si
 	})
 }
 
+// AuthorizeFunction returns nil if the caller may call the function, which runs in another service,
+// on behalf of its namespace; without a namespace it needs the right in all of them. The error is
+// as that of [Control.Authorize].
+func (c *Control) AuthorizeFunction(ctx context.Context, caller *Caller, function string) error {
+	return c.authorize(ctx, caller, verbCall, resourceOfFunctions, func() string {
+		if len(function) > maxFunctionName {
+			return ""
+		}
+		return function
+	})
+}
+
+// maxFunctionName bounds a review, in bytes. A Role that names a longer function does not grant it.
+const maxFunctionName = 1024
+
 // authorize asks for the right to all objects of the resource, and only if the caller lacks it, for
 // that to the named one. An answer about all objects is remembered for every name, so the usual
 // caller costs one review for all its locks.

@@ -45,7 +45,7 @@ func (c *call) atomicLock(position int) (wrapper, envelope.Errors) {
 // no lock (docs/forrst.md, section 12.12).
 func (c *call) isDryRun() bool {
 	position := c.position(envelope.DryRun)
-	if position < 0 || !c.function.isRouted {
+	if position < 0 || !c.function.isRouted || c.function.needsLock {
 		return false
 	}
 	var ignored envelope.Errors
@@ -86,8 +86,11 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	})
 	c.reportFencing(granted)
 	keep = !options.autoRelease
-	if !keep && c.function.isRouted {
-		c.endingLock = c.routedLock(granted, options.TTL())
+	if c.function.isRouted {
+		c.fullKey = granted.Spec.FullKey()
+		if !keep {
+			c.endingLock = c.routedLock(granted, options.TTL())
+		}
 	}
 	result, err := invoke(ctx)
 	if keep && c.isUnstarted {

@@ -45,6 +45,8 @@ type call struct {
 	isUnstarted bool
 	// fencing is the number of the grant, 0 if no lock was acquired.
 	fencing int64
+	// fullKey is that of the lock around a routed function. Empty if there is none.
+	fullKey v1alpha1.FullKey
 	// isBare says that the result alone is the answer.
 	isBare bool
 	// named are the namespaces that the request names, usually none.
@@ -116,6 +118,11 @@ func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 	}
 	// Before anything is done, so that a caller without the right is told the same whether
 	// or not there is a lock.
+	if c.function.isRouted {
+		if err := c.config.Access.AuthorizeFunction(ctx, &c.caller, c.request.Call.Function); err != nil {
+			return nil, err
+		}
+	}
 	if verb != "" {
 		if err := c.config.Access.Authorize(ctx, &c.caller, verb, c.requestedLock); err != nil {
 			return nil, err

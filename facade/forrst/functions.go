@@ -21,6 +21,9 @@ type function struct {
 	// isRouted says that the function runs in another service, which handles the extensions
 	// that the façade does not: they are not refused, even if they change what the call does.
 	isRouted bool
+	// needsLock says that each call must have a lock around it, also one that asks what the function
+	// would do: the service may not know that extension.
+	needsLock bool
 	// prepare checks the arguments of a call and returns what remains to be done. It reports
 	// every problem that it finds; then nothing is done. It has no effect, since it runs
 	// before any lock is taken.

@@ -79,9 +79,10 @@ func (c *call) resolve() (*function, error) {
 	route, ok := c.route(c.request.Call.Function)
 	if ok {
 		return &function{
-			isRouted: true,
+			isRouted:  true,
+			needsLock: route.NeedsLock,
 			prepare: func(c *call) (Invocation, envelope.Errors) {
-				return func(ctx context.Context) (any, error) { return c.forward(ctx, route) }, nil
+				return func(ctx context.Context) (any, error) { return c.forward(ctx, route) }, c.routeProblems(&route)
 			},
 		}, nil
 	}
@@ -92,9 +93,30 @@ func (c *call) resolve() (*function, error) {
 	return found, nil
 }
 
+// routeProblems says what the route of the function demands of the call and the call does not have.
+func (c *call) routeProblems(route *routes.Route) envelope.Errors {
+	if !route.ServesNamespace(c.caller.Namespace) {
+		return envelope.Errors{{Code: envelope.Forbidden, Message: fmt.Sprintf("The function is not served to the namespace %q", c.caller.Namespace)}}
+	}
+	position := c.position(envelope.AtomicLock)
+	switch key := c.requestedLock(); {
+	case position < 0 && route.NeedsLock:
+		return envelope.Errors{{Code: envelope.InvalidRequest, Message: "The function runs inside a lock only: send the atomic lock extension"}}
+	case position < 0, key.Bare() == "", route.AllowsKey(key):
+		return nil
+	default:
+		problem := envelope.Error{Code: envelope.InvalidArguments, Message: fmt.Sprintf(
+			"key: the full key %q is none of those that the function runs inside: %s", key, strings.Join(route.FullKeys, ", "))}
+		return envelope.Errors{problem.At(extensionPointer(position) + "/options/key")}
+	}
+}
+
 // forward calls the service of the function and makes its answer part of the response.
 func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
-	answer, isUnstarted, err := c.forwarder.Do(ctx, &forward.Call{Request: c.request, Route: route, FencingToken: c.fencing, Lock: c.endingLock})
+	answer, isUnstarted, err := c.forwarder.Do(ctx, &forward.Call{
+		Request: c.request, Route: route, Caller: c.caller.Holder(), Namespace: c.caller.Namespace,
+		FullKey: c.fullKey, FencingToken: c.fencing, Lock: c.endingLock,
+	})
 	c.isUnstarted = isUnstarted
 	if err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ const (
 	authToken = "token"
 )
 
-// identities are two namespaces with a service account each that may use the locks there,
-// and one service account that may force releases in the first.
+// identities are two namespaces with a service account each that may use the locks there and call
+// routed functions, and one service account that may force releases in the first.
 const identities = `
 apiVersion: v1
 kind: Namespace
@@ -47,6 +47,7 @@ kind: ClusterRole
 metadata: {name: dev-locks}
 rules:
 - {apiGroups: [forrst.dev], resources: [locks], verbs: [create, get, list, watch]}
+- {apiGroups: [forrst.dev], resources: [functions], verbs: [call]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

@@ -109,3 +109,22 @@ var _ = Describe("A Role that names locks", func() {
 		Expect(apierrors.IsForbidden(err)).To(BeTrue())
 	})
 })
+
+var _ = Describe("A Role that names functions", func() {
+	It("lets its users call those functions, and no others", func(ctx context.Context) {
+		namespace, other := environment.Namespace(ctx, "auth-"), environment.Namespace(ctx, "auth-")
+		caller := account(ctx, namespace, "caller", rbacv1.PolicyRule{
+			Resources: []string{"functions"}, ResourceNames: []string{"r.f"}, Verbs: []string{"call"},
+		})
+		Eventually(func() string { return call(ctx, caller, "r.f", `{}`).outcome() }).WithTimeout(patience).Should(Equal("200"))
+		learnt := service.last.Load()
+		Expect(learnt.Get("Forrst-Caller")).To(Equal("system:serviceaccount:" + namespace + ":caller"))
+		Expect(learnt.Get("Forrst-Namespace")).To(Equal(namespace))
+		service.last.Store(nil)
+		Expect(call(ctx, caller, "r.g", `{}`).outcome()).To(Equal("403 FORBIDDEN"))
+		Expect(call(ctx, caller, "r.f", `{}`, "Forrst-Namespace: "+other).outcome()).To(Equal("403 FORBIDDEN"))
+		Expect(call(ctx, token(ctx, createNamespace(ctx, "worker"), "worker"), "r.f", `{}`).outcome()).To(Equal("403 FORBIDDEN"))
+		Expect(service.last.Load()).To(BeNil())
+		Expect(call(ctx, caller, ping, `{}`).outcome()).To(Equal("200"))
+	})
+})

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"forrst.dev/lock-operator/auth"
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/forward"
+	"forrst.dev/lock-operator/facade/forrst/routes"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -42,7 +47,34 @@ var (
 	url         string
 	// logged is everything that the façade has logged.
 	logged *logRecorder
+	// service is what functions "r.…" are routed to.
+	service *routedService
 )
+
+// routedService answers every call, and keeps the headers of the last one.
+type routedService struct {
+	*httptest.Server
+	last atomic.Pointer[http.Header]
+}
+
+func newRoutedService() *routedService {
+	s := &routedService{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.last.Store(&r.Header)
+		_, _ = w.Write([]byte(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","result":true}`))
+	}))
+	DeferCleanup(s.Close)
+	return s
+}
+
+func (s *routedService) routing() *forrst.Routing {
+	GinkgoHelper()
+	table, err := routes.Parse([]byte("routes:\n- functions: ['r.*']\n  url: " + s.URL + "\n"))
+	Expect(err).NotTo(HaveOccurred())
+	client := forward.NewClient(nil)
+	DeferCleanup(client.Close)
+	return &forrst.Routing{Routes: table, Client: client}
+}
 
 var _ = BeforeSuite(func(ctx context.Context) {
 	environment = fixture.Start(ctx)
@@ -50,9 +82,11 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	admin, err = kubernetes.NewForConfig(environment.Admin.Config)
 	Expect(err).NotTo(HaveOccurred())
 	logged = &logRecorder{}
+	service = newRoutedService()
 	url = environment.StartFacade(ctx, "", func(settings *testfacade.Settings) {
 		settings.Access = fixture.Access(environment.Operator().Config, auth.Options{TokenTTL: shortTTL, AllowTTL: shortTTL, DenyTTL: shortTTL})
 		settings.Logger = logged.logger()
+		settings.Routing = service.routing()
 	})
 })
 

@@ -59,7 +59,31 @@ var _ = Describe("The roles of users", Ordered, func() {
 		Entry("the same where bound alone: editors", "lock-operator-edit", verbs[:writing]),
 		Entry("the same where bound alone: administrators", "lock-operator-admin", verbs[:forcing]),
 	)
+
+	It("allow no caller to call routed functions, unless it is bound", func(ctx context.Context) {
+		for role, person := range people {
+			Expect(mayCall(ctx, person, namespace)).To(BeFalse(), role)
+		}
+		_, err := admin.Run(ctx, "", "create", "rolebinding", "call", "--namespace="+namespace, "--clusterrole=lock-operator-call", "--user=user-of-view")
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(mayCall).WithContext(ctx).WithArguments(people["view"], namespace).WithTimeout(aggregationTimeout).Should(BeTrue())
+		Expect(mayCall(ctx, people["view"], "default")).To(BeFalse())
+		Expect(permitted(ctx, people["view"], namespace)).To(Equal(verbs[:reading]))
+	})
 })
+
+// mayCall asks the API server whether the person may call a routed function on behalf of the namespace.
+func mayCall(ctx context.Context, person kubernetes.Interface, namespace string) (bool, error) {
+	review, err := person.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: "call", Group: "forrst.dev", Resource: "functions", Name: "payments.charge",
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
 
 // permitted asks the API server, as kubectl auth can-i does, which verbs on locks the
 // person has in the namespace.

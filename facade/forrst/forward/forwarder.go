@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 )
@@ -46,6 +47,11 @@ type Call struct {
 	Request envelope.Request
 	// Route leads to the service.
 	Route routes.Route
+	// Caller is the identity of the caller, and Namespace the one that the call is about, which may
+	// be empty.
+	Caller, Namespace string
+	// FullKey is that of the lock around the function. Empty if there is none.
+	FullKey v1alpha1.FullKey
 	// FencingToken is the number of the grant of the lock around the function, or zero.
 	FencingToken int64
 	// Lock ends with the function. Nil if there is none, or if it stays.

@@ -2,8 +2,10 @@ package forward
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
@@ -23,7 +25,7 @@ type request struct {
 // request prepares the request of a call for its service, whose caller is the façade
 // (docs/forrst.md, section 15).
 func (f *Forwarder) request(ctx context.Context, call *Call) *request {
-	r := &request{Request: call.Request, header: http.Header{}}
+	r := &request{Request: call.Request, header: call.identity()}
 	r.Protocol = envelope.Protocol{Name: envelope.ProtocolName, Version: envelope.ProtocolVersion}
 	r.Context = envelope.WithMember(call.Request.Context, "caller", envelope.MustEncode(wire.ServiceName))
 	r.Extensions = nil
@@ -44,16 +46,45 @@ func (f *Forwarder) request(ctx context.Context, call *Call) *request {
 				left = min(left, deadline.Sub(servertime.Timers(f.Clock).Now()))
 			}
 			extension.Options = envelope.MustEncode(envelope.NewMilliseconds(max(left, time.Millisecond)))
-		case f.IsHandled(extension.URN):
+		case f.IsHandled(extension.URN), extension.URN == wire.FencingURN, extension.URN == wire.LostURN:
+			// What is said in the words of the façade, only the façade says.
 			continue
 		}
 		r.Extensions = append(r.Extensions, extension)
 		r.positions = append(r.positions, position)
 	}
-	if call.FencingToken > 0 {
-		r.header.Set(wire.FencingHeader, strconv.FormatInt(call.FencingToken, 10))
-	}
 	return r
+}
+
+// identity returns the headers by which the service learns what the façade knows of the caller. A
+// request to a service has no header of the caller's.
+func (c *Call) identity() http.Header {
+	header := http.Header{}
+	header.Set(wire.CallerHeader, headerText(c.Caller))
+	if c.Namespace != "" {
+		header.Set(wire.NamespaceHeader, c.Namespace)
+	}
+	if c.FullKey != "" {
+		header.Set(wire.FullKeyHeader, headerText(string(c.FullKey)))
+	}
+	if c.FencingToken > 0 {
+		header.Set(wire.FencingHeader, strconv.FormatInt(c.FencingToken, 10))
+	}
+	return header
+}
+
+// headerText percent-encodes what a header cannot carry unchanged through every server: all but
+// visible ASCII, and the percent sign.
+func headerText(text string) string {
+	var encoded strings.Builder
+	for _, char := range []byte(text) {
+		if char <= ' ' || char >= 0x7f || char == '%' {
+			fmt.Fprintf(&encoded, "%%%02X", char)
+		} else {
+			encoded.WriteByte(char)
+		}
+	}
+	return encoded.String()
 }
 
 func (r *request) encode() []byte {

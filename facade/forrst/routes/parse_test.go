@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
@@ -77,6 +78,32 @@ func TestNoRoutesAreRoutes(t *testing.T) {
 	}
 }
 
+func TestDemandsOfARoute(t *testing.T) {
+	table, err := routes.Parse([]byte(route("  lock: required\n  fullKeys: [\"lock:a:*\", \"lock:e\\u0301\"]\n  namespaces: [payments]\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	demanding, _ := table.Find("f")
+	if !demanding.NeedsLock {
+		t.Error("needs no lock")
+	}
+	for key, want := range map[string]bool{"a:b": true, "a:": true, "a": false, "ab": false, "x:a:b": false, "\u00e9": true, "e\u0301": true, "\u00e9x": false} {
+		if got := demanding.AllowsKey(v1alpha1.FullKeyOf(key)); got != want {
+			t.Errorf("key %q: %t", key, got)
+		}
+	}
+	if !demanding.ServesNamespace("payments") || demanding.ServesNamespace("shop") || demanding.ServesNamespace("") {
+		t.Error("serves other namespaces")
+	}
+	table, err = routes.Parse([]byte(route("")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain, _ := table.Find("f"); plain.NeedsLock || !plain.AllowsKey("lock:a") || !plain.ServesNamespace("") {
+		t.Error("a route without demands has some")
+	}
+}
+
 // route is a file with one route and something about it.
 func route(members string) string {
 	return "routes:\n- functions: [f]\n  url: http://u\n" + members
@@ -88,6 +115,14 @@ func TestFaultsAreToldWithTheirLines(t *testing.T) {
 		"a comment only":           {"# nothing\n", "line 1: the file is empty"},
 		"null":                     {"null", "line 1: the file must be an object with routes"},
 		"no object":                {"- a", "line 1: the file must be an object with routes"},
+		"a lock that is optional":  {route("  lock: optional"), "line 4: lock must be required; leave it out if calls need none"},
+		"keys without a lock":      {route("  fullKeys: ['lock:a']"), "line 2: fullKeys needs lock: required"},
+		"no keys":                  {route("  lock: required\n  fullKeys: []"), "line 5: fullKeys must be a list that is not empty"},
+		"a key without its prefix": {route("  lock: required\n  fullKeys: [a]"), `line 5: "a" in fullKeys must begin with lock:`},
+		"a key with an asterisk":   {route("  lock: required\n  fullKeys: ['lock:a*b']"), `line 5: "lock:a*b" in fullKeys must have no asterisk but at its end`},
+		"a key that is a number":   {route("  lock: required\n  fullKeys: [7]"), "line 5: each of fullKeys must be a text that is not empty"},
+		"namespaces is a text":     {route("  namespaces: a"), "line 4: namespaces must be a list that is not empty"},
+		"a namespace of no name":   {route("  namespaces: [A_b]"), `line 4: "A_b" in namespaces is not the name of a namespace`},
 		"no routes":                {"{}", "line 1: routes is required"},
 		"routes is null":           {"routes:\n", "line 1: routes is required"},
 		"routes is no list":        {"routes:\n  a: b", "line 2: routes must be a list"},

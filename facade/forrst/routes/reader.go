@@ -11,6 +11,9 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 // reader turns the nodes of a file into a table and collects what is wrong with them.
@@ -44,7 +47,7 @@ func (r *reader) readFile(root *yaml.Node) {
 }
 
 func (r *reader) readRoute(node *yaml.Node) {
-	members := r.members(node, "a route", "functions", "url", "timeout")
+	members := r.members(node, "a route", "functions", "url", "timeout", "lock", "fullKeys", "namespaces")
 	if members == nil {
 		return
 	}
@@ -54,6 +57,7 @@ func (r *reader) readRoute(node *yaml.Node) {
 	} else {
 		route.URL, route.Host = r.readURL(location)
 	}
+	r.readDemands(node, members, &route)
 	r.table.routes = append(r.table.routes, route)
 	functions := members["functions"]
 	switch {
@@ -66,6 +70,65 @@ func (r *reader) readRoute(node *yaml.Node) {
 			r.readPattern(pattern, &r.table.routes[len(r.table.routes)-1])
 		}
 	}
+}
+
+// required is the only value of the member lock.
+const required = "required"
+
+// readDemands reads what a call must have to be forwarded.
+func (r *reader) readDemands(node *yaml.Node, members map[string]*yaml.Node, route *Route) {
+	if lock := members["lock"]; lock != nil {
+		if route.NeedsLock = lock.Kind == yaml.ScalarNode && lock.Value == required; !route.NeedsLock {
+			r.fail(lock, "lock must be %s; leave it out if calls need none", required)
+		}
+	}
+	route.FullKeys = r.readList(members["fullKeys"], "fullKeys", func(key string) string {
+		prefix := strings.TrimSuffix(key, "*")
+		switch {
+		case !strings.HasPrefix(key, "lock:"):
+			return "must begin with lock:, as in lock:billing:report or lock:billing:*"
+		case strings.Contains(prefix, "*"):
+			return "must have no asterisk but at its end"
+		}
+		return ""
+	})
+	for index, key := range route.FullKeys {
+		route.FullKeys[index] = v1alpha1.NormalizeKey(key)
+	}
+	if len(route.FullKeys) > 0 && members["lock"] == nil {
+		// A call without a lock would pass, whatever the keys are.
+		r.fail(node, "fullKeys needs lock: %s", required)
+	}
+	route.Namespaces = r.readList(members["namespaces"], "namespaces", func(name string) string {
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			return "is not the name of a namespace: " + problems[0]
+		}
+		return ""
+	})
+}
+
+// readList reads a list of texts that is not empty, if there is one.
+func (r *reader) readList(node *yaml.Node, what string, fault func(text string) string) []string {
+	if node == nil {
+		return nil
+	}
+	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
+		r.fail(node, "%s must be a list that is not empty", what)
+		return nil
+	}
+	var texts []string
+	for _, each := range node.Content {
+		text, ok := r.text(each, "each of "+what)
+		if !ok {
+			continue
+		}
+		if reason := fault(text); reason != "" {
+			r.fail(each, "%q in %s %s", text, what, reason)
+			continue
+		}
+		texts = append(texts, text)
+	}
+	return texts
 }
 
 func (r *reader) readPattern(node *yaml.Node, route *Route) {

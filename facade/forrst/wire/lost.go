@@ -3,9 +3,17 @@ package wire
 // LostURN names the response entry that carries a [Lost].
 const LostURN = "urn:k8s:forrst:ext:lock-lost"
 
-// FencingHeader carries the number of the grant to the service that a function inside a
-// lock runs in, where a guarded resource can check it.
-const FencingHeader = "Forrst-Fencing-Token"
+// Headers that tell the service of a function what the façade knows of the call, besides
+// [NamespaceHeader]. Texts are percent-encoded but for visible ASCII.
+const (
+	// CallerHeader is the authenticated identity of the caller.
+	CallerHeader = "Forrst-Caller"
+	// FullKeyHeader is the full key of the lock around the function, if there is one.
+	FullKeyHeader = "Forrst-Full-Key"
+	// FencingHeader is the number of its grant, which a guarded resource can check. Numbers
+	// compare within one namespace and full key only.
+	FencingHeader = "Forrst-Fencing-Token"
+)
 
 // Lost is the data of the entry [LostURN]: the function inside a lock has outlived it, so
 // that another holder may have held the lock at the same time.

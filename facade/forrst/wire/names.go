@@ -35,8 +35,8 @@ const FencingURN = "urn:k8s:forrst:ext:fencing"
 // Path is where the protocol is spoken.
 const Path = "/forrst"
 
-// NamespaceHeader names the namespace whose locks a call is about. Without it, that is
-// the namespace of the façade.
+// NamespaceHeader names the namespace whose locks a call is about, to the façade and from it to the
+// services of routed functions. Without it, that is the namespace of the caller's service account.
 const NamespaceHeader = "Forrst-Namespace"
 
 // The values of scope.
