@@ -36,7 +36,6 @@ const MaxReleaseDelay = 24 * time.Hour
 // +kubebuilder:resource:path=locks,singular=lock,shortName=lk,categories=forrst
 // +kubebuilder:printcolumn:name="Key",type=string,JSONPath=`.spec.key`
 // +kubebuilder:printcolumn:name="Holder",type=string,JSONPath=`.spec.holder`
-// +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.spec.owner`
 // +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expireTime`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=`.spec.scope`,priority=1

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/locks"
@@ -33,9 +34,10 @@ type freeLock struct {
 }
 
 type heldLock struct {
-	Key          string `json:"key"`
-	Locked       bool   `json:"locked"`
-	Owner        string `json:"owner"`
+	Key    string `json:"key"`
+	Locked bool   `json:"locked"`
+	// Owner is empty if the caller may not know it.
+	Owner        string `json:"owner,omitempty"`
 	AcquiredAt   string `json:"acquired_at"`
 	ExpiresAt    string `json:"expires_at"`
 	TTLRemaining int64  `json:"ttl_remaining"`
@@ -77,8 +79,19 @@ func (c *call) prepareStatus() (Invocation, envelope.Errors) {
 		case err != nil:
 			return nil, err
 		}
-		return statusOf(current, arguments.sent, c.config.Clock.Now()), nil
+		status := statusOf(current, arguments.sent, c.config.Clock.Now())
+		if !c.mayKnowOwner(ctx, current) {
+			status.Owner = ""
+		}
+		return status, nil
 	}, problems
+}
+
+// mayKnowOwner reports whether the caller may be shown the owner token of a lock: as its holder, or
+// because it may end every lock of the namespace by force. It does not ask for the right to the
+// one lock: that would cost a review for each lock that is looked at.
+func (c *call) mayKnowOwner(ctx context.Context, current *v1alpha1.Lock) bool {
+	return c.caller.Owns(current.Spec.Holder) || c.config.Access.Authorize(ctx, &c.caller, access.VerbForceRelease, nil) == nil
 }
 
 func (c *call) readLockArguments(withOwner bool) (lockArguments, envelope.Errors) {

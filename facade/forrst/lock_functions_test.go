@@ -2,11 +2,19 @@ package forrst_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const (
@@ -200,4 +208,40 @@ func TestAMemberThatIsGivenTwiceIsOneProblem(t *testing.T) {
 	f := newFixture(t)
 	f.wantProblems(f.post(envelopeWith("forrst.locks.forceRelease", arguments(`"key":"k","reason":"a","reason":"b"`), "")),
 		400, "INVALID_ARGUMENTS /call/arguments/reason")
+}
+
+func TestStatusShowsTheOwnerTokenToThoseWhoMayKnowIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		caller  string
+		granted map[string]bool
+		isShown bool
+		asked   []string
+	}{
+		"the holder":                          {"alice", nil, true, []string{"get default"}},
+		"another caller":                      {"bob", nil, false, []string{"get default", "force-release default"}},
+		"a caller that may force all locks":   {"bob", map[string]bool{"force-release default": true}, true, []string{"get default", "force-release default"}},
+		"a caller that may force another one": {"bob", map[string]bool{"force-release default/other": true}, false, []string{"get default", "force-release default"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := &fakeAccess{
+				who: func(*http.Request) (user.Info, error) { return &user.DefaultInfo{Name: test.caller}, nil },
+				judge: func(_ user.Info, right authorizationv1.ResourceAttributes) error {
+					if right.Verb == "get" || test.granted[right.Verb+" "+right.Namespace] {
+						return nil
+					}
+					return lock.ErrForbidden
+				},
+			}
+			f := newFixtureWith(t, func(config *testfacade.Settings) { config.Access = known })
+			f.hold("k", "secret", time.Minute)
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path+"/default", strings.NewReader(envelopeWith(status, arguments(`"key":"k"`), "")))
+			got := f.serve(request)
+			if isShown := strings.Contains(string(got.Result), `"owner":"secret"`); got.status != 200 || isShown != test.isShown || strings.Contains(got.body, "owner") != isShown {
+				t.Errorf("got %s", got.body)
+			}
+			if diff := cmp.Diff(test.asked, known.asked); diff != "" {
+				t.Errorf("asked (-want +got):\n%s", diff)
+			}
+		})
+	}
 }

@@ -128,3 +128,25 @@ var _ = Describe("A Role that names functions", func() {
 		Expect(call(ctx, caller, ping, `{}`).outcome()).To(Equal("200"))
 	})
 })
+
+var _ = Describe("The status function", func() {
+	It("shows the owner token to its holder and to callers that may force a release", func(ctx context.Context) {
+		namespace := createNamespace(ctx, "worker", "rival")
+		worker, rival := token(ctx, namespace, "worker"), token(ctx, namespace, "rival")
+		Eventually(func() string {
+			return call(ctx, worker, wire.Acquire, `{"key":"own","owner":"secret-owner"}`).outcome()
+		}).
+			WithTimeout(patience).Should(Equal("200"))
+		shown := func(token string) string {
+			got := call(ctx, token, status, `{"key":"own"}`)
+			Expect(got.outcome()).To(Equal("200"))
+			return string(got.Result)
+		}
+		Expect(shown(worker)).To(ContainSubstring(`"owner":"secret-owner"`))
+		Expect(shown(rival)).To(And(ContainSubstring(`"locked":true`), Not(ContainSubstring("owner"))))
+		path := "/v1/namespaces/" + namespace + "/locks/own"
+		Expect(rested(ctx, rival, http.MethodGet, path, "")).To(Equal(http.StatusOK))
+		grant(ctx, namespace, namespace, "rival", "force-release")
+		Eventually(shown).WithArguments(rival).WithTimeout(patience).Should(ContainSubstring(`"owner":"secret-owner"`))
+	})
+})
