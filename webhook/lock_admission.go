@@ -54,6 +54,8 @@ type LockAdmission struct {
 	IsGuarding bool
 	// Bound bounds the locks of a namespace, as Client's cache shows them. Nil means no bound.
 	Bound *usage.Bound
+	// HolderKinds are the kinds of objects that locks may be held for.
+	HolderKinds holderref.Kinds
 	// Exemption admits the operator's own requests. Nil means that they are judged like all
 	// others.
 	Exemption *Exemption
@@ -215,7 +217,7 @@ func (a *LockAdmission) checkHolder(ctx context.Context, namespace string, holde
 	if holder == nil {
 		return nil
 	}
-	checker := holderref.Checker{Reader: a.LiveReader, Mapper: a.Client.RESTMapper()}
+	checker := holderref.Checker{Reader: a.LiveReader, Mapper: a.Client.RESTMapper(), Kinds: a.HolderKinds}
 	return checker.Check(ctx, namespace, *holder)
 }
 

@@ -49,7 +49,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	locks, err := locks.New(locks.Options{
 		Backend: engine,
 		Limits:  settings.limits,
-		Holders: &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper()},
+		Holders: &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper(), Kinds: settings.holderKinds},
 		Logger:  logger,
 	})
 	if err != nil {

@@ -146,6 +146,7 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		Leadership:        election,
 		Events:            manager.GetEventRecorder("lock-operator"),
 		Audit:             settings.audit,
+		Kinds:             settings.holderKinds,
 		ReleasedElsewhere: jobReconciler.IsForJob,
 	}).SetupWithManager(manager)
 }
@@ -193,6 +194,7 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Authorizer:         authorizer,
 		IsGuarding:         settings.guards,
 		Bound:              lockBound,
+		HolderKinds:        settings.holderKinds,
 		Exemption:          exemption,
 	}).SetupWithManager(manager)
 	(&webhook.JobAdmission{

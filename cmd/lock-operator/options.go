@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -60,6 +61,7 @@ type options struct {
 	limits             rules.Limits
 	maxLocks, maxJobs  int
 	clockSkewAllowance time.Duration
+	holderKinds        holderref.Kinds
 
 	auditLog string
 	// audit takes the records; see openAudit.
@@ -89,6 +91,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
 	flags.IntVar(&o.maxLocks, "max-locks-per-namespace", defaultMaxLocks, "How many locks a namespace may have; 0 for any number. Those of Jobs and of the operator count, but are never refused.")
 	flags.IntVar(&o.maxJobs, "max-jobs-per-namespace", defaultMaxJobs, "How many Jobs with the label forrst.dev/lock a namespace may have, those that have ended included; 0 for any number.")
+	flags.Var(&o.holderKinds, "holder-kinds", "The `kinds` of objects that locks may be held for besides Pods and Jobs, with their groups, separated by commas, such as Deployment.apps,ConfigMap. The operator needs get, list and watch on them.")
 	flags.StringVar(&o.auditLog, "audit-log", stdoutAudit, "Where to write the audit, as lines of JSON: a file to append to, - for the standard output, or empty for nowhere.")
 	flags.DurationVar(&o.clockSkewAllowance, "clock-skew-allowance", engine.DefaultClockSkewAllowance, "How long after its expiry a lock is left alone, for clocks that differ.")
 }

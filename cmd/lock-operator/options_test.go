@@ -36,6 +36,8 @@ func TestOptions(t *testing.T) {
 		"no component":                       {arguments: []string{"--components="}, want: "--components"},
 		"an argument":                        {arguments: []string{"run"}, want: `unexpected argument "run"`},
 		"a maximum over the schema's":        {arguments: []string{"--max-ttl=25h"}, want: "--max-ttl"},
+		"more kinds of holders":              {arguments: []string{"--holder-kinds=Deployment.apps,ConfigMap"}},
+		"a kind of holder that is none":      {arguments: []string{"--holder-kinds=apps/Deployment"}, want: "is not a kind with its group"},
 		"a maximum of zero":                  {arguments: []string{"--max-ttl=0s"}, want: "--max-ttl"},
 		"a default over the maximum":         {arguments: []string{"--max-ttl=1m"}, want: "--default-ttl"},
 		"a negative allowance":               {arguments: []string{"--clock-skew-allowance=-1s"}, want: "--clock-skew-allowance"},

@@ -47,6 +47,9 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Audit takes a record of each lock that was released. Nil discards the records.
 	Audit audit.Sink
+	// Kinds are the kinds of objects that locks may be held for. Those of a lock of another kind
+	// are not looked for: it ends with its ttl.
+	Kinds holderref.Kinds
 	// ReleasedElsewhere reports whether another controller releases the lock. Nil means that
 	// none does.
 	ReleasedElsewhere func(*v1alpha1.Lock) bool
@@ -78,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := client.IgnoreNotFound(r.Client.Get(ctx, request.NamespacedName, &lock)); err != nil {
 		return ctrl.Result{}, err
 	}
-	if lock.Spec.HolderRef == nil || !r.Leadership.IsLeader() ||
+	if lock.Spec.HolderRef == nil || !r.Kinds.Has(lock.Spec.HolderRef) || !r.Leadership.IsLeader() ||
 		r.ReleasedElsewhere != nil && r.ReleasedElsewhere(&lock) {
 		r.watches.forget(request.NamespacedName)
 		return ctrl.Result{RequeueAfter: r.reaper.RecheckAfter(request.NamespacedName)}, nil

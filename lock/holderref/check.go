@@ -1,8 +1,10 @@
 package holderref
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,31 +27,47 @@ type Checker struct {
 	// Reader reads from the API server. A cache would need a watch on each kind, and could miss an
 	// object as new as its lock.
 	Reader client.Reader
-	// Mapper knows the kinds of the cluster.
+	// Mapper knows the resources of Kinds. It is not asked about Pods and Jobs.
 	Mapper apimeta.RESTMapper
+	// Kinds are those that locks may be held for.
+	Kinds Kinds
 }
 
 // Check reads the object that holder names in the namespace. The error is a [*rules.InvalidError] if
-// the object does not exist, has ended, or cannot be checked. It does not reveal whether another
-// object has the name: the caller may not be allowed to know.
+// its kind is none of Kinds, or if the object does not exist, has ended, or cannot be checked. It does
+// not reveal whether another object has the name: the caller may not be allowed to know.
+//
+// A kind that is none of Kinds costs no request, and neither does a version that the cluster does not
+// prefer: the mapper would ask the API server about each that it does not know, one at a time for
+// the whole process.
 func (c *Checker) Check(ctx context.Context, namespace string, holder rules.ValidReference) error {
 	ref := new(holder.HolderReference())
-	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
-	mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	switch {
-	case apimeta.IsNoMatchError(err):
-		return invalid(rules.HolderRefPath.Child("kind"), ref.Kind, fmt.Sprintf("apiVersion %s has no such kind in this cluster", ref.APIVersion))
-	case err != nil:
-		return fmt.Errorf("look up the kind of the holder: %w", err)
-	case mapping.Scope.Name() != apimeta.RESTScopeNameNamespace:
-		return invalid(rules.HolderRefPath.Child("kind"), ref.Kind, "is a cluster-scoped kind; name an object in the namespace of the lock")
+	if !c.Kinds.Has(ref) {
+		return invalid(rules.HolderRefPath.Child("kind"), ref.Kind, fmt.Sprintf(
+			"is not a kind that locks may be held for with apiVersion %s; lock-operator allows %s, and more by its flag --holder-kinds", ref.APIVersion, strings.Join(c.Kinds.names(), ", ")))
+	}
+	resource, version := "", versionOf(ref)
+	if version == "" {
+		mapping, err := c.Mapper.RESTMapping(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind())
+		switch {
+		case apimeta.IsNoMatchError(err):
+			return invalid(rules.HolderRefPath.Child("kind"), ref.Kind, fmt.Sprintf("apiVersion %s has no such kind in this cluster", ref.APIVersion))
+		case err != nil:
+			return fmt.Errorf("look up the kind of the holder: %w", err)
+		case mapping.Scope.Name() != apimeta.RESTScopeNameNamespace:
+			return invalid(rules.HolderRefPath.Child("kind"), ref.Kind, "is a cluster-scoped kind; name an object in the namespace of the lock")
+		}
+		resource, version = mapping.Resource.GroupResource().String(), mapping.GroupVersionKind.GroupVersion().String()
+	}
+	if ref.APIVersion != version {
+		return invalid(rules.HolderRefPath.Child("apiVersion"), ref.APIVersion, fmt.Sprintf("must be %s for a %s", version, ref.Kind))
 	}
 	object := ObjectOf(ref)
-	err = c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
+	err := c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
 		return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf(
-			"cannot be checked: lock-operator may not get %s; ask a cluster administrator to allow it, or name a Pod or a Job", mapping.Resource.GroupResource()))
+			"cannot be checked: lock-operator may not get %s; ask a cluster administrator to allow it, or name a Pod or a Job", cmp.Or(resource, ref.Kind)))
 	case err == nil && object.GetUID() == ref.UID:
 		return refuseEnded(object, ref)
 	case err == nil, apierrors.IsNotFound(err):

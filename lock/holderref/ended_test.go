@@ -12,6 +12,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -101,11 +102,8 @@ func valid(t *testing.T, ref v1alpha1.HolderReference) rules.ValidReference {
 }
 
 func TestCheckRefusesAnObjectThatHasEnded(t *testing.T) {
-	mapper := apimeta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"Pod", "ConfigMap"} {
-		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
-	}
-	mapper.Add(batchv1.SchemeGroupVersion.WithKind("Job"), apimeta.RESTScopeNamespace)
+	mapper := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), apimeta.RESTScopeNamespace)
 	cases := map[string]struct {
 		apiVersion, kind string
 		there            client.Object
@@ -121,7 +119,7 @@ func TestCheckRefusesAnObjectThatHasEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.there.SetUID("u")
 			reader := &oneReader{there: test.there}
-			checker := holderref.Checker{Reader: reader, Mapper: mapper}
+			checker := holderref.Checker{Reader: reader, Mapper: mapper, Kinds: holderref.NewKinds(schema.GroupKind{Kind: "ConfigMap"})}
 			ref := v1alpha1.HolderReference{APIVersion: test.apiVersion, Kind: test.kind, Name: "it", UID: "u"}
 			err := checker.Check(t.Context(), "default", valid(t, ref))
 			switch {

@@ -45,6 +45,9 @@ var _ = Describe("A reference to a holder", func() {
 	},
 		Entry("to an object that does not exist", func(r *v1alpha1.HolderReference) { r.Name = "nobody" }, "spec.holderRef: Invalid value: there is no Pod nobody with the UID"),
 		Entry("with another UID", func(r *v1alpha1.HolderReference) { r.UID = "other" }, "spec.holderRef: Invalid value: there is no Pod worker with the UID other"),
+		Entry("to a kind that is not allowed", func(r *v1alpha1.HolderReference) { r.Kind = "Service" },
+			"lock-operator allows Pod, Job.batch, ConfigMap, Secret, Node, and more by its flag --holder-kinds"),
+		Entry("to another version", func(r *v1alpha1.HolderReference) { r.APIVersion = "v2" }, "must be v1 for a Pod"),
 		Entry("to a kind that does not exist", func(r *v1alpha1.HolderReference) { r.Kind = "Pot" }, "spec.holderRef.kind"),
 		Entry("to a kind without namespaces", func(r *v1alpha1.HolderReference) { r.Kind = "Node" }, "is a cluster-scoped kind"),
 		Entry("to a kind that the operator may not get", func(r *v1alpha1.HolderReference) { r.Kind = "Secret" }, "lock-operator may not get secrets"),
@@ -117,7 +120,21 @@ spec: {key: report, owner: token-a, ttl: 1h, holderRef: {apiVersion: v1, kind: P
 		expectReleased(ctx, &lock)
 	})
 
-	It("may name any kind that an administrator lets the operator get", func(ctx context.Context) {
+	It("is refused by the façade, too, if it names a kind that is not allowed", func(ctx context.Context) {
+		service := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "service"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		}
+		Expect(admin.Create(ctx, service)).To(Succeed())
+		backend, err := facadeclient.New(environment.StartFacade(ctx, namespace))
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(backend.Close)
+		_, err = locks.NewClient(backend, namespace, locks.WithoutRenewal()).TryAcquire(ctx, "report", locks.WithHolderRef(refTo("v1", "Service", service)))
+		Expect(err).To(MatchError(locks.ErrInvalid))
+		Expect(err).To(MatchError(ContainSubstring("lock-operator allows Pod, Job.batch, and more by its flag --holder-kinds")))
+	})
+
+	It("may name any kind that an administrator lists and lets the operator get", func(ctx context.Context) {
 		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "settings"}}
 		Expect(admin.Create(ctx, settings)).To(Succeed())
 		ref := refTo("v1", "ConfigMap", settings)

@@ -13,6 +13,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,7 @@ import (
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
+	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
@@ -45,6 +47,9 @@ var (
 	aliceKubectl    *testenv.Kubectl
 	// records are what all operators have recorded.
 	records = &audittest.Recorder{}
+	// kinds are those that webhook and controllers are configured with. Of Secrets and Nodes a spec
+	// shows why it is not enough to list them.
+	kinds = holderref.NewKinds(schema.GroupKind{Kind: "ConfigMap"}, schema.GroupKind{Kind: "Secret"}, schema.GroupKind{Kind: "Node"})
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -53,7 +58,11 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	tester := environment.Identity("alice", testenv.TestersGroup)
 	alice, aliceKubectl = tester.Client, tester.Kubectl
 	operator = environment.Operator().Client
-	environment.StartAdmission(ctx, func(manager ctrl.Manager) { fixture.LockAdmission(manager).SetupWithManager(manager) })
+	environment.StartAdmission(ctx, func(manager ctrl.Manager) {
+		admission := fixture.LockAdmission(manager)
+		admission.HolderKinds = kinds
+		admission.SetupWithManager(manager)
+	})
 })
 
 // startOperator runs the controller under test until the returned function is called. Nil
@@ -78,7 +87,7 @@ func runOperator(ctx context.Context, manager ctrl.Manager, election *leadership
 	Expect(manager.Add(election)).To(Succeed())
 	reconciler := &holders.Reconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{},
-		Leadership: election, Events: manager.GetEventRecorder("lock-operator"), Audit: records,
+		Leadership: election, Events: manager.GetEventRecorder("lock-operator"), Audit: records, Kinds: kinds,
 	}
 	change(reconciler)
 	Expect(reconciler.SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck,nolintlint // it ends with the manager; the linter does not always see a context
