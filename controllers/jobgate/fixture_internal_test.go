@@ -65,6 +65,9 @@ type world struct {
 	looking   error
 	// losePatches has the answers to patches of Jobs get lost.
 	losePatches bool
+	// foreignPod is the name of the pod that is listed in place of those that their Job controls. Empty
+	// means none.
+	foreignPod string
 	// stop ends the process of the operator.
 	stop func()
 	// starts are the names of the Jobs that were started, in order.
@@ -154,7 +157,14 @@ func (w *world) list(ctx context.Context, cluster client.WithWatch, list client.
 	defer w.mu.Unlock()
 	for uid, isLive := range w.pods {
 		if isLive && asked.Namespace == space && asked.LabelSelector.String() == batchv1.ControllerUidLabel+"="+string(uid) {
-			pods.Items = append(pods.Items, metav1.PartialObjectMetadata{})
+			pod := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Namespace: space, Name: "pod", OwnerReferences: []metav1.OwnerReference{{UID: uid, Controller: new(true)}},
+			}}
+			pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+			if w.foreignPod != "" {
+				pod.ObjectMeta = metav1.ObjectMeta{Name: w.foreignPod, UID: types.UID(w.foreignPod)}
+			}
+			pods.Items = append(pods.Items, pod)
 		}
 	}
 	return nil

@@ -32,6 +32,9 @@ type lockState struct {
 	withoutPods map[types.UID]bool
 	// podsListedAt is when the pods of a Job were last listed.
 	podsListedAt map[types.UID]time.Time
+	// reportedPods are the pods that keep the lock of an ended Job without being its own, and that an
+	// event on the Job has named.
+	reportedPods map[types.UID]types.UID
 	// backoffUntil is when the start of a Job that was refused may be tried again.
 	backoffUntil map[types.UID]time.Time
 	// jobQueue are the Jobs that want the lock.
@@ -50,6 +53,7 @@ func newLockState() *lockState {
 		syncRequests:     map[types.UID]string{},
 		withoutPods:      map[types.UID]bool{},
 		podsListedAt:     map[types.UID]time.Time{},
+		reportedPods:     map[types.UID]types.UID{},
 	}
 }
 
@@ -86,6 +90,7 @@ func (s *lockState) forgetGoneJobs() {
 	forgetGoneJobs(s, s.syncRequests)
 	forgetGoneJobs(s, s.withoutPods)
 	forgetGoneJobs(s, s.podsListedAt)
+	forgetGoneJobs(s, s.reportedPods)
 	forgetGoneJobs(s, s.backoffUntil)
 }
 

@@ -52,12 +52,33 @@ func (p *pass) ensurePodsTerminated(ctx context.Context, stopping *jobInfo) (has
 		return false, err
 	case len(pods) > 0:
 		p.requeueAfter(podsPeriod)
+		p.reportForeignPod(stopping, pods)
 		return false, p.deletePods(ctx, job, pods)
 	}
 	if stopping.phase == jobs.Ended {
 		p.state.withoutPods[job.UID] = true
 	}
 	return true, nil
+}
+
+// reportForeignPod names a pod that keeps the lock and that the Job does not control, once in an
+// event on the Job: it has the label of the Job's pods by the hand of a user, or its owner was taken
+// away. A user who looks at the Job would not find it.
+func (p *pass) reportForeignPod(stopping *jobInfo, pods []metav1.PartialObjectMetadata) {
+	job := stopping.job
+	for index := range pods {
+		pod := &pods[index]
+		if metav1.IsControlledBy(pod, job) {
+			continue
+		}
+		if p.state.reportedPods[job.UID] != pod.UID {
+			p.state.reportedPods[job.UID] = pod.UID
+			p.emit(job, corev1.EventTypeWarning, "LockKept", "Release", fmt.Sprintf(
+				"Keeps %s until the Pod %s has ended, which has the label %s of this Job and is not controlled by it",
+				stopping.lockOptions.FullKey(), pod.Name, batchv1.ControllerUidLabel))
+		}
+		return
+	}
 }
 
 // requestStatusSync clears a field of the Job's status that only the Job controller sets. The
