@@ -51,7 +51,7 @@ func (a *Audit) record(request admission.Request, d decision) {
 	case !d.response.Allowed:
 		a.refused(request, d)
 	case request.Operation == admissionv1.Delete:
-		a.awaited.end(a.ended(d.old, user))
+		a.awaited.end(a.ended(d.old, requesterOf(request)))
 	case request.Operation == admissionv1.Create:
 		a.awaited.grant(d.next, audit.Granted, nil)
 	case !d.next.Spec.AcquireTime.Equal(d.old.Spec.AcquireTime):
@@ -74,13 +74,13 @@ func (a *Audit) succeeded(next, old *v1alpha1.Lock, user string) {
 }
 
 // ended returns the record of a delete by the user.
-func (a *Audit) ended(old *v1alpha1.Lock, user string) audit.Record {
-	event, reason, message := audit.ForceReleased, audit.ByForce, ""
+func (a *Audit) ended(old *v1alpha1.Lock, who rules.User) audit.Record {
+	event, reason, message, user := audit.ForceReleased, audit.ByForce, "", who.Name
 	now := a.clock.Now()
 	switch {
 	case rules.Expired(old, now):
 		event, reason = audit.Expired, audit.Reaped
-	case user == old.Spec.Holder:
+	case who.Holds(old):
 		event, reason = audit.Released, audit.ByOwner
 	case user == namespaceCleaner, user == controllerManager && len(old.OwnerReferences) == 0:
 		event, reason = audit.Released, audit.NamespaceDeleted

@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 func TestAwaited(t *testing.T) {
@@ -173,7 +174,7 @@ func TestEndOfALock(t *testing.T) {
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {
 			records := &Audit{clock: now}
-			got := records.ended(test.lock, test.user)
+			got := records.ended(test.lock, rules.User{Name: test.user})
 			if text := fmt.Sprint(got.Event, " ", got.Reason, " ", got.Message, " ", *got.HeldSeconds); text != test.want {
 				t.Errorf("got %q, want %q", text, test.want)
 			}

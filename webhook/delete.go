@@ -17,7 +17,7 @@ import (
 // k8s.io/apiserver/pkg/storage/etcd3/store.go). If a holder has just lost the lock, its
 // delete is therefore judged against the next holder's lock.
 func (a *LockAdmission) admitDelete(ctx context.Context, old *v1alpha1.Lock, request admission.Request) error {
-	if rules.MayEnd(old, request.UserInfo.Username) {
+	if rules.MayEnd(old, requesterOf(request)) {
 		return nil
 	}
 	if err := a.freshenClock(ctx, request.Namespace, old.Name); err != nil {

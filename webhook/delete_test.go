@@ -37,7 +37,7 @@ var _ = Describe("Deleting a Lock", func() {
 	// clients, so it reads nothing.
 	judge := func(ctx context.Context, operation admissionv1.Operation, user string, after time.Duration) admission.Response {
 		GinkgoHelper()
-		old, _, err := rules.AdmitCreate(manifest("billing:report", ttl(time.Minute)), "alice", rules.DefaultLimits(), noon)
+		old, _, err := rules.AdmitCreate(manifest("billing:report", ttl(time.Minute)), rules.User{Name: "alice"}, rules.DefaultLimits(), noon)
 		Expect(err).NotTo(HaveOccurred())
 		old.ResourceVersion = "7"
 		old.Annotations = map[string]string{v1alpha1.ForceReleaseReasonAnnotation: "because"}

@@ -25,7 +25,7 @@ func (a *Audit) SetupDeletionAudit(manager ctrl.Manager) {
 			logf.FromContext(ctx).Error(err, "Could not decode a deleted Lock for the audit",
 				"namespace", request.Namespace, "lock", request.Name, "user", request.UserInfo.Username)
 		case !isDryRun(request):
-			a.awaited.end(a.ended(old, request.UserInfo.Username))
+			a.awaited.end(a.ended(old, requesterOf(request)))
 		}
 		return admission.Allowed("")
 	}

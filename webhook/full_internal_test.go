@@ -53,7 +53,7 @@ func TestAFullNamespaceTakesNoOtherLock(t *testing.T) {
 			Spec:       v1alpha1.LockSpec{Key: key, Owner: "token", TTL: &metav1.Duration{Duration: time.Minute}},
 		}
 	}
-	expired, _, err := rules.AdmitCreate(manifest("full", "expired"), "alice", rules.DefaultLimits(), noon.Add(-time.Hour))
+	expired, _, err := rules.AdmitCreate(manifest("full", "expired"), rules.User{Name: "alice"}, rules.DefaultLimits(), noon.Add(-time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

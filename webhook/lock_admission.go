@@ -148,7 +148,7 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if err := a.freshenClock(ctx, request.Namespace, candidate.Spec.FullKey().ObjectName()); err != nil {
 		return nil, err
 	}
-	admitted, holder, err := rules.AdmitCreate(candidate, request.UserInfo.Username, a.Limits, a.Clock.Now())
+	admitted, holder, err := rules.AdmitCreate(candidate, requesterOf(request), a.Limits, a.Clock.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 		return nil, fmt.Errorf("decode the options of the request: %w", err)
 	}
 	change := rules.Change{
-		Old: old, Updated: submitted, IsUnchanged: isUnchanged, FieldManager: options.FieldManager, User: request.UserInfo.Username,
+		Old: old, Updated: submitted, IsUnchanged: isUnchanged, FieldManager: options.FieldManager, User: requesterOf(request),
 	}
 	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), a.Clock.Now()); err != nil {
 		return nil, err
@@ -219,6 +219,11 @@ func (a *LockAdmission) checkHolder(ctx context.Context, namespace string, holde
 	}
 	checker := holderref.Checker{Reader: a.LiveReader, Mapper: a.Client.RESTMapper(), Kinds: a.HolderKinds}
 	return checker.Check(ctx, namespace, *holder)
+}
+
+// requesterOf returns the user who has sent the request.
+func requesterOf(request admission.Request) rules.User {
+	return rules.User{Name: request.UserInfo.Username, UID: request.UserInfo.UID}
 }
 
 func isDryRun(request admission.Request) bool { return request.DryRun != nil && *request.DryRun }

@@ -72,7 +72,7 @@ var _ = Describe("The size of a Lock", func() {
 		for _, end := range []func(name string){forceRelease, func(name string) {
 			Expect(aliceKubectl.Run(ctx, "", "delete", "lock", name)).Error().NotTo(HaveOccurred())
 		}} {
-			former, _, err := rules.AdmitCreate(manifest("former", note(100<<10)), "alice", rules.DefaultLimits(), time.Now())
+			former, _, err := rules.AdmitCreate(manifest("former", note(100<<10)), rules.User{Name: "alice"}, rules.DefaultLimits(), time.Now())
 			Expect(err).NotTo(HaveOccurred())
 			created(ctx, operator, former)
 			Expect(aliceKubectl.Run(ctx, "", "annotate", "lock", "former", v1alpha1.RequestAnnotation+"=renew")).Error().NotTo(HaveOccurred())

@@ -137,6 +137,14 @@ type LockSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Holder string `json:"holder,omitempty"`
 
+	// holderUID is the UID of that user or service account, by which a service account that was
+	// deleted and created again is another holder. Unset for users without a UID, and for locks
+	// that were acquired before lock-operator kept it: then the name alone counts. Stamped when the
+	// lock is acquired; may not be set or changed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	HolderUID string `json:"holderUID,omitempty"`
+
 	// holderRef names the object on whose behalf the lock is held, for example the
 	// Pod that does the work. It must be in the namespace of the lock; when it is
 	// set, the object must exist and must not have ended. The lock is released when the

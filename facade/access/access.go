@@ -7,7 +7,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // Access tells who calls and what they may do. It is safe for concurrent use. Package auth
@@ -75,10 +77,10 @@ func (c *Caller) Proof(owner string) lock.Proof {
 	if !c.IsAuthenticated {
 		return lock.Proof{Owner: owner}
 	}
-	return lock.Proof{Owner: owner, Holder: c.Holder()}
+	return lock.Proof{Owner: owner, Holder: c.Holder(), HolderUID: c.User.GetUID()}
 }
 
-// Owns reports whether the caller may be shown the owner token of a lock with the holder.
-func (c *Caller) Owns(holder string) bool {
-	return !c.IsAuthenticated || holder == c.Holder()
+// Owns reports whether the caller may be shown the owner token of the lock, as its holder.
+func (c *Caller) Owns(held *v1alpha1.Lock) bool {
+	return !c.IsAuthenticated || rules.User{Name: c.Holder(), UID: c.User.GetUID()}.Holds(held)
 }

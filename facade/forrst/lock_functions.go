@@ -91,7 +91,7 @@ func (c *call) prepareStatus() (Invocation, envelope.Errors) {
 // because it may end every lock of the namespace by force. It does not ask for the right to the
 // one lock: that would cost a review for each lock that is looked at.
 func (c *call) mayKnowOwner(ctx context.Context, current *v1alpha1.Lock) bool {
-	return c.caller.Owns(current.Spec.Holder) || c.config.Access.Authorize(ctx, &c.caller, access.VerbForceRelease, nil) == nil
+	return c.caller.Owns(current) || c.config.Access.Authorize(ctx, &c.caller, access.VerbForceRelease, nil) == nil
 }
 
 func (c *call) readLockArguments(withOwner bool) (lockArguments, envelope.Errors) {

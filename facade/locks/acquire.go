@@ -48,7 +48,7 @@ func (l *Locks) PrepareSecret(caller *access.Caller, request lock.Request, secre
 }
 
 func (l *Locks) prepare(caller *access.Caller, request lock.Request, isKept bool, problems field.ErrorList) (Acquisition, error) {
-	request.Holder = caller.Holder()
+	request.Holder, request.HolderUID = caller.Holder(), caller.User.GetUID()
 	request.HolderRef = request.HolderRef.DeepCopy()
 	a := Acquisition{request: request, locks: l, caller: caller}
 	mustExist := false

@@ -46,7 +46,8 @@ func (c Claim) proof(caller *access.Caller) lock.Proof {
 	if proof.Owner == "" {
 		proof.Owner = noOwner
 	}
-	proof.Holder = caller.Proof("").Holder
+	known := caller.Proof("")
+	proof.Holder, proof.HolderUID = known.Holder, known.HolderUID
 	return proof
 }
 

@@ -124,7 +124,7 @@ func (l *Locks) GetWithOwner(ctx context.Context, caller *access.Caller, key v1a
 // Get is [Locks.GetWithOwner] without the owner token of another holder.
 func (l *Locks) Get(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
 	current, err := l.GetWithOwner(ctx, caller, key)
-	if err != nil || caller.Owns(current.Spec.Holder) {
+	if err != nil || caller.Owns(current) {
 		return current, err
 	}
 	// The backend's object must not be changed.
@@ -146,7 +146,7 @@ func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, request loc
 		}
 	}
 	if request.Owner != "" {
-		page.Locks = slices.DeleteFunc(page.Locks, func(held v1alpha1.Lock) bool { return !caller.Owns(held.Spec.Holder) })
+		page.Locks = slices.DeleteFunc(page.Locks, func(held v1alpha1.Lock) bool { return !caller.Owns(&held) })
 	}
 	for index := range page.Locks {
 		page.Locks[index].Spec.Owner = request.Owner

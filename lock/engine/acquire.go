@@ -49,7 +49,7 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Req
 		request.Owner = lock.NewOwner()
 	}
 	if e.isAdmitted {
-		request.Holder = stampedLater
+		request.Holder, request.HolderUID = stampedLater, ""
 	}
 	if !e.isValidated {
 		if _, err := request.Validate(e.limits); err != nil {

@@ -37,7 +37,7 @@ func newAdmitting() *admitting {
 }
 
 func (a *admitting) Create(ctx context.Context, object *v1alpha1.Lock, options metav1.CreateOptions) (*v1alpha1.Lock, error) {
-	admitted, _, err := rules.AdmitCreate(object, a.user, a.limits, time.Now())
+	admitted, _, err := rules.AdmitCreate(object, rules.User{Name: a.user}, a.limits, time.Now())
 	if err != nil {
 		return nil, refusal(object, err)
 	}
@@ -49,7 +49,7 @@ func (a *admitting) Update(ctx context.Context, object *v1alpha1.Lock, options m
 	if old == nil {
 		return a.etcd.Update(ctx, object, options)
 	}
-	change := rules.Change{Old: old, Updated: object, User: a.user}
+	change := rules.Change{Old: old, Updated: object, User: rules.User{Name: a.user}}
 	admitted, _, err := rules.AdmitUpdate(change, a.limits, time.Now(), time.Second)
 	if err != nil {
 		return nil, refusal(object, err)

@@ -34,7 +34,7 @@ func grantOf(lock *v1alpha1.Lock) grant {
 			DeletionTimestamp: lock.DeletionTimestamp,
 		},
 		Spec: v1alpha1.LockSpec{
-			Key: spec.Key, Scope: spec.Scope, Function: spec.Function, Owner: spec.Owner, Holder: spec.Holder,
+			Key: spec.Key, Scope: spec.Scope, Function: spec.Function, Owner: spec.Owner, Holder: spec.Holder, HolderUID: spec.HolderUID,
 			AcquireTime: spec.AcquireTime.DeepCopy(), RenewTime: spec.RenewTime.DeepCopy(), ExpireTime: spec.ExpireTime.DeepCopy(),
 		},
 	}

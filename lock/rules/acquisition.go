@@ -23,6 +23,8 @@ type Acquisition struct {
 	TTL time.Duration
 	// Holder is the authenticated identity of the caller. Required.
 	Holder string
+	// HolderUID is the UID of that identity, see [User]. Optional.
+	HolderUID string
 	// Reason says why the lock is held, for people. Optional.
 	Reason string
 	// HolderRef names the object that the lock is held for, in the namespace of the lock. The lock

@@ -25,7 +25,7 @@ var equality = func() conversion.Equalities {
 // stamps, and the object that it names, whose existence is yet to be checked, or nil. Its owner must
 // be set already. It does not check whether the lock is free; etcd does. The error is an
 // [*InvalidError].
-func AdmitCreate(lock *v1alpha1.Lock, user string, limits Limits, now time.Time) (admitted *v1alpha1.Lock, holder *ValidReference, err error) {
+func AdmitCreate(lock *v1alpha1.Lock, user User, limits Limits, now time.Time) (admitted *v1alpha1.Lock, holder *ValidReference, err error) {
 	next := lock.DeepCopy()
 	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
 	keepDigest(next, nil)
@@ -54,7 +54,7 @@ type Change struct {
 	// none.
 	FieldManager string
 	// User is the authenticated identity of the client.
-	User string
+	User User
 }
 
 // AdmitUpdate checks a change and returns the object to store, and the object that it newly names as
@@ -90,7 +90,7 @@ func admitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 	keepStamps(&next.Spec, &old.Spec)
 	keepDigest(next, old)
 	requested := takeRequest(next)
-	if change.User == old.Spec.Holder {
+	if change.User.Holds(old) {
 		keepForceReason(next, old)
 	}
 	problems := append(foreignStamps(&next.Spec, &old.Spec), newFinalizers(next, old)...)
@@ -108,7 +108,7 @@ func admitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 // admitChange checks a change without a request annotation.
 func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	old := change.Old
-	isHolder := change.User == old.Spec.Holder
+	isHolder := change.User.Holds(old)
 	isClaim := !equality.DeepEqual(next.Spec, old.Spec) || isApplied(change.Updated, old) || isNewAcquisition(next, old)
 	isAcquisitionChanged := next.Annotations[v1alpha1.AcquisitionAnnotation] != old.Annotations[v1alpha1.AcquisitionAnnotation]
 	switch {
@@ -120,7 +120,7 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 		return nil, HeldBy(old)
 	}
 	problems := append(admitRenewal(&next.Spec, &old.Spec, limits, now), guardsChanged(next, old)...)
-	if !isHolder && !slices.Contains(garbageCollectors, change.User) {
+	if !isHolder && !slices.Contains(garbageCollectors, change.User.Name) {
 		problems = append(problems, foreignOwners(next, old)...)
 	}
 	if isHolder {
@@ -145,12 +145,12 @@ func admitUnchanged(next *v1alpha1.Lock, change Change) (*v1alpha1.Lock, error) 
 
 // admitTakeOver turns next into a grant to the user, and drops fields of the former holder that
 // would affect the lock of the next one.
-func admitTakeOver(next, old *v1alpha1.Lock, user string, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
+func admitTakeOver(next, old *v1alpha1.Lock, user User, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	if err := reclaimInPlace(old, now, allowance); err != nil {
 		return nil, err
 	}
 	var problems field.ErrorList
-	if next.Spec.Owner == old.Spec.Owner && user != old.Spec.Holder {
+	if next.Spec.Owner == old.Spec.Owner && !user.Holds(old) {
 		// The former holder knows the owner token and could release the lock with it.
 		problems = append(problems, field.Forbidden(field.NewPath("spec", "owner"),
 			"is the token of the former holder, whose lock has expired; set another one to take the lock over"))
@@ -163,12 +163,12 @@ func admitTakeOver(next, old *v1alpha1.Lock, user string, limits Limits, now tim
 }
 
 // admitNextHolder turns next into a grant to the user, the next holder after that of old.
-func admitNextHolder(next, old *v1alpha1.Lock, user string, limits Limits, now time.Time) field.ErrorList {
+func admitNextHolder(next, old *v1alpha1.Lock, user User, limits Limits, now time.Time) field.ErrorList {
 	if next.Spec.TTL != nil && next.Spec.ExpireTime.Equal(old.Spec.ExpireTime) {
 		next.Spec.ExpireTime = nil
 	}
 	// Several holders may share one account, such as the pods of a service account.
-	if user != old.Spec.Holder || next.Spec.Owner != old.Spec.Owner {
+	if !user.Holds(old) || next.Spec.Owner != old.Spec.Owner {
 		dropFormerHolder(next, old)
 	}
 	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
@@ -190,7 +190,7 @@ func setName(lock *v1alpha1.Lock) field.ErrorList {
 }
 
 // admitGrant turns a manifest into a grant.
-func admitGrant(spec *v1alpha1.LockSpec, user string, limits Limits, now time.Time) field.ErrorList {
+func admitGrant(spec *v1alpha1.LockSpec, user User, limits Limits, now time.Time) field.ErrorList {
 	var problems field.ErrorList
 	path := field.NewPath("spec")
 	if err := v1alpha1.ValidateOwner(spec.Owner); err != nil {

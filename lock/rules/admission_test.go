@@ -45,7 +45,7 @@ func TestAdmitCreate(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, _, err := AdmitCreate(test.submitted, "alice", DefaultLimits(), noon)
+			got, _, err := AdmitCreate(test.submitted, User{Name: "alice"}, DefaultLimits(), noon)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestAdmitCreateRefuses(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := AdmitCreate(manifest(test.change), "alice", DefaultLimits(), noon)
+			_, _, err := AdmitCreate(manifest(test.change), User{Name: "alice"}, DefaultLimits(), noon)
 			if !errors.Is(err, ErrInvalid) {
 				t.Fatalf("got %v, want ErrInvalid", err)
 			}
@@ -122,7 +122,7 @@ func change(t *testing.T, old, updated *v1alpha1.Lock, user string) Change {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Change{Old: old, Updated: updated, IsUnchanged: isUnchanged, User: user}
+	return Change{Old: old, Updated: updated, IsUnchanged: isUnchanged, User: User{Name: user}}
 }
 
 func applied(lock *v1alpha1.Lock) {
@@ -439,14 +439,14 @@ func TestUsersDoNotChangeTheDigestOfTheHeartbeat(t *testing.T) {
 	}
 	created := annotated("3/4")
 	created.Spec = v1alpha1.LockSpec{Key: "key", Owner: "owner", TTL: &metav1.Duration{Duration: time.Minute}}
-	admitted, _, err := AdmitCreate(created, "tenant", DefaultLimits(), time.Now())
+	admitted, _, err := AdmitCreate(created, User{Name: "tenant"}, DefaultLimits(), time.Now())
 	if err != nil || admitted.Annotations[v1alpha1.DigestAnnotation] != "" {
 		t.Errorf("%+v, %v", admitted, err)
 	}
 	admitted.ResourceVersion = "1"
 	changed := admitted.DeepCopy()
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, v1alpha1.DigestAnnotation, "3/4")
-	updated, _, err := AdmitUpdate(Change{Old: admitted, Updated: changed, User: "other"}, DefaultLimits(), time.Now(), 0)
+	updated, _, err := AdmitUpdate(Change{Old: admitted, Updated: changed, User: User{Name: "other"}}, DefaultLimits(), time.Now(), 0)
 	if err != nil || updated.Annotations[v1alpha1.DigestAnnotation] != "" {
 		t.Errorf("%+v, %v", updated, err)
 	}

@@ -27,6 +27,6 @@ func WithoutFinalizers(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 // namespace controller and the garbage collector, since a namespace must terminate and dependents
 // must be deleted with their owners. Other users may once the lock has expired, see [Reclaim], or
 // by force, see [ForceReason].
-func MayEnd(lock *v1alpha1.Lock, user string) bool {
-	return user == lock.Spec.Holder || user == namespaceController || slices.Contains(garbageCollectors, user)
+func MayEnd(lock *v1alpha1.Lock, user User) bool {
+	return user.Holds(lock) || user.Name == namespaceController || slices.Contains(garbageCollectors, user.Name)
 }

@@ -16,7 +16,7 @@ import (
 // live is a lock that alice holds from noon for 30 seconds.
 func live(t *testing.T) *v1alpha1.Lock {
 	t.Helper()
-	lock, _, err := AdmitCreate(manifest(), "alice", DefaultLimits(), noon)
+	lock, _, err := AdmitCreate(manifest(), User{Name: "alice"}, DefaultLimits(), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestMayEnd(t *testing.T) {
 	}
 	for user, want := range cases {
 		t.Run(user, func(t *testing.T) {
-			if got := MayEnd(live(t), user); got != want {
+			if got := MayEnd(live(t), User{Name: user}); got != want {
 				t.Errorf("got %t, want %t", got, want)
 			}
 		})
@@ -119,7 +119,7 @@ func TestNeedsForce(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			change := Change{Old: test.old, Updated: test.next, User: test.user}
+			change := Change{Old: test.old, Updated: test.next, User: User{Name: test.user}}
 			if got := change.NeedsForce(test.next, noon.Add(test.after), time.Second); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
@@ -161,7 +161,7 @@ func TestForceReasonGoesWithTheGrant(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, _, err := AdmitUpdate(Change{Old: said, Updated: test.updated, User: test.user}, DefaultLimits(), noon.Add(test.after), 0)
+			got, _, err := AdmitUpdate(Change{Old: said, Updated: test.updated, User: User{Name: test.user}}, DefaultLimits(), noon.Add(test.after), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,11 +170,11 @@ func TestForceReasonGoesWithTheGrant(t *testing.T) {
 			}
 		})
 	}
-	own, _, err := AdmitUpdate(Change{Old: live(t), Updated: withReason(live(t), "mine"), User: "alice"}, DefaultLimits(), noon, 0)
+	own, _, err := AdmitUpdate(Change{Old: live(t), Updated: withReason(live(t), "mine"), User: User{Name: "alice"}}, DefaultLimits(), noon, 0)
 	if err != nil || own.Annotations != nil {
 		t.Errorf("the holder says on its own lock %v, %v", own.Annotations, err)
 	}
-	created, _, err := AdmitCreate(withReason(manifest(), "because"), "alice", DefaultLimits(), noon)
+	created, _, err := AdmitCreate(withReason(manifest(), "because"), User{Name: "alice"}, DefaultLimits(), noon)
 	if err != nil || created.Annotations != nil {
 		t.Errorf("a new lock has %v, %v", created.Annotations, err)
 	}
@@ -184,7 +184,7 @@ func TestForceReasonIsBounded(t *testing.T) {
 	lock := live(t)
 	for length, want := range map[int]bool{MaxReasonLength: true, MaxReasonLength + 1: false} {
 		reason := strings.Repeat("ä", length)
-		_, _, err := AdmitUpdate(Change{Old: lock, Updated: withReason(lock, reason), User: "bob"}, DefaultLimits(), noon, 0)
+		_, _, err := AdmitUpdate(Change{Old: lock, Updated: withReason(lock, reason), User: User{Name: "bob"}}, DefaultLimits(), noon, 0)
 		if (err == nil) != want {
 			t.Errorf("%d characters: got %v", utf8.RuneCountInString(reason), err)
 		}

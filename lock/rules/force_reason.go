@@ -30,7 +30,7 @@ func ForceReason(lock *v1alpha1.Lock) (string, error) {
 // NeedsForce reports whether the change, which was admitted as next, needs the right to force a
 // release: it changes the reason on a lock of another holder.
 func (c Change) NeedsForce(next *v1alpha1.Lock, now time.Time, allowance time.Duration) bool {
-	return c.User != c.Old.Spec.Holder && forceReason(next) != forceReason(c.Old) && Reclaim(c.Old, now, allowance) != nil
+	return !c.User.Holds(c.Old) && forceReason(next) != forceReason(c.Old) && Reclaim(c.Old, now, allowance) != nil
 }
 
 // keepForceReason undoes a holder's change to the reason on its own lock. A holder needs no force.

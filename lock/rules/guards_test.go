@@ -84,7 +84,7 @@ func TestGuardsThatAreInvalid(t *testing.T) {
 			{Key: "a", Operator: metav1.LabelSelectorOpIn, Values: strings.Split(strings.Repeat("a,", 16)+"a", ",")}}}}, "must have at most 16 items"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := AdmitCreate(manifest(guarding(test.guard)), "alice", DefaultLimits(), noon)
+			_, _, err := AdmitCreate(manifest(guarding(test.guard)), User{Name: "alice"}, DefaultLimits(), noon)
 			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -123,7 +123,7 @@ func TestGuardsOfAGrant(t *testing.T) {
 		"are not changed by another user meanwhile": {user: "bob", changes: []func(*v1alpha1.Lock){guarding(webMaps)}, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			old, _, err := AdmitCreate(manifest(guarding(webByName)), "alice", DefaultLimits(), noon)
+			old, _, err := AdmitCreate(manifest(guarding(webByName)), User{Name: "alice"}, DefaultLimits(), noon)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +132,7 @@ func TestGuardsOfAGrant(t *testing.T) {
 			for _, change := range test.changes {
 				change(updated)
 			}
-			change := Change{Old: old, Updated: updated, User: test.user}
+			change := Change{Old: old, Updated: updated, User: User{Name: test.user}}
 			next, _, err := AdmitUpdate(change, DefaultLimits(), noon.Add(max(test.after, time.Second)), 0)
 			if test.refused {
 				if err == nil {
@@ -151,7 +151,7 @@ func TestGuardsOfAGrant(t *testing.T) {
 }
 
 func TestGuardedErrorNamesLockHolderTimesAndReason(t *testing.T) {
-	lock, _, err := AdmitCreate(manifest(guarding(webByName), func(l *v1alpha1.Lock) { l.Spec.Reason = "rollout" }), "alice", DefaultLimits(), noon)
+	lock, _, err := AdmitCreate(manifest(guarding(webByName), func(l *v1alpha1.Lock) { l.Spec.Reason = "rollout" }), User{Name: "alice"}, DefaultLimits(), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestGuardedErrorNamesLockHolderTimesAndReason(t *testing.T) {
 }
 
 func TestRenewalThroughTheServiceKeepsGuardsAndAHandOffDropsThem(t *testing.T) {
-	lock, _, err := AdmitCreate(manifest(guarding(webByName)), "alice", DefaultLimits(), noon)
+	lock, _, err := AdmitCreate(manifest(guarding(webByName)), User{Name: "alice"}, DefaultLimits(), noon)
 	if err != nil {
 		t.Fatal(err)
 	}

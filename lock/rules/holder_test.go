@@ -151,7 +151,7 @@ func TestOnlyValidHoldersAreLookedFor(t *testing.T) {
 
 			created := manifest()
 			created.Spec.HolderRef = test.named
-			_, holder, err = AdmitCreate(created, "alice", DefaultLimits(), noon)
+			_, holder, err = AdmitCreate(created, User{Name: "alice"}, DefaultLimits(), noon)
 			want := test.named
 			if test.isRefused {
 				want = nil

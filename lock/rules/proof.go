@@ -10,6 +10,8 @@ type Proof struct {
 	// holder, even with the owner token. Empty means that the owner token suffices, as for engines
 	// whose writes admission checks.
 	Holder string
+	// HolderUID is the UID of that identity, see [User]. Empty if it has none.
+	HolderUID string
 	// IsUnrenewed limits the proof to a lock that has not been renewed since its grant: its holder
 	// may not know of the grant yet.
 	IsUnrenewed bool
@@ -19,12 +21,6 @@ type Proof struct {
 	FencingToken int64
 	// ResourceVersion limits the proof to a lock that is stored in this version. Empty means any.
 	ResourceVersion string
-}
-
-// Entitles reports whether the proof permits renewing and releasing a lock with this owner token
-// and holder.
-func (p Proof) Entitles(owner, holder string) bool {
-	return p.Owner == owner && (p.Holder == "" || p.Holder == holder)
 }
 
 // IsRenewed reports whether the lock has been renewed since its grant, so its holder knows of it.
@@ -42,6 +38,8 @@ func (p Proof) isOfOtherGrant(lock *v1alpha1.Lock) bool {
 	return err == nil && token != p.FencingToken
 }
 
+// entitlesTo reports whether the proof permits renewing and releasing a lock with its owner token and
+// holder.
 func (p Proof) entitlesTo(lock *v1alpha1.Lock) bool {
-	return p.Entitles(lock.Spec.Owner, lock.Spec.Holder)
+	return p.Owner == lock.Spec.Owner && (p.Holder == "" || User{p.Holder, p.HolderUID}.Holds(lock))
 }

@@ -26,7 +26,7 @@ func takeRequest(next *v1alpha1.Lock) string {
 
 // admitRequest checks an update with a [v1alpha1.RequestAnnotation]. An expired lock is neither
 // renewed nor handed off.
-func admitRequest(requested string, next, old *v1alpha1.Lock, user string, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
+func admitRequest(requested string, next, old *v1alpha1.Lock, user User, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
 	isSameOwner := next.Spec.Owner == old.Spec.Owner
 	switch {
 	case requested != v1alpha1.RequestRenewal && requested != v1alpha1.RequestHandOff:
@@ -34,7 +34,7 @@ func admitRequest(requested string, next, old *v1alpha1.Lock, user string, limit
 			[]string{v1alpha1.RequestRenewal, v1alpha1.RequestHandOff})}}
 	case Expired(old, now):
 		return nil, ErrExpired
-	case user != old.Spec.Holder, requested == v1alpha1.RequestRenewal && !isSameOwner:
+	case !user.Holds(old), requested == v1alpha1.RequestRenewal && !isSameOwner:
 		return nil, HeldBy(old)
 	case requested == v1alpha1.RequestRenewal:
 		return admitRequestedRenewal(next, old, limits, now)

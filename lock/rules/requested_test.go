@@ -41,7 +41,7 @@ func TestAdmitUpdateOnRequest(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			old, _, err := AdmitCreate(manifest(), "alice", DefaultLimits(), noon)
+			old, _, err := AdmitCreate(manifest(), User{Name: "alice"}, DefaultLimits(), noon)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,7 +52,7 @@ func TestAdmitUpdateOnRequest(t *testing.T) {
 				change(updated)
 			}
 			now := noon.Add(max(test.after, 10*time.Second))
-			got, _, err := AdmitUpdate(Change{Old: old, Updated: updated, User: test.user}, DefaultLimits(), now, 0)
+			got, _, err := AdmitUpdate(Change{Old: old, Updated: updated, User: User{Name: test.user}}, DefaultLimits(), now, 0)
 			if test.want != nil {
 				if !errors.Is(err, test.want) {
 					t.Errorf("got %v, want %v", err, test.want)
@@ -82,7 +82,7 @@ func TestAdmitUpdateOnRequest(t *testing.T) {
 func TestAdmitCreateRefusesARequest(t *testing.T) {
 	lock := manifest()
 	metav1.SetMetaDataAnnotation(&lock.ObjectMeta, v1alpha1.RequestAnnotation, v1alpha1.RequestRenewal)
-	if _, _, err := AdmitCreate(lock, "alice", DefaultLimits(), noon); !errors.Is(err, ErrInvalid) {
+	if _, _, err := AdmitCreate(lock, User{Name: "alice"}, DefaultLimits(), noon); !errors.Is(err, ErrInvalid) {
 		t.Errorf("got %v, want ErrInvalid", err)
 	}
 }
@@ -115,14 +115,14 @@ func TestAdmitUpdateOfTheAcquisition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			submitted := manifest()
 			acquisition(submitted, "1")
-			old, _, err := AdmitCreate(submitted, "alice", DefaultLimits(), noon)
+			old, _, err := AdmitCreate(submitted, User{Name: "alice"}, DefaultLimits(), noon)
 			if err != nil {
 				t.Fatal(err)
 			}
 			old.UID, old.ResourceVersion = "uid", "7"
 			updated := old.DeepCopy()
 			test.change(updated)
-			got, _, err := AdmitUpdate(Change{Old: old, Updated: updated, User: test.user}, DefaultLimits(), noon.Add(max(test.after, time.Second)), 0)
+			got, _, err := AdmitUpdate(Change{Old: old, Updated: updated, User: User{Name: test.user}}, DefaultLimits(), noon.Add(max(test.after, time.Second)), 0)
 			if !errors.Is(err, test.want) {
 				t.Fatalf("got %v, want %v", err, test.want)
 			}

@@ -300,7 +300,7 @@ func (h *history) label(t *rapid.T) {
 	metav1.SetMetaDataLabel(&updated.ObjectMeta, "edited-at", h.stored.ResourceVersion)
 	var next *v1alpha1.Lock
 	err := h.attempt(t, func() (err error) {
-		next, _, err = AdmitUpdate(Change{Old: h.stored, Updated: updated, User: "carol"}, DefaultLimits(), h.clock(t), h.allowance)
+		next, _, err = AdmitUpdate(Change{Old: h.stored, Updated: updated, User: User{Name: "carol"}}, DefaultLimits(), h.clock(t), h.allowance)
 		return err
 	})
 	if err != nil {

@@ -41,10 +41,10 @@ func ValidateSize(bytes int) error {
 // lock: the reason for a forced release, and any change by the holder of what an earlier version has
 // stored, unless it adds to what users set. The error is an [*InvalidError].
 func (c Change) ValidateSize(before, after int, now time.Time) error {
-	if slices.Contains(garbageCollectors, c.User) {
+	if slices.Contains(garbageCollectors, c.User.Name) {
 		return nil
 	}
-	limit, isForeign := MaxBytes, c.User != c.Old.Spec.Holder
+	limit, isForeign := MaxBytes, !c.User.Holds(c.Old)
 	if isForeign && !Expired(c.Old, now) {
 		limit = maxForeignBytes
 	}

@@ -35,7 +35,7 @@ func TestValidateSize(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := Change{Old: old, Updated: old, User: test.user}.ValidateSize(test.before, test.bytes, noon.Add(test.after))
+			err := Change{Old: old, Updated: old, User: User{Name: test.user}}.ValidateSize(test.before, test.bytes, noon.Add(test.after))
 			if (err == nil) != test.want || err != nil && !errors.Is(err, ErrInvalid) {
 				t.Errorf("got %v, want allowed: %t", err, test.want)
 			}
@@ -95,7 +95,7 @@ func TestNoLockIsTooLargeToBeEnded(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			change := Change{Old: test.old, Updated: test.updated, User: test.user}
+			change := Change{Old: test.old, Updated: test.updated, User: User{Name: test.user}}
 			err := change.ValidateSize(jsonBytes(test.old), jsonBytes(test.updated), noon)
 			if (err == nil) != test.want || err != nil && !errors.Is(err, ErrInvalid) {
 				t.Errorf("got %v, want allowed: %t", err, test.want)

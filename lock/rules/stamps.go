@@ -10,9 +10,9 @@ import (
 
 // stampGrant turns spec into a grant at the given time. A spec without ttl keeps its absolute
 // expireTime.
-func stampGrant(spec *v1alpha1.LockSpec, holder string, now time.Time) {
+func stampGrant(spec *v1alpha1.LockSpec, holder User, now time.Time) {
 	at := v1alpha1.NewTimestamp(now)
-	spec.Holder = holder
+	spec.Holder, spec.HolderUID = holder.Name, storedUID(holder.UID)
 	spec.AcquireTime = &at
 	spec.RenewTime = at.DeepCopy()
 	spec.FencingToken = nil
@@ -71,6 +71,9 @@ func keepStamps(next, old *v1alpha1.LockSpec) {
 	if next.Holder == "" {
 		next.Holder = old.Holder
 	}
+	if next.HolderUID == "" {
+		next.HolderUID = old.HolderUID
+	}
 	if next.AcquireTime == nil {
 		next.AcquireTime = old.AcquireTime.DeepCopy()
 	}
@@ -101,6 +104,9 @@ func foreignStamps(next, old *v1alpha1.LockSpec) field.ErrorList {
 	}
 	if next.Holder != old.Holder {
 		refuse("holder")
+	}
+	if next.HolderUID != old.HolderUID {
+		refuse("holderUID")
 	}
 	if !next.AcquireTime.Equal(old.AcquireTime) {
 		refuse("acquireTime")

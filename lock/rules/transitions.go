@@ -13,7 +13,7 @@ import (
 // valid, see [Acquisition.Validate], and its owner set.
 func Grant(namespace string, request Acquisition, limits Limits, now time.Time) *v1alpha1.Lock {
 	spec := request.spec(limits)
-	stampGrant(&spec, request.Holder, now)
+	stampGrant(&spec, User{Name: request.Holder, UID: request.HolderUID}, now)
 	return &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: spec.FullKey().ObjectName()},
 		Spec:       spec,

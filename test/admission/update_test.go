@@ -12,10 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 // isHeld names the holder; the end of the grant follows.
@@ -159,6 +161,37 @@ var _ = Describe("A live lock", func() {
 		Expect(worker.Client.Update(ctx, lock)).To(Succeed())
 		fixture.TTL(3 * time.Hour)(old)
 		Expect(apierrors.IsConflict(worker.Client.Update(ctx, old))).To(BeTrue())
+	})
+})
+
+// A test user has no UID, an account of a service has: it is impersonated together with it.
+var _ = Describe("The lock of a service account that was deleted", func() {
+	It("is not inherited by an account that was created again under its name", func(ctx context.Context) {
+		namespace := environment.Namespace(ctx, "admission-")
+		as := func(uid string) client.Client {
+			GinkgoHelper()
+			config := rest.CopyConfig(environment.Admin.Config)
+			config.Impersonate = rest.ImpersonationConfig{UserName: workerName, UID: uid, Groups: []string{testenv.TestersGroup}}
+			made, err := client.New(config, client.Options{Scheme: environment.Scheme})
+			Expect(err).NotTo(HaveOccurred())
+			return made
+		}
+		former, later := as("1"), as("2")
+		lock := fixture.Manifest(namespace, "report")
+		Expect(former.Create(ctx, lock)).To(Succeed())
+		Expect(lock.Spec.Holder).To(Equal(workerName))
+		Expect(lock.Spec.HolderUID).To(Equal("1"))
+
+		change := lock.DeepCopy()
+		change.Spec.Reason = "mine now"
+		Expect(apierrors.IsForbidden(later.Update(ctx, change))).To(BeTrue())
+		Expect(apierrors.IsForbidden(later.Delete(ctx, lock.DeepCopy()))).To(BeTrue())
+		Expect(former.Update(ctx, change)).To(Succeed())
+		Expect(change.Spec.HolderUID).To(Equal("1"))
+		Expect(former.Delete(ctx, change)).To(Succeed())
+		next := fixture.Manifest(namespace, "report")
+		Expect(later.Create(ctx, next)).To(Succeed())
+		Expect(next.Spec.HolderUID).To(Equal("2"))
 	})
 })
 

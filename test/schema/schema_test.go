@@ -56,6 +56,7 @@ var _ = Describe("Creating a Lock", func() {
 		Entry("with a guard of a group that is none", set("guards", []any{map[string]any{"group": "apps/v1", "resource": "deployments", "name": "a"}}), "spec.guards[0].group"),
 		Entry("with a guard without name and selector", set("guards", []any{map[string]any{"resource": "configmaps"}}), "set exactly one of name and selector"),
 		Entry("with a guard of both", set("guards", []any{map[string]any{"resource": "configmaps", "name": "a", "selector": map[string]any{}}}), "set exactly one of name and selector"),
+		Entry("with a holderUID that is too long", set("holderUID", strings.Repeat("u", 257)), "spec.holderUID: Too long"),
 		Entry("with an incomplete holderRef", set("holderRef", map[string]any{"kind": "Pod"}), "spec.holderRef.uid: Required value"),
 	)
 

@@ -105,7 +105,7 @@ func (a *Admission) judge(ctx context.Context, request admission.Request) (v ver
 		return v
 	}
 	var unsure []string
-	v.held, unsure = a.byCache(request.UserInfo.Username, target, fences, locks)
+	v.held, unsure = a.byCache(userOf(request), target, fences, locks)
 	for _, name := range unsure {
 		a.judgeLock(ctx, request, name, &v)
 		if v.err != nil {
@@ -119,7 +119,7 @@ func (a *Admission) judge(ctx context.Context, request admission.Request) (v ver
 // those that have to be read: which by the cache guard the object against the user, or have expired, and
 // by which the object is fenced, whatever the cache says. A write of a former holder that the cache lets
 // pass meets the fence.
-func (a *Admission) byCache(user string, target rules.Target, fences []string, locks []v1alpha1.Lock) (held []*v1alpha1.Lock, unsure []string) {
+func (a *Admission) byCache(user rules.User, target rules.Target, fences []string, locks []v1alpha1.Lock) (held []*v1alpha1.Lock, unsure []string) {
 	for _, key := range fences {
 		unsure = append(unsure, v1alpha1.FullKeyOf(key).ObjectName())
 	}
@@ -127,13 +127,17 @@ func (a *Admission) byCache(user string, target rules.Target, fences []string, l
 		lock := &locks[index]
 		switch {
 		case !rules.IsGuarded(lock, target), slices.Contains(unsure, lock.Name):
-		case lock.Spec.Holder == user && !a.hasExpired(lock):
+		case user.Holds(lock) && !a.hasExpired(lock):
 			held = append(held, lock)
 		default:
 			unsure = append(unsure, lock.Name)
 		}
 	}
 	return held, unsure
+}
+
+func userOf(request admission.Request) rules.User {
+	return rules.User{Name: request.UserInfo.Username, UID: request.UserInfo.UID}
 }
 
 // judgeLock reads the lock. If it guards the object, it adds it to the verdict.
@@ -172,7 +176,7 @@ func (a *Admission) hasExpired(lock *v1alpha1.Lock) bool {
 func (a *Admission) isHolder(ctx context.Context, request admission.Request, lock *v1alpha1.Lock) (bool, error) {
 	user, ref := request.UserInfo.Username, lock.Spec.HolderRef
 	switch {
-	case user == lock.Spec.Holder:
+	case userOf(request).Holds(lock):
 		return true, nil
 	case !rules.IsPod(ref), !strings.HasPrefix(user, serviceaccount.ServiceAccountUsernamePrefix+lock.Namespace+":"):
 		return false, nil

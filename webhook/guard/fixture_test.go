@@ -73,7 +73,7 @@ func guarded(t *testing.T, key string, changes ...func(*v1alpha1.Lock)) *v1alpha
 	for _, change := range changes {
 		change(lock)
 	}
-	admitted, _, err := rules.AdmitCreate(lock, alice, rules.DefaultLimits(), noon)
+	admitted, _, err := rules.AdmitCreate(lock, rules.User{Name: alice}, rules.DefaultLimits(), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
