@@ -5,7 +5,8 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
+
+	"forrst.dev/lock-operator/lock/bodies"
 )
 
 // The default limits. Callers that are not authenticated count by their network, so all
@@ -41,8 +42,7 @@ type Counts struct{ Running, Waiting int }
 // Limiter counts calls and bytes against [Limits]. It is safe for concurrent use.
 type Limiter struct {
 	limits Limits
-	// bodyBytes are left for bodies.
-	bodyBytes atomic.Int64
+	bodies *bodies.Budget
 	// draining ends when calls must stop waiting.
 	draining context.Context // It belongs to no call.
 	drain    context.CancelFunc
@@ -65,9 +65,9 @@ func New(limits Limits) (*Limiter, error) {
 			Running:          cmp.Or(limits.Running, DefaultMaxRunning),
 			RunningPerCaller: cmp.Or(limits.RunningPerCaller, DefaultMaxRunningPerCaller),
 		},
+		bodies:  bodies.NewBudget(int64(cmp.Or(limits.BodyBytes, DefaultMaxBodyBytes)), ErrBodies),
 		callers: map[Caller]Counts{},
 	}
-	l.bodyBytes.Store(int64(cmp.Or(limits.BodyBytes, DefaultMaxBodyBytes)))
 	l.draining, l.drain = context.WithCancel(context.Background())
 	return l, nil
 }
