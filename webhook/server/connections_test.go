@@ -1,0 +1,106 @@
+package server_test
+
+import (
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/webhook/server"
+)
+
+// connect returns a connection of the network that sends nothing.
+func (w *world) connect(network int) net.Conn {
+	w.t.Helper()
+	connection, err := w.from(network).DialContext(w.t.Context(), "tcp", strings.TrimSuffix(strings.TrimPrefix(w.url, "https://"), path))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { connection.Close() })
+	return connection
+}
+
+// handshake returns the error with which a handshake on the connection ends. Without one, the
+// connection is counted as open.
+func (w *world) handshake(connection net.Conn) error {
+	return tls.Client(connection, &tls.Config{RootCAs: w.roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}).HandshakeContext(w.t.Context())
+}
+
+// serve sends a review on a connection of the network, which stays open, and returns the error.
+func (w *world) serve(network int) error {
+	_, _, err := w.post(w.client(network), strings.NewReader("{}"))
+	return err
+}
+
+func TestOneNetworkGetsHalfOfTheConnections(t *testing.T) {
+	w := start(t, server.Options{MaxConnections: 4}, ok)
+	for range 2 {
+		if err := w.serve(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.serve(1); err == nil {
+		t.Error("a third of four connections was served")
+	}
+	if err := w.serve(2); err != nil {
+		t.Errorf("another network: %v", err)
+	}
+	if got := w.refused("connections"); got == 0 {
+		t.Error("no refusal is counted")
+	}
+}
+
+func TestConnectionsAreBoundedInTotal(t *testing.T) {
+	w := start(t, server.Options{MaxConnections: 4}, ok)
+	for _, network := range []int{1, 1, 2, 2} {
+		if err := w.serve(network); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.serve(3); err == nil {
+		t.Error("a fifth of four connections was served")
+	}
+}
+
+// Clients that connect and send nothing must not keep the API server out, though they have taken all
+// connections.
+func TestASilentConnectionMakesRoom(t *testing.T) {
+	w := start(t, server.Options{MaxConnections: 4}, ok)
+	if err := w.serve(1); err != nil {
+		t.Fatal(err)
+	}
+	var silent []net.Conn
+	for _, network := range []int{1, 2, 2} {
+		silent = append(silent, w.connect(network))
+		if err := w.handshake(silent[len(silent)-1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.serve(3); err != nil {
+		t.Errorf("silent connections keep others out: %v", err)
+	}
+	if _, err := silent[0].Read(make([]byte, 1<<10)); err == nil {
+		// The first bytes may be tickets of the handshake.
+		_, err = silent[0].Read(make([]byte, 1<<10))
+		if err == nil {
+			t.Error("the connection that was silent for longest is still open")
+		}
+	}
+}
+
+func TestAClosedConnectionMakesRoom(t *testing.T) {
+	w := start(t, server.Options{MaxConnections: 2}, ok)
+	for number := range 3 {
+		client := w.client(1)
+		for deadline := time.Now().Add(10 * time.Second); ; { // The server may not have seen the end of the one before.
+			if _, _, err := w.post(client, strings.NewReader("{}")); err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("connection %d is still refused", number)
+			}
+		}
+		client.CloseIdleConnections()
+	}
+}

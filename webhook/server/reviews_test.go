@@ -1,0 +1,183 @@
+package server_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"forrst.dev/lock-operator/webhook/server"
+)
+
+// unannounced hides how long a body is.
+type unannounced struct{ io.Reader }
+
+func TestAReviewIsRefusedForItsSize(t *testing.T) {
+	const maxBytes, maxMemory = 1000, 1 << 20
+	cases := map[string]struct {
+		body   string
+		isSent bool
+		want   string
+	}{
+		"as large as allowed":          {body: strings.Repeat("x", maxBytes), isSent: true},
+		"one byte larger":              {body: strings.Repeat("x", maxBytes+1), want: "more than 1000 bytes"},
+		"many values":                  {body: "[" + strings.Repeat(",", 489), isSent: true},
+		"more values than can be kept": {body: "[" + strings.Repeat(",", 511), want: "more values than"},
+		"many commas in a text":        {body: `["` + strings.Repeat(",", 900) + `"]`, isSent: true},
+		"a quote within a text":        {body: `["\"` + strings.Repeat(",", 900) + `"]`, isSent: true},
+		"a backslash ends a text":      {body: `["\\",` + strings.Repeat(",", 511) + `]`, want: "more values than"},
+	}
+	for name, test := range cases {
+		for how, body := range map[string]io.Reader{"announced": strings.NewReader(test.body), "not announced": unannounced{strings.NewReader(test.body)}} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				judged := make(chan string, 1)
+				w := start(t, server.Options{
+					// Half of the memory is for one network: somewhat more than 500 values and their text take.
+					MaxMemory: maxMemory, Reviews: map[string]server.Cost{path: {MaxBytes: maxBytes, ValueBytes: 1024}},
+				}, func(_ http.ResponseWriter, r *http.Request) {
+					text, err := io.ReadAll(r.Body)
+					if err != nil {
+						t.Error(err)
+					}
+					judged <- string(text)
+				})
+				code, refusal, err := w.post(w.client(1), body)
+				switch {
+				case err != nil:
+					t.Fatal(err)
+				case test.isSent && code != http.StatusOK:
+					t.Errorf("status %d, %s", code, refusal.Message)
+				case test.isSent:
+					if got := <-judged; got != test.body {
+						t.Errorf("judged %q", got)
+					}
+				case code != http.StatusRequestEntityTooLarge || refusal.Kind != "Status" || refusal.Reason != metav1.StatusReasonRequestEntityTooLarge ||
+					!strings.Contains(refusal.Message, test.want) || len(judged) > 0 || w.refused("size") != 1:
+					t.Errorf("status %d, %+v; %d were judged; %v are counted", code, refusal, len(judged), w.refused("size"))
+				}
+			})
+		}
+	}
+}
+
+// holding is a handler that keeps each review until it is released.
+type holding struct {
+	begun    chan struct{}
+	released chan struct{}
+}
+
+func newHolding() *holding {
+	return &holding{begun: make(chan struct{}), released: make(chan struct{})}
+}
+
+func (h *holding) handle(http.ResponseWriter, *http.Request) {
+	h.begun <- struct{}{}
+	<-h.released
+}
+
+func TestMemoryIsSharedBetweenNetworks(t *testing.T) {
+	// One review takes 12 KiB; there is room for four of them, two of each network.
+	body := strings.Repeat("x", 1<<10)
+	h := newHolding()
+	w := start(t, server.Options{MaxMemory: 48 << 10}, h.handle)
+	var group errgroup.Group
+	hold := func(network int) {
+		group.Go(func() error {
+			_, _, err := w.post(w.client(network), strings.NewReader(body))
+			return err
+		})
+		<-h.begun
+	}
+	expectRefusal := func(network int) {
+		t.Helper()
+		code, refusal, err := w.post(w.client(network), strings.NewReader(body))
+		if err != nil || code != http.StatusServiceUnavailable || refusal.Kind != "Status" || refusal.Reason != metav1.StatusReasonServiceUnavailable || !strings.Contains(refusal.Message, "try again") {
+			t.Errorf("status %d, %+v, %v", code, refusal, err)
+		}
+	}
+	hold(1)
+	hold(1)
+	expectRefusal(1)
+	hold(2)
+	hold(2)
+	expectRefusal(3)
+	if got := w.refused("memory"); got != 2 {
+		t.Errorf("%v refusals are counted", got)
+	}
+	for range 4 {
+		h.released <- struct{}{}
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	hold(1)
+	h.released <- struct{}{}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The memory in use while many clients send bodies as large as they may at once. The handler copies its
+// body, as controller-runtime's does.
+func TestAFloodOfLargeReviewsStaysWithinTheMemory(t *testing.T) {
+	const maxMemory, maxBytes, senders = 192 << 20, 7 << 20, 40
+	var judged, highest atomic.Int64
+	sample := func() {
+		for in := live(); ; {
+			if known := highest.Load(); in <= known || highest.CompareAndSwap(known, in) {
+				return
+			}
+		}
+	}
+	w := start(t, server.Options{MaxMemory: maxMemory, Reviews: map[string]server.Cost{path: {MaxBytes: maxBytes, ValueBytes: 256}}}, func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		judged.Add(1)
+		runtime.GC() // It counts what is in use, here and by all other reviews.
+		sample()
+		runtime.KeepAlive(body)
+	})
+	body := bytes.Repeat([]byte("x"), maxBytes)
+	runtime.GC()
+	before := live()
+	var working sync.WaitGroup
+	for number := range senders {
+		client := w.client(1 + number%4)
+		working.Go(func() {
+			for range 3 {
+				code, _, err := w.post(client, bytes.NewReader(body))
+				if err != nil || code != http.StatusOK && code != http.StatusServiceUnavailable {
+					t.Errorf("status %d, %v", code, err)
+				}
+				sample()
+			}
+		})
+	}
+	working.Wait()
+	grown := highest.Load() - before
+	t.Logf("%d MiB in use, of %d that reviews may take and %d that were sent at once; %d of %d reviews were judged",
+		grown>>20, maxMemory>>20, senders*maxBytes>>20, judged.Load(), 3*senders)
+	if grown > maxMemory {
+		t.Errorf("%d bytes are in use", grown)
+	}
+	if judged.Load() == 0 {
+		t.Error("no review was judged")
+	}
+}
+
+// live returns the bytes of the heap that were in use when the collector last looked.
+func live() int64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64()) //nolint:gosec // Heaps are small.
+}

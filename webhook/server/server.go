@@ -1,0 +1,279 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"forrst.dev/lock-operator/lock/bodies"
+	"forrst.dev/lock-operator/webhook/sender"
+)
+
+// The default limits.
+const (
+	// DefaultMaxConnections has room for the calls that one API server has at a time by default, 600,
+	// in the share of one network.
+	DefaultMaxConnections = 1200
+	// DefaultMaxMemory lets one network have a review of the largest size, see [MemoryFor].
+	DefaultMaxMemory = 192 << 20
+	// DefaultMaxRequests bounds the load that forged reviews put on the API server.
+	DefaultMaxRequests = 200
+)
+
+const (
+	// networkShare is the divisor of each limit that gives the share of one network.
+	networkShare = 2
+	// MinLimit is the least that each limit can be.
+	MinLimit = networkShare
+)
+
+// Timeouts of a connection. The API server waits for an answer for 5 seconds (config/webhook), and
+// closes a connection that it has not used for 90 seconds.
+const (
+	headerTimeout   = 5 * time.Second // With the handshake.
+	reviewTimeout   = 10 * time.Second
+	answerTimeout   = 20 * time.Second
+	idleTimeout     = 2 * time.Minute
+	shutdownTimeout = 10 * time.Second
+	maxHeaderBytes  = 16 << 10
+)
+
+// Options configures a [Server]. Zero limits mean the defaults.
+type Options struct {
+	// Address is where to listen, as host:port. Required.
+	Address string
+	// CertDir is the folder with tls.crt and tls.key, which are read again when they change. Empty
+	// means that of controller-runtime.
+	CertDir string
+	// ClientCA is a file with certificates of authorities in PEM, read again when it changes. With it,
+	// only clients with a certificate of one of them are served. Connections that are open when it
+	// changes stay. Empty means that any client is served.
+	ClientCA string
+	// ClientNames are names of which a client's certificate must have one, as its common name, a DNS
+	// name or a URI. Empty means that any certificate of ClientCA will do.
+	ClientNames []string
+	// Reviews says what the reviews of each path may cost.
+	Reviews map[string]Cost
+	// MaxConnections are open at a time.
+	MaxConnections int
+	// MaxMemory is how many bytes reviews may take at a time, by their [Cost].
+	MaxMemory int64
+	// MaxRequests is how many requests to the API server reviews may cost each second. It counts
+	// only without ClientCA, since the API server bounds its own reviews.
+	MaxRequests int
+	// Clock measures the rate of requests. Nil means the real clock.
+	Clock clock.PassiveClock
+	// Metrics is where the metrics are registered. Nil means nowhere.
+	Metrics prometheus.Registerer
+	// Logger gets the server's own messages. Zero discards.
+	Logger logr.Logger
+}
+
+// Server implements controller-runtime's webhook.Server. Of each limit, one network (an address, of
+// IPv6 64 bits) gets half at most. It is safe for concurrent use.
+type Server struct {
+	// Server registers the handlers and their metrics. It is never started.
+	ctrlwebhook.Server
+
+	options Options
+	mux     *http.ServeMux
+	// memory is in bytes of bodies, each of which stands for byteCost.
+	memory *bodies.Budget
+	// requests is the rate of all networks.
+	requests *rate.Limiter
+	refused  *prometheus.CounterVec
+	serving  atomic.Bool
+}
+
+var _ ctrlwebhook.Server = &Server{}
+
+// New returns a server that has not been started, or an error if the options are invalid or the
+// metrics are registered already. It reads no files.
+func New(options Options) (*Server, error) {
+	options.CertDir = cmp.Or(options.CertDir, filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs"))
+	options.MaxConnections = cmp.Or(options.MaxConnections, DefaultMaxConnections)
+	options.MaxMemory = cmp.Or(options.MaxMemory, DefaultMaxMemory)
+	options.MaxRequests = cmp.Or(options.MaxRequests, DefaultMaxRequests)
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	switch {
+	case min(int64(options.MaxConnections), options.MaxMemory, int64(options.MaxRequests)) < MinLimit:
+		return nil, fmt.Errorf("the limits of the webhook must be at least %d", MinLimit)
+	case len(options.ClientNames) > 0 && options.ClientCA == "":
+		return nil, errors.New("names of clients need the certificate of their authority")
+	}
+	s := &Server{
+		options:  options,
+		mux:      http.NewServeMux(),
+		memory:   bodies.NewBudget(options.MaxMemory/byteCost, errNoMemory),
+		requests: newRate(options.MaxRequests),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lock_operator_webhook_refused_total",
+			Help: "Connections, reviews and requests for reviews that the webhook refused unjudged, by what there was too much of or was missing.",
+		}, []string{"reason"}),
+	}
+	s.Server = ctrlwebhook.NewServer(ctrlwebhook.Options{WebhookMux: s.mux})
+	for _, reason := range []string{tooManyConnections, noCertificate, tooLarge, noMemory, tooManyRequests} {
+		s.refused.WithLabelValues(reason)
+	}
+	if options.Metrics != nil {
+		if err := options.Metrics.Register(s.refused); err != nil {
+			return nil, fmt.Errorf("register the metrics of the webhook's server: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Values of the label of the metric.
+const (
+	tooManyConnections = "connections"
+	noCertificate      = "certificate"
+	tooLarge           = "size"
+	noMemory           = "memory"
+	tooManyRequests    = "requests"
+)
+
+// Register serves the handler at the path, which must be one of Options.Reviews. It panics if the path
+// is not, or has a handler already.
+func (s *Server) Register(path string, handler http.Handler) {
+	cost, ok := s.options.Reviews[path]
+	if !ok {
+		panic("no cost is known of the reviews of " + path)
+	}
+	s.Server.Register(path, s.bounded(cost, handler))
+}
+
+// WebhookMux implements webhook.Server. Its handlers must be reached through the server.
+func (s *Server) WebhookMux() *http.ServeMux { return s.mux }
+
+// StartedChecker returns a check that fails until the server listens. It makes no connection: it must
+// not fail because clients have used up all of them.
+func (s *Server) StartedChecker() healthz.Checker {
+	return func(*http.Request) error {
+		if !s.serving.Load() {
+			return errors.New("the webhook's server does not serve yet, or no longer")
+		}
+		return nil
+	}
+}
+
+// Start serves until ctx ends, and then until the reviews that are being judged are answered. An error
+// says why it could not serve.
+func (s *Server) Start(ctx context.Context) error {
+	watching, stopWatching := context.WithCancel(ctx)
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	defer stopWatching()
+	config, err := s.tlsConfig(watching, &watchers)
+	if err != nil {
+		return err
+	}
+	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", s.options.Address)
+	if err != nil {
+		return fmt.Errorf("listen for reviews: %w", err)
+	}
+	connections := s.newListener(inner)
+	server := s.newHTTPServer(context.WithoutCancel(ctx), config)
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(connections, "", "") }()
+	s.serving.Store(true)
+	defer s.serving.Store(false)
+	s.options.Logger.Info("Webhook is serving", "address", inner.Addr().String(), "verifiesClients", s.options.ClientCA != "")
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve reviews: %w", err)
+	case <-ctx.Done():
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(stopping); err != nil {
+		return errors.Join(fmt.Errorf("stop serving reviews: %w", err), server.Close())
+	}
+	return nil
+}
+
+// tlsConfig returns the configuration of connections, and watches its files until ctx ends.
+func (s *Server) tlsConfig(ctx context.Context, watchers *sync.WaitGroup) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.options.ClientCA != "" {
+		clients, err := newClients(s.options.ClientCA, s.options.ClientNames)
+		if err != nil {
+			return nil, err
+		}
+		clients.require(config, s.refused.WithLabelValues(noCertificate))
+		watchers.Go(func() { clients.authority.Run(ctx, 1) })
+	}
+	certificates, err := certwatcher.New(filepath.Join(s.options.CertDir, "tls.crt"), filepath.Join(s.options.CertDir, "tls.key"))
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate of the webhook: %w", err)
+	}
+	config.GetCertificate = certificates.GetCertificate
+	watchers.Go(func() {
+		if err := certificates.Start(ctx); err != nil && ctx.Err() == nil {
+			s.options.Logger.Error(err, "Could not watch the certificate of the webhook")
+		}
+	})
+	return config, nil
+}
+
+// newHTTPServer returns a server whose reviews have contexts from ctx.
+func (s *Server) newHTTPServer(ctx context.Context, config *tls.Config) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Server{
+		Handler:           s.mux,
+		TLSConfig:         config,
+		Protocols:         &protocols,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       reviewTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext: func(ctx context.Context, made net.Conn) context.Context {
+			network := connectionOf(made).network
+			return context.WithValue(sender.NewContext(ctx, s.senderOf(network)), networkKey{}, network)
+		},
+		ConnState: func(made net.Conn, state http.ConnState) {
+			if state == http.StateActive {
+				connectionOf(made).spoke()
+			}
+		},
+		// Clients that are refused must not fill the log.
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.options.Logger.V(1)), slog.LevelInfo),
+	}
+}
+
+// senderOf returns what is known of the clients of a network that are served.
+func (s *Server) senderOf(network *network) sender.Sender {
+	if s.options.ClientCA != "" {
+		return sender.Sender{IsVerified: true}
+	}
+	return sender.Sender{Allow: func() bool {
+		now := s.options.Clock.Now()
+		isAllowed := network.requests.AllowN(now, 1) && s.requests.AllowN(now, 1)
+		if !isAllowed {
+			s.refused.WithLabelValues(tooManyRequests).Inc()
+		}
+		return isAllowed
+	}}
+}
