@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/auth"
@@ -57,13 +56,9 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	// tells the API server's time.
 	now := servertime.New(clock.RealClock{})
 	config.Wrap(now.RoundTripper)
-	webhookHost, webhookPort, err := hostPort(settings.webhookAddr)
-	if err != nil {
-		return nil, err
-	}
 	settings.lockWatch = engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
 	stopTimeout := settings.facadeServer.stopTimeout()
-	manager, err := ctrl.NewManager(config, ctrl.Options{
+	managerOptions := ctrl.Options{
 		Scheme: scheme,
 		Metrics: metricsserver.Options{
 			BindAddress:    settings.metricsAddr,
@@ -77,10 +72,14 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 			DefaultTransform: cache.TransformStripManagedFields(),
 			NewInformer:      settings.lockWatch.NewInformer,
 		},
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
-			Host: webhookHost, Port: webhookPort, CertDir: settings.webhookCertDir,
-		}),
-	})
+	}
+	if settings.runs(webhookComponent) {
+		var err error
+		if managerOptions.WebhookServer, err = settings.webhook.newServer(); err != nil {
+			return nil, err
+		}
+	}
+	manager, err := ctrl.NewManager(config, managerOptions)
 	if err != nil {
 		return nil, fmt.Errorf("create the manager: %w", err)
 	}

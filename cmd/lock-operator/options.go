@@ -54,9 +54,8 @@ type options struct {
 	facadeServer    facadeServerOptions
 	facadeAuth      facadeAuthOptions
 
-	webhookAddr    string
-	webhookCertDir string
-	guards         bool
+	webhook webhookOptions
+	guards  bool
 
 	limits             rules.Limits
 	maxLocks, maxJobs  int
@@ -84,8 +83,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.facadeRoutes, "facade-routes", "", "A YAML file that says which functions the façade forwards, and where to. It is read again when it changes. Empty for none.")
 	o.facadeServer.bindFlags(flags)
 	o.facadeAuth.bindFlags(flags)
-	flags.StringVar(&o.webhookAddr, "webhook-bind-address", ":9443", "The address of the admission webhook.")
-	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "The folder with tls.crt and tls.key of the admission webhook.")
+	o.webhook.bindFlags(flags)
 	flags.BoolVar(&o.guards, "guards", false, "Let locks guard objects, and serve the webhook of config/guards, which sets this flag. Without it, no lock with guards is granted.")
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
@@ -116,10 +114,7 @@ func (o *options) validate(arguments []string) error {
 	if err := o.facadeServer.validate(); err != nil {
 		return err
 	}
-	if _, _, err := hostPort(o.webhookAddr); err != nil {
-		return fmt.Errorf("--webhook-bind-address: %w", err)
-	}
-	return nil
+	return o.webhook.validate()
 }
 
 func (o *options) validateLimits() error {
@@ -153,14 +148,14 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func hostPort(address string) (host string, port int, err error) {
-	host, text, err := net.SplitHostPort(address)
+// checkHostPort returns an error unless the address has a port to listen on.
+func checkHostPort(address string) error {
+	_, text, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", 0, fmt.Errorf("%q is not host:port: %w", address, err)
+		return fmt.Errorf("%q is not host:port: %w", address, err)
 	}
-	port, err = strconv.Atoi(text)
-	if err != nil || port < 1 || port > 65535 {
-		return "", 0, fmt.Errorf("%q has no port between 1 and 65535", address)
+	if port, err := strconv.Atoi(text); err != nil || port < 1 || port > 65535 {
+		return fmt.Errorf("%q has no port between 1 and 65535", address)
 	}
-	return host, port, nil
+	return nil
 }

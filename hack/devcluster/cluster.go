@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/hack/admissionclient"
 )
 
 // A cluster is one starting or running development cluster.
@@ -21,6 +23,8 @@ type cluster struct {
 	supervisor  *supervisor
 	ports       *ports
 	credentials *credentials
+	// webhookClient is what the API server presents to the webhook.
+	webhookClient admissionclient.Files
 }
 
 // newCluster prepares the state folder for a new cluster.
@@ -41,6 +45,10 @@ func newCluster(ctx context.Context, opts options, facade string, out io.Writer)
 		return nil, err
 	}
 	c := &cluster{options: opts, dir: dir, facade: facade, out: out, ports: ports, credentials: credentials}
+	if c.webhookClient, err = admissionclient.Write(dir.pki(), ports.webhook.address()); err != nil {
+		ports.release()
+		return nil, err
+	}
 	for path, user := range map[string]user{
 		dir.kubeconfig(): credentials.administrator,
 		dir.componentKubeconfig(controllerManagerName): credentials.controllerManager,

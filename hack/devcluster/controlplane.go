@@ -58,6 +58,8 @@ func (c *cluster) startAPIServer(ctx context.Context, config *rest.Config) error
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=RBAC",
 		"--token-auth-file="+c.pki(tokensFile),
+		// With it, the API server presents a certificate to the webhook, which serves no other client.
+		"--admission-control-config-file="+c.webhookClient.Admission,
 		"--tls-cert-file="+c.pki(certificateFile),
 		"--tls-private-key-file="+c.pki(keyFile),
 		"--etcd-servers="+etcdURL,

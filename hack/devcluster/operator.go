@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"net/http"
+
+	"forrst.dev/lock-operator/hack/admissionclient"
 )
 
 // startOperator starts the operator and waits until its façade and its webhook are ready.
@@ -16,6 +18,8 @@ func (c *cluster) startOperator(ctx context.Context) error {
 		"--facade-auth=" + c.options.auth,
 		"--webhook-bind-address=" + c.ports.webhook.address(),
 		"--webhook-cert-dir=" + c.dir.pki(),
+		"--webhook-client-ca=" + c.webhookClient.Authority,
+		"--webhook-client-names=" + admissionclient.Name,
 		"--health-probe-bind-address=" + c.ports.operatorHealth.address(),
 		"--metrics-bind-address=0",
 		// As config/guards has it, which config/dev includes.

@@ -5,7 +5,6 @@ package gitops_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -62,14 +61,12 @@ func startOperator(ctx context.Context) {
 	operator := environment.Operator()
 	host, port, certDir, err := environment.InstallWebhook(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	fixture.StartOperator(ctx, operator.Kubectl,
+	fixture.StartOperator(ctx, operator.Kubectl, append(environment.WebhookFlags(host, port, certDir),
 		"--components=controller,webhook",
 		"--guards",
 		"--leader-elect=false",
 		"--clock-skew-allowance=0s", // There is one clock.
-		fmt.Sprintf("--webhook-bind-address=%s:%d", host, port),
-		"--webhook-cert-dir="+certDir,
-	)
+	)...)
 }
 
 func must[T any](value T, err error) T {

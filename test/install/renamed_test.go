@@ -150,5 +150,5 @@ func installRenamed(ctx context.Context, manifests [][]byte) (account *testenv.K
 	})
 	_, account, err = environment.User(renamedUser, "system:serviceaccounts", "system:serviceaccounts:"+renamedNamespace, "system:authenticated")
 	Expect(err).NotTo(HaveOccurred())
-	return account, []string{fmt.Sprintf("--webhook-bind-address=%s:%d", host, port), "--webhook-cert-dir=" + certDir}
+	return account, environment.WebhookFlags(host, port, certDir)
 }

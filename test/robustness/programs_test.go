@@ -15,7 +15,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade/client"
@@ -123,7 +122,10 @@ func (c *cluster) startWebhook(ctx context.Context) (stop func() error, err erro
 	if err != nil {
 		return nil, err
 	}
-	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: certDir})
+	server, err := c.environment.NewWebhookServer(host, port, certDir)
+	if err != nil {
+		return nil, err
+	}
 	manager, err := c.environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = server })
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/hack/admissionclient"
 )
 
 // The operator is installed under the names of config/, unless the environment variables
@@ -52,6 +53,8 @@ type Environment struct {
 	envtest *envtest.Environment
 	dir     string
 	root    string
+	// clients says how the API server makes itself known to webhooks.
+	clients admissionclient.Files
 }
 
 // Start starts etcd and an API server from KUBEBUILDER_ASSETS, or else from bin/k8s, and
@@ -82,6 +85,10 @@ func Start(ctx context.Context) (*Environment, error) {
 		return nil, err
 	}
 	environment.envtest.ControlPlane.APIServer = &envtest.APIServer{CertDir: certificates}
+	if environment.clients, err = admissionclient.Write(certificates, admissionclient.AnyWebhook); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	environment.envtest.ControlPlane.APIServer.Configure().Set("admission-control-config-file", environment.clients.Admission)
 	// And this one the data across restarts of etcd.
 	data := filepath.Join(dir, "etcd")
 	if err := os.Mkdir(data, 0o700); err != nil {
