@@ -58,7 +58,7 @@ var _ = Describe("Deleting a Lock", func() {
 		}
 		asking.UserInfo = authenticationv1.UserInfo{Username: user, Groups: []string{"team"}, UID: "1",
 			Extra: map[string]authenticationv1.ExtraValue{"scopes": {"a"}}}
-		return handler.Handle(ctx, asking)
+		return handler.Handle(fromAPIServer(ctx), asking)
 	}
 
 	It("asks for the right only about live locks of other holders", func(ctx context.Context) {

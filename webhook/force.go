@@ -6,6 +6,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -23,9 +24,18 @@ const forceReleaseVerb = "force-release"
 const authorizeTimeout = 3 * time.Second
 
 // forbiddenError says that the user lacks a right, or that this could not be found out.
-type forbiddenError struct{ message string }
+type forbiddenError struct {
+	// held is the lock for which the right is needed. Nil if it is none.
+	held    *rules.HeldError
+	message string
+}
 
-func (e *forbiddenError) Error() string { return e.message }
+func (e *forbiddenError) Error() string {
+	if e.held == nil {
+		return e.message
+	}
+	return heldText(e.held) + e.message
+}
 
 // authorizeForce checks that the user may take the lock of the name from its holder. It
 // fails closed.
@@ -42,13 +52,15 @@ func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Re
 	switch {
 	case isAllowed:
 		return nil
+	case apierrors.IsTooManyRequests(err):
+		return err
 	case err != nil:
 		logf.FromContext(ctx).Error(err, "Could not find out whether a user may force the release of a Lock",
 			"namespace", request.Namespace, "lock", name, "user", request.UserInfo.Username)
-		return &forbiddenError{held.Error() + ", and whether you may force its release could not be found out; try again"}
+		return &forbiddenError{held: held, message: ", and whether you may force its release could not be found out; try again"}
 	default:
-		return &forbiddenError{fmt.Sprintf("%s; wait until it is free, or ask a user who has the verb %s on %s in namespace %q to force its release",
-			held, forceReleaseVerb, lockResource, request.Namespace)}
+		return &forbiddenError{held: held, message: fmt.Sprintf("; wait until it is free, or ask a user who has the verb %s on %s in namespace %q to force its release",
+			forceReleaseVerb, lockResource, request.Namespace)}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -140,12 +141,14 @@ func (a *LockAdmission) authorizeGuards(ctx context.Context, request admission.R
 			})
 			switch resource := rules.GuardedResource(each); {
 			case isAllowed:
+			case apierrors.IsTooManyRequests(err):
+				return err
 			case err != nil:
 				logf.FromContext(ctx).Error(err, "Could not find out whether a user may guard objects",
 					"namespace", request.Namespace, "resource", resource, "verb", verb, "user", request.UserInfo.Username)
-				return &forbiddenError{fmt.Sprintf("%s: whether you may %s %s could not be found out; try again", rules.GuardsPath.Index(index), verb, resource)}
+				return &forbiddenError{message: fmt.Sprintf("%s: whether you may %s %s could not be found out; try again", rules.GuardsPath.Index(index), verb, resource)}
 			default:
-				return &forbiddenError{fmt.Sprintf("%s: to guard %s in namespace %q you need the rights to create, update and delete; you may not %s %s",
+				return &forbiddenError{message: fmt.Sprintf("%s: to guard %s in namespace %q you need the rights to create, update and delete; you may not %s %s",
 					rules.GuardsPath.Index(index), objectsOf(each), request.Namespace, verb, objectsOf(each))}
 			}
 		}

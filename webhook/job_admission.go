@@ -77,7 +77,7 @@ func (a *JobAdmission) Handle(ctx context.Context, request admission.Request) ad
 	if len(problems) > 0 {
 		logf.FromContext(ctx).V(1).Info("Refused a change to a Job", "operation", request.Operation,
 			"namespace", request.Namespace, "job", request.Name, "user", request.UserInfo.Username)
-		return denied(apierrors.NewInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), request.Name, problems))
+		return denied(newInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), request.Name, problems))
 	}
 	return patch(&submitted, admitted).WithWarnings(warnings...)
 }

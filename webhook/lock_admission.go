@@ -24,6 +24,7 @@ import (
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/usage"
+	"forrst.dev/lock-operator/webhook/sender"
 )
 
 // LockPath is where the webhook server serves [LockAdmission].
@@ -68,7 +69,9 @@ type LockAdmission struct {
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {
-	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a.Exemption.of(LockPath, a)})
+	limited := *a
+	limited.LiveReader, limited.Authorizer = sender.LimitReader(a.LiveReader), sender.LimitAuthorizer(a.Authorizer)
+	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a.Exemption.of(LockPath, &limited)})
 }
 
 // decision is the outcome of the admission of one request about a Lock.
@@ -77,7 +80,10 @@ type decision struct {
 	old *v1alpha1.Lock
 	// next is the lock as it will be stored, or as it was submitted if it was refused; nil
 	// for a delete, or if it could not be decoded.
-	next     *v1alpha1.Lock
+	next *v1alpha1.Lock
+	// name is that of the lock that is refused because of err; empty for a collection.
+	name     string
+	err      error
 	response admission.Response
 }
 
@@ -85,11 +91,18 @@ type decision struct {
 func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) admission.Response {
 	decision := a.decide(ctx, request)
 	a.Audit.record(request, decision)
+	if decision.err != nil && !sender.FromContext(ctx).IsVerified {
+		return refuse(request, decision.name, withoutHolder(decision.err))
+	}
 	return decision.response
 }
 
 func (a *LockAdmission) decide(ctx context.Context, request admission.Request) (d decision) {
-	var err error
+	err := checkSizes(request)
+	if err != nil {
+		d.response = refuse(request, request.Name, err)
+		return d
+	}
 	if request.Operation == admissionv1.Update || request.Operation == admissionv1.Delete {
 		if d.old, err = decode(request.OldObject); err != nil {
 			d.response = refuse(request, request.Name, fmt.Errorf("decode the stored lock: %w", err))
@@ -116,10 +129,10 @@ func (a *LockAdmission) decide(ctx context.Context, request admission.Request) (
 	}
 	switch {
 	case err != nil:
-		name := cmp.Or(d.next, d.old).Name // The request for a collection has no name.
+		d.name, d.err = cmp.Or(d.next, d.old).Name, err // The request for a collection has no name.
 		logf.FromContext(ctx).V(1).Info("Refused a change to a Lock", "operation", request.Operation,
-			"namespace", request.Namespace, "lock", name, "user", request.UserInfo.Username)
-		d.response = refuse(request, name, err)
+			"namespace", request.Namespace, "lock", d.name, "user", request.UserInfo.Username)
+		d.response = refuse(request, d.name, err)
 	case admitted == nil:
 		d.response = admission.Allowed("")
 	default:
@@ -127,6 +140,19 @@ func (a *LockAdmission) decide(ctx context.Context, request admission.Request) (
 		d.next = admitted
 	}
 	return d
+}
+
+// maxDecodedBytes is more than any lock has that passed admission, by this version or an earlier one.
+const maxDecodedBytes = 256 << 10
+
+// checkSizes refuses objects for their size before they are decoded, which would cost many times as
+// much. For changes, it knows only a bound; [rules.Change] has the rest.
+func checkSizes(request admission.Request) error {
+	largest := max(len(request.Object.Raw), len(request.OldObject.Raw))
+	if request.Operation == admissionv1.Create || largest > maxDecodedBytes {
+		return rules.ValidateSize(largest)
+	}
+	return nil
 }
 
 func decode(object runtime.RawExtension) (*v1alpha1.Lock, error) {
@@ -138,9 +164,6 @@ func decode(object runtime.RawExtension) (*v1alpha1.Lock, error) {
 }
 
 func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
-	if err := rules.ValidateSize(len(request.Object.Raw)); err != nil {
-		return nil, err
-	}
 	candidate := submitted.DeepCopy()
 	if candidate.Spec.Owner == "" {
 		candidate.Spec.Owner = lock.NewOwner()

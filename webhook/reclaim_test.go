@@ -57,7 +57,7 @@ var _ = Describe("A create under a name that was taken", func() {
 	})
 
 	It("waits for the clock skew allowance", func(ctx context.Context) {
-		response := handler(operator, operator, 2*time.Second).Handle(ctx, createByBob())
+		response := handler(operator, operator, 2*time.Second).Handle(fromAPIServer(ctx), createByBob())
 		Expect(response.Allowed).To(BeFalse())
 		Expect(response.Result.Message).To(And(ContainSubstring("has expired, but is kept"), Not(ContainSubstring("alice"))))
 		Expect(exists(ctx)).To(BeTrue())

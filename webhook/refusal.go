@@ -9,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -29,7 +30,7 @@ func refuse(request admission.Request, name string, err error) admission.Respons
 	var full *rules.FullError
 	switch {
 	case errors.As(err, &invalid):
-		return denied(apierrors.NewInvalid(lockKind, name, invalid.Problems))
+		return denied(newInvalid(lockKind, name, invalid.Problems))
 	case errors.As(err, &forbidden):
 		return denied(apierrors.NewForbidden(lockResource, name, err))
 	case errors.As(err, &full):
@@ -39,7 +40,7 @@ func refuse(request admission.Request, name string, err error) admission.Respons
 	case errors.As(err, &held) && request.Operation == admissionv1.Create:
 		// The API server gives the same reason for a taken name.
 		status := apierrors.NewAlreadyExists(lockResource, held.Key.ObjectName())
-		status.ErrStatus.Message = held.Error() + "; create it again when it is released or has expired"
+		status.ErrStatus.Message = heldText(held) + "; create it again when it is released or has expired"
 		return denied(status)
 	case errors.As(err, &held):
 		return denied(heldStatus(name, held, request.UserInfo.Username))
@@ -47,22 +48,62 @@ func refuse(request admission.Request, name string, err error) admission.Respons
 		return denied(apierrors.NewConflict(lockResource, name, fmt.Errorf("%w; acquire it again", err)))
 	case errors.Is(err, rules.ErrStale):
 		return denied(apierrors.NewConflict(lockResource, name, fmt.Errorf("%w; read it again and repeat the change", err)))
+	case apierrors.IsTooManyRequests(err):
+		return denied(tooManyRequests(err))
 	default:
 		return denied(apierrors.NewInternalError(err))
 	}
 }
 
+// maxProblems of an object are told. The schema, which bounds the length of lists, is checked only
+// after admission, and the text of n problems takes n² steps.
+const maxProblems = 20
+
+func newInvalid(kind schema.GroupKind, name string, problems field.ErrorList) *apierrors.StatusError {
+	return apierrors.NewInvalid(kind, name, problems[:min(len(problems), maxProblems)])
+}
+
+// tooManyRequests keeps what the error says around that of a request, and when to try again.
+func tooManyRequests(err error) *apierrors.StatusError {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return apierrors.NewTooManyRequests(err.Error(), seconds)
+}
+
+// withoutHolder returns the error as a sender may know it that the webhook's server has not verified:
+// such a sender may have invented the user, the lock and the request. So the error names neither the
+// holder nor a time, and does not tell a lock that is held from one that has just expired.
+func withoutHolder(err error) error {
+	held, isHeld := errors.AsType[*rules.HeldError](err)
+	forbidden, isForbidden := errors.AsType[*forbiddenError](err)
+	switch {
+	case isHeld:
+		return &rules.HeldError{Key: held.Key}
+	case isForbidden && forbidden.held != nil:
+		return &forbiddenError{held: &rules.HeldError{Key: forbidden.held.Key}, message: forbidden.message}
+	default:
+		return err
+	}
+}
+
+// heldText says what is known of a held lock, and who may know more.
+func heldText(held *rules.HeldError) string {
+	if held.Holder != "" || held.IsExpired {
+		return held.Error()
+	}
+	return fmt.Sprintf("%s; users who may read locks see by whom and until when with kubectl get lock %s", held, held.Key.ObjectName())
+}
+
 // heldStatus refuses a change of a lock that is held. It is no Conflict: repeating it does
 // not help, whereas clients repeat conflicts, and kubectl advises to force them.
 func heldStatus(name string, held *rules.HeldError, user string) *apierrors.StatusError {
-	status := apierrors.NewForbidden(lockResource, name, errors.New(held.Error()+onHeld(held, user)))
+	status := apierrors.NewForbidden(lockResource, name, errors.New(heldText(held)+onHeld(held, user)))
 	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: v1alpha1.CauseTypeHeld, Message: held.Error()}}
 	return status
 }
 
 // onHeld tells the user when the held lock can be changed.
 func onHeld(held *rules.HeldError, user string) string {
-	if user == held.Holder {
+	if user == held.Holder && held.Holder != "" {
 		return ": it is yours under another owner token, which stays until the lock is released or has expired"
 	}
 	return "; only its holder may change it until it is released or has expired"
@@ -96,7 +137,7 @@ func refuseUndecodable(request admission.Request, err error) admission.Response 
 		}
 		problems = append(problems, field.Invalid(path, field.OmitValueType{}, reason))
 	}
-	return denied(apierrors.NewInvalid(lockKind, request.Name, problems))
+	return denied(newInvalid(lockKind, request.Name, problems))
 }
 
 func isDuration(text string) bool {

@@ -21,6 +21,7 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
+	"forrst.dev/lock-operator/webhook/sender"
 )
 
 const (
@@ -57,7 +58,9 @@ type Admission struct {
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *Admission) SetupWithManager(manager ctrl.Manager) {
-	manager.GetWebhookServer().Register(Path, &admission.Webhook{Handler: a})
+	limited := *a
+	limited.LiveReader = sender.LimitReader(a.LiveReader)
+	manager.GetWebhookServer().Register(Path, &admission.Webhook{Handler: &limited})
 }
 
 // Handle implements [admission.Handler].

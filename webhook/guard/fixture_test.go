@@ -27,6 +27,7 @@ import (
 	"forrst.dev/lock-operator/lock/audit/audittest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/webhook/guard"
+	"forrst.dev/lock-operator/webhook/sender"
 )
 
 const (
@@ -143,7 +144,7 @@ func newWorld(t *testing.T, cached, live []client.Object) *world {
 func (w *world) ask(t *testing.T, asked admission.Request, user string, groups ...string) admission.Response {
 	t.Helper()
 	asked.UserInfo = authenticationv1.UserInfo{Username: user, Groups: groups}
-	return w.admission.Handle(t.Context(), asked)
+	return w.admission.Handle(sender.NewContext(t.Context(), sender.Sender{IsVerified: true}), asked)
 }
 
 func isGuarded(response admission.Response) bool {

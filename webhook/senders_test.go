@@ -1,0 +1,299 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit/audittest"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/webhook"
+	"forrst.dev/lock-operator/webhook/guard"
+	"forrst.dev/lock-operator/webhook/sender"
+)
+
+// fromAPIServer is the context of a review whose sender the server has verified.
+func fromAPIServer(ctx context.Context) context.Context {
+	return sender.NewContext(ctx, sender.Sender{IsVerified: true})
+}
+
+// indexed is a client builder that takes the index of the guards, which it needs before any object.
+type indexed struct{ *fake.ClientBuilder }
+
+// IndexField implements [client.FieldIndexer].
+func (b indexed) IndexField(_ context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+	b.WithIndex(object, field, extract)
+	return nil
+}
+
+func newFakeCluster(t *testing.T, objects ...client.Object) *fake.ClientBuilder {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	mapper := apimeta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), apimeta.RESTScopeNamespace)
+	mapper.Add(v1alpha1.GroupVersion.WithKind("Lock"), apimeta.RESTScopeNamespace)
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper).WithObjects(objects...)
+	if err := guard.AddIndex(t.Context(), indexed{builder}); err != nil {
+		t.Fatal(err)
+	}
+	return builder
+}
+
+// registered are the handlers of the webhook server of a manager.
+type registered struct {
+	ctrlwebhook.Server
+	handlers map[string]http.Handler
+}
+
+// Register implements [ctrlwebhook.Server].
+func (r registered) Register(path string, handler http.Handler) { r.handlers[path] = handler }
+
+// managerOf is a manager with nothing but a webhook server.
+type managerOf struct {
+	ctrl.Manager
+	server registered
+}
+
+// GetWebhookServer implements [ctrl.Manager].
+func (m managerOf) GetWebhookServer() ctrlwebhook.Server { return m.server }
+
+// noInformer shows no lock.
+type noInformer struct{}
+
+// AddEventHandler implements [webhook.Informer].
+func (noInformer) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	return nil, nil //nolint:nilnil // Nothing is done with it.
+}
+
+// heldByAlice is a lock from noon on for a minute.
+func heldByAlice(t *testing.T, noon time.Time) *v1alpha1.Lock {
+	t.Helper()
+	lock, _, err := rules.AdmitCreate(fixture.Manifest("payments", "billing:report", fixture.TTL(time.Minute), func(l *v1alpha1.Lock) {
+		l.Spec.Reason = "quarterly figures"
+	}), "alice", rules.DefaultLimits(), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.ResourceVersion = "7"
+	return lock
+}
+
+func rawLock(t *testing.T, lock *v1alpha1.Lock) runtime.RawExtension {
+	t.Helper()
+	if lock == nil {
+		return runtime.RawExtension{}
+	}
+	raw, err := json.Marshal(lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runtime.RawExtension{Raw: raw}
+}
+
+// ask is a review by the user, forged or not.
+func ask(t *testing.T, operation admissionv1.Operation, user string, old, submitted *v1alpha1.Lock) admission.Request {
+	t.Helper()
+	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+		Operation: operation, Namespace: "payments", Name: "billing--report",
+		UserInfo: authenticationv1.UserInfo{Username: user}, OldObject: rawLock(t, old), Object: rawLock(t, submitted),
+	}}
+}
+
+// A review that the API server did not send may name any user. So nothing of a lock may be told to any.
+func TestRefusalsNameNoHolderToSendersThatAreNotVerified(t *testing.T) {
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	held := heldByAlice(t, noon)
+	claim := fixture.Manifest("payments", "billing:report")
+	claim.Spec.Owner = "token-b"
+	change := held.DeepCopy()
+	change.Spec.Reason = "mine"
+	forced := held.DeepCopy()
+	forced.Annotations = map[string]string{v1alpha1.ForceReleaseReasonAnnotation: "because"}
+	no := func() (authorizer.Decision, error) { return authorizer.DecisionNoOpinion, nil }
+	unknown := func() (authorizer.Decision, error) {
+		return authorizer.DecisionNoOpinion, errors.New("the API server is away")
+	}
+	cases := map[string]struct {
+		after   time.Duration
+		request admission.Request
+		right   func() (authorizer.Decision, error)
+		// named is what the API server is told.
+		named string
+	}{
+		"a create":                      {0, ask(t, admissionv1.Create, "bob", nil, claim), no, `held by "alice" until 2026`},
+		"a create by the holder":        {0, ask(t, admissionv1.Create, "alice", nil, claim), no, `held by "alice" until 2026`},
+		"a create by an administrator":  {0, ask(t, admissionv1.Create, "system:admin", nil, claim), no, `held by "alice" until 2026`},
+		"a create just after expiry":    {time.Minute, ask(t, admissionv1.Create, "bob", nil, claim), no, "has expired, but is kept"},
+		"an update":                     {0, ask(t, admissionv1.Update, "bob", held, change), no, `held by "alice" until 2026`},
+		"a delete without the right":    {0, ask(t, admissionv1.Delete, "bob", held, nil), no, `held by "alice" until 2026`},
+		"a delete if it is not known":   {0, ask(t, admissionv1.Delete, "bob", held, nil), unknown, `held by "alice" until 2026`},
+		"a reason for a forced release": {0, ask(t, admissionv1.Update, "bob", held, forced), no, `held by "alice" until 2026`},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			cluster := newFakeCluster(t, held.DeepCopy()).Build()
+			handler := &webhook.LockAdmission{
+				Client: cluster, LiveReader: cluster, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second,
+				Clock: clocktesting.NewFakePassiveClock(noon.Add(test.after)),
+				Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+					decision, err := test.right()
+					return decision, "", err
+				}),
+			}
+			told := handler.Handle(fromAPIServer(t.Context()), test.request)
+			if told.Allowed || !strings.Contains(told.Result.Message, test.named) {
+				t.Errorf("the API server is told %+v", told.Result)
+			}
+			answer := handler.Handle(t.Context(), test.request)
+			text, err := json.Marshal(answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, secret := range []string{"alice", "2026", "token-a", "quarterly", "expired,", "yours"} {
+				if strings.Contains(string(text), secret) {
+					t.Errorf("%q is told: %s", secret, text)
+				}
+			}
+			if answer.Allowed || answer.Result.Code != told.Result.Code || answer.Result.Reason != told.Result.Reason ||
+				!strings.Contains(answer.Result.Message, "kubectl get lock billing--report") {
+				t.Errorf("got %s", text)
+			}
+		})
+	}
+}
+
+// The record of a refusal is not for the sender.
+func TestTheRecordOfARefusalNamesTheHolder(t *testing.T) {
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	held := heldByAlice(t, noon)
+	now := clocktesting.NewFakePassiveClock(noon)
+	cluster := newFakeCluster(t, held).Build()
+	var records audittest.Recorder
+	audit, err := webhook.NewAudit(&records, noInformer{}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := &webhook.LockAdmission{
+		Client: cluster, LiveReader: cluster, Limits: rules.DefaultLimits(), Clock: now, Audit: audit,
+	}
+	handler.Handle(t.Context(), ask(t, admissionv1.Create, "bob", nil, fixture.Manifest("payments", "billing:report")))
+	if got := records.All(); len(got) != 1 || !strings.Contains(got[0].Message, `held by "alice"`) {
+		t.Errorf("recorded %+v", got)
+	}
+}
+
+func TestReviewsThatCostTooManyRequestsAreRefusedForTheMoment(t *testing.T) {
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	now := clocktesting.NewFakePassiveClock(noon)
+	held := heldByAlice(t, noon)
+	guarding := func(l *v1alpha1.Lock) { l.Spec.Guards = []v1alpha1.Guard{{Resource: "configmaps", Name: "settings"}} }
+	stored := held.DeepCopy()
+	guarding(stored)
+	byPod := func(l *v1alpha1.Lock) {
+		l.Spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "a", UID: "1"}
+	}
+	ofSettings := ask(t, admissionv1.Update, "bob", nil, nil)
+	ofSettings.Name, ofSettings.Resource = "settings", metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	ofSettings.Object.Raw, ofSettings.OldObject.Raw = []byte(`{"metadata":{"name":"settings"}}`), []byte(`{"metadata":{"name":"settings"}}`)
+	cases := map[string]struct {
+		path    string
+		request admission.Request
+	}{
+		"the read of a lock that is known": {webhook.LockPath, ask(t, admissionv1.Create, "bob", nil, fixture.Manifest("payments", "billing:report"))},
+		"the right to force a release":     {webhook.LockPath, ask(t, admissionv1.Delete, "bob", held, nil)},
+		"the object of a holderRef":        {webhook.LockPath, ask(t, admissionv1.Create, "bob", nil, fixture.Manifest("payments", "another", byPod))},
+		"whether guards are enforced":      {webhook.LockPath, ask(t, admissionv1.Create, "bob", nil, fixture.Manifest("payments", "another", guarding))},
+		"the lock that guards an object":   {guard.Path, ofSettings},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			cluster := newFakeCluster(t, stored.DeepCopy(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "payments"}}).Build()
+			manager := managerOf{server: registered{handlers: map[string]http.Handler{}}}
+			asked := 0
+			reader := counting{cluster, &asked}
+			(&webhook.LockAdmission{
+				Client: cluster, LiveReader: reader, Limits: rules.DefaultLimits(), Clock: now, IsGuarding: true,
+				Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+					asked++
+					return authorizer.DecisionNoOpinion, "", nil
+				}),
+			}).SetupWithManager(manager)
+			(&guard.Admission{Locks: cluster, LiveReader: reader, Clock: now}).SetupWithManager(manager)
+			handler, ok := manager.server.handlers[test.path].(*admission.Webhook)
+			if !ok {
+				t.Fatalf("%T is registered", manager.server.handlers[test.path])
+			}
+			answer := handler.Handle(sender.NewContext(t.Context(), sender.Sender{Allow: func() bool { return false }}), test.request)
+			if answer.Allowed || answer.Result.Code != http.StatusTooManyRequests || answer.Result.Reason != metav1.StatusReasonTooManyRequests ||
+				answer.Result.Details == nil || answer.Result.Details.RetryAfterSeconds == 0 || asked != 0 {
+				t.Errorf("got %+v, with %d requests", answer.Result, asked)
+			}
+			handler.Handle(sender.NewContext(t.Context(), sender.Sender{Allow: func() bool { return true }}), test.request)
+			if asked == 0 {
+				t.Error("the review costs no request at all")
+			}
+		})
+	}
+}
+
+// counting counts reads.
+type counting struct {
+	client.Reader
+	reads *int
+}
+
+func (c counting) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	*c.reads++
+	return c.Reader.Get(ctx, key, object, options...)
+}
+
+func (c counting) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	*c.reads++
+	return c.Reader.List(ctx, list, options...)
+}
+
+func TestTheSizeOfALockIsJudgedBeforeItIsDecoded(t *testing.T) {
+	large := runtime.RawExtension{Raw: []byte(strings.Repeat("x", 300<<10))} // It cannot be decoded.
+	request := func(operation admissionv1.Operation, old, submitted runtime.RawExtension) admission.Request {
+		return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: operation, Namespace: "default", OldObject: old, Object: submitted}}
+	}
+	small := rawLock(t, fixture.Manifest("default", "small"))
+	for name, test := range map[string]admission.Request{
+		"a create":                 request(admissionv1.Create, runtime.RawExtension{}, large),
+		"an update":                request(admissionv1.Update, small, large),
+		"an update of a large one": request(admissionv1.Update, large, small),
+		"a delete of a large one":  request(admissionv1.Delete, large, runtime.RawExtension{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := (&webhook.LockAdmission{}).Handle(t.Context(), test)
+			if answer.Allowed || answer.Result.Reason != metav1.StatusReasonInvalid || !strings.Contains(answer.Result.Message, "307200 bytes large") {
+				t.Errorf("got %+v", answer.Result)
+			}
+		})
+	}
+}
