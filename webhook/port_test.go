@@ -107,7 +107,7 @@ var _ = Describe("The port of the webhook", func() {
 			stamped, _, err := rules.AdmitCreate(manifest("forged:against", func(l *v1alpha1.Lock) {
 				l.Spec.Reason = "quarterly figures"
 				l.Spec.Guards = []v1alpha1.Guard{{Resource: "configmaps", Name: "settings"}}
-			}), "alice", rules.DefaultLimits(), time.Now())
+			}), rules.User{Name: "alice"}, rules.DefaultLimits(), time.Now())
 			Expect(err).NotTo(HaveOccurred())
 			held = created(ctx, operator, stamped)
 			address = startUnverifying(ctx, server.Options{MaxRequests: 10})

@@ -95,7 +95,7 @@ func heldByAlice(t *testing.T, noon time.Time) *v1alpha1.Lock {
 	t.Helper()
 	lock, _, err := rules.AdmitCreate(fixture.Manifest("payments", "billing:report", fixture.TTL(time.Minute), func(l *v1alpha1.Lock) {
 		l.Spec.Reason = "quarterly figures"
-	}), "alice", rules.DefaultLimits(), noon)
+	}), rules.User{Name: "alice"}, rules.DefaultLimits(), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
