@@ -15,8 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/holders"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	locks "forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -150,6 +152,23 @@ spec: {key: report, owner: token-a, ttl: 1h, holderRef: {apiVersion: v1, kind: P
 		Expect(admin.Delete(ctx, settings)).To(Succeed())
 		expectReleased(ctx, lock)
 		Eventually(notes(ctx, lock)).Should(ConsistOf(ContainSubstring("ConfigMap settings")))
+	})
+})
+
+var _ = Describe("A holder of a kind that is not allowed any more", func() {
+	It("is not looked for: its lock ends with the ttl", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "settings"}}
+		Expect(admin.Create(ctx, settings)).To(Succeed())
+		grant(ctx, namespace, "get", "watch")
+		var lock *v1alpha1.Lock
+		Eventually(func() error { // The authorizer learns of the right by a watch.
+			lock = manifest(namespace, "report", refTo("v1", "ConfigMap", settings))
+			return alice.Create(ctx, lock)
+		}).Should(Succeed())
+		startOperatorWith(ctx, nil, func(r *holders.Reconciler) { r.Kinds = holderref.Kinds{} })
+		Expect(admin.Delete(ctx, settings)).To(Succeed())
+		expectHeld(ctx, lock)
 	})
 })
 
