@@ -89,7 +89,7 @@ var _ = Describe("The port of the webhook", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(code).To(Equal(http.StatusOK))
 		Expect(text).To(ContainSubstring("alice"))
-		Expect(bob.Delete(ctx, lock)).To(MatchError(ContainSubstring(`is held by \"alice\"`)), "what users are told")
+		Expect(bob.Delete(ctx, lock)).To(MatchError(ContainSubstring(`is held by "alice"`)), "what users are told")
 	})
 
 	It("answers a body that is too large with a reason that users read", func(ctx context.Context) {
