@@ -18,6 +18,7 @@ type Handler struct {
 	functions registry
 	// cancellations are the calls that can be cancelled.
 	cancellations *cancellations
+	health        healthChecks
 	// forwarder calls routed functions. Nil if there are none.
 	forwarder *forward.Forwarder
 	metrics   server.Metrics
@@ -29,7 +30,7 @@ func New(config Config) (*Handler, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	h := &Handler{config: config, cancellations: newCancellations(config.Clock), metrics: config.Server.Metrics("forrst")}
+	h := &Handler{config: config, cancellations: newCancellations(config.Clock), metrics: config.Server.Metrics("forrst"), health: healthChecks{checks: map[string]*healthCheck{}}}
 	h.forwarder = h.newForwarder()
 	for _, function := range servedFunctions() {
 		h.functions.add(function)

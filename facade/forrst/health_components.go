@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -11,8 +12,12 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
 
-// healthCheckTimeout is how long the check of a component may take.
-const healthCheckTimeout = 2 * time.Second
+const (
+	// healthCheckTimeout is how long the check of a component may take.
+	healthCheckTimeout = 2 * time.Second
+	// healthKnownFor is how long what a check has found is told to later callers.
+	healthKnownFor = time.Second
+)
 
 // Component is a part of the service whose health is told (docs/forrst.md, section 9.2).
 type Component struct {
@@ -21,8 +26,8 @@ type Component struct {
 	Name string
 	// Check returns nil if the component is healthy, an error that matches [ErrDegraded]
 	// if it works with difficulties, and any other error if it does not. Errors go to the
-	// log and not to callers. It is called concurrently, and must return soon after ctx
-	// has ended, which it does after two seconds. Required.
+	// log and not to callers. It is called once at a time and at most once a second, and must
+	// return soon after ctx has ended, which it does after two seconds. Required.
 	Check func(ctx context.Context) error
 }
 
@@ -63,25 +68,76 @@ type componentHealth struct {
 	LastCheck string             `json:"last_check,omitempty"`
 }
 
+// healthChecks are the last checks of components, by name: however often callers ask for the health of
+// the service, each component is asked at most once a second. It is safe for concurrent use.
+type healthChecks struct {
+	mu     sync.Mutex
+	checks map[string]*healthCheck
+}
+
+// healthCheck is one check, which may be under way.
+type healthCheck struct {
+	start time.Time
+	// isDone is closed when found is set.
+	isDone chan struct{}
+	found  componentHealth
+}
+
 // checkComponents checks all components at once.
 func (h *Handler) checkComponents(ctx context.Context, components []Component) map[string]componentHealth {
-	found := make([]componentHealth, len(components))
-	var checks sync.WaitGroup
+	checks := make([]*healthCheck, len(components))
 	for i, component := range components {
-		checks.Go(func() { found[i] = h.checkComponent(ctx, component) })
+		checks[i] = h.beginCheck(component)
 	}
-	checks.Wait()
 	byName := make(map[string]componentHealth, len(components))
 	for i, component := range components {
-		byName[component.Name] = found[i]
+		select {
+		case <-checks[i].isDone:
+			byName[component.Name] = checks[i].found
+		case <-ctx.Done():
+			byName[component.Name] = componentHealth{Status: unhealthy, Message: messageLate}
+		}
 	}
 	return byName
 }
 
-func (h *Handler) checkComponent(ctx context.Context, component Component) componentHealth {
+// beginCheck returns the last check of a component if that is under way or new enough, or else
+// begins one, which goes on when its caller has gone.
+func (h *Handler) beginCheck(component Component) *healthCheck {
+	h.health.mu.Lock()
+	defer h.health.mu.Unlock()
+	now := h.config.Clock.Now()
+	if last := h.health.checks[component.Name]; last != nil && !last.isOld(now) {
+		return last
+	}
+	// Routes come and go, and so do the components that are their services.
+	maps.DeleteFunc(h.health.checks, func(_ string, last *healthCheck) bool { return last.isOld(now) })
+	check := &healthCheck{start: now, isDone: make(chan struct{})}
+	h.health.checks[component.Name] = check
+	h.config.Server.Background().Run(func(ctx context.Context) {
+		defer close(check.isDone)
+		check.found = h.checkComponent(ctx, component, check.start)
+	})
+	return check
+}
+
+// isOld reports whether a check is over and what it has found is no longer told. Its age is less
+// than zero if the clock was set back.
+func (c *healthCheck) isOld(now time.Time) bool {
+	select {
+	case <-c.isDone:
+		age := now.Sub(c.start)
+		return age < 0 || age >= healthKnownFor
+	default:
+		return false
+	}
+}
+
+const messageLate = "The component did not answer in time"
+
+func (h *Handler) checkComponent(ctx context.Context, component Component, start time.Time) componentHealth {
 	ctx, cancel := context.WithTimeout(ctx, healthCheckTimeout)
 	defer cancel()
-	start := h.config.Clock.Now()
 	err := runCheck(ctx, component.Check)
 	health := componentHealth{
 		Latency:   new(envelope.NewMilliseconds(max(0, h.config.Clock.Since(start)))),
@@ -93,7 +149,7 @@ func (h *Handler) checkComponent(ctx context.Context, component Component) compo
 	case errors.Is(err, ErrDegraded):
 		health.Status, health.Message = degraded, "The component works with difficulties"
 	case ctx.Err() != nil:
-		health.Status, health.Message = unhealthy, "The component did not answer in time"
+		health.Status, health.Message = unhealthy, messageLate
 	default:
 		health.Status, health.Message = unhealthy, "The component does not work"
 	}

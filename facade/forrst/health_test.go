@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +96,75 @@ func TestHealthDoesNotWaitForLong(t *testing.T) {
 		got := f.post(envelopeWith("forrst.health", "", ""))
 		if took := time.Since(start); took != 2*time.Second || !strings.Contains(got.body, `"message":"The component did not answer in time"`) {
 			t.Errorf("after %s: %s", took, got.body)
+		}
+	})
+}
+
+// counted is a component that counts its checks. Each lasts until it is told to end.
+func counted(count *atomic.Int32, end <-chan struct{}) forrst.Component {
+	return forrst.Component{Name: "a", Check: func(ctx context.Context) error {
+		count.Add(1)
+		select {
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}
+}
+
+func TestAComponentIsCheckedOnceASecond(t *testing.T) {
+	var checks atomic.Int32
+	end := make(chan struct{})
+	close(end)
+	f := healthFixture(t, counted(&checks, end))
+	want := func(title string, want int32) {
+		t.Helper()
+		for _, details := range []string{"", `"include_details":false`, `"component":"a"`} {
+			if got := f.post(envelopeWith("forrst.health", arguments(details), "")); !strings.Contains(got.body, `"a":{"status":"healthy"`) {
+				t.Errorf("%s: %s", title, got.body)
+			}
+		}
+		if got := checks.Load(); got != want {
+			t.Errorf("%s: %d checks, want %d", title, got, want)
+		}
+	}
+	want("at first", 1)
+	f.clock.Step(time.Second - time.Millisecond)
+	want("within a second", 1)
+	f.clock.Step(time.Millisecond)
+	want("after a second", 2)
+	f.clock.SetTime(f.clock.Now().Add(-time.Hour))
+	want("after the clock was set back", 3)
+}
+
+func TestCallersAtOnceShareOneCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var checks atomic.Int32
+		end := make(chan struct{})
+		f := healthFixture(t, counted(&checks, end))
+		gone, leave := context.WithCancel(t.Context())
+		answers := make(chan answer, 3)
+		ask := func(ctx context.Context) {
+			request := httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(envelopeWith("forrst.health", "", "")))
+			go func() { answers <- f.serve(request) }()
+			synctest.Wait()
+		}
+		ask(gone)
+		ask(t.Context())
+		ask(t.Context())
+		leave()
+		if got := <-answers; got.status == 200 && !strings.Contains(got.body, "unhealthy") {
+			t.Errorf("the caller that has gone: %s", got.body)
+		}
+		close(end)
+		for range 2 {
+			if got := <-answers; !strings.Contains(got.body, `"a":{"status":"healthy"`) {
+				t.Errorf("another caller: %s", got.body)
+			}
+		}
+		if checks.Load() != 1 {
+			t.Errorf("%d checks", checks.Load())
 		}
 	})
 }
