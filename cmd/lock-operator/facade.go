@@ -113,8 +113,12 @@ func newAccess(manager ctrl.Manager, settings options, now clock.PassiveClock) (
 
 // newFacadeServer returns a server that already listens.
 func newFacadeServer(settings options, logger logr.Logger) (*server.Server, error) {
+	isOpen := settings.facadeAuth.mode == authNone
+	if isOpen {
+		settings.facadeServer.withoutShares()
+	}
 	options := server.Options{
-		LoopbackHostsOnly: settings.facadeAuth.mode == authNone,
+		LoopbackHostsOnly: isOpen,
 		MaxConnections:    settings.facadeServer.maxConnections,
 		ShutdownDelay:     settings.facadeServer.shutdownDelay,
 		DrainTimeout:      settings.facadeServer.drainTimeout,

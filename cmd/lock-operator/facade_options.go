@@ -34,10 +34,14 @@ func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.tlsCertFile, "facade-tls-cert-file", "", "The façade's certificate in PEM, read again when it changes. With it, the façade serves TLS only.")
 	flags.StringVar(&o.tlsKeyFile, "facade-tls-key-file", "", "The key of that certificate in PEM.")
 	flags.IntVar(&o.calls.Waiting, "facade-max-waiting", limits.DefaultMaxWaiting, "How many calls may wait for locks at a time on one replica.")
-	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", limits.DefaultMaxWaitingPerCaller, "How many of them may be of one caller.")
+	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", 0, "How many of them may be of one caller; 0 for a tenth.")
+	flags.IntVar(&o.calls.WaitingPerNamespace, "facade-max-waiting-per-namespace", 0, "How many of them may be of the service accounts of one namespace together; 0 for a tenth.")
 	flags.IntVar(&o.calls.Running, "facade-max-running", limits.DefaultMaxRunning, "How many other calls may run at a time on one replica.")
-	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", limits.DefaultMaxRunningPerCaller, "How many of them may be of one caller.")
-	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", limits.DefaultMaxBodyBytes, "How many bytes of requests are kept at a time on one replica.")
+	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", 0, "How many of them may be of one caller; 0 for a tenth.")
+	flags.IntVar(&o.calls.RunningPerNamespace, "facade-max-running-per-namespace", 0, "How many of them may be of the service accounts of one namespace together; 0 for a tenth.")
+	flags.IntVar(&o.calls.RatePerCaller, "facade-max-rate-per-caller", limits.DefaultRatePerCaller, "How many calls of one caller may cost the API server something each second on one replica; twice as many renewals and releases. 0 for any number.")
+	flags.IntVar(&o.calls.RatePerNamespace, "facade-max-rate-per-namespace", limits.DefaultRatePerNamespace, "The same for the service accounts of one namespace together.")
+	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", limits.DefaultMaxBodyBytes, "How many bytes of requests, and of the answers of routed functions, are kept at a time on one replica; a tenth of them for one caller or the service accounts of one namespace.")
 	flags.IntVar(&o.maxConnections, "facade-max-connections", server.DefaultMaxConnections, "How many connections to the façade are open at a time on one replica.")
 	flags.DurationVar(&o.shutdownDelay, "facade-shutdown-delay", defaultShutdownDelay, "How long the façade still serves as before when it is to stop, but says that it is not ready.")
 	flags.DurationVar(&o.drainTimeout, "facade-drain-timeout", server.DefaultDrainTimeout, "How long calls may still run after that.")
@@ -48,14 +52,24 @@ func (o *facadeServerOptions) validate() error {
 		return errors.New("--facade-tls-cert-file and --facade-tls-key-file: both or none must be given")
 	}
 	for name, limit := range map[string]int{
-		"facade-max-waiting":            o.calls.Waiting,
-		"facade-max-waiting-per-caller": o.calls.WaitingPerCaller,
-		"facade-max-running":            o.calls.Running,
-		"facade-max-running-per-caller": o.calls.RunningPerCaller,
-		"facade-max-connections":        o.maxConnections,
+		"facade-max-waiting":     o.calls.Waiting,
+		"facade-max-running":     o.calls.Running,
+		"facade-max-connections": o.maxConnections,
 	} {
 		if limit <= 0 {
 			return fmt.Errorf("--%s: must be more than 0", name)
+		}
+	}
+	for name, share := range map[string]int{
+		"facade-max-waiting-per-caller":    o.calls.WaitingPerCaller,
+		"facade-max-waiting-per-namespace": o.calls.WaitingPerNamespace,
+		"facade-max-running-per-caller":    o.calls.RunningPerCaller,
+		"facade-max-running-per-namespace": o.calls.RunningPerNamespace,
+		"facade-max-rate-per-caller":       o.calls.RatePerCaller,
+		"facade-max-rate-per-namespace":    o.calls.RatePerNamespace,
+	} {
+		if share < 0 {
+			return fmt.Errorf("--%s: must not be negative", name)
 		}
 	}
 	switch {
@@ -67,6 +81,12 @@ func (o *facadeServerOptions) validate() error {
 		return errors.New("--facade-drain-timeout: must be more than 0s")
 	}
 	return nil
+}
+
+// withoutShares lets any caller use the whole. Without authentication all callers are programs of one
+// machine, and not told apart.
+func (o *facadeServerOptions) withoutShares() {
+	o.calls = o.calls.Unshared()
 }
 
 // stopTimeout is how long a replica may take to stop.

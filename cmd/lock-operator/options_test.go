@@ -10,6 +10,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
+
+	"forrst.dev/lock-operator/facade/limits"
 )
 
 func parse(arguments ...string) (options, error) {
@@ -71,7 +73,12 @@ func TestOptions(t *testing.T) {
 		"no call may wait":                   {arguments: []string{"--facade-max-waiting=0"}, want: "--facade-max-waiting:"},
 		"no caller may wait":                 {arguments: []string{"--facade-max-waiting-per-caller=-1"}, want: "--facade-max-waiting-per-caller:"},
 		"no other call may run":              {arguments: []string{"--facade-max-running=0"}, want: "--facade-max-running:"},
-		"no other call of a caller may run":  {arguments: []string{"--facade-max-running-per-caller=0"}, want: "--facade-max-running-per-caller:"},
+		"no other call of a caller may run":  {arguments: []string{"--facade-max-running-per-caller=-1"}, want: "--facade-max-running-per-caller:"},
+		"a negative share of a namespace":    {arguments: []string{"--facade-max-waiting-per-namespace=-1"}, want: "--facade-max-waiting-per-namespace:"},
+		"a negative part of the running":     {arguments: []string{"--facade-max-running-per-namespace=-1"}, want: "--facade-max-running-per-namespace:"},
+		"a negative rate of a caller":        {arguments: []string{"--facade-max-rate-per-caller=-1"}, want: "--facade-max-rate-per-caller:"},
+		"a negative rate of a namespace":     {arguments: []string{"--facade-max-rate-per-namespace=-1"}, want: "--facade-max-rate-per-namespace:"},
+		"no bounds of callers":               {arguments: []string{"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0"}},
 		"no connections":                     {arguments: []string{"--facade-max-connections=0"}, want: "--facade-max-connections:"},
 		"no room for a request":              {arguments: []string{"--facade-max-body-bytes=1048575"}, want: "--facade-max-body-bytes: must be at least 1048576"},
 		"a negative delay":                   {arguments: []string{"--facade-shutdown-delay=-1s"}, want: "--facade-shutdown-delay"},
@@ -93,6 +100,18 @@ func TestOptions(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, test.want)
 			}
 		})
+	}
+}
+
+// Programs of one machine are not told apart, and have the whole together.
+func TestWithoutAuthenticationThereAreNoShares(t *testing.T) {
+	settings, err := parse("--facade-auth=none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.facadeServer.withoutShares()
+	if got := settings.facadeServer; got.calls != got.calls.Unshared() || got.calls.Running != limits.DefaultMaxRunning {
+		t.Errorf("got %+v", got)
 	}
 }
 

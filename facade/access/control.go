@@ -47,7 +47,7 @@ func New(options Options) (*Control, error) {
 }
 
 // errAuthFailures refuses a network from which too many invalid tokens came.
-var errAuthFailures = &limits.Error{IsCaller: true, Reason: "Too many requests without a valid bearer token came from this network"}
+var errAuthFailures = &limits.Error{IsCaller: true, Limit: "auth_failures", Reason: "Too many requests without a valid bearer token came from this network"}
 
 var anonymous user.Info = &user.DefaultInfo{Name: Anonymous}
 

@@ -128,6 +128,9 @@ func (c *call) run(ctx context.Context) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
+	if err := c.permit.Spend(c.function.cost); err != nil {
+		return nil, err
+	}
 	invoke, problems := c.prepare()
 	if len(problems) > 0 {
 		return nil, problems

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -245,4 +247,72 @@ func TestNegativeLimitsAreRefused(t *testing.T) {
 			t.Errorf("%+v: no error", negative)
 		}
 	}
+}
+
+// What a caller asks of the API server has a rate. Its renewals and releases have one of their own.
+func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
+		config.Server.Limits, config.Server.Clock = limits.Limits{RatePerCaller: 1}, config.Clock
+	})
+	c := &crowd{fixture: f}
+	acquire := func(key string) string {
+		return envelopeWith(wire.Acquire, arguments(`"key":"`+key+`","owner":"o"`), "")
+	}
+	want := func(title, address, body string, status int) {
+		t.Helper()
+		if got := c.postFrom(address, body); got.status != status {
+			t.Errorf("%s: status %d, want %d: %s", title, got.status, status, got.body)
+		}
+	}
+	for _, key := range []string{"a", "b"} {
+		want("at first", anAddress, acquire(key), 200)
+	}
+	f.locks.Calls()
+	for title, body := range map[string]string{
+		"acquire": acquire("c"), "status": envelopeWith(wire.Status, arguments(`"key":"a"`), ""),
+		"list": envelopeWith(wire.List, "", ""), "force-release": envelopeWith(wire.ForceRelease, arguments(`"key":"a"`), ""),
+		"the extension":          envelopeWith(ping, "", locked(`{"key":"d","scope":"global",`+ttl+`}`)),
+		"a wait for half a turn": envelopeWith(wire.Acquire, arguments(`"key":"c","block":{"value":500,"unit":"millisecond"}`), ""),
+	} {
+		t.Run(title, func(t *testing.T) {
+			c.t = t
+			c.wantRefusal(c.postFrom(anAddress, body), 429, "RATE_LIMITED")
+		})
+	}
+	c.t = t
+	if calls := f.locks.Calls(); len(calls) > 0 {
+		t.Errorf("refused calls asked for %+v", calls)
+	}
+	want("a ping", anAddress, envelopeWith(ping, "", ""), 200)
+	want("a renewal", anAddress, envelopeWith(wire.Renew, arguments(`"key":"a","owner":"o"`), ""), 200)
+	want("a release", anAddress, envelopeWith(wire.Release, arguments(`"key":"a","owner":"o"`), ""), 200)
+	want("another caller", anotherAddress, acquire("e"), 200)
+	f.clock.Step(time.Second)
+	want("a second later", anAddress, acquire("c"), 200)
+}
+
+// A call that waits for a lock waits for its turn as well, and costs nothing more.
+func TestACallThatWaitsWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixtureWith(t, func(config *testfacade.Settings) {
+			config.Server.Limits, config.Server.Clock = limits.Limits{RatePerCaller: 1}, config.Clock
+		})
+		for range 2 {
+			f.post(envelopeWith(wire.List, "", ""))
+		}
+		f.locks.Calls()
+		answers := make(chan answer)
+		go func() { answers <- f.post(envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":10}`), "")) }()
+		synctest.Wait()
+		if calls := f.locks.Calls(); len(calls) > 0 {
+			t.Fatalf("before its turn it asked for %+v", calls)
+		}
+		f.clock.Step(time.Second)
+		if got := <-answers; got.status != 200 {
+			t.Error(got.body)
+		}
+		if requests := f.requests(); len(requests) != 1 || requests[0].Wait != 9*time.Second {
+			t.Errorf("it asked for %+v, want the rest of the wait", requests)
+		}
+	})
 }

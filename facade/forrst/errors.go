@@ -216,7 +216,7 @@ func refusal(err *limits.Error) envelope.Error {
 	if err.IsCaller {
 		problem.Code = envelope.RateLimited
 	}
-	return problem.With(map[string]any{"retry_after": envelope.NewDuration(time.Second)})
+	return problem.With(map[string]any{"retry_after": envelope.NewDuration(err.Wait())})
 }
 
 // missingRight are the details of FORBIDDEN, in the terms of a Role.
@@ -236,6 +236,7 @@ func (h *Handler) problems(ctx context.Context, err error, function string) enve
 		return envelope.Errors{*one}
 	}
 	if refused, ok := errors.AsType[*limits.Error](err); ok {
+		h.metrics.CountRefusal(refused)
 		return envelope.Errors{refusal(refused)}
 	}
 	if fault, ok := errors.AsType[*httpError](err); ok {

@@ -8,6 +8,7 @@ import (
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/limits"
 )
 
 // function is a function that callers can name. Those that are served here have the
@@ -33,6 +34,8 @@ type function struct {
 	// lock returns the one lock that a call is about, see [call.requestedLock]. Nil if the function
 	// is about none or several.
 	lock func(c *call) v1alpha1.FullKey
+	// cost is what the function costs the API server, but for the lock that a call acquires.
+	cost limits.Cost
 	// class is what metrics count the function as. Empty means routedClass.
 	class string
 }
@@ -49,15 +52,15 @@ type Invocation func(ctx context.Context) (any, error)
 func servedFunctions() []*function {
 	noLock := []string{envelope.AtomicLock}
 	return []*function{
-		{names: lockNames("release", "release"), class: lockClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).heldLock, prepare: (*call).prepareRelease},
-		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: access.VerbForceRelease, lock: (*call).heldLock, prepare: (*call).prepareForceRelease},
-		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: access.VerbGet, lock: (*call).heldLock, prepare: (*call).prepareStatus},
+		{names: lockNames("release", "release"), class: lockClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareRelease},
+		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: access.VerbForceRelease, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareForceRelease},
+		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareStatus},
 
 		{names: []string{wire.Acquire}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).acquiredLock, prepare: (*call).prepareAcquire},
-		{names: []string{wire.Renew}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).heldLock, prepare: (*call).prepareRenew},
-		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).heldLock, prepare: (*call).prepareExtendedRelease},
-		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, lock: (*call).heldLock, prepare: (*call).prepareExtendedStatus},
-		{names: []string{wire.List}, class: extendedClass, excluded: noLock, verb: access.VerbList, prepare: (*call).prepareList},
+		{names: []string{wire.Renew}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareRenew},
+		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareExtendedRelease},
+		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareExtendedStatus},
+		{names: []string{wire.List}, class: extendedClass, excluded: noLock, verb: access.VerbList, cost: limits.Work, prepare: (*call).prepareList},
 
 		{names: systemNames("diagnostics", "ping"), class: systemClass, prepare: (*call).preparePing},
 		{names: systemNames("diagnostics", "health"), class: systemClass, prepare: (*call).prepareHealth},

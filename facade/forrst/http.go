@@ -42,7 +42,7 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err, start)
 		return
 	}
-	body := h.config.Server.Limiter().Body(r.Body, MaxRequestBytes)
+	body := h.config.Server.Limiter().Body(limits.CallerOf(r, caller.Holder()), r.Body, MaxRequestBytes)
 	defer body.Forget()
 	text, err := receive(r, body)
 	if err != nil {
@@ -106,8 +106,9 @@ func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 		return nil, &httpError{http.StatusUnsupportedMediaType, "The body must not have a content encoding"}
 	}
 	body, err := counted.ReadAll(r.ContentLength)
+	_, isRefused := errors.AsType[*limits.Error](err)
 	switch {
-	case errors.Is(err, limits.ErrBodies):
+	case isRefused:
 		return nil, err
 	case errors.Is(err, limits.ErrTooLarge):
 		return nil, &httpError{http.StatusRequestEntityTooLarge, "The body must be at most " + strconv.Itoa(MaxRequestBytes) + " bytes"}

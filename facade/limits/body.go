@@ -9,9 +9,44 @@ import (
 // ErrTooLarge refuses a body for its size.
 var ErrTooLarge = bodies.ErrTooLarge
 
-// Body reads the body of a request within the limit of all bodies.
+// Body reads the body of a request within the limits of all bodies, and takes room for what
+// comes from another service in answer to it. The errors of its limits are [*Error].
 type Body = bodies.Body
 
-// Body returns a reader of a body of at most size bytes. Its error is [ErrBodies] if the bodies of
-// other requests leave no room. [Body.Forget] must follow.
-func (l *Limiter) Body(reader io.Reader, size int64) *Body { return l.bodies.Body(reader, size) }
+// Body returns a reader of a body of at most size bytes. [Body.Forget] must follow.
+func (l *Limiter) Body(caller Caller, reader io.Reader, size int64) *Body {
+	return bodies.NewBody(&bodyShare{l, caller}, reader, size)
+}
+
+// bodyShare is the room that the bodies of a caller have.
+type bodyShare struct {
+	limiter *Limiter
+	caller  Caller
+}
+
+// Take implements [bodies.Room].
+func (s *bodyShare) Take(size int64) error {
+	l := s.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.callers[s.caller].bytes+size > int64(l.limits.BodyBytesPerCaller):
+		return ErrCallerBodies
+	case l.namespaces[s.caller.namespace].bytes+size > int64(l.limits.BodyBytesPerNamespace):
+		return ErrNamespaceBodies
+	case l.total.bytes+size > int64(l.limits.BodyBytes):
+		return ErrBodies
+	}
+	l.add(s.caller, usage{bytes: size})
+	return nil
+}
+
+// Give implements [bodies.Room].
+func (s *bodyShare) Give(size int64) {
+	if size == 0 {
+		return
+	}
+	s.limiter.mu.Lock()
+	defer s.limiter.mu.Unlock()
+	s.limiter.add(s.caller, usage{bytes: -size})
+}

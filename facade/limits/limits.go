@@ -4,79 +4,160 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"sync"
+	"time"
 
-	"forrst.dev/lock-operator/lock/bodies"
+	"k8s.io/utils/clock"
 )
 
-// The default limits. Callers that are not authenticated count by their network, so all
-// programs of one machine or behind one proxy are one caller, and 10,000 of them may wait.
+// The default limits of all callers together.
 const (
-	DefaultMaxWaiting          = 20_000
-	DefaultMaxWaitingPerCaller = 12_000
-	DefaultMaxRunning          = 10_000
-	DefaultMaxRunningPerCaller = 5_000
-	DefaultMaxBodyBytes        = 128 << 20
+	DefaultMaxWaiting   = 20_000
+	DefaultMaxRunning   = 10_000
+	DefaultMaxBodyBytes = 128 << 20
 )
 
-// Limits bounds how many calls are served at a time. A call is either waiting for a lock or
-// running. Zero means the default; a negative limit is an error.
+const (
+	// defaultShare is the part of a limit that one caller, or the service accounts of one
+	// namespace, may use by default: one in so many.
+	defaultShare = 10
+	// minBodyShare has room for a request, whatever the limit of all bodies is.
+	minBodyShare = 2 << 20
+)
+
+// Limits bounds how many calls are served at a time, and how many may cost the API server
+// something. A call is either waiting for a lock or running. A negative limit is an error.
+//
+// What one caller may use is its share; that of a namespace is for all its service accounts
+// together. Zero means a tenth of the whole, and no share at all of a whole of less than ten.
 type Limits struct {
-	// Waiting calls of all callers together.
-	Waiting int
-	// WaitingPerCaller is how many of them may be of one caller.
-	WaitingPerCaller int
+	// Waiting calls of all callers together. Zero means [DefaultMaxWaiting].
+	Waiting                               int
+	WaitingPerCaller, WaitingPerNamespace int
 	// Running calls of all callers together. A call that got the lock that it waited for
-	// runs beyond the limits: it has something to lose.
-	Running int
-	// RunningPerCaller is how many of them may be of one caller.
-	RunningPerCaller int
-	// BodyBytes are kept of the requests of all callers together: of those that are being
-	// read, and of routed calls until they end.
-	BodyBytes int
+	// runs beyond the limits: it has something to lose. Zero means [DefaultMaxRunning].
+	Running                               int
+	RunningPerCaller, RunningPerNamespace int
+	// BodyBytes are kept for the requests of all callers together: of those that are being
+	// read, and of routed calls with their answers until they end. Zero means
+	// [DefaultMaxBodyBytes]. A share is at least 2 MiB.
+	BodyBytes                                 int
+	BodyBytesPerCaller, BodyBytesPerNamespace int
+	// RatePerCaller and RatePerNamespace are how many calls a second may cost the API server
+	// something, see [Permit.Spend]. Zero means any number.
+	RatePerCaller, RatePerNamespace int
+}
+
+// Unshared returns the limits without shares and rates: any caller may use the whole. It is for
+// callers that are not told apart.
+func (l Limits) Unshared() Limits {
+	return Limits{
+		Waiting: l.Waiting, WaitingPerCaller: math.MaxInt, WaitingPerNamespace: math.MaxInt,
+		Running: l.Running, RunningPerCaller: math.MaxInt, RunningPerNamespace: math.MaxInt,
+		BodyBytes: l.BodyBytes, BodyBytesPerCaller: math.MaxInt, BodyBytesPerNamespace: math.MaxInt,
+	}
+}
+
+// ShareOf is the share that one caller has of a whole by default: a tenth. Of a whole of less than ten
+// there are no shares.
+func ShareOf(whole int) int { return cmp.Or(whole/defaultShare, math.MaxInt) }
+
+func (l Limits) withDefaults() Limits {
+	l.Waiting = cmp.Or(l.Waiting, DefaultMaxWaiting)
+	l.Running = cmp.Or(l.Running, DefaultMaxRunning)
+	l.BodyBytes = cmp.Or(l.BodyBytes, DefaultMaxBodyBytes)
+	for share, whole := range map[*int]int{
+		&l.WaitingPerCaller: l.Waiting, &l.WaitingPerNamespace: l.Waiting,
+		&l.RunningPerCaller: l.Running, &l.RunningPerNamespace: l.Running,
+	} {
+		*share = cmp.Or(*share, ShareOf(whole))
+	}
+	for _, share := range []*int{&l.BodyBytesPerCaller, &l.BodyBytesPerNamespace} {
+		if *share == 0 {
+			*share = max(l.BodyBytes/defaultShare, minBodyShare)
+		}
+	}
+	return l
+}
+
+func (l Limits) validate() error {
+	if min(l.Waiting, l.WaitingPerCaller, l.WaitingPerNamespace, l.Running, l.RunningPerCaller, l.RunningPerNamespace,
+		l.BodyBytes, l.BodyBytesPerCaller, l.BodyBytesPerNamespace, l.RatePerCaller, l.RatePerNamespace) < 0 {
+		return errors.New("limits of calls must not be negative")
+	}
+	return nil
 }
 
 // Counts is how many calls are served.
 type Counts struct{ Running, Waiting int }
 
+// usage is what one caller, the callers of one namespace, or all callers use at the moment.
+type usage struct {
+	running, waiting int
+	bytes            int64
+}
+
+func (u usage) plus(change usage) usage {
+	return usage{u.running + change.running, u.waiting + change.waiting, u.bytes + change.bytes}
+}
+
 // Limiter counts calls and bytes against [Limits]. It is safe for concurrent use.
 type Limiter struct {
 	limits Limits
-	bodies *bodies.Budget
+	clock  clock.Clock
 	// draining ends when calls must stop waiting.
 	draining context.Context // It belongs to no call.
 	drain    context.CancelFunc
 
 	mu    sync.Mutex
-	total Counts
-	// callers are those that have calls.
-	callers map[Caller]Counts
+	total usage
+	// callers and namespaces are those that use something.
+	callers    map[Caller]usage
+	namespaces map[string]usage
+	rates      rates
+	// isFull tells since when the calls of all callers are at their limits.
+	isFull struct{ running, waiting Level }
 }
 
-// New returns a limiter, or an error if a limit is negative.
-func New(limits Limits) (*Limiter, error) {
-	if min(limits.Waiting, limits.WaitingPerCaller, limits.Running, limits.RunningPerCaller, limits.BodyBytes) < 0 {
-		return nil, errors.New("limits of calls must not be negative")
+// New returns a limiter, or an error if a limit is negative. A nil clock is the real one.
+func New(limits Limits, timers clock.Clock) (*Limiter, error) {
+	if err := limits.validate(); err != nil {
+		return nil, err
 	}
-	l := &Limiter{
-		limits: Limits{
-			Waiting:          cmp.Or(limits.Waiting, DefaultMaxWaiting),
-			WaitingPerCaller: cmp.Or(limits.WaitingPerCaller, DefaultMaxWaitingPerCaller),
-			Running:          cmp.Or(limits.Running, DefaultMaxRunning),
-			RunningPerCaller: cmp.Or(limits.RunningPerCaller, DefaultMaxRunningPerCaller),
-		},
-		bodies:  bodies.NewBudget(int64(cmp.Or(limits.BodyBytes, DefaultMaxBodyBytes)), ErrBodies),
-		callers: map[Caller]Counts{},
+	if timers == nil {
+		timers = clock.RealClock{}
 	}
+	l := &Limiter{limits: limits.withDefaults(), clock: timers, callers: map[Caller]usage{}, namespaces: map[string]usage{}}
+	l.rates = newRates(l.limits)
 	l.draining, l.drain = context.WithCancel(context.Background())
 	return l, nil
 }
+
+// Limits returns the limits, with the defaults in place of zeros.
+func (l *Limiter) Limits() Limits { return l.limits }
 
 // Counts returns how many calls are served at the moment.
 func (l *Limiter) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.total
+	return Counts{l.total.running, l.total.waiting}
+}
+
+// BodyBytes returns how many bytes are kept for requests at the moment.
+func (l *Limiter) BodyBytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total.bytes
+}
+
+// Full returns for how long the running and the waiting calls of all callers have been at their
+// limits, see [Level.For].
+func (l *Limiter) Full() (running, waiting time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock.Now()
+	return l.isFull.running.For(now), l.isFull.waiting.For(now)
 }
 
 // Drain ends the waits of all calls, and of those that come later. Calls go on running.
@@ -88,25 +169,36 @@ func (l *Limiter) Admit(caller Caller) (*Permit, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.callers[caller].Running >= l.limits.RunningPerCaller:
+	case l.callers[caller].running >= l.limits.RunningPerCaller:
 		return nil, ErrCallerRunning
-	case l.total.Running >= l.limits.Running:
+	case l.namespaces[caller.namespace].running >= l.limits.RunningPerNamespace:
+		return nil, ErrNamespaceRunning
+	case l.total.running >= l.limits.Running:
 		return nil, ErrRunning
 	}
-	l.add(caller, 1, 0)
+	l.add(caller, usage{running: 1})
 	return &Permit{limiter: l, caller: caller}, nil
 }
 
-// add changes the counts; it needs the mutex. A caller without calls is forgotten.
-func (l *Limiter) add(caller Caller, running, waiting int) {
-	l.total = Counts{l.total.Running + running, l.total.Waiting + waiting}
-	counts := l.callers[caller]
-	counts = Counts{counts.Running + running, counts.Waiting + waiting}
-	if counts == (Counts{}) {
-		delete(l.callers, caller)
+// add changes what is used; it needs the mutex. A caller or namespace that uses nothing is
+// forgotten.
+func (l *Limiter) add(caller Caller, change usage) {
+	l.total = l.total.plus(change)
+	l.isFull.running.Update(l.total.running, l.limits.Running, l.clock)
+	l.isFull.waiting.Update(l.total.waiting, l.limits.Waiting, l.clock)
+	addTo(l.callers, caller, change)
+	if caller.namespace != "" {
+		addTo(l.namespaces, caller.namespace, change)
+	}
+}
+
+func addTo[K comparable](used map[K]usage, key K, change usage) {
+	changed := used[key].plus(change)
+	if changed == (usage{}) {
+		delete(used, key)
 		return
 	}
-	l.callers[caller] = counts
+	used[key] = changed
 }
 
 // Permit counts one call.
@@ -124,7 +216,7 @@ func (p *Permit) Release() {
 	defer p.limiter.mu.Unlock()
 	if !p.isReleased {
 		p.isReleased = true
-		p.limiter.add(p.caller, -1, 0)
+		p.limiter.add(p.caller, usage{running: -1})
 	}
 }
 
@@ -149,20 +241,23 @@ func (p *Permit) Wait(ctx context.Context, wait func(context.Context) error) err
 }
 
 func (p *Permit) beginWait() error {
-	p.limiter.mu.Lock()
-	defer p.limiter.mu.Unlock()
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
-	case p.limiter.callers[p.caller].Waiting >= p.limiter.limits.WaitingPerCaller:
+	case l.callers[p.caller].waiting >= l.limits.WaitingPerCaller:
 		return ErrCallerWaiting
-	case p.limiter.total.Waiting >= p.limiter.limits.Waiting:
+	case l.namespaces[p.caller.namespace].waiting >= l.limits.WaitingPerNamespace:
+		return ErrNamespaceWaiting
+	case l.total.waiting >= l.limits.Waiting:
 		return ErrWaiting
 	}
-	p.limiter.add(p.caller, -1, 1)
+	l.add(p.caller, usage{running: -1, waiting: 1})
 	return nil
 }
 
 func (p *Permit) endWait() {
 	p.limiter.mu.Lock()
 	defer p.limiter.mu.Unlock()
-	p.limiter.add(p.caller, 1, -1)
+	p.limiter.add(p.caller, usage{running: 1, waiting: -1})
 }

@@ -7,7 +7,7 @@ import (
 
 // Callers come and go, and must not be remembered for ever.
 func TestCallersWithoutCallsAreForgotten(t *testing.T) {
-	limiter, err := New(Limits{})
+	limiter, err := New(Limits{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestCallersWithoutCallsAreForgotten(t *testing.T) {
 }
 
 func TestAPermitCountsOnceHoweverOftenItIsReleased(t *testing.T) {
-	limiter, err := New(Limits{})
+	limiter, err := New(Limits{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

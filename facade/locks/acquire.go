@@ -88,7 +88,8 @@ func (a *Acquisition) Scope() v1alpha1.Scope { return a.request.Scope }
 func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 
 // Acquire takes the lock for a call of the function, or waits for it as long as the permit
-// allows. If the caller goes away meanwhile, no lock is left behind: the caller could not
+// allows. It counts against the rate of the caller when it asks for the lock; then waiting costs
+// nothing. If the caller goes away meanwhile, no lock is left behind: the caller could not
 // learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
 func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
 	if a.named != nil {
@@ -96,18 +97,30 @@ func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, functi
 			return nil, err
 		}
 	}
-	acquire := func(ctx context.Context) error {
-		granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, a.request)
-		return err
-	}
 	if a.request.Wait > 0 {
-		err = permit.Wait(ctx, acquire)
-	} else {
-		err = acquire(ctx)
+		granted, err = a.acquireWaiting(ctx, permit)
+	} else if err = permit.Spend(limits.Work); err == nil {
+		granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, a.request)
 	}
 	if err != nil || ctx.Err() == nil {
 		return granted, err
 	}
 	a.locks.TakeBack(ctx, function, a.caller, granted)
 	return nil, ctx.Err()
+}
+
+// acquireWaiting is Acquire for a request that waits. The time until the rate of the caller has room
+// is a part of its wait.
+func (a *Acquisition) acquireWaiting(ctx context.Context, permit *limits.Permit) (granted *v1alpha1.Lock, err error) {
+	request := a.request
+	err = permit.Wait(ctx, func(ctx context.Context) error {
+		waited, err := permit.AwaitTurn(ctx, limits.Work, request.Wait)
+		if err != nil {
+			return err
+		}
+		request.Wait -= waited
+		granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, request)
+		return err
+	})
+	return granted, err
 }

@@ -36,8 +36,9 @@ func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 		return nil, problems.New(problems.UnsupportedMediaType, "The body must not have a content encoding")
 	}
 	body, err := counted.ReadAll(r.ContentLength)
+	_, isRefused := errors.AsType[*limits.Error](err)
 	switch {
-	case errors.Is(err, limits.ErrBodies):
+	case isRefused:
 		return nil, err
 	case errors.Is(err, limits.ErrTooLarge):
 		return nil, problems.New(problems.BodyTooLarge, "The body must be at most "+strconv.Itoa(maxRequestBytes)+" bytes")

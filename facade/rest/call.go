@@ -103,7 +103,8 @@ func (c *call) run(resource resource) (*answer, error) {
 	if err := c.checkAccepted(); err != nil {
 		return nil, err
 	}
-	c.counted = c.config.Server.Limiter().Body(c.request.Body, maxRequestBytes)
+	who := limits.CallerOf(c.request, c.caller.Holder())
+	c.counted = c.config.Server.Limiter().Body(who, c.request.Body, maxRequestBytes)
 	defer c.counted.Forget()
 	if c.operation.hasBody {
 		if c.body, err = receive(c.request, c.counted); err != nil {
@@ -111,7 +112,7 @@ func (c *call) run(resource resource) (*answer, error) {
 		}
 	}
 	server.BeginCall(c.writer, c.request)
-	if c.permit, err = c.config.Server.Limiter().Admit(limits.CallerOf(c.request, c.caller.Holder())); err != nil {
+	if c.permit, err = c.config.Server.Limiter().Admit(who); err != nil {
 		return nil, err
 	}
 	defer c.permit.Release()
@@ -119,6 +120,9 @@ func (c *call) run(resource resource) (*answer, error) {
 		return nil, err
 	}
 	if err := c.config.Access.Authorize(c.request.Context(), &c.caller, c.operation.verb, c.requestedLock); err != nil {
+		return nil, err
+	}
+	if err := c.permit.Spend(c.operation.cost); err != nil {
 		return nil, err
 	}
 	return c.operation.run(c)

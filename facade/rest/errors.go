@@ -41,6 +41,7 @@ func (c *call) problemOf(err error) *problems.Error {
 		return problem
 	}
 	if refused, ok := errors.AsType[*limits.Error](err); ok {
+		c.metrics.CountRefusal(refused)
 		return limitProblem(refused)
 	}
 	if namespace, ok := errors.AsType[*access.NamespaceError](err); ok {
@@ -71,7 +72,9 @@ func limitProblem(refused *limits.Error) *problems.Error {
 	if refused.IsCaller {
 		kind = problems.TooManyCalls
 	}
-	return problems.New(kind, refused.Reason).Soon()
+	problem := problems.New(kind, refused.Reason)
+	problem.RetryAfter = refused.Wait()
+	return problem
 }
 
 func namespaceProblem(err *access.NamespaceError) *problems.Error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
 )
 
@@ -58,6 +59,8 @@ type operation struct {
 	name string
 	// verb is what the caller must be allowed to do with locks.
 	verb string
+	// cost is what the operation costs the API server, but for the lock that it acquires.
+	cost limits.Cost
 	// hasBody says that the request has one, which the call finds in its body.
 	hasBody bool
 	// isStream says that the answer is a stream of events.
@@ -69,11 +72,11 @@ type operation struct {
 // Operations, by the names of docs/rest.md.
 var (
 	acquireLock  = &operation{name: "acquire", verb: access.VerbCreate, hasBody: true, run: (*call).acquire}
-	renewLock    = &operation{name: "renew", verb: access.VerbCreate, hasBody: true, run: (*call).renew}
-	releaseLock  = &operation{name: "release", verb: access.VerbCreate, run: (*call).release}
-	forceRelease = &operation{name: "force_release", verb: access.VerbForceRelease, run: (*call).forceRelease}
-	getLock      = &operation{name: "get", verb: access.VerbGet, run: (*call).get}
-	listLocks    = &operation{name: "list", verb: access.VerbList, run: (*call).list}
+	renewLock    = &operation{name: "renew", verb: access.VerbCreate, cost: limits.Upkeep, hasBody: true, run: (*call).renew}
+	releaseLock  = &operation{name: "release", verb: access.VerbCreate, cost: limits.Upkeep, run: (*call).release}
+	forceRelease = &operation{name: "force_release", verb: access.VerbForceRelease, cost: limits.Work, run: (*call).forceRelease}
+	getLock      = &operation{name: "get", verb: access.VerbGet, cost: limits.Work, run: (*call).get}
+	listLocks    = &operation{name: "list", verb: access.VerbList, cost: limits.Work, run: (*call).list}
 	watchLocks   = &operation{name: "watch", verb: access.VerbWatch, isStream: true, run: (*call).watch}
 )
 

@@ -14,8 +14,8 @@ const (
 )
 
 var (
-	errCallerStreams = &limits.Error{IsCaller: true, Reason: "The caller has too many streams of namespaces"}
-	errStreams       = &limits.Error{Reason: "The lock service has too many streams of namespaces"}
+	errCallerStreams = &limits.Error{IsCaller: true, Limit: "streams_per_caller", Reason: "The caller has too many streams of namespaces"}
+	errStreams       = &limits.Error{Limit: "streams", Reason: "The lock service has too many streams of namespaces"}
 )
 
 // streamCounts counts the streams of namespaces. It is safe for concurrent use.

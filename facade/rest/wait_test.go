@@ -178,6 +178,25 @@ func TestLimitsOfCallers(t *testing.T) {
 	})
 }
 
+func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
+	f := newFixture(t, func(s *testfacade.Settings) {
+		s.Server.Limits, s.Server.Clock = limits.Limits{RatePerCaller: 1}, s.Clock
+	})
+	token := f.acquire(report, ofSixty)
+	f.do(http.MethodGet, report, "").want(http.StatusOK)
+	for method, body := range map[string]string{http.MethodPost: ofSixty, http.MethodGet: ""} {
+		refused := f.do(method, report, body).want(http.StatusTooManyRequests, "too-many-calls")
+		if after := refused.header.Get("Retry-After"); after != "1" {
+			t.Errorf("%s: Retry-After %q", method, after)
+		}
+	}
+	f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token).want(http.StatusOK)
+	f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
+	f.do(http.MethodPost, report, ofSixty, "User", "bob").want(http.StatusCreated)
+	f.clock.Step(time.Second)
+	f.do(http.MethodPost, report, ofSixty).want(http.StatusLocked, "lock-held")
+}
+
 func TestALockOfAnOutage(t *testing.T) {
 	f := newFixture(t)
 	f.locks.SetUnavailable(true)

@@ -16,6 +16,7 @@ var durationBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 
 type metrics struct {
 	calls    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
 }
 
 // newMetrics registers the metrics unless registerer is nil.
@@ -30,6 +31,10 @@ func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter) (*met
 			Help:    "Time from the receipt of a call to its answer, waiting for locks included, by door and class of function.",
 			Buckets: durationBuckets,
 		}, []string{"door", "function"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lock_operator_facade_refused_calls_total",
+			Help: "Calls that were refused for a limit, by door and limit.",
+		}, []string{"door", "limit"}),
 	}
 	if registerer == nil {
 		return m, nil
@@ -43,7 +48,7 @@ func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter) (*met
 		Name: "lock_operator_facade_waiting_calls",
 		Help: "Calls that wait for a lock now.",
 	}, func() float64 { return float64(limiter.Counts().Waiting) })
-	for _, collector := range []prometheus.Collector{m.calls, m.duration, running, waiting} {
+	for _, collector := range []prometheus.Collector{m.calls, m.duration, m.refused, running, waiting} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, fmt.Errorf("facade: register metrics: %w", err)
 		}
@@ -65,4 +70,9 @@ func (s *Server) Metrics(door string) Metrics { return Metrics{door, s.metrics} 
 func (m Metrics) Observe(function, code string, took time.Duration) {
 	m.metrics.calls.WithLabelValues(m.door, function, code).Inc()
 	m.metrics.duration.WithLabelValues(m.door, function).Observe(took.Seconds())
+}
+
+// CountRefusal counts a call that was refused for a limit.
+func (m Metrics) CountRefusal(refusal *limits.Error) {
+	m.metrics.refused.WithLabelValues(m.door, refusal.Limit).Inc()
 }

@@ -62,7 +62,7 @@ type Options struct {
 	Limits limits.Limits
 	// Metrics is where the metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
-	// Clock measures the delay. Nil means the real clock.
+	// Clock measures the delay and rates. Nil means the real clock.
 	Clock clock.Clock
 	// Logger gets the server's own messages. Zero discards.
 	Logger logr.Logger
@@ -89,7 +89,7 @@ func New(options Options) (*Server, error) {
 	}
 	options.MaxConnections = cmp.Or(options.MaxConnections, DefaultMaxConnections)
 	options.DrainTimeout = cmp.Or(options.DrainTimeout, DefaultDrainTimeout)
-	limiter, err := limits.New(options.Limits)
+	limiter, err := limits.New(options.Limits, options.Clock)
 	if err != nil {
 		return nil, fmt.Errorf("facade: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/rest"
 	"forrst.dev/lock-operator/facade/server"
@@ -47,6 +48,10 @@ func New(settings Settings) (*server.Server, error) {
 func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 	if settings.Limits == (rules.Limits{}) {
 		settings.Limits = rules.DefaultLimits()
+	}
+	if settings.Access == nil && settings.Server.Limits == (limits.Limits{}) {
+		// As with --facade-auth=none: callers are not told apart.
+		settings.Server.Limits = limits.Limits{}.Unshared()
 	}
 	served, err := server.New(settings.Server)
 	if err != nil {
