@@ -118,13 +118,14 @@ func newFacadeServer(settings options, logger logr.Logger) (*server.Server, erro
 		settings.facadeServer.withoutShares()
 	}
 	options := server.Options{
-		LoopbackHostsOnly: isOpen,
-		MaxConnections:    settings.facadeServer.maxConnections,
-		ShutdownDelay:     settings.facadeServer.shutdownDelay,
-		DrainTimeout:      settings.facadeServer.drainTimeout,
-		Limits:            settings.facadeServer.calls,
-		Metrics:           metrics.Registry,
-		Logger:            logger,
+		LoopbackHostsOnly:        isOpen,
+		MaxConnections:           settings.facadeServer.maxConnections,
+		MaxConnectionsPerAddress: settings.facadeServer.maxConnectionsPerAddress,
+		ShutdownDelay:            settings.facadeServer.shutdownDelay,
+		DrainTimeout:             settings.facadeServer.drainTimeout,
+		Limits:                   settings.facadeServer.calls,
+		Metrics:                  metrics.Registry,
+		Logger:                   logger,
 	}
 	var err error
 	if settings.facadeServer.tlsCertFile != "" {

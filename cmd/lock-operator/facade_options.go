@@ -27,6 +27,7 @@ type facadeServerOptions struct {
 	tlsCertFile, tlsKeyFile     string
 	calls                       limits.Limits
 	maxConnections              int
+	maxConnectionsPerAddress    int
 	shutdownDelay, drainTimeout time.Duration
 }
 
@@ -43,6 +44,7 @@ func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.calls.RatePerNamespace, "facade-max-rate-per-namespace", limits.DefaultRatePerNamespace, "The same for the service accounts of one namespace together.")
 	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", limits.DefaultMaxBodyBytes, "How many bytes of requests, and of the answers of routed functions, are kept at a time on one replica; a tenth of them for one caller or the service accounts of one namespace.")
 	flags.IntVar(&o.maxConnections, "facade-max-connections", server.DefaultMaxConnections, "How many connections to the façade are open at a time on one replica.")
+	flags.IntVar(&o.maxConnectionsPerAddress, "facade-max-connections-per-address", 0, "How many of them may come from one address, of IPv6 from a network of 64 bits; 0 for a tenth.")
 	flags.DurationVar(&o.shutdownDelay, "facade-shutdown-delay", defaultShutdownDelay, "How long the façade still serves as before when it is to stop, but says that it is not ready.")
 	flags.DurationVar(&o.drainTimeout, "facade-drain-timeout", server.DefaultDrainTimeout, "How long calls may still run after that.")
 }
@@ -61,12 +63,13 @@ func (o *facadeServerOptions) validate() error {
 		}
 	}
 	for name, share := range map[string]int{
-		"facade-max-waiting-per-caller":    o.calls.WaitingPerCaller,
-		"facade-max-waiting-per-namespace": o.calls.WaitingPerNamespace,
-		"facade-max-running-per-caller":    o.calls.RunningPerCaller,
-		"facade-max-running-per-namespace": o.calls.RunningPerNamespace,
-		"facade-max-rate-per-caller":       o.calls.RatePerCaller,
-		"facade-max-rate-per-namespace":    o.calls.RatePerNamespace,
+		"facade-max-waiting-per-caller":      o.calls.WaitingPerCaller,
+		"facade-max-waiting-per-namespace":   o.calls.WaitingPerNamespace,
+		"facade-max-running-per-caller":      o.calls.RunningPerCaller,
+		"facade-max-running-per-namespace":   o.calls.RunningPerNamespace,
+		"facade-max-rate-per-caller":         o.calls.RatePerCaller,
+		"facade-max-rate-per-namespace":      o.calls.RatePerNamespace,
+		"facade-max-connections-per-address": o.maxConnectionsPerAddress,
 	} {
 		if share < 0 {
 			return fmt.Errorf("--%s: must not be negative", name)
@@ -87,6 +90,7 @@ func (o *facadeServerOptions) validate() error {
 // machine, and not told apart.
 func (o *facadeServerOptions) withoutShares() {
 	o.calls = o.calls.Unshared()
+	o.maxConnectionsPerAddress = o.maxConnections
 }
 
 // stopTimeout is how long a replica may take to stop.

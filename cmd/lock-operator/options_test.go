@@ -78,6 +78,7 @@ func TestOptions(t *testing.T) {
 		"a negative part of the running":     {arguments: []string{"--facade-max-running-per-namespace=-1"}, want: "--facade-max-running-per-namespace:"},
 		"a negative rate of a caller":        {arguments: []string{"--facade-max-rate-per-caller=-1"}, want: "--facade-max-rate-per-caller:"},
 		"a negative rate of a namespace":     {arguments: []string{"--facade-max-rate-per-namespace=-1"}, want: "--facade-max-rate-per-namespace:"},
+		"a negative share of connections":    {arguments: []string{"--facade-max-connections-per-address=-1"}, want: "--facade-max-connections-per-address:"},
 		"no bounds of callers":               {arguments: []string{"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0"}},
 		"no connections":                     {arguments: []string{"--facade-max-connections=0"}, want: "--facade-max-connections:"},
 		"no room for a request":              {arguments: []string{"--facade-max-body-bytes=1048575"}, want: "--facade-max-body-bytes: must be at least 1048576"},
@@ -105,12 +106,12 @@ func TestOptions(t *testing.T) {
 
 // Programs of one machine are not told apart, and have the whole together.
 func TestWithoutAuthenticationThereAreNoShares(t *testing.T) {
-	settings, err := parse("--facade-auth=none")
+	settings, err := parse("--facade-auth=none", "--facade-max-connections=50")
 	if err != nil {
 		t.Fatal(err)
 	}
 	settings.facadeServer.withoutShares()
-	if got := settings.facadeServer; got.calls != got.calls.Unshared() || got.calls.Running != limits.DefaultMaxRunning {
+	if got := settings.facadeServer; got.maxConnectionsPerAddress != 50 || got.calls != got.calls.Unshared() || got.calls.Running != limits.DefaultMaxRunning {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -34,7 +34,7 @@ const (
 
 // newHTTPServer returns a server for HTTP/1.1 and HTTP/2, with TLS or, if config is nil,
 // without. The contexts of its calls come from ctx.
-func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config, logger logr.Logger) *http.Server {
+func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config, open *connections, logger logr.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(config != nil)
@@ -56,5 +56,7 @@ func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config
 		},
 		ErrorLog:    slog.NewLogLogger(logr.ToSlogHandler(logger), slog.LevelInfo),
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: withConnection,
+		ConnState:   open.setState,
 	}
 }

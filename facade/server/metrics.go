@@ -20,7 +20,7 @@ type metrics struct {
 }
 
 // newMetrics registers the metrics unless registerer is nil.
-func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter, open *connections) (*metrics, error) {
 	m := &metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lock_operator_facade_calls_total",
@@ -48,7 +48,30 @@ func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter) (*met
 		Name: "lock_operator_facade_waiting_calls",
 		Help: "Calls that wait for a lock now.",
 	}, func() float64 { return float64(limiter.Counts().Waiting) })
-	for _, collector := range []prometheus.Collector{m.calls, m.duration, m.refused, running, waiting} {
+	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "lock_operator_facade_body_bytes",
+		Help: "Bytes that are kept now of requests and of the answers of routed functions.",
+	}, func() float64 { return float64(limiter.BodyBytes()) })
+	connected := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "lock_operator_facade_connections",
+		Help: "Connections that are open now.",
+	}, func() float64 { return float64(open.open()) })
+	collectors := []prometheus.Collector{m.calls, m.duration, m.refused, running, waiting, bodies, connected}
+	for reason := range closeReasons {
+		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "lock_operator_facade_closed_connections_total",
+			Help:        "Connections that were closed before their time, by reason: too many of one address, no authenticated call, or idle.",
+			ConstLabels: prometheus.Labels{"reason": reason.String()},
+		}, func() float64 { return float64(open.closedFor(reason)) }))
+	}
+	for _, limit := range totalsOf(limiter, open) {
+		collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "lock_operator_facade_saturated_seconds",
+			Help:        "For how long a limit of all callers together has been used up, by limit; 0 if it is not.",
+			ConstLabels: prometheus.Labels{"limit": limit.name},
+		}, func() float64 { return limit.isFull().Seconds() }))
+	}
+	for _, collector := range collectors {
 		if err := registerer.Register(collector); err != nil {
 			return nil, fmt.Errorf("facade: register metrics: %w", err)
 		}

@@ -3,6 +3,10 @@ package server
 import (
 	"io"
 	"net/http"
+	"strings"
+	"time"
+
+	"forrst.dev/lock-operator/facade/limits"
 )
 
 // serveHealthz says that the process answers.
@@ -17,6 +21,45 @@ func serveReadyz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeProbe(w, http.StatusOK, "ok")
+}
+
+// saturatedAfter is how long a limit of all callers together is used up before the replica counts
+// as saturated: bursts are shorter.
+const saturatedAfter = 3 * time.Second
+
+// serveSaturation says whether the replica has been at a limit of all callers together for some
+// seconds. It is no part of readiness: with one replica, or if all are saturated at once, callers
+// are better served by a busy replica than by none (docs/design.md, section 16.2).
+func (s *Server) serveSaturation(w http.ResponseWriter, _ *http.Request) {
+	var saturated []string
+	for _, limit := range s.totals() {
+		if limit.isFull() >= saturatedAfter {
+			saturated = append(saturated, limit.name)
+		}
+	}
+	if len(saturated) > 0 {
+		writeProbe(w, http.StatusServiceUnavailable, "saturated: "+strings.Join(saturated, ", "))
+		return
+	}
+	writeProbe(w, http.StatusOK, "ok")
+}
+
+// total is a limit of all callers together.
+type total struct {
+	// name is that of the limit in metrics.
+	name string
+	// isFull is for how long it has been used up. Zero means that it is not.
+	isFull func() time.Duration
+}
+
+func (s *Server) totals() []total { return totalsOf(s.limiter, s.open) }
+
+func totalsOf(limiter *limits.Limiter, open *connections) []total {
+	return []total{
+		{"running", func() time.Duration { running, _ := limiter.Full(); return running }},
+		{"waiting", func() time.Duration { _, waiting := limiter.Full(); return waiting }},
+		{"connections", open.full},
+	}
 }
 
 func writeProbe(w http.ResponseWriter, status int, text string) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/netutil"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
@@ -48,9 +47,14 @@ type Options struct {
 	// a server whose callers are not authenticated: pages of other sites could reach it by a name of
 	// their own (DNS rebinding).
 	LoopbackHostsOnly bool
-	// MaxConnections is how many connections are open at a time. One more waits until
-	// another ends. Zero means [DefaultMaxConnections].
+	// MaxConnections is how many connections are open at a time. When most of them are, those
+	// are closed early that have no authenticated call or are idle. One more waits until another
+	// ends. Zero means [DefaultMaxConnections].
 	MaxConnections int
+	// MaxConnectionsPerAddress is how many of them may come from one address, of IPv6 from a network
+	// of 64 bits. One more ends one of the address that has no authenticated call, or is refused.
+	// Zero means a tenth.
+	MaxConnectionsPerAddress int
 	// ShutdownDelay is how long everything goes on as before, except that the server is
 	// not ready, after ctx of Start has ended: clients take a while to stop connecting.
 	// Zero means not at all.
@@ -62,7 +66,7 @@ type Options struct {
 	Limits limits.Limits
 	// Metrics is where the metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
-	// Clock measures the delay and rates. Nil means the real clock.
+	// Clock measures the delay, rates, and how long connections are idle. Nil means the real clock.
 	Clock clock.Clock
 	// Logger gets the server's own messages. Zero discards.
 	Logger logr.Logger
@@ -77,6 +81,7 @@ type Server struct {
 	handler    http.Handler
 	limiter    *limits.Limiter
 	background *Background
+	open       *connections
 	metrics    *metrics
 	serving    atomic.Bool
 }
@@ -93,8 +98,11 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("facade: %w", err)
 	}
-	s := &Server{options: options, limiter: limiter, background: newBackground(options.Logger), mux: http.NewServeMux()}
-	if s.metrics, err = newMetrics(options.Metrics, limiter); err != nil {
+	s := &Server{
+		options: options, limiter: limiter, background: newBackground(options.Logger), mux: http.NewServeMux(),
+		open: newConnections(options.MaxConnections, options.MaxConnectionsPerAddress, options.Clock),
+	}
+	if s.metrics, err = newMetrics(options.Metrics, limiter, s.open); err != nil {
 		return nil, err
 	}
 	s.handler = cleanPathsOnly(s.mux)
@@ -103,6 +111,7 @@ func New(options Options) (*Server, error) {
 	}
 	s.mux.HandleFunc("GET /healthz", serveHealthz)
 	s.mux.HandleFunc("GET /readyz", serveReadyz)
+	s.mux.HandleFunc("GET /readyz/saturation", s.serveSaturation)
 	return s, nil
 }
 
@@ -141,7 +150,7 @@ func (s *Server) Start(ctx context.Context) error {
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelCalls(nil)
 	handlers := &runningHandlers{handler: s.handler}
-	server := newHTTPServer(context.WithValue(calls, stoppingKey{}, ctx), handlers, s.tlsConfig(), s.options.Logger)
+	server := newHTTPServer(context.WithValue(calls, stoppingKey{}, ctx), handlers, s.tlsConfig(), s.open, s.options.Logger)
 	failed := make(chan error, 2)
 	stopWatching := s.watchCertificates(ctx, failed)
 	defer stopWatching()
@@ -164,7 +173,7 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) serve(server *http.Server) error {
-	listener := netutil.LimitListener(s.options.Listener, s.options.MaxConnections)
+	listener := s.open.limit(s.options.Listener)
 	if s.options.Certificates != nil {
 		return server.ServeTLS(listener, "", "")
 	}

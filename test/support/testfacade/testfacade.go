@@ -2,6 +2,7 @@
 package testfacade
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -52,6 +53,7 @@ func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 	if settings.Access == nil && settings.Server.Limits == (limits.Limits{}) {
 		// As with --facade-auth=none: callers are not told apart.
 		settings.Server.Limits = limits.Limits{}.Unshared()
+		settings.Server.MaxConnectionsPerAddress = cmp.Or(settings.Server.MaxConnections, server.DefaultMaxConnections)
 	}
 	served, err := server.New(settings.Server)
 	if err != nil {
