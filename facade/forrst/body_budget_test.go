@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -124,4 +125,42 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("after the first has ended: status %d", status)
 	}
 	s.wantEnd(t)
+}
+
+func TestAnswersOfServicesTakeRoomBeforeTheyAreRead(t *testing.T) {
+	const length = 1 << 20
+	text := `"result":"` + strings.Repeat("x", length) + `"`
+	for name, flush := range map[string]func(http.ResponseWriter){
+		"with its length":    func(w http.ResponseWriter) { w.Header().Set("Content-Length", strconv.Itoa(length+100)) },
+		"without its length": func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, func(w http.ResponseWriter, r *http.Request) {
+				padding := length + 100 - len(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a-1",`+text+`}`)
+				flush(w)
+				says(text+strings.Repeat(" ", padding))(w, r)
+			})
+			call := func(bytes int) (*fixture, answer) {
+				f := newFixtureWith(t, func(config *testfacade.Settings) {
+					routingTo(t, s.URL, time.Minute, nil)(config)
+					limitBodies(bytes)(config)
+				})
+				got := f.post(envelopeWith("r.f", "", locked(`{"key":"k","scope":"global",`+ttl+`}`)))
+				return f, got
+			}
+			f, got := call(length)
+			f.wantProblems(got, 502, "DEPENDENCY_ERROR")
+			if !strings.Contains(string(got.Errors[0].Details), `"kind":"no_room"`) {
+				t.Errorf("details %s", got.Errors[0].Details)
+			}
+			f.wantHeld()
+			if left := f.Limiter().BodyBytes(); left != 0 {
+				t.Errorf("%d bytes are still taken", left)
+			}
+			f, got = call(2 * length)
+			if got.status != 200 || f.Limiter().BodyBytes() != 0 {
+				t.Errorf("with room: status %d, %d bytes are still taken", got.status, f.Limiter().BodyBytes())
+			}
+		})
+	}
 }

@@ -115,7 +115,7 @@ func (c *call) routeProblems(route *routes.Route) envelope.Errors {
 func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 	answer, isUnstarted, err := c.forwarder.Do(ctx, &forward.Call{
 		Request: c.request, Route: route, Caller: c.caller.Holder(), Namespace: c.caller.Namespace,
-		FullKey: c.fullKey, FencingToken: c.fencing, Lock: c.endingLock,
+		FullKey: c.fullKey, FencingToken: c.fencing, Lock: c.endingLock, Answer: c.body,
 	})
 	c.isUnstarted = isUnstarted
 	if err != nil {

@@ -59,12 +59,12 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // do sends the encoded request with the id to the service of a route and waits for its
 // answer, which may report errors, or until the timeout of the route. It may change the
-// header. The error is a [*CallError]; if ctx ends, its cause is
+// header. The answer takes its memory from room. The error is a [*CallError]; if ctx ends, its cause is
 // that of ctx, and the service may be running the function all the same.
 //
 // The answer is for this call, or for one that did not get as far as its id. It refers to
 // memory that nothing else uses.
-func (c *Client) do(ctx context.Context, route routes.Route, id string, body []byte, header http.Header) (*envelope.Response, error) {
+func (c *Client) do(ctx context.Context, route routes.Route, id string, body []byte, header http.Header, room Room) (*envelope.Response, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, route.Timeout, errTimeout)
 	defer cancel()
 	isSent := false
@@ -85,10 +85,12 @@ func (c *Client) do(ctx context.Context, route routes.Route, id string, body []b
 		return nil, failure(ctx, isSent, err)
 	}
 	defer response.Body.Close()
-	answer, err := read(response)
+	answer, err := read(response, room)
 	switch {
 	case errors.Is(err, errTooLarge):
 		return nil, &CallError{Kind: TooLarge, Reason: err.Error(), Status: response.StatusCode}
+	case errors.Is(err, errNoRoom):
+		return nil, &CallError{Kind: NoRoom, Reason: errNoRoom.Error(), Status: response.StatusCode, cause: err}
 	case err != nil:
 		return nil, failure(ctx, true, err)
 	}

@@ -29,6 +29,8 @@ const (
 	NoEnvelope Kind = "no_envelope"
 	// TooLarge means that the answer has more than [MaxAnswerBytes].
 	TooLarge Kind = "too_large"
+	// NoRoom means that the façade had no memory left for the answer. The function was called.
+	NoRoom Kind = "no_room"
 	// WrongID means that the answer is to another call.
 	WrongID Kind = "wrong_id"
 )

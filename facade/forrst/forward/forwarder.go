@@ -56,6 +56,15 @@ type Call struct {
 	FencingToken int64
 	// Lock ends with the function. Nil if there is none, or if it stays.
 	Lock *Lock
+	// Answer is where the answer takes its memory from. Required.
+	Answer Room
+}
+
+// Room is memory for answers. It is safe for concurrent use.
+type Room interface {
+	// Take takes so many bytes, for as long as the call lasts. The error says that there is no
+	// room, or that the call is over.
+	Take(size int64) error
 }
 
 // Do calls the service and waits for its answer, until the timeout of the route. The
@@ -68,7 +77,7 @@ type Call struct {
 func (f *Forwarder) Do(ctx context.Context, call *Call) (response *envelope.Response, isUnstarted bool, err error) {
 	request := f.request(ctx, call)
 	if call.Lock == nil {
-		response, err = f.Client.do(ctx, call.Route, request.ID, request.encode(), request.header)
+		response, err = f.Client.do(ctx, call.Route, request.ID, request.encode(), request.header, call.Answer)
 	} else {
 		response, err = f.doLocked(ctx, call, request)
 	}

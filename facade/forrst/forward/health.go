@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -29,6 +30,20 @@ type Service struct {
 	Check func(ctx context.Context) error
 }
 
+// maxHealthAnswer is as much of an answer to a ping as is read.
+const maxHealthAnswer = 64 << 10
+
+// healthRoom is for one answer to a ping: checks belong to no caller.
+type healthRoom struct{ taken int64 }
+
+// Take implements [Room].
+func (r *healthRoom) Take(size int64) error {
+	if r.taken += size; r.taken > maxHealthAnswer {
+		return fmt.Errorf("an answer to a ping has more than %d bytes", maxHealthAnswer)
+	}
+	return nil
+}
+
 // Services returns the services of routes, each once.
 func (c *Client) Services(all []routes.Route) []Service {
 	var services []Service
@@ -46,7 +61,7 @@ func (c *Client) Services(all []routes.Route) []Service {
 		}
 		urls[route.URL], names[name] = true, true
 		services = append(services, Service{name, func(ctx context.Context) error {
-			_, err := c.do(ctx, route, healthRequest.ID, envelope.AppendRequest(nil, &healthRequest), http.Header{})
+			_, err := c.do(ctx, route, healthRequest.ID, envelope.AppendRequest(nil, &healthRequest), http.Header{}, new(healthRoom))
 			return err
 		}})
 	}

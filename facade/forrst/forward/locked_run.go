@@ -65,11 +65,11 @@ func (f *Forwarder) doLocked(ctx context.Context, call *Call, request *request) 
 	var end context.CancelFunc
 	run.exchange, end = context.WithCancel(context.WithoutCancel(ctx))
 	call.Lock.run = run
-	route, id, body, header := call.Route, request.ID, request.encode(), request.header
+	route, id, body, header, room := call.Route, request.ID, request.encode(), request.header, call.Answer
 	f.Background.Run(func(background context.Context) {
 		defer end()
 		run.err = run.recovered(func() (err error) {
-			run.response, err = f.Client.do(background, route, id, body, header)
+			run.response, err = f.Client.do(background, route, id, body, header, room)
 			return err
 		})
 	})

@@ -11,24 +11,51 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
 
-var errTooLarge = fmt.Errorf("the answer has more than %d bytes", MaxAnswerBytes)
+var (
+	errTooLarge = fmt.Errorf("the answer has more than %d bytes", MaxAnswerBytes)
+	errNoRoom   = errors.New("there was no room for the answer")
+)
 
-// read reads an answer to its end, so that the connection can be used again.
-func read(response *http.Response) ([]byte, error) {
-	if response.ContentLength > MaxAnswerBytes {
+// answerStep is how much room is taken at a time for an answer of unknown length.
+const answerStep = 64 << 10
+
+// read reads an answer to its end, so that the connection can be used again. The room is taken before
+// what it is for is read: the service may send faster than others give room back.
+func read(response *http.Response, room Room) ([]byte, error) {
+	size := response.ContentLength
+	if size > MaxAnswerBytes {
 		return nil, errTooLarge
 	}
 	var body bytes.Buffer
-	if size := response.ContentLength; size > 0 {
+	if size >= 0 {
+		if err := takeRoom(room, size); err != nil {
+			return nil, err
+		}
 		body.Grow(int(size) + bytes.MinRead)
+		_, err := body.ReadFrom(response.Body) // It ends there: net/http goes by the length, too.
+		return body.Bytes(), err
 	}
-	if _, err := body.ReadFrom(io.LimitReader(response.Body, MaxAnswerBytes+1)); err != nil {
-		return nil, err
+	for {
+		if err := takeRoom(room, answerStep); err != nil {
+			return nil, err
+		}
+		_, err := io.CopyN(&body, response.Body, answerStep)
+		switch {
+		case body.Len() > MaxAnswerBytes:
+			return nil, errTooLarge
+		case errors.Is(err, io.EOF):
+			return body.Bytes(), nil
+		case err != nil:
+			return nil, err
+		}
 	}
-	if body.Len() > MaxAnswerBytes {
-		return nil, errTooLarge
+}
+
+func takeRoom(room Room, size int64) error {
+	if err := room.Take(size); err != nil {
+		return fmt.Errorf("%w: %w", errNoRoom, err)
 	}
-	return body.Bytes(), nil
+	return nil
 }
 
 // decode decodes the body of an answer. Its HTTP status means nothing beside an envelope.
