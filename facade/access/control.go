@@ -33,6 +33,7 @@ type Control struct {
 	access    Access
 	namespace string
 	failures  *authFailureLimiter
+	reviews   *reviewLimiter
 }
 
 // New returns a control, or an error if neither Access nor Namespace is set.
@@ -43,7 +44,10 @@ func New(options Options) (*Control, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Control{access: options.Access, namespace: options.Namespace, failures: newAuthFailureLimiter(options.Clock)}, nil
+	return &Control{
+		access: options.Access, namespace: options.Namespace,
+		failures: newAuthFailureLimiter(options.Clock), reviews: newReviewLimiter(options.Clock),
+	}, nil
 }
 
 // errAuthFailures refuses a network from which too many invalid tokens came.
@@ -92,8 +96,8 @@ func (c *Control) Authenticate(r *http.Request) (Caller, error) {
 // Authorize returns nil if the caller may do the verb on the locks of its namespace, or on the
 // one lock that the function returns. It looks at no lock, so a caller without the right cannot
 // tell whether there is one. A nil function, or an empty key, means that the call is about no
-// single lock. The error is a [*ForbiddenError], the error of ctx, or matches
-// [lock.ErrUnavailable].
+// single lock. The error is a [*ForbiddenError], a [*limits.Error] if the caller has asked about too
+// many rights, the error of ctx, or matches [lock.ErrUnavailable].
 func (c *Control) Authorize(ctx context.Context, caller *Caller, verb string, single func() v1alpha1.FullKey) error {
 	return c.authorize(ctx, caller, verb, resourceOfLocks, func() string {
 		if single == nil {
@@ -132,11 +136,11 @@ func (c *Control) authorize(ctx context.Context, caller *Caller, verb, resource 
 	right := authorizationv1.ResourceAttributes{
 		Verb: verb, Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Namespace: caller.Namespace,
 	}
-	err := c.access.Authorize(ctx, caller.User, right)
+	err := c.review(ctx, caller, right)
 	refusal := err
 	if errors.Is(err, lock.ErrForbidden) {
 		if right.Name = name(); right.Name != "" {
-			err = c.access.Authorize(ctx, caller.User, right)
+			err = c.review(ctx, caller, right)
 		}
 	}
 	switch {
@@ -148,5 +152,26 @@ func (c *Control) authorize(ctx context.Context, caller *Caller, verb, resource 
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
+	if refused, ok := errors.AsType[*limits.Error](err); ok {
+		return refused
+	}
 	return fmt.Errorf("%w: authorize a caller to %s %s in %s: %w", lock.ErrUnavailable, verb, resource, right.Namespace, err)
+}
+
+// review asks whether the caller has a right, within the limits of reviews.
+func (c *Control) review(ctx context.Context, caller *Caller, asked authorizationv1.ResourceAttributes) error {
+	begun, err := c.reviews.begin(ctx, caller.Holder(), asked)
+	if err != nil {
+		return err
+	}
+	found := unknown
+	defer func() { begun.end(found) }()
+	err = c.access.Authorize(ctx, caller.User, asked)
+	switch {
+	case err == nil:
+		found = allowed
+	case errors.Is(err, lock.ErrForbidden):
+		found = denied
+	}
+	return err
 }

@@ -1,0 +1,152 @@
+package access
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/facade/limits"
+)
+
+const (
+	// maxReviews is how many rights one caller may have reviewed at once, and reviewsPerSecond how
+	// many more as time goes on: each costs a request to the API server. A caller that uses a right
+	// all the time has it reviewed every ten seconds.
+	maxReviews       = 250
+	reviewsPerSecond = 25
+	// maxReviewed is how many answers count as known of each caller.
+	maxReviewed = 256
+	// allowedFor and deniedFor are for how long [Access] remembers an answer, at least.
+	allowedFor = 10 * time.Second
+	deniedFor  = 2 * time.Second
+)
+
+// errReviews refuses a caller that has too many rights reviewed.
+var errReviews = &limits.Error{IsCaller: true, Limit: "reviews", Reason: "The caller asks about too many rights, such as rights in many namespaces"}
+
+// right is a right that was reviewed.
+type right = authorizationv1.ResourceAttributes
+
+// reviewLimiter limits how many rights a caller can have reviewed: a caller may name any namespace,
+// and there need not be one. A right that was reviewed lately costs nothing, since [Access]
+// remembers the answer. Calls that need the same right at once count as one, and the API server is
+// asked once. Tokens of one user that differ count as one, though [Access] tells them apart: they are
+// paid for with their TokenReviews. It is safe for concurrent use.
+type reviewLimiter struct {
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	callers limits.Table[string, *reviewsOfCaller]
+}
+
+// reviewsOfCaller needs the mutex of its limiter.
+type reviewsOfCaller struct {
+	allowance *rate.Limiter
+	// known has until when the answers count as known.
+	known map[right]time.Time
+	// pending are closed when the review of the right has ended.
+	pending map[right]chan struct{}
+}
+
+func newReviewLimiter(clock clock.PassiveClock) *reviewLimiter {
+	return &reviewLimiter{clock: clock, callers: limits.Table[string, *reviewsOfCaller]{
+		New: func() *reviewsOfCaller {
+			return &reviewsOfCaller{
+				allowance: rate.NewLimiter(reviewsPerSecond, maxReviews),
+				known:     map[right]time.Time{}, pending: map[right]chan struct{}{},
+			}
+		},
+		IsIdle: func(r *reviewsOfCaller, now time.Time) bool {
+			return len(r.pending) == 0 && r.allowance.TokensAt(now) >= maxReviews
+		},
+	}}
+}
+
+// review is one question about a right.
+type review struct {
+	limiter *reviewLimiter
+	of      *reviewsOfCaller
+	right   right
+	start   time.Time
+	// isDone is closed when the review ends. Nil if the answer is known.
+	isDone chan struct{}
+}
+
+// begin returns when the right may be asked about: at once if the answer is known, or when a review
+// that is under way has ended. [review.end] must follow. The error is [errReviews] or that of ctx.
+func (l *reviewLimiter) begin(ctx context.Context, caller string, asked right) (review, error) {
+	l.mu.Lock()
+	now := l.clock.Now()
+	of := l.callers.Get(caller, now)
+	if until, isKnown := of.known[asked]; isKnown && now.Before(until) && until.Sub(now) <= allowedFor {
+		l.mu.Unlock()
+		return review{}, nil
+	}
+	if pending := of.pending[asked]; pending != nil {
+		l.mu.Unlock()
+		select {
+		case <-pending:
+			return review{}, nil
+		case <-ctx.Done():
+			return review{}, ctx.Err()
+		}
+	}
+	defer l.mu.Unlock()
+	if !of.allowance.AllowN(now, 1) {
+		return review{}, errReviews
+	}
+	begun := review{limiter: l, of: of, right: asked, start: now, isDone: make(chan struct{})}
+	of.pending[asked] = begun.isDone
+	return begun, nil
+}
+
+// end records whether the caller has the right, or that this is not known.
+func (r *review) end(answer answer) {
+	if r.isDone == nil {
+		return
+	}
+	r.limiter.mu.Lock()
+	defer r.limiter.mu.Unlock()
+	delete(r.of.pending, r.right)
+	close(r.isDone)
+	delete(r.of.known, r.right)
+	if answer == unknown {
+		return
+	}
+	if len(r.of.known) >= maxReviewed {
+		r.of.forget(r.start)
+	}
+	lasts := deniedFor
+	if answer == allowed {
+		lasts = allowedFor
+	}
+	r.of.known[r.right] = r.start.Add(lasts)
+}
+
+// answer is what came of a review.
+type answer int
+
+const (
+	unknown answer = iota
+	allowed
+	denied
+)
+
+// forget makes room for one answer: those that are old go, or else any one.
+func (r *reviewsOfCaller) forget(now time.Time) {
+	for asked, until := range r.known {
+		if !now.Before(until) {
+			delete(r.known, asked)
+		}
+	}
+	for asked := range r.known {
+		if len(r.known) < maxReviewed {
+			return
+		}
+		delete(r.known, asked)
+	}
+}
