@@ -139,3 +139,20 @@ func TestDeploymentUsesFlagsThatExist(t *testing.T) {
 		t.Error("the Deployment runs a façade that other pods cannot reach")
 	}
 }
+
+// The table of flags is what operators size replicas by.
+func TestFlagsOfTheFacadesServerAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bounds facadeServerOptions
+	flags := flag.NewFlagSet("lock-operator", flag.ContinueOnError)
+	bounds.bindFlags(flags)
+	flags.VisitAll(func(bound *flag.Flag) {
+		row := "| `--" + bound.Name + "` | `" + bound.DefValue + "` |"
+		if bound.DefValue != "" && !strings.Contains(string(page), row) {
+			t.Errorf("docs/operations.md has no row %s", row)
+		}
+	})
+}
