@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,7 +148,7 @@ func TestEndOfALock(t *testing.T) {
 	lock := func(ttl time.Duration, changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
 		acquired := now.Now().Add(-time.Minute)
 		lock := &v1alpha1.Lock{Spec: v1alpha1.LockSpec{
-			Holder: "alice", AcquireTime: new(v1alpha1.NewTimestamp(acquired)), ExpireTime: new(v1alpha1.NewTimestamp(acquired.Add(ttl))),
+			Holder: "alice", HolderUID: "1", AcquireTime: new(v1alpha1.NewTimestamp(acquired)), ExpireTime: new(v1alpha1.NewTimestamp(acquired.Add(ttl))),
 		}}
 		for _, change := range changes {
 			change(lock)
@@ -163,18 +164,21 @@ func TestEndOfALock(t *testing.T) {
 		user string
 		want string
 	}{
-		"the holder":               {lock(time.Hour), "alice", "Released ByOwner  60"},
-		"the holder, too late":     {lock(30 * time.Second), "alice", "Expired Reaped  30"},
-		"another user":             {lock(time.Hour, why), "bob", "ForceReleased ByForce stuck 60"},
-		"the namespace controller": {lock(time.Hour), namespaceCleaner, "Released NamespaceDeleted  60"},
-		"the garbage collector":    {lock(time.Hour, owned), garbageCollector, "Released OwnersGone  60"},
+		"the holder":                                       {lock(time.Hour), "alice", "Released ByOwner  60"},
+		"the holder, by its UID":                           {lock(time.Hour), "alice/1", "Released ByOwner  60"},
+		"a later account":                                  {lock(time.Hour, why), "alice/2", "ForceReleased ByForce stuck 60"},
+		"the holder, too late":                             {lock(30 * time.Second), "alice", "Expired Reaped  30"},
+		"another user":                                     {lock(time.Hour, why), "bob", "ForceReleased ByForce stuck 60"},
+		"the namespace controller":                         {lock(time.Hour), namespaceCleaner, "Released NamespaceDeleted  60"},
+		"the garbage collector":                            {lock(time.Hour, owned), garbageCollector, "Released OwnersGone  60"},
 		"the controller manager, of a lock with owners":    {lock(time.Hour, owned), controllerManager, "Released OwnersGone  60"},
 		"the controller manager, of a lock without owners": {lock(time.Hour), controllerManager, "Released NamespaceDeleted  60"},
 	}
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {
 			records := &Audit{clock: now}
-			got := records.ended(test.lock, rules.User{Name: test.user})
+			name, uid, _ := strings.Cut(test.user, "/")
+			got := records.ended(test.lock, rules.User{Name: name, UID: uid})
 			if text := fmt.Sprint(got.Event, " ", got.Reason, " ", got.Message, " ", *got.HeldSeconds); text != test.want {
 				t.Errorf("got %q, want %q", text, test.want)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/webhook/sender"
 )
 
 // admitDelete judges the object of the request without a live read, because exactly that
@@ -30,6 +31,10 @@ func (a *LockAdmission) admitDelete(ctx context.Context, old *v1alpha1.Lock, req
 	}
 	if err := a.authorizeForce(ctx, request, old.Name, held); err != nil {
 		return err
+	}
+	if !sender.FromContext(ctx).IsVerified {
+		old = old.DeepCopy()
+		old.Spec.Holder = "" // It is not told.
 	}
 	_, err = rules.ForceReason(old)
 	return err

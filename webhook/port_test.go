@@ -33,6 +33,12 @@ import (
 	"forrst.dev/lock-operator/webhook/server"
 )
 
+var (
+	locks      = metav1.GroupVersionResource{Group: "forrst.dev", Version: "v1alpha1", Resource: "locks"}
+	configMaps = metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	settings   = map[string]any{"metadata": map[string]any{"name": "settings", "namespace": "default"}}
+)
+
 // These specs do what any program can that reaches the port of the webhook: they send it reviews that
 // no API server has made.
 var _ = Describe("The port of the webhook", func() {
@@ -61,10 +67,6 @@ var _ = Describe("The port of the webhook", func() {
 			},
 		})
 	}
-	locks := metav1.GroupVersionResource{Group: "forrst.dev", Version: "v1alpha1", Resource: "locks"}
-	configMaps := metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	settings := map[string]any{"metadata": map[string]any{"name": "settings", "namespace": "default"}}
-
 	// verifying is the address of the server that the API server asks.
 	verifying := func(ctx context.Context) string {
 		GinkgoHelper()

@@ -134,25 +134,28 @@ func TestRefusalsNameNoHolderToSendersThatAreNotVerified(t *testing.T) {
 	change.Spec.Reason = "mine"
 	forced := held.DeepCopy()
 	forced.Annotations = map[string]string{v1alpha1.ForceReleaseReasonAnnotation: "because"}
+	yes := func() (authorizer.Decision, error) { return authorizer.DecisionAllow, nil }
 	no := func() (authorizer.Decision, error) { return authorizer.DecisionNoOpinion, nil }
 	unknown := func() (authorizer.Decision, error) {
 		return authorizer.DecisionNoOpinion, errors.New("the API server is away")
 	}
+	const look = "kubectl get lock billing--report"
 	cases := map[string]struct {
 		after   time.Duration
 		request admission.Request
 		right   func() (authorizer.Decision, error)
-		// named is what the API server is told.
-		named string
+		// named is what the API server is told, hint what others are told besides.
+		named, hint string
 	}{
-		"a create":                      {0, ask(t, admissionv1.Create, "bob", nil, claim), no, `held by "alice" until 2026`},
-		"a create by the holder":        {0, ask(t, admissionv1.Create, "alice", nil, claim), no, `held by "alice" until 2026`},
-		"a create by an administrator":  {0, ask(t, admissionv1.Create, "system:admin", nil, claim), no, `held by "alice" until 2026`},
-		"a create just after expiry":    {time.Minute, ask(t, admissionv1.Create, "bob", nil, claim), no, "has expired, but is kept"},
-		"an update":                     {0, ask(t, admissionv1.Update, "bob", held, change), no, `held by "alice" until 2026`},
-		"a delete without the right":    {0, ask(t, admissionv1.Delete, "bob", held, nil), no, `held by "alice" until 2026`},
-		"a delete if it is not known":   {0, ask(t, admissionv1.Delete, "bob", held, nil), unknown, `held by "alice" until 2026`},
-		"a reason for a forced release": {0, ask(t, admissionv1.Update, "bob", held, forced), no, `held by "alice" until 2026`},
+		"a create":                      {0, ask(t, admissionv1.Create, "bob", nil, claim), no, `held by "alice" until 2026`, look},
+		"a create by the holder":        {0, ask(t, admissionv1.Create, "alice", nil, claim), no, `held by "alice" until 2026`, look},
+		"a create by an administrator":  {0, ask(t, admissionv1.Create, "system:admin", nil, claim), no, `held by "alice" until 2026`, look},
+		"a create just after expiry":    {time.Minute, ask(t, admissionv1.Create, "bob", nil, claim), no, "has expired, but is kept", look},
+		"an update":                     {0, ask(t, admissionv1.Update, "bob", held, change), no, `held by "alice" until 2026`, look},
+		"a delete without the right":    {0, ask(t, admissionv1.Delete, "bob", held, nil), no, `held by "alice" until 2026`, look},
+		"a delete if it is not known":   {0, ask(t, admissionv1.Delete, "bob", held, nil), unknown, `held by "alice" until 2026`, look},
+		"a reason for a forced release": {0, ask(t, admissionv1.Update, "bob", held, forced), no, `held by "alice" until 2026`, look},
+		"a delete without a reason":     {0, ask(t, admissionv1.Delete, "bob", held, nil), yes, `held by "alice" until 2026`, "first say why"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +183,7 @@ func TestRefusalsNameNoHolderToSendersThatAreNotVerified(t *testing.T) {
 				}
 			}
 			if answer.Allowed || answer.Result.Code != told.Result.Code || answer.Result.Reason != told.Result.Reason ||
-				!strings.Contains(answer.Result.Message, "kubectl get lock billing--report") {
+				!strings.Contains(answer.Result.Message, test.hint) {
 				t.Errorf("got %s", text)
 			}
 		})

@@ -112,12 +112,12 @@ func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, functi
 // acquireWaiting is Acquire for a request that waits. The time until the rate of the caller has room
 // is a part of its wait.
 func (a *Acquisition) acquireWaiting(ctx context.Context, permit *limits.Permit) (granted *v1alpha1.Lock, err error) {
-	request := a.request
 	err = permit.Wait(ctx, func(ctx context.Context) error {
-		waited, err := permit.AwaitTurn(ctx, limits.Work, request.Wait)
+		waited, err := permit.AwaitTurn(ctx, limits.Work, a.request.Wait)
 		if err != nil {
 			return err
 		}
+		request := a.request
 		request.Wait -= waited
 		granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, request)
 		return err

@@ -47,10 +47,8 @@ func TestGrantsKeepTheUIDOfTheirHolder(t *testing.T) {
 	if next.Spec.Holder != "bob" || next.Spec.HolderUID != "" {
 		t.Errorf("the next holder has %q", next.Spec.HolderUID)
 	}
+	granted.ResourceVersion = "1"
 	renewed, err := Renew(granted, Proof{Owner: "o", Holder: "alice", HolderUID: "1"}, 0, noon)
-	if granted.ResourceVersion = "1"; err != nil {
-		renewed, err = Renew(granted, Proof{Owner: "o", Holder: "alice", HolderUID: "1"}, 0, noon)
-	}
 	if err != nil || renewed.Spec.HolderUID != "1" {
 		t.Errorf("after a renewal: %v, %v", renewed, err)
 	}
@@ -66,11 +64,7 @@ func TestGrantsKeepTheUIDOfTheirHolder(t *testing.T) {
 // A service account that was deleted and created again inherits nothing, and forces a release like any other user.
 func TestAdmissionTellsAccountsOfOneNameApart(t *testing.T) {
 	former, later := User{"alice", "1"}, User{"alice", "2"}
-	old, _, err := AdmitCreate(manifest(), former, DefaultLimits(), noon)
-	if err != nil || old.Spec.HolderUID != "1" {
-		t.Fatalf("got %q, %v", old.Spec.HolderUID, err)
-	}
-	old.ResourceVersion = "7"
+	old := heldBy(t, former)
 	changed := old.DeepCopy()
 	changed.Spec.Reason = "mine now"
 	if _, _, err := AdmitUpdate(Change{Old: old, Updated: changed, User: later}, DefaultLimits(), noon, 0); !errors.Is(err, ErrHeld) {
@@ -97,7 +91,22 @@ func TestAdmissionTellsAccountsOfOneNameApart(t *testing.T) {
 	if !change.NeedsForce(withReason, noon, 0) {
 		t.Error("the later account needs no right to force a release")
 	}
+}
 
+// heldBy is a lock that admission has granted to the user.
+func heldBy(t *testing.T, user User) *v1alpha1.Lock {
+	t.Helper()
+	held, _, err := AdmitCreate(manifest(), user, DefaultLimits(), noon)
+	if err != nil || held.Spec.HolderUID != user.UID {
+		t.Fatalf("got %q, %v", held.Spec.HolderUID, err)
+	}
+	held.ResourceVersion = "7"
+	return held
+}
+
+func TestTheUIDOfTheHolderIsAStamp(t *testing.T) {
+	former, later := User{"alice", "1"}, User{"alice", "2"}
+	old := heldBy(t, former)
 	forged := old.DeepCopy()
 	forged.Spec.HolderUID = "2"
 	if _, _, err := AdmitUpdate(Change{Old: old, Updated: forged, User: former}, DefaultLimits(), noon, 0); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "spec.holderUID") {
@@ -111,7 +120,13 @@ func TestAdmissionTellsAccountsOfOneNameApart(t *testing.T) {
 	if kept, _, err := AdmitUpdate(Change{Old: old, Updated: left, User: former}, DefaultLimits(), noon, 0); err != nil || kept.Spec.HolderUID != "1" {
 		t.Errorf("a manifest that leaves the UID out: %v, %v", kept, err)
 	}
+}
 
+func TestALaterAccountTakesAnExpiredLockOverLikeAnother(t *testing.T) {
+	later := User{"alice", "2"}
+	old := heldBy(t, User{"alice", "1"})
+	changed := old.DeepCopy()
+	changed.Spec.Reason = "mine now"
 	expired := noon.Add(25 * time.Hour)
 	if _, _, err := AdmitUpdate(Change{Old: old, Updated: changed, User: later}, DefaultLimits(), expired, 0); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a take-over under the owner token of the former account: %v", err)

@@ -2,7 +2,6 @@ package auth_test
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -88,7 +87,7 @@ var _ = Describe("With the caches of a real façade", func() {
 			GinkgoHelper()
 			began := time.Now()
 			Eventually(use(function)).WithTimeout(within).WithPolling(100 * time.Millisecond).Should(Equal(outcome))
-			AddReportEntry(what, fmt.Sprint(time.Since(began).Round(100*time.Millisecond)))
+			AddReportEntry(what, time.Since(began).Round(100*time.Millisecond).String())
 		}
 		Eventually(use(wire.List)).WithTimeout(patience).Should(Equal("200"))
 

@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +61,19 @@ func TestWhoMayWriteAGuardedObject(t *testing.T) {
 				t.Errorf("it took %d reads, want %d", w.reads, test.reads)
 			}
 		})
+	}
+}
+
+func TestAnAccountThatWasCreatedAgainIsNotTheHolder(t *testing.T) {
+	lock := guarded(t, "deploy:web")
+	lock.Spec.HolderUID = "1"
+	for uid, want := range map[string]bool{"1": true, "2": false, "": true} {
+		w := newWorld(t, []client.Object{lock}, []client.Object{lock})
+		asked := request(t, admissionv1.Update, configMaps, settings(), settings())
+		asked.UserInfo = authenticationv1.UserInfo{Username: alice, UID: uid}
+		if response := w.admission.Handle(t.Context(), asked); response.Allowed != want {
+			t.Errorf("UID %q: got %+v", uid, response)
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ func (w *world) connect(network int) net.Conn {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { connection.Close() })
+	w.t.Cleanup(func() { _ = connection.Close() }) // The server may have closed it.
 	return connection
 }
 
