@@ -2,6 +2,7 @@ package forrst_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -24,11 +25,16 @@ import (
 type fakeHolders struct {
 	known v1alpha1.HolderReference
 	asked []string
+	// err is that of every look for an object, unless it is nil.
+	err error
 }
 
 func (h *fakeHolders) Check(_ context.Context, namespace string, holder rules.ValidReference) error {
 	ref := holder.HolderReference()
 	h.asked = append(h.asked, namespace+"/"+ref.Name)
+	if h.err != nil {
+		return h.err
+	}
 	if ref == h.known {
 		return nil
 	}
@@ -97,6 +103,17 @@ func TestWhatALockEndsWith(t *testing.T) {
 				t.Errorf("looked for (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestAHolderThatCannotBeLookedForIsAnOutage(t *testing.T) {
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
+		config.Holders = &fakeHolders{err: errors.New("look for the holder: the connection was refused")}
+	})
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path,
+		strings.NewReader(envelopeWith(wire.Acquire, arguments(`"key":"k",`+ttl+","+otherPodJSON), "")))
+	if got := f.serve(request); !strings.Contains(got.body, `"UNAVAILABLE"`) || len(f.requests()) > 0 {
+		t.Errorf("status %d: %s", got.status, got.body)
 	}
 }
 

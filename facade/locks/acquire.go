@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -93,8 +94,13 @@ func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 // learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
 func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
 	if a.named != nil {
-		if err := a.locks.holders.Check(ctx, a.caller.Namespace, *a.named); err != nil {
+		err := a.locks.holders.Check(ctx, a.caller.Namespace, *a.named)
+		switch {
+		case err == nil:
+		case errors.Is(err, rules.ErrInvalid):
 			return nil, err
+		default:
+			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
 		}
 	}
 	if a.request.Wait > 0 {

@@ -1,7 +1,6 @@
 package holderref
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -65,9 +64,12 @@ func (c *Checker) Check(ctx context.Context, namespace string, holder rules.Vali
 	object := ObjectOf(ref)
 	err := c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
 	switch {
+	case resource == "" && apierrors.IsForbidden(err):
+		// The operator may get Pods and Jobs. An API server that has just started may not know that yet.
+		return fmt.Errorf("look for the holder: %w", err)
 	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
 		return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf(
-			"cannot be checked: lock-operator may not get %s; ask a cluster administrator to allow it, or name a Pod or a Job", cmp.Or(resource, ref.Kind)))
+			"cannot be checked: lock-operator may not get %s; ask a cluster administrator to allow it, or name a Pod or a Job", resource))
 	case err == nil && object.GetUID() == ref.UID:
 		return refuseEnded(object, ref)
 	case err == nil, apierrors.IsNotFound(err):

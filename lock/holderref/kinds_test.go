@@ -1,14 +1,17 @@
 package holderref_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/holderref"
@@ -87,6 +90,26 @@ func TestKindsAreReadFromAFlag(t *testing.T) {
 		var kinds holderref.Kinds
 		if err := kinds.Set(text); err == nil {
 			t.Errorf("%q is accepted as %s", text, kinds.String())
+		}
+	}
+}
+
+// forbidding is an API server that has not loaded its roles yet.
+type forbidding struct{ client.Reader }
+
+func (forbidding) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "objects"}, "it", errors.New("no"))
+}
+
+func TestARightThatTheOperatorHasIsNotMissingForGood(t *testing.T) {
+	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
+	mapper := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{apps})
+	mapper.Add(apps.WithKind("Deployment"), apimeta.RESTScopeNamespace)
+	checker := holderref.Checker{Reader: forbidding{}, Mapper: mapper, Kinds: holderref.NewKinds(schema.GroupKind{Group: "apps", Kind: "Deployment"})}
+	for kind, apiVersion := range map[string]string{"Pod": "v1", "Job": "batch/v1", "Deployment": "apps/v1"} {
+		err := checker.Check(t.Context(), "default", valid(t, v1alpha1.HolderReference{APIVersion: apiVersion, Kind: kind, Name: "it", UID: "u"}))
+		if isForGood := errors.Is(err, rules.ErrInvalid); err == nil || isForGood != (kind == "Deployment") {
+			t.Errorf("%s: got %v", kind, err)
 		}
 	}
 }
