@@ -36,8 +36,6 @@ const (
 	entryBytes = 1 << 10
 	// listBytes is what the answers take to lists of 2,000 locks together, as text and decoded.
 	listBytes = 2000 * rules.MaxBytes * 3
-	// reviewBytes is set aside for the admission of requests.
-	reviewBytes = 64 << 20
 	// usualLocks are held in other namespaces than the one that is filled up.
 	usualLocks = 20_000
 	// spare is the part of GOMEMLIMIT that the budget leaves to garbage.
@@ -75,7 +73,7 @@ func TestTheDefaultsFitTheMemoryLimit(t *testing.T) {
 		}
 		if settings.runs(webhookComponent) {
 			add("names of Jobs of one namespace", settings.maxJobs, entryBytes)
-			add("admission reviews", 1, reviewBytes)
+			add("admission reviews", 1, float64(settings.webhook.maxMemory))
 		}
 		limit := container.Resources.Limits.Memory().AsApproximateFloat64()
 		room := limit * memoryShare * (1 - spare)
