@@ -90,6 +90,12 @@ func TestNamesOfNamespacesCostABoundedNumberOfReviews(t *testing.T) {
 	if err := r.authorize(t.Context(), "mallory", "own"); err != nil {
 		t.Errorf("its own namespace a second later: %v", err)
 	}
+	for index := range 10 * reviewsPerSecond {
+		r.clock.SetTime(r.clock.Now().Add(time.Second / reviewsPerSecond))
+		if err := r.authorize(t.Context(), "mallory", fmt.Sprint("later-", index)); !errors.Is(err, lock.ErrForbidden) {
+			t.Fatalf("got %v", err)
+		}
+	}
 	if known := len(r.reviews.callers.Get("mallory", r.clock.Now()).known); known > maxReviewed {
 		t.Errorf("%d answers are known", known)
 	}
