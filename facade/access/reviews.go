@@ -79,29 +79,37 @@ type review struct {
 // begin returns when the right may be asked about: at once if the answer is known, or when a review
 // that is under way has ended. [review.end] must follow. The error is [errReviews] or that of ctx.
 func (l *reviewLimiter) begin(ctx context.Context, caller string, asked right) (review, error) {
-	l.mu.Lock()
-	now := l.clock.Now()
-	of := l.callers.Get(caller, now)
-	if until, isKnown := of.known[asked]; isKnown && now.Before(until) && until.Sub(now) <= allowedFor {
-		l.mu.Unlock()
-		return review{}, nil
-	}
-	if pending := of.pending[asked]; pending != nil {
-		l.mu.Unlock()
+	for {
+		begun, pending, err := l.tryBegin(caller, asked)
+		if pending == nil {
+			return begun, err
+		}
 		select {
-		case <-pending:
-			return review{}, nil
+		case <-pending: // What it found is known now, or else one of those that have waited is next.
 		case <-ctx.Done():
 			return review{}, ctx.Err()
 		}
 	}
+}
+
+// tryBegin returns what ends when the review of the right that is under way does; nil if there is none.
+func (l *reviewLimiter) tryBegin(caller string, asked right) (begun review, pending <-chan struct{}, err error) {
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !of.allowance.AllowN(now, 1) {
-		return review{}, errReviews
+	now := l.clock.Now()
+	of := l.callers.Get(caller, now)
+	if until, isKnown := of.known[asked]; isKnown && now.Before(until) && until.Sub(now) <= allowedFor {
+		return review{}, nil, nil
 	}
-	begun := review{limiter: l, of: of, right: asked, start: now, isDone: make(chan struct{})}
+	if pending := of.pending[asked]; pending != nil {
+		return review{}, pending, nil
+	}
+	if !of.allowance.AllowN(now, 1) {
+		return review{}, nil, errReviews
+	}
+	begun = review{limiter: l, of: of, right: asked, start: now, isDone: make(chan struct{})}
 	of.pending[asked] = begun.isDone
-	return begun, nil
+	return begun, nil, nil
 }
 
 // end records whether the caller has the right, or that this is not known.

@@ -42,7 +42,10 @@ func (e *Engine) List(ctx context.Context, namespace string, filter lock.Filter)
 		options.FieldSelector = fields.OneTermEqualSelector("spec.owner", filter.Owner).String()
 	}
 	var held []v1alpha1.Lock
-	err := e.listEach(ctx, namespace, options, func(lock *v1alpha1.Lock) {
+	list := func(ctx context.Context, options metav1.ListOptions) (*v1alpha1.LockList, error) {
+		return e.listChunk(ctx, namespace, options)
+	}
+	err := listEach(ctx, list, options, func(lock *v1alpha1.Lock) {
 		if !rules.Expired(lock, e.clock.Now()) {
 			held = append(held, *lock)
 		}
@@ -232,18 +235,22 @@ func (p pagePosition) version() uint64 {
 	return uint64(max(0, chunk.Version))
 }
 
-// listAll passes on the locks of a namespace, as [Engine.listEach] does.
+// listAll passes on the locks of a namespace, as [listEach] does, for the engine itself, which lists
+// one namespace at a time: it does not wait for the lists of callers.
 func (e *Engine) listAll(ctx context.Context, namespace string, each func(*v1alpha1.Lock)) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	return e.listEach(ctx, namespace, metav1.ListOptions{}, each)
+	list := func(ctx context.Context, options metav1.ListOptions) (*v1alpha1.LockList, error) {
+		return e.objects(namespace).List(ctx, options)
+	}
+	return listEach(ctx, list, metav1.ListOptions{}, each)
 }
 
-// listEach passes on the locks that options select, in chunks.
-func (e *Engine) listEach(ctx context.Context, namespace string, options metav1.ListOptions, each func(*v1alpha1.Lock)) error {
+// listEach passes on the locks that options select, in chunks that list returns.
+func listEach(ctx context.Context, list func(context.Context, metav1.ListOptions) (*v1alpha1.LockList, error), options metav1.ListOptions, each func(*v1alpha1.Lock)) error {
 	options.Limit = listChunk
 	for {
-		chunk, err := e.listChunk(ctx, namespace, options)
+		chunk, err := list(ctx, options)
 		if err != nil {
 			return err
 		}

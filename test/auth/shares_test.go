@@ -97,7 +97,8 @@ func (t *tenant) load(ctx context.Context, perSecond int, length time.Duration) 
 			cycles.Wait()
 			return begun
 		case <-ticker.C:
-			cycles.Go(func() { t.cycle(ctx, begun) })
+			number := begun
+			cycles.Go(func() { t.cycle(ctx, number) })
 		}
 	}
 }

@@ -26,15 +26,18 @@ const (
 type network struct {
 	memory   *bodies.Budget
 	requests *rate.Limiter
-	// connections needs the mutex of the listener.
+	// connections and silent need the mutex of the listener. The latter are those without a request yet,
+	// the oldest first.
 	connections int
+	silent      list.List
 }
 
 type networkKey struct{}
 
-// listener bounds the connections that are open at a time: all of them, and those of one network. One
-// too many is closed. If there are too many together, that which has been silent for longest since it
-// was accepted makes room: a client with a certificate has sent a request within milliseconds.
+// listener bounds the connections that are open at a time: all of them, and those of one network. If there
+// are too many, that which has been silent for longest since it was accepted makes room, of the same network
+// or of all: a client with a certificate has sent a request within milliseconds. If none is silent, the new
+// one is closed.
 type listener struct {
 	net.Listener
 
@@ -91,22 +94,26 @@ func (l *listener) admit(accepted net.Conn) (admitted *connection, closing net.C
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	network := l.networkOf(accepted.RemoteAddr())
-	if network.connections >= l.max/networkShare {
-		return nil, accepted
+	var silent *list.List
+	switch {
+	case network.connections >= l.max/networkShare:
+		silent = &network.silent
+	case l.open >= l.max:
+		silent = &l.silent
 	}
-	if l.open >= l.max {
-		oldest := l.silent.Front()
+	if silent != nil {
+		oldest := silent.Front()
 		if oldest == nil {
 			return nil, accepted
 		}
-		evicted := oldest.Value.(*connection) //nolint:errcheck,forcetypeassert // The list has nothing else.
+		evicted := oldest.Value.(*connection) //nolint:errcheck,forcetypeassert // The lists have nothing else.
 		evicted.forget()
 		closing = evicted.Conn
 	}
 	l.open++
 	network.connections++
 	admitted = &connection{Conn: accepted, listener: l, network: network}
-	admitted.silent = l.silent.PushBack(admitted)
+	admitted.silent, admitted.silentOfNetwork = l.silent.PushBack(admitted), network.silent.PushBack(admitted)
 	return admitted, closing
 }
 
@@ -137,9 +144,9 @@ type connection struct {
 
 	listener *listener
 	network  *network
-	// The rest needs the mutex of the listener. silent is nil from the first request on.
-	silent   *list.Element
-	isClosed bool
+	// The rest needs the mutex of the listener. The elements are nil from the first request on.
+	silent, silentOfNetwork *list.Element
+	isClosed                bool
 }
 
 // connectionOf returns the connection below TLS.
@@ -166,7 +173,8 @@ func (c *connection) spoke() {
 func (c *connection) hear() {
 	if c.silent != nil {
 		c.listener.silent.Remove(c.silent)
-		c.silent = nil
+		c.network.silent.Remove(c.silentOfNetwork)
+		c.silent, c.silentOfNetwork = nil, nil
 	}
 }
 

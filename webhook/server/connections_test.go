@@ -63,6 +63,17 @@ func TestConnectionsAreBoundedInTotal(t *testing.T) {
 	}
 }
 
+// A client of the API server's own network that connects and sends nothing must not keep it out.
+func TestASilentConnectionMakesRoomInItsNetwork(t *testing.T) {
+	w := start(t, server.Options{MaxConnections: 4}, ok)
+	for range 2 {
+		w.connect(1)
+	}
+	if err := w.serve(1); err != nil {
+		t.Errorf("beside two silent ones of its network: %v", err)
+	}
+}
+
 // Clients that connect and send nothing must not keep the API server out, though they have taken all
 // connections.
 func TestASilentConnectionMakesRoom(t *testing.T) {
