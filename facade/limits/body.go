@@ -15,7 +15,14 @@ type Body = bodies.Body
 
 // Body returns a reader of a body of at most size bytes. [Body.Forget] must follow.
 func (l *Limiter) Body(caller Caller, reader io.Reader, size int64) *Body {
-	return bodies.NewBody(&bodyShare{l, caller}, reader, size)
+	// One allocation for both: each request has a body.
+	body := &struct {
+		Body
+
+		share bodyShare
+	}{share: bodyShare{l, caller}}
+	body.Init(&body.share, reader, size)
+	return &body.Body
 }
 
 // bodyShare is the room that the bodies of a caller have.

@@ -45,10 +45,11 @@ type Body struct {
 	isForgotten bool
 }
 
-// NewBody returns a reader of a body of at most size bytes. [Body.Forget] must follow.
-func NewBody(room Room, reader io.Reader, size int64) *Body {
+// Init makes an unused Body the reader of a body of at most size bytes. [Body.Forget] must follow.
+func (b *Body) Init(room Room, reader io.Reader, size int64) {
 	// With one byte more, a body that is too large is told from one that fits.
-	return &Body{LimitedReader: io.LimitedReader{R: reader, N: size + 1}, room: room, size: size}
+	b.LimitedReader = io.LimitedReader{R: reader, N: size + 1}
+	b.room, b.size = room, size
 }
 
 // ReadAll returns the whole body, of which the client has announced so many bytes; -1 means that

@@ -29,7 +29,11 @@ func (b *Budget) Part(size int64) *Budget {
 }
 
 // Body returns a reader of a body of at most size bytes. [Body.Forget] must follow.
-func (b *Budget) Body(reader io.Reader, size int64) *Body { return NewBody(b, reader, size) }
+func (b *Budget) Body(reader io.Reader, size int64) *Body {
+	body := new(Body)
+	body.Init(b, reader, size)
+	return body
+}
 
 // Take implements [Room].
 func (b *Budget) Take(n int64) error {
