@@ -128,7 +128,7 @@ func TestMemoryIsSharedBetweenNetworks(t *testing.T) {
 // The memory in use while many clients send bodies as large as they may at once. The handler copies its
 // body, as controller-runtime's does.
 func TestAFloodOfLargeReviewsStaysWithinTheMemory(t *testing.T) {
-	const maxMemory, maxBytes, senders = 192 << 20, 7 << 20, 40
+	const maxMemory, maxBytes, senders = 64 << 20, 2 << 20, 24
 	var judged, highest atomic.Int64
 	sample := func() {
 		for in := live(); ; {
