@@ -53,6 +53,10 @@ func TestModel(t *testing.T) {
 			granted("a", 1, 0, 1*second, 10*second), asked(renew, "a", 8*second, 30*second, unanswered),
 			granted("b", 2, 11*second, 12*second, 10*second),
 		}, true},
+		"a status that does not show the holder": {[]step{granted("a", 1, 0, 1*second, 10*second), seen("", 2*second, 3*second)}, true},
+		"the same of a free lock": {[]step{
+			granted("a", 1, 0, 1*second, 10*second), asked(release, "a", 2*second, 3*second, done), seen("", 4*second, 5*second),
+		}, false},
 		"a renewal after the end": {[]step{
 			granted("a", 1, 0, 1*second, 10*second), asked(renew, "a", 13*second, 14*second, done),
 		}, false},

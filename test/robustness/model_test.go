@@ -157,7 +157,9 @@ func (m model) succeed(state lockState, step step) []lockState {
 	case release, forceRelease, cleanup:
 		return m.end(state, step)
 	case status:
-		if state.owner == step.holder && state.now <= state.endsBy+m.skew {
+		// The owner token of another user's lock is not shown.
+		isShown := step.holder == "" || step.holder == state.owner
+		if state.owner != "" && isShown && state.now <= state.endsBy+m.skew {
 			return []lockState{state}
 		}
 	}
