@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/network"
 )
 
 // many are more clients than a network may have invalid credentials.
@@ -150,14 +150,14 @@ func TestAttemptsThatFail(t *testing.T) {
 			}
 			request := httptest.NewRequestWithContext(test.ctx, http.MethodGet, "/", http.NoBody)
 			request.Header.Set("Authorization", "Bearer some")
-			network := limits.NetworkOf(request)
+			from := network.Of(request.RemoteAddr)
 			if _, err := control.Authenticate(request); err == nil {
 				t.Error("no error")
 			}
 			if len(control.failures.pending) != 0 {
 				t.Errorf("%d are pending", len(control.failures.pending))
 			}
-			if got := left(control.failures, network); got != test.left {
+			if got := left(control.failures, from); got != test.left {
 				t.Errorf("%d more may try, want %d", got, test.left)
 			}
 		})

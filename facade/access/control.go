@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/network"
 )
 
 // Options configures a [Control].
@@ -67,7 +68,7 @@ func (c *Control) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{User: anonymous}, nil
 	}
 	defer r.Header.Del("Authorization")
-	attempt, ok := c.failures.begin(limits.NetworkOf(r), r.Header.Get("Authorization"))
+	attempt, ok := c.failures.begin(network.Of(r.RemoteAddr), r.Header.Get("Authorization"))
 	if !ok {
 		return Caller{}, errAuthFailures
 	}

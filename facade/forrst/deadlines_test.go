@@ -5,34 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"forrst.dev/lock-operator/test/support/pipes"
 )
-
-// pipes is a listener without a network, for bubbles of synctest.
-type pipes struct {
-	connections chan net.Conn
-	closed      chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case connection := <-p.connections:
-		return connection, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	close(p.closed)
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 // The timeouts of the server are about reading and writing, not about calls.
 func TestCallsOutlastTheTimeoutsOfConnections(t *testing.T) {
@@ -41,12 +20,11 @@ func TestCallsOutlastTheTimeoutsOfConnections(t *testing.T) {
 			time.Sleep(time.Hour) //nolint:forbidigo // Only the fake clock of the bubble moves.
 			return nil, ctx.Err()
 		}))
-		listener := &pipes{connections: make(chan net.Conn), closed: make(chan struct{})}
+		listener := pipes.Listen()
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- f.listening(listener).Start(ctx) }()
-		connection, accepted := net.Pipe()
-		listener.connections <- accepted
+		connection := listener.Connect()
 		reader := bufio.NewReader(connection)
 		for range 2 {
 			body := envelopeWith("slow", "", "")

@@ -15,6 +15,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/test/support/pipes"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -157,16 +158,14 @@ func TestServerWaitsForStreamsThatWereReset(t *testing.T) {
 			isReleased = true
 			return ctx.Err()
 		}
-		listener := &pipes{connections: make(chan net.Conn), closed: make(chan struct{})}
+		listener := pipes.Listen()
 		serverCtx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- f.listening(listener).Start(serverCtx) }()
 		var protocols http.Protocols
 		protocols.SetUnencryptedHTTP2(true)
 		transport := &http.Transport{Protocols: &protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
-			connection, accepted := net.Pipe()
-			listener.connections <- accepted
-			return connection, nil
+			return listener.Connect(), nil
 		}}
 		s := &serving{url: "http://x", client: &http.Client{Transport: transport}}
 		ctx, disconnect := context.WithCancel(t.Context())

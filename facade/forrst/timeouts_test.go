@@ -13,21 +13,20 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/test/support/pipes"
 )
 
 // serveInBubble serves in a bubble of synctest, where time passes when nothing else happens.
 func serveInBubble(t *testing.T, test func(t *testing.T, dial func() net.Conn), functions ...forrst.Function) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		listener := &pipes{connections: make(chan net.Conn), closed: make(chan struct{})}
+		listener := pipes.Listen()
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		server := newFixture(t, functions...).listening(listener)
 		go func() { ended <- server.Start(ctx) }()
 		test(t, func() net.Conn {
-			connection, accepted := net.Pipe()
-			listener.connections <- accepted
-			return connection
+			return listener.Connect()
 		})
 		stop()
 		if err := <-ended; err != nil {

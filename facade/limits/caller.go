@@ -7,10 +7,9 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-)
 
-// networkBits of an IPv6 address name a network: its owner has all addresses of it.
-const networkBits = 64
+	"forrst.dev/lock-operator/lock/network"
+)
 
 // Caller is whose limits a call counts against: an authenticated user or a network. All
 // requests without an internet address are one caller.
@@ -29,7 +28,7 @@ func CallerOf(r *http.Request, name string) Caller {
 	if name != user.Anonymous {
 		return Caller{user: name, namespace: namespaceOf(name)}
 	}
-	return Caller{network: NetworkOf(r)}
+	return Caller{network: network.Of(r.RemoteAddr)}
 }
 
 // namespaceOf returns the namespace of a service account, or "" for other users. The API server
@@ -41,24 +40,4 @@ func namespaceOf(name string) string {
 	}
 	namespace, _, _ := strings.Cut(account, serviceaccount.ServiceAccountUsernameSeparator)
 	return namespace
-}
-
-// NetworkOf returns the network that a request comes from. It is zero if the request has
-// no internet address.
-func NetworkOf(r *http.Request) netip.Prefix { return NetworkOfAddress(r.RemoteAddr) }
-
-// NetworkOfAddress is [NetworkOf] for an address with a port.
-func NetworkOfAddress(address string) netip.Prefix {
-	peer, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	unmapped := peer.Addr().Unmap()
-	bits := unmapped.BitLen()
-	if unmapped.Is6() {
-		bits = networkBits
-	}
-	// It is never more bits than the address has.
-	network, _ := unmapped.Prefix(bits)
-	return network
 }

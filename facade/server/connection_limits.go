@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock/network"
 )
 
 // Idle connections are closed early when three quarters of all are open.
@@ -336,7 +337,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		opened := &connection{Conn: accepted, all: l.connections, network: limits.NetworkOfAddress(accepted.RemoteAddr().String())}
+		opened := &connection{Conn: accepted, all: l.connections, network: network.Of(accepted.RemoteAddr().String())}
 		if l.open(opened) {
 			return opened, nil
 		}

@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock/network"
 )
 
 // fakeConn is a connection from an address.
@@ -249,7 +250,7 @@ func TestTheNextCallOfAConnectionEndsItsIdleness(t *testing.T) {
 	c := b.openIdle(honest)
 	b.setState(c, http.StateActive)
 	b.clock.Step(time.Hour)
-	if a := b.tryOpen(&connection{Conn: &fakeConn{from: hostile}, all: b.connections, network: limits.NetworkOfAddress(hostile)}); a.isOpen || len(a.closed) > 0 {
+	if a := b.tryOpen(&connection{Conn: &fakeConn{from: hostile}, all: b.connections, network: network.Of(hostile)}); a.isOpen || len(a.closed) > 0 {
 		t.Errorf("it was closed: %+v", a)
 	}
 	b.setState(c, http.StateIdle)

@@ -12,15 +12,12 @@ import (
 	"golang.org/x/time/rate"
 
 	"forrst.dev/lock-operator/lock/bodies"
+	clientnetwork "forrst.dev/lock-operator/lock/network"
 )
 
-const (
-	// networkBits of an IPv6 address name a network: its owner has all addresses of it.
-	networkBits = 64
-	// maxNetworks are remembered besides those that have connections, so that a network does not get
-	// another burst of requests by connecting anew.
-	maxNetworks = 4096
-)
+// maxNetworks are remembered besides those that have connections, so that a network does not get
+// another burst of requests by connecting anew.
+const maxNetworks = 4096
 
 // network is what the clients of one network share.
 type network struct {
@@ -119,15 +116,7 @@ func (l *listener) admit(accepted net.Conn) (admitted *connection, closing net.C
 
 // networkOf returns what the clients at the address share. It needs the mutex.
 func (l *listener) networkOf(address net.Addr) *network {
-	var prefix netip.Prefix // Of all that are no internet addresses.
-	if peer, err := netip.ParseAddrPort(address.String()); err == nil {
-		ip := peer.Addr().Unmap()
-		bits := ip.BitLen()
-		if ip.Is6() {
-			bits = networkBits
-		}
-		prefix, _ = ip.Prefix(bits) // It is never more bits than the address has.
-	}
+	prefix := clientnetwork.Of(address.String())
 	if known, ok := l.networks[prefix]; ok {
 		return known
 	}

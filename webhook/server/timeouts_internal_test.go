@@ -12,29 +12,9 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/cert"
+
+	"forrst.dev/lock-operator/test/support/pipes"
 )
-
-// pipes is a listener whose connections are made by its owner.
-type pipes struct {
-	made   chan net.Conn
-	closed chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case made := <-p.made:
-		return made, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	close(p.closed)
-	return nil
-}
-
-func (*pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 func TestConnectionsThatMakeNoProgressAreClosed(t *testing.T) {
 	const header = "POST /review HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n"
@@ -69,11 +49,10 @@ func TestConnectionsThatMakeNoProgressAreClosed(t *testing.T) {
 				}
 				s.Register("/review", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 				served := s.newHTTPServer(t.Context(), &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
-				inner := &pipes{made: make(chan net.Conn), closed: make(chan struct{})}
+				inner := pipes.Listen()
 				ended := make(chan error, 1)
 				go func() { ended <- served.ServeTLS(s.newListener(inner), "", "") }()
-				client, server := net.Pipe()
-				inner.made <- server
+				client := inner.Connect()
 				begun := time.Now()
 				config := &tls.Config{RootCAs: roots, ServerName: "webhook", MinVersion: tls.VersionTLS12, Time: func() time.Time { return issued }}
 				if got := untilClosed(t, client, config, test.sent).Sub(begun); got < test.want || got > test.want+time.Second {
