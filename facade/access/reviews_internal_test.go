@@ -175,6 +175,33 @@ func TestCallsThatNeedTheSameRightAtOnceAskOnce(t *testing.T) {
 	}
 }
 
+// Calls that wait for a review which comes to nothing have their own counted, too.
+func TestReviewsAfterOneWithoutAnAnswerCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		r := newReviewed(t, func(context.Context, string) error {
+			<-answer
+			return errors.New("no answer")
+		})
+		const calls = 2 * maxReviews
+		ended := make(chan error, calls)
+		for range calls {
+			go func() { ended <- r.authorize(t.Context(), "mallory", "own") }()
+		}
+		synctest.Wait()
+		close(answer)
+		refused := 0
+		for range calls {
+			if _, isLimit := errors.AsType[*limits.Error](<-ended); isLimit {
+				refused++
+			}
+		}
+		if asked := r.access.asked.Load(); asked != maxReviews || refused != calls-maxReviews {
+			t.Errorf("%d reviews and %d refusals of %d calls, want %d reviews", asked, refused, calls, maxReviews)
+		}
+	})
+}
+
 // A review without an answer says nothing about the next one, and a panic keeps no other call waiting.
 func TestReviewsThatFail(t *testing.T) {
 	r := newReviewed(t, func(context.Context, string) error { panic("x") })
