@@ -35,6 +35,9 @@ type Options struct {
 	TokenTTL, AllowTTL, DenyTTL time.Duration
 }
 
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
 // Access authenticates callers by TokenReview and authorizes them by SubjectAccessReview. It
 // is safe for concurrent use and starts no goroutine that outlives a call.
 type Access struct {

@@ -32,6 +32,9 @@ type PageRequest struct {
 	// Continue is that of the page before, whose request had the same Holder, Owner and Prefix. Empty means
 	// the first page.
 	Continue string
+	// MayReadMore is asked before each request to the API server that the page takes beyond the first. If
+	// it says no, the page ends there. Nil means yes.
+	MayReadMore func() bool
 }
 
 // Selects reports whether the page is about such a lock. Prefix must be in NFC.

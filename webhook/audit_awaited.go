@@ -1,7 +1,7 @@
 package webhook
 
 import (
-	"maps"
+	"container/list"
 	"sync"
 	"time"
 
@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 )
 
@@ -17,24 +18,28 @@ const (
 	// awaitedFor is the time after which an admitted change that did not show counts as not
 	// made. The timeout of requests to the API server is shorter.
 	awaitedFor = time.Minute
-	// maxAwaited bounds the awaited changes at a time. Records of further ones are lost.
+	// maxAwaited bounds the awaited changes at a time. A further one takes the place of the oldest
+	// of the actor that has most.
 	maxAwaited = 10_000
-	// minAwaitedSweep is the number of awaited changes at which the removal of overdue ones
-	// starts, at most once in awaitedSweepPause.
-	minAwaitedSweep   = 256
+	// awaitedSweepPause is the shortest interval between two removals of overdue changes.
 	awaitedSweepPause = time.Second
 )
 
 // awaited holds the admitted changes that the informer has not shown yet. It is an event
 // handler of the informer, which shows each state of a lock once, in order, unless its watch
 // breaks.
+//
+// Admission comes before validation, so any user who may create locks can have any number of changes
+// admitted that never happen. They take the places of the user's own changes. The texts of a change are
+// bounded, since a review may be forged.
 type awaited struct {
 	sink  audit.Sink
 	clock clock.PassiveClock
 
-	mu    sync.Mutex
-	facts map[awaitedFact]awaitedRecords
-	swept time.Time
+	mu     sync.Mutex
+	facts  map[awaitedFact]*awaitedChange
+	actors awaitedActors
+	swept  time.Time
 }
 
 // awaitedFact identifies a change by what the informer will show. Requests of which only one
@@ -44,7 +49,7 @@ type awaitedFact struct {
 	name types.NamespacedName
 	// uid is empty for a grant: that of a create is not known yet.
 	uid types.UID
-	// holder, owner and the times, in microseconds, are empty for an end.
+	// holder and owner, by their fingerprints, and the times, in microseconds, are empty for an end.
 	holder, owner       string
 	acquired, prolonged int64
 }
@@ -57,52 +62,84 @@ const (
 	awaitedEnd
 )
 
-type awaitedRecords struct {
-	// event begins the grant.
+// awaitedChange is a change with its records.
+type awaitedChange struct {
+	fact awaitedFact
+	// event begins the grant, or is [audit.Renewed]. Empty for an end.
 	event audit.Event
 	// ended is the record of the grant that ends by this, or nil.
 	ended *audit.Record
-	// actor renews.
+	// actor makes the change.
 	actor string
 	since time.Time
+	// isMarked says that an end has begun: the object is only kept by finalizers.
+	isMarked bool
+	// place is that among the changes of the actor.
+	place *list.Element
+}
+
+// isForced reports whether this is a forced release. That is on record already, and is completed in
+// any case.
+func (c *awaitedChange) isForced() bool {
+	return c.ended != nil && c.ended.Event == audit.ForceReleased
+}
+
+// records says what is lost with the change.
+func (c *awaitedChange) records() (lost []audit.Record) {
+	if c.ended != nil {
+		lost = append(lost, *c.ended)
+	}
+	if c.event != "" {
+		lost = append(lost, audit.Record{
+			Event: c.event, Via: audit.Admission, Actor: c.actor, Namespace: c.fact.name.Namespace, Time: v1alpha1.NewTimestamp(c.since),
+		})
+	}
+	return lost
 }
 
 func newAwaited(sink audit.Sink, now clock.PassiveClock) *awaited {
-	return &awaited{sink: sink, clock: now, facts: map[awaitedFact]awaitedRecords{}}
+	return &awaited{sink: sink, clock: now, facts: map[awaitedFact]*awaitedChange{}, actors: awaitedActors{}}
 }
 
 // grant awaits the storage of next, which begins a grant and, unless ended is nil, ends the
 // previous one.
 func (a *awaited) grant(next *v1alpha1.Lock, event audit.Event, ended *audit.Record) {
-	a.await(grantFact(next), awaitedRecords{event: event, ended: ended})
+	a.await(&awaitedChange{fact: grantFact(next), event: event, ended: ended, actor: next.Spec.Holder})
 }
 
 // renewal awaits the storage of next, a renewal by the actor.
 func (a *awaited) renewal(next *v1alpha1.Lock, actor string) {
-	a.await(renewalFact(next), awaitedRecords{actor: actor})
+	a.await(&awaitedChange{fact: renewalFact(next), event: audit.Renewed, actor: actor})
 }
 
 // end awaits the deletion of the object of the record.
 func (a *awaited) end(record audit.Record) {
-	a.await(endFact(record.Namespace, record.Lock, types.UID(record.UID)), awaitedRecords{ended: &record})
+	a.await(&awaitedChange{fact: endFact(record.Namespace, record.Lock, types.UID(record.UID)), ended: &record, actor: record.Actor})
 }
 
-func grantFact(lock *v1alpha1.Lock) awaitedFact {
+func grantFact(object *v1alpha1.Lock) awaitedFact {
 	return awaitedFact{
-		kind: awaitedGrant, name: types.NamespacedName{Namespace: lock.Namespace, Name: lock.Name},
-		holder: lock.Spec.Holder, owner: lock.Spec.Owner, acquired: micros(lock.Spec.AcquireTime),
+		kind: awaitedGrant, name: boundedName(object.Namespace, object.Name), holder: lock.Fingerprint(object.Spec.Holder),
+		owner: lock.Fingerprint(object.Spec.Owner), acquired: micros(object.Spec.AcquireTime),
 	}
 }
 
-func renewalFact(lock *v1alpha1.Lock) awaitedFact {
-	fact := grantFact(lock)
-	fact.kind, fact.uid, fact.prolonged = awaitedRenewal, lock.UID, micros(lock.Spec.RenewTime)
+func renewalFact(object *v1alpha1.Lock) awaitedFact {
+	fact := grantFact(object)
+	fact.kind, fact.uid, fact.prolonged = awaitedRenewal, boundedUID(object.UID), micros(object.Spec.RenewTime)
 	return fact
 }
 
 func endFact(namespace, name string, uid types.UID) awaitedFact {
-	return awaitedFact{kind: awaitedEnd, name: types.NamespacedName{Namespace: namespace, Name: name}, uid: uid}
+	return awaitedFact{kind: awaitedEnd, name: boundedName(namespace, name), uid: boundedUID(uid)}
 }
+
+// boundedName returns a name that is that of a lock, if any lock can have it.
+func boundedName(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: audit.BoundedName(namespace), Name: audit.BoundedName(name)}
+}
+
+func boundedUID(uid types.UID) types.UID { return types.UID(audit.BoundedName(string(uid))) }
 
 func micros(stamp *v1alpha1.Timestamp) int64 {
 	if stamp == nil {
@@ -111,36 +148,82 @@ func micros(stamp *v1alpha1.Timestamp) int64 {
 	return stamp.UnixMicro()
 }
 
-func (a *awaited) await(fact awaitedFact, records awaitedRecords) {
+func (a *awaited) await(change *awaitedChange) {
+	change.actor = audit.BoundedName(change.actor)
+	if change.ended != nil {
+		change.ended.Bound()
+	}
+	a.sweep(false)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change.since = a.clock.Now()
+	if former := a.facts[change.fact]; former != nil {
+		a.remove(former)
+		change.isMarked = former.isMarked // Another delete of a marked object writes nothing that would show.
+		if former.isForced() && former.actor != change.actor {
+			a.sink.Record(unseenRelease(former.ended, change.since))
+		}
+	}
+	if len(a.facts) >= maxAwaited {
+		lost := a.actors.oldestOfMost()
+		a.remove(lost)
+		for _, record := range lost.records() {
+			a.sink.Lost(record)
+		}
+	}
+	a.facts[change.fact] = change
+	a.actors.add(change)
+}
+
+// remove forgets a change. It needs the mutex.
+func (a *awaited) remove(change *awaitedChange) {
+	delete(a.facts, change.fact)
+	a.actors.remove(change)
+}
+
+// sweep forgets the changes that are overdue. That a forced release is overdue is recorded, but only if the
+// watch is alive: isShown says that it has just shown a change.
+func (a *awaited) sweep(isShown bool) {
+	var unseen []audit.Record
+	defer func() {
+		for _, record := range unseen {
+			a.sink.Record(record)
+		}
+	}()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock.Now()
-	if len(a.facts) >= minAwaitedSweep && now.Sub(a.swept) >= awaitedSweepPause {
-		maps.DeleteFunc(a.facts, func(_ awaitedFact, records awaitedRecords) bool { return isOverdue(records, now) })
-		a.swept = now
-	}
-	if len(a.facts) >= maxAwaited {
-		a.sink.Lost()
+	if now.Sub(a.swept) < awaitedSweepPause {
 		return
 	}
-	records.since = now
-	a.facts[fact] = records
+	a.swept = now
+	for _, change := range a.facts {
+		switch {
+		case !isOverdue(change, now):
+		case !change.isForced():
+			a.remove(change)
+		case isShown:
+			a.remove(change)
+			unseen = append(unseen, unseenRelease(change.ended, now))
+		}
+	}
 }
 
-func isOverdue(records awaitedRecords, now time.Time) bool {
-	return now.Sub(records.since) > awaitedFor
+func isOverdue(change *awaitedChange, now time.Time) bool {
+	return now.Sub(change.since) > awaitedFor && !change.isMarked
 }
 
-// take removes and returns the records of a change, unless it is overdue.
-func (a *awaited) take(fact awaitedFact) (awaitedRecords, bool) {
+// take removes and returns a change, unless it is overdue. A forced release is never: it is on record
+// that it was admitted.
+func (a *awaited) take(fact awaitedFact) (*awaitedChange, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	records, ok := a.facts[fact]
+	change, ok := a.facts[fact]
 	if !ok {
-		return awaitedRecords{}, false
+		return nil, false
 	}
-	delete(a.facts, fact)
-	return records, !isOverdue(records, a.clock.Now())
+	a.remove(change)
+	return change, change.isForced() || !isOverdue(change, a.clock.Now())
 }
 
 // OnAdd implements [cache.ResourceEventHandler].
@@ -152,37 +235,38 @@ func (a *awaited) OnUpdate(_, object any) { a.stored(object) }
 // stored records the changes that led to this state. If the informer has missed a state, the
 // one after the next renewal still shows the grant.
 func (a *awaited) stored(object any) {
+	defer a.sweep(true)
 	lock, ok := object.(*v1alpha1.Lock)
 	if !ok {
 		return
 	}
-	if records, ok := a.take(grantFact(lock)); ok {
-		if records.ended != nil {
-			a.sink.Record(*records.ended)
+	if change, ok := a.take(grantFact(lock)); ok {
+		if change.ended != nil {
+			a.sink.Record(*change.ended)
 		}
-		a.sink.Record(audit.Begun(records.event, audit.Admission, lock))
+		a.sink.Record(audit.Begun(change.event, audit.Admission, lock))
 	}
-	if records, ok := a.take(renewalFact(lock)); ok {
-		a.sink.Record(audit.Prolonged(audit.Admission, records.actor, lock))
+	if change, ok := a.take(renewalFact(lock)); ok {
+		a.sink.Record(audit.Prolonged(audit.Admission, change.actor, lock))
 	}
 	if !lock.DeletionTimestamp.IsZero() {
 		a.marked(endFact(lock.Namespace, lock.Name, lock.UID))
 	}
 }
 
-// marked restarts the wait for the end of an object that is only marked as deleted because it
+// marked waits without a limit for the end of an object that is only marked as deleted because it
 // has finalizers, such as that of a foreground deletion.
 func (a *awaited) marked(fact awaitedFact) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if records, ok := a.facts[fact]; ok {
-		records.since = a.clock.Now()
-		a.facts[fact] = records
+	if change, ok := a.facts[fact]; ok {
+		change.isMarked = true
 	}
 }
 
 // OnDelete implements [cache.ResourceEventHandler].
 func (a *awaited) OnDelete(object any) {
+	defer a.sweep(true)
 	if unseen, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = unseen.Obj
 	}
@@ -190,7 +274,7 @@ func (a *awaited) OnDelete(object any) {
 	if !ok {
 		return
 	}
-	if records, ok := a.take(endFact(lock.Namespace, lock.Name, lock.UID)); ok {
-		a.sink.Record(*records.ended)
+	if change, ok := a.take(endFact(lock.Namespace, lock.Name, lock.UID)); ok {
+		a.sink.Record(*change.ended)
 	}
 }

@@ -97,11 +97,41 @@ func TestAwaited(t *testing.T) {
 			now.SetTime(now.Now().Add(awaitedFor + time.Second))
 			a.OnDelete(stored("alice"))
 		}, nil},
+		"a forced release that does not show": {func(a *awaited, now *clocktesting.FakePassiveClock) {
+			a.end(forced)
+			now.SetTime(now.Now().Add(awaitedFor + time.Second))
+			a.OnUpdate(nil, stored("alice"))
+			a.OnUpdate(nil, stored("alice"))
+		}, []string{"ForceReleaseUnseen bob"}},
+		"a forced release that shows late, since the watch was away": {func(a *awaited, now *clocktesting.FakePassiveClock) {
+			a.end(forced)
+			now.SetTime(now.Now().Add(awaitedFor + time.Second))
+			a.grant(stored("carol"), audit.Granted, nil)
+			a.OnDelete(stored("alice"))
+		}, []string{"ForceReleased bob"}},
+		"a forced release that another delete has overtaken": {func(a *awaited, _ *clocktesting.FakePassiveClock) {
+			a.end(forced)
+			a.end(released)
+			a.OnDelete(stored("alice"))
+		}, []string{"ForceReleaseUnseen bob", "Released alice"}},
+		"a forced release about which the API server asks again": {func(a *awaited, _ *clocktesting.FakePassiveClock) {
+			a.end(forced)
+			a.end(forced)
+			a.OnDelete(stored("alice"))
+		}, []string{"ForceReleased bob"}},
+		"an end that finalizers put off, and that is asked for again": {func(a *awaited, now *clocktesting.FakePassiveClock) {
+			a.end(released)
+			a.OnUpdate(nil, stored("alice", func(l *v1alpha1.Lock) { l.DeletionTimestamp = &metav1.Time{Time: now.Now()} }))
+			a.end(released)
+			now.SetTime(now.Now().Add(awaitedFor + time.Second))
+			a.OnDelete(stored("alice"))
+		}, []string{"Released alice"}},
 		"an end that finalizers put off": {func(a *awaited, now *clocktesting.FakePassiveClock) {
 			a.end(released)
 			now.SetTime(now.Now().Add(awaitedFor / 2))
 			a.OnUpdate(nil, stored("alice", func(l *v1alpha1.Lock) { l.DeletionTimestamp = &metav1.Time{Time: began} }))
-			now.SetTime(now.Now().Add(awaitedFor))
+			now.SetTime(now.Now().Add(10 * awaitedFor))
+			a.OnUpdate(nil, stored("bob", other))
 			a.OnDelete(stored("alice"))
 		}, []string{"Released alice"}},
 	}
@@ -140,6 +170,56 @@ func TestAwaitedIsBounded(t *testing.T) {
 	awaited.end(audit.Record{Lock: "next"})
 	if got := len(awaited.facts); got != 1 {
 		t.Errorf("%d facts are awaited after all but one are overdue, want 1", got)
+	}
+}
+
+// A user whose changes are admitted and never happen, since validation refuses them, takes up its own
+// room: neither under many names nor in many requests does it push out the changes of other users.
+func TestAwaitedChangesOfOneActorDoNotPushOutThoseOfOthers(t *testing.T) {
+	const count = 100
+	cases := map[string]func(number int) (namespace, user string){
+		"in the same namespace":   func(int) (string, string) { return "payments", "mallory" },
+		"in another namespace":    func(int) (string, string) { return "hostile", "mallory" },
+		"by many names elsewhere": func(number int) (string, string) { return "hostile", fmt.Sprint("mallory-", number) },
+	}
+	for title, flood := range cases {
+		t.Run(title, func(t *testing.T) {
+			now := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
+			records := &audittest.Recorder{}
+			awaited := newAwaited(records, now)
+			lock := func(namespace, name, holder string) *v1alpha1.Lock {
+				return &v1alpha1.Lock{
+					ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)},
+					Spec:       v1alpha1.LockSpec{Key: name, Holder: holder, AcquireTime: new(v1alpha1.NewTimestamp(now.Now()))},
+				}
+			}
+			ended := func(number int, holder string) *v1alpha1.Lock {
+				return lock("payments", fmt.Sprint("ended-", number), holder)
+			}
+			for number := range count {
+				awaited.grant(lock("payments", fmt.Sprint("granted-", number), "alice"), audit.Granted, nil)
+				awaited.end(audit.Ended(audit.ForceReleased, audit.ByForce, audit.Admission, "bob", ended(number, "carol"), now.Now()))
+			}
+			const flooded = 2 * maxAwaited
+			for number := range flooded {
+				namespace, user := flood(number)
+				awaited.grant(lock(namespace, fmt.Sprint("malformed-", number), user), audit.Granted, nil)
+			}
+			for number := range count {
+				awaited.OnAdd(lock("payments", fmt.Sprint("granted-", number), "alice"), false)
+				awaited.OnDelete(ended(number, "carol"))
+			}
+			got := map[audit.Event]int{}
+			for _, record := range records.All() {
+				got[record.Event]++
+			}
+			if diff := cmp.Diff(map[audit.Event]int{audit.Granted: count, audit.ForceReleased: count}, got); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
+			}
+			if got, want := records.Losses(), flooded+2*count-maxAwaited; got != want {
+				t.Errorf("%d records are said to be lost, want %d", got, want)
+			}
+		})
 	}
 }
 
@@ -183,5 +263,27 @@ func TestEndOfALock(t *testing.T) {
 				t.Errorf("got %q, want %q", text, test.want)
 			}
 		})
+	}
+}
+
+// A review may be forged, and of any size. What is kept of it is not.
+func TestAwaitedChangesAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	now := v1alpha1.NewTimestamp(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
+	lock := &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: long, Name: long, UID: types.UID(long)},
+		Spec:       v1alpha1.LockSpec{Key: long, Owner: long, Holder: long, AcquireTime: &now, RenewTime: &now, ExpireTime: &now},
+	}
+	a := newAwaited(&audittest.Recorder{}, clocktesting.NewFakePassiveClock(now.Time))
+	a.grant(lock, audit.Granted, nil)
+	a.renewal(lock, long)
+	a.end(audit.Ended(audit.Released, audit.ByOwner, audit.Admission, long, lock, now.Time))
+	if len(a.facts) != 3 {
+		t.Fatalf("%d changes, want 3", len(a.facts))
+	}
+	for fact, change := range a.facts {
+		if text := fmt.Sprintf("%+v %s %+v", fact, change.actor, change.ended); len(text) > 10_000 {
+			t.Errorf("%d bytes are kept of a change of kind %d", len(text), fact.kind)
+		}
 	}
 }

@@ -167,11 +167,16 @@ var _ = Describe("The audit of direct writes", func() {
 		Expect(update(ctx, admin, live, func() {
 			live.Annotations = map[string]string{"forrst.dev/force-release-reason": "alice left"}
 		})).To(Succeed())
+		Expect(admin.Delete(ctx, live, client.DryRunAll)).To(Succeed())
 		Expect(admin.Delete(ctx, live)).To(Succeed())
-		Eventually(func() []audit.Record { return records.Of("audited-force") }).Should(HaveLen(2))
-		forced := records.Of("audited-force")[1]
-		Expect(forced).To(And(HaveField("Event", audit.ForceReleased), HaveField("Reason", audit.ByForce),
-			HaveField("Message", "alice left"), HaveField("Holder", "alice"), HaveField("Actor", Not(BeElementOf("", "alice")))))
+		Eventually(func() []audit.Record { return records.Of("audited-force") }).Should(HaveLen(4))
+		by := And(HaveField("Reason", audit.ByForce), HaveField("Key", "audited-force"),
+			HaveField("Message", "alice left"), HaveField("Holder", "alice"), HaveField("Actor", Not(BeElementOf("", "alice"))))
+		dry, admitted, forced := records.Of("audited-force")[1], records.Of("audited-force")[2], records.Of("audited-force")[3]
+		Expect(dry).To(And(by, HaveField("Event", audit.ForceReleaseAdmitted), HaveField("DryRun", true), HaveField("Unconfirmed", false)))
+		Expect(admitted).To(And(by, HaveField("Event", audit.ForceReleaseAdmitted), HaveField("DryRun", false),
+			HaveField("Unconfirmed", true), HaveField("HeldSeconds", BeNil())))
+		Expect(forced).To(And(by, HaveField("Event", audit.ForceReleased), HaveField("Unconfirmed", false), HaveField("HeldSeconds", Not(BeNil()))))
 	})
 
 	It("says that a deleted lock had expired", func(ctx context.Context) {

@@ -77,6 +77,7 @@ func TestMemoryOfReviewsIsCharged(t *testing.T) {
 		"a Lock with many managers":          {webhook.LockPath, lock(`,"managedFields":[`+many("{}", small)+`]`, ""), ""},
 		"a Lock with many labels":            {webhook.LockPath, lock(`,"labels":{`+pairs(small)+`}`, ""), ""},
 		"a Lock with many guards":            {webhook.LockPath, lock("", `,"guards":[`+many("{}", small)+`]`), ""},
+		"a Lock that is not decoded":         {webhook.LockPath, lock(`,"ownerReferences":[`+many("{}", 400<<10)+`]`, ""), ""},
 		"a Lock of a user with many groups":  {webhook.LockPath, lock("", ""), `,"groups":[` + many(`""`, large) + `]`},
 		"a Job with many containers":         {webhook.JobPath, job("", `"containers":[`+many("{}", large)+`]`), ""},
 		"a Job with many volumes":            {webhook.JobPath, job("", `"volumes":[`+many("{}", large)+`]`), ""},
@@ -129,3 +130,11 @@ type discarding struct{}
 func (discarding) Header() http.Header            { return http.Header{} }
 func (discarding) Write(text []byte) (int, error) { return io.Discard.Write(text) }
 func (discarding) WriteHeader(int)                {}
+
+// A tenant that writes what is far too large for a Lock must not use up the memory for reviews by it.
+func TestALockThatIsTooLargeCostsItsTextOnly(t *testing.T) {
+	text := review(admissionv1.Create, `{"metadata":{"ownerReferences":[{}`+strings.Repeat(",{}", 300_000)+`]}}`, "")
+	if charged, most := webhook.ReviewCosts()[webhook.LockPath].Of(text), int64(13*len(text)); charged > most {
+		t.Errorf("a review of %d bytes is charged %d, want at most %d", len(text), charged, most)
+	}
+}

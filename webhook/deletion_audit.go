@@ -21,11 +21,11 @@ func (a *Audit) SetupDeletionAudit(manager ctrl.Manager) {
 		old, err := decode(request.OldObject)
 		switch {
 		case err != nil:
-			a.sink.Lost()
+			a.lost(request)
 			logf.FromContext(ctx).Error(err, "Could not decode a deleted Lock for the audit",
 				"namespace", request.Namespace, "lock", request.Name, "user", request.UserInfo.Username)
-		case !isDryRun(request):
-			a.awaited.end(a.ended(old, requesterOf(request)))
+		default:
+			a.deleted(old, request)
 		}
 		return admission.Allowed("")
 	}

@@ -33,8 +33,10 @@ const exemptionLogPeriod = time.Minute
 
 // ExemptionOptions configures an [Exemption]. All fields are required.
 type ExemptionOptions struct {
-	// User is the user name of the operator.
-	User string
+	// LockUsers are the user names of the operator's processes, all of which write Locks.
+	LockUsers []string
+	// JobUser is the one of the controllers, which alone write Jobs.
+	JobUser string
 	// Reader reads webhook configurations from the API server.
 	Reader client.Reader
 	// Clock limits how often the same error is logged.
@@ -45,7 +47,8 @@ type ExemptionOptions struct {
 }
 
 // Exemption admits the requests of the operator itself unchanged, because the operator
-// applies the rules of admission before it writes. The webhook configuration should exempt
+// applies the rules of admission before it writes: those about Locks of each of its users, those about
+// Jobs of one. The webhook configuration should exempt
 // them already: otherwise the operator's writes fail while the webhook is down. If it
 // does not, that is logged at the start and with the first such request. That it exempts another
 // user, whose writes then bypass admission, is logged at the start. A nil Exemption exempts
@@ -94,22 +97,23 @@ func (e *Exemption) Start(ctx context.Context) error {
 	}
 	for _, configuration := range configurations.Items {
 		for _, webhook := range configuration.Webhooks {
-			if callsAdmission(webhook.ClientConfig) {
-				e.check(webhook.MatchConditions, e.options.Logger.WithValues(
-					"configuration", configuration.Name, "webhook", webhook.Name, "expression", e.expression()))
+			if users := e.usersOf(addressOf(webhook.ClientConfig)); len(users) > 0 {
+				e.check(webhook.MatchConditions, users, e.options.Logger.WithValues(
+					"configuration", configuration.Name, "webhook", webhook.Name, "expression", exempting(users)))
 			}
 		}
 	}
 	return nil
 }
 
-func (e *Exemption) check(conditions []admissionregistrationv1.MatchCondition, logger logr.Logger) {
-	if !e.isIn(conditions) {
+func (e *Exemption) check(conditions []admissionregistrationv1.MatchCondition, users []string, logger logr.Logger) {
+	if judged := slices.DeleteFunc(slices.Clone(users), func(user string) bool { return isIn(conditions, user) }); len(judged) > 0 {
 		logger.Error(nil, "The webhook configuration does not exempt the operator: its writes fail while the webhook is down; "+
-			"set the expression of the match condition "+operatorCondition)
+			"set the expression of the match condition "+operatorCondition, "users", judged)
 	}
 	for _, condition := range conditions {
-		if others := e.othersIn(condition); len(others) > 0 {
+		others := slices.DeleteFunc(exemptBy(condition), func(user string) bool { return slices.Contains(users, user) })
+		if len(others) > 0 {
 			e.otherUsers.Inc()
 			logger.Error(nil, "The webhook configuration exempts another user than the operator: admission neither judges nor audits the writes of that user; "+
 				"correct the match condition", "condition", condition.Name, "found", condition.Expression, "exemptUsers", others)
@@ -117,46 +121,58 @@ func (e *Exemption) check(conditions []admissionregistrationv1.MatchCondition, l
 	}
 }
 
-// othersIn returns the users other than the operator that the condition exempts.
-func (e *Exemption) othersIn(condition admissionregistrationv1.MatchCondition) []string {
-	exempting := unequalUser.FindAllString(condition.Expression, -1)
+// exemptBy returns the users that the condition exempts.
+func exemptBy(condition admissionregistrationv1.MatchCondition) []string {
+	comparisons := unequalUser.FindAllString(condition.Expression, -1)
 	if condition.Name == operatorCondition {
-		exempting = append(exempting, listedUsers.FindAllString(condition.Expression, -1)...)
+		comparisons = append(comparisons, listedUsers.FindAllString(condition.Expression, -1)...)
 	}
-	var others []string
-	for _, user := range quoted.FindAllString(strings.Join(exempting, " "), -1) {
-		if user = user[1 : len(user)-1]; user != e.options.User {
-			others = append(others, user)
-		}
+	users := quoted.FindAllString(strings.Join(comparisons, " "), -1)
+	for i, user := range users {
+		users[i] = user[1 : len(user)-1]
 	}
-	return others
+	return users
 }
 
 // NeedLeaderElection is false: every replica serves the webhook.
 func (e *Exemption) NeedLeaderElection() bool { return false }
 
-// callsAdmission reports whether the webhook is served by [LockAdmission] or [JobAdmission].
-func callsAdmission(config admissionregistrationv1.WebhookClientConfig) bool {
-	var address string
+// addressOf returns the URL or the path that the API server calls.
+func addressOf(config admissionregistrationv1.WebhookClientConfig) string {
 	switch {
 	case config.URL != nil:
-		address = *config.URL
+		return *config.URL
 	case config.Service != nil && config.Service.Path != nil:
-		address = *config.Service.Path
+		return *config.Service.Path
 	}
-	return strings.HasSuffix(address, LockPath) || strings.HasSuffix(address, JobPath)
+	return ""
 }
 
-// isIn reports whether one of the conditions names the operator's user.
-func (e *Exemption) isIn(conditions []admissionregistrationv1.MatchCondition) bool {
+// usersOf returns the users that are exempt at the address: none if neither [LockAdmission] nor
+// [JobAdmission] serves it.
+func (e *Exemption) usersOf(address string) []string {
+	switch {
+	case strings.HasSuffix(address, LockPath):
+		return e.options.LockUsers
+	case strings.HasSuffix(address, JobPath):
+		return []string{e.options.JobUser}
+	}
+	return nil
+}
+
+// isIn reports whether one of the conditions names the user.
+func isIn(conditions []admissionregistrationv1.MatchCondition, user string) bool {
 	return slices.ContainsFunc(conditions, func(condition admissionregistrationv1.MatchCondition) bool {
-		return strings.Contains(condition.Expression, "'"+e.options.User+"'") || strings.Contains(condition.Expression, `"`+e.options.User+`"`)
+		return strings.Contains(condition.Expression, "'"+user+"'") || strings.Contains(condition.Expression, `"`+user+`"`)
 	})
 }
 
-// expression is the match condition that exempts the operator.
-func (e *Exemption) expression() string {
-	return fmt.Sprintf("request.userInfo.username != '%s'", e.options.User)
+// exempting is the match condition that exempts the users.
+func exempting(users []string) string {
+	if len(users) == 1 {
+		return fmt.Sprintf("request.userInfo.username != '%s'", users[0])
+	}
+	return fmt.Sprintf("!(request.userInfo.username in ['%s'])", strings.Join(users, "', '"))
 }
 
 // of returns the handler with the operator's own requests exempted.
@@ -164,15 +180,16 @@ func (e *Exemption) of(path string, handler admission.Handler) admission.Handler
 	if e == nil {
 		return handler
 	}
+	users := e.usersOf(path)
 	return admission.HandlerFunc(func(ctx context.Context, request admission.Request) admission.Response {
-		if request.UserInfo.Username != e.options.User {
+		if !slices.Contains(users, request.UserInfo.Username) {
 			return handler.Handle(ctx, request)
 		}
 		e.requests.Inc()
 		if e.isLogDue() {
 			e.options.Logger.Error(nil, "Admitted a request of the operator itself, which the webhook configuration should exempt; "+
 				"set the expression of the match condition "+operatorCondition,
-				"path", path, "resource", request.Resource.Resource, "expression", e.expression())
+				"path", path, "resource", request.Resource.Resource, "expression", exempting(users))
 		}
 		return admission.Allowed("")
 	})

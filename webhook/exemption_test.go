@@ -58,7 +58,7 @@ func TestExemptionReportsWhatMatchConditionsExempt(t *testing.T) {
 			var logged []string
 			registry := prometheus.NewRegistry()
 			exemption, err := webhook.NewExemption(webhook.ExemptionOptions{
-				User: operator, Clock: clock.RealClock{}, Registerer: registry,
+				LockUsers: []string{operator}, JobUser: operator, Clock: clock.RealClock{}, Registerer: registry,
 				Reader: fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(configuration).Build(),
 				Logger: funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{}),
 			})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -19,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/audit/audittest"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/usage"
@@ -103,5 +106,34 @@ func TestAFullNamespaceTakesNoOtherJobUnderALock(t *testing.T) {
 		if response := handler.Handle(t.Context(), creationOf(t, allowed)); !response.Allowed {
 			t.Errorf("refused %s: %s", name, response.Result.Message)
 		}
+	}
+}
+
+func TestRefusedJobsAreOnRecord(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
+	records := &audittest.Recorder{}
+	handler := &JobAdmission{Clock: now, Audit: &Audit{sink: records, clock: now}}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "payments", Name: "nightly", Labels: map[string]string{v1alpha1.LockLabel: "true"},
+		Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "billing:report", v1alpha1.LockTTLAnnotation: "never"},
+	}}
+	request := creationOf(t, job)
+	request.UserInfo.Username = "alice"
+	if handler.Handle(t.Context(), request).Allowed {
+		t.Fatal("admitted")
+	}
+	request.DryRun = new(true)
+	handler.Handle(t.Context(), request)
+	got := records.All()
+	if len(got) != 1 {
+		t.Fatalf("records are %+v, want one", got)
+	}
+	want := audit.Record{
+		Schema: audit.Schema, Time: v1alpha1.NewTimestamp(now.Now()), Event: audit.Refused, Reason: audit.Invalid, Via: audit.Admission, Actor: "alice",
+		Namespace: "payments", Lock: "billing--report", Key: "billing:report", Scope: v1alpha1.ScopeGlobal, Operation: "create",
+		Object: &audit.Object{Group: "batch", Resource: "jobs", Name: "nightly"}, Message: got[0].Message,
+	}
+	if diff := cmp.Diff(want, got[0]); diff != "" || want.Message == "" {
+		t.Errorf("the record (-want +got):\n%s", diff)
 	}
 }

@@ -33,6 +33,8 @@ type JobAdmission struct {
 	Clock clock.PassiveClock
 	// Bound bounds the Jobs with the label in a namespace, see [CountJobs]. Nil means no bound.
 	Bound *usage.Bound
+	// Audit records refusals. Nil means no records.
+	Audit *Audit
 	// Exemption admits the operator's own requests. Nil means that they are judged like all
 	// others.
 	Exemption *Exemption
@@ -51,7 +53,14 @@ func (a *JobAdmission) SetupWithManager(manager ctrl.Manager) {
 // Handle implements [admission.Handler].
 func (a *JobAdmission) Handle(ctx context.Context, request admission.Request) admission.Response {
 	var submitted batchv1.Job
-	if err := json.Unmarshal(request.Object.Raw, &submitted); err != nil {
+	response := a.decide(ctx, request, &submitted)
+	a.Audit.recordJob(request, &submitted, response)
+	return response
+}
+
+// decide decodes the Job into submitted.
+func (a *JobAdmission) decide(ctx context.Context, request admission.Request, submitted *batchv1.Job) admission.Response {
+	if err := json.Unmarshal(request.Object.Raw, submitted); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the Job: %w", err))
 	}
 	admitted := submitted.DeepCopy()
@@ -79,5 +88,5 @@ func (a *JobAdmission) Handle(ctx context.Context, request admission.Request) ad
 			"namespace", request.Namespace, "job", request.Name, "user", request.UserInfo.Username)
 		return denied(newInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), request.Name, problems))
 	}
-	return patch(&submitted, admitted).WithWarnings(warnings...)
+	return patch(submitted, admitted).WithWarnings(warnings...)
 }

@@ -60,6 +60,8 @@ type LockAdmission struct {
 	// Exemption admits the operator's own requests. Nil means that they are judged like all
 	// others.
 	Exemption *Exemption
+
+	foreignChanges *foreignChanges
 }
 
 // +kubebuilder:webhookconfiguration:mutating=true,name=lock-operator
@@ -70,6 +72,7 @@ type LockAdmission struct {
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {
 	limited := *a
+	limited.foreignChanges = newForeignChanges()
 	limited.LiveReader, limited.Authorizer = sender.LimitReader(a.LiveReader), sender.LimitAuthorizer(a.Authorizer)
 	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a.Exemption.of(LockPath, &limited)})
 }
@@ -98,7 +101,7 @@ func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) a
 }
 
 func (a *LockAdmission) decide(ctx context.Context, request admission.Request) (d decision) {
-	err := checkSizes(request)
+	err := checkSizes(len(request.Object.Raw), len(request.OldObject.Raw))
 	if err != nil {
 		d.response = refuse(request, request.Name, err)
 		return d
@@ -146,11 +149,13 @@ func (a *LockAdmission) decide(ctx context.Context, request admission.Request) (
 const maxDecodedBytes = 256 << 10
 
 // checkSizes refuses objects for their size before they are decoded, which would cost many times as
-// much. For changes, it knows only a bound; [rules.Change] has the rest.
-func checkSizes(request admission.Request) error {
-	largest := max(len(request.Object.Raw), len(request.OldObject.Raw))
-	if request.Operation == admissionv1.Create || largest > maxDecodedBytes {
-		return rules.ValidateSize(largest)
+// much. For changes, it knows only what no change may exceed; [rules.Change] has the rest.
+func checkSizes(object, old int) error {
+	switch {
+	case old == 0:
+		return rules.ValidateSize(object)
+	case max(object, old) > maxDecodedBytes, object > max(old, rules.MaxBytes)+rules.MaxGrowth:
+		return rules.ValidateSize(max(object, old))
 	}
 	return nil
 }
@@ -223,7 +228,8 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 	if err != nil {
 		return nil, err
 	}
-	if change.NeedsForce(admitted, a.Clock.Now(), a.grace()) {
+	needsForce := change.NeedsForce(admitted, a.Clock.Now(), a.grace())
+	if needsForce {
 		if err := a.authorizeForce(ctx, request, old.Name, rules.HeldBy(old)); err != nil {
 			return nil, err
 		}
@@ -231,7 +237,14 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 	if err := a.checkGuards(ctx, request, rules.NewGuards(admitted, old)); err != nil {
 		return nil, err
 	}
-	return admitted, a.checkHolder(ctx, request.Namespace, holder)
+	if err := a.checkHolder(ctx, request.Namespace, holder); err != nil {
+		return nil, err
+	}
+	if !needsForce && change.IsForeign(admitted) && !isDryRun(request) {
+		// Last, since a change that is refused disturbs no holder.
+		return admitted, a.foreignChanges.take(old, a.Clock.Now())
+	}
+	return admitted, nil
 }
 
 // checkHolder checks that the object exists that a request newly names as the holder. A request

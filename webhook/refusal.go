@@ -43,7 +43,7 @@ func refuse(request admission.Request, name string, err error) admission.Respons
 		status.ErrStatus.Message = heldText(held) + "; create it again when it is released or has expired"
 		return denied(status)
 	case errors.As(err, &held):
-		return denied(heldStatus(name, held, request.UserInfo.Username))
+		return denied(heldStatus(name, held, requesterOf(request)))
 	case errors.Is(err, rules.ErrExpired):
 		return denied(apierrors.NewConflict(lockResource, name, fmt.Errorf("%w; acquire it again", err)))
 	case errors.Is(err, rules.ErrStale):
@@ -95,18 +95,22 @@ func heldText(held *rules.HeldError) string {
 
 // heldStatus refuses a change of a lock that is held. It is no Conflict: repeating it does
 // not help, whereas clients repeat conflicts, and kubectl advises to force them.
-func heldStatus(name string, held *rules.HeldError, user string) *apierrors.StatusError {
+func heldStatus(name string, held *rules.HeldError, user rules.User) *apierrors.StatusError {
 	status := apierrors.NewForbidden(lockResource, name, errors.New(heldText(held)+onHeld(held, user)))
 	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: v1alpha1.CauseTypeHeld, Message: held.Error()}}
 	return status
 }
 
 // onHeld tells the user when the held lock can be changed.
-func onHeld(held *rules.HeldError, user string) string {
-	if user == held.Holder && held.Holder != "" {
+func onHeld(held *rules.HeldError, user rules.User) string {
+	switch {
+	case held.Holder == "" || user.Name != held.Holder:
+		return "; only its holder may change it until it is released or has expired"
+	case held.IsBy(user):
 		return ": it is yours under another owner token, which stays until the lock is released or has expired"
+	default:
+		return ": that is an earlier account of your name, with another UID; only that one may change it until it is released or has expired"
 	}
-	return "; only its holder may change it until it is released or has expired"
 }
 
 // refuseUndecodable refuses an object that cannot be decoded as a Lock, and names the fields

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ import (
 	"forrst.dev/lock-operator/webhook"
 	"forrst.dev/lock-operator/webhook/guard"
 	"forrst.dev/lock-operator/webhook/sender"
+	"forrst.dev/lock-operator/webhook/server"
 )
 
 // fromAPIServer is the context of a review whose sender the server has verified.
@@ -298,5 +300,123 @@ func TestTheSizeOfALockIsJudgedBeforeItIsDecoded(t *testing.T) {
 				t.Errorf("got %+v", answer.Result)
 			}
 		})
+	}
+}
+
+// What no change may lead to is not decoded, whatever the stored lock is.
+func TestAChangeThatEnlargesALockTooMuchIsNotDecoded(t *testing.T) {
+	object := func(bytes int) runtime.RawExtension {
+		return runtime.RawExtension{Raw: []byte(strings.Repeat("x", bytes))} // It cannot be decoded.
+	}
+	for name, test := range map[string]struct {
+		before, after int
+		want          string
+	}{
+		"a small lock":                {1000, rules.MaxBytes + rules.MaxGrowth + 1, "bytes large as JSON"},
+		"a small lock, by less":       {1000, rules.MaxBytes + rules.MaxGrowth, "decode the stored lock"},
+		"one of an earlier version":   {100_000, 100_000 + rules.MaxGrowth + 1, "bytes large as JSON"},
+		"such a lock, by less":        {100_000, 100_000 + rules.MaxGrowth, "decode the stored lock"},
+		"one that is larger, by less": {256<<10 + 1, 1000, "bytes large as JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := (&webhook.LockAdmission{}).Handle(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+				Operation: admissionv1.Update, Namespace: "default", OldObject: object(test.before), Object: object(test.after),
+			}})
+			if answer.Allowed || !strings.Contains(answer.Result.Message, test.want) {
+				t.Errorf("got %+v", answer.Result)
+			}
+		})
+	}
+}
+
+func TestRefusalsBeforeAReviewIsJudgedAreRecorded(t *testing.T) {
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	now := clocktesting.NewFakePassiveClock(noon)
+	var records audittest.Recorder
+	audit, err := webhook.NewAudit(&records, noInformer{}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := &webhook.LockAdmission{Limits: rules.DefaultLimits(), Clock: now, Audit: audit}
+	expect := func(what, want string) {
+		t.Helper()
+		got := records.All()
+		if len(got) == 0 {
+			t.Errorf("%s: no record", what)
+			return
+		}
+		last := got[len(got)-1]
+		if text := fmt.Sprint(len(got), " ", last.Event, " ", last.Operation, " ", last.Reason, " ", last.Actor, " ", last.Namespace, "/", last.Lock); text != want {
+			t.Errorf("%s: recorded %s, want %s", what, text, want)
+		}
+		if last.Message == "" || !last.Time.Equal(new(v1alpha1.NewTimestamp(noon))) {
+			t.Errorf("%s: recorded %+v", what, last)
+		}
+	}
+	large := ask(t, admissionv1.Create, "bob", nil, nil)
+	large.Object.Raw = []byte(strings.Repeat("x", 300<<10))
+	handler.Handle(t.Context(), large)
+	expect("a lock that is too large", "1 Refused create Invalid bob payments/billing--report")
+	malformed := ask(t, admissionv1.Create, "bob", nil, nil)
+	malformed.Object.Raw = []byte(`{"spec":{"ttl":7}}`)
+	handler.Handle(t.Context(), malformed)
+	expect("a lock that cannot be decoded", "2 Refused create Invalid bob payments/billing--report")
+
+	request := &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Update, Namespace: "payments", Name: strings.Repeat("n", 2000), UserInfo: authenticationv1.UserInfo{Username: "bob"},
+	}
+	refused := server.Refused{Path: webhook.LockPath, Request: request, Status: metav1.Status{Reason: metav1.StatusReasonRequestEntityTooLarge, Message: "too large"}}
+	audit.Unjudged(refused)
+	expect("a review that is too large", "3 Refused update Invalid bob payments/"+strings.Repeat("n", 1024))
+	refused.Status.Reason = metav1.StatusReasonServiceUnavailable
+	audit.Unjudged(refused)
+	expect("a review without memory", "4 Refused update Failed bob payments/"+strings.Repeat("n", 1024))
+	refused.Path = webhook.JobPath
+	audit.Unjudged(refused)
+	expect("a review of a Job", "5 Refused update Failed bob payments/")
+	refused.Path = guard.Path
+	audit.Unjudged(refused)
+	expect("a review of a guarded object", "6 WriteRefused update Failed bob payments/")
+	if object := records.All()[5].Object; object == nil || object.Name != strings.Repeat("n", 1024) {
+		t.Errorf("recorded the object %+v", object)
+	}
+	refused.Path = webhook.DeletionAuditPath
+	audit.Unjudged(refused)
+	if got := records.Losses(); got != 1 {
+		t.Errorf("%d deletions are counted that were reported and not read, want 1", got)
+	}
+	refused.IsAbandoned = true
+	for _, refused.Path = range []string{webhook.LockPath, webhook.JobPath, guard.Path, webhook.DeletionAuditPath} {
+		audit.Unjudged(refused)
+	}
+	if got := fmt.Sprint(len(records.All()), records.Losses()); got != "6 2" {
+		t.Errorf("records and losses are %s with reviews that were abandoned, want one more loss", got)
+	}
+	refused.IsAbandoned = false
+	dryRun := *request
+	dryRun.DryRun = new(true)
+	refused.Request = &dryRun
+	for _, refused.Path = range []string{webhook.LockPath, webhook.JobPath, guard.Path, webhook.DeletionAuditPath} {
+		audit.Unjudged(refused)
+	}
+	if got := len(records.All()) + records.Losses(); got != 8 {
+		t.Errorf("%d records, with those of dry runs", got)
+	}
+}
+
+func TestARefusalTellsAnAccountThatWasCreatedAgain(t *testing.T) {
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	held := heldByAlice(t, noon)
+	held.Spec.HolderUID = "1"
+	change := held.DeepCopy()
+	change.Spec.Owner = "token-b"
+	cluster := newFakeCluster(t).Build()
+	handler := &webhook.LockAdmission{Client: cluster, LiveReader: cluster, Limits: rules.DefaultLimits(), Clock: clocktesting.NewFakePassiveClock(noon)}
+	for uid, want := range map[string]string{"1": "it is yours under another owner token", "2": "an earlier account of your name, with another UID"} {
+		asked := ask(t, admissionv1.Update, "alice", held, change)
+		asked.UserInfo.UID = uid
+		if answer := handler.Handle(fromAPIServer(t.Context()), asked); answer.Allowed || !strings.Contains(answer.Result.Message, want) {
+			t.Errorf("with UID %s: %+v", uid, answer.Result)
+		}
 	}
 }

@@ -74,6 +74,7 @@ type Lock struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.owner) || !has(oldSelf.owner) || self.owner == oldSelf.owner || self.acquireTime != oldSelf.acquireTime",message="owner changes only with a new grant; release the lock or wait until it expires"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.acquireTime) || self.acquireTime != oldSelf.acquireTime || !has(oldSelf.fencingToken) || has(self.fencingToken) && self.fencingToken == oldSelf.fencingToken",message="fencingToken never changes while a grant lasts; leave it as it is"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.acquireTime) || self.acquireTime == oldSelf.acquireTime || !has(self.fencingToken)",message="a new grant must not carry a fencingToken: its token is the resourceVersion of the write"
+// +kubebuilder:validation:XValidation:rule="!has(self.holderUID) || has(oldSelf.holderUID) && self.holderUID == oldSelf.holderUID || !has(oldSelf.acquireTime) || self.acquireTime != oldSelf.acquireTime",message="holderUID is set by a new grant only; leave it out"
 type LockSpec struct {
 	// key names what is locked, for example "billing:report". Required; 1 to 512
 	// bytes of UTF-8, without control characters. Keys are case-sensitive. Two locks
@@ -199,8 +200,8 @@ type LockSpec struct {
 	// expireTime is when the lock ends unless it is renewed, as an RFC 3339 time.
 	// Stamped as renewTime plus ttl. A manifest may set it instead of ttl to hold
 	// the lock until a fixed time, such as the end of a freeze, at most 366 days
-	// ahead; the maximum of ttl does not bound it. The holder may change a time that a
-	// manifest has set.
+	// ahead; the operator may be configured with a lower maximum, or to grant none. The
+	// maximum of ttl does not bound it. The holder may change a time that a manifest has set.
 	// +optional
 	ExpireTime *Timestamp `json:"expireTime,omitempty"`
 

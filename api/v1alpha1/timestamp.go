@@ -13,9 +13,13 @@ const timestampLayout = "2006-01-02T15:04:05.000000Z07:00"
 // Timestamp is a point in time. It is written in UTC with microseconds, like
 // [k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime], but it reads any RFC 3339
 // time: a manifest may say "2026-12-24T00:00:00Z", which MicroTime refuses.
+// The schema refuses what is no RFC 3339 time though package time reads it: a
+// comma before the fraction, a zone 24 hours away. UnmarshalJSON does not, since
+// a lock that is stored already and cannot be read would blind every cache.
 //
 // +kubebuilder:validation:Type=string
 // +kubebuilder:validation:Format=date-time
+// +kubebuilder:validation:Pattern=`^[^,]*(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 type Timestamp struct {
 	time.Time `json:"-"`
 }

@@ -12,6 +12,7 @@ func TestTimestampReadsRFC3339AndWritesMicroseconds(t *testing.T) {
 		`"2026-12-24T01:00:00+01:00"`:      `"2026-12-24T00:00:00.000000Z"`,
 		`"2026-12-24T00:00:00.123456789Z"`: `"2026-12-24T00:00:00.123456Z"`,
 		`"2026-12-24T00:00:00.5Z"`:         `"2026-12-24T00:00:00.500000Z"`,
+		`"2026-12-24T00:00:00,5Z"`:         `"2026-12-24T00:00:00.500000Z"`, // Stored by an earlier version.
 	}
 	for text, want := range cases {
 		var timestamp Timestamp

@@ -49,8 +49,12 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	locks, err := locks.New(locks.Options{
 		Backend: engine,
 		Limits:  settings.limits,
-		Holders: &holderref.Checker{Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper(), Kinds: settings.holderKinds},
-		Logger:  logger,
+		Holders: &holderref.Checker{
+			Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper(), Kinds: settings.holderKinds,
+			// The role of the façade alone has no right to Pods and Jobs.
+			NeedsGrant: !settings.runs(controllerComponent) && !settings.runs(webhookComponent),
+		},
+		Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -125,6 +129,7 @@ func newFacadeServer(settings options, logger logr.Logger) (*server.Server, erro
 		DrainTimeout:             settings.facadeServer.drainTimeout,
 		Limits:                   settings.facadeServer.calls,
 		Metrics:                  metrics.Registry,
+		Audit:                    settings.audit,
 		Logger:                   logger,
 	}
 	var err error

@@ -104,36 +104,40 @@ const (
 	authToken = "token"
 )
 
+// defaultAudience is an audience of the façade's own: a token for it is of no use at the API server,
+// and a token for the API server is of none here.
+const defaultAudience = "lock-operator.forrst.dev"
+
 // facadeAuthOptions are the flags for the authentication of the façade's callers.
 type facadeAuthOptions struct {
 	mode, audiences string
+	// isInsecure says that tokens may be read in transit.
+	isInsecure bool
 }
 
 func (o *facadeAuthOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.mode, "facade-auth", authToken, "How the façade authenticates its callers: token, by bearer tokens that the API server reviews, or none, on loopback only.")
-	flags.StringVar(&o.audiences, "facade-audiences", "", "Audiences, separated by commas, of which bearer tokens must be for one. Empty for those of the API server.")
+	flags.StringVar(&o.audiences, "facade-audiences", defaultAudience, "Audiences, separated by commas, of which bearer tokens must be for one.")
+	flags.BoolVar(&o.isInsecure, "facade-insecure-plaintext", false, "Take bearer tokens without TLS on other addresses than loopback, where they can be read in transit.")
 }
 
-func (o *facadeAuthOptions) validate(address string) error {
+func (o *facadeAuthOptions) validate(address string, hasTLS bool) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("--facade-bind-address: %w", err)
+	}
 	switch {
 	case o.mode != authNone && o.mode != authToken:
 		return fmt.Errorf("--facade-auth: %q is neither %s nor %s", o.mode, authToken, authNone)
 	case o.mode == authNone && !isLoopback(address):
 		return fmt.Errorf("--facade-bind-address: %q is not a loopback address; with --facade-auth=none the façade must not be reached from elsewhere", address)
-	case o.mode == authNone && o.audiences != "":
+	case o.mode == authToken && !isLoopback(address) && !hasTLS && !o.isInsecure:
+		return fmt.Errorf("--facade-bind-address: on %q bearer tokens could be read in transit; set --facade-tls-cert-file, or --facade-insecure-plaintext if something else encrypts the connections", address)
+	case o.mode == authNone && o.audiences != defaultAudience:
 		return errors.New("--facade-audiences: needs --facade-auth=token")
 	case slices.Contains(o.audienceList(), ""):
-		return fmt.Errorf("--facade-audiences: %q has an empty one", o.audiences)
-	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("--facade-bind-address: %w", err)
+		return fmt.Errorf("--facade-audiences: %q has an empty one; to take tokens of the API server, name its audience", o.audiences)
 	}
 	return nil
 }
 
-func (o *facadeAuthOptions) audienceList() []string {
-	if o.audiences == "" {
-		return nil
-	}
-	return strings.Split(o.audiences, ",")
-}
+func (o *facadeAuthOptions) audienceList() []string { return strings.Split(o.audiences, ",") }

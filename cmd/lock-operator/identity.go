@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,9 @@ const (
 	identityPause = time.Second
 )
 
-// learnIdentity sets the user name of the operator, and its namespace, unless flags have set them.
-// It waits for the API server. The façade alone needs neither.
+// learnIdentity sets the user name of this process, and the namespace of the operator, unless flags have
+// set them; the other processes have that name, too, unless flags give others. It waits for the API
+// server. The façade alone needs no names.
 func (o *options) learnIdentity(ctx context.Context, manager ctrl.Manager) error {
 	if !o.runs(controllerComponent) && !o.runs(webhookComponent) {
 		return nil
@@ -33,6 +35,7 @@ func (o *options) learnIdentity(ctx context.Context, manager ctrl.Manager) error
 			return err
 		}
 	}
+	o.facadeUser, o.controllersUser = cmp.Or(o.facadeUser, o.operatorUser), cmp.Or(o.controllersUser, o.operatorUser)
 	if o.leaderElectionNamespace != "" || !o.runs(controllerComponent) {
 		return nil
 	}

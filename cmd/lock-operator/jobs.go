@@ -34,6 +34,7 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 		Clock:      now,
 		Leadership: election,
 		Recorder:   manager.GetEventRecorder("lock-operator"),
+		Audit:      settings.audit,
 	}
 	if err := reconciler.SetupWithManager(manager); err != nil {
 		return nil, err

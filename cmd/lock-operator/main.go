@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
@@ -20,9 +19,7 @@ func main() {
 	settings.bindFlags(flag.CommandLine)
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
-	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
-	// client-go logs through klog.
-	klog.SetLogger(ctrl.Log)
+	setLoggers(newLogger(&logging))
 	limitMemory(memlimit.FromCgroup, ctrl.Log.WithName("memory"))
 
 	if err := run(settings); err != nil {

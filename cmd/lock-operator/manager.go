@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -32,6 +33,7 @@ import (
 	"forrst.dev/lock-operator/lock/usage"
 	"forrst.dev/lock-operator/webhook"
 	"forrst.dev/lock-operator/webhook/guard"
+	"forrst.dev/lock-operator/webhook/server"
 )
 
 // cacheCheckTimeout bounds one readiness check of the cache.
@@ -43,10 +45,6 @@ func init() {
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 }
-
-// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=forrst-system,resources=leases,verbs=get;create;update
-// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
-// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
 func newManager(ctx context.Context, config *rest.Config, settings options) (ctrl.Manager, error) {
 	// The API server's priority and fairness limits us; a client-side limit would
@@ -63,7 +61,9 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 		Metrics: metricsserver.Options{
 			BindAddress:    settings.metricsAddr,
 			SecureServing:  true,
-			FilterProvider: filters.WithAuthenticationAndAuthorization,
+			FilterProvider: newMetricsFilter(now),
+			// A client of HTTP/2 may have any number of requests served at once.
+			TLSOpts: []func(*tls.Config){func(config *tls.Config) { config.NextProtos = []string{"http/1.1"} }},
 		},
 		HealthProbeBindAddress:  settings.probeAddr,
 		GracefulShutdownTimeout: &stopTimeout,
@@ -161,12 +161,16 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		return err
 	}
 	records.SetupDeletionAudit(manager)
+	if port, ok := manager.GetWebhookServer().(*server.Server); ok {
+		port.OnRefused(records.Unjudged)
+	}
 	authorizer, err := auth.NewAuthorizer(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return err
 	}
 	exemption, err := webhook.NewExemption(webhook.ExemptionOptions{
-		User:       settings.operatorUser,
+		LockUsers:  slices.Compact(slices.Sorted(slices.Values([]string{settings.operatorUser, settings.facadeUser, settings.controllersUser}))),
+		JobUser:    settings.controllersUser,
 		Reader:     manager.GetAPIReader(),
 		Clock:      now,
 		Registerer: metrics.Registry,
@@ -200,8 +204,20 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Limits:    jobs.Limits{MinTTL: min(jobs.DefaultMinTTL, settings.limits.MaxTTL), MaxTTL: settings.limits.MaxTTL},
 		Clock:     now,
 		Bound:     jobBound,
+		Audit:     records,
 		Exemption: exemption,
 	}).SetupWithManager(manager)
+	if !settings.runs(controllerComponent) && !settings.runs(facadeComponent) {
+		// No other component follows the watch of locks, on which guards and decisions about expired
+		// locks rely: whether it is alive, and whether it has lost a change.
+		follower, err := newEngine(manager, settings, now, "webhook-lock-watch", audit.Controller)
+		if err != nil {
+			return err
+		}
+		if err := manager.Add(follower); err != nil {
+			return err
+		}
+	}
 	if settings.guards {
 		if err := addGuards(manager, settings, now); err != nil {
 			return err
@@ -232,7 +248,7 @@ func addGuards(manager ctrl.Manager, settings options, now clock.PassiveClock) e
 		LiveReader:   manager.GetAPIReader(),
 		Mapper:       manager.GetRESTMapper(),
 		Clock:        now,
-		OperatorUser: settings.operatorUser,
+		OperatorUser: settings.controllersUser,
 		Audit:        settings.audit,
 	}).SetupWithManager(manager)
 	return nil

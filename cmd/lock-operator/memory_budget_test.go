@@ -24,6 +24,7 @@ import (
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/webhook/server"
 )
 
 const (
@@ -74,6 +75,7 @@ func TestTheDefaultsFitTheMemoryLimit(t *testing.T) {
 		if settings.runs(webhookComponent) {
 			add("names of Jobs of one namespace", settings.maxJobs, entryBytes)
 			add("admission reviews", 1, float64(settings.webhook.maxMemory))
+			add("admission reviews that arrive or wait", 1, float64(server.MemoryBeside(settings.webhook.maxConnections, settings.webhook.maxMemory)))
 		}
 		limit := container.Resources.Limits.Memory().AsApproximateFloat64()
 		room := limit * memoryShare * (1 - spare)

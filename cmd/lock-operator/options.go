@@ -42,8 +42,10 @@ type options struct {
 	metricsAddr string
 	probeAddr   string
 
-	// operatorUser and leaderElectionNamespace may be empty until learnIdentity.
+	// operatorUser, facadeUser, controllersUser and leaderElectionNamespace may be empty until learnIdentity.
 	operatorUser            string
+	facadeUser              string
+	controllersUser         string
 	leaderElect             bool
 	leaderElectionNamespace string
 
@@ -75,8 +77,10 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.metricsAddr, "metrics-bind-address", "0", "The address of the metrics, served over HTTPS to callers who may get /metrics; 0 to serve none.")
 	flags.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "The address of /healthz and /readyz; 0 to serve none.")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "Run the controllers on one replica at a time.")
-	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease; empty for that of the operator's service account.")
+	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease and of the heartbeat lock; empty for that of the operator's service account.")
 	flags.StringVar(&o.operatorUser, "operator-user", "", "The user name of this process, as the webhook configuration names it; empty to ask the API server.")
+	flags.StringVar(&o.facadeUser, "facade-user", "", "The user name of the process with the façade, whose writes of locks the webhook does not judge; empty if it is that of this process.")
+	flags.StringVar(&o.controllersUser, "controllers-user", "", "The user name of the process with the controllers, whose writes of locks and Jobs the webhook does not judge; empty if it is that of this process.")
 	flags.StringVar(&o.facadeAddr, "facade-bind-address", "127.0.0.1:8080", "Where the façade listens. Without authentication it must be a loopback address.")
 	flags.StringVar(&o.facadeNamespace, "facade-namespace", "default", "The namespace of the locks that the façade takes where it does not authenticate its callers. Otherwise each caller has one.")
 	flags.DurationVar(&o.facadeMaxBlock, "facade-max-block", locks.DefaultMaxWait, "The longest that one call of the façade may wait for a lock, at most 24h.")
@@ -87,6 +91,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.guards, "guards", false, "Let locks guard objects, and serve the webhook of config/guards, which sets this flag. Without it, no lock with guards is granted.")
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
+	flags.DurationVar(&o.limits.MaxExpireAhead, "max-expire-ahead", limits.MaxExpireAhead, "How far ahead a manifest may set a fixed expireTime, at most 8784h; 0 to grant none.")
 	flags.IntVar(&o.maxLocks, "max-locks-per-namespace", defaultMaxLocks, "How many locks a namespace may have; 0 for any number. Those of Jobs and of the operator count, but are never refused.")
 	flags.IntVar(&o.maxJobs, "max-jobs-per-namespace", defaultMaxJobs, "How many Jobs with the label forrst.dev/lock a namespace may have, those that have ended included; 0 for any number.")
 	flags.Var(&o.holderKinds, "holder-kinds", "The `kinds` of objects that locks may be held for besides Pods and Jobs, with their groups, separated by commas, such as Deployment.apps,ConfigMap. The operator needs get, list and watch on them.")
@@ -107,7 +112,7 @@ func (o *options) validate(arguments []string) error {
 		return err
 	}
 	if o.runs(facadeComponent) {
-		if err := o.facadeAuth.validate(o.facadeAddr); err != nil {
+		if err := o.facadeAuth.validate(o.facadeAddr, o.facadeServer.tlsCertFile != ""); err != nil {
 			return err
 		}
 	}
@@ -123,6 +128,8 @@ func (o *options) validateLimits() error {
 		return fmt.Errorf("--max-ttl: must be more than 0s and at most %s", v1alpha1.MaxTTL)
 	case o.limits.DefaultTTL <= 0 || o.limits.DefaultTTL > o.limits.MaxTTL:
 		return fmt.Errorf("--default-ttl: must be more than 0s and at most --max-ttl, %s", o.limits.MaxTTL)
+	case o.limits.MaxExpireAhead < 0 || o.limits.MaxExpireAhead > rules.MaxExpireAhead:
+		return fmt.Errorf("--max-expire-ahead: must be at least 0s and at most %s", rules.MaxExpireAhead)
 	case o.maxLocks < 0:
 		return errors.New("--max-locks-per-namespace: must not be negative")
 	case o.maxJobs < 0:

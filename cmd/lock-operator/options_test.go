@@ -41,15 +41,23 @@ func TestOptions(t *testing.T) {
 		"more kinds of holders":              {arguments: []string{"--holder-kinds=Deployment.apps,ConfigMap"}},
 		"a kind of holder that is none":      {arguments: []string{"--holder-kinds=apps/Deployment"}, want: "is not a kind with its group"},
 		"a maximum of zero":                  {arguments: []string{"--max-ttl=0s"}, want: "--max-ttl"},
+		"no fixed time":                      {arguments: []string{"--max-expire-ahead=0"}},
+		"a fixed time in the past":           {arguments: []string{"--max-expire-ahead=-1s"}, want: "--max-expire-ahead"},
+		"a fixed time beyond a year":         {arguments: []string{"--max-expire-ahead=8785h"}, want: "--max-expire-ahead"},
 		"a default over the maximum":         {arguments: []string{"--max-ttl=1m"}, want: "--default-ttl"},
 		"a negative allowance":               {arguments: []string{"--clock-skew-allowance=-1s"}, want: "--clock-skew-allowance"},
 		"an open façade on all interfaces":   {arguments: []string{"--facade-auth=none", "--facade-bind-address=:8080"}, want: "--facade-bind-address"},
-		"a façade on all interfaces":         {arguments: []string{"--facade-bind-address=:8080"}},
+		"a façade on all interfaces":         {arguments: []string{"--facade-bind-address=:8080"}, want: "--facade-insecure-plaintext"},
+		"… that is said to be insecure":      {arguments: []string{"--facade-bind-address=:8080", "--facade-insecure-plaintext"}},
+		"… with TLS":                         {arguments: []string{"--facade-bind-address=:8080", "--facade-tls-cert-file=a", "--facade-tls-key-file=b"}},
+		"tokens without TLS on loopback":     {arguments: []string{"--facade-bind-address=[::1]:8080"}},
+		"an open façade is never insecure":   {arguments: []string{"--facade-auth=none", "--facade-bind-address=:8080", "--facade-insecure-plaintext"}, want: "loopback"},
 		"an invalid address":                 {arguments: []string{"--facade-bind-address=8080"}, want: "--facade-bind-address"},
 		"an open façade on loopback":         {arguments: []string{"--facade-auth=none"}},
 		"an unknown way to authenticate":     {arguments: []string{"--facade-auth=basic"}, want: "--facade-auth"},
 		"two audiences":                      {arguments: []string{"--facade-audiences=a,b"}},
 		"an empty audience":                  {arguments: []string{"--facade-audiences=a,"}, want: "--facade-audiences"},
+		"no audience":                        {arguments: []string{"--facade-audiences="}, want: "--facade-audiences"},
 		"audiences without authentication":   {arguments: []string{"--facade-auth=none", "--facade-audiences=a"}, want: "--facade-audiences"},
 		"an open façade on another address":  {arguments: []string{"--facade-auth=none", "--facade-bind-address=10.0.0.1:8080"}, want: "loopback"},
 		"an open façade on IPv6 loopback":    {arguments: []string{"--facade-auth=none", "--facade-bind-address=[::1]:8080"}},
@@ -116,8 +124,10 @@ func TestWithoutAuthenticationThereAreNoShares(t *testing.T) {
 	}
 }
 
-func TestDeploymentUsesFlagsThatExist(t *testing.T) {
-	content, err := os.ReadFile("../../config/manager/deployment.yaml")
+// deployed returns the Deployment of a component, and its flags.
+func deployed(t *testing.T, name string) (appsv1.Deployment, options) {
+	t.Helper()
+	content, err := os.ReadFile("../../config/manager/" + name + ".yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,14 +139,41 @@ func TestDeploymentUsesFlagsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The manager needs some time besides the timeouts of its components.
-	const slack = 5 * time.Second
-	period := deployment.Spec.Template.Spec.TerminationGracePeriodSeconds
-	if want := settings.facadeServer.stopTimeout() + slack; period == nil || time.Duration(*period)*time.Second < want {
-		t.Errorf("the Deployment leaves less than %s to stop", want)
+	return deployment, settings
+}
+
+func TestDeploymentsUseFlagsThatExist(t *testing.T) {
+	for name, component := range map[string]string{
+		"facade": facadeComponent, "controllers": controllerComponent, "webhook": webhookComponent,
+	} {
+		t.Run(name, func(t *testing.T) {
+			deployment, settings := deployed(t, name)
+			if settings.components != component {
+				t.Errorf("runs %q, want %q alone", settings.components, component)
+			}
+			if settings.leaderElectionNamespace == "" {
+				t.Error("a lock of any namespace that is named like the heartbeat counts as it")
+			}
+			// The manager needs some time besides the timeouts of its components.
+			const slack = 5 * time.Second
+			period := deployment.Spec.Template.Spec.TerminationGracePeriodSeconds
+			if want := settings.facadeServer.stopTimeout() + slack; period == nil || time.Duration(*period)*time.Second < want {
+				t.Errorf("the Deployment leaves less than %s to stop", want)
+			}
+		})
 	}
-	if settings.runs(facadeComponent) && isLoopback(settings.facadeAddr) {
-		t.Error("the Deployment runs a façade that other pods cannot reach")
+}
+
+func TestTheDeployedFacadeInsistsOnTLSAndTokensOfItsOwn(t *testing.T) {
+	_, settings := deployed(t, "facade")
+	if isLoopback(settings.facadeAddr) {
+		t.Error("other pods cannot reach the façade")
+	}
+	if settings.facadeServer.tlsCertFile == "" || settings.facadeAuth.isInsecure {
+		t.Error("the façade serves without TLS")
+	}
+	if settings.facadeAuth.mode != authToken || settings.facadeAuth.audiences != "lock-operator.forrst.dev" {
+		t.Errorf("callers are authenticated by %s for %s", settings.facadeAuth.mode, settings.facadeAuth.audiences)
 	}
 }
 

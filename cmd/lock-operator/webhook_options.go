@@ -29,8 +29,8 @@ func (o *webhookOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.clientCA, "webhook-client-ca", "", "A file with the authority, in PEM, of the client certificate that the API server presents to the admission webhook, read again when it changes. With it, no other client is served.")
 	flags.StringVar(&o.clientNames, "webhook-client-names", "", "Names, separated by commas, of which that certificate must have one. Empty for any certificate of the authority.")
 	flags.IntVar(&o.maxConnections, "webhook-max-connections", server.DefaultMaxConnections, "How many connections to the admission webhook are open at a time on one replica; half of them from one network.")
-	flags.Int64Var(&o.maxMemory, "webhook-max-memory-bytes", server.DefaultMaxMemory, "How many bytes of memory admission reviews take at a time on one replica; half of them from one network.")
-	flags.IntVar(&o.maxRequests, "webhook-max-requests", server.DefaultMaxRequests, "How many requests to the API server admission reviews cost each second on one replica without --webhook-client-ca; half of them from one network.")
+	flags.Int64Var(&o.maxMemory, "webhook-max-memory-bytes", server.DefaultMaxMemory, "How many bytes of memory admission reviews that are judged take at a time on one replica; without --webhook-client-ca half of them from one network.")
+	flags.IntVar(&o.maxRequests, "webhook-max-requests", server.DefaultMaxRequests, "How many requests to the API server admission reviews cost each second on one replica without --webhook-client-ca; half of them from one network, and of these a quarter for one namespace.")
 }
 
 func (o *webhookOptions) validate() error {

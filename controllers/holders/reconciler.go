@@ -54,9 +54,10 @@ type Reconciler struct {
 	// none does.
 	ReleasedElsewhere func(*v1alpha1.Lock) bool
 
-	endedPods client.Reader
-	watches   *holderWatches
-	reaper    reaper.Reaper
+	endedPods  client.Reader
+	watches    *holderWatches
+	reaper     reaper.Reaper
+	disallowed disallowed
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
@@ -81,7 +82,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := client.IgnoreNotFound(r.Client.Get(ctx, request.NamespacedName, &lock)); err != nil {
 		return ctrl.Result{}, err
 	}
-	if lock.Spec.HolderRef == nil || !r.Kinds.Has(lock.Spec.HolderRef) || !r.Leadership.IsLeader() ||
+	isAllowed := lock.Spec.HolderRef == nil || r.Kinds.Has(lock.Spec.HolderRef)
+	switch {
+	case isAllowed:
+		r.disallowed.forget(request.NamespacedName)
+	case r.Leadership.IsLeader():
+		r.disallowed.log(ctx, &lock)
+	}
+	if lock.Spec.HolderRef == nil || !isAllowed || !r.Leadership.IsLeader() ||
 		r.ReleasedElsewhere != nil && r.ReleasedElsewhere(&lock) {
 		r.watches.forget(request.NamespacedName)
 		return ctrl.Result{RequeueAfter: r.reaper.RecheckAfter(request.NamespacedName)}, nil

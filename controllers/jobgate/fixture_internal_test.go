@@ -29,6 +29,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit/audittest"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/rules"
@@ -52,6 +53,7 @@ type world struct {
 	cluster    client.WithWatch
 	leadership *fakeLeadership
 	recorder   *events.FakeRecorder
+	records    audittest.Recorder
 
 	mu sync.Mutex
 	// pods says which Jobs have pods that have not ended.
@@ -111,7 +113,7 @@ func (w *world) start() {
 	})
 	reconciler := &Reconciler{
 		Client: faulty, LiveReader: faulty, Engine: w.engine, Holder: operator, Limits: rules.DefaultLimits(),
-		Clock: w.clock, Leadership: w.leadership, Recorder: w.recorder,
+		Clock: w.clock, Leadership: w.leadership, Recorder: w.recorder, Audit: &w.records,
 		jobs: cachedJobs{w}, jobsOf: cachedJobs{w}.of, reports: newReportLimiter(w.clock), AnnotateAfter: reportAfter, working: ctx, states: map[client.ObjectKey]*lockState{},
 		workqueue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
 	}

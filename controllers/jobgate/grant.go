@@ -197,5 +197,6 @@ func (p *pass) tryAcquire(ctx context.Context, candidate *jobInfo) error {
 	case errors.Is(err, lock.ErrHeld):
 		return err
 	}
+	p.recordRefusedLock(candidate, err)
 	return fmt.Errorf("acquire it: %w", err)
 }

@@ -35,7 +35,7 @@ type lockState struct {
 	// reportedPods are the pods that keep the lock of an ended Job without being its own, and that an
 	// event on the Job has named.
 	reportedPods map[types.UID]types.UID
-	// backoffUntil is when the start of a Job that was refused may be tried again.
+	// backoffUntil is when a Job that was refused the lock or its start may be tried again.
 	backoffUntil map[types.UID]time.Time
 	// jobQueue are the Jobs that want the lock.
 	jobQueue jobQueue

@@ -267,7 +267,7 @@ func (p *pass) serveNonWaiting(ctx context.Context, candidate *jobInfo, isFirst 
 			p.isTaken = errors.Is(err, lock.ErrHeld)
 			if !p.isTaken {
 				p.cannotAcquire = err != nil
-				return err
+				return errors.Join(err, p.failRefused(ctx, candidate, err))
 			}
 		}
 	}

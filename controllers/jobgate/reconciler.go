@@ -17,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
@@ -65,6 +66,8 @@ type Reconciler struct {
 	Leadership leadership.Leadership
 	// Recorder takes the Events about Jobs. Required.
 	Recorder events.EventRecorder
+	// Audit takes the records of Jobs that are refused a lock or their start. Nil means no records.
+	Audit audit.Sink
 	// AnnotateAfter is how long a Job waits before an annotation reports its place and the
 	// holder. Zero means a minute.
 	AnnotateAfter time.Duration

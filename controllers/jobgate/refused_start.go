@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/jobs"
 )
@@ -41,6 +44,7 @@ func refusalOf(err error) string {
 func (p *pass) handleRefusedStart(ctx context.Context, holder *jobInfo, start error) error {
 	refusal := refusalOf(start)
 	logf.FromContext(ctx).Info("The start of a Job was refused", "job", klog.KObj(holder.job), "reason", apierrors.ReasonForError(start))
+	p.recordRefusal(holder.job, p.state.grant.lock, "start", reasonOf(start), refusal)
 	// The template of a Job whose last pods are still counted is immutable for a moment.
 	isInvalid := apierrors.IsInvalid(start) && holder.job.Status.Active == 0
 	var failed error
@@ -57,6 +61,32 @@ func (p *pass) handleRefusedStart(ctx context.Context, holder *jobInfo, start er
 	return errors.Join(failed, p.releaseUnstarted(ctx, holder))
 }
 
+// recordRefusal records that a Job was refused what the operation is, with the lock that it wants or holds.
+func (p *pass) recordRefusal(job *batchv1.Job, about *v1alpha1.Lock, operation string, reason audit.Reason, message string) {
+	record := audit.Of(audit.Refused, audit.Controller, about)
+	record.Time, record.Operation, record.Reason, record.Message = v1alpha1.NewTimestamp(p.now), operation, reason, audit.Bounded(message)
+	record.Object = &audit.Object{Group: batchv1.GroupName, Resource: "jobs", Name: job.Name}
+	audit.OrNowhere(p.Audit).Record(record)
+}
+
+// recordRefusedLock records that the cluster refuses the lock that a Job asks for, such as by a quota. Other
+// errors are no refusals.
+func (p *pass) recordRefusedLock(candidate *jobInfo, err error) {
+	if refused, ok := errors.AsType[*lock.RefusedError](err); ok {
+		options := candidate.lockOptions
+		about := &v1alpha1.Lock{Spec: v1alpha1.LockSpec{Key: options.Key, Scope: options.Scope, Function: options.Function}}
+		about.Namespace, about.Name = p.name.Namespace, p.name.Name
+		p.recordRefusal(candidate.job, about, "acquire", audit.Forbidden, refused.Reason)
+	}
+}
+
+func reasonOf(err error) audit.Reason {
+	if apierrors.IsForbidden(err) {
+		return audit.Forbidden
+	}
+	return audit.Invalid
+}
+
 // releaseEnded releases the lock of a Job that was ended before it was started.
 func (p *pass) releaseEnded(ctx context.Context, holder *jobInfo) error {
 	if !p.state.withoutPods[holder.job.UID] {
@@ -65,8 +95,8 @@ func (p *pass) releaseEnded(ctx context.Context, holder *jobInfo) error {
 	return p.release(ctx)
 }
 
-// isBackedOff reports whether the Job leaves the lock to others because its start was
-// refused.
+// isBackedOff reports whether the Job leaves the lock to others because the lock or its start
+// was refused.
 func (p *pass) isBackedOff(candidate *jobInfo) bool {
 	until, ok := p.state.backoffUntil[candidate.job.UID]
 	if !ok {

@@ -1,6 +1,7 @@
 package jobgate
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -12,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
@@ -74,6 +78,7 @@ func TestAJobWhoseStartIsForbiddenReleasesTheLockAndIsTriedAgain(t *testing.T) {
 			if !slices.Equal(w.starts, []string{"b"}) || jobs.PhaseOf(w.read(stuck)) != jobs.Waiting {
 				t.Fatalf("started %v, and %q holds the lock", w.starts, w.holder())
 			}
+			w.wantRefusal("start", map[bool]audit.Reason{true: audit.Forbidden, false: audit.Invalid}[apierrors.IsForbidden(refusal)])
 			if said := strings.Join(w.told(), "\n"); strings.Count(said, "Warning LockStartRefused Leaves the lock to others for 30s") != 1 {
 				t.Errorf("told %q", said)
 			}
@@ -94,6 +99,42 @@ func TestAJobWhoseStartIsForbiddenReleasesTheLockAndIsTriedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// wantRefusal fails unless the one record is that the Job a was refused the operation.
+func (w *world) wantRefusal(operation string, reason audit.Reason) {
+	w.t.Helper()
+	records := w.records.All()
+	if len(records) != 1 {
+		w.t.Fatalf("records are %+v, want one", records)
+	}
+	got := records[0]
+	if got.Event != audit.Refused || got.Reason != reason || got.Via != audit.Controller || got.Operation != operation || got.Message == "" ||
+		got.Namespace != space || got.Key != key.Bare() || got.Object == nil || *got.Object != (audit.Object{Group: "batch", Resource: "jobs", Name: "a"}) {
+		w.t.Errorf("the record is %+v", got)
+	}
+}
+
+func TestAJobWhoseLockTheClusterRefusesIsOnRecord(t *testing.T) {
+	refused := func(context.Context, string, lock.Request) (*v1alpha1.Lock, error) {
+		return nil, &lock.RefusedError{Reason: "exceeded quota"}
+	}
+	t.Run("does not wait", func(t *testing.T) {
+		w := newWorld(t)
+		w.create("a", skip)
+		w.engine.acquire = refused
+		w.wantError()
+		w.wantRefusal("acquire", audit.Forbidden)
+	})
+	t.Run("waits", func(t *testing.T) {
+		w := newWorld(t)
+		w.create("a")
+		w.engine.acquire = refused
+		w.pass(1)
+		w.awaitItem()
+		w.wantError()
+		w.wantRefusal("acquire", audit.Forbidden)
+	})
 }
 
 func TestARefusalThatCannotBeRecordedBlocksNoOtherJob(t *testing.T) {

@@ -3,6 +3,7 @@ package jobgate
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,6 +67,35 @@ func TestWaitingJobsAreReportedInTurns(t *testing.T) {
 	w.awaitAnnotations()
 	if note := w.note(created[1]); !strings.Contains(note, "10:10:03Z") {
 		t.Errorf("the note is %q ten minutes later", note)
+	}
+}
+
+// Between two reports a waiting Job costs neither an event nor a write.
+func TestAWaitingJobIsToldEveryTenMinutes(t *testing.T) {
+	w := newWorld(t)
+	w.grantTo("alice")
+	w.create("a")
+	w.clock.Step(reportAfter)
+	w.pass(2)
+	w.awaitAnnotations()
+	if said := w.told(); len(said) != 1 {
+		t.Fatalf("told %q at first", said)
+	}
+	var writes atomic.Int32
+	w.refuse = func(client.Object, bool) error {
+		writes.Add(1)
+		return nil
+	}
+	for _, step := range []struct {
+		after time.Duration
+		want  int
+	}{{reportEvery - time.Second, 0}, {time.Second, 1}} {
+		w.clock.Step(step.after)
+		w.pass(1)
+		w.awaitAnnotations()
+		if said := w.told(); len(said) != step.want || int(writes.Load()) != step.want {
+			t.Errorf("%s later: told %q and wrote %d times, want %d", step.after, said, writes.Load(), step.want)
+		}
 	}
 }
 

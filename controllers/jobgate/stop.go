@@ -141,7 +141,8 @@ func (p *pass) deletePodsEarly(ctx context.Context, job *batchv1.Job) error {
 }
 
 // deletePods deletes the pods of a Job that was deleted, as the garbage collector would if
-// the finalizer did not keep the Job. Orphaned pods stay.
+// the finalizer did not keep the Job. Orphaned pods stay, and so do those without a fencing token,
+// which the operator may not delete: the Job was started while the webhook was away.
 func (p *pass) deletePods(ctx context.Context, job *batchv1.Job, pods []metav1.PartialObjectMetadata) error {
 	if !ownsPods(job) {
 		return nil
@@ -149,7 +150,8 @@ func (p *pass) deletePods(ctx context.Context, job *batchv1.Job, pods []metav1.P
 	var errs []error
 	for i := range pods {
 		pod := &pods[i]
-		if !pod.DeletionTimestamp.IsZero() || !metav1.IsControlledBy(pod, job) {
+		_, isOurs := pod.Annotations[v1alpha1.FencingTokenAnnotation]
+		if !isOurs || !pod.DeletionTimestamp.IsZero() || !metav1.IsControlledBy(pod, job) {
 			continue
 		}
 		err := p.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})

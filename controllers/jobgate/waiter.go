@@ -77,6 +77,10 @@ func (p *pass) collectWaiter() error {
 	if errors.Is(waiting.err, context.Canceled) {
 		return nil
 	}
+	if candidate := p.state.jobQueue.byUID[waiting.job]; candidate != nil {
+		p.recordRefusedLock(candidate, waiting.err)
+		p.backOffRefused(candidate, waiting.err)
+	}
 	return fmt.Errorf("acquire it: %w", waiting.err)
 }
 

@@ -35,6 +35,8 @@ type Options struct {
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=forrst-system,resources=leases,verbs=get;create;update
+
 // NewElection returns an election that has yet to be started.
 func NewElection(config *rest.Config, options Options) (*Election, error) {
 	if options.LeaseDuration == 0 {

@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	// maxFailures is how many invalid credentials may come from one network at once, and
-	// failuresPerSecond how many more as time goes on: each costs a request to the API
-	// server.
-	maxFailures       = 100
-	failuresPerSecond = 10
+	// maxFailures is how many invalid credentials may come from one network at once by default: each costs
+	// a request to the API server. It may present as many again in failuresPeriod.
+	maxFailures    = 100
+	failuresPeriod = 10 * time.Second
 	// maxNetworks and maxKnownCredentials bound the memory. The entry that was not used for
 	// the longest time is forgotten first.
 	maxNetworks         = 4096
@@ -35,6 +34,8 @@ const (
 // concurrent use.
 type authFailureLimiter struct {
 	clock clock.PassiveClock
+	// max is how many invalid credentials may come from one network at once.
+	max float64
 	// secret keeps tokens out of memory, and clients from choosing their digests.
 	secret [sha256.Size]byte
 
@@ -64,8 +65,8 @@ type allowance struct {
 
 type digest [sha256.Size]byte
 
-func newAuthFailureLimiter(clock clock.PassiveClock) *authFailureLimiter {
-	l := &authFailureLimiter{clock: clock, networks: lru.New(maxNetworks), known: lru.New(maxKnownCredentials), pending: map[digest]*attempts{}}
+func newAuthFailureLimiter(clock clock.PassiveClock, most int) *authFailureLimiter {
+	l := &authFailureLimiter{clock: clock, max: float64(most), networks: lru.New(maxNetworks), known: lru.New(maxKnownCredentials), pending: map[digest]*attempts{}}
 	// It never fails.
 	_, _ = rand.Read(l.secret[:])
 	return l
@@ -108,13 +109,13 @@ func (l *authFailureLimiter) begin(network netip.Prefix, credentials string) (at
 // spend takes from the allowance of a network, or gives back. It needs the mutex.
 func (l *authFailureLimiter) spend(network netip.Prefix, amount float64) bool {
 	now := l.clock.Now()
-	left := allowance{maxFailures, now}
+	left := allowance{l.max, now}
 	if known, ok := l.networks.Get(network); ok {
 		left, _ = known.(allowance)
-		left.left += failuresPerSecond * max(0, now.Sub(left.at).Seconds())
+		left.left += l.max * max(0, now.Sub(left.at).Seconds()) / failuresPeriod.Seconds()
 		left.at = now
 	}
-	if left.left = min(left.left, maxFailures) - amount; left.left < 0 {
+	if left.left = min(left.left, l.max) - amount; left.left < 0 {
 		return false
 	}
 	l.networks.Add(network, left)

@@ -42,7 +42,7 @@ func TestClientsWithTheSameCredentialsCountAsOne(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			network := netip.MustParsePrefix("192.0.2.1/32")
-			l := newAuthFailureLimiter(clocktesting.NewFakePassiveClock(time.Now()))
+			l := newAuthFailureLimiter(clocktesting.NewFakePassiveClock(time.Now()), maxFailures)
 			var begun []attempt
 			for range many {
 				next, ok := l.begin(network, "Bearer the same")
@@ -67,7 +67,7 @@ func TestClientsWithTheSameCredentialsCountAsOne(t *testing.T) {
 // Credentials that are known to be invalid cost again, also while other clients wait for that answer.
 func TestInvalidCredentialsArePaidForEachTime(t *testing.T) {
 	network := netip.MustParsePrefix("192.0.2.1/32")
-	l := newAuthFailureLimiter(clocktesting.NewFakePassiveClock(time.Now()))
+	l := newAuthFailureLimiter(clocktesting.NewFakePassiveClock(time.Now()), maxFailures)
 	for range 10 {
 		first, _ := l.begin(network, "Bearer invalid")
 		second, _ := l.begin(network, "Bearer invalid")
@@ -88,7 +88,7 @@ func TestInvalidCredentialsArePaidForEachTime(t *testing.T) {
 func TestARefusalOfKnownCredentialsIsDoubtedForAMoment(t *testing.T) {
 	network := netip.MustParsePrefix("192.0.2.1/32")
 	now := clocktesting.NewFakePassiveClock(time.Now())
-	l := newAuthFailureLimiter(now)
+	l := newAuthFailureLimiter(now, maxFailures)
 	begin := func() *attempt {
 		next, ok := l.begin(network, "Bearer known")
 		if !ok {
@@ -161,5 +161,52 @@ func TestAttemptsThatFail(t *testing.T) {
 				t.Errorf("%d more may try, want %d", got, test.left)
 			}
 		})
+	}
+}
+
+// oneUser is an access for which all credentials are those of one user. It counts what it is asked.
+type oneUser struct {
+	Access
+
+	asked int
+}
+
+func (o *oneUser) Authenticate(*http.Request) (user.Info, error) {
+	o.asked++
+	return &user.DefaultInfo{Name: "alice"}, nil
+}
+
+// Neither may count as the caller's: one that was valid before would be doubted because of the other.
+func TestSeveralCredentialsAreNone(t *testing.T) {
+	access := &oneUser{}
+	control, err := New(Options{Access: access, Clock: clocktesting.NewFakePassiveClock(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	authenticate := func(credentials ...string) error {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+		for _, each := range credentials {
+			request.Header.Add("Authorization", each)
+		}
+		_, err := control.Authenticate(request)
+		if left := request.Header.Values("Authorization"); len(left) > 0 {
+			t.Errorf("%d tokens go further", len(left))
+		}
+		return err
+	}
+	if err := authenticate("Bearer known"); err != nil {
+		t.Fatal(err)
+	}
+	access.asked = 0
+	for _, credentials := range [][]string{{"Bearer known", "Bearer other"}, {"Bearer other", "Bearer known"}, {"Bearer known", "Bearer known"}, {"", "Bearer known"}} {
+		if err := authenticate(credentials...); !errors.Is(err, lock.ErrUnauthenticated) || errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("%q: got %v, want ErrUnauthenticated", credentials, err)
+		}
+	}
+	if access.asked != 0 {
+		t.Errorf("%d of them were looked at", access.asked)
+	}
+	if err := authenticate("Bearer known"); err != nil || access.asked != 1 {
+		t.Errorf("the known one by itself: %v, asked %d times", err, access.asked)
 	}
 }

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,9 @@ type Options struct {
 	// Namespace is the only one that is served if Access is nil, and required then.
 	// Otherwise it is ignored, and each call is about a namespace of its own.
 	Namespace string
+	// MaxAuthFailures is how many invalid tokens one network may present at once, and again every ten
+	// seconds. Zero means 100.
+	MaxAuthFailures int
 	// Clock tells the time. Nil means the real clock.
 	Clock clock.PassiveClock
 }
@@ -47,12 +51,15 @@ func New(options Options) (*Control, error) {
 	}
 	return &Control{
 		access: options.Access, namespace: options.Namespace,
-		failures: newAuthFailureLimiter(options.Clock), reviews: newReviewLimiter(options.Clock),
+		failures: newAuthFailureLimiter(options.Clock, cmp.Or(options.MaxAuthFailures, maxFailures)), reviews: newReviewLimiter(options.Clock),
 	}, nil
 }
 
 // errAuthFailures refuses a network from which too many invalid tokens came.
 var errAuthFailures = &limits.Error{IsCaller: true, Limit: "auth_failures", Reason: "Too many requests without a valid bearer token came from this network"}
+
+// errManyCredentials refuses several Authorization headers, before the first of them counts as the caller's.
+var errManyCredentials = fmt.Errorf("%w: send one bearer token in one Authorization header", lock.ErrUnauthenticated)
 
 var anonymous user.Info = &user.DefaultInfo{Name: Anonymous}
 
@@ -68,6 +75,9 @@ func (c *Control) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{User: anonymous}, nil
 	}
 	defer r.Header.Del("Authorization")
+	if len(r.Header.Values("Authorization")) > 1 {
+		return Caller{}, errManyCredentials
+	}
 	attempt, ok := c.failures.begin(network.Of(r.RemoteAddr), r.Header.Get("Authorization"))
 	if !ok {
 		return Caller{}, errAuthFailures

@@ -129,7 +129,7 @@ func (c *Client) status(ctx context.Context, namespace string, key v1alpha1.Full
 // one: a token releases the lock.
 func (c *Client) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
 	locks := []v1alpha1.Lock{}
-	arguments := wire.ListArguments{Owner: filter.Owner}
+	arguments := wire.ListArguments{Owner: filter.Owner, Limit: wire.MaxListed}
 	for {
 		answer, err := c.exchange(ctx, namespace, wire.List, arguments, c.options.timeout)
 		if err != nil {

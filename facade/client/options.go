@@ -47,7 +47,7 @@ func WithBearerToken(source func(context.Context) (string, error)) Option {
 }
 
 // WithBearerTokenFile is [WithBearerToken] with what is in a file, such as that of a
-// projected service-account token. The file is read again every minute, since such tokens
+// service-account token that is projected for the façade's audience, lock-operator.forrst.dev. The file is read again every minute, since such tokens
 // are replaced long before they expire.
 func WithBearerTokenFile(path string) Option {
 	source := transport.NewCachedFileTokenSource(path)

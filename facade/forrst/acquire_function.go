@@ -25,6 +25,7 @@ func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 	return func(ctx context.Context) (any, error) {
 		granted, err := arguments.Acquire(ctx, c.permit, c.request.Call.Function)
 		if err != nil {
+			c.about = arguments.FullKey()
 			return nil, arguments.problem(err)
 		}
 		c.undo = func(ctx context.Context) { c.config.Locks.TakeBack(ctx, c.request.Call.Function, &c.caller, granted) }

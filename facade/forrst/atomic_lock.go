@@ -60,6 +60,7 @@ func (c *call) isDryRun() bool {
 func (c *call) invokeLocked(ctx context.Context, position int, options lockOptions, invoke Invocation) (any, error) {
 	granted, err := options.Acquire(ctx, c.permit, c.request.Call.Function)
 	if err != nil {
+		c.about = options.FullKey()
 		if !errors.Is(err, lock.ErrInvalid) {
 			// Whose options are at fault gets no entry.
 			c.report(position, refusedLock{Key: options.key})

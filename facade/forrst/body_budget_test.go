@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -82,6 +83,50 @@ func TestCallsThatWaitTakeNoRoomForTheirBodies(t *testing.T) {
 	if got := <-answered; got.status != 200 {
 		t.Errorf("the call that waited: %s", got.body)
 	}
+}
+
+// The answer repeats what was sent, which a call keeps for as long as it waits, and until a slow caller has
+// read it.
+func TestLargeRequestsKeepTheirRoomUntilTheyAreAnswered(t *testing.T) {
+	const size = 20_000
+	large := strings.Repeat("x", size)
+	wait := `"key":"k","block":{"value":5}`
+	for name, body := range map[string]string{
+		"a large id":     strings.Replace(envelopeWith(wire.Acquire, arguments(wait), ""), `"a-1"`, `"`+large+`"`, 1),
+		"a large block":  envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":5,"x":"`+large+`"}`), ""),
+		"large options":  envelopeWith(wire.Acquire, arguments(wait), `{"urn":"urn:forrst:ext:deadline","options":{"value":60,"x":"`+large+`"}}`),
+		"another member": envelopeWith(wire.Acquire, arguments(wait+`,"x":"`+large+`"`), ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.hold("k", "alice", time.Hour)
+			began := f.letCallsWait()
+			answered := make(chan answer, 1)
+			go func() { answered <- f.post(body) }()
+			<-began
+			if taken := f.Limiter().BodyBytes(); taken < size {
+				t.Errorf("%d bytes are counted while it waits", taken)
+			}
+			if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "alice"}); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-answered; got.status != 200 {
+				t.Errorf("the call that waited: %.1000s", got.body)
+			}
+			if left := f.Limiter().BodyBytes(); left != 0 {
+				t.Errorf("%d bytes are still counted", left)
+			}
+		})
+	}
+	t.Run("a key that its answer repeats", func(t *testing.T) {
+		f := newFixture(t)
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader(envelopeWith(wire.Status, arguments(`"key":"`+large+`"`), "")))
+		var whileSent int64
+		f.ServeHTTP(&writing{httptest.NewRecorder(), func() { whileSent = f.Limiter().BodyBytes() }}, request)
+		if whileSent < size {
+			t.Errorf("%d bytes are counted while the answer is sent", whileSent)
+		}
+	})
 }
 
 func TestRoutedCallsKeepTheirRoom(t *testing.T) {
@@ -163,4 +208,16 @@ func TestAnswersOfServicesTakeRoomBeforeTheyAreRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// writing tells when an answer is written.
+type writing struct {
+	*httptest.ResponseRecorder
+
+	began func()
+}
+
+func (w *writing) Write(body []byte) (int, error) {
+	w.began()
+	return w.ResponseRecorder.Write(body)
 }

@@ -17,13 +17,18 @@ import (
 	"forrst.dev/lock-operator/facade/limits"
 )
 
+// maxUncountedBytes is the largest request whose room is given back before the call is over: an answer
+// repeats some of what was sent, such as the id, so a part of a larger one stays in memory.
+const maxUncountedBytes = 8 << 10
+
 // call is one call on its way through the façade.
 type call struct {
 	*Handler
 
 	request envelope.Request
-	// body is where the memory of the request is accounted for.
+	// body is where the memory of the request is accounted for, and size how large that is.
 	body     *limits.Body
+	size     int
 	function *function
 	response *envelope.Response
 	caller   access.Caller
@@ -41,12 +46,19 @@ type call struct {
 	// endingLock is the lock that ends with a routed function. Nil if there is none or it
 	// stays.
 	endingLock *forward.Lock
+	// isLeft says that the background keeps the permit and the room of the body.
+	isLeft bool
 	// isUnstarted says that a routed function cannot have begun.
 	isUnstarted bool
 	// fencing is the number of the grant, 0 if no lock was acquired.
 	fencing int64
 	// fullKey is that of the lock around a routed function. Empty if there is none.
 	fullKey v1alpha1.FullKey
+	// about is the full key of the lock that the call is about, as far as it is known when the arguments
+	// have been let go of.
+	about v1alpha1.FullKey
+	// isForeign says that the errors of the answer are those of a service that a routed function runs in.
+	isForeign bool
 	// isBare says that the result alone is the answer.
 	isBare bool
 	// named are the namespaces that the request names, usually none.
@@ -56,7 +68,7 @@ type call struct {
 // answer runs the call in text, which body has read, for the caller. It always returns a
 // response: a panic of the façade or of a function is an internal error.
 func (h *Handler) answer(r *http.Request, caller access.Caller, text []byte, body *limits.Body, start time.Time) *call {
-	c := &call{Handler: h, caller: caller, body: body, response: envelope.NewResponse(""), start: start}
+	c := &call{Handler: h, caller: caller, body: body, size: len(text), response: envelope.NewResponse(""), start: start}
 	c.serve(r, text)
 	for _, decorate := range c.decorate {
 		decorate()
@@ -94,7 +106,10 @@ func (c *call) serve(r *http.Request, body []byte) {
 
 // runAdmitted runs the call unless too many run already.
 func (c *call) runAdmitted(ctx context.Context, r *http.Request) (_ json.RawMessage, err error) {
-	c.permit, err = c.config.Server.Limiter().Admit(limits.CallerOf(r, c.caller.Holder()))
+	if c.function, err = c.resolve(); err != nil {
+		return nil, err
+	}
+	c.permit, err = c.config.Server.Limiter().Admit(limits.CallerOf(r, c.caller.Holder()), c.function.cost)
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +121,8 @@ func (c *call) runAdmitted(ctx context.Context, r *http.Request) (_ json.RawMess
 	return c.run(ctx)
 }
 
-// run does steps 6 to 10 of docs/forrst.md, section 1.6.
-func (c *call) run(ctx context.Context) (json.RawMessage, error) {
-	var err error
-	if c.function, err = c.resolve(); err != nil {
-		return nil, err
-	}
+// run does steps 7 to 10 of docs/forrst.md, section 1.6.
+func (c *call) run(ctx context.Context) (_ json.RawMessage, err error) {
 	verb := c.verb()
 	if c.caller.Namespace, err = c.config.Access.Namespace(&c.caller, c.named, verb != ""); err != nil {
 		return nil, err
@@ -201,7 +212,7 @@ func (c *call) prepare() (Invocation, envelope.Errors) {
 	for _, wrap := range slices.Backward(wrappers) {
 		invoke = wrap(invoke)
 	}
-	if !c.function.isRouted {
+	if !c.function.keepsBody {
 		c.forgetBody()
 	}
 	return invoke, problems
@@ -227,13 +238,15 @@ func (c *call) undoUnanswered(ctx context.Context, err error) {
 }
 
 // forgetBody lets go of the body of the request: it can be large, and the call may
-// wait for long.
+// wait for long. The room of a large one is kept all the same.
 func (c *call) forgetBody() {
 	c.request.Call.Arguments, c.request.Context = nil, nil
 	for i := range c.request.Extensions {
 		c.request.Extensions[i].Options = nil
 	}
-	c.body.Forget()
+	if c.size <= maxUncountedBytes {
+		c.body.Forget()
+	}
 }
 
 // fail makes the response a failure. Extension entries stay: they tell what was done

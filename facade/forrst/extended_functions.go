@@ -17,6 +17,7 @@ func (c *call) prepareRenew() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
+	c.about = arguments.key
 	claim := locks.OwnerClaim(arguments.owner).OfGrant(fields.PositiveInteger("fencing_token"))
 	var ttl time.Duration
 	if given := fields.Duration("ttl", unbounded); given != nil {
@@ -39,6 +40,7 @@ func (c *call) prepareExtendedRelease() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, true)
+	c.about = arguments.key
 	claim := locks.OwnerClaim(arguments.owner).OfGrant(fields.PositiveInteger("fencing_token"))
 	return func(ctx context.Context) (any, error) {
 		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, claim); err != nil {
@@ -72,23 +74,63 @@ func (c *call) prepareList() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	request := lock.PageRequest{Limit: wire.MaxListed}
 	request.Owner, _ = fields.Text("owner")
+	if len(request.Owner) > v1alpha1.MaxOwnerBytes {
+		fields.Fail("owner", fmt.Sprintf("must be at most %d bytes", v1alpha1.MaxOwnerBytes))
+	}
 	request.Continue, _ = fields.Text("continue")
-	if limit := fields.PositiveInteger("limit"); limit > wire.MaxListed {
+	limit := fields.PositiveInteger("limit")
+	if limit > wire.MaxListed {
 		fields.Fail("limit", fmt.Sprintf("must be at most %d", wire.MaxListed))
 	} else if limit > 0 {
 		request.Limit = int(limit)
 	}
+	isPaged := limit > 0 || request.Continue != ""
 	return func(ctx context.Context) (any, error) {
-		page, err := c.config.Locks.ListPage(ctx, &c.caller, request)
+		list, err := c.list(ctx, request, isPaged)
 		if err != nil {
 			return nil, (&errorContext{kind: extendedFunction, pointer: argumentsPointer}).problem(err)
 		}
-		list := wire.Locks{Locks: make([]wire.ListedLock, 0, len(page.Locks)), Continue: page.Continue}
+		encoded, err := envelope.Encode(list)
+		if err != nil {
+			return nil, err
+		}
+		// Until it is sent, which the caller can delay. The envelope is another copy.
+		if err := c.body.Take(2 * int64(len(encoded))); err != nil {
+			return nil, err
+		}
+		return encoded, nil
+	}, problems
+}
+
+// maxWholePages bounds a list that is not asked for in pages: to 2,000 locks, and 1 MiB of their texts.
+const maxWholePages = 4
+
+// list lists the locks of a page or, unless that is asked for, all of them: a caller that does not know of
+// pages must not take a part for the whole.
+func (c *call) list(ctx context.Context, request lock.PageRequest, isPaged bool) (wire.Locks, error) {
+	list := wire.Locks{Locks: []wire.ListedLock{}}
+	for read := range maxWholePages {
+		if read > 0 {
+			if err := c.permit.Spend(c.function.cost); err != nil {
+				return wire.Locks{}, err
+			}
+		}
+		page, err := c.config.Locks.ListPage(ctx, &c.caller, c.permit, request)
+		if err != nil {
+			return wire.Locks{}, err
+		}
 		for i := range page.Locks {
 			list.Locks = append(list.Locks, wire.ListedLock{Key: page.Locks[i].Spec.Key, Lock: wireLock(&page.Locks[i])})
 		}
-		return list, nil
-	}, problems
+		if isPaged || page.Continue == "" {
+			list.Continue = page.Continue
+			return list, nil
+		}
+		request.Continue = page.Continue
+	}
+	problem := envelope.Error{Code: envelope.InvalidArguments, Message: fmt.Sprintf(
+		"there are too many locks for one answer: send a limit of at most %d, and then the continue of each answer", wire.MaxListed)}
+	return wire.Locks{}, envelope.Errors{problem.At(argumentsPointer + "/limit")}
 }
 
 // wireLock describes a lock to a caller who knows, or is shown, the owner token.

@@ -333,7 +333,7 @@ func TestListAnswersInParts(t *testing.T) {
 		}
 		return len(list.Locks), list.Continue
 	}
-	count, next := read(``)
+	count, next := read(`"limit":500`)
 	if count != wire.MaxListed || next == "" {
 		t.Errorf("%d locks, continue %q", count, next)
 	}
@@ -344,6 +344,7 @@ func TestListAnswersInParts(t *testing.T) {
 		t.Errorf("with a limit: %d locks, continue %q", count, next)
 	}
 	for members, problem := range map[string]string{
+		`"owner":"` + strings.Repeat("o", v1alpha1.MaxOwnerBytes+1) + `"`: "INVALID_ARGUMENTS /call/arguments/owner",
 		`"limit":501`:        "INVALID_ARGUMENTS /call/arguments/limit",
 		`"limit":0`:          "INVALID_ARGUMENTS /call/arguments/limit",
 		`"continue":"never"`: "INVALID_ARGUMENTS /call/arguments/continue",

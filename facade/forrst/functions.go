@@ -22,6 +22,9 @@ type function struct {
 	// isRouted says that the function runs in another service, which handles the extensions
 	// that the façade does not: they are not refused, even if they change what the call does.
 	isRouted bool
+	// keepsBody says that the room of the body is kept until the answer is sent: the function needs the
+	// body, or takes room for its answer.
+	keepsBody bool
 	// needsLock says that each call must have a lock around it, also one that asks what the function
 	// would do: the service may not know that extension.
 	needsLock bool
@@ -60,7 +63,7 @@ func servedFunctions() []*function {
 		{names: []string{wire.Renew}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareRenew},
 		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareExtendedRelease},
 		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareExtendedStatus},
-		{names: []string{wire.List}, class: extendedClass, excluded: noLock, verb: access.VerbList, cost: limits.Work, prepare: (*call).prepareList},
+		{names: []string{wire.List}, class: extendedClass, excluded: noLock, verb: access.VerbList, cost: limits.Work, keepsBody: true, prepare: (*call).prepareList},
 
 		{names: systemNames("diagnostics", "ping"), class: systemClass, prepare: (*call).preparePing},
 		{names: systemNames("diagnostics", "health"), class: systemClass, prepare: (*call).prepareHealth},

@@ -11,6 +11,9 @@ import (
 // Path is where the Forrst protocol is spoken.
 const Path = wire.Path
 
+// doorName is the name of the door in metrics and in the audit.
+const doorName = "forrst"
+
 // Handler is the Forrst door to locks. It implements [server.Door] and is safe for
 // concurrent use.
 type Handler struct {
@@ -22,6 +25,7 @@ type Handler struct {
 	// forwarder calls routed functions. Nil if there are none.
 	forwarder *forward.Forwarder
 	metrics   server.Metrics
+	refusals  server.Refusals
 }
 
 // New returns a door, or an error that says what is wrong with config.
@@ -30,7 +34,7 @@ func New(config Config) (*Handler, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	h := &Handler{config: config, cancellations: newCancellations(config.Clock), metrics: config.Server.Metrics("forrst"), health: healthChecks{checks: map[string]*healthCheck{}}}
+	h := &Handler{config: config, cancellations: newCancellations(config.Clock), metrics: config.Server.Metrics(doorName), refusals: config.Server.Refusals(doorName), health: healthChecks{checks: map[string]*healthCheck{}}}
 	h.forwarder = h.newForwarder()
 	for _, function := range servedFunctions() {
 		h.functions.add(function)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
@@ -39,24 +40,31 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 		err = &httpError{http.StatusBadRequest, err.Error()}
 	}
 	if err != nil {
-		h.refuse(w, r, err, start)
+		h.refuse(w, r, caller, err, start)
 		return
 	}
 	body := h.config.Server.Limiter().Body(limits.CallerOf(r, caller.Holder()), r.Body, MaxRequestBytes)
-	defer body.Forget()
+	isLeft := false
+	defer func() {
+		if !isLeft {
+			body.Forget()
+		}
+	}()
 	text, err := receive(r, body)
 	if err != nil {
-		h.refuse(w, r, err, start)
+		h.refuse(w, r, caller, err, start)
 		return
 	}
 	server.BeginCall(w, r)
 	answered := h.answer(r, caller, text, body, start)
+	isLeft = answered.isLeft
 	h.observe(answered.function, answered.response, start)
+	answered.recordRefusal(r)
 	h.send(w, r, answered.response, answered.response.Status(), start, answered.isBare)
 }
 
-// refuse answers a request whose envelope was not read.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, start time.Time) {
+// refuse answers a request of the caller, if it is known, whose envelope was not read.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, caller access.Caller, err error, start time.Time) {
 	response := envelope.NewResponse("")
 	if errors.Is(err, lock.ErrUnavailable) {
 		// Nothing has begun. So the caller may send the request again, even if the server
@@ -82,6 +90,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, star
 		w.Header().Set("Connection", "close")
 	}
 	h.observe(nil, response, start)
+	(&call{Handler: h, caller: caller, response: response}).recordRefusal(r)
 	h.send(w, r, response, status, start, false)
 }
 

@@ -45,6 +45,7 @@ type heldLock struct {
 
 func (c *call) prepareRelease() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(true)
+	c.about = arguments.key
 	return func(ctx context.Context) (any, error) {
 		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, locks.OwnerClaim(arguments.owner)); err != nil {
 			return nil, arguments.problem(lockFunction, err)
@@ -57,6 +58,7 @@ func (c *call) prepareForceRelease() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, false)
+	c.about = arguments.key
 	forced, err := c.config.Locks.PrepareForceRelease(&c.caller, arguments.key, readReason(&fields))
 	if err != nil {
 		c.addInvalid(&problems, err, errorContext{kind: lockFunction, pointer: argumentsPointer})

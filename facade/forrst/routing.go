@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/routes"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 )
@@ -80,6 +81,7 @@ func (c *call) resolve() (*function, error) {
 	if ok {
 		return &function{
 			isRouted:  true,
+			keepsBody: true,
 			needsLock: route.NeedsLock,
 			prepare: func(c *call) (Invocation, envelope.Errors) {
 				return func(ctx context.Context) (any, error) { return c.forward(ctx, route) }, c.routeProblems(&route)
@@ -125,6 +127,7 @@ func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 	c.response.Extensions = append(c.response.Extensions, answer.Extensions...)
 	switch {
 	case len(answer.Errors) > 0:
+		c.isForeign = true
 		return nil, answer.Errors
 	case answer.Result == nil:
 		return json.RawMessage("null"), nil
@@ -136,11 +139,18 @@ func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lock {
 	// The lock can outlive the call, whose memory must not be kept for it.
 	held, caller, key, owner := c.config.Locks, c.caller, granted.Spec.FullKey(), granted.Spec.Owner
-	function := strings.Clone(c.request.Call.Function)
+	function, permit := strings.Clone(c.request.Call.Function), c.permit
 	return &forward.Lock{
 		Granted: granted,
 		TTL:     ttl,
 		Renew: func(ctx context.Context, ttl time.Duration) (*v1alpha1.Lock, error) {
+			// Many functions inside locks with short ttls would cost more than their caller may ask for. A
+			// renewal for the rest of the function is the last one.
+			if ttl == 0 {
+				if err := permit.Spend(limits.Upkeep); err != nil {
+					return nil, err
+				}
+			}
 			renewal, err := held.PrepareRenew(&caller, key, locks.OwnerClaim(owner), ttl)
 			if err != nil {
 				return nil, err
@@ -152,12 +162,16 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 }
 
 // endRoutedLock ends the lock of a routed function, or leaves it to the background while the
-// function may still be running. The background then keeps the permit of the call: callers who
-// go away must not have more running than those who stay.
+// function may still be running. The background then keeps the permit of the call and the room of its
+// body: callers who go away must not have more running, nor more in memory, than those who stay.
 func (c *call) endRoutedLock(ctx context.Context, sentKey string) {
-	lost, isLeft := c.endingLock.End(ctx, c.permit.Release)
+	permit, body := c.permit, c.body
+	lost, isLeft := c.endingLock.End(ctx, func() {
+		permit.Release()
+		body.Forget()
+	})
 	if isLeft {
-		c.permit = nil
+		c.permit, c.isLeft = nil, true
 	}
 	if lost != "" {
 		c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{

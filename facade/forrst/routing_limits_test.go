@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -41,4 +42,38 @@ func TestAbandonedFunctionsCountAgainstTheLimits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The service is still being sent the request of a caller who has gone.
+func TestAbandonedFunctionsKeepTheRoomOfTheirBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 40 * time.Second})
+		answers := b.call(lockFor("6"))
+		after(time.Second)
+		taken := b.Limiter().BodyBytes()
+		b.leave()
+		<-answers
+		after(time.Second)
+		if left := b.Limiter().BodyBytes(); taken == 0 || left != taken {
+			t.Errorf("%d bytes are counted, want %d", left, taken)
+		}
+		after(39 * time.Second)
+		if left := b.Limiter().BodyBytes(); left != 0 {
+			t.Errorf("%d bytes are still counted when nothing holds them", left)
+		}
+	})
+}
+
+// A lock with a short ttl is renewed many times a second, at the cost of its caller.
+func TestRenewalsForRoutedFunctionsCountAgainstTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: 10 * time.Second}, func(config *testfacade.Settings) {
+			config.Server.Limits = limits.Limits{RatePerCaller: 2}
+		})
+		b.renewals.fail(errBroken) // Such a lock counts as held until its function is over.
+		<-b.call(lockFor("0.06"))
+		if renewals := len(b.renewals.attempts()); renewals < 8 || renewals > 8+4*10 {
+			t.Errorf("%d renewals in ten seconds, at a rate of 4", renewals)
+		}
+	})
 }

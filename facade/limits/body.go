@@ -36,15 +36,14 @@ func (s *bodyShare) Take(size int64) error {
 	l := s.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.callers[s.caller].bytes+size > int64(l.limits.BodyBytesPerCaller):
-		return ErrCallerBodies
-	case l.namespaces[s.caller.namespace].bytes+size > int64(l.limits.BodyBytesPerNamespace):
-		return ErrNamespaceBodies
-	case l.total.bytes+size > int64(l.limits.BodyBytes):
-		return ErrBodies
+	most := shares{
+		l.limits.BodyBytesPerCaller, l.limits.BodyBytesPerNamespace, l.limits.BodyBytes,
+		ErrCallerBodies, ErrNamespaceBodies, ErrBodies,
 	}
-	l.add(s.caller, usage{bytes: size})
+	if err := l.check(s.caller, most, func(u usage, _ int) int { return u.bytes }, int(size)); err != nil {
+		return err
+	}
+	l.add(s.caller, usage{bytes: int(size)})
 	return nil
 }
 
@@ -55,5 +54,5 @@ func (s *bodyShare) Give(size int64) {
 	}
 	s.limiter.mu.Lock()
 	defer s.limiter.mu.Unlock()
-	s.limiter.add(s.caller, usage{bytes: -size})
+	s.limiter.add(s.caller, usage{bytes: -int(size)})
 }

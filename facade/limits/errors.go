@@ -41,6 +41,12 @@ var (
 	ErrCallerBodies     = &Error{IsCaller: true, Limit: "body_bytes_per_caller", Reason: "The caller has too much to read at the moment"}
 	ErrNamespaceBodies  = &Error{IsCaller: true, Limit: "body_bytes_per_namespace", Reason: "The service accounts of the caller's namespace have too much to read at the moment"}
 	ErrBodies           = &Error{Limit: "body_bytes", Reason: "The lock service has too much to read at the moment"}
+	ErrCallerLists      = &Error{IsCaller: true, Limit: "lists_per_caller", Reason: "The caller has too many lists under way"}
+	ErrNamespaceLists   = &Error{IsCaller: true, Limit: "lists_per_namespace", Reason: "The service accounts of the caller's namespace have too many lists under way"}
+	ErrLists            = &Error{Limit: "lists", Reason: "The lock service has too many lists under way"}
+	ErrCallerStreams    = &Error{IsCaller: true, Limit: "streams_per_caller", Reason: "The caller has too many streams of namespaces"}
+	ErrNamespaceStreams = &Error{IsCaller: true, Limit: "streams_per_namespace", Reason: "The service accounts of the caller's namespace have too many streams of namespaces"}
+	ErrStreams          = &Error{Limit: "streams", Reason: "The lock service has too many streams of namespaces"}
 	ErrCallerRate       = &Error{IsCaller: true, Limit: "rate_per_caller", Reason: "The caller asks too much of the API server"}
 	ErrNamespaceRate    = &Error{IsCaller: true, Limit: "rate_per_namespace", Reason: "The service accounts of the caller's namespace ask too much of the API server"}
 	// ErrDraining ends the wait of a call when the server stops.

@@ -16,12 +16,16 @@ const (
 	DefaultMaxWaiting   = 20_000
 	DefaultMaxRunning   = 10_000
 	DefaultMaxBodyBytes = 128 << 20
+	DefaultMaxLists     = 40
+	DefaultMaxStreams   = 1000
 )
 
 const (
 	// defaultShare is the part of a limit that one caller, or the service accounts of one
 	// namespace, may use by default: one in so many.
 	defaultShare = 10
+	// defaultListsPerCaller lets a caller read two namespaces at a time.
+	defaultListsPerCaller = 2
 	// minBodyShare has room for a request, whatever the limit of all bodies is.
 	minBodyShare = 2 << 20
 )
@@ -36,14 +40,24 @@ type Limits struct {
 	Waiting                               int
 	WaitingPerCaller, WaitingPerNamespace int
 	// Running calls of all callers together. A call that got the lock that it waited for
-	// runs beyond the limits: it has something to lose. Zero means [DefaultMaxRunning].
+	// runs beyond the limits: it has something to lose. A tenth of the limit and of each share is
+	// kept for [Upkeep]. Zero means [DefaultMaxRunning].
 	Running                               int
 	RunningPerCaller, RunningPerNamespace int
 	// BodyBytes are kept for the requests of all callers together: of those that are being
-	// read, and of routed calls with their answers until they end. Zero means
-	// [DefaultMaxBodyBytes]. A share is at least 2 MiB.
+	// read, of large ones until they are answered, of routed calls with their answers until they
+	// end, and of lists until they are sent.
+	// Zero means [DefaultMaxBodyBytes]. A share is at least 2 MiB.
 	BodyBytes                                 int
 	BodyBytesPerCaller, BodyBytesPerNamespace int
+	// Lists are those of locks that all callers together may have under way: each is of many
+	// locks, which are in memory at once. Zero means [DefaultMaxLists], and two per caller.
+	Lists                             int
+	ListsPerCaller, ListsPerNamespace int
+	// Streams are those of the locks of whole namespaces that all callers together may have: each
+	// begins with all locks, and follows every change to them. Zero means [DefaultMaxStreams].
+	Streams                               int
+	StreamsPerCaller, StreamsPerNamespace int
 	// RatePerCaller and RatePerNamespace are how many calls a second may cost the API server
 	// something, see [Permit.Spend]. Zero means any number.
 	RatePerCaller, RatePerNamespace int
@@ -56,6 +70,8 @@ func (l Limits) Unshared() Limits {
 		Waiting: l.Waiting, WaitingPerCaller: math.MaxInt, WaitingPerNamespace: math.MaxInt,
 		Running: l.Running, RunningPerCaller: math.MaxInt, RunningPerNamespace: math.MaxInt,
 		BodyBytes: l.BodyBytes, BodyBytesPerCaller: math.MaxInt, BodyBytesPerNamespace: math.MaxInt,
+		Lists: l.Lists, ListsPerCaller: math.MaxInt, ListsPerNamespace: math.MaxInt,
+		Streams: l.Streams, StreamsPerCaller: math.MaxInt, StreamsPerNamespace: math.MaxInt,
 	}
 }
 
@@ -67,9 +83,13 @@ func (l Limits) withDefaults() Limits {
 	l.Waiting = cmp.Or(l.Waiting, DefaultMaxWaiting)
 	l.Running = cmp.Or(l.Running, DefaultMaxRunning)
 	l.BodyBytes = cmp.Or(l.BodyBytes, DefaultMaxBodyBytes)
+	l.Lists = cmp.Or(l.Lists, DefaultMaxLists)
+	l.ListsPerCaller = cmp.Or(l.ListsPerCaller, defaultListsPerCaller)
+	l.Streams = cmp.Or(l.Streams, DefaultMaxStreams)
 	for share, whole := range map[*int]int{
 		&l.WaitingPerCaller: l.Waiting, &l.WaitingPerNamespace: l.Waiting,
 		&l.RunningPerCaller: l.Running, &l.RunningPerNamespace: l.Running,
+		&l.ListsPerNamespace: l.Lists, &l.StreamsPerCaller: l.Streams, &l.StreamsPerNamespace: l.Streams,
 	} {
 		*share = cmp.Or(*share, ShareOf(whole))
 	}
@@ -83,7 +103,8 @@ func (l Limits) withDefaults() Limits {
 
 func (l Limits) validate() error {
 	if min(l.Waiting, l.WaitingPerCaller, l.WaitingPerNamespace, l.Running, l.RunningPerCaller, l.RunningPerNamespace,
-		l.BodyBytes, l.BodyBytesPerCaller, l.BodyBytesPerNamespace, l.RatePerCaller, l.RatePerNamespace) < 0 {
+		l.BodyBytes, l.BodyBytesPerCaller, l.BodyBytesPerNamespace, l.Lists, l.ListsPerCaller, l.ListsPerNamespace,
+		l.Streams, l.StreamsPerCaller, l.StreamsPerNamespace, l.RatePerCaller, l.RatePerNamespace) < 0 {
 		return errors.New("limits of calls must not be negative")
 	}
 	return nil
@@ -94,12 +115,21 @@ type Counts struct{ Running, Waiting int }
 
 // usage is what one caller, the callers of one namespace, or all callers use at the moment.
 type usage struct {
-	running, waiting int
-	bytes            int64
+	// running are all calls that run, upkeep those of them that cost [Upkeep].
+	running, upkeep         int
+	waiting, lists, streams int
+	bytes                   int
 }
 
 func (u usage) plus(change usage) usage {
-	return usage{u.running + change.running, u.waiting + change.waiting, u.bytes + change.bytes}
+	return usage{
+		u.running + change.running, u.upkeep + change.upkeep, u.waiting + change.waiting,
+		u.lists + change.lists, u.streams + change.streams, u.bytes + change.bytes,
+	}
+}
+
+func (u usage) negative() usage {
+	return usage{-u.running, -u.upkeep, -u.waiting, -u.lists, -u.streams, -u.bytes}
 }
 
 // Limiter counts calls and bytes against [Limits]. It is safe for concurrent use.
@@ -148,7 +178,7 @@ func (l *Limiter) Counts() Counts {
 func (l *Limiter) BodyBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.total.bytes
+	return int64(l.total.bytes)
 }
 
 // Full returns for how long the running and the waiting calls of all callers have been at their
@@ -163,28 +193,28 @@ func (l *Limiter) Full() (running, waiting time.Duration) {
 // Drain ends the waits of all calls, and of those that come later. Calls go on running.
 func (l *Limiter) Drain() { l.drain() }
 
-// Admit lets a call run, or returns the [*Error] that refuses it. [Permit.Release] must
+// Admit lets a call of the cost run, or returns the [*Error] that refuses it. [Permit.Release] must
 // follow when the call is over.
-func (l *Limiter) Admit(caller Caller) (*Permit, error) {
+func (l *Limiter) Admit(caller Caller, cost Cost) (*Permit, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.callers[caller].running >= l.limits.RunningPerCaller:
-		return nil, ErrCallerRunning
-	case l.namespaces[caller.namespace].running >= l.limits.RunningPerNamespace:
-		return nil, ErrNamespaceRunning
-	case l.total.running >= l.limits.Running:
-		return nil, ErrRunning
+	used := usage.ordinary
+	if cost == Upkeep {
+		used = usage.forUpkeep
 	}
-	l.add(caller, usage{running: 1})
-	return &Permit{limiter: l, caller: caller}, nil
+	if err := l.check(caller, l.runningShares(), used, 1); err != nil {
+		return nil, err
+	}
+	permit := &Permit{limiter: l, caller: caller, isUpkeep: cost == Upkeep}
+	l.add(caller, permit.running())
+	return permit, nil
 }
 
 // add changes what is used; it needs the mutex. A caller or namespace that uses nothing is
 // forgotten.
 func (l *Limiter) add(caller Caller, change usage) {
 	l.total = l.total.plus(change)
-	l.isFull.running.Update(l.total.running, l.limits.Running, l.clock)
+	l.isFull.running.Update(l.total.ordinary(l.limits.Running), l.limits.Running, l.clock)
 	l.isFull.waiting.Update(l.total.waiting, l.limits.Waiting, l.clock)
 	addTo(l.callers, caller, change)
 	if caller.namespace != "" {
@@ -205,8 +235,18 @@ func addTo[K comparable](used map[K]usage, key K, change usage) {
 type Permit struct {
 	limiter *Limiter
 	caller  Caller
+	// isUpkeep says that the call costs [Upkeep].
+	isUpkeep bool
 	// isReleased needs the mutex of the limiter.
 	isReleased bool
+}
+
+// running is what the call counts as while it runs.
+func (p *Permit) running() usage {
+	if p.isUpkeep {
+		return usage{running: 1, upkeep: 1}
+	}
+	return usage{running: 1}
 }
 
 // Release ends the count of a running call. Calling it again changes nothing. It is safe for
@@ -216,8 +256,21 @@ func (p *Permit) Release() {
 	defer p.limiter.mu.Unlock()
 	if !p.isReleased {
 		p.isReleased = true
-		p.limiter.add(p.caller, usage{running: -1})
+		p.limiter.add(p.caller, p.running().negative())
 	}
+}
+
+// Waits is told when calls of a connection begin and end to wait. It is safe for concurrent use.
+type Waits interface {
+	BeginWait()
+	EndWait()
+}
+
+type waitsKey struct{}
+
+// WithWaits returns a context with which [Permit.Wait] tells of waits.
+func WithWaits(ctx context.Context, told Waits) context.Context {
+	return context.WithValue(ctx, waitsKey{}, told)
 }
 
 // Wait runs wait as a waiting call instead of a running one, with a context that also ends
@@ -229,6 +282,10 @@ func (p *Permit) Wait(ctx context.Context, wait func(context.Context) error) err
 		return err
 	}
 	defer p.endWait()
+	if told, ok := ctx.Value(waitsKey{}).(Waits); ok {
+		told.BeginWait()
+		defer told.EndWait()
+	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(p.limiter.draining, cancel) //nolint:contextcheck // It ends with the server, not with the call.
@@ -244,20 +301,15 @@ func (p *Permit) beginWait() error {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.callers[p.caller].waiting >= l.limits.WaitingPerCaller:
-		return ErrCallerWaiting
-	case l.namespaces[p.caller.namespace].waiting >= l.limits.WaitingPerNamespace:
-		return ErrNamespaceWaiting
-	case l.total.waiting >= l.limits.Waiting:
-		return ErrWaiting
+	if err := l.check(p.caller, l.waitingShares(), func(u usage, _ int) int { return u.waiting }, 1); err != nil {
+		return err
 	}
-	l.add(p.caller, usage{running: -1, waiting: 1})
+	l.add(p.caller, p.running().negative().plus(usage{waiting: 1}))
 	return nil
 }
 
 func (p *Permit) endWait() {
 	p.limiter.mu.Lock()
 	defer p.limiter.mu.Unlock()
-	p.limiter.add(p.caller, usage{running: 1, waiting: -1})
+	p.limiter.add(p.caller, p.running().plus(usage{waiting: -1}))
 }

@@ -11,11 +11,11 @@ func TestCallersWithoutCallsAreForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := limiter.Admit(Caller{user: "a"})
+	first, err := limiter.Admit(Caller{user: "a"}, Work)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := limiter.Admit(Caller{user: "a"})
+	second, err := limiter.Admit(Caller{user: "a"}, Work)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +40,11 @@ func TestAPermitCountsOnceHoweverOftenItIsReleased(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := limiter.Admit(Caller{user: "a"})
+	first, err := limiter.Admit(Caller{user: "a"}, Work)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := limiter.Admit(Caller{user: "a"}); err != nil {
+	if _, err := limiter.Admit(Caller{user: "a"}, Work); err != nil {
 		t.Fatal(err)
 	}
 	first.Release()

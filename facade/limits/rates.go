@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"container/list"
 	"context"
 	"time"
 
@@ -37,13 +38,41 @@ const (
 )
 
 // allowance is what a caller, or a namespace, may ask of the API server.
-type allowance struct{ work, upkeep *rate.Limiter }
+type allowance struct{ work, upkeep bucket }
 
-func (a *allowance) of(cost Cost) *rate.Limiter {
+func (a *allowance) of(cost Cost) *bucket {
 	if cost == Upkeep {
-		return a.upkeep
+		return &a.upkeep
 	}
-	return a.work
+	return &a.work
+}
+
+// bucket has room for calls at a rate. It needs the mutex of the limiter.
+type bucket struct {
+	*rate.Limiter
+
+	// turns are those of the calls that wait for room, in the order in which they came: channels
+	// that get a value when theirs is the next. None of them has taken anything yet, so one that leaves
+	// has nothing to give back.
+	turns list.List
+}
+
+// untilRoom is how long it takes until there is room for one more call after so many others.
+func (b *bucket) untilRoom(now time.Time, others int) time.Duration {
+	missing := max(0, float64(1+others)-b.TokensAt(now))
+	return time.Duration(missing / float64(b.Limit()) * float64(time.Second))
+}
+
+// refuse returns the error, with the time after which the bucket has room for another call, unless that is
+// less than patience or at once.
+func (b *bucket) refuse(now time.Time, patience time.Duration, refusal *Error) error {
+	wait := b.untilRoom(now, b.turns.Len())
+	if wait == 0 || wait < patience {
+		return nil
+	}
+	refused := *refusal
+	refused.RetryAfter = wait
+	return &refused
 }
 
 // rates are the allowances of callers and namespaces. They need a mutex of their owner.
@@ -60,16 +89,43 @@ func newRates(limits Limits) rates {
 }
 
 func newAllowance(perSecond int) func() *allowance {
-	return func() *allowance { return &allowance{newBucket(perSecond), newBucket(perSecond * upkeepFactor)} }
+	return func() *allowance {
+		return &allowance{work: newBucket(perSecond), upkeep: newBucket(perSecond * upkeepFactor)}
+	}
 }
 
-func newBucket(perSecond int) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(perSecond), perSecond*burstSeconds)
+func newBucket(perSecond int) bucket {
+	return bucket{Limiter: rate.NewLimiter(rate.Limit(perSecond), perSecond*burstSeconds)}
 }
 
-// isFull reports whether nothing of an allowance is used.
+// isFull reports whether nothing of an allowance is used, and no call waits for its turn. Such a call
+// keeps the bucket that it waits at.
 func isFull(a *allowance, now time.Time) bool {
-	return a.work.TokensAt(now) >= float64(a.work.Burst()) && a.upkeep.TokensAt(now) >= float64(a.upkeep.Burst())
+	return a.work.isFull(now) && a.upkeep.isFull(now)
+}
+
+func (b *bucket) isFull(now time.Time) bool {
+	return b.turns.Len() == 0 && b.TokensAt(now) >= float64(b.Burst())
+}
+
+// charge is a bucket that a call takes from, with the error that tells that it has no room.
+type charge struct {
+	*bucket
+
+	refusal *Error
+}
+
+// buckets returns what a call takes from, first that of the caller and then that of its namespace. A
+// bucket is nil if there is no rate. It needs the mutex.
+func (p *Permit) buckets(cost Cost, now time.Time) (buckets [2]charge) {
+	l := p.limiter
+	if l.limits.RatePerCaller > 0 {
+		buckets[0] = charge{l.rates.callers.Get(p.caller, now).of(cost), ErrCallerRate}
+	}
+	if l.limits.RatePerNamespace > 0 && p.caller.namespace != "" {
+		buckets[1] = charge{l.rates.namespaces.Get(p.caller.namespace, now).of(cost), ErrNamespaceRate}
+	}
+	return buckets
 }
 
 // Spend counts a call of the cost against the rates of its caller and of the caller's namespace, or
@@ -81,97 +137,120 @@ func (p *Permit) Spend(cost Cost) error {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.clock.Now()
-	caller, namespace := l.callerBucket(p.caller, cost, now), l.namespaceBucket(p.caller, cost, now)
-	// A call that is refused uses nothing up.
-	if err := refuse(caller, now, 0, ErrCallerRate); err != nil {
-		return err
-	}
-	if err := refuse(namespace, now, 0, ErrNamespaceRate); err != nil {
-		return err
-	}
-	for _, bucket := range [...]*rate.Limiter{caller, namespace} {
-		if bucket != nil {
-			bucket.AllowN(now, 1)
+	return p.spend(p.buckets(cost, l.clock.Now()))
+}
+
+// spend takes from all buckets, or from none. It needs the mutex.
+func (p *Permit) spend(buckets [2]charge) error {
+	now := p.limiter.clock.Now()
+	for _, each := range buckets {
+		if each.bucket != nil {
+			if err := each.refuse(now, 0, each.refusal); err != nil {
+				return err
+			}
 		}
 	}
+	take(buckets, now)
 	return nil
 }
 
-// callerBucket needs the mutex. It returns nil if there is no rate.
-func (l *Limiter) callerBucket(who Caller, cost Cost, now time.Time) *rate.Limiter {
-	if l.limits.RatePerCaller == 0 {
-		return nil
+func take(buckets [2]charge, now time.Time) {
+	for _, each := range buckets {
+		if each.bucket != nil {
+			each.ReserveN(now, 1)
+		}
 	}
-	return l.rates.callers.Get(who, now).of(cost)
-}
-
-// namespaceBucket needs the mutex. It returns nil if there is no rate, or no namespace.
-func (l *Limiter) namespaceBucket(who Caller, cost Cost, now time.Time) *rate.Limiter {
-	if l.limits.RatePerNamespace == 0 || who.namespace == "" {
-		return nil
-	}
-	return l.rates.namespaces.Get(who.namespace, now).of(cost)
-}
-
-// refuse returns the error, with the time after which the bucket has room again, unless that is at
-// most patience.
-func refuse(bucket *rate.Limiter, now time.Time, patience time.Duration, refusal *Error) error {
-	if bucket == nil {
-		return nil
-	}
-	missing := max(0, 1-bucket.TokensAt(now))
-	wait := time.Duration(missing / float64(bucket.Limit()) * float64(time.Second))
-	if wait <= patience {
-		return nil
-	}
-	refused := *refusal
-	refused.RetryAfter = wait
-	return &refused
 }
 
 // AwaitTurn is [Permit.Spend] for a call that waits for a lock anyway: it waits until the rates
 // have room, if that is less than patience, and returns how long it has waited. It needs
 // [Permit.Wait]. What follows costs nothing more, however long the call waits for the lock. The
-// error is an [*Error] or that of ctx. A nil permit allows all.
+// error is an [*Error] or that of ctx; then the call has used nothing up. A nil permit allows all.
 func (p *Permit) AwaitTurn(ctx context.Context, cost Cost, patience time.Duration) (waited time.Duration, err error) {
 	if p == nil || cost == Free {
 		return 0, nil
 	}
-	// One after the other: what waits for room of its caller takes none of the namespace yet.
-	waited, err = p.await(ctx, cost, (*Limiter).callerBucket, patience, ErrCallerRate)
-	if err != nil {
-		return waited, err
-	}
-	more, err := p.await(ctx, cost, (*Limiter).namespaceBucket, patience-waited, ErrNamespaceRate)
-	return waited + more, err
-}
-
-// await takes from a bucket and waits until the bucket has it.
-func (p *Permit) await(
-	ctx context.Context, cost Cost, bucketOf func(*Limiter, Caller, Cost, time.Time) *rate.Limiter, patience time.Duration, refusal *Error,
-) (time.Duration, error) {
-	l := p.limiter
-	l.mu.Lock()
-	now := l.clock.Now()
-	bucket := bucketOf(l, p.caller, cost, now)
-	if err := refuse(bucket, now, max(0, patience-1), refusal); err != nil || bucket == nil {
-		l.mu.Unlock()
+	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	reserved := bucket.ReserveN(now, 1)
-	l.mu.Unlock()
-	delay := reserved.DelayFrom(now)
-	if delay == 0 {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	start := l.clock.Now()
+	buckets := p.buckets(cost, start)
+	if p.spend(buckets) == nil {
 		return 0, nil
 	}
-	timer := l.clock.NewTimer(delay)
+	// One after the other: of each caller one call at a time waits for room of its namespace.
+	leaveCaller, err := l.await(ctx, buckets[0], patience)
+	if err != nil {
+		return l.clock.Since(start), err
+	}
+	defer leaveCaller()
+	leaveNamespace, err := l.await(ctx, buckets[1], patience-l.clock.Since(start))
+	if err != nil {
+		return l.clock.Since(start), err
+	}
+	defer leaveNamespace()
+	now := l.clock.Now()
+	take(buckets, now)
+	return now.Sub(start), nil
+}
+
+// await waits until the bucket has room for the call and none is before it, which stays so until leave is
+// called. It needs the mutex, which it gives up while it waits; leave needs it, too.
+func (l *Limiter) await(ctx context.Context, bucket charge, patience time.Duration) (leave func(), err error) {
+	if bucket.bucket == nil {
+		return func() {}, nil
+	}
+	if err := bucket.refuse(l.clock.Now(), patience, bucket.refusal); err != nil {
+		return nil, err
+	}
+	next := make(chan struct{}, 1)
+	turn := bucket.turns.PushBack(next)
+	leave = func() {
+		bucket.turns.Remove(turn)
+		if first := bucket.turns.Front(); first != nil {
+			tell, _ := first.Value.(chan struct{})
+			select {
+			case tell <- struct{}{}:
+			default: // It was told before.
+			}
+		}
+	}
+	end := l.clock.Now().Add(patience)
+	for {
+		if err := ctx.Err(); err != nil {
+			leave()
+			return nil, err
+		}
+		now := l.clock.Now()
+		// What is before may take longer than its rate says: it may wait for its namespace.
+		wait := end.Sub(now)
+		if bucket.turns.Front() == turn {
+			room := bucket.untilRoom(now, 0)
+			if room == 0 {
+				return leave, nil
+			}
+			wait = min(wait, room)
+		}
+		if wait <= 0 {
+			leave()
+			return nil, bucket.refusal
+		}
+		l.pause(ctx, wait, next)
+	}
+}
+
+// pause gives the mutex up until the time has passed, or something is told, or ctx ends.
+func (l *Limiter) pause(ctx context.Context, wait time.Duration, told <-chan struct{}) {
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	timer := l.clock.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
-		return delay, nil
+	case <-told:
 	case <-ctx.Done():
-		reserved.CancelAt(l.clock.Now())
-		return 0, ctx.Err()
 	}
 }

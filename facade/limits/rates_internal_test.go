@@ -31,7 +31,7 @@ func newRated(t *testing.T, limits Limits) *rated {
 
 func (r *rated) permit(caller Caller) *Permit {
 	r.t.Helper()
-	permit, err := r.Admit(caller)
+	permit, err := r.Admit(caller, Work)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -150,6 +150,146 @@ func TestACallThatLeavesGivesItsTurnBack(t *testing.T) {
 	}
 	r.clock.Step(time.Second)
 	r.wantSpent("a second later", worker, Work, 1)
+}
+
+// turnsOf lets calls of the caller wait for their turns, one after the other. Each tells when it is over.
+func (r *rated) turnsOf(ctx context.Context, caller Caller, count int, patience time.Duration) []<-chan error {
+	var turns []<-chan error
+	for range count {
+		turn := make(chan error, 1)
+		permit := r.permit(caller)
+		go func() {
+			defer permit.Release()
+			_, err := permit.AwaitTurn(ctx, Work, patience)
+			turn <- err
+		}()
+		synctest.Wait()
+		turns = append(turns, turn)
+	}
+	return turns
+}
+
+// What those who leave would have used is there for those after them, and for later calls.
+func TestCallsThatLeaveUseNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRated(t, Limits{RatePerCaller: 1})
+		r.wantSpent("at first", worker, Work, 2)
+		gone, leave := context.WithCancel(t.Context())
+		left := r.turnsOf(gone, worker, 50, time.Hour)
+		stays := r.turnsOf(t.Context(), worker, 1, time.Hour)[0]
+		leave()
+		for _, each := range left {
+			if err := <-each; !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		}
+		synctest.Wait()
+		r.clock.Step(time.Second)
+		if err := <-stays; err != nil {
+			t.Error(err)
+		}
+		r.clock.Step(time.Second)
+		r.wantSpent("a second later", worker, Work, 1)
+	})
+}
+
+func TestACallerWhoHasGoneTakesNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRated(t, Limits{RatePerCaller: 1})
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if err := <-r.turnsOf(gone, worker, 1, time.Hour)[0]; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		r.wantSpent("later", worker, Work, 2)
+	})
+}
+
+// Calls that wait for their namespace would otherwise go on at a bucket that no later call knows.
+func TestAnAllowanceThatIsWaitedForIsKept(t *testing.T) {
+	full := newAllowance(1)()
+	if now := time.Now(); !isFull(full, now) {
+		t.Error("an unused allowance is kept")
+	}
+	full.upkeep.turns.PushBack(make(chan struct{}))
+	if isFull(full, time.Now()) {
+		t.Error("an allowance is forgotten while a call waits for it")
+	}
+}
+
+// A caller must not have to pay for what its namespace refuses.
+func TestATurnThatTheNamespaceRefusesCostsTheCallerNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRated(t, Limits{RatePerCaller: 4, RatePerNamespace: 4})
+		r.wantSpent("another account", rival, Work, 8)
+		for range 20 {
+			if err := <-r.turnsOf(t.Context(), worker, 1, time.Nanosecond)[0]; err == nil {
+				t.Error("it had a turn")
+			}
+		}
+		gone, leave := context.WithCancel(t.Context())
+		turns := r.turnsOf(gone, worker, 3, time.Hour)
+		leave()
+		for _, each := range turns {
+			if err := <-each; !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		}
+		synctest.Wait()
+		if tokens := r.rates.callers.entries[worker].work.TokensAt(r.clock.Now()); tokens != 8 {
+			t.Errorf("the caller has %g calls left, want 8", tokens)
+		}
+	})
+}
+
+// The calls of one caller wait in one place of their namespace, and no longer than they can.
+func TestACallWaitsNoLongerForItsTurnThanItCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRated(t, Limits{RatePerCaller: 4, RatePerNamespace: 4})
+		r.wantSpent("another account", rival, Work, 8)
+		var others []<-chan error
+		for index := range 8 {
+			account := callerNamed(fmt.Sprint("system:serviceaccount:payments:", index))
+			others = append(others, r.turnsOf(t.Context(), account, 1, time.Hour)...)
+		}
+		first := r.turnsOf(t.Context(), worker, 1, time.Hour)[0]
+		second := r.turnsOf(t.Context(), worker, 1, 300*time.Millisecond)[0]
+		for range 3 {
+			r.clock.Step(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if refused, ok := errors.AsType[*Error](<-second); !ok || !refused.IsCaller {
+			t.Errorf("got %v", refused)
+		}
+		for range 40 {
+			r.clock.Step(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		for _, each := range append(others, first) {
+			if err := <-each; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A call that does not wait takes nothing from those that do.
+func TestCallsThatWaitComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRated(t, Limits{RatePerCaller: 2})
+		r.wantSpent("at first", worker, Work, 4)
+		turn := r.turnsOf(t.Context(), worker, 1, time.Hour)[0]
+		late, err := r.permit(worker).AwaitTurn(t.Context(), Work, 600*time.Millisecond)
+		if refused, ok := errors.AsType[*Error](err); !ok || refused.RetryAfter != time.Second || late != 0 {
+			t.Errorf("one that cannot wait for its turn after that: %s, %v", late, err)
+		}
+		r.clock.SetTime(r.clock.Now().Add(499 * time.Millisecond))
+		r.wantSpent("beside one that waits", worker, Work, 0)
+		r.clock.Step(time.Millisecond)
+		if err := <-turn; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Callers come and go, and must not be remembered for ever.

@@ -30,11 +30,11 @@ func newLimiter(t *testing.T, limits Limits) *Limiter {
 
 func TestServiceAccountsOfANamespaceShareItsPart(t *testing.T) {
 	run := func(l *Limiter, caller Caller) error {
-		_, err := l.Admit(caller)
+		_, err := l.Admit(caller, Work)
 		return err
 	}
 	wait := func(l *Limiter, caller Caller) error {
-		permit, err := l.Admit(caller)
+		permit, err := l.Admit(caller, Work)
 		if err != nil {
 			return err
 		}
@@ -44,6 +44,16 @@ func TestServiceAccountsOfANamespaceShareItsPart(t *testing.T) {
 		_, err := l.Body(caller, strings.NewReader("123"), 10).ReadAll(-1)
 		return err
 	}
+	begin := func(what func(*Permit) (func(), error)) func(*Limiter, Caller) error {
+		return func(l *Limiter, caller Caller) error {
+			permit, err := l.Admit(caller, Work)
+			if err != nil {
+				return err
+			}
+			_, err = what(permit)
+			return err
+		}
+	}
 	cases := map[string]struct {
 		limits Limits
 		use    func(*Limiter, Caller) error
@@ -52,6 +62,8 @@ func TestServiceAccountsOfANamespaceShareItsPart(t *testing.T) {
 		"running": {Limits{RunningPerNamespace: 1}, run, ErrNamespaceRunning},
 		"waiting": {Limits{WaitingPerNamespace: 1}, wait, ErrNamespaceWaiting},
 		"bodies":  {Limits{BodyBytesPerNamespace: 5}, read, ErrNamespaceBodies},
+		"lists":   {Limits{ListsPerNamespace: 1}, begin((*Permit).BeginList), ErrNamespaceLists},
+		"streams": {Limits{StreamsPerNamespace: 1}, begin((*Permit).BeginStream), ErrNamespaceStreams},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -76,28 +88,29 @@ func TestServiceAccountsOfANamespaceShareItsPart(t *testing.T) {
 }
 
 func TestOneCallerHasATenthByDefault(t *testing.T) {
-	l := newLimiter(t, Limits{Waiting: 50, Running: 30, BodyBytes: 100 << 20})
+	l := newLimiter(t, Limits{Waiting: 50, Running: 30, BodyBytes: 100 << 20, Lists: 60, Streams: 70})
 	want := Limits{
 		Waiting: 50, WaitingPerCaller: 5, WaitingPerNamespace: 5, Running: 30, RunningPerCaller: 3, RunningPerNamespace: 3,
 		BodyBytes: 100 << 20, BodyBytesPerCaller: 10 << 20, BodyBytesPerNamespace: 10 << 20,
+		Lists: 60, ListsPerCaller: 2, ListsPerNamespace: 6, Streams: 70, StreamsPerCaller: 7, StreamsPerNamespace: 7,
 	}
 	if l.Limits() != want {
 		t.Errorf("got %+v, want %+v", l.Limits(), want)
 	}
 	for count := range 4 {
-		if _, err := l.Admit(worker); (err == nil) != (count < 3) {
+		if _, err := l.Admit(worker, Work); (err == nil) != (count < 3) {
 			t.Errorf("call %d: %v", count, err)
 		}
 	}
-	if _, err := l.Admit(foreign); err != nil {
+	if _, err := l.Admit(foreign, Work); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
 }
 
 func TestWithoutSharesOneCallerMayUseTheWhole(t *testing.T) {
 	l := newLimiter(t, Limits{Running: 20, RunningPerCaller: 1, RatePerCaller: 1, RatePerNamespace: 1, BodyBytes: 8}.Unshared())
-	for range 20 {
-		permit, err := l.Admit(worker)
+	for range 18 {
+		permit, err := l.Admit(worker, Work)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +118,7 @@ func TestWithoutSharesOneCallerMayUseTheWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.Admit(worker); !errors.Is(err, ErrRunning) {
+	if _, err := l.Admit(worker, Work); !errors.Is(err, ErrRunning) {
 		t.Errorf("beyond the whole: %v", err)
 	}
 	if _, err := l.Body(worker, strings.NewReader("12345678"), 8).ReadAll(-1); err != nil {
@@ -139,7 +152,7 @@ func TestBodiesOfOneCallerAreBounded(t *testing.T) {
 
 func TestNamespacesWithoutCallsAreForgotten(t *testing.T) {
 	l := newLimiter(t, Limits{})
-	permit, err := l.Admit(worker)
+	permit, err := l.Admit(worker, Work)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,5 +162,119 @@ func TestNamespacesWithoutCallsAreForgotten(t *testing.T) {
 	permit.Release()
 	if len(l.namespaces) != 0 || len(l.callers) != 0 {
 		t.Errorf("%d namespaces and %d callers are left", len(l.namespaces), len(l.callers))
+	}
+}
+
+// Lists are served in the order in which they came, so many of one caller would delay those of all others.
+func TestACallerHasFewListsUnderWay(t *testing.T) {
+	l := newLimiter(t, Limits{})
+	permit := func(caller Caller) *Permit {
+		t.Helper()
+		permit, err := l.Admit(caller, Work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return permit
+	}
+	var ends []func()
+	for range 2 {
+		end, err := permit(worker).BeginList()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	if _, err := permit(worker).BeginList(); !errors.Is(err, ErrCallerLists) {
+		t.Errorf("a third list: %v", err)
+	}
+	for range 2 {
+		if _, err := permit(rival).BeginList(); err != nil {
+			t.Errorf("another account: %v", err)
+		}
+	}
+	another := callerNamed("system:serviceaccount:payments:another")
+	if _, err := permit(another).BeginList(); !errors.Is(err, ErrNamespaceLists) {
+		t.Errorf("a fifth list of the namespace: %v", err)
+	}
+	if _, err := permit(foreign).BeginList(); err != nil {
+		t.Errorf("an account of another namespace: %v", err)
+	}
+	ends[0]()
+	if _, err := permit(worker).BeginList(); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+	var none *Permit
+	if _, err := none.BeginList(); err != nil {
+		t.Errorf("without limits: %v", err)
+	}
+}
+
+// A caller whose other calls use up its share, or that of its namespace or of all callers, must not lose the
+// locks that it holds.
+func TestATenthOfTheRunningCallsIsKeptForRenewalsAndReleases(t *testing.T) {
+	for name, test := range map[string]struct {
+		limits  Limits
+		refusal error
+	}{
+		"of the caller":    {Limits{RunningPerCaller: 20}, ErrCallerRunning},
+		"of the namespace": {Limits{RunningPerNamespace: 20}, ErrNamespaceRunning},
+		"of all callers":   {Limits{Running: 20}.Unshared(), ErrRunning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, test.limits)
+			admit := func(cost Cost, most int) (permits []*Permit) {
+				t.Helper()
+				for range most {
+					permit, err := l.Admit(worker, cost)
+					if err != nil {
+						t.Fatalf("call %d: %v", len(permits), err)
+					}
+					permits = append(permits, permit)
+				}
+				if _, err := l.Admit(worker, cost); !errors.Is(err, test.refusal) {
+					t.Errorf("beyond %d calls: %v", most, err)
+				}
+				return permits
+			}
+			work := admit(Work, 18)
+			admit(Upkeep, 2)
+			work[0].Release()
+			upkeep := admit(Upkeep, 1)
+			upkeep[0].Release()
+			admit(Work, 1)
+			if counts := l.Counts(); counts.Running != 20 {
+				t.Errorf("%d calls run", counts.Running)
+			}
+		})
+	}
+}
+
+// Calls that have got the lock that they waited for run beyond the limits.
+func TestCallsThatHaveWaitedLeaveTheReserve(t *testing.T) {
+	l := newLimiter(t, Limits{RunningPerCaller: 10})
+	var waited []*Permit
+	for range 20 {
+		permit, err := l.Admit(worker, Work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := permit.beginWait(); err != nil {
+			t.Fatal(err)
+		}
+		waited = append(waited, permit)
+	}
+	for _, each := range waited {
+		each.endWait()
+	}
+	renewal, err := l.Admit(worker, Upkeep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewal.Release()
+	for _, each := range waited {
+		each.Release()
+	}
+	if len(l.callers) != 0 || len(l.namespaces) != 0 {
+		t.Errorf("still counted: %+v", l.callers)
 	}
 }

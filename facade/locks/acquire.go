@@ -93,20 +93,10 @@ func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 // nothing. If the caller goes away meanwhile, no lock is left behind: the caller could not
 // learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
 func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
-	if a.named != nil {
-		err := a.locks.holders.Check(ctx, a.caller.Namespace, *a.named)
-		switch {
-		case err == nil:
-		case errors.Is(err, rules.ErrInvalid):
-			return nil, err
-		default:
-			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
-		}
-	}
 	if a.request.Wait > 0 {
 		granted, err = a.acquireWaiting(ctx, permit)
 	} else if err = permit.Spend(limits.Work); err == nil {
-		granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, a.request)
+		granted, err = a.ask(ctx, a.request)
 	}
 	if err != nil || ctx.Err() == nil {
 		return granted, err
@@ -125,8 +115,24 @@ func (a *Acquisition) acquireWaiting(ctx context.Context, permit *limits.Permit)
 		}
 		request := a.request
 		request.Wait -= waited
-		granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, request)
+		granted, err = a.ask(ctx, request)
 		return err
 	})
 	return granted, err
+}
+
+// ask asks for the lock, if the object that the caller names exists. Either costs the API server a
+// request.
+func (a *Acquisition) ask(ctx context.Context, request lock.Request) (*v1alpha1.Lock, error) {
+	if a.named != nil {
+		err := a.locks.holders.Check(ctx, a.caller.Namespace, *a.named)
+		switch {
+		case err == nil:
+		case errors.Is(err, rules.ErrInvalid):
+			return nil, err
+		default:
+			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
+		}
+	}
+	return a.locks.backend.Acquire(ctx, a.caller.Namespace, request)
 }

@@ -11,6 +11,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -136,7 +137,16 @@ func (l *Locks) Get(ctx context.Context, caller *access.Caller, key v1alpha1.Ful
 // ListPage returns a part of the held locks of the caller's namespace, see [lock.Pager]. An owner token
 // is half of what it takes to release a lock: the page shows only the one that the request names, of
 // locks of the caller. So callers cannot try out the tokens of other holders.
-func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, request lock.PageRequest) (page lock.Page, err error) {
+//
+// The page counts as a list of the caller, and what it takes beyond one request to the API server against
+// the caller's rate. The error may be a [*limits.Error].
+func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, permit *limits.Permit, request lock.PageRequest) (page lock.Page, err error) {
+	end, err := permit.BeginList()
+	if err != nil {
+		return lock.Page{}, err
+	}
+	defer end()
+	request.MayReadMore = func() bool { return permit.Spend(limits.Work) == nil }
 	if pager, ok := l.backend.(lock.Pager); ok {
 		page, err = pager.ListPage(ctx, caller.Namespace, request)
 	} else {

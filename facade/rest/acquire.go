@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktoken"
@@ -68,6 +69,10 @@ func (c *call) take(ctx context.Context, requested *locks.Acquisition) (*v1alpha
 // earlier try may be waiting still; so one that waits looks before, and again afterwards.
 func (c *call) acquireOrFind(ctx context.Context, requested *acquisition) (*v1alpha1.Lock, error) {
 	if requested.wait > 0 {
+		// The look is a read of its own.
+		if err := c.permit.Spend(limits.Work); err != nil {
+			return nil, err
+		}
 		if granted, err := c.findOwn(ctx, requested, lock.ErrHeld); !errors.Is(err, lock.ErrHeld) {
 			return granted, err
 		}
@@ -120,6 +125,7 @@ func (c *call) readAcquisition() (*acquisition, error) {
 		body.fail("function", "must not be empty", nil)
 	}
 	name := newLockName(c.request.PathValue(keyPart), function)
+	c.acquired = name
 	request := lock.Request{Acquisition: rules.Acquisition{
 		Scope: name.scope, Function: name.function, Key: name.key,
 		TTL:          body.requiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL()),

@@ -25,7 +25,10 @@ type call struct {
 	caller    access.Caller
 	query     query
 	operation *operation
-	// body is what was read of the request, and counted its room among the bodies of all callers.
+	// acquired names the lock to acquire, once the body was read.
+	acquired lockName
+	// body is what was read of the request, and counted its room among the bodies of all callers. That is
+	// nil if the call was refused before.
 	body    []byte
 	counted *limits.Body
 	// permit counts the call among those that are served.
@@ -52,6 +55,7 @@ type answer struct {
 func (h *Handler) serve(resource resource) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{Handler: h, request: r, writer: w, start: h.config.Clock.Now()}
+		defer c.forgetBody()
 		answer, err := c.runSafely(resource) //nolint:contextcheck // The call has the context of its request.
 		switch {
 		case err != nil && c.hasBegun:
@@ -105,14 +109,13 @@ func (c *call) run(resource resource) (*answer, error) {
 	}
 	who := limits.CallerOf(c.request, c.caller.Holder())
 	c.counted = c.config.Server.Limiter().Body(who, c.request.Body, maxRequestBytes)
-	defer c.counted.Forget()
 	if c.operation.hasBody {
 		if c.body, err = receive(c.request, c.counted); err != nil {
 			return nil, err
 		}
 	}
 	server.BeginCall(c.writer, c.request)
-	if c.permit, err = c.config.Server.Limiter().Admit(who); err != nil {
+	if c.permit, err = c.config.Server.Limiter().Admit(who, c.operation.cost); err != nil {
 		return nil, err
 	}
 	defer c.permit.Release()
@@ -128,10 +131,13 @@ func (c *call) run(resource resource) (*answer, error) {
 	return c.operation.run(c)
 }
 
-// forgetBody gives the room of the body back, for a call that may wait for long.
+// forgetBody gives the room of the body back: when the answer is sent, or before if the call may wait for
+// long.
 func (c *call) forgetBody() {
 	c.body = nil
-	c.counted.Forget()
+	if c.counted != nil {
+		c.counted.Forget()
+	}
 }
 
 // authenticationError logs why a caller could not be authenticated, unless that is its own fault.
@@ -178,6 +184,7 @@ func (c *call) refuse(problem *problems.Error) {
 		header.Set("Connection", "close")
 	}
 	c.observe(problem.Kind.Name)
+	c.recordRefusal(problem)
 	// A client that has gone needs no answer.
 	_ = c.write(problem.Status, problems.ContentType, encode(problem.Document))
 }

@@ -8,7 +8,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/facade/access"
-	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/server"
 )
@@ -29,7 +28,6 @@ type Config struct {
 	// Logger gets what callers are not told: the causes of internal errors. Zero discards.
 	Logger logr.Logger
 
-	streams *streamCounts
 	encoded *encodedLocks
 }
 
@@ -50,6 +48,5 @@ func (c *Config) setDefaults() {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
-	c.streams = &streamCounts{callers: map[limits.Caller]int{}}
 	c.encoded = newEncodedLocks()
 }

@@ -20,10 +20,14 @@ const (
 	keyPart       = "key"
 )
 
+// doorName is the name of the door in metrics and in the audit.
+const doorName = "rest"
+
 // Handler is the REST door to locks. It implements [server.Door] and is safe for concurrent use.
 type Handler struct {
 	config   Config
 	metrics  server.Metrics
+	refusals server.Refusals
 	document document
 }
 
@@ -37,7 +41,7 @@ func New(config Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{config: config, metrics: config.Server.Metrics("rest"), document: document}, nil
+	return &Handler{config: config, metrics: config.Server.Metrics(doorName), refusals: config.Server.Refusals(doorName), document: document}, nil
 }
 
 // Register implements [server.Door].

@@ -3,6 +3,7 @@ package rest
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"net/http"
 
 	"forrst.dev/lock-operator/lock"
@@ -51,7 +52,7 @@ func (c *call) list() (*answer, error) {
 	if err := found.problem(); err != nil {
 		return nil, err
 	}
-	page, err := c.config.Locks.ListPage(c.request.Context(), &c.caller, request)
+	page, err := c.config.Locks.ListPage(c.request.Context(), &c.caller, c.permit, request)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +60,13 @@ func (c *call) list() (*answer, error) {
 	for index := range page.Locks {
 		listed.Locks = append(listed.Locks, describe(&page.Locks[index]))
 	}
-	hash := sha256.Sum256(encode(listed))
-	return c.represent(listed, `"`+base64.RawURLEncoding.EncodeToString(hash[:16])+`"`), nil
+	body := encode(listed)
+	// Until it is sent, which the caller can delay. It is encoded once more.
+	if err := c.counted.Take(2 * int64(len(body))); err != nil {
+		return nil, err
+	}
+	hash := sha256.Sum256(body)
+	return c.represent(json.RawMessage(body), `"`+base64.RawURLEncoding.EncodeToString(hash[:16])+`"`), nil
 }
 
 // checkWatch judges what only GET has.

@@ -70,6 +70,21 @@ func TestAWaiterIsGrantedTheLock(t *testing.T) {
 	})
 }
 
+// A right that is taken away ends no wait, but counts for the next call.
+func TestAWaitGoesOnAsItWasPermitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		known := &callers{}
+		f := newFixture(t, func(s *testfacade.Settings) { s.Access = known })
+		token := f.acquire(report, ofSixty)
+		waits := f.beginPost(waiting, "User", "bob")
+		f.awaitQueue(1)
+		known.deny = []string{"bob create"}
+		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
+		granted := (<-waits).want(http.StatusCreated).lock()
+		f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", granted.LockToken, "User", "bob").want(http.StatusForbidden, "forbidden")
+	})
+}
+
 func TestAClientThatLeavesLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -189,6 +204,13 @@ func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
 		if after := refused.header.Get("Retry-After"); after != "1" {
 			t.Errorf("%s: Retry-After %q", method, after)
 		}
+	}
+	// One that waits and may be repeated looks for its lock first, which is a read.
+	f.locks.Calls()
+	const brief = `{"ttl_seconds":60,"wait_seconds":0.5}`
+	f.do(http.MethodPost, report, brief, "Idempotency-Key", "0123456789abcdef").want(http.StatusTooManyRequests, "too-many-calls")
+	if calls := f.locks.Calls(); len(calls) > 0 {
+		t.Errorf("a refused call asked for %+v", calls)
 	}
 	f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token).want(http.StatusOK)
 	f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)

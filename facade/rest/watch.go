@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
@@ -70,7 +69,7 @@ func (c *call) watch() (*answer, error) {
 		return nil, err
 	}
 	if stream.key == "" {
-		end, err := c.config.streams.begin(limits.CallerOf(c.request, c.caller.Holder()))
+		end, err := c.permit.BeginStream()
 		if err != nil {
 			return nil, err
 		}

@@ -67,6 +67,10 @@ type connections struct {
 	// isFull tells since when all connections have calls.
 	isFull limits.Level
 	closed [closeReasons]uint64
+	// running are the requests that are served or whose answers are sent, but for those that wait for a
+	// lock, which have limits of their own; and requests those by address.
+	running  int
+	requests map[netip.Prefix]int
 }
 
 // addressConnections are those of one address.
@@ -82,7 +86,7 @@ func newConnections(maximum, maxPerAddress int, clock clock.Clock) *connections 
 	}
 	return &connections{
 		max: maximum, maxPerAddress: share, clock: clock,
-		ended: make(chan struct{}, 1), addresses: map[netip.Prefix]*addressConnections{},
+		ended: make(chan struct{}, 1), addresses: map[netip.Prefix]*addressConnections{}, requests: map[netip.Prefix]int{},
 	}
 }
 
@@ -192,12 +196,16 @@ func connectionOf(c net.Conn) *connection {
 type connectionKey struct{}
 
 func withConnection(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, connectionOf(c))
+	of := connectionOf(c)
+	if of == nil {
+		return ctx
+	}
+	return limits.WithWaits(context.WithValue(ctx, connectionKey{}, of), of)
 }
 
 // markAuthenticated records that a request of a connection was authenticated.
 func markAuthenticated(r *http.Request) {
-	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok && c != nil {
+	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
 		c.authenticated()
 	}
 }

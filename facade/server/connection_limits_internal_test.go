@@ -285,7 +285,7 @@ func TestSaturationIsToldAndDoesNotEndReadiness(t *testing.T) {
 		}
 	}
 	want("idle", http.StatusOK, "ok")
-	permit, err := s.Limiter().Admit(limits.Caller{})
+	permit, err := s.Limiter().Admit(limits.Caller{}, limits.Work)
 	if err != nil {
 		t.Fatal(err)
 	}

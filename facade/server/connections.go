@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/go-logr/logr"
 )
 
 // Timeouts of connections. They do not bound calls: the timeout for reading ends with the
@@ -33,8 +31,8 @@ const (
 )
 
 // newHTTPServer returns a server for HTTP/1.1 and HTTP/2, with TLS or, if config is nil,
-// without. The contexts of its calls come from ctx.
-func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config, open *connections, logger logr.Logger) *http.Server {
+// without. The contexts of its calls come from ctx. It logs what is wrong with connections to faults.
+func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config, open *connections, faults slog.Handler) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(config != nil)
@@ -54,7 +52,7 @@ func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config
 			PingTimeout:          pingTimeout,
 			WriteByteTimeout:     writeTimeout,
 		},
-		ErrorLog:    slog.NewLogLogger(logr.ToSlogHandler(logger), slog.LevelInfo),
+		ErrorLog:    slog.NewLogLogger(faults, slog.LevelInfo),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: withConnection,
 		ConnState:   open.setState,

@@ -52,7 +52,7 @@ func (d *secondDoor) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *secondDoor) wait(r *http.Request) error {
-	permit, err := d.server.Limiter().Admit(limits.CallerOf(r, access.Anonymous))
+	permit, err := d.server.Limiter().Admit(limits.CallerOf(r, access.Anonymous), limits.Work)
 	if err != nil {
 		return err
 	}

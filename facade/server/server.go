@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock/audit"
 )
 
 const (
@@ -66,6 +67,8 @@ type Options struct {
 	Limits limits.Limits
 	// Metrics is where the metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
+	// Audit takes the records of calls that are refused. Nil means no records.
+	Audit audit.Sink
 	// Clock measures the delay, rates, and how long connections are idle. Nil means the real clock.
 	Clock clock.Clock
 	// Logger gets the server's own messages. Zero discards.
@@ -109,6 +112,7 @@ func New(options Options) (*Server, error) {
 	if options.LoopbackHostsOnly {
 		s.handler = loopbackHostsOnly(s.handler)
 	}
+	s.handler = s.open.limitRequests(s.handler)
 	s.mux.HandleFunc("GET /healthz", serveHealthz)
 	s.mux.HandleFunc("GET /readyz", serveReadyz)
 	s.mux.HandleFunc("GET /readyz/saturation", s.serveSaturation)
@@ -150,7 +154,9 @@ func (s *Server) Start(ctx context.Context) error {
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelCalls(nil)
 	handlers := &runningHandlers{handler: s.handler}
-	server := newHTTPServer(context.WithValue(calls, stoppingKey{}, ctx), handlers, s.tlsConfig(), s.open, s.options.Logger)
+	faults := newErrorLog(s.options.Logger, s.options.Clock)
+	defer faults.finish()
+	server := newHTTPServer(context.WithValue(calls, stoppingKey{}, ctx), handlers, s.tlsConfig(), s.open, faults)
 	failed := make(chan error, 2)
 	stopWatching := s.watchCertificates(ctx, failed)
 	defer stopWatching()

@@ -74,6 +74,9 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dev-lock
 subjects: [{kind: ServiceAccount, name: worker, namespace: shop}]
 `
 
+// facadeAudience is the audience that the façade takes tokens for, unless flags give another.
+const facadeAudience = "lock-operator.forrst.dev"
+
 // tokenLifetime covers a long day of work.
 const tokenLifetime = 24 * 60 * 60
 
@@ -95,7 +98,9 @@ func (c *cluster) createIdentities(ctx context.Context, admin client.Client) err
 		return err
 	}
 	worker := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "worker"}}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(tokenLifetime))}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		Audiences: []string{facadeAudience}, ExpirationSeconds: new(int64(tokenLifetime)),
+	}}
 	if err := admin.SubResource("token").Create(ctx, worker, request); err != nil {
 		return fmt.Errorf("issuing a token: %w", err)
 	}

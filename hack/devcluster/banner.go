@@ -26,8 +26,8 @@ const otherIdentities = `
 The token belongs to the service account worker of the namespace payments. Tokens for the
 worker of another namespace, and for an account that may force releases in payments:
 
-  %[1]s create token worker --namespace shop
-  %[1]s create token breaker --namespace payments
+  %[1]s create token worker --namespace shop --audience %[2]s
+  %[1]s create token breaker --namespace payments --audience %[2]s
 `
 
 // print explains to the user how to use and stop the cluster.
@@ -37,7 +37,7 @@ func (a announcement) print(out io.Writer, stopWith string) {
 	if a.Token != "" {
 		credentials = fmt.Sprintf(" -H \"Authorization: Bearer $(cat %s)\"", shellWord(displayPath(a.Token)))
 		locks, namespace = "get locks --all-namespaces", "payments"
-		others = fmt.Sprintf(otherIdentities, kubectl)
+		others = fmt.Sprintf(otherIdentities, kubectl, facadeAudience)
 	}
 	fmt.Fprintf(out, `
 The development cluster is ready.

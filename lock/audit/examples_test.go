@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +51,18 @@ func examples() []audit.Record {
 	lapsed := audit.Ended(audit.Expired, audit.Replaced, audit.Facade, worker, second, began.Add(55*time.Second))
 	forced := audit.Ended(audit.ForceReleased, audit.ByForce, audit.Admission, admin, third, began.Add(62500*time.Millisecond))
 	forced.Message = "worker-0 hangs, see incident 4711"
+	toForce := forced
+	toForce.Event, toForce.HeldSeconds, toForce.Unconfirmed = audit.ForceReleaseAdmitted, nil, true
+	foreign := audit.Record{
+		Schema: audit.Schema, Time: v1alpha1.NewTimestamp(began.Add(2 * time.Minute)), Event: audit.Refused, Reason: audit.WrongOwner, Via: audit.Facade,
+		Actor: nightly, Namespace: "payments", Lock: "billing--report", Key: "billing:report", Operation: "release", Door: "forrst",
+		Message: "Lock is owned by a different process",
+	}
+	omitted := audit.Record{
+		Schema: audit.Schema, Time: v1alpha1.NewTimestamp(began.Add(130 * time.Second)), Event: audit.Omitted, Reason: audit.Invalid, Via: audit.Admission,
+		Actor: "system:serviceaccount:shop:deployer", Namespace: "shop", OmittedEvent: audit.Refused, Cause: audit.TooManyRefusals,
+		Count: 1940, Since: v1alpha1.NewTimestamp(began.Add(2 * time.Minute)),
+	}
 	refused := audit.Of(audit.Refused, audit.Admission, second)
 	refused.Time, refused.Actor, refused.Operation, refused.Reason = v1alpha1.NewTimestamp(began.Add(21*time.Second)), admin, "update", audit.Conflict
 	refused.Message = `locks.forrst.dev "billing--report" is forbidden: lock:billing:report is held by "` + nightly + `"`
@@ -65,8 +79,9 @@ func examples() []audit.Record {
 		handedOn, audit.Begun(audit.HandedOn, audit.Facade, second),
 		refused,
 		lapsed, audit.Begun(audit.TakenOver, audit.Facade, third),
-		forced,
+		toForce, forced,
 		admitted, guarded,
+		foreign, omitted,
 	}
 }
 
@@ -159,6 +174,43 @@ func TestBounded(t *testing.T) {
 		if got := audit.Bounded(text); got != want {
 			t.Errorf("%d bytes of %q, want %d", len(got), got, len(want))
 		}
+	}
+}
+
+func TestRecordsAreBounded(t *testing.T) {
+	long := strings.Repeat("é", 1<<20)
+	if cut := audit.Bounded(long); unsafe.StringData(cut) == unsafe.StringData(long) { //nolint:gosec // it only compares addresses
+		t.Error("a cut text keeps all of it in memory")
+	}
+	record := audit.Record{Object: &audit.Object{}}
+	for _, texts := range []reflect.Value{reflect.ValueOf(&record).Elem(), reflect.ValueOf(record.Object).Elem()} {
+		for _, text := range texts.Fields() {
+			if text.Kind() == reflect.String {
+				text.SetString(long)
+			}
+		}
+	}
+	// These are never taken from a request.
+	record.Schema, record.Event, record.Reason, record.Via, record.OmittedEvent, record.Cause = "", "", "", "", "", ""
+	original := record.Object
+	record.Bound()
+	line, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(line) > 13*audit.MaxNameBytes+4*audit.MaxMessageBytes || !utf8.Valid(line) {
+		t.Errorf("%d bytes, valid: %t", len(line), utf8.Valid(line))
+	}
+	if want := strings.Repeat("é", 254) + "…"; record.Actor != want {
+		t.Errorf("the actor is %q, want %q", record.Actor, want)
+	}
+	if original.Name != long {
+		t.Error("the object, which other records may have, was changed")
+	}
+	record.Actor = "\xff" + strings.Repeat("\x80", 1000)
+	record.Bound()
+	if len(record.Actor) > audit.MaxNameBytes {
+		t.Errorf("an actor of %d bytes", len(record.Actor))
 	}
 }
 

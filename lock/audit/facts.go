@@ -81,9 +81,45 @@ func Bounded(text string) string {
 	if len(text) <= MaxMessageBytes {
 		return text
 	}
-	size := MaxMessageBytes
-	for !utf8.RuneStart(text[size]) {
-		size--
+	return strings.Clone(beginning(text, MaxMessageBytes)) // The rest is not kept in memory.
+}
+
+// BoundedName returns a name that is cut to [MaxNameBytes], with [CutMark] at its end then.
+func BoundedName(name string) string {
+	if len(name) <= MaxNameBytes {
+		return name
 	}
-	return text[:size]
+	return beginning(name, MaxNameBytes-len(CutMark)) + CutMark
+}
+
+// beginning returns at most so many bytes of a longer text, without a part of a rune at the end.
+func beginning(text string, size int) string {
+	end := size
+	for end > size-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// Bound cuts the texts of the record, which may come from a request of any size. The object of the record
+// is copied if it has to change.
+func (r *Record) Bound() {
+	for _, text := range []*string{&r.Key, &r.Function, &r.Message} {
+		if len(*text) > MaxMessageBytes {
+			*text = Bounded(*text)
+		}
+	}
+	r.Scope = v1alpha1.Scope(BoundedName(string(r.Scope)))
+	for _, name := range []*string{&r.Actor, &r.Namespace, &r.Lock, &r.UID, &r.Holder, &r.OwnerHash, &r.Operation, &r.Door, &r.Client} {
+		*name = BoundedName(*name)
+	}
+	if r.Object != nil {
+		object := Object{
+			Group: BoundedName(r.Object.Group), Resource: BoundedName(r.Object.Resource),
+			Subresource: BoundedName(r.Object.Subresource), Name: BoundedName(r.Object.Name),
+		}
+		if object != *r.Object {
+			r.Object = &object
+		}
+	}
 }

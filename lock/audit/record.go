@@ -6,8 +6,14 @@ import "forrst.dev/lock-operator/api/v1alpha1"
 // version; a field with a changed meaning would need a new one.
 const Schema = "forrst.dev/audit/v1"
 
-// MaxMessageBytes bounds [Record.Message]; a longer message is cut.
-const MaxMessageBytes = 1024
+const (
+	// MaxMessageBytes bounds [Record.Message], the key and the function; what is longer is cut.
+	MaxMessageBytes = 1024
+	// MaxNameBytes bounds each other text of a record. A longer one is cut, and ends with [CutMark].
+	MaxNameBytes = 512
+	// CutMark ends a name that was cut.
+	CutMark = "…"
+)
 
 // Record is one fact about one lock. It contains no owner token.
 type Record struct {
@@ -50,25 +56,41 @@ type Record struct {
 	// HeldSeconds is how long the lock was held: until its end, at most until its expireTime. Nil
 	// unless the event ends a grant.
 	HeldSeconds *float64 `json:"heldSeconds,omitempty"`
-	// Operation is the refused operation, or that on a guarded object: create, update or delete.
+	// Operation is the refused operation, or that on a guarded object: create, update or delete. Of
+	// the façade it is the name by which the door knows it; of a Job that the API server refuses its lock
+	// or its start, acquire or start.
 	Operation string `json:"operation,omitempty"`
-	// Object is the guarded object of [WriteAdmitted] and [WriteRefused], in the namespace of the
-	// lock; nil for other events.
+	// Object is the guarded object of [WriteAdmitted] and [WriteRefused], or the Job of a refusal, in
+	// the namespace of the lock; nil for other events.
 	Object *Object `json:"object,omitempty"`
+	// Door is the door of the façade that refused a call: forrst or rest.
+	Door string `json:"door,omitempty"`
+	// Client is the network address of a caller of the façade whose identity is not known.
+	Client string `json:"client,omitempty"`
 	// Message is the reason of a forced release, how the holder's object ended, or the text of a
 	// refusal; at most [MaxMessageBytes].
 	Message string `json:"message,omitempty"`
 	// Unconfirmed says that the grant has ended, but whether by the write of this record is not
 	// known: the write went unanswered, or found nothing, and another one, with its own record, may
-	// have come first. At most one record of the end of a grant is not unconfirmed.
+	// have come first. At most one record of the end of a grant is not unconfirmed. Of
+	// [ForceReleaseAdmitted] it says that the release is yet to happen.
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
+	// DryRun says that what was admitted does not happen.
+	DryRun bool `json:"dryRun,omitempty"`
+	// OmittedEvent, Cause, Count and Since are those of [Omitted]: what the records would have been,
+	// why they are missing, how many they are, and the time of the first. Time is that of the last.
+	OmittedEvent Event              `json:"omittedEvent,omitempty"`
+	Cause        Cause              `json:"cause,omitempty"`
+	Count        int64              `json:"count,omitempty"`
+	Since        v1alpha1.Timestamp `json:"since,omitzero"`
 }
 
-// Object names an object that a lock guards.
+// Object names an object that a lock guards, or a Job.
 type Object struct {
 	// Group is empty for the core group.
-	Group    string `json:"group,omitempty"`
-	Resource string `json:"resource"`
+	Group string `json:"group,omitempty"`
+	// Resource is empty, and Group with it, for a write that was refused before it was read.
+	Resource string `json:"resource,omitempty"`
 	// Subresource is empty for the object itself.
 	Subresource string `json:"subresource,omitempty"`
 	Name        string `json:"name"`
@@ -102,8 +124,17 @@ const (
 const (
 	// Renewed means that the remaining time of a lock was replaced.
 	Renewed Event = "Renewed"
-	// Refused means that admission refused to create, change or delete a lock.
+	// Refused means that admission refused to create, change or delete a lock or a Job under a lock,
+	// that the façade refused a call, or that the API server refused a Job its lock or its start.
 	Refused Event = "Refused"
+	// ForceReleaseAdmitted means that admission let a user end a lock that another one holds.
+	// [ForceReleased] follows when it has happened, and [ForceReleaseUnseen] if not.
+	ForceReleaseAdmitted Event = "ForceReleaseAdmitted"
+	// ForceReleaseUnseen means that a forced release has not been seen to happen within a minute of
+	// its admission, or before another deletion of the lock was admitted.
+	ForceReleaseUnseen Event = "ForceReleaseUnseen"
+	// Omitted stands for records that were not written.
+	Omitted Event = "Omitted"
 )
 
 // Events of objects that a lock guards.
@@ -142,7 +173,7 @@ const (
 	Replaced Reason = "Replaced"
 )
 
-// ByForce is the reason of [ForceReleased].
+// ByForce is the reason of [ForceReleaseAdmitted], [ForceReleased] and [ForceReleaseUnseen].
 const ByForce Reason = "ByForce"
 
 // Reasons of [Refused].
@@ -158,6 +189,31 @@ const (
 	Forbidden Reason = "Forbidden"
 	// Failed means that the request could not be checked.
 	Failed Reason = "Failed"
+	// Unauthenticated means that the façade does not know the caller.
+	Unauthenticated Reason = "Unauthenticated"
+	// WrongOwner means that the caller of the façade does not hold the lock: by its owner token or lock
+	// token, or by its identity.
+	WrongOwner Reason = "WrongOwner"
+	// RateLimited means that the caller of the façade has used up its share.
+	RateLimited Reason = "RateLimited"
+)
+
+// Cause says why records are missing.
+type Cause string
+
+// The causes.
+const (
+	// TooManyRefusals means that the actor was refused too often for a record of each refusal.
+	TooManyRefusals Cause = "too_many_refusals"
+	// BufferFull means that records came in faster than they could be written.
+	BufferFull Cause = "buffer_full"
+	// NotWritten means that the process ended before the records could be written.
+	NotWritten Cause = "not_written"
+	// NotMade means that it could not be observed whether admitted writes happened, since too many were
+	// under way.
+	NotMade Cause = "not_made"
+	// Closed means that the audit had ended.
+	Closed Cause = "closed"
 )
 
 // Guarded is a reason of [WriteRefused]: another holder has the lock. The other one is [Failed].

@@ -5,8 +5,9 @@ package audit
 type Sink interface {
 	// Record takes one record.
 	Record(record Record)
-	// Lost counts one record that could not be made.
-	Lost()
+	// Lost counts one record that could not be made. What is known of it is set: its event, actor,
+	// namespace and time, if nothing else.
+	Lost(record Record)
 }
 
 // Nowhere is the Sink that drops all records.
@@ -16,7 +17,7 @@ type Nowhere struct{}
 func (Nowhere) Record(Record) {}
 
 // Lost implements [Sink].
-func (Nowhere) Lost() {}
+func (Nowhere) Lost(Record) {}
 
 // OrNowhere returns the sink, or [Nowhere] instead of nil.
 func OrNowhere(sink Sink) Sink {

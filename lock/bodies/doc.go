@@ -1,3 +1,3 @@
-// Package bodies bounds the memory that the bodies of requests take in one process, whatever
-// their protocol. The façade and the webhook each have a budget.
+// Package bodies reads the bodies of requests and takes room for them, whatever their protocol. The
+// façade and the webhook each have a budget of their own.
 package bodies

@@ -113,6 +113,9 @@ type acquireAttempt struct {
 	current *v1alpha1.Lock
 	// isLapsed says that current is a grant that no caller learnt of, see [lastSeen].
 	isLapsed bool
+	// isReplacing says that the attempt has deleted an expired lock of the key, so that the next one adds
+	// nothing to the namespace.
+	isReplacing bool
 	// stamped is the time of the last write.
 	stamped servertime.Reading
 	// unanswered are the grants of writes that may have happened.
@@ -192,8 +195,10 @@ func (a *acquireAttempt) lose(ctx context.Context, desired *v1alpha1.Lock) (err 
 func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := a.engine
 	if a.current == nil {
-		if err := engine.checkRoom(a.namespace, a.request.FullKey()); err != nil {
-			return nil, err
+		if !a.isReplacing {
+			if err := engine.checkRoom(a.namespace, a.request.FullKey()); err != nil {
+				return nil, err
+			}
 		}
 		a.stamped = servertime.Read(engine.clock)
 		desired := rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(a.stamped.Time))
@@ -218,6 +223,7 @@ func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err := a.reclaim(ctx); err != nil {
 			return nil, engine.requestError(a.operation(), err, a.current.Spec.Owner)
 		}
+		a.isReplacing = true
 		return a.desired(ctx)
 	}
 	desired, err := rules.TakeOver(a.current, a.request, engine.limits, engine.stamp(now), grace)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -81,5 +82,27 @@ func TestAFullNamespaceHandsItsLocksOnAndOver(t *testing.T) {
 		}
 		pass(time.Minute) // Both have expired, and no reaper runs.
 		acquire(t, engine, by("4"))
+	})
+}
+
+// A namespace may have more locks than it may have now. One that is full of expired locks still has room for
+// each of their keys, also if the object of a lock cannot carry the next grant.
+func TestAFullNamespaceReplacesAnExpiredLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := startFull(t, etcd)
+		acquire(t, engine, of("a", "1"))
+		acquire(t, engine, by("2"))
+		further := etcd.stored(v1alpha1.FullKeyOf("a").ObjectName()).DeepCopy()
+		further.Name, further.UID = "further", "further"
+		etcd.mu.Lock()
+		etcd.store(further)
+		etcd.mu.Unlock()
+		etcd.own()
+		pass(time.Minute) // All have expired, and no reaper runs.
+		acquire(t, engine, by("3"))
+		if _, err := engine.Acquire(t.Context(), "default", of("b", "4")); !errors.Is(err, lock.ErrRefused) {
+			t.Errorf("a further key: %v", err)
+		}
 	})
 }

@@ -110,12 +110,17 @@ func (q *queues) yield(name types.NamespacedName) {
 }
 
 // recordDeleted records that this engine has deleted the lock, unless the informer has reported it
-// already. In a quick succession of hand-offs the informer may never have shown the lock.
-func (q *queues) recordDeleted(name types.NamespacedName, version string, now time.Time) {
+// already. In a quick succession of hand-offs the informer may never have shown the lock. A try for the
+// head that is under way may yet report that it was held.
+func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue := q.byName[name]
-	if queue == nil || queue.seen.version != version || queue.seen.lock == nil {
+	queue := q.byName[nameOf(deleted)]
+	if queue == nil {
+		return
+	}
+	queue.seen.deleted = deleted.UID
+	if queue.seen.version != deleted.ResourceVersion || queue.seen.lock == nil {
 		return
 	}
 	queue.seen.lock = nil
@@ -173,7 +178,7 @@ func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) e
 	err := deleteExactly(ctx, objects, held.lock.Name, held.lock.UID, held.lock.ResourceVersion)
 	if err == nil || refusal.IsNotFound(err) {
 		e.recordEnd(held.lock, held.endReason, held.endedBy, err != nil)
-		e.queues.recordDeleted(nameOf(held.lock), held.lock.ResourceVersion, e.clock.Now())
+		e.queues.recordDeleted(held.lock, e.clock.Now())
 	}
 	return err
 }

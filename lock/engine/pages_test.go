@@ -29,7 +29,7 @@ type endless struct {
 func (e endless) List(context.Context, metav1.ListOptions) (*v1alpha1.LockList, error) {
 	*e.lists++
 	e.listed()
-	return &v1alpha1.LockList{ListMeta: metav1.ListMeta{Continue: fmt.Sprint(*e.lists)}}, nil
+	return &v1alpha1.LockList{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: fmt.Sprint(*e.lists)}}, nil
 }
 
 func TestAPageWhoseCallerHasGoneReadsNoOtherChunk(t *testing.T) {
@@ -188,6 +188,79 @@ func TestPagesOfOneOwner(t *testing.T) {
 			if err != nil || len(page.Locks) != want {
 				t.Errorf("of the holder %q: %d locks, %v; want %d", holder, len(page.Locks), err, want)
 			}
+		}
+	})
+}
+
+func TestAPageReadsNoMoreThanItMay(t *testing.T) {
+	for name, test := range map[string]struct {
+		position     string
+		more, expect int
+	}{
+		"one chunk":            {more: 0, expect: 1},
+		"three chunks":         {more: 2, expect: 3},
+		"as many as it reads":  {more: 100, expect: 10},
+		"beside a probe":       {position: "probed", more: 1, expect: 2},
+		"a probe and no chunk": {position: "probed", more: 0, expect: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd, lists := newEtcd(), 0
+				running := startWith(t, engine.Options{
+					Objects: func(string) engine.Objects { return endless{etcd, func() {}, &lists} }, Limits: rules.DefaultLimits(),
+				})
+				more := test.more
+				request := lock.PageRequest{Limit: 1, MayReadMore: func() bool {
+					more--
+					return more >= 0
+				}}
+				if test.position != "" {
+					request.Continue, _ = continueFrom(5)
+				}
+				page, err := running.ListPage(t.Context(), "default", request)
+				if err != nil || lists != test.expect || page.Continue == "" {
+					t.Errorf("%d lists, want %d; continue %q, %v", lists, test.expect, page.Continue, err)
+				}
+			})
+		})
+	}
+}
+
+// A page is in memory until its answer is sent, however large the locks are besides.
+func TestAPageKeepsOnlyWhatItTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := start(t, etcd)
+		held := acquire(t, running, by("a"))
+		held.Annotations = map[string]string{"large": strings.Repeat("a", 10<<10)}
+		held.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+		held.Spec.Guards = []v1alpha1.Guard{{Resource: "configmaps"}}
+		if _, err := etcd.Update(t.Context(), held, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		page, err := running.ListPage(t.Context(), "default", lock.PageRequest{Limit: 1})
+		if err != nil || len(page.Locks) != 1 {
+			t.Fatalf("%d locks, %v", len(page.Locks), err)
+		}
+		got := page.Locks[0]
+		if len(got.Annotations)+len(got.ManagedFields)+len(got.Spec.Guards) > 0 || got.Spec.Key != held.Spec.Key || got.UID != held.UID {
+			t.Errorf("got %+v", got)
+		}
+		if token, err := got.FencingToken(); err != nil || token == 0 {
+			t.Errorf("fencing token %d, %v", token, err)
+		}
+	})
+}
+
+func TestALongContinueIsNotSentToTheAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd, lists := newEtcd(), 0
+		running := startWith(t, engine.Options{
+			Objects: func(string) engine.Objects { return endless{etcd, func() {}, &lists} }, Limits: rules.DefaultLimits(),
+		})
+		long := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"chunk":%q}`, strings.Repeat("a", 10<<10)))
+		if _, err := running.ListPage(t.Context(), "default", lock.PageRequest{Limit: 1, Continue: long}); !errors.Is(err, lock.ErrInvalid) || lists > 0 {
+			t.Errorf("%d lists, %v", lists, err)
 		}
 	})
 }

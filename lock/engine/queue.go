@@ -262,6 +262,9 @@ type lastSeen struct {
 	// lapsed is the resourceVersion of the last grant of this engine that expired before its caller
 	// learnt of it. Since no client acts on it, it may be replaced without the skew allowance.
 	lapsed string
+	// deleted is the UID of the last object that this engine has deleted; empty if there is none. What a
+	// slower read shows of it is over.
+	deleted types.UID
 }
 
 // isLapsed reports whether that grant is the present state.
@@ -271,6 +274,8 @@ func (s *lastSeen) isLapsed() bool { return s.lock != nil && s.lock.ResourceVers
 func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
 	lock := change.Lock
 	switch {
+	case lock.UID == s.deleted && lock.UID != "" && !change.IsGone:
+		return false
 	case s.version == "" || rules.IsNewer(lock.ResourceVersion, s.version):
 	case s.lock != nil && s.lock.UID == lock.UID && lock.ResourceVersion == s.version:
 		// The same state again, or its end if the informer missed the event.
@@ -282,7 +287,7 @@ func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
 		}
 		return false
 	}
-	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, lapsed: s.lapsed}
+	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, lapsed: s.lapsed, deleted: s.deleted}
 	if change.IsGone {
 		s.lock = nil
 	}

@@ -70,6 +70,27 @@ func TestARecheckThatIsOutOfDateIsIgnored(t *testing.T) {
 	}
 }
 
+// A read for the head may be answered after the delete, with what was before it.
+func TestWhatThisEngineHasDeletedIsNotHeld(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	held.Spec.ExpireTime = new(v1alpha1.NewTimestamp(time.Unix(2e9, 0)))
+	now := time.Unix(1e9, 0)
+	for name, record := range map[string]func(*queues, *queue){
+		"after a try":     func(q *queues, queue *queue) { q.recordHeld(queue, held, false, now, 0) },
+		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, "", held, now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, queue := queueOf(held)
+			queue.seen = lastSeen{}
+			q.recordDeleted(held, now)
+			record(q, queue)
+			if pause := queue.untilDue(now, 0); queue.seen.lock != nil || pause > maxBackoff/10 {
+				t.Errorf("the next try comes after %v, lock: %v", pause, queue.seen.lock)
+			}
+		})
+	}
+}
+
 func TestAQueueIgnoresOlderStates(t *testing.T) {
 	state := func(uid types.UID, version string) *v1alpha1.Lock {
 		return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: uid, ResourceVersion: version}}
@@ -113,7 +134,7 @@ func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 	gone.ResourceVersion = "11"
 	now := time.Unix(1e9, 0)
 	shown := func(q *queues) { q.changed(nameOf(held), lock.Change{Lock: gone, IsGone: true}, now) }
-	answered := func(q *queues) { q.recordDeleted(nameOf(held), "10", now) }
+	answered := func(q *queues) { q.recordDeleted(held, now) }
 	cases := map[string]struct {
 		then []func(*queues)
 		want time.Duration

@@ -75,47 +75,80 @@ func (e *Engine) ListPage(ctx context.Context, namespace string, request lock.Pa
 	}
 	options := metav1.ListOptions{FieldSelector: fieldSelector(request)}
 	request.Prefix = v1alpha1.NormalizeKey(request.Prefix)
-	if err := e.checkReached(ctx, namespace, at); err != nil {
+	isProbed, err := e.checkReached(ctx, namespace, at)
+	if err != nil {
 		return lock.Page{}, e.pageError(namespace, request.Owner, at, err)
 	}
-	var page lock.Page
-	bytes := 0
-	for range maxPageChunks {
+	page := partialPage{request: &request, at: at}
+	for read := range maxPageChunks {
 		if err := ctx.Err(); err != nil { // The caller has gone, or waits no longer.
-			return lock.Page{}, e.pageError(namespace, request.Owner, at, err)
+			return lock.Page{}, e.pageError(namespace, request.Owner, page.at, err)
 		}
-		options.Limit, options.Continue = int64(min(request.Limit, listChunk)), at.Chunk
+		if (read > 0 || isProbed) && request.MayReadMore != nil && !request.MayReadMore() {
+			break
+		}
+		options.Limit, options.Continue = int64(min(request.Limit, listChunk)), page.at.Chunk
 		if request.Prefix != "" { // The API server cannot select by it.
 			options.Limit = listChunk
 		}
 		chunk, err := e.listChunk(ctx, namespace, options)
 		if err != nil {
-			return lock.Page{}, e.pageError(namespace, request.Owner, at, err)
+			return lock.Page{}, e.pageError(namespace, request.Owner, page.at, err)
 		}
 		e.listed.reach(versionOfList(chunk))
-		for index := range chunk.Items {
-			item := &chunk.Items[index]
-			switch {
-			case item.Name <= at.After || rules.Expired(item, e.clock.Now()) || !request.Selects(item):
-			case len(page.Locks) == request.Limit, bytes >= maxPageBytes:
-				page.Continue = at.text()
-				return page, nil
-			default:
-				page.Locks = append(page.Locks, *item)
-				bytes += textBytes(item)
-				at.After = item.Name
-			}
+		if !page.add(chunk, e.clock.Now()) {
+			break
 		}
 		if chunk.Continue == "" {
-			return page, nil
+			return lock.Page{Locks: page.locks}, nil
 		}
-		at.Chunk = chunk.Continue
-		if len(page.Locks) == request.Limit {
+		page.at.Chunk = chunk.Continue
+		if len(page.locks) == request.Limit {
 			break
 		}
 	}
-	page.Continue = at.text()
-	return page, nil
+	return lock.Page{Locks: page.locks, Continue: page.at.text()}, nil
+}
+
+// partialPage is a page as far as it has been read.
+type partialPage struct {
+	request *lock.PageRequest
+	locks   []v1alpha1.Lock
+	// bytes are those of the texts of locks.
+	bytes int
+	// at is where the rest begins.
+	at pagePosition
+}
+
+// add adds the locks of a chunk to the page. It reports whether all of them had room that belong to it.
+func (p *partialPage) add(chunk *v1alpha1.LockList, now time.Time) (isWhole bool) {
+	for index := range chunk.Items {
+		item := &chunk.Items[index]
+		switch {
+		case item.Name <= p.at.After || rules.Expired(item, now) || !p.request.Selects(item):
+		case len(p.locks) == p.request.Limit, p.bytes >= maxPageBytes:
+			return false
+		default:
+			p.locks = append(p.locks, listed(item))
+			p.bytes += textBytes(item)
+			p.at.After = item.Name
+		}
+	}
+	return true
+}
+
+// listed returns what pages tell of a lock, without all else that it may be large by: the page is in memory
+// until its answer is sent.
+func listed(item *v1alpha1.Lock) v1alpha1.Lock {
+	spec := item.Spec
+	spec.Guards = nil
+	return v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: item.Namespace, Name: item.Name, UID: item.UID,
+			ResourceVersion: item.ResourceVersion, DeletionTimestamp: item.DeletionTimestamp,
+		},
+		Spec: spec,
+	}
 }
 
 // fieldSelector selects the locks of a page as far as the API server can.
@@ -160,21 +193,21 @@ func textBytes(lock *v1alpha1.Lock) int {
 
 // checkReached refuses a chunk of a version that is yet to come: the API server would wait three seconds
 // for it. A version later than all that this engine has listed may be that of another replica's list, so
-// one small list tells the present version.
-func (e *Engine) checkReached(ctx context.Context, namespace string, at pagePosition) error {
+// one small list, of which isProbed tells, shows the present version.
+func (e *Engine) checkReached(ctx context.Context, namespace string, at pagePosition) (isProbed bool, err error) {
 	version := at.version()
 	if version <= e.listed.latest() {
-		return nil
+		return false, nil
 	}
 	present, err := e.listChunk(ctx, namespace, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return err
+		return true, err
 	}
 	e.listed.reach(versionOfList(present))
 	if version > e.listed.latest() {
-		return lock.ErrPageExpired
+		return true, lock.ErrPageExpired
 	}
-	return nil
+	return true, nil
 }
 
 // listVersion is the latest resourceVersion that lists of the API server have had. It is safe for
@@ -208,9 +241,15 @@ func (p pagePosition) text() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
+// maxPosition has room for the position of any page: a name and a chunk, which has another name.
+const maxPosition = 4 << 10
+
 func parsePagePosition(text string) (at pagePosition, err error) {
-	if text == "" {
+	switch {
+	case text == "":
 		return at, nil
+	case len(text) > maxPosition: // It would go to the API server as a part of a URL.
+		return at, lock.InvalidContinue()
 	}
 	decoded, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || json.Unmarshal(decoded, &at) != nil {

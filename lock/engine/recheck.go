@@ -6,8 +6,9 @@ import "time"
 // shorter, so that the queues of all replicas do not read together.
 const (
 	// recheckAfter is the pause while the watch is not trusted, may have lost a change, or has not
-	// shown the lock: the lock may have come and gone while the watch was down.
-	recheckAfter = time.Second
+	// shown the lock: the lock may have come and gone while the watch was down. Of the two seconds within
+	// which a waiter is served it leaves the greater part for the requests of a busy API server.
+	recheckAfter = 500 * time.Millisecond
 	// recheckUnpaced is the pause while the watch has shown the lock, but no heartbeat would tell
 	// that it is stuck.
 	recheckUnpaced = 20 * time.Second
@@ -19,9 +20,9 @@ const (
 	// of many queues take longer by their rate.
 	lostSpread = 100 * time.Millisecond
 	// readInterval bounds the rate of all rechecks of an engine: 200 a second. With more queues
-	// than that, the pause while the watch is not trusted becomes a second for each 200.
+	// than 100, the pause while the watch is not trusted becomes a second for each 200.
 	readInterval = 5 * time.Millisecond
-	// maxProofAge is how old the last proof of a lock's state may be at the end of a wait: two
+	// maxProofAge is how old the last proof of a lock's state may be at the end of a wait: several
 	// rechecks have failed by then.
 	maxProofAge = 2 * time.Second
 )

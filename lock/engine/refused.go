@@ -24,6 +24,7 @@ func (e *Engine) requestError(operation string, err error, owners ...string) err
 	refused, isRefused := refusal.Of(err)
 	err = refusal.WithoutOwners(err, owners...)
 	switch {
+	case errors.Is(err, lock.ErrUnavailable): // It says so already.
 	case !definitelyNotApplied(err), neverSent(err), apierrors.IsTooManyRequests(err):
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
 	case isRefused:

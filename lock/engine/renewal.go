@@ -98,7 +98,8 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			r.goOnFrom(current)
 		}
 		if !r.engine.pause(ctx, &backoff) {
-			return nil, writeErr
+			// Also after a conflict: the renewal was not refused, others were faster.
+			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, writeErr)
 		}
 		r.read = current
 		desired, err = r.desired(ctx, current)

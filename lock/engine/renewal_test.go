@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -8,7 +9,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -197,6 +200,49 @@ func TestARenewalInAnOutage(t *testing.T) {
 		}
 		etcd.inject(faults{})
 	})
+}
+
+// Others that write the lock all the time can keep an operation from its write until its time is over.
+// Its caller may try again, as after a request that was not answered in time.
+func TestOperationsThatLoseEveryRaceAreToBeTriedAgain(t *testing.T) {
+	races := map[string]error{
+		"conflict":  apierrors.NewConflict(v1alpha1.Resource("locks"), name, errors.New("changed")),
+		"not found": apierrors.NewNotFound(v1alpha1.Resource("locks"), name),
+	}
+	operations := map[string]func(context.Context, *engine.Engine) error{
+		"renew": func(ctx context.Context, e *engine.Engine) error {
+			_, err := e.Renew(ctx, "default", key, lock.Proof{Owner: "a"}, 0)
+			return err
+		},
+		"release": func(ctx context.Context, e *engine.Engine) error {
+			return e.Release(ctx, "default", key, lock.Proof{Owner: "a"})
+		},
+		"force release": func(ctx context.Context, e *engine.Engine) error {
+			return e.ForceRelease(ctx, "default", key, "stuck")
+		},
+	}
+	for race, lost := range races {
+		for title, operate := range operations {
+			t.Run(title+", "+race, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					etcd := newEtcd()
+					acquire(t, start(t, etcd), by("a"))
+					another := start(t, etcd)
+					pass(time.Second) // Or the lock looks as if the renewal had happened.
+					etcd.inject(faults{before: func(verb string) error {
+						if verb == "update" || verb == "delete" {
+							return lost
+						}
+						return nil
+					}})
+					if err := operate(t.Context(), another); !errors.Is(err, lock.ErrUnavailable) {
+						t.Errorf("got %v, want ErrUnavailable", err)
+					}
+					etcd.inject(faults{})
+				})
+			})
+		}
+	}
 }
 
 func TestARenewalReadsTheLockIfTheInformerIsBehind(t *testing.T) {

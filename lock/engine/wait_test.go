@@ -348,6 +348,32 @@ func TestAReleaseWhileTheHeadIsTriedFor(t *testing.T) {
 	})
 }
 
+// What the try reads was true before the release only, and no watch corrects it.
+func TestAReleaseWhileTheHeadReadsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		etcd.mute(true)
+		acquire(t, engine, by("a"))
+		etcd.inject(faults{after: func(verb string) error {
+			if verb == "get" {
+				pass(50 * time.Millisecond)
+			}
+			return nil
+		}})
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		begin := time.Now()
+		release(t, engine, "a")
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		if waited := time.Since(begin); waited > 200*time.Millisecond {
+			t.Errorf("noticed after %v", waited)
+		}
+	})
+}
+
 func TestALockThatTheInformerNeverShowedIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

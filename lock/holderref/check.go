@@ -1,6 +1,7 @@
 package holderref
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -30,6 +31,9 @@ type Checker struct {
 	Mapper apimeta.RESTMapper
 	// Kinds are those that locks may be held for.
 	Kinds Kinds
+	// NeedsGrant says that Reader has no right to Pods and Jobs unless an administrator grants it, so
+	// that a reference to one may be refused for good. Otherwise the lack of that right is an outage.
+	NeedsGrant bool
 }
 
 // Check reads the object that holder names in the namespace. The error is a [*rules.InvalidError] if
@@ -64,12 +68,12 @@ func (c *Checker) Check(ctx context.Context, namespace string, holder rules.Vali
 	object := ObjectOf(ref)
 	err := c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
 	switch {
-	case resource == "" && apierrors.IsForbidden(err):
-		// The operator may get Pods and Jobs. An API server that has just started may not know that yet.
+	case resource == "" && !c.NeedsGrant && apierrors.IsForbidden(err):
+		// The identity may get Pods and Jobs. An API server that has just started may not know that yet.
 		return fmt.Errorf("look for the holder: %w", err)
 	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
 		return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf(
-			"cannot be checked: lock-operator may not get %s; ask a cluster administrator to allow it, or name a Pod or a Job", resource))
+			"cannot be checked: lock-operator may not get %s; ask a cluster administrator to allow it", cmp.Or(resource, resourceOf(ref))))
 	case err == nil && object.GetUID() == ref.UID:
 		return refuseEnded(object, ref)
 	case err == nil, apierrors.IsNotFound(err):
@@ -77,6 +81,14 @@ func (c *Checker) Check(ctx context.Context, namespace string, holder rules.Vali
 			"there is no %s %s with the UID %s in the namespace of the lock, %s", ref.Kind, ref.Name, ref.UID, namespace))
 	}
 	return fmt.Errorf("look for the holder: %w", err)
+}
+
+// resourceOf returns the resource of a Pod or a Job.
+func resourceOf(ref *v1alpha1.HolderReference) string {
+	if rules.IsPod(ref) {
+		return "pods"
+	}
+	return "jobs.batch"
 }
 
 // refuseEnded refuses an object that has already ended: the lock would be released at once.

@@ -113,3 +113,14 @@ func TestARightThatTheOperatorHasIsNotMissingForGood(t *testing.T) {
 		}
 	}
 }
+
+func TestARightThatHasToBeGrantedIsNamed(t *testing.T) {
+	checker := holderref.Checker{Reader: forbidding{}, NeedsGrant: true}
+	for kind, want := range map[string]string{"Pod": "may not get pods;", "Job": "may not get jobs.batch;"} {
+		apiVersion := map[string]string{"Pod": "v1", "Job": "batch/v1"}[kind]
+		err := checker.Check(t.Context(), "default", valid(t, v1alpha1.HolderReference{APIVersion: apiVersion, Kind: kind, Name: "it", UID: "u"}))
+		if !errors.Is(err, rules.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want a refusal with %q", kind, err, want)
+		}
+	}
+}

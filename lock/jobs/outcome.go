@@ -22,6 +22,8 @@ var (
 	Refused = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockHeld"}
 	// TimedOut fails the Job: its wait timeout has passed.
 	TimedOut = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockWaitTimeout"}
+	// AcquireRefused fails the Job: the cluster refuses it the lock, and the Job does not wait.
+	AcquireRefused = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockRefused"}
 	// StartRefused fails the Job: the Job holds the lock, but the API server refuses to start it.
 	StartRefused = Outcome{condition: batchv1.JobFailureTarget, Reason: "LockStartRefused"}
 )

@@ -40,19 +40,23 @@ func (a *Acquisition) FullKey() v1alpha1.FullKey {
 	return v1alpha1.NewFullKey(a.Scope, a.Function, a.Key)
 }
 
-// Limits bounds what an [Acquisition] may ask for.
+// Limits bounds what an [Acquisition] or a manifest may ask for.
 type Limits struct {
 	// DefaultTTL is the ttl of requests without one. More than zero, at most MaxTTL.
 	DefaultTTL time.Duration
 	// MaxTTL is the longest ttl that is granted; a longer one is refused, never
 	// shortened. At most [v1alpha1.MaxTTL].
 	MaxTTL time.Duration
+	// MaxExpireAhead is how far the absolute expireTime of a manifest may lie ahead; a later one is
+	// refused. At most [MaxExpireAhead]; zero means that no absolute expireTime is granted. A holder may
+	// end its lock sooner in any case.
+	MaxExpireAhead time.Duration
 }
 
 // DefaultLimits are the limits unless the operator is configured otherwise: a default of five
-// minutes and a maximum of 24 hours.
+// minutes, a maximum of 24 hours, and an absolute expireTime at most 366 days ahead.
 func DefaultLimits() Limits {
-	return Limits{DefaultTTL: 5 * time.Minute, MaxTTL: v1alpha1.MaxTTL}
+	return Limits{DefaultTTL: 5 * time.Minute, MaxTTL: v1alpha1.MaxTTL, MaxExpireAhead: MaxExpireAhead}
 }
 
 // Validate reports every field of the request that breaks a rule of the Lock type or exceeds the

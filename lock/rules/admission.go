@@ -134,10 +134,10 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 
 // admitUnchanged checks a change that changes nothing. The API server does not write it unless the
 // stored form is stale, as after a change of the schema. It does not say, and the write would change
-// the resourceVersion, so the token is recorded; but not in a manifest that is applied again, since
-// a GitOps tool does that for ever and must see no difference.
+// the resourceVersion, so the token is recorded; but not in a manifest that its holder applies again,
+// since a GitOps tool does that for ever and must see no difference.
 func admitUnchanged(next *v1alpha1.Lock, change Change) (*v1alpha1.Lock, error) {
-	if appliesFields(next, change.FieldManager) {
+	if change.User.Holds(change.Old) && appliesFields(next, change.FieldManager) {
 		return next, nil
 	}
 	return next, recordToken(next, change.Old)
@@ -202,7 +202,7 @@ func admitGrant(spec *v1alpha1.LockSpec, user User, limits Limits, now time.Time
 	case spec.TTL != nil:
 		problems = append(problems, limits.validateTTL(spec.TTL.Duration)...)
 	case spec.ExpireTime != nil:
-		problems = append(problems, validateExpireTime(spec.ExpireTime, now)...)
+		problems = append(problems, limits.validateExpireTime(spec.ExpireTime, nil, now)...)
 	default:
 		spec.TTL = &metav1.Duration{Duration: limits.DefaultTTL}
 	}
@@ -221,7 +221,7 @@ func admitRenewal(next, old *v1alpha1.LockSpec, limits Limits, now time.Time) fi
 		return field.ErrorList{field.Forbidden(field.NewPath("spec", "expireTime"), "follows from ttl; change ttl, or remove it to set an absolute expireTime")}
 	case expireChanged:
 		next.RenewTime = after(v1alpha1.NewTimestamp(now), 0)
-		return validateExpireTime(next.ExpireTime, now)
+		return limits.validateExpireTime(next.ExpireTime, old.ExpireTime, now)
 	case ttlChanged:
 		stampRenewal(next, now)
 		return limits.validateTTL(next.TTL.Duration)

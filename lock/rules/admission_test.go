@@ -380,18 +380,28 @@ func TestAdmitUpdateOfALockThatIsBeingDeleted(t *testing.T) {
 }
 
 func TestAServerSideApplyAgainChangesNothing(t *testing.T) {
-	for manager, isLeftAlone := range map[string]bool{"argocd": true, "storage-version-migrator": false, "": false} {
-		old := stored()
-		serverSideApplied(old)
-		again := change(t, old, old.DeepCopy(), "alice")
-		again.FieldManager = manager
-		got, _, err := AdmitUpdate(again, DefaultLimits(), at(10).Time, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if (got.Spec.FencingToken == nil) != isLeftAlone {
-			t.Errorf("manager %q: the token is %v", manager, got.Spec.FencingToken)
-		}
+	for name, test := range map[string]struct {
+		user, manager string
+		isLeftAlone   bool
+	}{
+		"by the holder":                        {"alice", "argocd", true},
+		"a write under the name of no applier": {"alice", "storage-version-migrator", false},
+		"a write without a manager's name":     {"alice", "", false},
+		"under the applier's name by another user, which may be a write of a stale form": {"bob", "argocd", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := stored()
+			serverSideApplied(old)
+			again := change(t, old, old.DeepCopy(), test.user)
+			again.FieldManager = test.manager
+			got, _, err := AdmitUpdate(again, DefaultLimits(), at(10).Time, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (got.Spec.FencingToken == nil) != test.isLeftAlone {
+				t.Errorf("the token is %v", got.Spec.FencingToken)
+			}
+		})
 	}
 }
 

@@ -47,19 +47,24 @@ func withoutTimes(text []byte) (map[string]any, error) {
 
 // isApplied reports whether the change applies a manifest, on the client's side or the server's. A
 // user who applies the manifest of a lock wants to hold it, even if the manifest changes nothing.
+//
+// The API server does not say that a request applies, so managedFields must show it. All users may
+// write these, under any name of a manager, and remove them; then an apply lists what was there
+// before as an update. So no update makes up for fields of spec that were applied.
 func isApplied(updated, old *v1alpha1.Lock) bool {
 	manifest := updated.Annotations[corev1.LastAppliedConfigAnnotation]
 	if manifest != "" && manifest != old.Annotations[corev1.LastAppliedConfigAnnotation] {
 		return true
 	}
-	if isUpdated(updated, old) {
-		// A request is an update or an apply, not both. An update takes fields from the managers
-		// that applied them if it spells a value differently.
-		return false
-	}
-	before := specFields(old, metav1.ManagedFieldsOperationApply)
-	for manager, fields := range specFields(updated, metav1.ManagedFieldsOperationApply) {
-		if !reflect.DeepEqual(before[manager], fields) {
+	before := managedSpecs(old, metav1.ManagedFieldsOperationApply)
+	for owner, spec := range managedSpecs(updated, metav1.ManagedFieldsOperationApply) {
+		former := before[owner]
+		switch {
+		case !includes(former.fields, spec.fields), !spec.time.Equal(former.time):
+			return true
+		case !includes(spec.fields, former.fields) && !isUpdated(updated, old):
+			// An update takes fields from the managers that applied them if it spells a value
+			// differently; an apply gives them up.
 			return true
 		}
 	}
@@ -76,21 +81,31 @@ func appliesFields(lock *v1alpha1.Lock, manager string) bool {
 
 // isUpdated reports whether an update has made its manager the manager of further fields of spec.
 func isUpdated(updated, old *v1alpha1.Lock) bool {
-	before := specFields(old, metav1.ManagedFieldsOperationUpdate)
-	for manager, fields := range specFields(updated, metav1.ManagedFieldsOperationUpdate) {
-		for field := range fields {
-			if _, isKnown := before[manager][field]; !isKnown {
-				return true
-			}
+	before := managedSpecs(old, metav1.ManagedFieldsOperationUpdate)
+	for owner, spec := range managedSpecs(updated, metav1.ManagedFieldsOperationUpdate) {
+		if !includes(before[owner].fields, spec.fields) {
+			return true
 		}
 	}
 	return false
 }
 
-// specFields returns the fields of spec that each manager manages by the operation. Managers of
-// none are left out: applied labels are no claim.
-func specFields(lock *v1alpha1.Lock, operation metav1.ManagedFieldsOperationType) map[string]map[string]any {
-	specs := map[string]map[string]any{}
+// fieldOwner identifies an entry of managedFields among those of one operation. The name of the
+// manager alone does not.
+type fieldOwner struct{ manager, apiVersion, subresource string }
+
+// managedSpec is what an entry of managedFields says about spec.
+type managedSpec struct {
+	fields map[string]any
+	// time is when the manager last changed the object by the operation. The entry keeps it while
+	// others write.
+	time *metav1.Time
+}
+
+// managedSpecs returns the fields of spec that are managed by the operation. Entries without any
+// are left out: applied labels are no claim.
+func managedSpecs(lock *v1alpha1.Lock, operation metav1.ManagedFieldsOperationType) map[fieldOwner]managedSpec {
+	specs := map[fieldOwner]managedSpec{}
 	for _, entry := range lock.ManagedFields {
 		if entry.Operation != operation || entry.FieldsV1 == nil {
 			continue
@@ -99,8 +114,24 @@ func specFields(lock *v1alpha1.Lock, operation metav1.ManagedFieldsOperationType
 			Spec map[string]any `json:"f:spec"`
 		}
 		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil && len(fields.Spec) > 0 {
-			specs[entry.Manager] = fields.Spec
+			specs[fieldOwner{entry.Manager, entry.APIVersion, entry.Subresource}] = managedSpec{fields.Spec, entry.Time}
 		}
 	}
 	return specs
+}
+
+// includes reports whether the set has all fields, the nested ones too.
+func includes(set, fields map[string]any) bool {
+	for name, value := range fields {
+		known, isKnown := set[name]
+		if !isKnown {
+			return false
+		}
+		knownNested, _ := known.(map[string]any)
+		nested, _ := value.(map[string]any)
+		if !includes(knownNested, nested) {
+			return false
+		}
+	}
+	return true
 }

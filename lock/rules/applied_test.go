@@ -2,6 +2,7 @@ package rules
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,6 +20,17 @@ func TestIsApplied(t *testing.T) {
 		return manages(metav1.ManagedFieldsOperationUpdate, manager, fields)
 	}
 	const keyAndTTL, key, ttl = `{"f:key":{},"f:ttl":{}}`, `{"f:key":{}}`, `{"f:ttl":{}}`
+	const ref, refAndUID = `{"f:holderRef":{"f:name":{}}}`, `{"f:holderRef":{"f:name":{},"f:uid":{}}}`
+	// What an apply records as its first if the lock has no managed fields.
+	const before = "before-first-apply"
+	at := func(minute int, entry metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+		entry.Time = &metav1.Time{Time: noon.Add(time.Duration(minute) * time.Minute)}
+		return entry
+	}
+	of := func(apiVersion, subresource string, entry metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+		entry.APIVersion, entry.Subresource = apiVersion, subresource
+		return entry
+	}
 	type entries = []metav1.ManagedFieldsEntry
 	cases := map[string]struct {
 		old, updated entries
@@ -31,7 +43,23 @@ func TestIsApplied(t *testing.T) {
 		"applied by force, over an update":          {entries{updates("kubectl", keyAndTTL)}, entries{updates("kubectl", key), applies("flux", ttl)}, true},
 		"the same manifest":                         {entries{applies("argocd", key)}, entries{applies("argocd", key)}, false},
 		"an update that spells a value another way": {entries{applies("argocd", keyAndTTL)}, entries{applies("argocd", key), updates("sdk", ttl)}, false},
-		"another update that does":                  {entries{applies("argocd", keyAndTTL), updates("sdk", key)}, entries{applies("argocd", key), updates("sdk", keyAndTTL)}, false},
+		"applied after the entries were removed":    {nil, entries{applies("kubectl", key), updates(before, keyAndTTL)}, true},
+		"… under the name of what was before":       {nil, entries{applies(before, key), updates(before, keyAndTTL)}, true},
+		"an update under that name":                 {entries{applies("argocd", keyAndTTL)}, entries{applies("argocd", key), updates(before, ttl)}, false},
+		"removed":                                   {entries{applies("argocd", keyAndTTL), updates("sdk", ttl)}, nil, false},
+		"planted, with an update":                   {entries{updates("sdk", key)}, entries{applies("kubectl", key), updates("sdk", keyAndTTL)}, true},
+		"planted in an entry, with an update":       {entries{applies("kubectl", key)}, entries{applies("kubectl", keyAndTTL), updates("sdk", ttl)}, true},
+		"applied with more of a struct":             {entries{applies("argocd", ref)}, entries{applies("argocd", refAndUID)}, true},
+		"applied with less of a struct":             {entries{applies("argocd", refAndUID)}, entries{applies("argocd", ref)}, true},
+		"applied beside an entry of a subresource":  {entries{of("", "status", applies("kubectl", key))}, entries{applies("kubectl", key), of("", "status", applies("kubectl", key))}, true},
+		"applied in another version":                {entries{of("v1", "", applies("kubectl", key))}, entries{of("v2", "", applies("kubectl", key))}, true},
+		"given up, behind the updates of a version": {
+			entries{applies("argocd", keyAndTTL), of("v1", "", updates("sdk", ttl)), of("v2", "", updates("sdk", key))},
+			entries{applies("argocd", key), of("v1", "", updates("sdk", ttl))}, true,
+		},
+		"the same spec with other labels, later":        {entries{at(1, applies("argocd", key))}, entries{at(2, applies("argocd", key))}, true},
+		"the same spec with other labels, by an update": {entries{at(1, applies("argocd", key))}, entries{at(1, applies("argocd", key)), at(2, updates("sdk", key))}, false},
+		"another update that does":                      {entries{applies("argocd", keyAndTTL), updates("sdk", key)}, entries{applies("argocd", key), updates("sdk", keyAndTTL)}, false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -43,6 +43,8 @@ type HeldError struct {
 	// Holder is the authenticated identity that acquired the lock. Empty if the holder changed too
 	// often to be seen, or if IsExpired; ExpireTime is then zero.
 	Holder string
+	// HolderUID tells that identity from others of its name. Empty if it has none, or if it is not known.
+	HolderUID string
 	// AcquireTime is when that holder acquired it. Zero if unknown.
 	AcquireTime time.Time
 	// ExpireTime is when the lock ends unless it is renewed.
@@ -62,6 +64,9 @@ func (e *HeldError) Error() string {
 	}
 	return fmt.Sprintf("%s is held by %q until %s", e.Key, e.Holder, v1alpha1.NewTimestamp(e.ExpireTime))
 }
+
+// IsBy reports whether the user is the holder, see [User.Holds].
+func (e *HeldError) IsBy(user User) bool { return user.is(e.Holder, e.HolderUID) }
 
 // Is makes a HeldError match [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }

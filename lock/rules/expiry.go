@@ -52,7 +52,7 @@ func HeldAt(lock *v1alpha1.Lock, now time.Time) *HeldError {
 
 // HeldBy returns the error that names the present holder.
 func HeldBy(lock *v1alpha1.Lock) *HeldError {
-	refusal := &HeldError{Key: lock.Spec.FullKey(), Holder: lock.Spec.Holder}
+	refusal := &HeldError{Key: lock.Spec.FullKey(), Holder: lock.Spec.Holder, HolderUID: lock.Spec.HolderUID}
 	if lock.Spec.AcquireTime != nil {
 		refusal.AcquireTime = lock.Spec.AcquireTime.Time
 	}

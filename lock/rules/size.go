@@ -24,6 +24,10 @@ const (
 	maxSpecBytes = 14 << 10
 	// formerMaxBytes was MaxBytes in versions whose locks may still be held.
 	formerMaxBytes = 128 << 10
+	// MaxGrowth bounds by how much an allowed change enlarges the JSON of a lock that is larger than
+	// MaxBytes, or makes it larger than that: by the reason for a forced release and by the record of who
+	// sets which field.
+	MaxGrowth = 16 << 10
 	// maxEscape is how many bytes of JSON a byte of text takes at most, as in \u003c.
 	maxEscape = 6
 )
@@ -38,8 +42,10 @@ func ValidateSize(bytes int) error {
 
 // ValidateSize checks the size of the lock's JSON, given the bytes before and after the change. A
 // change that does not enlarge the lock is allowed. So is one that must never fail for the size of the
-// lock: the reason for a forced release, and any change by the holder of what an earlier version has
-// stored, unless it adds to what users set. The error is an [*InvalidError].
+// lock, if it adds nothing to what users set: the reason for a forced release, the removal of
+// finalizers, any change by the holder of what an earlier version has stored, and one that leaves less of
+// what users have set in a lock that is too large. The API server's record of who sets which field may
+// then make it larger. The error is an [*InvalidError].
 func (c Change) ValidateSize(before, after int, now time.Time) error {
 	if slices.Contains(garbageCollectors, c.User.Name) {
 		return nil
@@ -51,11 +57,14 @@ func (c Change) ValidateSize(before, after int, now time.Time) error {
 	switch {
 	case after <= limit, after <= before:
 		return nil
-	case after > formerMaxBytes:
-	case isForeign && forceReason(c.Updated) != forceReason(c.Old), !isForeign && bytesOfUsers(c.Old) > MaxBytes:
-		if bytesOfUsers(c.Updated) <= bytesOfUsers(c.Old) {
-			return nil
-		}
+	case after-before > MaxGrowth, after > max(before, formerMaxBytes)+MaxGrowth:
+		return tooLarge(after, limit)
+	}
+	old, updated := bytesOfUsers(c.Old), bytesOfUsers(c.Updated)
+	mustPass := len(c.Updated.Finalizers) < len(c.Old.Finalizers) ||
+		isForeign && forceReason(c.Updated) != forceReason(c.Old) || !isForeign && old > MaxBytes
+	if mustPass && updated <= old || before > MaxBytes && updated < old {
+		return nil
 	}
 	return tooLarge(after, limit)
 }

@@ -74,6 +74,12 @@ func TestNoLockIsTooLargeToBeEnded(t *testing.T) {
 	reason := func(lock *v1alpha1.Lock) *v1alpha1.Lock {
 		return managed(annotated(lock, v1alpha1.ForceReleaseReasonAnnotation, strings.Repeat("r", MaxReasonLength)), 300)
 	}
+	nearBound, older := enlarged(live(t), formerMaxBytes-1500), enlarged(live(t), 200<<10)
+	finalized := func(lock *v1alpha1.Lock, names ...string) *v1alpha1.Lock {
+		lock = lock.DeepCopy()
+		lock.Finalizers = names
+		return lock
+	}
 	renewal := func(lock *v1alpha1.Lock) *v1alpha1.Lock {
 		return managed(annotated(lock, v1alpha1.RequestAnnotation, v1alpha1.RequestRenewal), 300)
 	}
@@ -92,6 +98,16 @@ func TestNoLockIsTooLargeToBeEnded(t *testing.T) {
 		"a note of the holder on a lock of an earlier version":    {former, annotated(former, "example.com/a", "b"), "alice", false},
 		"more managers of a lock of an earlier version than once": {former, managed(renewal(former), 100<<10), "alice", false},
 		"a reason for a small lock, with too many managers":       {small, managed(reason(small), 128<<10), "bob", false},
+		"the reason for a lock of nearly 128 KiB":                 {nearBound, reason(nearBound), "bob", true},
+		"the reason for a lock of before the installation":        {older, reason(older), "bob", true},
+		"that reason, and a note":                                 {older, annotated(reason(older), "example.com/a", "b"), "bob", false},
+		"that reason, with many managers":                         {older, managed(reason(older), MaxGrowth), "bob", false},
+		"the renewal of a lock of nearly 128 KiB":                 {nearBound, renewal(nearBound), "alice", true},
+		"less in a large lock, by another manager":                {former, managed(enlarged(former, 100<<10-1), 300), "bob", true},
+		"less in a lock that is not too large":                    {full, managed(enlarged(full, 15<<10-1), 300), "bob", false},
+		"no finalizer, by another manager":                        {finalized(full, "a/b"), managed(full, 300), "bob", true},
+		"one finalizer fewer in a large lock":                     {finalized(older, "a/b", "a/c"), managed(finalized(older, "a/b"), 300), "bob", true},
+		"one finalizer fewer, and a note":                         {finalized(full, "a/b"), annotated(full, "example.com/a", "much more"), "bob", false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,10 @@ type User struct {
 
 // Holds reports whether the user is the holder of the lock. The UID counts if user and lock have
 // one: locks of earlier versions have none.
-func (u User) Holds(lock *v1alpha1.Lock) bool {
-	return u.Name == lock.Spec.Holder && (u.UID == "" || lock.Spec.HolderUID == "" || u.UID == lock.Spec.HolderUID)
+func (u User) Holds(lock *v1alpha1.Lock) bool { return u.is(lock.Spec.Holder, lock.Spec.HolderUID) }
+
+func (u User) is(name, uid string) bool {
+	return u.Name == name && (u.UID == "" || uid == "" || u.UID == uid)
 }
 
 // storedUID returns the UID as a lock keeps it: not at all if it is too long.

@@ -12,8 +12,11 @@ import (
 const (
 	// MinTTL is the shortest ttl: the smallest unit that the schema of spec.ttl knows.
 	MinTTL = time.Millisecond
-	// maxExpireAhead bounds an absolute expireTime: a mistyped year must not hold a lock for ever.
-	maxExpireAhead = 366 * 24 * time.Hour
+	// MaxExpireAhead is the furthest that an absolute expireTime may lie ahead: a mistyped year must not
+	// hold a lock for ever. An operator may be configured with a lower maximum.
+	MaxExpireAhead = 366 * day
+
+	day = 24 * time.Hour
 )
 
 // MaxReasonLength is the longest reason of a lock or of a forced release, in characters: the
@@ -65,11 +68,21 @@ func (l Limits) validateTTL(ttl time.Duration) field.ErrorList {
 		fmt.Sprintf("must be at least %s and at most %s", MinTTL, l.MaxTTL))}
 }
 
-func validateExpireTime(expire *v1alpha1.Timestamp, now time.Time) field.ErrorList {
+// validateExpireTime checks an absolute expireTime. Previous is that of the lock before a change of its
+// holder, who may always end it sooner, or nil.
+func (l Limits) validateExpireTime(expire, previous *v1alpha1.Timestamp, now time.Time) field.ErrorList {
+	path := field.NewPath("spec", "expireTime")
 	ahead := expire.Sub(now)
-	if ahead > 0 && ahead <= maxExpireAhead {
+	isSooner := previous != nil && !expire.After(previous.Time)
+	switch {
+	case ahead > 0 && (ahead <= l.MaxExpireAhead || isSooner):
 		return nil
+	case l.MaxExpireAhead == 0:
+		return field.ErrorList{field.Forbidden(path, "lock-operator is configured to grant no fixed time; set ttl instead")}
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec", "expireTime"), expire.String(),
-		fmt.Sprintf("must be in the future and at most %d days ahead", maxExpireAhead/(24*time.Hour)))}
+	limit := l.MaxExpireAhead.String()
+	if l.MaxExpireAhead%day == 0 {
+		limit = fmt.Sprintf("%d days", l.MaxExpireAhead/day)
+	}
+	return field.ErrorList{field.Invalid(path, expire.String(), fmt.Sprintf("must be in the future and at most %s ahead", limit))}
 }

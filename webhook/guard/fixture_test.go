@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	operator = "system:serviceaccount:forrst-system:lock-operator"
+	operator = "system:serviceaccount:forrst-system:lock-operator-controllers"
 	alice    = "system:serviceaccount:shop:deployer"
 	bob      = "bob"
 )

@@ -3,69 +3,98 @@ package server
 import (
 	"container/list"
 	"crypto/tls"
+	"errors"
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
 
-	"forrst.dev/lock-operator/lock/bodies"
 	clientnetwork "forrst.dev/lock-operator/lock/network"
 )
 
-// maxNetworks are remembered besides those that have connections, so that a network does not get
-// another burst of requests by connecting anew.
-const maxNetworks = 4096
+const (
+	// maxNetworks are remembered besides those that have connections, so that a network does not get
+	// another burst of requests by connecting anew.
+	maxNetworks = 4096
+	// slowTransfer is how long a connection may take to send a review, and to take the answer, before it may
+	// make room for others. An API server takes milliseconds.
+	slowTransfer = time.Second
+)
+
+// phase is what a connection is doing.
+type phase int
+
+// The first ones may make room for others, in this order.
+const (
+	// silent means that it has sent no request yet: with --webhook-client-ca, it may have no certificate.
+	silent phase = iota
+	// idle means that it has no request.
+	idle
+	// transferring means that a request arrives, or its answer is being sent: the client decides how long that
+	// takes. It makes room after [slowTransfer].
+	transferring
+	// waiting means that a review waits for memory, for [maxWait] at most. Such a connection is never closed for
+	// another one: it is the server that keeps it waiting.
+	waiting
+	// judged means that a review is being judged. Such a connection is never closed for another one.
+	judged
+	// closed means that it does not count any more.
+	closed
+)
+
+// evictable is the number of the first phases: those whose connections may make room.
+const evictable = waiting
 
 // network is what the clients of one network share.
 type network struct {
-	memory   *bodies.Budget
+	prefix netip.Prefix
+	// requests is its rate, which needs the mutex of [requests].
 	requests *rate.Limiter
-	// connections and silent need the mutex of the listener. The latter are those without a request yet,
-	// the oldest first.
+	// connections is how many there are, and phases are those of the evictable phases, that which has
+	// been in it for longest first. They need the mutex of the listener.
 	connections int
-	silent      list.List
+	phases      [evictable]list.List
 }
 
-type networkKey struct{}
+type connectionKey struct{}
 
 // listener bounds the connections that are open at a time: all of them, and those of one network. If there
-// are too many, that which has been silent for longest since it was accepted makes room, of the same network
-// or of all: a client with a certificate has sent a request within milliseconds. If none is silent, the new
-// one is closed.
+// are too many, another one makes room. If none may, the new one is closed.
 type listener struct {
 	net.Listener
 
-	max        int
-	newNetwork func() *network
-	refused    prometheus.Counter
+	max int
+	// isVerifying says that clients without a certificate stay silent.
+	isVerifying bool
+	clock       clock.PassiveClock
+	newNetwork  func(netip.Prefix) *network
+	refused     prometheus.Counter
 
 	mu       sync.Mutex
 	open     int
 	networks map[netip.Prefix]*network
-	// silent are the connections without a request yet, the oldest first.
-	silent list.List
 }
 
 func (s *Server) newListener(inner net.Listener) *listener {
 	return &listener{
-		Listener: inner,
-		max:      s.options.MaxConnections,
-		newNetwork: func() *network {
-			return &network{
-				memory:   s.memory.Part(s.options.MaxMemory / byteCost / networkShare),
-				requests: newRate(s.options.MaxRequests / networkShare),
-			}
+		Listener:    inner,
+		max:         s.options.MaxConnections,
+		isVerifying: s.options.ClientCA != "",
+		clock:       s.options.Clock,
+		newNetwork: func(prefix netip.Prefix) *network {
+			return &network{prefix: prefix, requests: s.requests.ofNetwork()}
 		},
 		refused:  s.refused.WithLabelValues(tooManyConnections),
 		networks: map[netip.Prefix]*network{},
 	}
 }
-
-// newRate permits so many requests each second, and as many at once.
-func newRate(perSecond int) *rate.Limiter { return rate.NewLimiter(rate.Limit(perSecond), perSecond) }
 
 // Accept implements [net.Listener].
 func (l *listener) Accept() (net.Conn, error) {
@@ -90,28 +119,66 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) admit(accepted net.Conn) (admitted *connection, closing net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	network := l.networkOf(accepted.RemoteAddr())
-	var silent *list.List
-	switch {
-	case network.connections >= l.max/networkShare:
-		silent = &network.silent
-	case l.open >= l.max:
-		silent = &l.silent
-	}
-	if silent != nil {
-		oldest := silent.Front()
-		if oldest == nil {
+	of := l.networkOf(accepted.RemoteAddr())
+	if isNetworkFull := of.connections >= l.max/networkShare; isNetworkFull || l.open >= l.max {
+		leaving := l.leaving(of)
+		if !isNetworkFull {
+			leaving = l.leavingFor(of)
+		}
+		if leaving == nil {
 			return nil, accepted
 		}
-		evicted := oldest.Value.(*connection) //nolint:errcheck,forcetypeassert // The lists have nothing else.
-		evicted.forget()
-		closing = evicted.Conn
+		leaving.move(closed)
+		closing = leaving.Conn
 	}
 	l.open++
-	network.connections++
-	admitted = &connection{Conn: accepted, listener: l, network: network}
-	admitted.silent, admitted.silentOfNetwork = l.silent.PushBack(admitted), network.silent.PushBack(admitted)
+	of.connections++
+	admitted = &connection{Conn: accepted, listener: l, network: of, phase: closed}
+	admitted.move(silent)
 	return admitted, closing
+}
+
+// leavingFor returns the connection that makes room for one of the given network: of that one which has
+// the most, counting the new one. So networks with many connections make room for those with few,
+// whatever their clients do. If clients are verified, the silent ones count first: they may have no
+// certificate, whereas the others are those of API servers. It needs the mutex.
+func (l *listener) leavingFor(newcomer *network) (found *connection) {
+	var ofSilent *network
+	var most int
+	for _, each := range l.networks {
+		if l.isVerifying && each.phases[silent].Len() > 0 && (ofSilent == nil || each.phases[silent].Len() > ofSilent.phases[silent].Len()) {
+			ofSilent = each
+		}
+		count := each.connections
+		if each == newcomer {
+			count++
+		}
+		if count > most && count > newcomer.connections {
+			if leaving := l.leaving(each); leaving != nil {
+				found, most = leaving, count
+			}
+		}
+	}
+	if ofSilent != nil {
+		return l.leaving(ofSilent)
+	}
+	return found
+}
+
+// leaving returns the connection of the network that makes room before the others of it, or nil if all
+// are busy. It needs the mutex.
+func (l *listener) leaving(of *network) *connection {
+	for each := range evictable {
+		oldest := of.phases[each].Front()
+		if oldest == nil {
+			continue
+		}
+		leaving := oldest.Value.(*connection) //nolint:errcheck,forcetypeassert // The lists have nothing else.
+		if each < transferring || l.clock.Since(leaving.since) >= slowTransfer {
+			return leaving
+		}
+	}
+	return nil
 }
 
 // networkOf returns what the clients at the address share. It needs the mutex.
@@ -123,7 +190,7 @@ func (l *listener) networkOf(address net.Addr) *network {
 	if len(l.networks) >= maxNetworks {
 		maps.DeleteFunc(l.networks, func(_ netip.Prefix, known *network) bool { return known.connections == 0 })
 	}
-	l.networks[prefix] = l.newNetwork()
+	l.networks[prefix] = l.newNetwork(prefix)
 	return l.networks[prefix]
 }
 
@@ -133,9 +200,13 @@ type connection struct {
 
 	listener *listener
 	network  *network
-	// The rest needs the mutex of the listener. The elements are nil from the first request on.
-	silent, silentOfNetwork *list.Element
-	isClosed                bool
+
+	// The fields below need the mutex of the listener.
+
+	phase phase
+	// since is when the phase began, and place that among those of the phase, if that is evictable.
+	since time.Time
+	place *list.Element
 }
 
 // connectionOf returns the connection below TLS.
@@ -145,35 +216,51 @@ func connectionOf(served net.Conn) *connection {
 
 // Close implements [net.Conn].
 func (c *connection) Close() error {
-	c.listener.mu.Lock()
-	c.forget()
-	c.listener.mu.Unlock()
+	c.enter(closed)
 	return c.Conn.Close()
 }
 
-// spoke keeps the connection from making room for others.
-func (c *connection) spoke() {
+// isClosedByServer reports whether reading failed with the error because the server closed the connection: to
+// make room, or since the review took too long to arrive. Otherwise the client has left.
+func (c *connection) isClosedByServer(err error) bool {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
-	c.hear()
+	return c.phase == closed || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// hear takes the connection off the silent ones. It needs the mutex.
-func (c *connection) hear() {
-	if c.silent != nil {
-		c.listener.silent.Remove(c.silent)
-		c.network.silent.Remove(c.silentOfNetwork)
-		c.silent, c.silentOfNetwork = nil, nil
+// setState follows the state of a connection. It is a [http.Server] ConnState.
+func setState(served net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateActive: // The headers have arrived.
+		connectionOf(served).enter(transferring)
+	case http.StateIdle:
+		connectionOf(served).enter(idle)
+	case http.StateNew, http.StateHijacked, http.StateClosed: // The listener sees the first and the last, and no handler hijacks.
 	}
 }
 
-// forget ends the count of the connection. It needs the mutex. Calling it again changes nothing.
-func (c *connection) forget() {
-	if c.isClosed {
+// enter begins a phase. A closed connection stays closed.
+func (c *connection) enter(next phase) {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if c.phase == closed {
 		return
 	}
-	c.isClosed = true
-	c.hear()
-	c.listener.open--
-	c.network.connections--
+	c.move(next)
+}
+
+// move changes the phase, and ends the count of a connection that is closed. It needs the mutex.
+func (c *connection) move(next phase) {
+	if c.place != nil {
+		c.network.phases[c.phase].Remove(c.place)
+		c.place = nil
+	}
+	c.phase, c.since = next, c.listener.clock.Now()
+	switch {
+	case next < evictable:
+		c.place = c.network.phases[next].PushBack(c)
+	case next == closed:
+		c.listener.open--
+		c.network.connections--
+	}
 }

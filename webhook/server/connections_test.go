@@ -33,33 +33,67 @@ func (w *world) serve(network int) error {
 	return err
 }
 
-func TestOneNetworkGetsHalfOfTheConnections(t *testing.T) {
-	w := start(t, server.Options{MaxConnections: 4}, ok)
-	for range 2 {
-		if err := w.serve(1); err != nil {
-			t.Fatal(err)
+// hold sends a review of each network, which are being judged when hold returns. Calling end has them
+// answered.
+func (w *world) hold(h *holding, networks ...int) (end func()) {
+	w.t.Helper()
+	ended := make(chan error, len(networks))
+	for _, network := range networks {
+		go func() { ended <- w.serve(network) }()
+		select {
+		case <-h.begun:
+		case err := <-ended:
+			w.t.Fatalf("a review of network %d: %v", network, err)
 		}
 	}
+	return func() {
+		h.releaseAll()
+		for range networks {
+			if err := <-ended; err != nil {
+				w.t.Errorf("a review that was being judged: %v", err)
+			}
+		}
+	}
+}
+
+func TestOneNetworkGetsHalfOfTheConnections(t *testing.T) {
+	h := newHolding()
+	w := start(t, server.Options{MaxConnections: 4}, h.handle)
+	end := w.hold(h, 1, 1)
+	defer end()
 	if err := w.serve(1); err == nil {
 		t.Error("a third of four connections was served")
 	}
-	if err := w.serve(2); err != nil {
-		t.Errorf("another network: %v", err)
-	}
+	endOther := w.hold(h, 2)
+	defer endOther()
 	if got := w.refused("connections"); got == 0 {
 		t.Error("no refusal is counted")
 	}
 }
 
 func TestConnectionsAreBoundedInTotal(t *testing.T) {
-	w := start(t, server.Options{MaxConnections: 4}, ok)
-	for _, network := range []int{1, 1, 2, 2} {
-		if err := w.serve(network); err != nil {
-			t.Fatal(err)
-		}
-	}
+	h := newHolding()
+	w := start(t, server.Options{MaxConnections: 4}, h.handle)
+	end := w.hold(h, 1, 1, 2, 2)
+	defer end()
 	if err := w.serve(3); err == nil {
 		t.Error("a fifth of four connections was served")
+	}
+}
+
+// Whatever the clients of two networks do with all of the connections, the API server gets one.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	w := start(t, server.Options{MaxConnections: 4}, ok)
+	for _, network := range []int{1, 1, 2, 2, 3, 1, 2, 3} {
+		for deadline := time.Now().Add(10 * time.Second); ; { // A client may have an answer before the server has done with it.
+			err := w.serve(network)
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("network %d: %v", network, err)
+			}
+		}
 	}
 }
 

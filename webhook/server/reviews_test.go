@@ -27,13 +27,13 @@ func TestAReviewIsRefusedForItsSize(t *testing.T) {
 		isSent bool
 		want   string
 	}{
-		"as large as allowed":          {body: strings.Repeat("x", maxBytes), isSent: true},
-		"one byte larger":              {body: strings.Repeat("x", maxBytes+1), want: "more than 1000 bytes"},
-		"many values":                  {body: "[" + strings.Repeat(",", 489), isSent: true},
-		"more values than can be kept": {body: "[" + strings.Repeat(",", 511), want: "more values than"},
-		"many commas in a text":        {body: `["` + strings.Repeat(",", 900) + `"]`, isSent: true},
-		"a quote within a text":        {body: `["\"` + strings.Repeat(",", 900) + `"]`, isSent: true},
-		"a backslash ends a text":      {body: `["\\",` + strings.Repeat(",", 511) + `]`, want: "more values than"},
+		"as large as allowed":          {body: "{" + strings.Repeat("x", maxBytes-1), isSent: true},
+		"one byte larger":              {body: "{" + strings.Repeat("x", maxBytes), want: "more than 1000 bytes"},
+		"many values":                  {body: "{" + strings.Repeat(",", 489), isSent: true},
+		"more values than can be kept": {body: "{" + strings.Repeat(",", 511), want: "more values than"},
+		"many commas in a text":        {body: `{"` + strings.Repeat(",", 900) + `"}`, isSent: true},
+		"a quote within a text":        {body: `{"\"` + strings.Repeat(",", 900) + `"}`, isSent: true},
+		"a backslash ends a text":      {body: `{"\\",` + strings.Repeat(",", 511) + `}`, want: "more values than"},
 	}
 	for name, test := range cases {
 		for how, body := range map[string]io.Reader{"announced": strings.NewReader(test.body), "not announced": unannounced{strings.NewReader(test.body)}} {
@@ -72,11 +72,14 @@ func TestAReviewIsRefusedForItsSize(t *testing.T) {
 type holding struct {
 	begun    chan struct{}
 	released chan struct{}
+	once     sync.Once
 }
 
 func newHolding() *holding {
 	return &holding{begun: make(chan struct{}), released: make(chan struct{})}
 }
+
+func (h *holding) releaseAll() { h.once.Do(func() { close(h.released) }) }
 
 func (h *holding) handle(http.ResponseWriter, *http.Request) {
 	h.begun <- struct{}{}
@@ -85,7 +88,7 @@ func (h *holding) handle(http.ResponseWriter, *http.Request) {
 
 func TestMemoryIsSharedBetweenNetworks(t *testing.T) {
 	// One review takes 12 KiB; there is room for four of them, two of each network.
-	body := strings.Repeat("x", 1<<10)
+	body := "{" + strings.Repeat("x", 1<<10-2) // Its bracket is a value.
 	h := newHolding()
 	w := start(t, server.Options{MaxMemory: 48 << 10}, h.handle)
 	var group errgroup.Group
@@ -147,7 +150,7 @@ func TestAFloodOfLargeReviewsStaysWithinTheMemory(t *testing.T) {
 		sample()
 		runtime.KeepAlive(body)
 	})
-	body := bytes.Repeat([]byte("x"), maxBytes)
+	body := append([]byte("{"), bytes.Repeat([]byte("x"), maxBytes-1)...)
 	runtime.GC()
 	before := live()
 	var working sync.WaitGroup

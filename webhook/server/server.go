@@ -17,13 +17,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"forrst.dev/lock-operator/lock/bodies"
 	"forrst.dev/lock-operator/webhook/sender"
 )
 
@@ -32,7 +30,8 @@ const (
 	// DefaultMaxConnections has room for the calls that one API server has at a time by default, 600,
 	// in the share of one network.
 	DefaultMaxConnections = 1200
-	// DefaultMaxMemory lets one network have a review of the largest size, see [MemoryFor].
+	// DefaultMaxMemory lets one network without a certificate have a review of the largest size, see
+	// [MemoryFor].
 	DefaultMaxMemory = 192 << 20
 	// DefaultMaxRequests bounds the load that forged reviews put on the API server.
 	DefaultMaxRequests = 200
@@ -74,7 +73,8 @@ type Options struct {
 	Reviews map[string]Cost
 	// MaxConnections are open at a time.
 	MaxConnections int
-	// MaxMemory is how many bytes reviews may take at a time, by their [Cost].
+	// MaxMemory is how many bytes reviews may take that are judged at a time, by their [Cost]. Those that
+	// arrive and wait take more, see [MemoryBeside].
 	MaxMemory int64
 	// MaxRequests is how many requests to the API server reviews may cost each second. It counts
 	// only without ClientCA, since the API server bounds its own reviews.
@@ -88,19 +88,20 @@ type Options struct {
 }
 
 // Server implements controller-runtime's webhook.Server. Of each limit, one network (an address, of
-// IPv6 64 bits) gets half at most. It is safe for concurrent use.
+// IPv6 64 bits) gets half at most; but networks of verified clients have all of the memory. It is safe
+// for concurrent use.
 type Server struct {
 	// Server registers the handlers and their metrics. It is never started.
 	ctrlwebhook.Server
 
 	options Options
 	mux     *http.ServeMux
-	// memory is in bytes of bodies, each of which stands for byteCost.
-	memory *bodies.Budget
-	// requests is the rate of all networks.
-	requests *rate.Limiter
-	refused  *prometheus.CounterVec
-	serving  atomic.Bool
+	// memory is for reviews that are judged, and arriving for those that have not been yet.
+	memory, arriving *memory
+	requests         *requests
+	refused          *prometheus.CounterVec
+	onRefused        func(Refused)
+	serving          atomic.Bool
 }
 
 var _ ctrlwebhook.Server = &Server{}
@@ -124,15 +125,16 @@ func New(options Options) (*Server, error) {
 	s := &Server{
 		options:  options,
 		mux:      http.NewServeMux(),
-		memory:   bodies.NewBudget(options.MaxMemory/byteCost, errNoMemory),
-		requests: newRate(options.MaxRequests),
+		memory:   newMemory(options.MaxMemory),
+		arriving: newMemory(options.MaxMemory / arrivalShare),
+		requests: newRequests(options.MaxRequests),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lock_operator_webhook_refused_total",
 			Help: "Connections, reviews and requests for reviews that the webhook refused unjudged, by what there was too much of or was missing.",
 		}, []string{"reason"}),
 	}
 	s.Server = ctrlwebhook.NewServer(ctrlwebhook.Options{WebhookMux: s.mux})
-	for _, reason := range []string{tooManyConnections, noCertificate, tooLarge, noMemory, tooManyRequests} {
+	for _, reason := range []string{tooManyConnections, noCertificate, tooLarge, noMemory, notJSON, tooManyRequests} {
 		s.refused.WithLabelValues(reason)
 	}
 	if options.Metrics != nil {
@@ -149,6 +151,7 @@ const (
 	noCertificate      = "certificate"
 	tooLarge           = "size"
 	noMemory           = "memory"
+	notJSON            = "format"
 	tooManyRequests    = "requests"
 )
 
@@ -159,7 +162,7 @@ func (s *Server) Register(path string, handler http.Handler) {
 	if !ok {
 		panic("no cost is known of the reviews of " + path)
 	}
-	s.Server.Register(path, s.bounded(cost, handler))
+	s.Server.Register(path, s.bounded(path, cost, handler))
 }
 
 // WebhookMux implements webhook.Server. Its handlers must be reached through the server.
@@ -250,27 +253,29 @@ func (s *Server) newHTTPServer(ctx context.Context, config *tls.Config) *http.Se
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, made net.Conn) context.Context {
-			network := connectionOf(made).network
-			return context.WithValue(sender.NewContext(ctx, s.senderOf(network)), networkKey{}, network)
+			return context.WithValue(ctx, connectionKey{}, connectionOf(made))
 		},
-		ConnState: func(made net.Conn, state http.ConnState) {
-			if state == http.StateActive {
-				connectionOf(made).spoke()
-			}
-		},
+		ConnState: setState,
 		// Clients that are refused must not fill the log.
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.options.Logger.V(1)), slog.LevelInfo),
 	}
 }
 
-// senderOf returns what is known of the clients of a network that are served.
-func (s *Server) senderOf(network *network) sender.Sender {
+// tenantOf returns on whose account the client takes memory, as long as the namespace is not known.
+func (s *Server) tenantOf(made *connection) tenant {
+	if s.options.ClientCA != "" {
+		return tenant{isVerified: true}
+	}
+	return tenant{network: made.network.prefix}
+}
+
+// senderOf returns what is known of the sender of a review of the namespace.
+func (s *Server) senderOf(of *network, namespace string) sender.Sender {
 	if s.options.ClientCA != "" {
 		return sender.Sender{IsVerified: true}
 	}
 	return sender.Sender{Allow: func() bool {
-		now := s.options.Clock.Now()
-		isAllowed := network.requests.AllowN(now, 1) && s.requests.AllowN(now, 1)
+		isAllowed := s.requests.allow(of, namespace, s.options.Clock.Now())
 		if !isAllowed {
 			s.refused.WithLabelValues(tooManyRequests).Inc()
 		}

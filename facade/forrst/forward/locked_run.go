@@ -93,6 +93,7 @@ func (r *lockedRun) mayRun() bool {
 func (r *lockedRun) finish(ctx context.Context, exchanged func()) {
 	r.renewDuringExchange(ctx)
 	<-r.exchange.Done()
+	r.response = nil // Its room is given back, and the lock may last for long.
 	exchanged()
 	if r.mayRun() {
 		untilDeadline, cancel := context.WithTimeout(ctx, r.left())

@@ -53,14 +53,16 @@ type KeyArguments struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// MaxListed is how many locks an answer of [List] has at most.
+// MaxListed is how many locks an answer of [List] has at most if it is asked for in parts.
 const MaxListed = 500
 
 // ListArguments are the arguments of [List].
 type ListArguments struct {
 	// Owner selects the locks that are held under this owner token. Empty selects all.
 	Owner string `json:"owner,omitempty"`
-	// Limit is the largest number of locks in the answer, at most [MaxListed]. Zero means that.
+	// Limit is the largest number of locks in the answer, at most [MaxListed]. Zero without Continue
+	// means all locks in one answer, or an error if they are too many for that; with Continue it means
+	// MaxListed.
 	Limit int64 `json:"limit,omitempty"`
 	// Continue is that of the answer before. Empty asks for the first locks.
 	Continue string `json:"continue,omitempty"`

@@ -9,11 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/lock/audit"
@@ -25,11 +26,29 @@ const (
 	buffered = 8192
 	// batchBytes is the size at which a batch is written.
 	batchBytes = 64 << 10
-	// refusalsPerSecond and refusalBurst bound the records of refusals, which any user with write
-	// access to locks can cause, and by themselves those of refused writes, which any user with write
-	// access to guarded objects can: neither kind keeps the other out. The metrics count all.
-	refusalsPerSecond, refusalBurst = 20, 200
+	// retryPause is how long the log waits after a failed write.
+	retryPause = time.Second
+	// summaryPeriod is how often the records that were not written are summarised.
+	summaryPeriod = 10 * time.Second
 )
+
+// newline ends each line.
+var newline = []byte("\n")
+
+// roomFor returns how full the buffer may be for a record of the event to enter it: what any user
+// can cause at will must not keep out what changes locks, and nothing a forced release.
+func roomFor(event audit.Event) int {
+	switch event {
+	case audit.Refused, audit.WriteRefused:
+		return buffered / 2
+	case audit.Renewed, audit.WriteAdmitted:
+		return buffered * 3 / 4
+	case audit.ForceReleaseAdmitted, audit.ForceReleased, audit.ForceReleaseUnseen:
+		return buffered
+	default:
+		return buffered * 15 / 16
+	}
+}
 
 // Options configures a [Log].
 type Options struct {
@@ -37,35 +56,39 @@ type Options struct {
 	Writer io.Writer
 	// Registerer registers the metrics. Required.
 	Registerer prometheus.Registerer
-	// Clock bounds the rate of refusals. Nil means the real clock.
-	Clock clock.PassiveClock
+	// Clock bounds the rate of refusals, and times summaries and repeated writes. Nil means the real
+	// clock.
+	Clock clock.WithTicker
 	// Logger reports lines that cannot be written. Zero discards.
 	Logger logr.Logger
 }
 
 // Log is an [audit.Sink] that writes each record as one line of JSON, from its own goroutine and
-// in the order of arrival. It drops and counts records that arrive too fast or cannot be written.
-// Safe for concurrent use.
+// in the order of arrival. Refusals of an actor that is refused often, and records that arrive
+// while the buffer is full, are counted, and summarised in records with the event [audit.Omitted].
+// Lines that cannot be written are kept until they can. Safe for concurrent use.
 type Log struct {
-	writer  io.Writer
-	metrics *metrics
-	// refusals bounds the events that it has.
-	refusals map[audit.Event]flowcontrol.PassiveRateLimiter
-	log      logr.Logger
+	writer    io.Writer
+	metrics   *metrics
+	clock     clock.WithTicker
+	omissions *omissions
+	log       logr.Logger
 
 	// mu guards closing the channel.
 	mu       sync.RWMutex
 	isClosed bool
 	records  chan audit.Record
-	// written is closed when the goroutine has ended.
-	written chan struct{}
+	// closing is closed with records. written is closed when the goroutine has ended.
+	closing, written chan struct{}
 
 	// Only the goroutine uses the fields below.
 
 	batch bytes.Buffer
-	lines int
-	// isFailing says that the last batch could not be written, isTorn that only a part of it was.
-	isFailing, isTorn bool
+	// lines has the class of each line of the batch.
+	lines []class
+	// isTorn says that the text that was written ends within a line, the rest of which was given up.
+	isTorn    bool
+	isFailing bool
 }
 
 // New returns a log that is ready for use. The caller must close it.
@@ -76,20 +99,18 @@ func New(options Options) (*Log, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	metrics, err := newMetrics(options.Registerer)
-	if err != nil {
-		return nil, err
-	}
 	log := &Log{
-		writer:   options.Writer,
-		metrics:  metrics,
-		refusals: map[audit.Event]flowcontrol.PassiveRateLimiter{},
-		log:      options.Logger,
-		records:  make(chan audit.Record, buffered),
-		written:  make(chan struct{}),
+		writer:    options.Writer,
+		clock:     options.Clock,
+		omissions: newOmissions(options.Clock),
+		log:       options.Logger,
+		records:   make(chan audit.Record, buffered),
+		closing:   make(chan struct{}),
+		written:   make(chan struct{}),
 	}
-	for _, event := range []audit.Event{audit.Refused, audit.WriteRefused} {
-		log.refusals[event] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(refusalsPerSecond, refusalBurst, options.Clock)
+	var err error
+	if log.metrics, err = newMetrics(options.Registerer, func() int { return len(log.records) }); err != nil {
+		return nil, err
 	}
 	go log.run()
 	return log, nil
@@ -101,33 +122,48 @@ func (l *Log) Record(record audit.Record) {
 	if l.writer == nil {
 		return
 	}
-	if limit, isBounded := l.refusals[record.Event]; isBounded && !limit.TryAccept() {
-		l.metrics.drop(tooManyRefusals, 1)
+	record.Bound()
+	if isRefusal(record.Event) && !l.omissions.admit(&record) {
+		l.metrics.drop(audit.TooManyRefusals, classOf(record.Actor))
 		return
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.isClosed {
-		l.metrics.drop(closed, 1)
+		l.metrics.drop(audit.Closed, classOf(record.Actor))
 		return
 	}
-	select {
-	case l.records <- record:
-	default:
-		l.metrics.drop(bufferFull, 1)
+	if len(l.records) < roomFor(record.Event) {
+		select {
+		case l.records <- record:
+			return
+		default:
+		}
 	}
+	l.omit(&record, audit.BufferFull)
 }
 
 // Lost implements [audit.Sink].
-func (l *Log) Lost() { l.metrics.drop(notMade, 1) }
+func (l *Log) Lost(record audit.Record) {
+	record.Bound()
+	l.omit(&record, audit.NotMade)
+}
+
+func (l *Log) omit(record *audit.Record, cause audit.Cause) {
+	l.metrics.drop(cause, classOf(record.Actor))
+	if l.writer != nil {
+		l.omissions.omit(record, cause)
+	}
+}
 
 // Close writes the waiting records. It returns when that is done or ctx has ended; later records
-// are dropped. Closing twice is no error.
+// are dropped, and so are those that cannot be written then. Closing twice is no error.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if !l.isClosed {
 		l.isClosed = true
 		close(l.records)
+		close(l.closing)
 	}
 	l.mu.Unlock()
 	select {
@@ -143,36 +179,102 @@ func (l *Log) run() {
 	defer close(l.written)
 	encoder := json.NewEncoder(&l.batch)
 	encoder.SetEscapeHTML(false)
-	for record := range l.records {
-		// Encoding a record cannot fail: it holds no type that could.
-		if err := encoder.Encode(&record); err == nil {
-			l.lines++
-		}
-		if len(l.records) == 0 || l.batch.Len() >= batchBytes {
-			l.flush()
+	summaries := l.clock.NewTicker(summaryPeriod)
+	defer summaries.Stop()
+	for {
+		select {
+		case record, isOpen := <-l.records:
+			if !isOpen {
+				l.summarise(encoder)
+				return
+			}
+			l.encode(encoder, &record)
+			if len(l.records) == 0 || l.batch.Len() >= batchBytes {
+				l.flush()
+			}
+		case <-summaries.C():
+			l.summarise(encoder)
 		}
 	}
 }
 
+func (l *Log) encode(encoder *json.Encoder, record *audit.Record) {
+	// Encoding a record cannot fail: it holds no type that could.
+	if err := encoder.Encode(record); err == nil {
+		l.lines = append(l.lines, classOf(record.Actor))
+	}
+}
+
+// summarise writes what has been omitted. It does not compete with other records for room.
+func (l *Log) summarise(encoder *json.Encoder) {
+	for _, record := range l.omissions.drain() {
+		l.encode(encoder, &record)
+	}
+	l.flush()
+}
+
+// flush writes the batch. It tries again until it succeeds, from where the write before has ended,
+// while further records wait in the buffer; when the log is being closed, it tries once more.
 func (l *Log) flush() {
-	text := l.batch.Bytes()
-	if l.isTorn {
-		text = append([]byte{'\n'}, text...)
+	batch := l.batch.Bytes()
+	wasTorn := l.isTorn
+	if wasTorn {
+		batch = slices.Concat(newline, batch) // So that the first line is whole.
 	}
-	count, err := l.writer.Write(text)
-	if err == nil {
-		l.isTorn = false
-	} else {
-		l.isTorn = l.isTorn && count == 0 || count > 0
-		l.metrics.drop(notWritten, l.lines)
+	for text := batch; len(text) > 0; {
+		isLast := l.isClosing()
+		count, err := l.writer.Write(text)
+		text = text[min(max(count, 0), len(text)):]
+		l.setFailing(err)
+		if err == nil {
+			l.isTorn = false
+			break
+		}
+		if isLast {
+			l.giveUp(batch[:len(batch)-len(text)], wasTorn)
+			break
+		}
+		select {
+		case <-l.clock.After(retryPause):
+		case <-l.closing:
+		}
 	}
+	l.batch.Reset()
+	l.lines = l.lines[:0]
+}
+
+// giveUp counts the lines of the batch that are not in the text that was written. If the text before it was
+// torn, it begins with the end of that.
+func (l *Log) giveUp(written []byte, wasTorn bool) {
+	whole := bytes.Count(written, newline)
+	if wasTorn && whole > 0 {
+		whole--
+	}
+	for _, of := range l.lines[whole:] {
+		l.metrics.drop(audit.NotWritten, of)
+	}
+	if len(written) > 0 {
+		l.isTorn = !bytes.HasSuffix(written, newline)
+	}
+}
+
+func (l *Log) isClosing() bool {
+	select {
+	case <-l.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *Log) setFailing(err error) {
 	switch {
 	case err != nil && !l.isFailing:
-		l.log.Error(err, "Could not write audit records; they are dropped until a write succeeds")
+		l.metrics.failing.Set(1)
+		l.log.Error(err, "Could not write audit records; they are kept and written again")
 	case err == nil && l.isFailing:
+		l.metrics.failing.Set(0)
 		l.log.Info("Audit records are written again")
 	}
 	l.isFailing = err != nil
-	l.batch.Reset()
-	l.lines = 0
 }

@@ -8,24 +8,16 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 )
 
-// Why a record is dropped.
-const (
-	bufferFull      = "buffer_full"
-	notWritten      = "not_written"
-	tooManyRefusals = "too_many_refusals"
-	closed          = "closed"
-	notMade         = "not_made"
-)
-
 // metrics count all facts, whether or not their records are written. Label values never come from
 // requests.
 type metrics struct {
 	events  *prometheus.CounterVec
 	held    *prometheus.HistogramVec
 	dropped *prometheus.CounterVec
+	failing prometheus.Gauge
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, waitingRecords func() int) (*metrics, error) {
 	m := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lock_operator_lock_events_total",
@@ -39,13 +31,23 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		}, []string{"reason"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lock_operator_audit_records_dropped_total",
-			Help: "Audit records that were not written, by cause. Every cause except too_many_refusals is a gap in the audit.",
-		}, []string{"cause"}),
+			Help: "Audit records that were not written, by cause and by the class of their actors. The records with the event Omitted say whose they were. Every cause except too_many_refusals is a gap in the audit.",
+		}, []string{"cause", "class"}),
+		failing: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lock_operator_audit_failing",
+			Help: "1 while audit records cannot be written, else 0. They are buffered meanwhile.",
+		}),
 	}
-	for _, cause := range []string{bufferFull, notWritten, tooManyRefusals, closed, notMade} {
-		m.dropped.WithLabelValues(cause)
+	for _, cause := range []audit.Cause{audit.BufferFull, audit.NotWritten, audit.TooManyRefusals, audit.Closed, audit.NotMade} {
+		for _, class := range classes {
+			m.dropped.WithLabelValues(string(cause), string(class))
+		}
 	}
-	for _, collector := range []prometheus.Collector{m.events, m.held, m.dropped} {
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "lock_operator_audit_buffered_records",
+		Help: fmt.Sprintf("Audit records that wait to be written, of at most %d.", buffered),
+	}, func() float64 { return float64(waitingRecords()) })
+	for _, collector := range []prometheus.Collector{m.events, m.held, m.dropped, m.failing, waiting} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, fmt.Errorf("audit log: register metrics: %w", err)
 		}
@@ -60,6 +62,6 @@ func (m *metrics) observe(record *audit.Record) {
 	}
 }
 
-func (m *metrics) drop(cause string, count int) {
-	m.dropped.WithLabelValues(cause).Add(float64(count))
+func (m *metrics) drop(cause audit.Cause, of class) {
+	m.dropped.WithLabelValues(string(cause), string(of)).Inc()
 }

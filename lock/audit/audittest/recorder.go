@@ -24,7 +24,7 @@ func (r *Recorder) Record(record audit.Record) {
 }
 
 // Lost implements [audit.Sink].
-func (r *Recorder) Lost() {
+func (r *Recorder) Lost(audit.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost++

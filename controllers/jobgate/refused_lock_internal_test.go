@@ -1,0 +1,68 @@
+package jobgate
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/jobs"
+)
+
+// refuseLock has the cluster refuse the lock to the Job a.
+func (w *world) refuseLock(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	if request.Reason == "Job a" {
+		return nil, &lock.RefusedError{Reason: "a policy says no"}
+	}
+	return w.locks.Acquire(ctx, namespace, request)
+}
+
+func TestAJobThatIsRefusedTheLockLeavesItToOthersAndIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	stuck, other := w.create("a"), w.create("b")
+	w.engine.acquire = w.refuseLock
+	w.pass(1)
+	w.awaitItem()
+	w.wantError()
+	if said := strings.Join(w.told(), "\n"); !strings.Contains(said, "Warning LockRefused Leaves the lock to others for 30s, since the cluster refuses it: a policy says no") {
+		t.Errorf("told %q", said)
+	}
+	w.next()
+	if !slices.Equal(w.starts, []string{"b"}) || jobs.PhaseOf(w.read(stuck)) != jobs.Waiting {
+		t.Fatalf("started %v, and %q holds the lock", w.starts, w.holder())
+	}
+	w.complete(other, false)
+	w.pass(2)
+	w.clock.Step(3 * time.Minute)
+	w.pass(1)
+	w.awaitItem()
+	w.wantError()
+	if said := strings.Join(w.told(), "\n"); !strings.Contains(said, "for 3m0s") {
+		t.Errorf("told %q, want a pause of as long as it has waited", said)
+	}
+	w.engine.acquire = nil
+	w.clock.Step(3 * time.Minute)
+	w.next()
+	if !w.isRunning(stuck) {
+		t.Error("not tried again")
+	}
+}
+
+func TestAJobThatDoesNotWaitFailsIfItIsRefusedTheLock(t *testing.T) {
+	w := newWorld(t)
+	stuck := w.create("a", skip)
+	w.engine.acquire = w.refuseLock
+	w.wantError()
+	failed := slices.ContainsFunc(w.read(stuck).Status.Conditions, func(condition batchv1.JobCondition) bool {
+		return condition.Type == batchv1.JobFailureTarget && condition.Reason == "LockRefused" && strings.Contains(condition.Message, "a policy says no")
+	})
+	if !failed {
+		t.Errorf("its conditions are %v", w.read(stuck).Status.Conditions)
+	}
+	w.pass(1)
+}
