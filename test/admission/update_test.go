@@ -119,10 +119,9 @@ var _ = Describe("A live lock", func() {
 	})
 
 	It("cannot be changed by an update without a resourceVersion", func(ctx context.Context) {
-		for _, who := range []fixture.Identity{stranger, worker} {
-			unread := fixture.Manifest(namespace, "billing:report", fixture.TTL(2*time.Hour))
-			Expect(who.Client.Update(ctx, unread)).NotTo(Succeed())
-		}
+		unread := fixture.Manifest(namespace, "billing:report", fixture.TTL(2*time.Hour))
+		Expect(stranger.Client.Update(ctx, unread.DeepCopy())).To(MatchError(ContainSubstring(isHeld)))
+		Expect(worker.Client.Update(ctx, unread)).To(MatchError(ContainSubstring("metadata.resourceVersion")))
 		expectUntouched(ctx, lock)
 	})
 
@@ -154,9 +153,14 @@ var _ = Describe("A live lock", func() {
 
 	It("refuses its holder a change of stamps, and a stale write as a conflict", func(ctx context.Context) {
 		old := lock.DeepCopy()
-		forged := lock.DeepCopy()
-		forged.Spec.Holder = "alice"
-		Expect(apierrors.IsInvalid(worker.Client.Update(ctx, forged))).To(BeTrue())
+		for stamp, value := range map[string]string{
+			"holder": `"alice"`, "acquireTime": `"2020-01-01T00:00:00Z"`, "renewTime": `"2020-01-01T00:00:00Z"`,
+			"expireTime": `"2050-01-01T00:00:00Z"`, "fencingToken": "1",
+		} {
+			_, err := run(ctx, worker, namespace, "", "patch", "lock", lock.Name, "--type=merge", "-p", `{"spec":{"`+stamp+`":`+value+`}}`)
+			Expect(err).To(MatchError(ContainSubstring("spec."+stamp)), stamp)
+		}
+		expectUntouched(ctx, lock)
 		fixture.TTL(2 * time.Hour)(lock)
 		Expect(worker.Client.Update(ctx, lock)).To(Succeed())
 		fixture.TTL(3 * time.Hour)(old)

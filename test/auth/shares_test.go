@@ -37,7 +37,7 @@ type tenant struct {
 func newTenant(ctx context.Context, facade string) *tenant {
 	GinkgoHelper()
 	namespace := createNamespace(ctx, "worker")
-	return &tenant{url: facade, token: token(ctx, namespace, "worker"), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
+	return &tenant{url: facade, token: token(ctx, namespace, "worker", "lock-operator.forrst.dev"), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
 }
 
 // do returns the status of the answer to a call, or 0 if there is none.

@@ -117,7 +117,8 @@ func (l *lab) take(ctx context.Context, e *entrant, round int) error {
 			return err
 		}
 	}
-	used, err := l.usage.read()
+	meter := l.usage.with(e.contender.operator)
+	used, err := meter.read()
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (l *lab) take(ctx context.Context, e *entrant, round int) error {
 	if err != nil {
 		return err
 	}
-	usedAfter, err := l.usage.read()
+	usedAfter, err := meter.read()
 	if err != nil {
 		return err
 	}

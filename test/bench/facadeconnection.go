@@ -20,6 +20,8 @@ type facadeConnection struct {
 	connection net.Conn
 	reader     *bufio.Reader
 	address    string
+	// header is sent with each request: whole lines, or empty.
+	header string
 }
 
 func newFacadeConnection(connection net.Conn, address string) *facadeConnection {
@@ -33,7 +35,7 @@ func (c *facadeConnection) request(body []byte) []byte {
 
 // requestTo returns a whole HTTP request.
 func (c *facadeConnection) requestTo(method, path string, body []byte) []byte {
-	request := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, path, c.address)
+	request := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n%s", method, path, c.address, c.header)
 	if body != nil {
 		request = fmt.Appendf(request, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 	}

@@ -59,3 +59,18 @@ func ordinaryUser(ctx context.Context, admin kubernetes.Interface, config *rest.
 	user.BearerToken = token.Status.Token
 	return user, nil
 }
+
+// callerToken returns a token of the ordinary user for façades.
+func callerToken(ctx context.Context, admin *rest.Config) (string, error) {
+	clientset, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		return "", err
+	}
+	token, err := clientset.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, userName, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{tokenAudience}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return token.Status.Token, nil
+}

@@ -22,6 +22,8 @@ type contender struct {
 	clients int
 	// isAside says that no bound depends on it, so it takes few turns.
 	isAside bool
+	// operator is the process that stands in for the cluster's operator. Zero means that none does.
+	operator int
 	// open returns the client with that number.
 	open func(ctx context.Context, client int) (locker, error)
 	// stop ends the resources that the clients share. Nil means none.

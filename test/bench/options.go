@@ -21,6 +21,8 @@ type options struct {
 	// devcluster and operator are programs, binaries is the folder of the control plane's
 	// programs, config the folder of the manifests.
 	devcluster, operator, binaries, config string
+	// against is another build of the operator to compare with, or empty.
+	against string
 }
 
 func parseOptions(arguments []string) (options, error) {
@@ -36,6 +38,7 @@ func parseOptions(arguments []string) (options, error) {
 	flags.StringVar(&settings.operator, "operator", "bin/lock-operator", "`path` of the operator")
 	flags.StringVar(&settings.binaries, "binaries", "bin/k8s", "`folder` of the control plane's programs")
 	flags.StringVar(&settings.config, "config", "config", "`folder` of the manifests")
+	flags.StringVar(&settings.against, "against", "", "`path` of another build of the operator, whose façade to compare with")
 	if err := flags.Parse(arguments); err != nil {
 		return options{}, err
 	}
@@ -58,7 +61,10 @@ func parseOptions(arguments []string) (options, error) {
 			return options{}, err
 		}
 	}
-	return settings, nil
+	if settings.against != "" {
+		settings.against, err = filepath.Abs(settings.against)
+	}
+	return settings, err
 }
 
 // roundsOf returns the number of rounds to run if count is usual; at least two.
@@ -69,6 +75,9 @@ func (o options) scenarios() []scenario {
 	all := speedScenarios()
 	if o.suite == "scale" {
 		all = scaleScenarios()
+	}
+	if o.against != "" {
+		all = []scenario{{"builds, 1", builds(1)}, {"builds, 16", builds(16)}}
 	}
 	var chosen []scenario
 	for _, candidate := range all {

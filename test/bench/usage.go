@@ -1,12 +1,15 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"time"
 )
 
 // measured are the programs whose processor time is reported.
-var measured = []string{"kube-apiserver", "etcd", "lock-operator"}
+var measured = []string{"kube-apiserver", "etcd", operatorProgram}
+
+const operatorProgram = "lock-operator"
 
 // clientProgram stands for this process, which runs the clients.
 const clientProgram = "bench"
@@ -28,6 +31,16 @@ func newUsageMeter(c *cluster, echo *echoProcess) (*usageMeter, error) {
 	}
 	meter.pids[clientProgram], meter.pids[echoProgram] = os.Getpid(), echo.command.Process.Pid
 	return meter, nil
+}
+
+// with returns the meter with another process in the place of the cluster's operator, unless it is zero.
+func (m *usageMeter) with(operator int) *usageMeter {
+	if operator == 0 {
+		return m
+	}
+	pids := maps.Clone(m.pids)
+	pids[operatorProgram] = operator
+	return &usageMeter{pids: pids}
 }
 
 // usage is processor time by program.

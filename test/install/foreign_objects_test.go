@@ -59,11 +59,11 @@ var _ = DescribeTable("config/identity leaves the other objects of an overlay as
 			ContainSubstring("cert-manager.io/inject-ca-from: tenant/foreign\n"),
 			ContainSubstring("expression: request.userInfo.username != 'foreign-user'\n"),
 		))
-		Expect(strings.Count(text, "request.userInfo.username != '"+user+"'")).To(Equal(2), "one for Locks and one for Jobs")
+		Expect(strings.Count(text, "'"+user+"'")).To(Equal(4), "for Locks, for Jobs and for two policies")
 		Expect(text).To(ContainSubstring("forrst.dev/user: " + user + "\n"))
 	},
-	Entry("in another namespace", "namespace: platform-locks\nnamePrefix: team-", "worker", "lock-operator-facade",
-		"system:serviceaccount:platform-locks:team-lock-operator"),
-	Entry("with the same names in a namespace of their own", "namePrefix: team-", "lock-operator", "lock-operator-webhook",
-		"system:serviceaccount:forrst-system:team-lock-operator"),
+	Entry("in another namespace", "namespace: platform-locks\nnamePrefix: team-", "worker", "shop-gateway",
+		"system:serviceaccount:platform-locks:team-lock-operator-controllers"),
+	Entry("with the same names in a namespace of their own", "namePrefix: team-", "lock-operator-controllers", "lock-operator-webhook",
+		"system:serviceaccount:forrst-system:team-lock-operator-controllers"),
 )

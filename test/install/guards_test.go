@@ -4,21 +4,18 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("An installation with guards into another namespace under other names", Ordered, func() {
 	const shop = "guarded-shop"
 	var (
-		manifests [][]byte
+		installed *installation
 		stranger  *testenv.Kubectl
 	)
 	lock := func(namespace, name, guards string) string {
@@ -30,21 +27,11 @@ var _ = Describe("An installation with guards into another namespace under other
 	}
 
 	BeforeAll(func(ctx context.Context) {
-		root, err := testenv.ModuleRoot()
-		Expect(err).NotTo(HaveOccurred())
-		overlay := GinkgoT().TempDir()
-		config, err := filepath.Rel(overlay, filepath.Join(root, "config"))
-		Expect(err).NotTo(HaveOccurred())
-		kustomization := fmt.Sprintf("namespace: %s\nnamePrefix: team-\nresources: [%s/default]\ncomponents: [%[2]s/guards]\ntransformers: [%[2]s/identity]\n",
-			renamedNamespace, config)
-		Expect(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(kustomization), 0o600)).To(Succeed())
-		folder, err := filepath.Rel(filepath.Join(root, "config"), overlay)
-		Expect(err).NotTo(HaveOccurred())
-		manifests, err = environment.Kustomize(ctx, folder)
-		Expect(err).NotTo(HaveOccurred())
-
-		account, flags := installRenamed(ctx, manifests)
-		fixture.StartOperator(ctx, account, append(flags, "--components=controller,webhook", "--leader-elect=false", "--guards")...)
+		installed = install(ctx, renamedNamespace, renamedPrefix, overlayOf(ctx, renamedNamespace, renamedPrefix, "components: [CONFIG/guards]\n"))
+		for _, component := range []string{controllers, webhook} {
+			installed.run(ctx, component, "--leader-elect=false")
+		}
+		var err error
 		_, stranger, err = environment.User("stranger", "system:masters")
 		Expect(err).NotTo(HaveOccurred())
 		_, err = admin.Run(ctx, "", "create", "namespace", shop)
@@ -59,12 +46,12 @@ var _ = Describe("An installation with guards into another namespace under other
 	})
 
 	It("has no manifest that names the former namespace or service account, and the flag", func() {
-		text := string(bytes.Join(manifests, []byte("\n---\n")))
+		text := string(bytes.Join(installed.manifests, []byte("\n---\n")))
 		Expect(text).NotTo(ContainSubstring("forrst-system"))
-		Expect(text).NotTo(ContainSubstring(":lock-operator"))
-		Expect(strings.Count(text, "request.userInfo.username != '"+renamedUser+"'")).To(Equal(4), "one each for Locks, Jobs, guarded objects and the fence")
+		Expect(text).NotTo(ContainSubstring(":lock-operator-"))
+		Expect(strings.Count(text, "request.userInfo.username != '"+installed.user(controllers)+"'")).To(Equal(4), "one each for Jobs, their status, guarded objects and the fence")
 		Expect(strings.Count(text, "cert-manager.io/inject-ca-from: "+renamedNamespace+"/team-lock-operator-webhook")).To(Equal(3))
-		Expect(text).To(ContainSubstring("        - --guards\n"))
+		Expect(strings.Count(text, "        - --guards\n")).To(Equal(1), "for the webhook alone")
 	})
 
 	It("lets only the holder of a lock write what it guards", func(ctx context.Context) {

@@ -9,8 +9,11 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
@@ -35,8 +38,8 @@ var _ = Describe("config/default", func() {
 		Expect(taken).To(BeNumerically(">=", 10))
 	})
 
-	It("has the policies that refuse Jobs with a forgotten label, in force", func(context.Context) {
-		for _, name := range []string{"lock-operator-jobs", "lock-operator-cronjobs"} {
+	It("has the policies of Jobs and of the controllers in force", func(context.Context) {
+		for _, name := range []string{"lock-operator-jobs", "lock-operator-cronjobs", "lock-operator-job-status", "lock-operator-controllers"} {
 			Expect(documents).To(HaveKey("ValidatingAdmissionPolicy/" + name))
 			var binding admissionregistrationv1.ValidatingAdmissionPolicyBinding
 			Expect(yaml.UnmarshalStrict(documents["ValidatingAdmissionPolicyBinding/"+name], &binding)).To(Succeed())
@@ -46,43 +49,142 @@ var _ = Describe("config/default", func() {
 	})
 
 	It("gives the operator's requests about Locks a priority level of their own, and no others", func(ctx context.Context) {
-		operator, _, err := environment.User(testenv.OperatorUser, testenv.OperatorGroups...)
-		Expect(err).NotTo(HaveOccurred())
-		operatorClient, err := rest.HTTPClientFor(operator)
+		_, err := admin.Run(ctx, string(documents["FlowSchema/lock-operator"]), "apply", "--server-side", "--force-conflicts", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
 		schema, err := admin.Run(ctx, "", "get", "flowschema", "lock-operator", "-o=jsonpath={.metadata.uid}")
 		Expect(err).NotTo(HaveOccurred())
-		schemaOf := func(path string) func(Gomega) string {
-			return func(g Gomega) string {
-				request, err := http.NewRequestWithContext(ctx, http.MethodGet, operator.Host+path, http.NoBody)
-				g.Expect(err).NotTo(HaveOccurred())
-				response, err := operatorClient.Do(request)
-				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(response.Body.Close()).To(Succeed())
-				return response.Header.Get("X-Kubernetes-Pf-Flowschema-Uid")
+		for _, component := range components {
+			operator, _, err := environment.User(ownUser(component), testenv.OperatorGroups...)
+			Expect(err).NotTo(HaveOccurred())
+			operatorClient, err := rest.HTTPClientFor(operator)
+			Expect(err).NotTo(HaveOccurred())
+			schemaOf := func(path string) func(Gomega) string {
+				return func(g Gomega) string {
+					request, err := http.NewRequestWithContext(ctx, http.MethodGet, operator.Host+path, http.NoBody)
+					g.Expect(err).NotTo(HaveOccurred())
+					response, err := operatorClient.Do(request)
+					g.Expect(err).NotTo(HaveOccurred())
+					g.Expect(response.Body.Close()).To(Succeed())
+					return response.Header.Get("X-Kubernetes-Pf-Flowschema-Uid")
+				}
 			}
+			Eventually(schemaOf("/apis/forrst.dev/v1alpha1/namespaces/default/locks")).WithTimeout(operatorTimeout).Should(Equal(schema), component)
+			Eventually(schemaOf("/apis/coordination.k8s.io/v1/namespaces/forrst-system/leases/any")).Should(Equal(schema), component)
+			Eventually(schemaOf("/api/v1/namespaces/default/pods")).ShouldNot(BeElementOf(schema, ""), component)
 		}
-		Eventually(schemaOf("/apis/forrst.dev/v1alpha1/namespaces/default/locks")).WithTimeout(operatorTimeout).Should(Equal(schema))
-		Eventually(schemaOf("/apis/coordination.k8s.io/v1/namespaces/forrst-system/leases/any")).Should(Equal(schema))
-		Eventually(schemaOf("/api/v1/namespaces/default/pods")).ShouldNot(BeElementOf(schema, ""))
 	})
 
-	It("keeps the operator's account, and it alone, out of the webhook", func(context.Context) {
+	It("keeps the operator's accounts, and them alone, out of the webhooks: all for Locks, the controllers for Jobs", func(context.Context) {
 		var configuration admissionregistrationv1.MutatingWebhookConfiguration
 		Expect(yaml.UnmarshalStrict(documents["MutatingWebhookConfiguration/lock-operator"], &configuration)).To(Succeed())
-		Expect(configuration.Webhooks).NotTo(BeEmpty())
+		exempting := map[string]string{
+			"lock.forrst.dev": fmt.Sprintf("!(request.userInfo.username in [ '%s', '%s', '%s'])", ownUser(facade), ownUser(controllers), ownUser(webhook)),
+			"job.forrst.dev":  fmt.Sprintf("request.userInfo.username != '%s'", ownUser(controllers)),
+		}
+		Expect(configuration.Webhooks).To(HaveLen(len(exempting)))
 		for _, webhook := range configuration.Webhooks {
-			Expect(webhook.MatchConditions).To(ContainElement(HaveField("Expression",
-				fmt.Sprintf("request.userInfo.username != '%s'", testenv.OperatorUser))), webhook.Name)
+			Expect(webhook.MatchConditions).To(ContainElement(HaveField("Expression", exempting[webhook.Name])), webhook.Name)
 			// Kubernetes deletes without being asked; what else it does is looked at.
 			Expect(webhook.MatchConditions).To(HaveEach(HaveField("Name", BeElementOf("not-the-operator", "not-a-delete-by-kubernetes"))), webhook.Name)
 		}
-		var account corev1.ServiceAccount
-		Expect(yaml.UnmarshalStrict(documents["ServiceAccount/lock-operator"], &account)).To(Succeed())
-		Expect("system:serviceaccount:" + account.Namespace + ":" + account.Name).To(Equal(testenv.OperatorUser))
+		for _, component := range components {
+			var account corev1.ServiceAccount
+			Expect(yaml.UnmarshalStrict(documents["ServiceAccount/lock-operator-"+component], &account)).To(Succeed())
+			Expect("system:serviceaccount:" + account.Namespace + ":" + account.Name).To(Equal(ownUser(component)))
+		}
 		Expect(configuration.Annotations).To(HaveKeyWithValue("cert-manager.io/inject-ca-from", "forrst-system/lock-operator-webhook"))
 	})
+
+	It("runs each component as its own account, in more than one replica, of which one may be evicted at a time", func(context.Context) {
+		for _, component := range components {
+			deployment := deploymentOf(documents, component)
+			Expect(deployment.Spec.Template.Spec.ServiceAccountName).To(Equal("lock-operator-" + component))
+			Expect(deployment.Spec.Replicas).To(HaveValue(BeNumerically(">=", 2)))
+			var budget policyv1.PodDisruptionBudget
+			Expect(yaml.UnmarshalStrict(documents["PodDisruptionBudget/lock-operator-"+component], &budget)).To(Succeed())
+			Expect(budget.Spec.MinAvailable.IntValue()).To(Equal(1))
+			for _, other := range components {
+				selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(selector.Matches(labels.Set(deploymentOf(documents, other).Spec.Template.Labels))).To(Equal(other == component))
+			}
+		}
+	})
+
+	It("has the webhook and the façade serve certificates that can issue none, of their Services' names", func(context.Context) {
+		for _, component := range []string{webhook, facade} {
+			var certificate struct {
+				Spec struct {
+					IsCA       bool     `json:"isCA"`
+					SecretName string   `json:"secretName"`
+					DNSNames   []string `json:"dnsNames"`
+					IssuerRef  struct {
+						Name string `json:"name"`
+					} `json:"issuerRef"`
+				} `json:"spec"`
+			}
+			Expect(yaml.Unmarshal(documents["Certificate/lock-operator-"+component], &certificate)).To(Succeed())
+			Expect(certificate.Spec.IsCA).To(BeFalse())
+			Expect(certificate.Spec.DNSNames).To(ContainElement("lock-operator-" + component + ".forrst-system.svc"))
+			Expect(documents).To(HaveKey("Service/lock-operator-" + component))
+			Expect(deploymentOf(documents, component).Spec.Template.Spec.Volumes).To(ContainElement(HaveField("Secret.SecretName", certificate.Spec.SecretName)))
+			var issuer struct {
+				Spec struct {
+					CA *struct {
+						SecretName string `json:"secretName"`
+					} `json:"ca"`
+					SelfSigned *struct{} `json:"selfSigned"`
+				} `json:"spec"`
+			}
+			Expect(yaml.Unmarshal(documents["Issuer/"+certificate.Spec.IssuerRef.Name], &issuer)).To(Succeed())
+			Expect(issuer.Spec.CA).NotTo(BeNil())
+			Expect(issuer.Spec.SelfSigned).To(BeNil(), "a certificate that signs itself is its own authority")
+			for _, volume := range deploymentOf(documents, component).Spec.Template.Spec.Volumes {
+				if volume.Secret != nil {
+					Expect(volume.Secret.SecretName).NotTo(Equal(issuer.Spec.CA.SecretName), "the key of the authority is mounted")
+				}
+			}
+		}
+	})
 })
+
+var _ = Describe("config/samples/facade", func() {
+	It("is accepted by the API server, and shows the façade a token for its own audience and no other", func(ctx context.Context) {
+		manifests, err := environment.Kustomize(ctx, "samples/facade")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = admin.Run(ctx, "", "create", "namespace", "payments")
+		Expect(err).NotTo(HaveOccurred())
+		audiences := 0
+		for _, manifest := range manifests {
+			var pod corev1.Pod
+			if yaml.Unmarshal(manifest, &pod) == nil && pod.Kind == "Pod" {
+				for _, volume := range pod.Spec.Volumes {
+					for _, source := range volume.Projected.Sources {
+						if source.ServiceAccountToken != nil {
+							audiences++
+							Expect(source.ServiceAccountToken.Audience).To(Equal(ownAudience))
+						}
+					}
+				}
+			}
+			_, err := admin.Run(ctx, string(manifest), "apply", "--server-side", "--dry-run=server", "-f", "-")
+			Expect(err).NotTo(HaveOccurred(), "%s", manifest)
+		}
+		Expect(audiences).To(Equal(1))
+	})
+})
+
+// ownUser is the user name that config/default gives a component.
+func ownUser(component string) string {
+	return "system:serviceaccount:" + ownNamespace + ":lock-operator-" + component
+}
+
+func deploymentOf(documents map[string][]byte, component string) *appsv1.Deployment {
+	GinkgoHelper()
+	var deployment appsv1.Deployment
+	Expect(yaml.UnmarshalStrict(documents["Deployment/lock-operator-"+component], &deployment)).To(Succeed())
+	return &deployment
+}
 
 // rendered returns the documents of config/default by kind and name.
 func rendered(ctx context.Context) map[string][]byte {

@@ -2,10 +2,10 @@ package install_test
 
 import (
 	"context"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// There is no network to try them in: these specs hold what policies, Services and the
-// Deployment say against each other.
+// There is no network to try them in: these specs hold what policies, Services and
+// Deployments say against each other.
 var _ = Describe("The network policies of config/default", func() {
 	var documents map[string][]byte
 
@@ -28,13 +28,6 @@ var _ = Describe("The network policies of config/default", func() {
 		Expect(policy.Spec.PolicyTypes).To(ConsistOf(networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress))
 		return policy.Spec
 	}
-	deployment := func() corev1.PodTemplateSpec {
-		GinkgoHelper()
-		var deployment appsv1.Deployment
-		Expect(yaml.UnmarshalStrict(documents["Deployment/lock-operator"], &deployment)).To(Succeed())
-		return deployment.Spec.Template
-	}
-
 	It("deny everything to every pod of the namespace first", func(context.Context) {
 		denied := policy("default-deny")
 		Expect(denied.PodSelector).To(Equal(metav1.LabelSelector{}))
@@ -42,34 +35,85 @@ var _ = Describe("The network policies of config/default", func() {
 		Expect(denied.Egress).To(BeEmpty())
 	})
 
-	It("let the operator's pods be reached at each port but the one of the probes", func(context.Context) {
-		allowed, pod := policy("lock-operator"), deployment()
-		selector, err := metav1.LabelSelectorAsSelector(&allowed.PodSelector)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(selector.Matches(labels.Set(pod.Labels))).To(BeTrue(), "the policy is for other pods")
+	// united returns what all policies together allow to the pods of the component: policies add up.
+	united := func(component string) (all networkingv1.NetworkPolicySpec) {
+		GinkgoHelper()
+		pods := labels.Set(deploymentOf(documents, component).Spec.Template.Labels)
+		for document := range documents {
+			name, isPolicy := strings.CutPrefix(document, "NetworkPolicy/")
+			if !isPolicy {
+				continue
+			}
+			spec := policy(name)
+			selector, err := metav1.LabelSelectorAsSelector(&spec.PodSelector)
+			Expect(err).NotTo(HaveOccurred())
+			if selector.Matches(pods) {
+				all.Ingress = append(all.Ingress, spec.Ingress...)
+				all.Egress = append(all.Egress, spec.Egress...)
+			}
+		}
+		return all
+	}
 
-		open := map[string][]networkingv1.NetworkPolicyPeer{}
-		for _, rule := range allowed.Ingress {
+	// opened returns, for each port of the component's pods, the peers of each rule that opens it. A rule
+	// without peers opens it to all addresses.
+	opened := func(component string) map[string][][]networkingv1.NetworkPolicyPeer {
+		GinkgoHelper()
+		open := map[string][][]networkingv1.NetworkPolicyPeer{}
+		for _, rule := range united(component).Ingress {
 			Expect(rule.Ports).NotTo(BeEmpty(), "a rule opens every port")
 			for _, port := range rule.Ports {
-				open[port.Port.StrVal] = rule.From
+				Expect(port.EndPort).To(BeNil(), "a rule opens a range of ports")
+				open[port.Port.String()] = append(open[port.Port.String()], rule.From)
 			}
 		}
-		for _, port := range pod.Spec.Containers[0].Ports {
-			if port.Name != "probes" {
-				Expect(open).To(HaveKey(port.Name))
+		return open
+	}
+
+	It("are for the pods of one component each", func(context.Context) {
+		for _, component := range components {
+			selector, err := metav1.LabelSelectorAsSelector(new(policy("lock-operator-" + component).PodSelector))
+			Expect(err).NotTo(HaveOccurred())
+			for _, other := range components {
+				Expect(selector.Matches(labels.Set(deploymentOf(documents, other).Spec.Template.Labels))).To(Equal(other == component))
 			}
 		}
-		Expect(open).NotTo(HaveKey("probes"))
-		Expect(open["webhook"]).To(BeEmpty(), "the API server, which is no pod, must reach the webhook")
-		Expect(open["facade"]).To(ConsistOf(networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}))
-		Expect(open["metrics"]).To(ConsistOf(HaveField("NamespaceSelector.MatchLabels", Not(BeEmpty()))))
 	})
 
-	It("let them reach the API server, DNS and routed services, and nothing else", func(context.Context) {
+	It("let tenants reach the façade alone, the API server the webhook, and nothing the controllers", func(context.Context) {
+		for _, component := range components {
+			open := opened(component)
+			Expect(open["metrics"]).To(ConsistOf(ConsistOf(HaveField("NamespaceSelector.MatchLabels", Not(BeEmpty())))), component)
+			delete(open, "metrics")
+			switch component {
+			case facade:
+				Expect(open).To(Equal(map[string][][]networkingv1.NetworkPolicyPeer{"facade": {{{NamespaceSelector: &metav1.LabelSelector{}}}}}))
+			case webhook:
+				Expect(open).To(HaveLen(1))
+				Expect(open).To(HaveKeyWithValue("webhook", ConsistOf(BeEmpty())), "the API server, which is no pod, must reach the webhook")
+			case controllers:
+				Expect(open).To(BeEmpty())
+			}
+		}
+	})
+
+	It("open each port of the pods but the one of the probes", func(context.Context) {
+		for _, component := range components {
+			open := opened(component)
+			for _, port := range deploymentOf(documents, component).Spec.Template.Spec.Containers[0].Ports {
+				if port.Name == "probes" {
+					Expect(open).NotTo(HaveKey(port.Name), component)
+				} else {
+					Expect(open).To(HaveKey(port.Name), component)
+				}
+			}
+		}
+	})
+
+	DescribeTable("let them reach nothing but", func(_ context.Context, component string, reachesRouted bool) {
 		var anywhere, dns []int32
 		services := 0
-		for _, rule := range policy("lock-operator").Egress {
+		for _, rule := range united(component).Egress {
 			var ports []int32
 			for _, port := range rule.Ports {
 				ports = append(ports, port.Port.IntVal)
@@ -86,15 +130,20 @@ var _ = Describe("The network policies of config/default", func() {
 			}
 		}
 		Expect(anywhere).To(ConsistOf(int32(443), int32(6443)))
+		if !reachesRouted {
+			Expect(dns).To(BeEmpty())
+			Expect(services).To(BeZero())
+			return
+		}
 		Expect(dns).To(ConsistOf(int32(53), int32(53)))
 		Expect(services).To(Equal(1))
-	})
+	},
+		Entry("the API server, DNS and routed services, for the façade", facade, true),
+		Entry("the API server, for the controllers", controllers, false),
+		Entry("the API server, for the webhook", webhook, false),
+	)
 
 	It("select ports by names that the Services and pods have", func(context.Context) {
-		pod, names := deployment(), map[string]bool{}
-		for _, port := range pod.Spec.Containers[0].Ports {
-			names[port.Name] = true
-		}
 		services := 0
 		for name, document := range documents {
 			var service corev1.Service
@@ -102,11 +151,20 @@ var _ = Describe("The network policies of config/default", func() {
 				continue
 			}
 			services++
-			Expect(labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels))).To(BeTrue(), name)
-			for _, port := range service.Spec.Ports {
-				Expect(names).To(HaveKey(port.TargetPort.StrVal), name)
+			selected := 0
+			for _, component := range components {
+				template := deploymentOf(documents, component).Spec.Template
+				if !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(template.Labels)) {
+					continue
+				}
+				selected++
+				for _, port := range service.Spec.Ports {
+					Expect(port.Port).To(Equal(int32(443)), name)
+					Expect(template.Spec.Containers[0].Ports).To(ContainElement(HaveField("Name", port.TargetPort.StrVal)), name)
+				}
 			}
+			Expect(selected).To(Equal(1), name)
 		}
-		Expect(services).To(BeNumerically(">=", 1))
+		Expect(services).To(Equal(2), "those of façade and webhook")
 	})
 })

@@ -20,16 +20,21 @@ import (
 const ownNamespace = "forrst-system"
 
 // explained is a row of the table of rights in docs/operations.md.
-var explained = regexp.MustCompile("(?m)^\\| `([a-z0-9.]*/[a-z/]+)` \\| (everywhere|own namespace) \\| `([a-z]+)` \\| (.{20,}) \\|$")
+var explained = regexp.MustCompile("(?m)^\\| `([a-z0-9.]*/[a-z/]+)` \\| (everywhere|own namespace) \\| `([a-z]+)` \\| ([a-zç, ]+) \\| (.{20,}) \\|$")
 
 var _ = Describe("The operator", func() {
-	It("has exactly the rights that docs/operations.md explains", func(ctx context.Context) {
+	DescribeTable("has exactly the rights that docs/operations.md explains", func(ctx context.Context, component, written string) {
 		root, err := testenv.ModuleRoot()
 		Expect(err).NotTo(HaveOccurred())
 		page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
 		Expect(err).NotTo(HaveOccurred())
 		var everywhere, own []string
 		for _, row := range explained.FindAllStringSubmatch(string(page), -1) {
+			who := strings.Split(row[4], ", ")
+			Expect([]string{"façade", "controllers", "webhook"}).To(ContainElements(who), row[0])
+			if !slices.Contains(who, written) {
+				continue
+			}
 			right := row[1] + " " + row[3]
 			own = append(own, right)
 			if row[2] == "everywhere" {
@@ -37,17 +42,26 @@ var _ = Describe("The operator", func() {
 			}
 		}
 		Expect(everywhere).NotTo(BeEmpty(), "there is no table of rights")
-		Expect(rights(ctx, ownNamespace)).To(ConsistOf(own))
-		Expect(rights(ctx, "default")).To(ConsistOf(everywhere))
+		Expect(rights(ctx, ownUser(component), ownNamespace)).To(ConsistOf(own))
+		Expect(rights(ctx, ownUser(component), "default")).To(ConsistOf(everywhere))
+	},
+		Entry("as the façade", facade, "façade"),
+		Entry("as the controllers", controllers, "controllers"),
+		Entry("as the webhook", webhook, "webhook"),
+	)
+
+	It("has no right on pods and Jobs as the façade, and none that writes them as the webhook", func(ctx context.Context) {
+		Expect(rights(ctx, ownUser(facade), "default")).NotTo(ContainElement(Or(HavePrefix("core/pods"), HavePrefix("batch/"))))
+		Expect(rights(ctx, ownUser(webhook), "default")).NotTo(ContainElement(MatchRegexp("^(core/pods|batch/)[a-z/]* (create|update|patch|delete)")))
 	})
 })
 
-// rights returns what the operator may do in a namespace besides what every service
+// rights returns what an account of the operator may do in a namespace besides what every service
 // account may, as the API server sees it, whatever roles it comes from.
-func rights(ctx context.Context, namespace string) []string {
+func rights(ctx context.Context, account, namespace string) []string {
 	GinkgoHelper()
 	ordinary := rightsOf(ctx, "system:serviceaccount:"+ownNamespace+":another", namespace)
-	return slices.DeleteFunc(rightsOf(ctx, testenv.OperatorUser, namespace), func(right string) bool {
+	return slices.DeleteFunc(rightsOf(ctx, account, namespace), func(right string) bool {
 		return slices.Contains(ordinary, right)
 	})
 }

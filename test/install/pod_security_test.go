@@ -5,7 +5,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -13,11 +12,10 @@ import (
 )
 
 var _ = Describe("The operator's namespace", func() {
-	// submit asks the API server for the Deployment's pod, changed.
-	submit := func(ctx context.Context, change func(*corev1.PodSpec)) error {
+	// submit asks the API server for the pod of a component's Deployment, changed.
+	submit := func(ctx context.Context, component string, change func(*corev1.PodSpec)) error {
 		GinkgoHelper()
-		var deployment appsv1.Deployment
-		Expect(yaml.UnmarshalStrict(rendered(ctx)["Deployment/lock-operator"], &deployment)).To(Succeed())
+		deployment := deploymentOf(rendered(ctx), component)
 		clientset, err := kubernetes.NewForConfig(environment.Config)
 		Expect(err).NotTo(HaveOccurred())
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "lock-operator"}, Spec: deployment.Spec.Template.Spec}
@@ -26,12 +24,16 @@ var _ = Describe("The operator's namespace", func() {
 		return err
 	}
 
-	It("admits the operator's pod", func(ctx context.Context) {
-		Expect(submit(ctx, func(*corev1.PodSpec) {})).To(Succeed())
+	It("admits the operator's pods", func(ctx context.Context) {
+		for _, component := range components {
+			Expect(submit(ctx, component, func(*corev1.PodSpec) {})).To(Succeed(), component)
+		}
 	})
 
-	DescribeTable("refuses the operator's pod", func(ctx context.Context, change func(*corev1.PodSpec)) {
-		Expect(submit(ctx, change)).To(MatchError(ContainSubstring(`violates PodSecurity "restricted:latest"`)))
+	DescribeTable("refuses the operator's pods", func(ctx context.Context, change func(*corev1.PodSpec)) {
+		for _, component := range components {
+			Expect(submit(ctx, component, change)).To(MatchError(ContainSubstring(`violates PodSecurity "restricted:latest"`)), component)
+		}
 	},
 		Entry("as root", func(p *corev1.PodSpec) { p.SecurityContext.RunAsNonRoot = nil }),
 		Entry("without a seccomp profile", func(p *corev1.PodSpec) { p.SecurityContext.SeccompProfile = nil }),

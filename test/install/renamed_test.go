@@ -3,52 +3,48 @@ package install_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/onsi/gomega/gexec"
 
 	"forrst.dev/lock-operator/test/support/fixture"
-	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 const (
 	renamedNamespace = "platform-locks"
-	renamedAccount   = "team-lock-operator"
-	renamedUser      = "system:serviceaccount:" + renamedNamespace + ":" + renamedAccount
+	renamedPrefix    = "team-"
 	// operatorTimeout bounds how long the operator may take to start, lead and stop.
 	operatorTimeout = 60 * time.Second
+	// ownAudience is the audience that the façade takes tokens for.
+	ownAudience = "lock-operator.forrst.dev"
 )
 
-var _ = Describe("An installation into another namespace under other names", Ordered, func() {
+// watchSilence is the age of the newest change that an engine's watch has shown.
+var watchSilence = regexp.MustCompile(`(?m)^lock_operator_watch_silence_seconds\{engine="[a-z-]+"\} (\S+)$`)
+
+var _ = Describe("An installation into another namespace under other names, by one process for each component", Ordered, func() {
 	var (
-		manifests [][]byte
-		operator  *gexec.Session
-		facade    string
-		start     func(context.Context)
+		installed *installation
+		token     string
 	)
 
 	BeforeAll(func(ctx context.Context) {
-		var err error
-		manifests, err = environment.Kustomize(ctx, "samples/install")
+		manifests, err := environment.Kustomize(ctx, "samples/install")
 		Expect(err).NotTo(HaveOccurred())
-		account, webhookFlags := installRenamed(ctx, manifests)
-
-		start = func(ctx context.Context) {
-			GinkgoHelper()
-			address := fixture.FreeAddress(ctx)
-			facade = "http://" + address
-			operator = fixture.StartOperator(ctx, account, append(webhookFlags,
-				"--facade-bind-address="+address,
-				"--facade-auth=none",
-				"--facade-shutdown-delay=0s",
-			)...)
-		}
-		start(ctx)
+		installed = install(ctx, renamedNamespace, renamedPrefix, manifests)
+		installed.runAll(ctx)
+		_, err = admin.Run(ctx, "", "create", "namespace", callers)
+		Expect(err).NotTo(HaveOccurred())
+		environment.AllowWorkers(ctx, callers)
+		token = tokenOf(ctx, callers, fixture.Worker, ownAudience)
 	})
 
 	get := func(ctx context.Context, arguments ...string) func() (string, error) {
@@ -56,26 +52,26 @@ var _ = Describe("An installation into another namespace under other names", Ord
 	}
 	acquire := func(ctx context.Context, key string) {
 		GinkgoHelper()
-		body := fmt.Sprintf(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":"forrst.ping"},"extensions":[
-			{"urn":"urn:forrst:ext:atomicLock","options":{"key":%q,"scope":"global","ttl":{"value":60,"unit":"second"},"auto_release":false}}]}`, key)
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, facade+"/forrst", strings.NewReader(body))
-		Expect(err).NotTo(HaveOccurred())
-		request.Header.Set("Content-Type", "application/json")
-		response, err := http.DefaultClient.Do(request)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(response.Body.Close()).To(Succeed())
-		Expect(response.StatusCode).To(Equal(http.StatusOK))
-		Expect(get(ctx, "locks", "--field-selector=spec.key="+key, "-o=jsonpath={.items[*].spec.holder}")()).NotTo(BeEmpty())
+		Expect(installed.post(ctx, installed.trusting(), key, token)).To(Equal(http.StatusCreated))
+		Expect(get(ctx, "locks", "-n", callers, "--field-selector=spec.key="+key, "-o=jsonpath={.items[*].spec.holder}")()).To(
+			Equal("system:serviceaccount:" + callers + ":" + fixture.Worker))
 	}
-	logged := func() string { return string(operator.Err.Contents()) }
 
-	It("has no manifest that names the former namespace or service account", func() {
-		text := string(bytes.Join(manifests, nil))
+	It("has no manifest that names the former namespace or service accounts", func() {
+		text := string(bytes.Join(installed.manifests, nil))
 		Expect(text).NotTo(ContainSubstring("forrst-system"))
-		Expect(text).NotTo(ContainSubstring(":lock-operator"))
-		Expect(strings.Count(text, "request.userInfo.username != '"+renamedUser+"'")).To(Equal(2), "one for Locks and one for Jobs")
+		Expect(text).NotTo(ContainSubstring(":lock-operator-"))
+		conditions := func(component string) int { return strings.Count(text, "'"+installed.user(component)+"'") }
+		Expect(conditions(facade)).To(Equal(1), "for Locks")
+		Expect(conditions(controllers)).To(Equal(4), "for Locks, Jobs, their status, and the policy that binds it")
+		Expect(conditions(webhook)).To(Equal(1), "for Locks")
+		for _, component := range components {
+			Expect(text).To(ContainSubstring("forrst.dev/user: " + installed.user(component) + "\n"))
+		}
 		Expect(strings.Count(text, "cert-manager.io/inject-ca-from: "+renamedNamespace+"/team-lock-operator-webhook")).To(Equal(2))
-		Expect(text).To(And(ContainSubstring("- team-lock-operator-webhook.%s.svc\n", renamedNamespace),
+		Expect(text).To(And(
+			ContainSubstring("- team-lock-operator-webhook.%s.svc\n", renamedNamespace),
+			ContainSubstring("- team-lock-operator-facade.%s.svc\n", renamedNamespace),
 			ContainSubstring("issuerRef:\n    kind: Issuer\n    name: team-lock-operator\n")))
 	})
 
@@ -92,7 +88,7 @@ var _ = Describe("An installation into another namespace under other names", Ord
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	It("runs a Job under a lock that the operator holds by its own name", func(ctx context.Context) {
+	It("runs a Job under a lock that the controllers hold by their own name", func(ctx context.Context) {
 		_, err := admin.Run(ctx, `
 apiVersion: batch/v1
 kind: Job
@@ -101,27 +97,122 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: work, image: 
 `, "create", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(get(ctx, "job", "locked", "-o=jsonpath={.spec.suspend}")).WithTimeout(operatorTimeout).Should(Equal("false"))
-		Expect(get(ctx, "locks", "--field-selector=spec.key=renamed-job", "-o=jsonpath={.items[*].spec.holder}")()).To(Equal(renamedUser))
+		Expect(get(ctx, "locks", "--field-selector=spec.key=renamed-job", "-o=jsonpath={.items[*].spec.holder}")()).To(Equal(installed.user(controllers)))
+	})
+
+	It("refuses to the controllers every pod and Job that is not under a lock", func(ctx context.Context) {
+		_, err := admin.Run(ctx, `
+apiVersion: v1
+kind: Pod
+metadata: {name: bystander}
+spec: {containers: [{name: work, image: work}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: bystander}
+spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: work, image: work}]}}}
+`, "create", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		taken := installed.identity(controllers).Kubectl
+		Eventually(func() error { // The API server takes a moment to load the policy.
+			_, err := taken.Run(ctx, "", "delete", "pod", "bystander", "--dry-run=server")
+			return err
+		}).WithTimeout(operatorTimeout).Should(MatchError(ContainSubstring("may delete only pods of Jobs that it has started under a lock")))
+		_, err = taken.Run(ctx, "", "delete", "pod", "bystander")
+		Expect(err).To(MatchError(ContainSubstring("(Forbidden)")))
+		_, err = taken.Run(ctx, "", "patch", "job", "bystander", `-p={"spec":{"suspend":false}}`)
+		Expect(err).To(MatchError(ContainSubstring("may change only Jobs under a lock")))
+	})
+
+	It("serves TLS and nothing else, with the certificate of the installation", func(ctx context.Context) {
+		acquire(ctx, "by-tls")
+		_, err := installed.post(ctx, &http.Client{}, "untrusted", token)
+		var untrusted x509.UnknownAuthorityError
+		Expect(errors.As(err, &untrusted)).To(BeTrue(), "%v", err)
+		plain := *installed
+		plain.facadeURL = strings.Replace(installed.facadeURL, "https", "http", 1)
+		// The connection may end before the answer is read.
+		if status, err := plain.post(ctx, &http.Client{}, "plain", token); err == nil {
+			Expect(status).To(Equal(http.StatusBadRequest))
+		}
+		Expect(get(ctx, "locks", "-n", callers, "--field-selector=spec.key=plain", "-o=jsonpath={.items}")()).To(Equal("[]"))
+	})
+
+	It("serves a new certificate when the installation brings one", func(ctx context.Context) {
+		former := installed.trusting()
+		installed.issue()
+		Eventually(func(ctx context.Context) error {
+			_, err := installed.post(ctx, installed.trusting(), "rotated", token)
+			return err
+		}).WithContext(ctx).WithTimeout(operatorTimeout).Should(Succeed())
+		_, err := installed.post(ctx, former, "rotated", token)
+		Expect(err).To(HaveOccurred(), "the former certificate is still served")
+	})
+
+	It("takes tokens for the façade, and none for the API server", func(ctx context.Context) {
+		Expect(installed.post(ctx, installed.trusting(), "own-audience", token)).To(Equal(http.StatusCreated))
+		Expect(installed.post(ctx, installed.trusting(), "api-audience", tokenOf(ctx, callers, fixture.Worker))).To(Equal(http.StatusUnauthorized))
+		Expect(installed.post(ctx, installed.trusting(), "no-token", "")).To(Equal(http.StatusUnauthorized))
+	})
+
+	It("reads no pods and Jobs for the callers of the façade until it is given the right", func(ctx context.Context) {
+		uid, err := admin.Run(ctx, "", "create", "job", "holder", "--image=work", "-n", callers, "-o=jsonpath={.metadata.uid}")
+		Expect(err).NotTo(HaveOccurred())
+		body := fmt.Sprintf(`{"ttl_seconds":60,"holder_ref":{"api_version":"batch/v1","kind":"Job","name":"holder","uid":%q}}`, uid)
+		status, answer, err := installed.postBody(ctx, installed.trusting(), "for-a-job", token, body)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(status).To(BeNumerically(">=", 400))
+		Expect(answer).To(ContainSubstring("lock-operator may not get jobs.batch"))
+		_, err = admin.Run(ctx, "", "create", "clusterrole", "facade-holders", "--verb=get", "--resource=jobs.batch")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = admin.Run(ctx, "", "create", "clusterrolebinding", "facade-holders", "--clusterrole=facade-holders", "--user="+installed.user(facade))
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() (int, error) { // The API server takes a moment to know the role.
+			status, _, err := installed.postBody(ctx, installed.trusting(), "for-a-job", token, body)
+			return status, err
+		}).WithTimeout(operatorTimeout).Should(Equal(http.StatusCreated))
+	})
+
+	It("feeds the watch of locks of each component by the heartbeat that the controllers renew", func(ctx context.Context) {
+		_, err := admin.Run(ctx, "", "create", "serviceaccount", "scraper", "-n", callers)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = admin.Run(ctx, "", "create", "clusterrolebinding", "scraper", "--clusterrole=team-lock-operator-metrics", "--serviceaccount="+callers+":scraper")
+		Expect(err).NotTo(HaveOccurred())
+		scraper := tokenOf(ctx, callers, "scraper")
+		for _, component := range components {
+			Eventually(func(g Gomega) {
+				metrics, err := installed.scrape(ctx, component, scraper)
+				g.Expect(err).NotTo(HaveOccurred())
+				silences := watchSilence.FindAllStringSubmatch(metrics, -1)
+				g.Expect(silences).NotTo(BeEmpty())
+				for _, silence := range silences {
+					// Zero before the first heartbeat.
+					g.Expect(strconv.ParseFloat(silence[1], 64)).To(And(BeNumerically(">", 0), BeNumerically("<", 5)), silence[0])
+				}
+			}).WithTimeout(operatorTimeout).Should(Succeed(), component)
+		}
 	})
 
 	It("keeps the operator's own writes away from the webhook", func(ctx context.Context) {
 		acquire(ctx, "exempt")
-		Expect(logged()).NotTo(Or(ContainSubstring("does not exempt the operator"),
+		Expect(installed.logged(webhook)).NotTo(Or(ContainSubstring("does not exempt the operator"),
 			ContainSubstring("exempts another user"), ContainSubstring("request of the operator itself")))
 	})
 
 	It("says which match condition to set if the webhook configuration exempts another user", func(ctx context.Context) {
-		expression := "request.userInfo.username != '" + renamedUser + "'"
+		expression := fmt.Sprintf("!(request.userInfo.username in ['%s', '%s', '%s'])",
+			installed.user(controllers), installed.user(facade), installed.user(webhook))
 		_, err := admin.Run(ctx, "", "patch", "mutatingwebhookconfiguration", "team-lock-operator", "--type=json",
 			`-p=[{"op":"replace","path":"/webhooks/0/matchConditions/0/expression","value":"request.userInfo.username != 'another-user'"}]`)
 		Expect(err).NotTo(HaveOccurred())
-		operator.Terminate().Wait(operatorTimeout)
-		start(ctx)
+		installed.processes[webhook].Terminate().Wait(operatorTimeout)
+		installed.run(ctx, webhook)
+		logged := func() string { return installed.logged(webhook) }
 		Eventually(logged).WithTimeout(operatorTimeout).Should(And(ContainSubstring("The webhook configuration does not exempt the operator"),
 			ContainSubstring(`"configuration":"team-lock-operator"`), ContainSubstring(`"webhook":"lock.forrst.dev"`), ContainSubstring(expression)))
 		Eventually(logged).WithTimeout(operatorTimeout).Should(And(ContainSubstring("The webhook configuration exempts another user than the operator"),
 			ContainSubstring(`"condition":"not-the-operator"`), ContainSubstring(`"exemptUsers":["another-user"]`)))
-		Expect(logged()).NotTo(ContainSubstring("job.forrst.dev"), "the other webhook exempts the operator")
+		Expect(logged()).NotTo(ContainSubstring("job.forrst.dev"), "the other webhook exempts the controllers")
 		attempt := 0
 		Eventually(func() string { // The API server takes a moment to load the configuration.
 			attempt++
@@ -130,25 +221,3 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: work, image: 
 		}).WithTimeout(operatorTimeout).Should(ContainSubstring("Admitted a request of the operator itself"))
 	})
 })
-
-// installRenamed applies manifests of an installation in [renamedNamespace], but for those of cert-manager,
-// until the end of the container. Its webhooks are called at the address of the flags that it returns, with
-// the account of the operator.
-func installRenamed(ctx context.Context, manifests [][]byte) (account *testenv.Kubectl, webhookFlags []string) {
-	GinkgoHelper()
-	for _, manifest := range manifests {
-		if !bytes.Contains(manifest, []byte("apiVersion: cert-manager.io/")) && !bytes.Contains(manifest, []byte("WebhookConfiguration\n")) {
-			_, err := admin.Run(ctx, string(manifest), "apply", "--server-side", "--force-conflicts", "-f", "-")
-			Expect(err).NotTo(HaveOccurred())
-		}
-	}
-	host, port, certDir, err := environment.InstallWebhookOf(manifests)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func(ctx context.Context) {
-		_, err := admin.Run(ctx, "", "delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
-		Expect(err).NotTo(HaveOccurred())
-	})
-	_, account, err = environment.User(renamedUser, "system:serviceaccounts", "system:serviceaccounts:"+renamedNamespace, "system:authenticated")
-	Expect(err).NotTo(HaveOccurred())
-	return account, environment.WebhookFlags(host, port, certDir)
-}

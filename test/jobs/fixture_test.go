@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -248,10 +248,19 @@ func annotatedJobs(ctx context.Context, namespace string) []batchv1.Job {
 	return slices.DeleteFunc(list.Items, func(job batchv1.Job) bool { return job.Annotations[v1alpha1.LockWaitingAnnotation] == "" })
 }
 
-// counter counts requests.
-type counter struct{ made atomic.Int64 }
+// counter has the requests of an operator.
+type counter struct {
+	mu   sync.Mutex
+	made []string
+}
 
-func (c *counter) number() int64 { return c.made.Load() }
+// about returns the requests so far, as "GET /apis/…", for objects of the namespace. Those that keep an operator
+// going, such as reads of the time, are for others.
+func (c *counter) about(namespace string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(c.made), func(request string) bool { return !strings.Contains(request, "/namespaces/"+namespace+"/") })
+}
 
 func (c *counter) count(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, c} })
@@ -264,6 +273,8 @@ type counting struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (c counting) RoundTrip(request *http.Request) (*http.Response, error) {
-	c.counter.made.Add(1)
+	c.counter.mu.Lock()
+	c.counter.made = append(c.counter.made, request.Method+" "+request.URL.Path)
+	c.counter.mu.Unlock()
 	return c.next.RoundTrip(request)
 }

@@ -119,7 +119,8 @@ var _ = Describe("The operator of locked Jobs", func() {
 		// Each is told once for whom it waits.
 		Eventually(func() int { return len(waitingEvents(ctx, namespace)) }).Should(Equal(waiting))
 		Eventually(func() int { return len(annotatedJobs(ctx, namespace)) }).Should(Equal(waiting))
-		before := requests.number()
-		Consistently(requests.number).WithTimeout(3 * time.Second).Should(BeNumerically("<=", before+2))
+		before := len(requests.about(namespace))
+		Expect(before).To(BeNumerically(">=", 2*waiting), "an event and an annotation each")
+		Consistently(func() []string { return requests.about(namespace)[before:] }).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 })

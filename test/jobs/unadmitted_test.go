@@ -27,15 +27,19 @@ var _ = Describe("A Job under a lock that was created while the webhook was not 
 	})
 	AfterEach(expectNoViolations)
 
-	// label makes it what it would be then. Admission is not asked about the status, with
-	// which metadata can be written.
+	// label makes it what it would be then. Admission exempts the operator, which may change a Job that
+	// has the finalizer.
 	label := func(ctx context.Context) {
 		GinkgoHelper()
 		before := read(ctx, free)
-		labelled := before.DeepCopy()
+		finalized := before.DeepCopy()
+		finalized.Finalizers = append(finalized.Finalizers, v1alpha1.LockFinalizer)
+		Expect(admin.Patch(ctx, finalized, client.MergeFrom(before))).To(Succeed())
+		labelled := finalized.DeepCopy()
+		labelled.Finalizers = before.Finalizers
 		labelled.Labels = map[string]string{v1alpha1.LockLabel: "true"}
 		labelled.Annotations = map[string]string{v1alpha1.LockKeyAnnotation: "key"}
-		Expect(admin.Status().Patch(ctx, labelled, client.MergeFrom(before))).To(Succeed())
+		Expect(environment.Operator().Client.Patch(ctx, labelled, client.MergeFrom(finalized))).To(Succeed())
 	}
 
 	It("is suspended, and others are started when its pods have ended", func(ctx context.Context) {

@@ -181,7 +181,7 @@ func newCaller(ctx context.Context, url, namespace string) *caller {
 		environment.AllowWorkers(ctx, namespace)
 	}
 	Expect(environment.Admin.Client.Create(ctx, pod)).To(Succeed())
-	token := environment.WorkerToken(ctx, pod)
+	token := environment.WorkerToken(ctx, pod, "lock-operator.forrst.dev")
 	locks, err := facade.New(url, facade.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
 	Expect(err).NotTo(HaveOccurred())
 	return &caller{locks: locks, namespace: namespace}

@@ -166,3 +166,35 @@ func TestRenewalsThatAreAnsweredLate(t *testing.T) {
 		})
 	}
 }
+
+// TestAHoldThatEndsByForceBeforeItsClientLearnsOfIt shows that such a hold overlaps no other.
+func TestAHoldThatEndsByForceBeforeItsClientLearnsOfIt(t *testing.T) {
+	slow := operation{kind: acquire, key: "k", owner: "a", token: 1, sent: 0, answered: 10 * second, ttl: 30 * second, outcome: done}
+	forced := operation{kind: forceRelease, key: "k", sent: 5 * second, answered: 6 * second, outcome: done}
+	next := operation{kind: acquire, key: "k", owner: "b", token: 2, sent: 6 * second, answered: 7 * second, ttl: 30 * second, outcome: done}
+	for name, test := range map[string]struct {
+		operations []operation
+		want       int
+	}{
+		"ended by force": {[]operation{slow, forced, next}, 0},
+		"not ended":      {[]operation{slow, next}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			grants := []*grant{
+				{key: "lock:k", owner: "a", token: 1, from: second, to: 5500 * time.Millisecond},
+				{key: "lock:k", owner: "b", token: 2, from: 6500 * time.Millisecond, to: never},
+			}
+			for _, grant := range grants {
+				grant.made = &v1alpha1.Lock{Spec: v1alpha1.LockSpec{
+					AcquireTime: &v1alpha1.Timestamp{}, ExpireTime: new(v1alpha1.NewTimestamp(time.Now().Add(time.Hour))),
+				}}
+				grant.last = grant.made
+			}
+			record := newRecord(&history{start: time.Now(), operations: test.operations}, grants, []passage{{open: []span{{0, 100 * second}}}}, second)
+			record.end = 100 * second
+			if violations := record.checkExclusion(record.steps(), t.TempDir()); len(violations) != test.want {
+				t.Errorf("got %d violations, want %d: %v", len(violations), test.want, violations)
+			}
+		})
+	}
+}

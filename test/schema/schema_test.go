@@ -43,6 +43,9 @@ var _ = Describe("Creating a Lock", func() {
 		Entry("with a reason of 1025 characters", set("reason", strings.Repeat("r", 1025)), "spec.reason: Too long"),
 		Entry("with a time that is not a timestamp", set("expireTime", "tomorrow"), "spec.expireTime"),
 		Entry("with a time without zone", set("expireTime", "2099-12-24T00:00:00"), "spec.expireTime"),
+		Entry("with a time with a comma", set("expireTime", "2099-12-24T00:00:00,5Z"), "spec.expireTime in body should match"),
+		Entry("with a stamp with a comma", set("holderEndTime", "2099-12-24T00:00:00,5Z"), "spec.holderEndTime in body should match"),
+		Entry("with a time in a zone a day away", set("expireTime", "2099-12-24T00:00:00+24:00"), "spec.expireTime in body should match"),
 		Entry("with an expiry before the renewal", set("expireTime", "2020-01-01T00:00:00Z"), "expireTime must be later than renewTime"),
 		Entry("unstamped", set("holder", nil), "are not stamped"),
 		Entry("with a fencing token of zero", set("fencingToken", int64(0)), "spec.fencingToken"),
@@ -149,6 +152,23 @@ var _ = Describe("Changing a Lock", func() {
 			change(specOf(changed))
 			Expect(kubernetes.Update(ctx, changed)).To(MatchError(ContainSubstring("fencingToken never changes while a grant lasts")))
 		}
+	})
+
+	// While replicas are upgraded, an earlier webhook does not know the field, and does not judge it.
+	It("lets only a new grant set the UID of the holder, and any write drop it", func(ctx context.Context) {
+		refused := MatchError(ContainSubstring("holderUID is set by a new grant only"))
+		Expect(kubernetes.Update(ctx, raw(lock, set("holderUID", "1")))).To(refused)
+		next := raw(lock, func(spec map[string]any) { regrant(spec); spec["holderUID"] = "1" })
+		specOf(next)["renewTime"] = "2099-01-01T00:00:00.000000Z"
+		specOf(next)["expireTime"] = "2099-01-01T00:00:01.000000Z"
+		Expect(kubernetes.Update(ctx, next)).To(Succeed())
+		forged := next.DeepCopy()
+		specOf(forged)["holderUID"] = "2"
+		Expect(kubernetes.Update(ctx, forged)).To(refused)
+		delete(specOf(next), "holderUID")
+		Expect(kubernetes.Update(ctx, next)).To(Succeed())
+		specOf(next)["holderUID"] = "1"
+		Expect(kubernetes.Update(ctx, next)).To(refused)
 	})
 
 	It("allows a new grant to another owner", func(ctx context.Context) {

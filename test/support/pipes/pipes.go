@@ -1,7 +1,10 @@
 // Package pipes has a listener without a network, for bubbles of synctest.
 package pipes
 
-import "net"
+import (
+	"net"
+	"net/netip"
+)
 
 // Listener hands out the ends of pipes that a test makes.
 type Listener struct {
@@ -20,6 +23,23 @@ func (l *Listener) Connect() net.Conn {
 	l.connections <- accepted
 	return client
 }
+
+// ConnectFrom does the same for a client with an IP address and a port, of which the server learns.
+func (l *Listener) ConnectFrom(address string) net.Conn {
+	client, accepted := net.Pipe()
+	l.connections <- addressed{accepted, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))}
+	return client
+}
+
+// addressed is the server's end of a pipe.
+type addressed struct {
+	net.Conn
+
+	remote net.Addr
+}
+
+// RemoteAddr implements [net.Conn].
+func (a addressed) RemoteAddr() net.Addr { return a.remote }
 
 // Accept implements [net.Listener].
 func (l *Listener) Accept() (net.Conn, error) {

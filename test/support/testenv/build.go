@@ -15,11 +15,38 @@ func Build(ctx context.Context, folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	program := filepath.Join(root, "bin", "test", path.Base(folder))
-	command := exec.CommandContext(ctx, "go", "build", "-o", program, "./"+folder)
-	command.Dir = root
+	return build(ctx, root, "./"+folder, path.Base(folder))
+}
+
+// EtcdTools returns the folder of etcdctl and etcdutl, which are built as [Build] does. The folder may have other
+// programs.
+func EtcdTools(ctx context.Context) (string, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	folder := ""
+	for _, tool := range []string{"etcdctl", "etcdutl"} {
+		program, err := build(ctx, filepath.Join(root, "hack", "etcdtools"), "go.etcd.io/etcd/"+tool+"/v3", tool)
+		if err != nil {
+			return "", err
+		}
+		folder = filepath.Dir(program)
+	}
+	return folder, nil
+}
+
+// build builds a package of the module in the folder into bin/test.
+func build(ctx context.Context, module, pkg, name string) (string, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(root, "bin", "test", name)
+	command := exec.CommandContext(ctx, "go", "build", "-o", program, pkg)
+	command.Dir = module
 	if output, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build ./%s: %w: %s", folder, err, output)
+		return "", fmt.Errorf("go build %s: %w: %s", pkg, err, output)
 	}
 	return program, nil
 }

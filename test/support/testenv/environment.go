@@ -197,7 +197,7 @@ func WriteOverlay(folder, root string) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("namespace: %s\nnamePrefix: %q\nresources: [%s/dev]\ntransformers: [%[3]s/identity]\n",
+	text := fmt.Sprintf("namespace: %s\nnamePrefix: %q\nresources: [%s/dev]\ntransformers: [%[3]s/dev/identity]\n",
 		OperatorNamespace, operatorPrefix, config)
 	return os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600)
 }

@@ -19,6 +19,14 @@ func (e *Environment) KillEtcd() error { return e.signalEtcd(syscall.SIGKILL) }
 // StartEtcd starts etcd again after [Environment.KillEtcd], with its data, at the same address.
 func (e *Environment) StartEtcd() error { return e.envtest.ControlPlane.Etcd.Start() }
 
+// SetEtcdFlag sets a flag of etcd, by its name without dashes, from the next start on.
+func (e *Environment) SetEtcdFlag(name, value string) {
+	e.envtest.ControlPlane.Etcd.Configure().Set(name, value)
+}
+
+// EtcdData returns the folder of etcd's data.
+func (e *Environment) EtcdData() string { return e.envtest.ControlPlane.Etcd.DataDir }
+
 // PauseEtcd stops etcd until [Environment.ResumeEtcd]; its connections stay.
 func (e *Environment) PauseEtcd() error { return e.signalEtcd(syscall.SIGSTOP) }
 

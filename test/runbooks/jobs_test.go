@@ -1,0 +1,101 @@
+package runbooks_test
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+var _ = Describe("The runbook for an operator that is away while Jobs wait", func() {
+	It("runs one Job by hand under its lock, and the others when the operator is back", SpecTimeout(specTimeout), func(ctx context.Context) {
+		namespace := environment.Namespace(ctx, "away-")
+		takeAway(ctx, controllers)
+		hurried := createJob(ctx, namespace, "billing-report", "2s")
+		other := createJob(ctx, namespace, "other", "1s")
+		book := openRunbook("The operator is away, and Jobs wait", "payments", namespace)
+
+		seen := book.run(ctx, root, "get jobs --all-namespaces")
+		Expect(seen).To(And(MatchRegexp(`lock-operator-controllers +0/0`), MatchRegexp(`billing-report +Suspended`)))
+		back := book.postpone()
+
+		book.run(ctx, root, "kubectl create --namespace")
+		lock := fixture.Manifest(namespace, key)
+		token := tokenOf(ctx, lock)
+		Expect(lock.Spec.Holder).To(Equal(root.Name))
+		Expect(book.run(ctx, root, "get pods")).To(MatchRegexp(`billing-report +billing:report +true`))
+		book.run(ctx, root, "kubectl patch --local")
+		Expect(startsOf(namespace)).To(Equal([]string{"billing-report-by-hand"}))
+		Expect(node.Starts()).To(ContainElement(HaveField("Token", strconv.FormatInt(token, 10))))
+
+		// The operator is back before the lock is released: the Jobs go on waiting.
+		back.run(ctx, root, "rollout status")
+		Eventually(func(ctx context.Context) (string, error) {
+			return root.Kubectl.Run(ctx, "", "events", "--for=job/billing-report", "--namespace="+namespace)
+		}).WithContext(ctx).WithTimeout(patience).Should(ContainSubstring(`held by "admin"`))
+		Expect(startsOf(namespace)).To(HaveLen(1))
+
+		book.run(ctx, root, "kubectl delete lock")
+		Eventually(exists).WithContext(ctx).WithTimeout(patience).WithArguments(hurried).Should(BeFalse())
+		Eventually(func() []string { return startsOf(namespace) }).Should(Equal([]string{"billing-report-by-hand", "other"}))
+		Eventually(hasEnded).WithContext(ctx).WithTimeout(patience).WithArguments(other).Should(BeTrue())
+		Expect(book.run(ctx, root, "renewed")).To(MatchRegexp(`other +Complete`))
+	})
+})
+
+// hasEnded returns whether the Job is complete.
+func hasEnded(ctx context.Context, job *batchv1.Job) bool {
+	GinkgoHelper()
+	Expect(exists(ctx, job)).To(BeTrue())
+	for _, condition := range job.Status.Conditions {
+		if condition.Type == batchv1.JobComplete && condition.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+var _ = Describe("The runbook for a namespace that does not terminate", func() {
+	It("lets it go when the pods of its Jobs have ended", SpecTimeout(specTimeout), func(ctx context.Context) {
+		namespace := environment.Namespace(ctx, "stuck-")
+		job := createJob(ctx, namespace, "billing-report", "forever")
+		Eventually(func() []string { return startsOf(namespace) }).Should(HaveLen(1))
+		var pods corev1.PodList
+		Expect(root.Client.List(ctx, &pods, client.InNamespace(namespace))).To(Succeed())
+		Expect(pods.Items).To(HaveLen(1))
+		node.Lose(pods.Items[0].UID)
+		archived := acquire(ctx, deployer, namespace, "archive")
+		addFinalizer(ctx, archived)
+		takeAway(ctx, controllers)
+		Expect(root.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+		isDeleted := func(object client.Object) func(context.Context) *metav1.Time {
+			return func(ctx context.Context) *metav1.Time {
+				Expect(exists(ctx, object)).To(BeTrue())
+				return object.GetDeletionTimestamp()
+			}
+		}
+		Eventually(isDeleted(&pods.Items[0])).WithContext(ctx).WithTimeout(patience).ShouldNot(BeNil())
+
+		book := openRunbook("A namespace does not terminate", "payments", namespace, lockName, archived.Name)
+		Expect(book.run(ctx, root, "get namespace")).To(And(
+			MatchRegexp(`Job +billing-report`), ContainSubstring(v1alpha1.LockFinalizer), ContainSubstring("example.com/archive"),
+			MatchRegexp(`Pod +billing-report-`)))
+		book.run(ctx, root, "rollout status")
+		Consistently(exists).WithContext(ctx).WithArguments(job).WithTimeout(2*time.Second).Should(BeTrue(), "its pod has not ended")
+		book.run(ctx, root, "--force")
+		Eventually(exists).WithContext(ctx).WithTimeout(patience).WithArguments(job).Should(BeFalse())
+		Eventually(isDeleted(archived)).WithContext(ctx).WithTimeout(patience).ShouldNot(BeNil())
+		book.run(ctx, root, "finalizers")
+		Expect(exists(ctx, archived)).To(BeFalse())
+		book.run(ctx, root, "kubectl wait")
+	})
+})
