@@ -94,6 +94,12 @@ var _ = Describe("The runbook for a guarded namespace whose webhook is away", fu
 		Expect(err).To(HaveOccurred(), "without a right to it")
 		book.run(ctx, root, "create clusterrole")
 		DeferCleanup(shell, root, "kubectl delete clusterrole,clusterrolebinding open-"+namespace)
+		// The API server learns of a binding by a watch of its own.
+		isBound := func(ctx context.Context) error {
+			_, err := shell(ctx, onCall, "kubectl auth can-i patch namespaces/"+namespace+" && kubectl auth can-i get namespaces/"+namespace)
+			return err
+		}
+		Eventually(isBound).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 		Expect(book.run(ctx, onCall, v1alpha1.GuardsLabel+"-")).NotTo(ContainSubstring(v1alpha1.GuardsLabel + "="))
 		Eventually(isWritable).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 
