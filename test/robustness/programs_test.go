@@ -253,7 +253,7 @@ const lateness = 200 * time.Millisecond
 // isExpected reports whether an acquire may fail with the error. An API server that has just
 // started forbids everything until it has read the roles.
 func isExpected(err error) bool {
-	return slices.ContainsFunc([]error{lock.ErrHeld, lock.ErrTimeout, lock.ErrUnavailable, lock.ErrRefused, lock.ErrExpired, lock.ErrForbidden}, func(known error) bool { return errors.Is(err, known) })
+	return slices.ContainsFunc([]error{lock.ErrHeld, lock.ErrTimeout, lock.ErrUnavailable, lock.ErrRefused, lock.ErrExpired, lock.ErrTakenOver, lock.ErrForbidden}, func(known error) bool { return errors.Is(err, known) })
 }
 
 func isHeldKey(key string) bool { return strings.Contains(key, heldPrefix) }

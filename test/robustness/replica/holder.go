@@ -142,5 +142,6 @@ func (h *holder) session(ctx context.Context, random *rand.Rand) (made belief) {
 	return made
 }
 
-// expected are the errors with which an acquire may fail.
-var expected = []error{lock.ErrHeld, lock.ErrTimeout, lock.ErrUnavailable, lock.ErrRefused, lock.ErrExpired}
+// expected are the errors with which an acquire may fail. A program that is stopped between the grant and
+// the return finds its lock expired, and perhaps taken over since.
+var expected = []error{lock.ErrHeld, lock.ErrTimeout, lock.ErrUnavailable, lock.ErrRefused, lock.ErrExpired, lock.ErrTakenOver}
