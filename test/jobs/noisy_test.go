@@ -1,0 +1,104 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/client-go/rest"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/support/testenv"
+)
+
+const (
+	// idleJobs hold locks and run nothing. At renewalDelay for each renewal, the 32 passes at a time
+	// take about 5 s for all of them, and they are due again after 4 s.
+	idleJobs     = 320
+	idleTTL      = "12s"
+	renewalDelay = 500 * time.Millisecond
+	// promptly is far below the time of one round over the idle Jobs.
+	promptly = 2 * time.Second
+)
+
+// slowRenewals delays the renewals of locks in one namespace, as an API server does that has too much to do.
+func slowRenewals(namespace string) func(*rest.Config) {
+	return func(config *rest.Config) {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return slow{next, "/namespaces/" + namespace + "/locks/"} })
+	}
+}
+
+type slow struct {
+	next http.RoundTripper
+	path string
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (s slow) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodPut && strings.Contains(request.URL.Path, s.path) {
+		select {
+		case <-time.After(renewalDelay):
+		case <-request.Context().Done():
+		}
+	}
+	return s.next.RoundTrip(request)
+}
+
+var _ = Describe("The operator of locked Jobs with many idle Jobs of one namespace", func() {
+	var noisy, quiet string
+	BeforeEach(func(ctx context.Context) {
+		noisy, quiet = newNamespace(ctx), newNamespace(ctx)
+		startOperator(ctx, slowRenewals(noisy))
+		for number := range idleJobs {
+			create(ctx, makeJob(noisy, fmt.Sprintf("idle-%d", number), fmt.Sprintf("key-%d", number),
+				annotated(v1alpha1.LockTTLAnnotation, idleTTL), func(job *batchv1.Job) { job.Spec.Parallelism = new(int32(0)) }))
+		}
+		Eventually(func() int {
+			var list batchv1.JobList
+			Expect(admin.List(ctx, &list, inNamespace(noisy))).To(Succeed())
+			started := 0
+			for _, job := range list.Items {
+				if !*job.Spec.Suspend {
+					started++
+				}
+			}
+			return started
+		}).WithTimeout(2*patience).WithPolling(time.Second).Should(Equal(idleJobs))
+	})
+	AfterEach(expectNoViolations)
+
+	// wantPromptly fails unless the condition soon holds, and returns after how long it did.
+	wantPromptly := func(what string, isSo func() bool) {
+		GinkgoHelper()
+		begun := time.Now()
+		Eventually(isSo).Should(BeTrue())
+		took := time.Since(begun)
+		AddReportEntry(what, took.String())
+		Expect(took).To(BeNumerically("<", promptly), what)
+	}
+	isSuspended := func(ctx context.Context, job *batchv1.Job, wanted bool) func() bool {
+		return func() bool { return *read(ctx, job).Spec.Suspend == wanted }
+	}
+
+	It("starts Jobs of another namespace, and suspends those of either that lose their locks, without delay", func(ctx context.Context) {
+		for number := range 5 {
+			key := fmt.Sprintf("key-%d", number)
+			job := create(ctx, makeJob(quiet, fmt.Sprintf("other-%d", number), key))
+			wantPromptly("a start in another namespace", isSuspended(ctx, job, false))
+			Eventually(func() bool { return lockOf(ctx, quiet, key) != nil }).Should(BeTrue())
+			Expect(testenv.RemoveLock(ctx, admin, quiet, lockOf(ctx, quiet, key).Name)).To(Succeed())
+			wantPromptly("a stop in another namespace", func() bool { return strings.Contains(eventsOf(ctx, job)(), "LockLost") })
+
+			idle := makeJob(noisy, fmt.Sprintf("idle-%d", number), key)
+			Expect(testenv.RemoveLock(ctx, admin, noisy, lockOf(ctx, noisy, key).Name)).To(Succeed())
+			wantPromptly("a stop in the same namespace", func() bool {
+				return strings.Contains(eventsOf(ctx, read(ctx, idle))(), "LockLost")
+			})
+		}
+	})
+})
