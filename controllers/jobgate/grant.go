@@ -35,7 +35,7 @@ type grant struct {
 
 // isIn reports whether the object still records the grant.
 func (h *grant) isIn(current *v1alpha1.Lock) bool {
-	return current.UID == h.lock.UID && current.Spec.Owner == h.lock.Spec.Owner &&
+	return current.UID == h.lock.UID && current.Spec.Owner == h.lock.Spec.Owner && current.Spec.Holder == h.lock.Spec.Holder &&
 		current.Spec.AcquireTime.Equal(h.lock.Spec.AcquireTime)
 }
 
@@ -129,6 +129,12 @@ func (p *pass) loseGrant(ctx context.Context) {
 	logf.FromContext(ctx).Info("Lost the Lock of a Job", "lock", klog.KObj(held.lock), "job", held.lock.Spec.HolderRef.Name)
 }
 
+// proof proves that the lock is held for a Job by this operator: a lock of another holder with the same
+// owner token is not.
+func (p *pass) proof() lock.Proof {
+	return lock.Proof{Owner: p.state.grant.lock.Spec.Owner, Holder: p.Holder}
+}
+
 // renew renews the lock when that is due. Failed attempts are repeated until the lock is
 // found to have ended.
 func (p *pass) renew(ctx context.Context) error {
@@ -140,7 +146,7 @@ func (p *pass) renew(ctx context.Context) error {
 		p.requeueAfter(due)
 		return nil
 	}
-	renewed, err := p.Engine.Renew(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner}, 0)
+	renewed, err := p.Engine.Renew(ctx, p.name.Namespace, held.lock.Spec.FullKey(), p.proof(), 0)
 	switch {
 	case err == nil:
 		held.lock = renewed
@@ -157,7 +163,7 @@ func (p *pass) renew(ctx context.Context) error {
 // to it in the same write.
 func (p *pass) release(ctx context.Context) error {
 	held := p.state.grant
-	err := p.Engine.Release(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
+	err := p.Engine.Release(ctx, p.name.Namespace, held.lock.Spec.FullKey(), p.proof())
 	if err != nil && !isEnded(err) {
 		return fmt.Errorf("release it: %w", err)
 	}
@@ -175,7 +181,7 @@ func (p *pass) handOffEarly(ctx context.Context, holder *jobInfo) error {
 		return nil
 	}
 	held := p.state.grant
-	handedOff, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), lock.Proof{Owner: held.lock.Spec.Owner})
+	handedOff, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), p.proof())
 	if err != nil {
 		return fmt.Errorf("hand it off: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 var errOutage = fmt.Errorf("renew: %w", lock.ErrUnavailable)
@@ -166,5 +167,37 @@ func TestAFailedAcquireIsRepeatedByAnotherPass(t *testing.T) {
 	w.awaitContender()
 	if !w.isRunning(job) {
 		t.Error("not asked again")
+	}
+}
+
+// The cache may be behind, so the write must prove the holder.
+func TestALockOfAnotherHolderWithTheSameOwnerTokenIsLeftAlone(t *testing.T) {
+	for name, do := range map[string]func(w *world, job *batchv1.Job){
+		"when the lock must be renewed": func(w *world, _ *batchv1.Job) { w.clock.Step(jobs.DefaultTTL / 2) },
+		"when the Job is complete":      func(w *world, job *batchv1.Job) { w.complete(job, false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, job := started(t)
+			do(w, job)
+			var foreign *v1alpha1.Lock
+			w.afterLook = func() {
+				w.afterLook = nil
+				stolen := rules.Acquisition{Scope: v1alpha1.ScopeGlobal, Key: "key", TTL: time.Hour, Holder: "mallory", Owner: w.held().Spec.Owner}
+				if err := w.locks.ForceRelease(t.Context(), space, key, "test"); err != nil {
+					t.Error(err)
+				}
+				var err error
+				if foreign, err = w.locks.Acquire(t.Context(), space, lock.Request{Acquisition: stolen}); err != nil {
+					t.Error(err)
+				}
+			}
+			w.pass(1)
+			if held := w.held(); held == nil || held.ResourceVersion != foreign.ResourceVersion {
+				t.Errorf("the lock of another holder was written: %v", held)
+			}
+			if w.reconciler.state(theLock).grant != nil {
+				t.Error("taken for the lock of the Job")
+			}
+		})
 	}
 }

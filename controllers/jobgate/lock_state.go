@@ -13,7 +13,7 @@ import (
 )
 
 // lockState is what is known of one lock beyond the caches. Only passes over that lock use
-// it, one at a time, except for waiting and isAnnotating.
+// it, one at a time, except for the atomic fields.
 type lockState struct {
 	// grant is the grant to a Job, or nil.
 	grant *grant
@@ -43,6 +43,9 @@ type lockState struct {
 	waiting atomic.Int64
 	// isAnnotating says that annotations are being written.
 	isAnnotating atomic.Bool
+	// lastPass and lastEvent tell how urgent the next pass is. Nil means that there was none.
+	lastPass  atomic.Pointer[passResult]
+	lastEvent atomic.Pointer[lockEvent]
 }
 
 func newLockState() *lockState {

@@ -120,6 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	err = pass.run(ctx)
 	state.waiting.Store(pass.countWaiting())
+	state.lastPass.Store(pass.result())
 	r.dropIfIdle(request.NamespacedName, len(candidates))
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("lock %s: %w", request.NamespacedName, err)

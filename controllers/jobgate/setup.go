@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/fairqueue"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/jobs"
 )
@@ -45,15 +46,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(runnable(r.awaitBackground)); err != nil {
 		return err
 	}
-	if err := r.controller(mgr, "job-gate").
+	if err := r.controller(mgr, "job-gate", r.urgencyOf).
 		WatchesRawSource(source.Kind[client.Object](locked, &batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(requestOfJob))).
-		WatchesRawSource(source.Kind[client.Object](mgr.GetCache(), &v1alpha1.Lock{}, handler.EnqueueRequestsFromMapFunc(r.requestOfLock))).
+		WatchesRawSource(source.Kind[client.Object](mgr.GetCache(), &v1alpha1.Lock{}, r.lockEvents())).
 		WatchesRawSource(source.Func(r.begin)).
 		Complete(r); err != nil {
 		return err
 	}
 	finalizerReconciler := finalizerReconciler{r}
-	return r.controller(mgr, "job-finalizer").
+	return r.controller(mgr, "job-finalizer", func(reconcile.Request) fairqueue.Urgency { return fairqueue.Start }).
 		WatchesRawSource(source.Kind[client.Object](locked, &batchv1.Job{}, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue leadership.Queue) error {
 			go r.enqueueWhenLeading(ctx, queue, r.everyJob)
@@ -70,13 +71,18 @@ func stripJob(object any) (any, error) {
 	return object, nil // the tombstone of a stripped Job
 }
 
-func (r *Reconciler) controller(mgr ctrl.Manager, name string) *ctrl.Builder {
+// controller returns a controller that serves namespaces in turn: the passes of one must not delay
+// those of another. UrgencyOf tells which passes of a namespace come first.
+func (r *Reconciler) controller(mgr ctrl.Manager, name string, urgencyOf func(reconcile.Request) fairqueue.Urgency) *ctrl.Builder {
 	everyReplica := false
 	return ctrl.NewControllerManagedBy(mgr).Named(name).WithOptions(controller.Options{
 		NeedLeaderElection:      &everyReplica,
 		MaxConcurrentReconciles: concurrency,
 		ReconciliationTimeout:   passTimeout,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, maxBackoff),
+		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) leadership.Queue {
+			return fairqueue.New(name, limiter, urgencyOf)
+		},
 	})
 }
 
@@ -111,15 +117,6 @@ func requestOfJob(_ context.Context, object client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: job.Namespace, Name: name}}}
-}
-
-// requestOfLock returns a request only for locks that a Job wants or holds.
-func (r *Reconciler) requestOfLock(_ context.Context, object client.Object) []reconcile.Request {
-	held, ok := object.(*v1alpha1.Lock)
-	if !ok || !r.IsForJob(held) && !r.hasState(client.ObjectKeyFromObject(held)) {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(held)}}
 }
 
 // begin stores the queue of the controller and its context.
@@ -163,7 +160,9 @@ func (r *Reconciler) everyLock(ctx context.Context) ([]reconcile.Request, error)
 		return nil, err
 	}
 	for i := range held.Items {
-		requests = append(requests, r.requestOfLock(ctx, &held.Items[i])...)
+		if r.noteEvent(&held.Items[i], false) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&held.Items[i])})
+		}
 	}
 	return requests, nil
 }

@@ -29,7 +29,9 @@ const (
 // slowRenewals delays the renewals of locks in one namespace, as an API server does that has too much to do.
 func slowRenewals(namespace string) func(*rest.Config) {
 	return func(config *rest.Config) {
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return slow{next, "/namespaces/" + namespace + "/locks/"} })
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return slow{next, "/namespaces/" + namespace + "/locks/"}
+		})
 	}
 }
 
@@ -68,7 +70,9 @@ var _ = Describe("The operator of locked Jobs with many idle Jobs of one namespa
 				}
 			}
 			return started
-		}).WithTimeout(2*patience).WithPolling(time.Second).Should(Equal(idleJobs))
+		}).WithTimeout(2 * patience).WithPolling(time.Second).Should(Equal(idleJobs))
+		first := lockOf(ctx, noisy, "key-0")
+		Eventually(func() bool { return lockOf(ctx, noisy, "key-0").Spec.RenewTime.After(first.Spec.RenewTime.Time) }).Should(BeTrue())
 	})
 	AfterEach(expectNoViolations)
 
