@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// idleJobs hold locks and run nothing. At renewalDelay for each renewal, the 32 passes at a time
-	// take about 5 s for all of them, and they are due again after 4 s.
-	idleJobs     = 320
-	idleTTL      = "12s"
-	renewalDelay = 500 * time.Millisecond
-	// promptly is far below the time of one round over the idle Jobs.
-	promptly = 2 * time.Second
+	// idleJobs hold locks and run nothing. At renewalDelay for each renewal, a round over all of them
+	// takes the 32 passes at a time about 12 s, and they are due again after 7 s: a pass that
+	// waits for those before it waits for about 6 s.
+	idleJobs     = 400
+	idleTTL      = "21s"
+	renewalDelay = time.Second
+	// promptly is below that, and above what two passes take that wait for the next free worker.
+	promptly = 4 * time.Second
 )
 
 // slowRenewals delays the renewals of locks in one namespace, as an API server does that has too much to do.
@@ -90,7 +91,7 @@ var _ = Describe("The operator of locked Jobs with many idle Jobs of one namespa
 	}
 
 	It("starts Jobs of another namespace, and suspends those of either that lose their locks, without delay", func(ctx context.Context) {
-		for number := range 5 {
+		for number := range 3 {
 			key := fmt.Sprintf("key-%d", number)
 			job := create(ctx, makeJob(quiet, fmt.Sprintf("other-%d", number), key))
 			wantPromptly("a start in another namespace", isSuspended(ctx, job, false))
