@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -27,23 +28,25 @@ const (
 	promptly = 4 * time.Second
 )
 
-// slowRenewals delays the renewals of locks in one namespace, as an API server does that has too much to do.
-func slowRenewals(namespace string) func(*rest.Config) {
+// slowRenewals delays the renewals of locks in one namespace while isSlow, as an API server does that has too much
+// to do.
+func slowRenewals(namespace string, isSlow *atomic.Bool) func(*rest.Config) {
 	return func(config *rest.Config) {
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return slow{next, "/namespaces/" + namespace + "/locks/"}
+			return slow{next, "/namespaces/" + namespace + "/locks/", isSlow}
 		})
 	}
 }
 
 type slow struct {
-	next http.RoundTripper
-	path string
+	next   http.RoundTripper
+	path   string
+	isSlow *atomic.Bool
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (s slow) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.Method == http.MethodPut && strings.Contains(request.URL.Path, s.path) {
+	if s.isSlow.Load() && request.Method == http.MethodPut && strings.Contains(request.URL.Path, s.path) {
 		select {
 		case <-time.After(renewalDelay):
 		case <-request.Context().Done():
@@ -56,7 +59,8 @@ var _ = Describe("The operator of locked Jobs with many idle Jobs of one namespa
 	var noisy, quiet string
 	BeforeEach(func(ctx context.Context) {
 		noisy, quiet = newNamespace(ctx), newNamespace(ctx)
-		startOperator(ctx, slowRenewals(noisy))
+		var isSlow atomic.Bool
+		startOperator(ctx, slowRenewals(noisy, &isSlow))
 		for number := range idleJobs {
 			create(ctx, makeJob(noisy, fmt.Sprintf("idle-%d", number), fmt.Sprintf("key-%d", number),
 				annotated(v1alpha1.LockTTLAnnotation, idleTTL), func(job *batchv1.Job) { job.Spec.Parallelism = new(int32(0)) }))
@@ -72,6 +76,7 @@ var _ = Describe("The operator of locked Jobs with many idle Jobs of one namespa
 			}
 			return started
 		}).WithTimeout(2 * patience).WithPolling(time.Second).Should(Equal(idleJobs))
+		isSlow.Store(true)
 		first := lockOf(ctx, noisy, "key-0")
 		Eventually(func() bool { return lockOf(ctx, noisy, "key-0").Spec.RenewTime.After(first.Spec.RenewTime.Time) }).Should(BeTrue())
 	})
