@@ -28,8 +28,9 @@ type Record struct {
 	Reason Reason `json:"reason,omitempty"`
 	// Via says through which path the event happened.
 	Via Via `json:"via"`
-	// Actor is the authenticated identity that caused the event. Empty if the operator acted on
-	// its own, or if the caller is known only by the owner token.
+	// Actor is the authenticated identity that caused the event; for the lock of a Job it is the
+	// operator. Empty if the operator ended a lock by itself, such as an expired one, or if the caller
+	// is known only by the owner token.
 	Actor string `json:"actor,omitempty"`
 	// Namespace and Lock name the object. Lock is empty for a refused manifest without a name and
 	// a valid key, and for a refused write for which no lock could be found out.
