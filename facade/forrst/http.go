@@ -35,7 +35,7 @@ func (e *httpError) Error() string { return e.message }
 // serveForrst answers one HTTP request with one envelope, whatever is wrong with it.
 func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	start := h.config.Clock.Now()
-	caller, err := h.config.Access.Authenticate(r)
+	caller, err := server.Authenticate(r, h.config.Access)
 	if errors.Is(err, lock.ErrInvalid) {
 		err = &httpError{http.StatusBadRequest, err.Error()}
 	}

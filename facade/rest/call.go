@@ -97,7 +97,7 @@ func (c *call) run(resource resource) (*answer, error) {
 		return nil, problems.New(problems.MethodNotAllowed, "The method must be one of "+resource.allowed())
 	}
 	var err error
-	if c.caller, err = c.config.Access.Authenticate(c.request); err != nil {
+	if c.caller, err = server.Authenticate(c.request, c.config.Access); err != nil {
 		return nil, c.authenticationError(err)
 	}
 	if c.query, err = readQuery(c.request); err != nil {

@@ -63,14 +63,12 @@ type connections struct {
 	// unauthenticated are those without an authenticated call, in the order in which they were opened.
 	unauthenticated list.List
 	// idle are the others that have no call, in the order in which their last call ended.
-	idle idleList
+	idle fifo[connection]
 	// isFull tells since when all connections have calls.
 	isFull limits.Level
 	closed [closeReasons]uint64
-	// running are the requests that are served or whose answers are sent, but for those that wait for a
-	// lock, which have limits of their own; and requests those by address.
-	running  int
-	requests map[netip.Prefix]int
+
+	requests *requests
 }
 
 // addressConnections are those of one address.
@@ -86,7 +84,7 @@ func newConnections(maximum, maxPerAddress int, clock clock.Clock) *connections 
 	}
 	return &connections{
 		max: maximum, maxPerAddress: share, clock: clock,
-		ended: make(chan struct{}, 1), addresses: map[netip.Prefix]*addressConnections{}, requests: map[netip.Prefix]int{},
+		ended: make(chan struct{}, 1), addresses: map[netip.Prefix]*addressConnections{}, requests: newRequests(maximum, share, clock),
 	}
 }
 
@@ -103,10 +101,9 @@ type connection struct {
 	since time.Time
 	// unauthenticated and ofAddress are its places in these lists, or nil.
 	unauthenticated, ofAddress *list.Element
-	// before and after are its neighbours among the idle ones.
-	isIdle        bool
-	before, after *connection
-	isOver        bool
+	// idle is its place among the idle ones.
+	idle   place[connection]
+	isOver bool
 }
 
 // Close implements [net.Conn].
@@ -143,7 +140,7 @@ func (t *connections) unlist(c *connection) {
 		t.unauthenticated.Remove(c.unauthenticated)
 		t.addresses[c.network].unauthenticated.Remove(c.ofAddress)
 	}
-	t.idle.remove(c)
+	c.idle.remove()
 	c.unauthenticated, c.ofAddress = nil, nil
 }
 
@@ -178,7 +175,7 @@ func (t *connections) setState(of net.Conn, state http.ConnState) {
 	t.unlist(c)
 	if state == http.StateIdle {
 		c.since = t.clock.Now()
-		t.idle.pushBack(c)
+		t.idle.pushBack(&c.idle, c)
 	}
 	t.updateFull()
 }
@@ -200,14 +197,7 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	if of == nil {
 		return ctx
 	}
-	return limits.WithWaits(context.WithValue(ctx, connectionKey{}, of), of)
-}
-
-// markAuthenticated records that a request of a connection was authenticated.
-func markAuthenticated(r *http.Request) {
-	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
-		c.authenticated()
-	}
+	return context.WithValue(ctx, connectionKey{}, of)
 }
 
 // admission is what came of a try to open a connection.
@@ -245,12 +235,12 @@ func (t *connections) tryOpen(c *connection) (a admission) {
 		for len(a.closed) < maxClosed && age(oldestOf(&t.unauthenticated), now) >= unauthenticatedNearLimit {
 			drop(oldestOf(&t.unauthenticated), closedUnauthenticated)
 		}
-		for len(a.closed) < maxClosed && age(t.idle.front, now) >= idleNearLimit {
-			drop(t.idle.front, closedIdle)
+		for len(a.closed) < maxClosed && age(t.idle.oldest(), now) >= idleNearLimit {
+			drop(t.idle.oldest(), closedIdle)
 		}
 	}
 	if t.count >= t.max {
-		switch oldest := t.idle.front; {
+		switch oldest := t.idle.oldest(); {
 		case t.unauthenticated.Len() > 0:
 			drop(oldestOf(&t.unauthenticated), closedUnauthenticated)
 		case age(oldest, now) >= idleAtLimit:

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock/network"
 )
@@ -258,7 +259,7 @@ func TestTheNextCallOfAConnectionEndsItsIdleness(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.setState(c, http.StateIdle) // The server may report this late.
-	if b.count != 0 || b.idle.count != 0 || b.idle.front != nil || b.idle.back != nil || b.unauthenticated.Len() != 0 || len(b.addresses) != 0 {
+	if b.count != 0 || b.idle.count != 0 || b.idle.oldest() != nil || b.idle.back != nil || b.unauthenticated.Len() != 0 || len(b.addresses) != 0 {
 		t.Errorf("something is left of it: %+v", b.connections)
 	}
 }
@@ -322,8 +323,19 @@ func TestSaturationIsToldAndDoesNotEndReadiness(t *testing.T) {
 func TestACallMarksItsConnectionAsAuthenticated(t *testing.T) {
 	b := newBounded(t, 10, 10)
 	c := b.open(honest)
+	control, err := access.New(access.Options{Namespace: "locks"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	request := httptest.NewRequestWithContext(withConnection(context.WithoutCancel(t.Context()), c), http.MethodGet, "/", http.NoBody)
-	BeginCall(httptest.NewRecorder(), request)
+	limitRequests(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if _, err := Authenticate(r, control); err != nil {
+			t.Error(err)
+		}
+		if b.requests.authenticated != 1 || b.requests.unauthenticated.count != 0 {
+			t.Error("the request counts as one without a caller")
+		}
+	})).ServeHTTP(httptest.NewRecorder(), request)
 	if !c.isAuthenticated.Load() || b.unauthenticated.Len() != 0 {
 		t.Error("it counts as one without credentials")
 	}

@@ -20,9 +20,19 @@ const (
 	// for the token of a service account.
 	maxHeaderBytes = 16 << 10
 
+	// maxHeaderFields bounds what the headers of a request take in memory besides their bytes.
+	maxHeaderFields = 100
+
 	// maxStreams is how many calls one HTTP/2 connection may have at a time. A client with
 	// more has to open another one.
 	maxStreams = 2000
+	// maxFrameBytes is the smallest bound that HTTP/2 permits. Each connection keeps room for the largest
+	// frame that it was told of.
+	maxFrameBytes = 16 << 10
+	// maxUnreadBytes are kept of a body that is not read, and maxUnreadBytesOfConnection, the smallest bound
+	// that HTTP/2 permits, of all bodies of a connection.
+	maxUnreadBytes             = 32 << 10
+	maxUnreadBytesOfConnection = 64 << 10
 	// pingAfter is how long an HTTP/2 connection may be silent before it is pinged, and
 	// pingTimeout how long the answer may take: calls of a client whose machine is gone must
 	// not wait for locks.
@@ -47,10 +57,13 @@ func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams,
-			SendPingTimeout:      pingAfter,
-			PingTimeout:          pingTimeout,
-			WriteByteTimeout:     writeTimeout,
+			MaxConcurrentStreams:          maxStreams,
+			MaxReadFrameSize:              maxFrameBytes,
+			MaxReceiveBufferPerStream:     maxUnreadBytes,
+			MaxReceiveBufferPerConnection: maxUnreadBytesOfConnection,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTimeout,
+			WriteByteTimeout:              writeTimeout,
 		},
 		ErrorLog:    slog.NewLogLogger(faults, slog.LevelInfo),
 		BaseContext: func(net.Listener) context.Context { return ctx },

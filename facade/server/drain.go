@@ -27,10 +27,8 @@ func isStopping(ctx context.Context) bool {
 // BeginCall must be called before a call may wait, when its caller is authenticated and its
 // body was read. HTTP/2 would end a call with the server's timeout for writing, even before
 // there is anything to write. Requests that are no calls keep that timeout: a client that
-// receives nothing must not keep a stream for ever. From then on the connection counts as one of
-// an authenticated caller.
+// receives nothing must not keep a stream for ever.
 func BeginCall(w http.ResponseWriter, r *http.Request) {
-	markAuthenticated(r)
 	if r.ProtoMajor > 1 {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	}

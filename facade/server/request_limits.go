@@ -1,22 +1,27 @@
 package server
 
 import (
+	"context"
 	"net/http"
-	"net/netip"
+
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/limits"
 )
 
-// limitRequests lets no more requests run than there may be connections, in total and of each address. Over
-// HTTP/1.1 there never are. Over HTTP/2 a client that takes no answers would otherwise keep thousands of
-// requests of each connection in memory, without a token. What is beyond is reset: an answer would need
-// room in the client's window. Calls that wait for a lock do not count meanwhile: they have limits by
-// caller, and one address may have very many.
+// requestKey is the key of the [*request] in the context of a request.
+type requestKey struct{}
+
+// limitRequests bounds the requests that are served, see [requests]. Over HTTP/2 a client that takes no
+// answers would otherwise keep thousands of requests of each connection in memory. What is beyond is reset:
+// an answer would need room in the client's window.
 //
 // A client that resets requests as it sends them takes none of these places, and would have the server begin
 // them without end. A connection on which a request was reset before it was begun ends, as soon as its other
 // requests have: a client that means no harm sends the next ones over another connection.
-func (t *connections) limitRequests(next http.Handler) http.Handler {
+func limitRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor > 1 && r.Context().Err() != nil {
+		isHTTP2 := r.ProtoMajor > 1
+		if isHTTP2 && r.Context().Err() != nil {
 			w.Header().Set("Connection", "close") // Over HTTP/2 it becomes GOAWAY.
 			return
 		}
@@ -25,47 +30,66 @@ func (t *connections) limitRequests(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if !t.beginRequest(of.network) {
+		counted := &request{of: of, w: w, isHTTP2: isHTTP2}
+		makeRoom, ok := of.all.requests.begin(counted)
+		if makeRoom != nil {
+			makeRoom()
+		}
+		if !ok {
 			panic(http.ErrAbortHandler)
 		}
-		defer t.countRequest(of.network, -1)
-		next.ServeHTTP(w, r)
-		if r.ProtoMajor > 1 {
-			// A short answer is sent only after the handler otherwise, and waits there for room uncounted. An
-			// answer that cannot be sent ends with its stream.
+		defer of.all.requests.finish(counted)
+		if hasManyFields(r) {
+			// They cost no memory while the answer waits to be sent.
+			r.Header = http.Header{}
+			http.Error(w, "The request has too many header fields", http.StatusRequestHeaderFieldsTooLarge)
+		} else {
+			if isHTTP2 && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+				_ = r.Body.Close()
+			}
+			ctx := context.WithValue(r.Context(), requestKey{}, counted)
+			next.ServeHTTP(w, r.WithContext(limits.WithWaits(ctx, counted)))
+		}
+		if isHTTP2 {
+			// What was not read of the body is not kept, and a short answer counts as well, which is otherwise
+			// sent only after the handler. An answer that cannot be sent ends with its stream.
+			_ = r.Body.Close()
 			_ = http.NewResponseController(w).Flush()
 		}
 	})
 }
 
-func (t *connections) beginRequest(from netip.Prefix) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.running >= t.max || t.requests[from] >= t.maxPerAddress {
-		return false
+// hasManyFields reports whether the header has more fields than a request may have. It aborts one that announces as many
+// trailers: the server would keep these.
+func hasManyFields(r *http.Request) bool {
+	if len(r.Trailer) > maxHeaderFields {
+		panic(http.ErrAbortHandler)
 	}
-	t.addRequests(from, 1)
-	return true
-}
-
-func (t *connections) countRequest(from netip.Prefix, change int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.addRequests(from, change)
-}
-
-// addRequests needs the mutex.
-func (t *connections) addRequests(from netip.Prefix, change int) {
-	t.running += change
-	t.requests[from] += change
-	if t.requests[from] == 0 {
-		delete(t.requests, from)
+	fields := 0
+	for _, values := range r.Header {
+		fields += len(values)
 	}
+	return fields > maxHeaderFields
 }
 
-// BeginWait implements [limits.Waits].
-func (c *connection) BeginWait() { c.all.countRequest(c.network, -1) }
-
-// EndWait implements [limits.Waits]. The answer of the call counts even beyond the limits: it may tell of a
-// lock.
-func (c *connection) EndWait() { c.all.countRequest(c.network, 1) }
+// Authenticate returns the caller who has sent a request, as the control finds out. From then on the
+// request counts against the limits of the caller, and its connection as one of an authenticated caller.
+// The error is one of the control, or a [*limits.Error] for a caller that has too many requests.
+func Authenticate(r *http.Request, control *access.Control) (access.Caller, error) {
+	counted, ok := r.Context().Value(requestKey{}).(*request)
+	if !ok {
+		return control.Authenticate(r)
+	}
+	all := counted.of.all.requests
+	all.setPending(counted, true)
+	caller, err := control.Authenticate(r)
+	if err == nil {
+		err = all.authenticate(counted, limits.CallerOf(r, caller.Holder()))
+	}
+	if err != nil {
+		all.setPending(counted, false)
+		return caller, err
+	}
+	counted.of.authenticated()
+	return caller, nil
+}

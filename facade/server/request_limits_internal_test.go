@@ -3,11 +3,13 @@ package server
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"sync"
+	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,56 +19,9 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"k8s.io/utils/clock"
-)
 
-// TestRequestsAreLimitedLikeConnections serves requests of connections that each have many, as over HTTP/2,
-// until the test lets them end.
-func TestRequestsAreLimitedLikeConnections(t *testing.T) {
-	b := newBounded(t, 4, 2)
-	begun, end := make(chan struct{}), make(chan struct{})
-	handler := b.limitRequests(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		begun <- struct{}{}
-		<-end
-	}))
-	serve := func(from *connection) (aborted any) {
-		defer func() { aborted = recover() }()
-		request := httptest.NewRequestWithContext(withConnection(t.Context(), from), http.MethodGet, "/", http.NoBody)
-		handler.ServeHTTP(httptest.NewRecorder(), request)
-		return nil
-	}
-	// The first address has two requests and, while one of them waits, a third.
-	one, another := b.open("192.0.2.1:1"), b.open("192.0.2.2:1")
-	var running sync.WaitGroup
-	begin := func(from *connection) {
-		running.Go(func() {
-			if aborted := serve(from); aborted != nil {
-				t.Errorf("aborted with %v", aborted)
-			}
-		})
-		<-begun
-	}
-	begin(one)
-	begin(one)
-	if aborted := serve(one); aborted != http.ErrAbortHandler { //nolint:errorlint // a panic is compared like this
-		t.Errorf("beyond the share of an address: %v", aborted)
-	}
-	one.BeginWait()
-	begin(one)
-	one.EndWait()
-	begin(another)
-	if aborted := serve(another); aborted != http.ErrAbortHandler { //nolint:errorlint // a panic is compared like this
-		t.Errorf("beyond the limit: %v", aborted)
-	}
-	close(end)
-	running.Wait()
-	go func() { <-begun }()
-	if aborted := serve(one); aborted != nil {
-		t.Errorf("when the others have ended: %v", aborted)
-	}
-	if len(b.requests) > 0 || b.running > 0 {
-		t.Errorf("%d requests are still counted, of %d addresses", b.running, len(b.requests))
-	}
-}
+	"forrst.dev/lock-operator/facade/limits"
+)
 
 // http2Client sends requests over HTTP/2 as no well-behaved client does.
 type http2Client struct {
@@ -78,18 +33,26 @@ type http2Client struct {
 	encoder *hpack.Encoder
 }
 
-// dialHTTP2 serves the handler, and returns a client with the settings.
-func dialHTTP2(t *testing.T, open *connections, handler http.HandlerFunc, settings ...http2.Setting) *http2Client {
+// serveLimited serves the handler, and returns the address.
+func serveLimited(t *testing.T, open *connections, handler http.HandlerFunc) string {
 	t.Helper()
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newHTTPServer(t.Context(), open.limitRequests(handler), nil, open, logr.ToSlogHandler(testr.New(t)))
+	server := newHTTPServer(t.Context(), limitRequests(handler), nil, open, logr.ToSlogHandler(testr.New(t)))
 	go func() { _ = server.Serve(open.limit(inner)) }()
 	t.Cleanup(func() { _ = server.Close() })
+	return inner.Addr().String()
+}
+
+// dialHTTP2 returns a client with the settings, from an address of loopback.
+func dialHTTP2(t *testing.T, from, address string, settings ...http2.Setting) *http2Client {
+	t.Helper()
 	c := &http2Client{}
-	if c.conn, err = new(net.Dialer).DialContext(t.Context(), "tcp", inner.Addr().String()); err != nil {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	var err error
+	if c.conn, err = dialer.DialContext(t.Context(), "tcp", address); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.conn.Close() })
@@ -102,13 +65,16 @@ func dialHTTP2(t *testing.T, open *connections, handler http.HandlerFunc, settin
 	return c
 }
 
-// request writes a request.
-func (c *http2Client) request(stream uint32) error {
+// request writes a request, with more fields of the header if there are any.
+func (c *http2Client) request(stream uint32, fields ...hpack.HeaderField) error {
 	c.header.Reset()
-	return errors.Join(
+	err := errors.Join(
 		c.encoder.WriteField(hpack.HeaderField{Name: ":method", Value: "GET"}), c.encoder.WriteField(hpack.HeaderField{Name: ":scheme", Value: "http"}),
-		c.encoder.WriteField(hpack.HeaderField{Name: ":authority", Value: "a"}), c.encoder.WriteField(hpack.HeaderField{Name: ":path", Value: "/"}),
-		c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.header.Bytes(), EndStream: true, EndHeaders: true}))
+		c.encoder.WriteField(hpack.HeaderField{Name: ":authority", Value: "a"}), c.encoder.WriteField(hpack.HeaderField{Name: ":path", Value: "/"}))
+	for _, field := range fields {
+		err = errors.Join(err, c.encoder.WriteField(field))
+	}
+	return errors.Join(err, c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.header.Bytes(), EndStream: true, EndHeaders: true}))
 }
 
 // send sends what was written.
@@ -121,7 +87,8 @@ func (c *http2Client) send() error {
 // server ends the connection.
 func TestAConnectionWhoseRequestsAreResetEnds(t *testing.T) {
 	var served atomic.Int64
-	client := dialHTTP2(t, newConnections(100, 100, clock.RealClock{}), func(http.ResponseWriter, *http.Request) { served.Add(1) })
+	address := serveLimited(t, newConnections(100, 100, clock.RealClock{}), func(http.ResponseWriter, *http.Request) { served.Add(1) })
+	client := dialHTTP2(t, "127.0.0.1", address)
 	isEnded := make(chan bool, 1)
 	go func() {
 		for {
@@ -149,34 +116,277 @@ func TestAConnectionWhoseRequestsAreResetEnds(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsNotTakenCounts sends requests over one connection whose client has no room for answers,
-// however short they are.
-func TestAnAnswerThatIsNotTakenCounts(t *testing.T) {
-	const most, sent = 3, 5
-	client := dialHTTP2(t, newConnections(100, most, clock.RealClock{}), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "short") },
-		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	for number := range uint32(sent) {
-		if err := client.request(2*number + 1); err != nil {
+// withoutRoom is the setting of a client that takes no answers.
+var withoutRoom = http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
+
+// short are the answers of some tests.
+func short(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "short") }
+
+// stuck opens a connection with requests whose answers are not taken, and waits until they are begun.
+func stuck(t *testing.T, from, address string, requests int, fields ...hpack.HeaderField) *http2Client {
+	t.Helper()
+	client := dialHTTP2(t, from, address, withoutRoom)
+	for number := range requests {
+		if err := client.request(uint32(2*number+1), fields...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := client.send(); err != nil {
 		t.Fatal(err)
 	}
-	var answered, refused int
-	for answered+refused < sent {
+	for begun := 0; begun < requests; {
 		frame, err := client.ReadFrame()
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch frame.(type) {
-		case *http2.HeadersFrame:
-			answered++
-		case *http2.RSTStreamFrame:
-			refused++
+		if _, ok := frame.(*http2.HeadersFrame); ok {
+			begun++
 		}
 	}
-	if answered != most || refused != sent-most {
-		t.Errorf("%d answers are begun, and %d requests refused", answered, refused)
+	return client
+}
+
+// wantEnd reads until the connection has ended.
+func (c *http2Client) wantEnd(t *testing.T) {
+	t.Helper()
+	for {
+		_, err := c.ReadFrame()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("the connection is still open")
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// get returns the status of an answer to a client that takes it, over a connection of its own.
+func get(t *testing.T, from, address string, header http.Header) int {
+	t.Helper()
+	transport := &http.Transport{
+		DialContext:       (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext,
+		DisableKeepAlives: true,
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = header
+	response, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Do(request)
+	if err != nil {
+		t.Errorf("from %s: %v", from, err)
+		return 0
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode
+}
+
+// TestAnswersThatAreNotTakenGiveWay holds the share of an address, or that of all, by requests whose client
+// has no room for answers, however short they are.
+func TestAnswersThatAreNotTakenGiveWay(t *testing.T) {
+	for name, froms := range map[string][]string{
+		"of one address":  {"127.0.0.1"},
+		"of all together": {"127.0.0.1", "127.0.0.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := newConnections(100, 100, clock.RealClock{})
+			open.requests.maxUnauthenticated, open.requests.maxUnauthenticatedPerAddress = 6, 6/len(froms)
+			address := serveLimited(t, open, short)
+			var hostile []*http2Client
+			for _, from := range froms {
+				hostile = append(hostile, stuck(t, from, address, open.requests.maxUnauthenticatedPerAddress))
+			}
+			for _, from := range []string{"127.0.0.1", "127.0.0.3"} {
+				if status := get(t, from, address, nil); status != http.StatusOK {
+					t.Errorf("a client at %s is answered %d", from, status)
+				}
+			}
+			hostile[0].wantEnd(t)
+			if open.requests.endedRequests() == 0 {
+				t.Error("no request was ended")
+			}
+		})
+	}
+}
+
+// TestAStreamOfASharedConnectionIsReset has a proxy whose clients take answers, all but one.
+func TestAStreamOfASharedConnectionIsReset(t *testing.T) {
+	open := newConnections(100, 100, clock.RealClock{})
+	open.requests.maxUnauthenticated = 2
+	address := serveLimited(t, open, func(w http.ResponseWriter, r *http.Request) {
+		of, _ := r.Context().Value(connectionKey{}).(*connection)
+		if r.ProtoMajor > 1 {
+			of.authenticated()
+		}
+		short(w, r)
+	})
+	proxy := stuck(t, "127.0.0.1", address, 2)
+	if status := get(t, "127.0.0.2", address, nil); status != http.StatusOK {
+		t.Errorf("another client is answered %d", status)
+	}
+	for {
+		frame, err := proxy.ReadFrame()
+		if err != nil {
+			t.Fatalf("the connection has ended: %v", err)
+		}
+		if reset, ok := frame.(*http2.RSTStreamFrame); ok {
+			if reset.StreamID != 1 {
+				t.Errorf("stream %d was reset", reset.StreamID)
+			}
+			return
+		}
+	}
+}
+
+func TestAStreamThatCannotBeResetEndsWithItsConnection(t *testing.T) {
+	b := newBounded(t, 100, 100)
+	b.requests.maxUnauthenticated = 2
+	shared, resets := b.openBusy(honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	for range 4 {
+		b.begin(shared, resets)
+	}
+	if len(resets.deadlines) != 2 || isClosed(shared) {
+		t.Fatalf("%d were asked to end", len(resets.deadlines))
+	}
+	for range 3 {
+		if b.begin(b.open(hostile), nil) != nil {
+			t.Error("one more was begun while so many end")
+		}
+	}
+	b.wantClosed("when its turn comes again", true, shared)
+}
+
+// begin begins a request over HTTP/2 with the answer, and ends another one for it if need be. It returns nil
+// if there is no place.
+func (b *bounded) begin(of *connection, w http.ResponseWriter) *request {
+	begun := &request{of: of, isHTTP2: true, w: w}
+	if w == nil {
+		begun.w = httptest.NewRecorder()
+	}
+	makeRoom, ok := b.requests.begin(begun)
+	if makeRoom != nil {
+		makeRoom()
+	}
+	if !ok {
+		return nil
+	}
+	return begun
+}
+
+// TestRequestsWithoutACallerTakeNoPlacesOfOthers has requests of both kinds, as many as there may be.
+func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
+	b := newBounded(t, 4, 2)
+	b.requests.maxUnauthenticated = 3
+	of := b.open(hostile)
+	var authenticated []*request
+	for number := range 5 {
+		name := fmt.Sprintf("user-%d", number/2)
+		call := b.begin(of, nil)
+		if call == nil {
+			t.Fatalf("no place for request %d", number)
+		}
+		err := b.requests.authenticate(call, limits.CallerOf(httptest.NewRequest(http.MethodGet, "/", http.NoBody), name))
+		if number == 4 {
+			if !errors.Is(err, limits.ErrRunning) {
+				t.Errorf("beyond the limit: %v", err)
+			}
+			b.requests.finish(call)
+			continue
+		}
+		if err != nil {
+			t.Fatalf("request %d: %v", number, err)
+		}
+		authenticated = append(authenticated, call)
+	}
+	if len(b.requests.addresses) != 0 || b.requests.authenticated != 4 {
+		t.Errorf("%d are authenticated, and of %d addresses some are not", b.requests.authenticated, len(b.requests.addresses))
+	}
+	first := authenticated[0]
+	beyond := b.begin(of, nil)
+	if err := b.requests.authenticate(beyond, first.caller); !errors.Is(err, limits.ErrCallerRunning) {
+		t.Errorf("beyond the share of a caller: %v", err)
+	}
+	// One that waits leaves room.
+	first.BeginWait()
+	if err := b.requests.authenticate(beyond, first.caller); err != nil {
+		t.Errorf("while one waits: %v", err)
+	}
+	first.EndWait()
+	for _, each := range append(authenticated, beyond) {
+		b.requests.finish(each)
+	}
+	if left := b.requests; left.authenticated != 0 || len(left.callers) != 0 || left.unauthenticated.count != 0 || len(left.addresses) != 0 {
+		t.Errorf("something is left: %+v", left)
+	}
+}
+
+// TestARequestWhoseCallerIsBeingAuthenticatedKeepsItsPlace lets many clients come back at once.
+func TestARequestWhoseCallerIsBeingAuthenticatedKeepsItsPlace(t *testing.T) {
+	b := newBounded(t, 100, 100)
+	b.requests.maxUnauthenticated = 2
+	of := b.open(honest)
+	for range 2 {
+		b.requests.setPending(b.begin(of, nil), true)
+	}
+	if b.begin(b.open(hostile), nil) != nil {
+		t.Error("another request was begun")
+	}
+	b.wantClosed("in time", false, of)
+	b.clock.Step(authenticationGrace)
+	if b.begin(b.open(hostile), nil) == nil {
+		t.Error("no other request was begun")
+	}
+	b.wantClosed("when it takes long", true, of)
+}
+
+func TestRequestsThatEndSlowlyAreBounded(t *testing.T) {
+	b := newBounded(t, 100, 100)
+	b.requests.maxUnauthenticated = 3
+	begun := 0
+	for range 20 {
+		if b.begin(b.open(hostile), nil) != nil {
+			begun++
+		}
+	}
+	if begun != 6 {
+		t.Errorf("%d requests were begun", begun)
+	}
+}
+
+func TestManyHeaderFieldsAreRefused(t *testing.T) {
+	address := serveLimited(t, newConnections(100, 100, clock.RealClock{}), short)
+	for fields, want := range map[int]int{maxHeaderFields - 10: http.StatusOK, maxHeaderFields + 1: http.StatusRequestHeaderFieldsTooLarge} {
+		header := http.Header{}
+		for number := range fields {
+			header.Add(fmt.Sprintf("X-%d", number/2), "")
+		}
+		if status := get(t, "127.0.0.1", address, header); status != want {
+			t.Errorf("%d fields are answered %d", fields, status)
+		}
+	}
+}
+
+func TestManyTrailersAreRefused(t *testing.T) {
+	address := serveLimited(t, newConnections(100, 100, clock.RealClock{}), short)
+	client := dialHTTP2(t, "127.0.0.1", address)
+	names := make([]string, maxHeaderFields+1)
+	for number := range names {
+		names[number] = fmt.Sprintf("X-%d", number)
+	}
+	if err := errors.Join(client.request(1, hpack.HeaderField{Name: "trailer", Value: strings.Join(names, ",")}), client.send()); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		switch frame, err := client.ReadFrame(); frame.(type) {
+		case *http2.RSTStreamFrame:
+			return
+		case *http2.HeadersFrame:
+			t.Fatal("it is answered")
+		default:
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }

@@ -112,7 +112,7 @@ func New(options Options) (*Server, error) {
 	if options.LoopbackHostsOnly {
 		s.handler = loopbackHostsOnly(s.handler)
 	}
-	s.handler = s.open.limitRequests(s.handler)
+	s.handler = limitRequests(s.handler)
 	s.mux.HandleFunc("GET /healthz", serveHealthz)
 	s.mux.HandleFunc("GET /readyz", serveReadyz)
 	s.mux.HandleFunc("GET /readyz/saturation", s.serveSaturation)

@@ -1,0 +1,263 @@
+package server
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/facade/limits"
+)
+
+const (
+	// unauthenticatedShare is the part of the limit of all requests that those without an authenticated
+	// caller have besides: one in so many. They have more than one connection can have at a time, since all
+	// calls of a client that has just connected are such requests at first.
+	unauthenticatedShare = 6
+	// minUnauthenticated is the least that they have, if the limit is not less.
+	minUnauthenticated = 100
+	// endingFactor is how many times that many there are at most while some of them end.
+	endingFactor = 2
+	// authenticationGrace is how long a request keeps its place while its caller is being authenticated.
+	authenticationGrace = unauthenticatedNearLimit
+)
+
+// MaxUnauthenticatedRequests is how many requests without an authenticated caller are served at a time if
+// there may be so many connections, zero meaning [DefaultMaxConnections]. For a moment there may be twice as
+// many, while some of them end.
+func MaxUnauthenticatedRequests(maxConnections int) int {
+	maxConnections = cmp.Or(maxConnections, DefaultMaxConnections)
+	return max(maxConnections/unauthenticatedShare, min(maxConnections, minUnauthenticated))
+}
+
+// requests counts those that are served or whose answers are sent, but for those that wait for a lock, which
+// have limits of their own. Those of authenticated callers are bounded in total and for each caller. The
+// others never take their places: they have a share of their own, in total and for each address, in which
+// the oldest ends for a new one. It is safe for concurrent use.
+type requests struct {
+	max, maxPerCaller                                int
+	maxUnauthenticated, maxUnauthenticatedPerAddress int
+	clock                                            clock.PassiveClock
+
+	mu              sync.Mutex
+	authenticated   int
+	callers         map[limits.Caller]int
+	unauthenticated unauthenticated
+	addresses       map[netip.Prefix]*unauthenticated
+	ended           uint64
+}
+
+// unauthenticated are requests without an authenticated caller, of all addresses or of one. They are in the
+// order in which they began, or their caller was refused.
+type unauthenticated struct {
+	count int
+	// pending are those whose caller is being authenticated, and served the others: what these wait for is
+	// that their client takes the answer.
+	pending, served fifo[request]
+}
+
+// request is one that counts.
+type request struct {
+	of      *connection
+	w       http.ResponseWriter
+	isHTTP2 bool
+	// since is when it began.
+	since time.Time
+	// caller is that who was authenticated. The mutex of all requests guards the fields up to inAddress.
+	caller          limits.Caller
+	isAuthenticated bool
+	// isReset says that it was asked to end.
+	isReset          bool
+	inAll, inAddress place[request]
+
+	mu sync.Mutex
+	// isOver says that w must not be used any more.
+	isOver bool
+}
+
+func newRequests(maximum, maxPerAddress int, clock clock.PassiveClock) *requests {
+	share := MaxUnauthenticatedRequests(maximum)
+	return &requests{
+		max: maximum, maxPerCaller: maxPerAddress,
+		maxUnauthenticated: share, maxUnauthenticatedPerAddress: min(share, maxPerAddress),
+		clock: clock, callers: map[limits.Caller]int{}, addresses: map[netip.Prefix]*unauthenticated{},
+	}
+}
+
+// begin counts a request, which has no authenticated caller yet. It reports false if there is no place for
+// it. If makeRoom is not nil, it ends another request, for this one or for the next.
+func (t *requests) begin(q *request) (makeRoom func(), ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q.since = t.clock.Now()
+	var victim *request
+	switch address := t.addresses[q.of.network]; {
+	case address != nil && address.count >= t.maxUnauthenticatedPerAddress:
+		victim = address.oldest(q.since)
+	case t.unauthenticated.count >= t.maxUnauthenticated:
+		victim = t.unauthenticated.oldest(q.since)
+	default:
+		t.add(q)
+		return nil, true
+	}
+	if victim == nil {
+		return nil, false
+	}
+	// Those that were asked to end may take a moment. They count meanwhile.
+	ok = t.unauthenticated.count < endingFactor*t.maxUnauthenticated
+	if ok {
+		t.add(q)
+	}
+	t.ended++
+	victim.unlist()
+	// A connection that has an authenticated caller may have more of them, as that of a proxy does.
+	if victim.isHTTP2 && victim.of.isAuthenticated.Load() && !victim.isReset {
+		// If this does not end it, its connection does when its turn comes again.
+		victim.isReset = true
+		t.list(victim, false)
+		return victim.reset, ok
+	}
+	return victim.closeConnection, ok
+}
+
+// oldest returns the request that gives way to others, or nil.
+func (u *unauthenticated) oldest(now time.Time) *request {
+	if served := u.served.oldest(); served != nil {
+		return served
+	}
+	if pending := u.pending.oldest(); pending != nil && now.Sub(pending.since) >= authenticationGrace {
+		return pending
+	}
+	return nil
+}
+
+// add needs the mutex, as do the other methods that change a request.
+func (t *requests) add(q *request) {
+	address := t.addresses[q.of.network]
+	if address == nil {
+		address = &unauthenticated{}
+		t.addresses[q.of.network] = address
+	}
+	address.count++
+	t.unauthenticated.count++
+	t.list(q, false)
+}
+
+func (t *requests) list(q *request, isPending bool) {
+	all, address := &t.unauthenticated, t.addresses[q.of.network]
+	if isPending {
+		all.pending.pushBack(&q.inAll, q)
+		address.pending.pushBack(&q.inAddress, q)
+		return
+	}
+	all.served.pushBack(&q.inAll, q)
+	address.served.pushBack(&q.inAddress, q)
+}
+
+func (q *request) unlist() {
+	q.inAll.remove()
+	q.inAddress.remove()
+}
+
+// forget takes a request out of those without an authenticated caller.
+func (t *requests) forget(q *request) {
+	q.unlist()
+	t.unauthenticated.count--
+	address := t.addresses[q.of.network]
+	address.count--
+	if address.count == 0 {
+		delete(t.addresses, q.of.network)
+	}
+}
+
+// addAuthenticated changes how many requests of a caller there are.
+func (t *requests) addAuthenticated(of limits.Caller, change int) {
+	t.authenticated += change
+	t.callers[of] += change
+	if t.callers[of] == 0 {
+		delete(t.callers, of)
+	}
+}
+
+// setPending records whether the caller of a request is being authenticated.
+func (t *requests) setPending(q *request, isPending bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.inAll.in == nil {
+		return // It ends.
+	}
+	q.unlist()
+	t.list(q, isPending)
+}
+
+// authenticate counts a request as one of the caller. The error is that of a limit. Then it counts as one
+// without an authenticated caller while it is answered.
+func (t *requests) authenticate(q *request, caller limits.Caller) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case q.isAuthenticated:
+		return nil
+	case t.callers[caller] >= t.maxPerCaller:
+		return limits.ErrCallerRunning
+	case t.authenticated >= t.max:
+		return limits.ErrRunning
+	}
+	t.forget(q)
+	q.caller, q.isAuthenticated = caller, true
+	t.addAuthenticated(caller, 1)
+	return nil
+}
+
+// finish forgets a request.
+func (t *requests) finish(q *request) {
+	q.mu.Lock()
+	q.isOver = true
+	q.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.isAuthenticated {
+		t.addAuthenticated(q.caller, -1)
+		return
+	}
+	t.forget(q)
+}
+
+// endedRequests returns how many requests were ended for others.
+func (t *requests) endedRequests() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended
+}
+
+// BeginWait implements [limits.Waits].
+func (q *request) BeginWait() { q.count(-1) }
+
+// EndWait implements [limits.Waits]. The answer of the call counts even beyond the limits: it may tell of a
+// lock.
+func (q *request) EndWait() { q.count(1) }
+
+func (q *request) count(change int) {
+	t := q.of.all.requests
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.isAuthenticated {
+		t.addAuthenticated(q.caller, change)
+	}
+}
+
+// reset ends a request over HTTP/2, but not one that its client keeps from being sent anything.
+func (q *request) reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.isOver {
+		// A deadline that has passed resets the stream at once.
+		_ = http.NewResponseController(q.w).SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// closeConnection ends a request for certain, with all others of its connection.
+func (q *request) closeConnection() { _ = q.of.Close() }
