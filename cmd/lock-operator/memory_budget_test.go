@@ -22,6 +22,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/limits"
+	facadeserver "forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/webhook/server"
@@ -66,6 +67,7 @@ func TestTheDefaultsFitTheMemoryLimit(t *testing.T) {
 		if settings.runs(facadeComponent) {
 			calls := settings.facadeServer.calls
 			add("callers that wait, or whose calls run", orDefault(calls.Waiting, limits.DefaultMaxWaiting)+orDefault(calls.Running, limits.DefaultMaxRunning), callerBytes)
+			add("requests without an authenticated caller", facadeserver.MaxUnauthenticatedRequests(settings.facadeServer.maxConnections), facadeserver.UnauthenticatedRequestBytes)
 			add("bodies", 1, float64(orDefault(calls.BodyBytes, limits.DefaultMaxBodyBytes)))
 			add("lists", 1, listBytes)
 		}

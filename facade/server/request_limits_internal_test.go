@@ -390,3 +390,28 @@ func TestManyTrailersAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestClientsMaySendLittleThatIsNotRead reads what clients are told that they may send.
+func TestClientsMaySendLittleThatIsNotRead(t *testing.T) {
+	address := serveLimited(t, newConnections(100, 100, clock.RealClock{}), short)
+	client := dialHTTP2(t, "127.0.0.1", address)
+	if err := client.send(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		frame, err := client.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings, ok := frame.(*http2.SettingsFrame)
+		if !ok || settings.IsAck() {
+			continue
+		}
+		window, _ := settings.Value(http2.SettingInitialWindowSize)
+		largest, _ := settings.Value(http2.SettingMaxFrameSize)
+		if window != maxUnreadBytes || largest != maxFrameBytes {
+			t.Errorf("%d bytes of a body, and %d of a frame", window, largest)
+		}
+		return
+	}
+}

@@ -14,9 +14,9 @@ import (
 
 const (
 	// unauthenticatedShare is the part of the limit of all requests that those without an authenticated
-	// caller have besides: one in so many. They have more than one connection can have at a time, since all
-	// calls of a client that has just connected are such requests at first.
-	unauthenticatedShare = 6
+	// caller have besides: one in so many. One address has two thirds of that, which by default is what one
+	// connection can have at a time: all calls of a client that has just connected are such requests at first.
+	unauthenticatedShare = 10
 	// minUnauthenticated is the least that they have, if the limit is not less.
 	minUnauthenticated = 100
 	// endingFactor is how many times that many there are at most while some of them end.
@@ -25,11 +25,17 @@ const (
 	authenticationGrace = unauthenticatedNearLimit
 )
 
-// MaxUnauthenticatedRequests is how many requests without an authenticated caller are served at a time if
-// there may be so many connections, zero meaning [DefaultMaxConnections]. For a moment there may be twice as
-// many, while some of them end.
+// UnauthenticatedRequestBytes is what a request without an authenticated caller takes in memory at most, with
+// what is kept of its body.
+const UnauthenticatedRequestBytes = 40<<10 + maxUnreadBytes
+
+// MaxUnauthenticatedRequests is how many requests without an authenticated caller there are at most if there
+// may be so many connections, zero meaning [DefaultMaxConnections]. It includes those that are about to end.
 func MaxUnauthenticatedRequests(maxConnections int) int {
-	maxConnections = cmp.Or(maxConnections, DefaultMaxConnections)
+	return endingFactor * shareOfUnauthenticated(cmp.Or(maxConnections, DefaultMaxConnections))
+}
+
+func shareOfUnauthenticated(maxConnections int) int {
 	return max(maxConnections/unauthenticatedShare, min(maxConnections, minUnauthenticated))
 }
 
@@ -79,10 +85,14 @@ type request struct {
 }
 
 func newRequests(maximum, maxPerAddress int, clock clock.PassiveClock) *requests {
-	share := MaxUnauthenticatedRequests(maximum)
+	share := shareOfUnauthenticated(maximum)
+	ofAddress := share
+	if maxPerAddress < maximum {
+		ofAddress = min(share-share/3, maxPerAddress)
+	}
 	return &requests{
 		max: maximum, maxPerCaller: maxPerAddress,
-		maxUnauthenticated: share, maxUnauthenticatedPerAddress: min(share, maxPerAddress),
+		maxUnauthenticated: share, maxUnauthenticatedPerAddress: ofAddress,
 		clock: clock, callers: map[limits.Caller]int{}, addresses: map[netip.Prefix]*unauthenticated{},
 	}
 }
