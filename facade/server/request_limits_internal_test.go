@@ -286,7 +286,7 @@ func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
 		if call == nil {
 			t.Fatalf("no place for request %d", number)
 		}
-		err := b.requests.authenticate(call, limits.CallerOf(httptest.NewRequest(http.MethodGet, "/", http.NoBody), name))
+		err := b.requests.authenticate(call, limits.CallerOf(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), name))
 		if number == 4 {
 			if !errors.Is(err, limits.ErrRunning) {
 				t.Errorf("beyond the limit: %v", err)
