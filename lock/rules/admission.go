@@ -109,12 +109,13 @@ func admitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	old := change.Old
 	isHolder := change.User.Holds(old)
-	isClaim := !equality.DeepEqual(next.Spec, old.Spec) || isApplied(change.Updated, old) || isNewAcquisition(next, old)
+	isForeignApply := !isHolder && change.isAppliedAgain(next)
+	isClaim := !equality.DeepEqual(next.Spec, old.Spec) || isApplied(change.Updated, old) || isNewAcquisition(next, old) || isForeignApply
 	isAcquisitionChanged := next.Annotations[v1alpha1.AcquisitionAnnotation] != old.Annotations[v1alpha1.AcquisitionAnnotation]
 	switch {
 	case Expired(old, now) && (isClaim || change.IsUnchanged && isHolder):
 		return admitTakeOver(next, old, change.User, limits, now, allowance)
-	case change.IsUnchanged:
+	case change.IsUnchanged && !isForeignApply:
 		return admitUnchanged(next, change)
 	case (isClaim || isAcquisitionChanged) && !isHolder, next.Spec.Owner != old.Spec.Owner, isNewAcquisition(next, old):
 		return nil, HeldBy(old)

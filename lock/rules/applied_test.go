@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -67,6 +68,43 @@ func TestIsApplied(t *testing.T) {
 			old.ManagedFields, updated.ManagedFields = test.old, test.updated
 			if got := isApplied(updated, old); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAnApplyUnderTheNameOfAnApplierIsAClaim(t *testing.T) {
+	unchanged := func(*v1alpha1.Lock) {}
+	relabelled := func(l *v1alpha1.Lock) { l.Labels["team"] = "finance" }
+	cases := map[string]struct {
+		applied       func(*v1alpha1.Lock)
+		user, manager string
+		change        func(*v1alpha1.Lock)
+		now           float64
+		wantErr       error
+	}{
+		"the same manifest by another user":                     {serverSideApplied, "bob", "argocd", unchanged, 10, ErrHeld},
+		"with other labels in the same second":                  {serverSideApplied, "bob", "argocd", relabelled, 10, ErrHeld},
+		"of an expired lock, without an owner token of its own": {serverSideApplied, "bob", "argocd", unchanged, 31, ErrInvalid},
+		"by the holder":                                           {serverSideApplied, "alice", "argocd", unchanged, 10, nil},
+		"by the holder, with other labels":                        {serverSideApplied, "alice", "argocd", relabelled, 10, nil},
+		"a label by another manager":                              {serverSideApplied, "bob", "kubectl-label", relabelled, 10, nil},
+		"a label of a manager without a name":                     {serverSideApplied, "bob", "", relabelled, 10, nil},
+		"the same labels by another user, who applied them alone": {serverSideLabelled, "bob", "argocd", unchanged, 10, nil},
+		"a reason for a forced release, whatever the manager": {serverSideApplied, "bob", "argocd", func(l *v1alpha1.Lock) {
+			metav1.SetMetaDataAnnotation(&l.ObjectMeta, v1alpha1.ForceReleaseReasonAnnotation, "stuck")
+		}, 10, nil},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			old := referenced()
+			test.applied(old)
+			updated := old.DeepCopy()
+			test.change(updated)
+			submitted := change(t, old, updated, test.user)
+			submitted.FieldManager = test.manager
+			if _, _, err := AdmitUpdate(submitted, DefaultLimits(), at(test.now).Time, time.Second); !errors.Is(err, test.wantErr) {
+				t.Errorf("got %v, want %v", err, test.wantErr)
 			}
 		})
 	}
