@@ -97,7 +97,7 @@ var _ = Describe("Changing a Lock", func() {
 
 	It("refuses the manifest of a former holder, who applies it again after a take-over that kept its managed fields", func(ctx context.Context) {
 		apply := []string{"apply", "--server-side", "-f", "-"}
-		manifest := lockYAML("reapplied", "ttl: 1h")
+		manifest := lockYAML("reapplied", "ttl: 1h0m0s")
 		_, err := bobKubectl.Run(ctx, manifest, apply...)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(deleteLock, "reapplied")
