@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"container/heap"
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -38,55 +39,114 @@ type event struct {
 // once: an end by time is told when the time has come, not again when the object is deleted.
 type history struct {
 	// held are the locks that are held as far as was told, by the names of their objects.
-	held map[string]*v1alpha1.Lock
-	// next is when to look for the next that expires: not later than the first does. Zero if none
-	// does. It may be earlier, so that a renewal need not look at all others.
-	next time.Time
+	held map[string]*heldLock
+	// byEnd are the same locks, that which expires first at the front: a namespace may have thousands that
+	// expire one by one.
+	byEnd byEnd
+}
+
+// heldLock is a lock with its place in [byEnd].
+type heldLock struct {
+	*v1alpha1.Lock
+
+	place int
+}
+
+// byEnd is a heap of locks by their ends.
+type byEnd []*heldLock
+
+// Len implements [heap.Interface].
+func (b byEnd) Len() int { return len(b) }
+
+// Less implements [heap.Interface].
+func (b byEnd) Less(i, j int) bool {
+	return b[i].Spec.ExpireTime.Time.Before(b[j].Spec.ExpireTime.Time)
+}
+
+// Swap implements [heap.Interface].
+func (b byEnd) Swap(i, j int) {
+	b[i], b[j] = b[j], b[i]
+	b[i].place, b[j].place = i, j
+}
+
+// Push implements [heap.Interface].
+func (b *byEnd) Push(added any) {
+	each := added.(*heldLock) //nolint:errcheck,forcetypeassert // The heap has nothing else.
+	each.place = len(*b)
+	*b = append(*b, each)
+}
+
+// Pop implements [heap.Interface].
+func (b *byEnd) Pop() any {
+	last := len(*b) - 1
+	removed := (*b)[last]
+	(*b)[last] = nil
+	*b = (*b)[:last]
+	return removed
 }
 
 // begin returns the locks of a stream that are held at its beginning.
 func begin(present []*v1alpha1.Lock, isWanted func(*v1alpha1.Lock) bool, now time.Time) *history {
-	h := &history{held: map[string]*v1alpha1.Lock{}}
+	h := &history{held: map[string]*heldLock{}}
 	for _, each := range present {
 		if isWanted(each) && !rules.Expired(each, now) {
-			h.held[each.Name] = each
+			h.keep(each)
 		}
 	}
-	h.findNext()
 	return h
 }
 
-func (h *history) findNext() {
-	h.next = time.Time{}
-	for _, each := range h.held {
-		if end := each.Spec.ExpireTime; h.next.IsZero() || end.Time.Before(h.next) {
-			h.next = end.Time
-		}
+// next returns when the next lock expires, zero if none does.
+func (h *history) next() time.Time {
+	if len(h.byEnd) == 0 {
+		return time.Time{}
+	}
+	return h.byEnd[0].Spec.ExpireTime.Time
+}
+
+// keep replaces the lock of that name, or adds it.
+func (h *history) keep(current *v1alpha1.Lock) {
+	if known := h.held[current.Name]; known != nil {
+		known.Lock = current
+		heap.Fix(&h.byEnd, known.place)
+		return
+	}
+	added := &heldLock{Lock: current}
+	h.held[current.Name] = added
+	heap.Push(&h.byEnd, added)
+}
+
+// forget removes the lock of that name, if there is one.
+func (h *history) forget(name string) {
+	if known := h.held[name]; known != nil {
+		delete(h.held, name)
+		heap.Remove(&h.byEnd, known.place)
 	}
 }
 
-// expire returns the locks that have ended by their time.
+// expire returns the locks that have ended by their time, in the order of their ends.
 func (h *history) expire(now time.Time) []event {
 	var ended []event
-	for name, each := range h.held {
-		if rules.Expired(each, now) {
-			delete(h.held, name)
-			ended = append(ended, event{name: eventExpired, lock: each})
-		}
+	for len(h.byEnd) > 0 && rules.Expired(h.byEnd[0].Lock, now) {
+		first := h.byEnd[0].Lock
+		h.forget(first.Name)
+		ended = append(ended, event{name: eventExpired, lock: first})
 	}
-	h.findNext()
 	return ended
 }
 
 // follow returns what a change means.
 func (h *history) follow(change lock.Change, now time.Time) []event {
 	current := change.Lock
-	former := h.held[current.Name]
+	var former *v1alpha1.Lock
+	if known := h.held[current.Name]; known != nil {
+		former = known.Lock
+	}
 	if former != nil && former.ResourceVersion == current.ResourceVersion && !change.IsGone {
 		return nil // A list of the watch has repeated it.
 	}
 	if change.IsGone || rules.Expired(current, now) {
-		delete(h.held, current.Name)
+		h.forget(current.Name)
 		switch {
 		case former == nil:
 			return nil
@@ -95,10 +155,7 @@ func (h *history) follow(change lock.Change, now time.Time) []event {
 		}
 		return []event{{eventReleased, former, current.ResourceVersion}}
 	}
-	h.held[current.Name] = current
-	if end := current.Spec.ExpireTime.Time; h.next.IsZero() || end.Before(h.next) {
-		h.next = end
-	}
+	h.keep(current)
 	return eventsOf(former, current)
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -119,7 +118,7 @@ func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Tim
 		return err
 	}
 	for {
-		expiry, stop := s.expiryTimer(told.next)
+		expiry, stop := s.expiryTimer(told.next())
 		var events []event
 		select {
 		case <-ctx.Done():
@@ -200,7 +199,7 @@ func (s *eventStream) begin(version string, told *history) error {
 		server.BeginAnswer(s.writer, s.request)
 		s.writer.WriteHeader(http.StatusOK)
 	}
-	held := slices.SortedFunc(maps.Values(told.held), func(a, b *v1alpha1.Lock) int {
+	held := slices.SortedFunc(slices.Values(told.byEnd), func(a, b *heldLock) int {
 		return cmp.Or(cmp.Compare(a.Spec.Key, b.Spec.Key), cmp.Compare(a.Spec.Function, b.Spec.Function))
 	})
 	s.lastSent = version
@@ -213,7 +212,7 @@ func (s *eventStream) begin(version string, told *history) error {
 			if index > 0 {
 				s.write(",")
 			}
-			s.write(string(encode(describe(each))))
+			s.write(string(encode(describe(each.Lock))))
 		}
 		s.write("]}\n\n")
 	})
