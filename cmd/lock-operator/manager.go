@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -57,14 +56,8 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	settings.lockWatch = engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
 	stopTimeout := settings.facadeServer.stopTimeout()
 	managerOptions := ctrl.Options{
-		Scheme: scheme,
-		Metrics: metricsserver.Options{
-			BindAddress:    settings.metricsAddr,
-			SecureServing:  true,
-			FilterProvider: newMetricsFilter(now),
-			// A client of HTTP/2 may have any number of requests served at once.
-			TLSOpts: []func(*tls.Config){func(config *tls.Config) { config.NextProtos = []string{"http/1.1"} }},
-		},
+		Scheme:                  scheme,
+		Metrics:                 metricsserver.Options{BindAddress: "0"}, // See addMetricsPort.
 		HealthProbeBindAddress:  settings.probeAddr,
 		GracefulShutdownTimeout: &stopTimeout,
 		MapperProvider:          newRESTMapper,
@@ -86,6 +79,9 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 
 	if err := settings.learnIdentity(ctx, manager); err != nil {
 		return nil, err
+	}
+	if err := addMetricsPort(manager, settings.metricsAddr, now); err != nil {
+		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	// A forced release through façade or webhook emits an Event besides its record.
 	settings.audit = auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), settings.audit)

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade/access"
@@ -20,6 +19,7 @@ import (
 )
 
 const (
+	metricsPath = "/metrics"
 	// metricsTokenTTL is longer than the time between two scrapes, so that most of them cost no review.
 	metricsTokenTTL = time.Minute
 	// maxMetricsAuthFailures is low: few clients have a reason to ask for metrics.
@@ -33,27 +33,23 @@ const (
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// newMetricsFilter serves metrics to callers who may get the path. It replaces that of
+// newMetricsHandler serves metrics to callers who may get the path. It replaces the filter of
 // controller-runtime, which asks the API server about every token that is not valid, and about every
 // method that a caller invents.
-func newMetricsFilter(now clock.PassiveClock) func(*rest.Config, *http.Client) (metricsserver.Filter, error) {
-	return func(config *rest.Config, httpClient *http.Client) (metricsserver.Filter, error) {
-		tokens, err := auth.New(config, httpClient, auth.Options{TokenTTL: metricsTokenTTL})
-		if err != nil {
-			return nil, err
-		}
-		callers, err := access.New(access.Options{Access: tokens, MaxAuthFailures: maxMetricsAuthFailures, Clock: now})
-		if err != nil {
-			return nil, err
-		}
-		rights, err := auth.NewAuthorizer(config, httpClient)
-		if err != nil {
-			return nil, err
-		}
-		return func(logger logr.Logger, metrics http.Handler) (http.Handler, error) {
-			return &metricsHandler{callers: callers, rights: rights, metrics: metrics, logger: logger}, nil
-		}, nil
+func newMetricsHandler(config *rest.Config, httpClient *http.Client, now clock.PassiveClock, logger logr.Logger, metrics http.Handler) (http.Handler, error) {
+	tokens, err := auth.New(config, httpClient, auth.Options{TokenTTL: metricsTokenTTL})
+	if err != nil {
+		return nil, err
 	}
+	callers, err := access.New(access.Options{Access: tokens, MaxAuthFailures: maxMetricsAuthFailures, Clock: now})
+	if err != nil {
+		return nil, err
+	}
+	rights, err := auth.NewAuthorizer(config, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	return &metricsHandler{callers: callers, rights: rights, metrics: metrics, logger: logger}, nil
 }
 
 // metricsHandler authenticates and authorises before it serves metrics.
@@ -67,6 +63,12 @@ type metricsHandler struct {
 
 // ServeHTTP implements [http.Handler].
 func (h *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Clients that may not get metrics keep no connection.
+	w.Header().Set("Connection", "close")
+	if r.URL.Path != metricsPath {
+		http.NotFound(w, r)
+		return
+	}
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
 		http.Error(w, "Method not allowed", http.StatusMethodNotAllowed)
@@ -87,6 +89,7 @@ func (h *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case decision != authorizer.DecisionAllow:
 		http.Error(w, "Forbidden", http.StatusForbidden)
 	default:
+		w.Header().Del("Connection")
 		h.metrics.ServeHTTP(w, r)
 	}
 }

@@ -77,11 +77,8 @@ func serveMetricsLogging(t *testing.T, logger logr.Logger) (http.Handler, *revie
 	t.Cleanup(server.Close)
 	now := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
 	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-	filter, err := newMetricsFilter(now)(config, server.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
-	handler, err := filter(logger, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the metrics") }))
+	handler, err := newMetricsHandler(config, server.Client(), now, logger,
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the metrics") }))
 	if err != nil {
 		t.Fatal(err)
 	}
