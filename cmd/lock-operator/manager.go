@@ -80,7 +80,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	if err := settings.learnIdentity(ctx, manager); err != nil {
 		return nil, err
 	}
-	if err := addMetricsPort(manager, settings.metricsAddr, now); err != nil {
+	if err := addMetricsPort(ctx, manager, settings.metricsAddr, now); err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	// A forced release through façade or webhook emits an Event besides its record.

@@ -39,7 +39,7 @@ const (
 // addMetricsPort serves the metrics on the address, over TLS with a certificate that the process signs
 // itself. It does so in place of controller-runtime, whose connections have no bound. With the address
 // "0" it serves none.
-func addMetricsPort(added ctrl.Manager, address string, now clock.PassiveClock) error {
+func addMetricsPort(ctx context.Context, added ctrl.Manager, address string, now clock.PassiveClock) error {
 	if address == "0" {
 		return nil
 	}
@@ -48,7 +48,7 @@ func addMetricsPort(added ctrl.Manager, address string, now clock.PassiveClock) 
 	if err != nil {
 		return err
 	}
-	inner, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
+	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,8 @@ func (l *metricsListener) uncount(of netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--
-	if l.open[of]--; l.open[of] == 0 {
+	l.open[of]--
+	if l.open[of] == 0 {
 		delete(l.open, of)
 	}
 }

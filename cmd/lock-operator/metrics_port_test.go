@@ -44,7 +44,7 @@ func TestConnectionsForMetricsAreBounded(t *testing.T) {
 		if open[i], err = connectToMetrics(t.Context(), address); err != nil {
 			t.Fatalf("connection %d: %v", i+1, err)
 		}
-		defer open[i].Close() //nolint:errcheck // The server may have closed it.
+		t.Cleanup(func() { _ = open[i].Close() })
 	}
 	if more, err := connectToMetrics(t.Context(), address); err == nil {
 		_ = more.Close()

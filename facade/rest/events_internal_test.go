@@ -64,15 +64,15 @@ func TestWhatAChangeMeans(t *testing.T) {
 	}
 }
 
-func named(name string, version, acquired, renewed int) *v1alpha1.Lock {
-	made := stored(version, acquired, renewed)
+func named(name string, version, renewed int) *v1alpha1.Lock {
+	made := stored(version, 0, renewed)
 	made.Name = name
 	return made
 }
 
 // No expiry is told late, nor early because of a lock that was renewed or released meanwhile.
 func TestWhenTheNextLockExpires(t *testing.T) {
-	told := begin([]*v1alpha1.Lock{named("a", 1, 0, 0), named("b", 2, 0, 3)}, all, noon)
+	told := begin([]*v1alpha1.Lock{named("a", 1, 0), named("b", 2, 3)}, all, noon)
 	want := func(what string, seconds int) {
 		t.Helper()
 		if end := noon.Add(time.Duration(seconds) * time.Second); !told.next().Equal(end) {
@@ -80,10 +80,10 @@ func TestWhenTheNextLockExpires(t *testing.T) {
 		}
 	}
 	want("at first", 10)
-	told.follow(lock.Change{Lock: named("a", 3, 0, 5)}, noon)
-	told.follow(lock.Change{Lock: named("c", 4, 0, -5)}, noon)
+	told.follow(lock.Change{Lock: named("a", 3, 5)}, noon)
+	told.follow(lock.Change{Lock: named("c", 4, -5)}, noon)
 	want("after an acquire", 5)
-	told.follow(lock.Change{Lock: named("c", 5, 0, -5), IsGone: true}, noon)
+	told.follow(lock.Change{Lock: named("c", 5, -5), IsGone: true}, noon)
 	want("after a renewal and a release", 13)
 	if ended := told.expire(noon.Add(13 * time.Second)); len(ended) != 1 || ended[0].lock.Name != "b" {
 		t.Errorf("expired: %v", ended)
@@ -101,7 +101,7 @@ func TestAnExpiryDoesNotLookAtAllLocks(t *testing.T) {
 	at := func(number int) time.Time { return noon.Add(time.Hour + time.Duration(number)*time.Millisecond) }
 	present := make([]*v1alpha1.Lock, locks)
 	for number := range present {
-		present[number] = named(strconv.Itoa(number), number, 0, 0)
+		present[number] = named(strconv.Itoa(number), number, 0)
 		present[number].Spec.ExpireTime = new(v1alpha1.NewTimestamp(at(number)))
 	}
 	told := begin(present, all, noon)

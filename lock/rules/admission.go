@@ -110,7 +110,7 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	old := change.Old
 	isHolder := change.User.Holds(old)
 	isForeignApply := !isHolder && change.isAppliedAgain(next)
-	isClaim := !equality.DeepEqual(next.Spec, old.Spec) || isApplied(change.Updated, old) || isNewAcquisition(next, old) || isForeignApply
+	isClaim := isForeignApply || change.asksForLock(next)
 	isAcquisitionChanged := next.Annotations[v1alpha1.AcquisitionAnnotation] != old.Annotations[v1alpha1.AcquisitionAnnotation]
 	switch {
 	case Expired(old, now) && (isClaim || change.IsUnchanged && isHolder):
@@ -131,6 +131,11 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 		return nil, &InvalidError{Problems: problems}
 	}
 	return next, recordToken(next, old)
+}
+
+// asksForLock reports whether the change shows that its user wants to hold the lock.
+func (c Change) asksForLock(next *v1alpha1.Lock) bool {
+	return !equality.DeepEqual(next.Spec, c.Old.Spec) || isApplied(c.Updated, c.Old) || isNewAcquisition(next, c.Old)
 }
 
 // admitUnchanged checks a change that changes nothing. The API server does not write it unless the
