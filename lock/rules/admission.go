@@ -109,7 +109,7 @@ func admitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	old := change.Old
 	isHolder := change.User.Holds(old)
-	isForeignApply := !isHolder && change.isAppliedAgain(next)
+	isForeignApply := change.isForeignApply(next)
 	isClaim := isForeignApply || change.asksForLock(next)
 	isAcquisitionChanged := next.Annotations[v1alpha1.AcquisitionAnnotation] != old.Annotations[v1alpha1.AcquisitionAnnotation]
 	switch {
