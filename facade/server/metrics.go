@@ -56,7 +56,11 @@ func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter, open 
 		Name: "lock_operator_facade_connections",
 		Help: "Connections that are open now.",
 	}, func() float64 { return float64(open.open()) })
-	collectors := []prometheus.Collector{m.calls, m.duration, m.refused, running, waiting, bodies, connected}
+	ended := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "lock_operator_facade_ended_requests_total",
+		Help: "Requests without an authenticated caller that were ended because others needed their places.",
+	}, func() float64 { return float64(open.requests.endedForOthers()) })
+	collectors := []prometheus.Collector{m.calls, m.duration, m.refused, running, waiting, bodies, connected, ended}
 	for reason := range closeReasons {
 		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "lock_operator_facade_closed_connections_total",

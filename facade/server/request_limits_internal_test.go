@@ -203,7 +203,7 @@ func TestAnswersThatAreNotTakenGiveWay(t *testing.T) {
 				}
 			}
 			hostile[0].wantEnd(t)
-			if open.requests.endedRequests() == 0 {
+			if open.requests.endedForOthers() == 0 {
 				t.Error("no request was ended")
 			}
 		})

@@ -236,8 +236,8 @@ func (t *requests) finish(q *request) {
 	t.forget(q)
 }
 
-// endedRequests returns how many requests were ended for others.
-func (t *requests) endedRequests() uint64 {
+// endedForOthers returns how many requests were ended for others.
+func (t *requests) endedForOthers() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ended
