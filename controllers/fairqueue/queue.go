@@ -1,7 +1,7 @@
 package fairqueue
 
 import (
-	"slices"
+	"container/list"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -12,7 +12,7 @@ import (
 type Urgency int
 
 const (
-	// Stop is for what runs without its lock.
+	// Stop is for what is known to have lost its lock while it runs.
 	Stop Urgency = iota
 	// Hold is for what holds its lock, which must be renewed before it expires.
 	Hold
@@ -42,31 +42,34 @@ func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request], urg
 // concurrent use: the work queue locks.
 type order struct {
 	urgencyOf func(reconcile.Request) Urgency
-	// queued has the class of each request.
-	queued  map[reconcile.Request]Urgency
-	classes [urgencies]namespaces
+	queued    map[reconcile.Request]queued
+	classes   [urgencies]namespaces
 	// turn is an index of turns.
 	turn int
 }
 
+// queued is where a request waits.
+type queued struct {
+	urgency Urgency
+	place   *list.Element
+}
+
 func newOrder(urgencyOf func(reconcile.Request) Urgency) *order {
-	return &order{urgencyOf: urgencyOf, queued: map[reconcile.Request]Urgency{}}
+	return &order{urgencyOf: urgencyOf, queued: map[reconcile.Request]queued{}}
 }
 
 // Push implements [workqueue.Queue].
 func (o *order) Push(request reconcile.Request) {
 	urgency := o.urgencyOf(request)
-	o.queued[request] = urgency
-	o.classes[urgency].push(request)
+	o.queued[request] = queued{urgency, o.classes[urgency].push(request)}
 }
 
 // Touch implements [workqueue.Queue].
 func (o *order) Touch(request reconcile.Request) {
 	before, isQueued := o.queued[request]
-	if urgency := o.urgencyOf(request); isQueued && urgency < before {
-		o.classes[before].remove(request)
-		o.queued[request] = urgency
-		o.classes[urgency].push(request)
+	if isQueued && o.urgencyOf(request) < before.urgency {
+		o.classes[before.urgency].remove(before.place)
+		o.Push(request)
 	}
 }
 
@@ -91,42 +94,47 @@ func (o *order) Pop() reconcile.Request {
 // namespaces are the requests of one class, of each namespace in the order of arrival. Its zero value
 // is empty.
 type namespaces struct {
-	// next has the namespaces with requests, in the order of their turns.
-	next     []string
-	requests map[string][]reconcile.Request
+	// turns has the line of each namespace with requests, in the order of their turns.
+	turns list.List
+	lines map[string]*line
 }
 
-func (n *namespaces) isEmpty() bool { return len(n.next) == 0 }
+// line has the requests of one namespace, and its place among the turns.
+type line struct {
+	requests list.List
+	turn     *list.Element
+}
 
-func (n *namespaces) push(request reconcile.Request) {
-	if n.requests == nil {
-		n.requests = map[string][]reconcile.Request{}
+func (n *namespaces) isEmpty() bool { return n.turns.Len() == 0 }
+
+// push returns the place of the request in its line.
+func (n *namespaces) push(request reconcile.Request) *list.Element {
+	if n.lines == nil {
+		n.lines = map[string]*line{}
 	}
-	if len(n.requests[request.Namespace]) == 0 {
-		n.next = append(n.next, request.Namespace)
+	of := n.lines[request.Namespace]
+	if of == nil {
+		of = &line{}
+		of.turn = n.turns.PushBack(of)
+		n.lines[request.Namespace] = of
 	}
-	n.requests[request.Namespace] = append(n.requests[request.Namespace], request)
+	return of.requests.PushBack(request)
 }
 
 func (n *namespaces) pop() reconcile.Request {
-	namespace := n.next[0]
-	n.next = n.next[1:]
-	request := n.requests[namespace][0]
-	if n.requests[namespace] = n.requests[namespace][1:]; len(n.requests[namespace]) > 0 {
-		n.next = append(n.next, namespace)
-	} else {
-		delete(n.requests, namespace)
-	}
-	return request
+	of := n.turns.Front().Value.(*line) //nolint:forcetypeassert // it has nothing else
+	n.turns.MoveToBack(of.turn)
+	place := of.requests.Front()
+	n.remove(place)
+	return place.Value.(reconcile.Request) //nolint:forcetypeassert // it has nothing else
 }
 
-func (n *namespaces) remove(request reconcile.Request) {
-	namespace := request.Namespace
-	at := slices.Index(n.requests[namespace], request)
-	if n.requests[namespace] = slices.Delete(n.requests[namespace], at, at+1); len(n.requests[namespace]) > 0 {
-		return
+func (n *namespaces) remove(place *list.Element) {
+	namespace := place.Value.(reconcile.Request).Namespace //nolint:forcetypeassert // it has nothing else
+	of := n.lines[namespace]
+	of.requests.Remove(place)
+	if of.requests.Len() == 0 {
+		n.turns.Remove(of.turn)
+		delete(n.lines, namespace)
 	}
-	delete(n.requests, namespace)
-	at = slices.Index(n.next, namespace)
-	n.next = slices.Delete(n.next, at, at+1)
 }

@@ -147,8 +147,14 @@ func (w *world) get(ctx context.Context, cluster client.WithWatch, name client.O
 	return nil
 }
 
-// list shows the pods that have not ended.
+// list shows the Lock, and the pods that have not ended.
 func (w *world) list(ctx context.Context, cluster client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+	if locks, ok := list.(*v1alpha1.LockList); ok {
+		if held := w.held(); held != nil { //nolint:contextcheck // in memory
+			locks.Items = append(locks.Items, *held)
+		}
+		return nil
+	}
 	pods, ok := list.(*metav1.PartialObjectMetadataList)
 	if !ok {
 		return cluster.List(ctx, list, options...)

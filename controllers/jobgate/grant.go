@@ -182,10 +182,12 @@ func (p *pass) handOffEarly(ctx context.Context, holder *jobInfo) error {
 	}
 	held := p.state.grant
 	handedOff, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), p.proof())
-	if err != nil {
+	switch {
+	case isEnded(err):
+		p.loseGrant(ctx)
+	case err != nil:
 		return fmt.Errorf("hand it off: %w", err)
-	}
-	if handedOff {
+	case handedOff:
 		p.state.grant = nil
 		p.state.recordReleased(held.lock.Spec.Owner)
 	}

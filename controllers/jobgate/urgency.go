@@ -26,8 +26,8 @@ type passResult struct {
 
 // lockEvent is what the newest event about a lock has shown.
 type lockEvent struct {
-	// owner is empty if the lock is gone.
-	owner, version string
+	// owner is empty if the lock is gone, and gone is then its last owner that is known.
+	owner, gone, version string
 	// isForJob says that the lock was taken for a Job.
 	isForJob bool
 }
@@ -56,7 +56,11 @@ func urgencyOf(pass *passResult, shown *lockEvent) fairqueue.Urgency {
 
 // isEndedBy reports whether the event shows that the Job no longer holds the lock.
 func (r *passResult) isEndedBy(shown *lockEvent) bool {
-	return r.owner != "" && shown != nil && shown.owner != r.owner && rules.IsNewer(shown.version, r.version)
+	if r.owner == "" || shown == nil {
+		return false
+	}
+	// What is shown of a deletion that the watch has missed is old.
+	return shown.gone == r.owner || shown.owner != r.owner && rules.IsNewer(shown.version, r.version)
 }
 
 // result returns what the queue must know of the pass.
@@ -109,7 +113,9 @@ func (r *Reconciler) noteEvent(held *v1alpha1.Lock, isGone bool) bool {
 		return false
 	}
 	shown := &lockEvent{version: held.ResourceVersion}
-	if !isGone {
+	if isGone {
+		shown.gone = held.Spec.Owner
+	} else {
 		shown.owner, shown.isForJob = held.Spec.Owner, isForJob
 	}
 	r.state(name).lastEvent.Store(shown)
@@ -117,7 +123,8 @@ func (r *Reconciler) noteEvent(held *v1alpha1.Lock, isGone bool) bool {
 }
 
 // isRenewal reports whether the update is a renewal or changes nothing that a pass reads: the holder
-// keeps the lock for at least as long as before.
+// keeps the lock for at least as long as before. A lock that the cache has shown as expired and that was
+// renewed all the same is adopted at the next resync.
 func isRenewal(before, after *v1alpha1.Lock) bool {
 	was, is := &before.Spec, &after.Spec
 	return before.UID == after.UID && before.DeletionTimestamp.Equal(after.DeletionTimestamp) &&

@@ -1,6 +1,7 @@
 package jobgate
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ func TestUrgencyOfAPass(t *testing.T) {
 		"it was renewed":                        {pass: holds, shown: &lockEvent{owner: "mine", version: "6", isForJob: true}, want: fairqueue.Hold},
 		"the event is about the time before":    {pass: holds, shown: &lockEvent{version: "4"}, want: fairqueue.Hold},
 		"it is gone":                            {pass: holds, shown: &lockEvent{version: "6"}, want: fairqueue.Stop},
+		"its deletion was missed":               {pass: holds, shown: &lockEvent{gone: "mine", version: "4"}, want: fairqueue.Stop},
+		"one before it is gone":                 {pass: holds, shown: &lockEvent{gone: "other", version: "4"}, want: fairqueue.Hold},
 		"it has another holder":                 {pass: holds, shown: &lockEvent{owner: "other", version: "6"}, want: fairqueue.Stop},
 		"it was granted to another Job":         {pass: holds, shown: &lockEvent{owner: "other", version: "6", isForJob: true}, want: fairqueue.Stop},
 		"a Job runs though it does not hold it": {pass: &passResult{mustStop: true}, want: fairqueue.Stop},
@@ -70,9 +73,24 @@ func TestPassesAreAsUrgentAsTheirLockIs(t *testing.T) {
 	want("it was suspended", fairqueue.Start)
 }
 
+func TestAMissedDeletionIsUrgent(t *testing.T) {
+	w := newWorld(t)
+	granted := w.grant(w.create("a"))
+	w.pass(2)
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	w.reconciler.lockEvents().Delete(t.Context(), event.DeleteEvent{Object: granted, DeleteStateUnknown: true}, queue)
+	if got := w.reconciler.urgencyOf(theRequest); got != fairqueue.Stop || queue.Len() != 1 {
+		t.Errorf("got %d with %d passes", got, queue.Len())
+	}
+}
+
 func TestANewLeaderRenewsBeforeItStarts(t *testing.T) {
 	w := newWorld(t)
-	w.reconciler.noteEvent(w.grant(w.create("a")), false)
+	w.grant(w.create("a"))
+	if requests, err := w.reconciler.everyLock(t.Context()); err != nil || !slices.Contains(requests, theRequest) {
+		t.Fatalf("got %v, %v", requests, err)
+	}
 	if got := w.reconciler.urgencyOf(theRequest); got != fairqueue.Hold {
 		t.Errorf("got %d", got)
 	}
