@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+)
+
+// oneKey says what is wrong with the arguments of a command of one KEY.
+func oneKey(command *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return failure.New(failure.Usage, fmt.Sprintf("%s needs one KEY, and was given %d arguments", command.CommandPath(), len(args)),
+			"see the keys of the locks that are held: kubectl lock list", "put a KEY with spaces in quotation marks")
+	}
+	if err := v1alpha1.ValidateKey(args[0]); err != nil {
+		return failure.Usagef("the KEY %v", err)
+	}
+	return nil
+}
+
+// exactArgs says what is wrong with the arguments of a command that has count of them.
+func exactArgs(count int) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if len(args) == count {
+			return nil
+		}
+		takes := fmt.Sprintf("%d arguments", count)
+		switch count {
+		case 0:
+			takes = "no arguments"
+		case 1:
+			takes = "one argument"
+		}
+		return failure.New(failure.Usage, fmt.Sprintf("%s takes %s, and was given %d", command.CommandPath(), takes, len(args)),
+			"see "+command.CommandPath()+" --help")
+	}
+}

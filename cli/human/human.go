@@ -1,0 +1,67 @@
+// Package human writes times as people say them.
+package human
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// Never stands for a time that is not known or that there is none of.
+const Never = "-"
+
+// For returns a length of time, such as "3m12s" or "5d". One below zero is "0s".
+func For(length time.Duration) string {
+	return duration.HumanDuration(max(length, 0))
+}
+
+// Times writes points in time.
+type Times struct {
+	// Now is the time of the service.
+	Now time.Time
+	// Exact has points in time written in RFC 3339, for machines (--show-times).
+	Exact bool
+}
+
+// Since returns how long ago a time was, such as "3m12s"; with Exact, the time itself.
+// The zero time is [Never].
+func (t Times) Since(at time.Time) string {
+	return t.format(at, func() string { return For(t.Now.Sub(at)) })
+}
+
+// Ago is [Times.Since] for sentences: "3m12s ago".
+func (t Times) Ago(at time.Time) string {
+	return t.format(at, func() string { return For(t.Now.Sub(at)) + " ago" })
+}
+
+// Left returns how much time is left until a time, such as "4m", or "expired"; with
+// Exact, the time itself. The zero time is [Never].
+func (t Times) Left(until time.Time) string {
+	return t.format(until, func() string {
+		if !until.After(t.Now) {
+			return "expired"
+		}
+		return For(until.Sub(t.Now))
+	})
+}
+
+// In is for sentences about a time to come or past: "in 4m" or "4m ago".
+func (t Times) In(at time.Time) string {
+	return t.format(at, func() string {
+		if at.After(t.Now) {
+			return "in " + For(at.Sub(t.Now))
+		}
+		return For(t.Now.Sub(at)) + " ago"
+	})
+}
+
+func (t Times) format(at time.Time, relative func() string) string {
+	switch {
+	case at.IsZero():
+		return Never
+	case t.Exact:
+		return at.UTC().Format(time.RFC3339)
+	default:
+		return relative()
+	}
+}

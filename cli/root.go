@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/session"
+)
+
+// Main runs the command that args name, without the name of the program, and returns the
+// exit status.
+func Main(ctx context.Context, args []string, options session.Options) int {
+	s := session.New(options)
+	defer s.Close()
+	root := New(s)
+	root.SetArgs(args)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.ErrOut)
+	return failure.Print(s.ErrOut, root.ExecuteContext(ctx))
+}
+
+// New returns the command "kubectl lock" with all others.
+func New(s *session.Session) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kubectl-lock",
+		Short: "See who holds a lock, and run programs under one",
+		Long: `See who holds a lock, since when and why, and run programs under a lock.
+
+A lock has a KEY, such as billing:report, in a namespace. One holder has it at a
+time, until it is released or its time is over.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl lock"},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+
+		Args:              knownCommand,
+		RunE:              func(command *cobra.Command, _ []string) error { return command.Help() },
+		PersistentPreRunE: func(command *cobra.Command, _ []string) error { return s.Check(command.Flags()) },
+	}
+	s.AddFlags(root.PersistentFlags())
+	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
+		return failure.New(failure.Usage, err.Error(), "see "+command.CommandPath()+" --help")
+	})
+	const look, hold, mend, other = "look", "hold", "mend", "other"
+	root.AddGroup(
+		&cobra.Group{ID: look, Title: "Look:"},
+		&cobra.Group{ID: hold, Title: "Hold a lock:"},
+		&cobra.Group{ID: mend, Title: "Clear the way:"},
+		&cobra.Group{ID: other, Title: "Other:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, command := range commands {
+			command.GroupID = group
+			root.AddCommand(command)
+		}
+	}
+	add(look)
+	add(hold)
+	add(mend)
+	add(other, newVersion(s))
+	root.SetHelpCommandGroupID(other)
+	root.SetCompletionCommandGroupID(other)
+	return root
+}
+
+// knownCommand says which commands are like one that does not exist.
+func knownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var do []string
+	root.SuggestionsMinimumDistance = 2
+	if like := root.SuggestionsFor(args[0]); len(like) > 0 {
+		do = append(do, "did you mean "+root.CommandPath()+" "+strings.Join(like, ", or ")+"?")
+	}
+	return failure.New(failure.Usage, fmt.Sprintf("there is no command %q", args[0]), append(do, "see all commands: "+root.CommandPath()+" --help")...)
+}

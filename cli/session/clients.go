@@ -1,0 +1,175 @@
+package session
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	facadeclient "forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+)
+
+// What the sample of config/samples/facade/pod.yaml mounts.
+const (
+	projectedTokenFile     = "/var/run/secrets/lock-operator/token" //nolint:gosec // a path
+	projectedAuthorityFile = "/var/run/secrets/lock-operator/ca.crt"
+)
+
+// Scheme has the types that commands read and write.
+var Scheme = func() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}()
+
+// RESTConfig returns how to reach the API server. It is an error to ask for it in a
+// session with a façade.
+func (s *Session) RESTConfig() (*rest.Config, error) {
+	if s.UsesFacade() {
+		return nil, s.needsCluster()
+	}
+	config, err := s.config.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	// The API server protects itself by priority and fairness; a list of many pages
+	// would wait for the client's own limit.
+	config.QPS = -1
+	config.UserAgent = "kubectl-lock"
+	config.WarningHandler = rest.NewWarningWriter(s.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
+	config.Wrap(s.serverTime.RoundTripper)
+	return config, nil
+}
+
+// Cluster returns the client of the API server, for locks and all other objects. It asks
+// for the API's resources when they are first used. In a session with a façade the error
+// says that the command needs an API server.
+func (s *Session) Cluster() (client.WithWatch, error) {
+	switch {
+	case s.options.Cluster != nil:
+		return s.options.Cluster, nil
+	case s.cluster != nil:
+		return s.cluster, nil
+	}
+	config, err := s.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	s.cluster, err = client.NewWithWatch(config, client.Options{Scheme: Scheme})
+	return s.cluster, err
+}
+
+func (s *Session) needsCluster() error {
+	return &failure.Error{
+		Code: failure.Usage, What: "this needs an API server, and --server names a façade",
+		Do: []string{"leave out --server, and choose the cluster with --context or --kubeconfig"}, Cause: errNoCluster,
+	}
+}
+
+// Backend returns the locks: those of the façade, or those of the API server, with the
+// user's own identity. It lives until [Session.Close]. The namespace of its methods is
+// that of [Session.Namespace].
+func (s *Session) Backend(ctx context.Context) (lock.Backend, error) {
+	switch {
+	case s.options.Locks != nil:
+		return s.options.Locks, nil
+	case s.backend != nil:
+		return s.backend, nil
+	}
+	var err error
+	if s.UsesFacade() {
+		s.backend, err = s.facade()
+	} else {
+		s.backend, err = s.direct(ctx)
+	}
+	return s.backend, err
+}
+
+// direct returns an engine that runs until the session is closed. It outlives ctx, since
+// a command gives its lock back after ctx has ended.
+func (s *Session) direct(ctx context.Context) (lock.Backend, error) {
+	namespace, err := s.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	config, err := s.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	direct, err := engine.NewDirect(config, namespace, logr.Discard())
+	if err != nil {
+		return nil, err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.running.Go(func() { _ = direct.Start(running) })
+	return direct, nil
+}
+
+func (s *Session) facade() (lock.Backend, error) {
+	config := rest.TLSClientConfig{CAFile: *s.config.CAFile, ServerName: *s.config.TLSServerName, Insecure: *s.config.Insecure}
+	if config.CAFile == "" && !config.Insecure && exists(projectedAuthorityFile) {
+		config.CAFile = projectedAuthorityFile
+	}
+	transport, err := rest.TransportFor(&rest.Config{Host: s.server, TLSClientConfig: config})
+	if err != nil {
+		return nil, failure.Usagef("the connection to the façade: %v", err)
+	}
+	options := []facadeclient.Option{
+		facadeclient.WithHTTPClient(&http.Client{Transport: s.serverTime.RoundTripper(transport)}),
+		facadeclient.WithNamespace(*s.config.Namespace),
+	}
+	if path := s.facadeTokenFile(); path != "" {
+		options = append(options, facadeclient.WithBearerTokenFile(path))
+	}
+	timeout, err := s.requestTimeout()
+	if err != nil {
+		return nil, err
+	}
+	if timeout > 0 {
+		options = append(options, facadeclient.WithTimeout(timeout))
+	}
+	backend, err := facadeclient.New(s.server, options...)
+	if err != nil {
+		return nil, failure.New(failure.Usage, err.Error(), "name the façade by a URL such as http://127.0.0.1:8080")
+	}
+	return backend, nil
+}
+
+// facadeTokenFile returns where the token for the façade is. Empty means nowhere.
+func (s *Session) facadeTokenFile() string {
+	if s.tokenFile == "" && exists(projectedTokenFile) {
+		return projectedTokenFile
+	}
+	return s.tokenFile
+}
+
+func (s *Session) requestTimeout() (time.Duration, error) {
+	text := *s.config.Timeout
+	if text == "" || text == "0" {
+		return 0, nil
+	}
+	timeout, err := time.ParseDuration(text)
+	if err != nil || timeout <= 0 {
+		return 0, failure.Usagef("--request-timeout is %q, which is no duration such as 5s", text)
+	}
+	return timeout, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
