@@ -63,10 +63,12 @@ control-plane: ## Build etcd, kube-apiserver, kube-controller-manager and kubect
 ##@ Build
 
 .PHONY: build
-build: ## Build the operator and the development cluster.
+build: ## Build the operator, kubectl-lock and the development cluster.
 # The go command downloads as many modules at a time as it may use processors.
 	@GOMAXPROCS=16 go list -deps ./cmd/... ./hack/devcluster >/dev/null
 	$(GO_BUILD) -o bin/ ./cmd/... ./hack/devcluster
+# Under this name, it completes the arguments of "kubectl lock".
+	@ln -sf kubectl-lock bin/kubectl_complete-lock
 
 .PHONY: generate
 generate: ## Generate deep copies, CRDs, roles and webhook configurations from the markers.

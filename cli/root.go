@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,22 @@ import (
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 )
+
+// completionPlugin is the program that kubectl asks to complete the arguments of this one.
+const completionPlugin = "kubectl_complete-lock"
+
+// Args returns the arguments of a command line without the name of the program. Under the
+// name kubectl_complete-lock, as a link or a copy, the program completes the arguments.
+func Args(commandLine []string) []string {
+	if len(commandLine) == 0 {
+		return nil
+	}
+	program := strings.TrimSuffix(filepath.Base(commandLine[0]), ".exe")
+	if program == completionPlugin {
+		return append([]string{cobra.ShellCompRequestCmd}, commandLine[1:]...)
+	}
+	return commandLine[1:]
+}
 
 // Main runs the command that args name, without the name of the program, and returns the
 // exit status.
@@ -42,6 +59,7 @@ time, until it is released or its time is over.`,
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error { return s.Check(command.Flags()) },
 	}
 	s.AddFlags(root.PersistentFlags())
+	_ = root.RegisterFlagCompletionFunc("namespace", completeNamespaces(s))
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return failure.New(failure.Usage, err.Error(), "see "+command.CommandPath()+" --help")
 	})
@@ -58,7 +76,7 @@ time, until it is released or its time is over.`,
 			root.AddCommand(command)
 		}
 	}
-	add(look)
+	add(look, newList(s), newWho(s), newWait(s), newTop(s))
 	add(hold)
 	add(mend)
 	add(other, newVersion(s))

@@ -17,7 +17,7 @@ import (
 var linkedVersion string
 
 func main() {
-	os.Exit(cli.Main(context.Background(), os.Args[1:], session.Options{
+	os.Exit(cli.Main(context.Background(), cli.Args(os.Args), session.Options{
 		Streams: genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		Clock:   clock.RealClock{},
 		Getenv:  os.Getenv,

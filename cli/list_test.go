@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/test/support/golden"
+)
+
+// fakeCluster returns a cluster with these objects, as of now.
+func fakeCluster(objects ...client.Object) client.WithWatch {
+	return fake.NewClientBuilder().WithScheme(session.Scheme).WithObjects(objects...).
+		WithIndex(&v1alpha1.Lock{}, "spec.holder", func(o client.Object) []string { return []string{o.(*v1alpha1.Lock).Spec.Holder} }).
+		WithIndex(&v1alpha1.Lock{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
+		WithIndex(&corev1.Event{}, "involvedObject.name", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Name} }).
+		Build()
+}
+
+// heldLock returns a lock that was acquired 12 minutes ago, renewed 3 seconds ago, and
+// lives 30 seconds after that.
+func heldLock(namespace, key string, change func(*v1alpha1.LockSpec)) *v1alpha1.Lock {
+	stamp := func(before time.Duration) *v1alpha1.Timestamp { return new(v1alpha1.NewTimestamp(now.Add(-before))) }
+	spec := v1alpha1.LockSpec{
+		Key: key, Scope: v1alpha1.ScopeGlobal, Owner: "secret-of-" + key, Holder: "system:serviceaccount:payments:worker",
+		TTL: &metav1.Duration{Duration: 30 * time.Second}, FencingToken: new(int64(48211)),
+		AcquireTime: stamp(12 * time.Minute), RenewTime: stamp(3 * time.Second), ExpireTime: stamp(-27 * time.Second),
+	}
+	if change != nil {
+		change(&spec)
+	}
+	return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: spec.FullKey().ObjectName(), ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}, Spec: spec}
+}
+
+func waitingJob(name, key string, since time.Duration) *batchv1.Job {
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "payments", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now.Add(-since)),
+			Labels: map[string]string{v1alpha1.LockLabel: "true"}, Annotations: map[string]string{v1alpha1.LockKeyAnnotation: key},
+		},
+		Spec: batchv1.JobSpec{Suspend: new(true)},
+	}
+}
+
+// payments are the objects of a namespace, and one lock of another.
+func payments() []client.Object {
+	return []client.Object{
+		heldLock("payments", "billing:report", func(spec *v1alpha1.LockSpec) {
+			spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: "nightly", UID: "nightly"}
+			spec.Reason = "monthly close,\x1b[31m until the books are balanced and the auditors have gone home"
+		}),
+		heldLock("payments", "deploy", func(spec *v1alpha1.LockSpec) {
+			spec.Holder, spec.TTL = "carol@example.com", nil
+			spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(72 * time.Hour)))
+		}),
+		heldLock("payments", "gone", func(spec *v1alpha1.LockSpec) { spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(-time.Second))) }),
+		heldLock("shop", "stock", nil),
+		waitingJob("second", "billing:report", 3*time.Minute), waitingJob("first", "billing:report", 5*time.Minute),
+	}
+}
+
+func TestList(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+	}{
+		{"namespace", []string{"-n", "payments"}},
+		{"all", []string{"-A"}},
+		{"wide", []string{"-n", "payments", "-o", "wide"}},
+		{"exact_times", []string{"-n", "payments", "--show-times"}},
+		{"by_holder", []string{"-A", "--holder", "NIGHTLY"}},
+		{"expiring", []string{"-A", "--expiring", "1m", "--sort", "holder"}},
+		{"sorted_by_waiters", []string{"-n", "payments", "--sort", "waiters", "--no-headers"}},
+		{"none", []string{"-n", "empty"}},
+		{"none_such", []string{"-A", "--holder", "dave"}},
+		{"json", []string{"-n", "shop", "-o", "json"}},
+		{"yaml", []string{"-n", "shop", "-o", "yaml"}},
+		{"names", []string{"-n", "payments", "-o", "name"}},
+		{"jsonpath", []string{"-n", "payments", "-o", `jsonpath={range .items[*]}{.spec.key}{"\n"}{end}`}},
+		{"custom_columns", []string{"-n", "payments", "-o", "custom-columns=KEY:.spec.key,TOKEN:.spec.fencingToken,WHY:.spec.reason"}},
+		{"bad_columns", []string{"-o", "custom-columns=KEY"}},
+		{"bad_format", []string{"-o", "xml"}},
+		{"bad_sort", []string{"--sort", "age"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := run(t, session.Options{Cluster: fakeCluster(payments()...)}, append([]string{"list"}, test.args...)...)
+			golden.Check(t, "list/"+test.name+".txt", fmt.Sprintf("%s--- status %d\n", got, got.status))
+		})
+	}
+}
+
+func TestAListOnATerminalIsAsWide(t *testing.T) {
+	l := &list{Session: session.New(session.Options{})}
+	l.output.addFlags(newVersion(l.Session))
+	if table := l.table(); table.Width != 0 {
+		t.Errorf("the table in a pipe is %d wide", table.Width)
+	}
+}
+
+func TestListOfAFacadeHasNoWatch(t *testing.T) {
+	if got := run(t, session.Options{}, "list", "--server", "http://127.0.0.1:1", "-w"); got.status != int(failure.Usage) {
+		t.Errorf("exit status %d: %s", got.status, got)
+	}
+}

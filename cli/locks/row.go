@@ -1,0 +1,77 @@
+package locks
+
+import (
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Row is what lists show of a lock. It holds no more, so that many can be kept.
+type Row struct {
+	ID
+	// Name is that of the object.
+	Name string
+	// Holder is the holder as people call it, and Identity the authenticated user.
+	Holder, Identity string
+	Reason           string
+	FencingToken     int64
+	TTL              time.Duration
+	// Times are zero where the lock has none.
+	Acquired, Renewed, Expires time.Time
+}
+
+// RowOf returns the row of a lock.
+func RowOf(lock *v1alpha1.Lock) Row {
+	row := Row{
+		ID: IDOf(lock), Name: lock.Name, Holder: HolderOf(lock), Identity: lock.Spec.Holder, Reason: lock.Spec.Reason,
+		Acquired: timeOf(lock.Spec.AcquireTime), Renewed: timeOf(lock.Spec.RenewTime), Expires: timeOf(lock.Spec.ExpireTime),
+	}
+	if lock.Spec.TTL != nil {
+		row.TTL = lock.Spec.TTL.Duration
+	}
+	if token, err := lock.FencingToken(); err == nil {
+		row.FencingToken = token
+	}
+	return row
+}
+
+// HolderOf returns the holder as people call it: the object that the lock is held for,
+// such as "Pod/worker-0", or else the service account or the user.
+func HolderOf(lock *v1alpha1.Lock) string {
+	if ref := lock.Spec.HolderRef; ref != nil {
+		return ref.Kind + "/" + ref.Name
+	}
+	return Person(lock.Spec.Holder, lock.Namespace)
+}
+
+// Person returns a user as people in a namespace call it.
+func Person(identity, namespace string) string {
+	of, name, err := serviceaccount.SplitUsername(identity)
+	switch {
+	case err != nil:
+		return identity
+	case of == namespace:
+		return "ServiceAccount/" + name
+	default:
+		return "ServiceAccount/" + name + " of " + of
+	}
+}
+
+// IsHeld reports whether the lock has not expired.
+func (r *Row) IsHeld(now time.Time) bool { return r.Expires.After(now) }
+
+// HeldBy reports whether the text is the holder's name or identity, or part of one.
+func (r *Row) HeldBy(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(strings.ToLower(r.Holder), text) || strings.Contains(strings.ToLower(r.Identity), text)
+}
+
+func timeOf(stamp *v1alpha1.Timestamp) time.Time {
+	if stamp == nil {
+		return time.Time{}
+	}
+	return stamp.Time
+}

@@ -1,0 +1,272 @@
+package portrait
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/locks"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/holderref"
+)
+
+const (
+	// maxPods is how many Pods of a Job are looked at.
+	maxPods = 10
+	// maxFacts is how many facts the history has.
+	maxFacts = 10
+	// maxRecordBytes is more than a record of the audit may have.
+	maxRecordBytes = 64 << 10
+)
+
+// Gatherer asks the API server what is known of a lock.
+type Gatherer struct {
+	Cluster client.Client
+	// LastLog returns when a Pod last wrote a line. Nil means that logs are not asked for.
+	LastLog func(ctx context.Context, namespace, pod string) (time.Time, error)
+	// Audit has records of the audit, one a line, among other lines. May be nil.
+	Audit io.Reader
+}
+
+// gathering is a portrait to which several goroutines add.
+type gathering struct {
+	*Gatherer
+	Portrait
+	mu sync.Mutex
+}
+
+// Gather returns the portrait. Only a failure to read the lock itself is an error: what
+// else cannot be found out is in Unknown.
+func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.FullKey) (*Portrait, error) {
+	found := &gathering{Gatherer: g, Portrait: Portrait{ID: locks.ID{Namespace: namespace, Key: key}}}
+	lock := new(v1alpha1.Lock)
+	switch err := g.Cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: key.ObjectName()}, lock); {
+	case err == nil:
+		found.Lock = lock
+	case !apierrors.IsNotFound(err):
+		return nil, err
+	}
+	var asking sync.WaitGroup
+	for what, ask := range map[string]func(context.Context) error{
+		"who you are":           found.me,
+		"the holder's object":   found.behind,
+		"the Jobs that wait":    found.waiting,
+		"the events":            found.events,
+		"what you may do":       found.rights,
+		"the records of audits": found.audit,
+	} {
+		asking.Go(func() {
+			if err := ask(ctx); err != nil {
+				found.unknown(what, err)
+			}
+		})
+	}
+	asking.Wait()
+	slices.SortStableFunc(found.History, func(a, b Fact) int { return a.Time.Compare(b.Time) })
+	found.History = found.History[max(0, len(found.History)-maxFacts):]
+	slices.Sort(found.Unknown)
+	return &found.Portrait, nil
+}
+
+func (g *gathering) unknown(what string, err error) {
+	text := what + ": " + err.Error()
+	if apierrors.IsForbidden(err) {
+		text = what + ": you may not read them"
+		if what == "the holder's object" || what == "who you are" || what == "what you may do" {
+			text = what + ": you may not read that"
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.Unknown = append(g.Unknown, text)
+}
+
+func (g *gathering) me(ctx context.Context) error {
+	review := new(authenticationv1.SelfSubjectReview)
+	if err := g.Cluster.Create(ctx, review); err != nil {
+		return err
+	}
+	g.Me = review.Status.UserInfo.Username
+	return nil
+}
+
+func (g *gathering) rights(ctx context.Context) error {
+	create, err := g.may(ctx, "create")
+	if err != nil {
+		return err
+	}
+	force := true
+	// A forced release marks the lock and then deletes it, which needs all three.
+	for _, verb := range []string{"force-release", "update", "delete"} {
+		allowed, err := g.may(ctx, verb)
+		if err != nil {
+			return err
+		}
+		force = force && allowed
+	}
+	g.May = Rights{Known: true, Create: create, Force: force}
+	return nil
+}
+
+func (g *gathering) may(ctx context.Context, verb string) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: g.Namespace, Verb: verb, Group: v1alpha1.GroupVersion.Group, Resource: "locks", Name: g.Key.ObjectName(),
+		},
+	}}
+	if verb == "create" {
+		review.Spec.ResourceAttributes.Name = ""
+	}
+	err := g.Cluster.Create(ctx, review)
+	return review.Status.Allowed, err
+}
+
+func (g *gathering) waiting(ctx context.Context) error {
+	all, err := locks.WaitingJobs(ctx, g.Cluster, g.Namespace)
+	g.Waiting = all[g.ID]
+	return err
+}
+
+func (g *gathering) events(ctx context.Context) error {
+	var events corev1.EventList
+	err := g.Cluster.List(ctx, &events, client.InNamespace(g.Namespace), client.Limit(locks.PageSize), client.MatchingFieldsSelector{Selector: fields.AndSelectors(
+		fields.OneTermEqualSelector("involvedObject.kind", "Lock"), fields.OneTermEqualSelector("involvedObject.name", g.Key.ObjectName()))})
+	if err != nil {
+		return err
+	}
+	for index := range events.Items {
+		event := &events.Items[index]
+		at := cmp.Or(event.LastTimestamp.Time, event.EventTime.Time, event.CreationTimestamp.Time)
+		if event.Series != nil {
+			at = event.Series.LastObservedTime.Time
+		}
+		g.add(Fact{Time: at, What: event.Reason + ": " + event.Message})
+	}
+	return nil
+}
+
+func (g *gathering) add(fact Fact) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.History = append(g.History, fact)
+}
+
+// audit reads the records of the lock among the lines of a log.
+func (g *gathering) audit(context.Context) error {
+	if g.Audit == nil {
+		return nil
+	}
+	lines := bufio.NewReaderSize(g.Audit, maxRecordBytes)
+	for {
+		line, isCut, err := lines.ReadLine()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		begin := strings.IndexByte(string(line), '{')
+		if isCut || begin < 0 {
+			continue
+		}
+		var record audit.Record
+		if json.Unmarshal(line[begin:], &record) != nil || record.Schema != audit.Schema ||
+			record.Namespace != g.Namespace || record.Lock != g.Key.ObjectName() {
+			continue
+		}
+		if fact, ok := fromAudit(&record, g.Namespace); ok {
+			g.add(fact)
+		}
+	}
+}
+
+// behind reads the object of the holder.
+func (g *gathering) behind(ctx context.Context) error {
+	if g.Lock == nil || g.Lock.Spec.HolderRef == nil {
+		return nil
+	}
+	ref := g.Lock.Spec.HolderRef
+	behind := &Behind{Kind: ref.Kind, Name: ref.Name}
+	object := holderref.ObjectOf(ref)
+	err := g.Cluster.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: ref.Name}, object)
+	switch {
+	case apierrors.IsNotFound(err):
+		behind.Gone, behind.State = true, "gone"
+	case err != nil:
+		return err
+	case object.GetUID() != ref.UID:
+		behind.Gone, behind.State = true, "gone; another "+ref.Kind+" has its name now"
+	default:
+		behind.describe(object)
+	}
+	if job, ok := object.(*batchv1.Job); ok && !behind.Gone {
+		var pods corev1.PodList
+		err = g.Cluster.List(ctx, &pods, client.InNamespace(g.Namespace), client.Limit(maxPods), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)})
+		if err != nil {
+			g.unknown("the Pods of the Job", err)
+		}
+		for index := range pods.Items {
+			behind.Pods = append(behind.Pods, g.pod(ctx, &pods.Items[index]))
+		}
+	}
+	if pod, ok := object.(*corev1.Pod); ok && !behind.Gone {
+		behind.Pods = []Pod{g.pod(ctx, pod)}
+	}
+	g.Behind = behind
+	return nil
+}
+
+func (b *Behind) describe(object client.Object) {
+	ended := holderref.HowEnded(object)
+	b.IsAlive = ended == ""
+	switch object := object.(type) {
+	case *batchv1.Job:
+		b.State = "Running"
+		if object.Spec.Suspend != nil && *object.Spec.Suspend {
+			b.State = "Suspended"
+		}
+		b.Details = []string{fmt.Sprintf("pods: %d active, %d succeeded, %d failed", object.Status.Active, object.Status.Succeeded, object.Status.Failed)}
+	case *corev1.Pod:
+		b.State = string(object.Status.Phase)
+	default:
+		b.State = "exists"
+	}
+	if object.GetDeletionTimestamp() != nil {
+		b.Details = append(b.Details, "is being deleted")
+	}
+	if ended != "" {
+		b.State = ended
+	}
+}
+
+func (g *gathering) pod(ctx context.Context, pod *corev1.Pod) Pod {
+	seen := Pod{Name: pod.Name, Phase: string(pod.Status.Phase), Node: pod.Spec.NodeName}
+	if pod.Status.StartTime != nil {
+		seen.Started = pod.Status.StartTime.Time
+	}
+	for index := range pod.Status.ContainerStatuses {
+		seen.Restarts += pod.Status.ContainerStatuses[index].RestartCount
+	}
+	if g.LastLog != nil {
+		// A Pod that has not begun has no log, and one whose node is gone shows none.
+		seen.LastLog, _ = g.LastLog(ctx, pod.Namespace, pod.Name)
+	}
+	return seen
+}

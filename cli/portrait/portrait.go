@@ -1,0 +1,95 @@
+// Package portrait gathers what is known of one lock, and writes it on one screen.
+package portrait
+
+import (
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/locks"
+	"forrst.dev/lock-operator/lock/audit"
+)
+
+// Portrait is what is known of a lock at one time.
+type Portrait struct {
+	locks.ID
+	// Lock is nil if there is none. An expired one is free.
+	Lock *v1alpha1.Lock
+	// Me is the user's own identity; empty if it is not known.
+	Me string
+	// Behind is the object that the lock is held for; nil if it names none, or if it was
+	// not asked for.
+	Behind *Behind
+	// Waiting are the Jobs that wait, the next one first.
+	Waiting []locks.WaitingJob
+	// History has the latest facts last.
+	History []Fact
+	// May is what the user has the rights for.
+	May Rights
+	// Unknown says what could not be found out, and why.
+	Unknown []string
+}
+
+// Behind is the object that stands behind a holder.
+type Behind struct {
+	Kind, Name string
+	// Gone says that there is no such object any more, or that another one has its name.
+	Gone bool
+	// State says how the object is, such as "Running", and Details what else people ask for.
+	State   string
+	Details []string
+	// IsAlive says that the object has not ended, as far as it shows.
+	IsAlive bool
+	// Pods are those of a Job.
+	Pods []Pod
+}
+
+// Pod is one that works for the holder.
+type Pod struct {
+	Name, Phase, Node string
+	Started           time.Time
+	Restarts          int32
+	// LastLog is when the Pod last wrote a line; zero if that is not known.
+	LastLog time.Time
+}
+
+// Fact is a part of the history.
+type Fact struct {
+	Time time.Time
+	// What happened, to whom or by whom, in one line.
+	What string
+}
+
+// Rights says what the user may do with locks of the namespace.
+type Rights struct {
+	// Known is false where rights were not asked for.
+	Known  bool
+	Create bool
+	// Force says that the user may end the locks of others.
+	Force bool
+}
+
+// IsHeld reports whether the lock has a holder.
+func (p *Portrait) IsHeld(now time.Time) bool {
+	return p.Lock != nil && p.Lock.Spec.ExpireTime != nil && p.Lock.Spec.ExpireTime.After(now)
+}
+
+// fromAudit returns the fact of a record. Renewals are none: there are too many.
+func fromAudit(record *audit.Record, namespace string) (Fact, bool) {
+	if record.Event == audit.Renewed {
+		return Fact{}, false
+	}
+	what := string(record.Event)
+	if record.Reason != "" {
+		what += " (" + string(record.Reason) + ")"
+	}
+	if record.Holder != "" {
+		what += ", holder " + locks.Person(record.Holder, namespace)
+	}
+	if record.Actor != "" && record.Actor != record.Holder {
+		what += ", by " + locks.Person(record.Actor, namespace)
+	}
+	if record.Message != "" {
+		what += ": " + record.Message
+	}
+	return Fact{Time: record.Time.Time, What: what}, true
+}

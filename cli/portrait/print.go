@@ -1,0 +1,252 @@
+package portrait
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/human"
+	"forrst.dev/lock-operator/cli/locks"
+	"forrst.dev/lock-operator/cli/terminal"
+)
+
+// Printer writes portraits.
+type Printer struct {
+	Times human.Times
+	// Width is that of the terminal. Zero means any.
+	Width int
+	// Command returns a command for the user to type.
+	Command func(args ...string) string
+}
+
+// labelWidth is that of the names of facts.
+const labelWidth = 12
+
+// page is a portrait that is being written.
+type page struct {
+	Printer
+	*Portrait
+	text strings.Builder
+}
+
+// Print writes the portrait.
+func (p Printer) Print(out io.Writer, portrait *Portrait) error {
+	page := &page{Printer: p, Portrait: portrait}
+	where := ""
+	if portrait.Namespace != "" {
+		where = " in namespace " + portrait.Namespace
+	}
+	page.line("", "Lock %s%s", portrait.Key.Bare(), where)
+	if portrait.IsHeld(p.Times.Now) {
+		page.held()
+	} else {
+		page.free()
+	}
+	page.waiters()
+	page.history()
+	page.advice()
+	for index, unknown := range portrait.Unknown {
+		page.fact(first(index, "Not known"), "%s", unknown)
+	}
+	_, err := io.WriteString(out, page.text.String())
+	return err
+}
+
+// line writes a line of clean text, cut to the width of the terminal.
+func (p *page) line(indent, format string, args ...any) {
+	text := indent + terminal.Clean(fmt.Sprintf(format, args...))
+	if p.Width > 0 {
+		text = terminal.Cut(text, p.Width)
+	}
+	p.text.WriteString(strings.TrimRight(text, " ") + "\n")
+}
+
+func (p *page) fact(label, format string, args ...any) {
+	p.line("  "+terminal.Pad(label, labelWidth), format, args...)
+}
+
+// first returns the label for the first of several lines.
+func first(index int, label string) string {
+	if index == 0 {
+		return label
+	}
+	return ""
+}
+
+func (p *page) free() {
+	if p.Lock == nil {
+		p.fact("State", "free: no holder")
+		return
+	}
+	p.fact("State", "free: the last holder, %s, let it expire %s", locks.HolderOf(p.Lock), p.Times.Ago(at(p.Lock.Spec.ExpireTime)))
+}
+
+func (p *page) held() {
+	spec := &p.Lock.Spec
+	row := locks.RowOf(p.Lock)
+	state := "held"
+	if p.isMine() {
+		state = "held by you"
+	}
+	p.fact("State", "%s", state)
+	holder := row.Holder
+	if row.Holder != row.Identity {
+		holder += " (" + row.Identity + ")"
+	}
+	p.fact("Holder", "%s", holder)
+	p.behind()
+	reason := "none was given"
+	if spec.Reason != "" {
+		reason = spec.Reason
+	}
+	p.fact("Reason", "%s", reason)
+	p.fact("Since", "%s", p.Times.Ago(row.Acquired))
+	renewed := p.Times.Ago(row.Renewed)
+	if row.Renewed.Equal(row.Acquired) {
+		renewed = "not yet"
+	}
+	if row.TTL > 0 {
+		renewed += "; each renewal lasts " + human.For(row.TTL)
+	}
+	p.fact("Renewed", "%s", renewed)
+	p.fact("Expires", "%s, unless renewed", p.Times.In(row.Expires))
+	p.fact("Fencing", "token %d", row.FencingToken)
+	for index, guard := range spec.Guards {
+		p.fact(first(index, "Guards"), "%s: only the holder may change them", guarded(guard))
+	}
+}
+
+func (p *page) behind() {
+	behind := p.Behind
+	switch {
+	case p.Lock.Spec.HolderRef == nil:
+		p.fact("Alive", "not known: the holder names no Pod or Job; if it is gone, the lock expires")
+		return
+	case behind == nil:
+		return
+	case behind.Gone:
+		p.fact("Alive", "no: %s %s is %s", behind.Kind, behind.Name, behind.State)
+		return
+	}
+	alive := "yes"
+	if !behind.IsAlive {
+		alive = "no"
+	}
+	details := ""
+	if len(behind.Details) > 0 {
+		details = ", " + strings.Join(behind.Details, ", ")
+	}
+	p.fact("Alive", "%s: %s %s %s%s", alive, behind.Kind, behind.Name, state(behind), details)
+	for _, pod := range behind.Pods {
+		text := "Pod " + pod.Name + ": " + pod.Phase
+		if pod.Node != "" {
+			text += " on node " + pod.Node
+		}
+		if !pod.Started.IsZero() {
+			text += ", started " + p.Times.Ago(pod.Started)
+		}
+		if pod.Restarts > 0 {
+			text += fmt.Sprintf(", restarted %d times", pod.Restarts)
+		}
+		if !pod.LastLog.IsZero() {
+			text += ", last log line " + p.Times.Ago(pod.LastLog)
+		}
+		p.fact("", "%s", text)
+	}
+}
+
+func state(behind *Behind) string {
+	if behind.IsAlive && behind.State != "exists" {
+		return "is " + behind.State
+	}
+	return behind.State
+}
+
+func (p *page) waiters() {
+	for index, job := range p.Waiting {
+		priority := ""
+		if job.Turn.Priority != 0 {
+			priority = fmt.Sprintf(", priority %d", job.Turn.Priority)
+		}
+		p.fact(first(index, "Waiting"), "%d. Job/%s, for %s%s", index+1, job.Name, p.Times.Since(job.Turn.WaitsSince), priority)
+	}
+	if len(p.Waiting) == 0 {
+		p.fact("Waiting", "no Job; callers through a façade or the SDK do not show in the cluster")
+	}
+}
+
+func (p *page) history() {
+	for index, fact := range p.History {
+		p.fact(first(index, "History"), "%s  %s", terminal.Pad(p.Times.Ago(fact.Time), 9), fact.What)
+	}
+}
+
+// isMine reports whether the user is the holder.
+func (p *page) isMine() bool { return p.Me != "" && p.Lock.Spec.Holder == p.Me }
+
+// advice says what the user may do now, with the command to type.
+func (p *page) advice() {
+	key := p.Key.Bare()
+	p.text.WriteString("\nWhat you may do now:\n")
+	do := func(what string, args ...string) {
+		p.line("  ", "%s", what+":")
+		// Not cut: it is to be copied.
+		p.text.WriteString("      " + terminal.Clean(p.Command(args...)) + "\n")
+	}
+	if !p.IsHeld(p.Times.Now) {
+		if p.May.Known && !p.May.Create {
+			p.line("  ", "You may not acquire it: you lack the right to create locks in namespace %s. Ask an administrator.", p.Namespace)
+			return
+		}
+		do("Run a command under it", "run", key, "--", "COMMAND")
+		do("Take it by hand", "acquire", key)
+		return
+	}
+	if p.isMine() {
+		do("Release it", "release", key)
+		return
+	}
+	do("Wait until it is free", "wait", key, "--for", "free")
+	p.line("  ", "Ask its holder: %s.", p.ask())
+	switch {
+	case p.May.Force:
+		do("End it by force: you have the right, and its holder may go on working until it notices", "free", key, "--reason", "WHY")
+	case p.May.Known:
+		p.line("  ", "You may not end it by force: that takes the verbs force-release, update and delete")
+		p.line("  ", "on locks in namespace %s. Ask an administrator.", p.Namespace)
+	}
+}
+
+// ask says whom to ask.
+func (p *page) ask() string {
+	spec := &p.Lock.Spec
+	if spec.HolderRef != nil {
+		return "see what runs as " + spec.Holder + ", for " + spec.HolderRef.Kind + " " + spec.HolderRef.Name
+	}
+	return spec.Holder
+}
+
+func guarded(guard v1alpha1.Guard) string {
+	resource := guard.Resource
+	if guard.Group != "" {
+		resource += "." + guard.Group
+	}
+	if guard.Name != "" {
+		return resource + " " + guard.Name
+	}
+	if selector := metav1.FormatLabelSelector(guard.Selector); guard.Selector != nil && selector != "" && selector != "<none>" {
+		return resource + " with " + selector
+	}
+	return "all " + resource
+}
+
+func at(stamp *v1alpha1.Timestamp) time.Time {
+	if stamp == nil {
+		return time.Time{}
+	}
+	return stamp.Time
+}

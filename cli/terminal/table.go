@@ -1,0 +1,100 @@
+package terminal
+
+import (
+	"io"
+	"strings"
+)
+
+// Column is one of a [Table].
+type Column struct {
+	Header string
+	// Least is the width to which the column may be cut to fit the table on the terminal.
+	// Zero means that it is never cut.
+	Least int
+}
+
+// gap is between two columns.
+const gap = "   "
+
+// Table writes rows below headers, as wide as a terminal. Its columns keep the width that
+// earlier rows had, so that rows can be added below. The cells are cleaned.
+type Table struct {
+	Columns []Column
+	// Width is that of the terminal. Zero means any.
+	Width int
+	// NoHeaders leaves the headers out.
+	NoHeaders bool
+
+	natural []int
+	begun   bool
+}
+
+// Write writes rows and, the first time, the headers.
+func (t *Table) Write(out io.Writer, rows [][]string) error {
+	clean := make([][]string, 0, len(rows)+1)
+	if !t.begun && !t.NoHeaders {
+		headers := make([]string, 0, len(t.Columns))
+		for _, column := range t.Columns {
+			headers = append(headers, column.Header)
+		}
+		clean = append(clean, headers)
+	}
+	for _, row := range rows {
+		cells := make([]string, 0, len(row))
+		for _, cell := range row {
+			cells = append(cells, Clean(cell))
+		}
+		clean = append(clean, cells)
+	}
+	t.begun = true
+	t.measure(clean)
+	widths := t.widths()
+	var text strings.Builder
+	for _, row := range clean {
+		var line strings.Builder
+		for index, cell := range row {
+			if index > 0 {
+				line.WriteString(gap)
+			}
+			line.WriteString(Pad(Cut(cell, widths[index]), widths[index]))
+		}
+		text.WriteString(strings.TrimRight(line.String(), " "))
+		text.WriteByte('\n')
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+func (t *Table) measure(rows [][]string) {
+	if t.natural == nil {
+		t.natural = make([]int, len(t.Columns))
+	}
+	for _, row := range rows {
+		for index, cell := range row {
+			t.natural[index] = max(t.natural[index], Columns(cell))
+		}
+	}
+}
+
+// widths returns the natural widths or, where the table would be too wide, cuts the
+// widest of the columns that may be cut, one column of the terminal at a time.
+func (t *Table) widths() []int {
+	widths := append([]int(nil), t.natural...)
+	total := len(gap) * (len(widths) - 1)
+	for _, each := range widths {
+		total += each
+	}
+	for ; t.Width > 0 && total > t.Width; total-- {
+		widest := -1
+		for index, column := range t.Columns {
+			if column.Least > 0 && widths[index] > column.Least && (widest < 0 || widths[index] > widths[widest]) {
+				widest = index
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	return widths
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/human"
+	"forrst.dev/lock-operator/cli/locks"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
+)
+
+// pollPeriod is how often a façade is asked, which shows no changes to this client.
+const pollPeriod = time.Second
+
+// wait is the command "wait".
+type wait struct {
+	*session.Session
+	state   string
+	timeout time.Duration
+
+	key       v1alpha1.FullKey
+	namespace string
+}
+
+func newWait(s *session.Session) *cobra.Command {
+	w := &wait{Session: s}
+	command := &cobra.Command{
+		Use:   "wait KEY",
+		Short: "Wait until a lock is free, or held",
+		Long: `Wait until a lock is free, or held. It waits by a watch, and with --server asks the
+façade once a second.
+
+A lock that is free can be held again a moment later. To hold it yourself, use
+kubectl lock run or acquire, which wait in turn.`,
+		Example: `  # Wait for the nightly job, for an hour at most
+  kubectl lock wait billing:report --timeout 1h
+
+  # Wait until the worker has it
+  kubectl lock wait billing:report --for held`,
+		Args:              oneKey,
+		ValidArgsFunction: completeKeys(s),
+		RunE:              func(command *cobra.Command, args []string) error { return w.run(command.Context(), args[0]) },
+	}
+	command.Flags().StringVar(&w.state, "for", "free", "What to wait for: free or held")
+	command.Flags().DurationVar(&w.timeout, "timeout", 0, "How long to wait at most, for example 5m. 0 means without end")
+	_ = command.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]cobra.Completion{"free", "held"}, cobra.ShellCompDirectiveNoFileComp))
+	return command
+}
+
+func (w *wait) run(ctx context.Context, key string) (err error) {
+	if w.state != "free" && w.state != "held" {
+		return failure.Usagef("--for is %q, and must be free or held", w.state)
+	}
+	if w.timeout < 0 {
+		return failure.Usagef("--timeout is %s, and must not be negative", w.timeout)
+	}
+	if w.namespace, err = w.Namespace(); err != nil {
+		return err
+	}
+	w.key = v1alpha1.FullKeyOf(key)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	states := &lastState{changed: make(chan *v1alpha1.Lock, 1)}
+	failed := make(chan error, 1)
+	follow, err := w.follower(ctx)
+	if err != nil {
+		return err
+	}
+	go func() { failed <- follow(ctx, states) }()
+	return w.await(states.changed, failed)
+}
+
+// follower returns what shows the lock until its context ends.
+func (w *wait) follower(ctx context.Context) (func(context.Context, *lastState) error, error) {
+	if w.UsesFacade() {
+		backend, err := w.Backend(ctx)
+		return func(ctx context.Context, states *lastState) error { return w.poll(ctx, backend, states) }, err
+	}
+	cluster, err := w.Cluster()
+	source := &locks.Source{
+		Cluster: cluster, Namespace: w.namespace, Fields: fields.OneTermEqualSelector("metadata.name", w.key.ObjectName()),
+	}
+	return func(ctx context.Context, states *lastState) error { return source.Follow(ctx, w.Clock, states) }, err
+}
+
+func (w *wait) poll(ctx context.Context, backend lock.Backend, states *lastState) error {
+	ticker := w.Clock.NewTicker(pollPeriod)
+	defer ticker.Stop()
+	for {
+		held, err := backend.Get(ctx, w.namespace, w.key)
+		if err != nil && !errors.Is(err, lock.ErrNotHeld) {
+			return err
+		}
+		states.set(held)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C():
+		}
+	}
+}
+
+// await returns when the lock is as it should be.
+func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) error {
+	var overdue, expired <-chan time.Time
+	if w.timeout > 0 {
+		timer := w.Clock.NewTimer(w.timeout)
+		defer timer.Stop()
+		overdue = timer.C()
+	}
+	var held *v1alpha1.Lock
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case <-overdue:
+			return w.timedOut(held)
+		case <-expired:
+		case held = <-changed:
+		}
+		if isHeld(held, w.Now()) == (w.state == "held") {
+			fmt.Fprintf(w.Out, "%s is %s\n", w.key.Bare(), w.state)
+			return nil
+		}
+		expired = nil
+		if isHeld(held, w.Now()) {
+			timer := w.Clock.NewTimer(held.Spec.ExpireTime.Sub(w.Now()))
+			defer timer.Stop() //nolint:revive // few: one for each renewal while this command waits
+			expired = timer.C()
+		}
+	}
+}
+
+func (w *wait) timedOut(held *v1alpha1.Lock) error {
+	if w.state == "held" {
+		return failure.New(failure.NotHeld, fmt.Sprintf("%s was not held within %s", w.key.Bare(), human.For(w.timeout)),
+			"see what waits for it: "+w.Command("who", w.key.Bare()))
+	}
+	what := fmt.Sprintf("%s is still held after %s", w.key.Bare(), human.For(w.timeout))
+	if held != nil {
+		what += fmt.Sprintf(", by %s", locks.HolderOf(held))
+	}
+	return failure.New(failure.Busy, what, "see who holds it, and what you may do: "+w.Command("who", w.key.Bare()), "wait longer, with a longer --timeout")
+}
+
+func isHeld(held *v1alpha1.Lock, now time.Time) bool {
+	return held != nil && held.Spec.ExpireTime != nil && held.Spec.ExpireTime.After(now)
+}
+
+// lastState passes on the last state of one lock: nil if there is none.
+type lastState struct {
+	changed chan *v1alpha1.Lock
+	present *v1alpha1.Lock
+}
+
+func (l *lastState) set(held *v1alpha1.Lock) {
+	select {
+	case <-l.changed:
+	default:
+	}
+	l.changed <- held
+}
+
+// Begin implements [locks.Follower].
+func (l *lastState) Begin() { l.present = nil }
+
+// Present implements [locks.Follower].
+func (l *lastState) Present(held *v1alpha1.Lock) { l.present = held }
+
+// Listed implements [locks.Follower].
+func (l *lastState) Listed() { l.set(l.present) }
+
+// Failed implements [locks.Follower].
+func (l *lastState) Failed(error) {}
+
+// Changed implements [locks.Follower].
+func (l *lastState) Changed(held *v1alpha1.Lock, isGone bool) {
+	if isGone {
+		held = nil
+	}
+	l.set(held)
+}

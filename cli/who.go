@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/locks"
+	"forrst.dev/lock-operator/cli/portrait"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
+)
+
+// logTimeout is how long a Pod's log may take: a node that is gone must not keep the rest back.
+const logTimeout = 2 * time.Second
+
+// who is the command "who".
+type who struct {
+	*session.Session
+	auditFile string
+}
+
+func newWho(s *session.Session) *cobra.Command {
+	w := &who{Session: s}
+	command := &cobra.Command{
+		Use:   "who KEY",
+		Short: "Show everything about one lock: who holds it, is it alive, who waits, what you may do",
+		Long: `Show everything about one lock: the holder and the Pod or Job behind it, since when
+and why, who waits, what it guards, its history, and what you may do now with the
+command to type.
+
+The history has the events of the lock: releases by force, and holders that have
+ended. Grants and releases are in the audit, which the operator writes to its log;
+give it with --audit.`,
+		Example: `  # Who holds it?
+  kubectl lock who billing:report -n payments
+
+  # With its history
+  kubectl logs -n forrst-system -l app.kubernetes.io/name=lock-operator --tail=-1 \
+    | kubectl lock who billing:report -n payments --audit -`,
+		Args:              oneKey,
+		ValidArgsFunction: completeKeys(s),
+		RunE:              func(command *cobra.Command, args []string) error { return w.run(command.Context(), args[0]) },
+	}
+	command.Flags().StringVar(&w.auditFile, "audit", "", "File with the operator's log, whose audit records become part of the history; - for the standard input")
+	return command
+}
+
+func (w *who) run(ctx context.Context, key string) error {
+	namespace, err := w.Namespace()
+	if err != nil {
+		return err
+	}
+	seen, err := w.look(ctx, namespace, v1alpha1.FullKeyOf(key))
+	if err != nil {
+		return err
+	}
+	return portrait.Printer{Times: w.Times(), Width: w.Terminal().Width, Command: w.Command}.Print(w.Out, seen)
+}
+
+func (w *who) look(ctx context.Context, namespace string, key v1alpha1.FullKey) (*portrait.Portrait, error) {
+	if w.UsesFacade() {
+		return w.lookThroughFacade(ctx, namespace, key)
+	}
+	cluster, err := w.Cluster()
+	if err != nil {
+		return nil, err
+	}
+	records, closeRecords, err := w.audit()
+	if err != nil {
+		return nil, err
+	}
+	defer closeRecords()
+	gatherer := &portrait.Gatherer{Cluster: cluster, Audit: records}
+	if config, err := w.RESTConfig(); err == nil {
+		if core, err := corev1client.NewForConfig(config); err == nil {
+			gatherer.LastLog = func(ctx context.Context, namespace, pod string) (time.Time, error) {
+				return lastLog(ctx, core, namespace, pod)
+			}
+		}
+	}
+	return gatherer.Gather(ctx, namespace, key)
+}
+
+func (w *who) lookThroughFacade(ctx context.Context, namespace string, key v1alpha1.FullKey) (*portrait.Portrait, error) {
+	backend, err := w.Backend(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held, err := backend.Get(ctx, namespace, key)
+	if err != nil && !errors.Is(err, lock.ErrNotHeld) {
+		return nil, err
+	}
+	return &portrait.Portrait{
+		ID: locks.ID{Namespace: namespace, Key: key}, Lock: held,
+		Unknown: []string{"a façade shows the lock alone; without --server, there are Pods, waiting Jobs and events"},
+	}, nil
+}
+
+func (w *who) audit() (records io.Reader, closeRecords func(), err error) {
+	switch w.auditFile {
+	case "":
+		return nil, func() {}, nil
+	case "-":
+		return w.In, func() {}, nil
+	}
+	file, err := os.Open(w.auditFile)
+	if err != nil {
+		return nil, nil, failure.Usagef("--audit: %v", err)
+	}
+	return file, func() { _ = file.Close() }, nil
+}
+
+// lastLog returns the time of the last line of a Pod.
+func lastLog(ctx context.Context, core corev1client.PodsGetter, namespace, pod string) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	log, err := core.Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{TailLines: new(int64(1)), Timestamps: true}).Stream(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer func() { _ = log.Close() }()
+	line, _ := bufio.NewReader(log).ReadString(' ')
+	return time.Parse(time.RFC3339Nano, strings.TrimSpace(line))
+}

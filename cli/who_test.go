@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/test/support/golden"
+)
+
+// as answers the questions of a user about itself.
+func as(user string, may func(verb string) bool, cluster client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(cluster, interceptor.Funcs{
+		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			switch review := object.(type) {
+			case *authenticationv1.SelfSubjectReview:
+				review.Status.UserInfo.Username = user
+				return nil
+			case *authorizationv1.SelfSubjectAccessReview:
+				review.Status.Allowed = may(review.Spec.ResourceAttributes.Verb)
+				return nil
+			default:
+				return next.Create(ctx, object, options...)
+			}
+		},
+	})
+}
+
+func everything(string) bool { return true }
+
+func withoutForce(verb string) bool { return verb != "force-release" }
+
+func nothing(string) bool { return false }
+
+// behindBilling is what holds billing:report.
+func behindBilling() []client.Object {
+	return []client.Object{
+		&batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "nightly", UID: "nightly"},
+			Status:     batchv1.JobStatus{Active: 1, Failed: 1},
+		},
+		&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "nightly-x7k2p", Labels: map[string]string{batchv1.ControllerUidLabel: "nightly"}},
+			Spec:       corev1.PodSpec{NodeName: "node-a"},
+			Status: corev1.PodStatus{
+				Phase: corev1.PodRunning, StartTime: new(metav1.NewTime(now.Add(-11 * time.Minute))),
+				ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 2}},
+			},
+		},
+		&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "payments", Name: "e"},
+			InvolvedObject: corev1.ObjectReference{Kind: "Lock", Name: "billing--report"},
+			Reason:         "ForceReleased", Message: "by \"carol@example.com\": hangs", LastTimestamp: metav1.NewTime(now.Add(-20 * time.Minute)),
+		},
+	}
+}
+
+const auditLog = `a line of the log
+{"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:30:00.000000Z","event":"Granted","via":"facade","actor":"system:serviceaccount:payments:worker","namespace":"payments","lock":"billing--report","key":"billing:report","holder":"system:serviceaccount:payments:worker","fencingToken":48100}
+{"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:31:00.000000Z","event":"Renewed","via":"facade","namespace":"payments","lock":"billing--report","key":"billing:report"}
+{"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:32:00.000000Z","event":"Granted","via":"facade","namespace":"shop","lock":"billing--report","key":"billing:report"}
+{"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:40:00.000000Z","event":"Expired","reason":"Reaped","via":"controller","namespace":"payments","lock":"billing--report","key":"billing:report","holder":"system:serviceaccount:payments:worker"}
+`
+
+func TestWho(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "operator.log")
+	if err := os.WriteFile(path, []byte(auditLog), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, user string
+		may        func(string) bool
+		objects    []client.Object
+		args       []string
+	}{
+		{"held_by_a_job", "carol@example.com", withoutForce, append(payments(), behindBilling()...), []string{"billing:report", "-n", "payments", "--audit", path}},
+		{"may_force", "carol@example.com", everything, append(payments(), behindBilling()...), []string{"billing:report", "-n", "payments"}},
+		{"whose_job_is_gone", "carol@example.com", everything, payments(), []string{"billing:report", "-n", "payments"}},
+		{"mine", "carol@example.com", everything, payments(), []string{"deploy", "-n", "payments"}},
+		{"free", "carol@example.com", everything, payments(), []string{"other key", "-n", "payments"}},
+		{"free_and_no_rights", "carol@example.com", nothing, payments(), []string{"other", "-n", "payments"}},
+		{"expired", "carol@example.com", everything, payments(), []string{"gone", "-n", "payments"}},
+		{"guards", "carol@example.com", nothing, []client.Object{heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) {
+			spec.Guards = []v1alpha1.Guard{
+				{Group: "apps", Resource: "deployments", Name: "billing"}, {Resource: "configmaps", Selector: &metav1.LabelSelector{}},
+				{Resource: "secrets", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "billing"}}},
+			}
+		})}, []string{"freeze", "-n", "payments"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := run(t, session.Options{Cluster: as(test.user, test.may, fakeCluster(test.objects...))}, append([]string{"who"}, test.args...)...)
+			golden.Check(t, "who/"+test.name+".txt", got.String())
+			if got.status != 0 {
+				t.Errorf("exit status %d", got.status)
+			}
+		})
+	}
+}
