@@ -52,7 +52,11 @@ func (o *output) complete() (err error) {
 	}
 	o.printer, err = o.flags.ToPrinter()
 	if err != nil {
-		return failure.New(failure.Usage, fmt.Sprintf("-o %s: %v", *o.flags.OutputFormat, err), "use one of "+strings.Join(o.formats(), ", "))
+		what := err.Error()
+		if genericclioptions.IsNoCompatiblePrinterError(err) {
+			what = "there is no such format"
+		}
+		return failure.New(failure.Usage, fmt.Sprintf("-o %s: %s", *o.flags.OutputFormat, what), "use one of "+strings.Join(o.formats(), ", "))
 	}
 	return nil
 }
@@ -67,6 +71,15 @@ func (o *output) isTable() bool {
 func (o *output) printList(out io.Writer, items []v1alpha1.Lock) error {
 	for index := range items {
 		publish(&items[index])
+		if *o.flags.OutputFormat != "name" {
+			continue
+		}
+		if err := o.printer.PrintObj(&items[index], out); err != nil {
+			return err
+		}
+	}
+	if *o.flags.OutputFormat == "name" {
+		return nil
 	}
 	list := &v1alpha1.LockList{Items: items}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("LockList"))

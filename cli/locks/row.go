@@ -47,16 +47,17 @@ func HolderOf(lock *v1alpha1.Lock) string {
 	return Person(lock.Spec.Holder, lock.Namespace)
 }
 
-// Person returns a user as people in a namespace call it.
+// Person returns a user as people in a namespace call it: a service account as kubectl
+// does for short, such as "sa/worker", with its namespace if that is another one.
 func Person(identity, namespace string) string {
 	of, name, err := serviceaccount.SplitUsername(identity)
 	switch {
 	case err != nil:
 		return identity
 	case of == namespace:
-		return "ServiceAccount/" + name
+		return "sa/" + name
 	default:
-		return "ServiceAccount/" + name + " of " + of
+		return "sa/" + name + " of " + of
 	}
 }
 

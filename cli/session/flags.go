@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -85,7 +86,12 @@ func (s *Session) Namespace() (string, error) {
 // place, such as "kubectl lock who billing:report -n payments".
 func (s *Session) Command(args ...string) string {
 	words := []string{"kubectl", "lock"}
-	for _, arg := range args {
+	// What follows -- is the user's own command.
+	before, after := args, []string(nil)
+	if end := slices.Index(args, "--"); end >= 0 {
+		before, after = args[:end], args[end:]
+	}
+	for _, arg := range before {
 		words = append(words, Quote(arg))
 	}
 	for _, flag := range []struct{ name, value string }{
@@ -95,6 +101,9 @@ func (s *Session) Command(args ...string) string {
 		if flag.value != "" {
 			words = append(words, flag.name, Quote(flag.value))
 		}
+	}
+	for _, arg := range after {
+		words = append(words, Quote(arg))
 	}
 	return strings.Join(words, " ")
 }

@@ -26,38 +26,36 @@ type Screen struct {
 
 // Frame returns the lines that show a model; at most as many as the terminal has.
 func (s *Screen) Frame(model *Model, times human.Times) []string {
-	const above = 4
+	const above = 5
 	most := 1 << 20
 	if s.Height > 0 {
 		most = max(s.Height-above, 1)
 	}
 	seen := model.view(times.Now, s.Order, most)
-	lines := []string{
-		s.fit(fmt.Sprintf("kubectl lock top   %s   %s UTC   q: quit   s: sort by %s", s.Where, times.Now.UTC().Format(time.TimeOnly), orders[(s.Order+1)%len(orders)].name)),
-		s.fit(s.summary(&seen)),
-		"",
+	title := fmt.Sprintf("kubectl lock top   %s   %s UTC", s.Where, times.Now.UTC().Format(time.TimeOnly))
+	if s.IsTerminal {
+		title += fmt.Sprintf("   q quit   s sort (by %s)", orders[s.Order%len(orders)].name)
 	}
-	switch {
-	case seen.trouble != "":
-		lines[2] = s.fit("! Out of date; trying again: " + terminal.Clean(seen.trouble))
-	case !seen.isLoaded:
-		return append(lines, "Loading…")
-	case seen.held == 0:
-		return append(lines, "No locks are held.")
+	lines := []string{s.fit(title)}
+	if seen.trouble != "" {
+		lines = append(lines, s.fit("! Out of date; trying again: "+terminal.Clean(seen.trouble)))
 	}
-	return append(lines, s.table(&seen, times)...)
-}
-
-func (s *Screen) summary(seen *view) string {
 	if !seen.isLoaded {
-		return ""
+		return append(lines, "Loading…")
 	}
 	waiting := "?"
 	if seen.knowsWaiting {
 		waiting = strconv.Itoa(seen.waitingJobs)
 	}
-	return fmt.Sprintf("Locks %d   Jobs waiting %s   Per second: acquired %s   handed off %s   renewed %s   released %s", seen.held, waiting,
-		rate(seen.counts.Acquired, seen.window), rate(seen.counts.HandedOff, seen.window), rate(seen.counts.Renewed, seen.window), rate(seen.counts.Released, seen.window))
+	lines = append(lines, s.fit(fmt.Sprintf("Locks %d   Jobs waiting %s", seen.held, waiting)))
+	if s.IsTerminal {
+		lines = append(lines, s.fit(fmt.Sprintf("Per second: acquired %s   handed off %s   renewed %s   released %s",
+			rate(seen.counts.Acquired, seen.window), rate(seen.counts.HandedOff, seen.window), rate(seen.counts.Renewed, seen.window), rate(seen.counts.Released, seen.window))))
+	}
+	if seen.held == 0 {
+		return append(lines, "No locks are held.")
+	}
+	return append(lines, s.table(&seen, times)...)
 }
 
 // rate is what people read at a glance: nothing is measured in the first second.

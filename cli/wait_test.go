@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock/locktest"
+)
+
+// runStepping runs a command while another goroutine does something with the clock, once
+// the command waits on it with this many timers.
+func runStepping(t *testing.T, options session.Options, step func(*clocktesting.FakeClock), args ...string) result {
+	t.Helper()
+	stepped := clocktesting.NewFakeClock(now)
+	options.Clock = stepped
+	done := make(chan struct{})
+	var stepping chan struct{} = make(chan struct{})
+	go func() {
+		defer close(stepping)
+		for !stepped.HasWaiters() {
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+		step(stepped)
+	}()
+	got := run(t, options, args...)
+	close(done)
+	<-stepping
+	return got
+}
+
+func TestWait(t *testing.T) {
+	t.Run("for a lock that is free", func(t *testing.T) {
+		got := run(t, session.Options{Cluster: fakeCluster()}, "wait", "a", "-n", "payments")
+		if got.status != 0 || got.out != "a is free\n" {
+			t.Errorf("status %d: %s", got.status, got)
+		}
+	})
+	t.Run("for a lock that is held", func(t *testing.T) {
+		got := run(t, session.Options{Cluster: fakeCluster(payments()...)}, "wait", "deploy", "-n", "payments", "--for", "held")
+		if got.status != 0 || got.out != "deploy is held\n" {
+			t.Errorf("status %d: %s", got.status, got)
+		}
+	})
+	t.Run("until it expires, whose object stays", func(t *testing.T) {
+		got := runStepping(t, session.Options{Cluster: fakeCluster(payments()...)}, func(clock *clocktesting.FakeClock) {
+			clock.Step(28 * time.Second)
+		}, "wait", "billing:report", "-n", "payments")
+		if got.status != 0 {
+			t.Errorf("status %d: %s", got.status, got)
+		}
+	})
+	t.Run("until it is released", func(t *testing.T) {
+		cluster := fakeCluster(payments()...)
+		got := runStepping(t, session.Options{Cluster: cluster}, func(*clocktesting.FakeClock) {
+			released := heldLock("payments", "billing:report", nil)
+			if err := cluster.Delete(t.Context(), released); err != nil {
+				t.Error(err)
+			}
+		}, "wait", "billing:report", "-n", "payments")
+		if got.status != 0 {
+			t.Errorf("status %d: %s", got.status, got)
+		}
+	})
+	t.Run("in vain", func(t *testing.T) {
+		got := runStepping(t, session.Options{Cluster: fakeCluster(payments()...)}, func(clock *clocktesting.FakeClock) {
+			clock.Step(10 * time.Second)
+		}, "wait", "deploy", "-n", "payments", "--timeout", "10s")
+		if got.status != int(failure.Busy) || !strings.Contains(got.errOut, "deploy is still held after 10s, by carol@example.com") {
+			t.Errorf("status %d: %s", got.status, got)
+		}
+	})
+	t.Run("in vain for a holder", func(t *testing.T) {
+		got := runStepping(t, session.Options{Cluster: fakeCluster()}, func(clock *clocktesting.FakeClock) {
+			clock.Step(10 * time.Second)
+		}, "wait", "a", "--for", "held", "-n", "payments", "--timeout", "10s")
+		if got.status != int(failure.NotHeld) {
+			t.Errorf("status %d: %s", got.status, got)
+		}
+	})
+	t.Run("through a façade", func(t *testing.T) {
+		got := run(t, session.Options{Locks: locktest.New()}, "wait", "a")
+		if got.status != 0 || got.out != "a is free\n" {
+			t.Errorf("status %d: %s", got.status, got)
+		}
+	})
+	t.Run("with an invalid key", func(t *testing.T) {
+		if got := run(t, session.Options{}, "wait", strings.Repeat("k", v1alpha1.MaxKeyBytes+1)); got.status != int(failure.Usage) {
+			t.Errorf("status %d: %s", got.status, got)
+		}
+	})
+	t.Run("for something else", func(t *testing.T) {
+		if got := run(t, session.Options{}, "wait", "a", "--for", "godot"); got.status != int(failure.Usage) {
+			t.Errorf("status %d: %s", got.status, got)
+		}
+	})
+}
