@@ -200,8 +200,6 @@ PS1='ready> '
 	Eventually(shell.text).WithTimeout(startTimeout).Should(ContainSubstring("ready> "))
 	shell.write(typed + "\t")
 	Eventually(shell.text).WithTimeout(startTimeout).Should(ContainSubstring(want))
-	shell.write("\x03exit\n")
-	Eventually(shell.ended).WithTimeout(stopTimeout).Should(BeClosed())
 }
 
 // console is a program on a pseudo-terminal.
