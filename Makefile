@@ -28,7 +28,7 @@ GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go
 
 # Every module, and every tree that "generate" writes to.
 MODULES := . hack/controlplane hack/etcdtools hack/supplychain hack/tools test/bench test/browser test/gitops/health
-GENERATED := api config
+GENERATED := api config docs/cli-reference.md
 
 ##@ Help
 
@@ -71,9 +71,10 @@ build: ## Build the operator, kubectl-lock and the development cluster.
 	@ln -sf kubectl-lock bin/kubectl_complete-lock
 
 .PHONY: generate
-generate: ## Generate deep copies, CRDs, roles and webhook configurations from the markers.
+generate: ## Generate deep copies, CRDs, roles and webhook configurations from the markers, and the reference of kubectl lock.
 	go tool controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go tool controller-gen crd webhook paths=./... output:crd:dir=config/crd/bases output:webhook:dir=config/webhook
+	go test ./cli -count=1 -run='^TestReference$$' -update >/dev/null
 # The role of each component has the markers of the packages that the component runs.
 	$(call role,facade,./facade/... ./auth ./lock/engine)
 	$(call role,controllers,./controllers/... ./lock/engine)

@@ -79,7 +79,7 @@ func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.Fu
 		})
 	}
 	asking.Wait()
-	slices.SortStableFunc(found.History, func(a, b Fact) int { return a.Time.Compare(b.Time) })
+	slices.SortFunc(found.History, func(a, b Fact) int { return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.What, b.What)) })
 	found.History = found.History[max(0, len(found.History)-maxFacts):]
 	slices.Sort(found.Unknown)
 	return &found.Portrait, nil

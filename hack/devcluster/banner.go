@@ -57,9 +57,16 @@ Take a lock by the Forrst protocol:
 See them:
 
   %s %s
+
+Who holds one, and what you may do now; a command under a lock; the live view:
+
+  export KUBECONFIG=%s
+  bin/kubectl-lock who billing:report -n %s
+  bin/kubectl-lock run billing:report -n %s -- sleep 60
+  bin/kubectl-lock top -A
 %s
 Stop it with %s.
-`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, a.Facade, namespace, credentials, a.Facade, credentials, strings.ReplaceAll(acquireCall, "\n", "\n  "), kubectl, locks, others, stopWith)
+`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, a.Facade, namespace, credentials, a.Facade, credentials, strings.ReplaceAll(acquireCall, "\n", "\n  "), kubectl, locks, shellWord(displayPath(a.Kubeconfig)), namespace, namespace, others, stopWith)
 }
 
 // displayPath shortens a path below the working folder.

@@ -26,6 +26,7 @@ func TestBannerSaysHowToReachTheCluster(t *testing.T) {
 		"http://127.0.0.1:8080/forrst",
 		"curl -sS http://127.0.0.1:8080/v1/namespaces/default/locks/billing:close --json '{",
 		"'/other place/kubectl' --kubeconfig .dev/kubeconfig get locks",
+		"export KUBECONFIG=.dev/kubeconfig\n  bin/kubectl-lock who billing:report -n default\n",
 		"Stop it with Ctrl-C.",
 	} {
 		if !strings.Contains(banner.String(), want) {

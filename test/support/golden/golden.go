@@ -16,7 +16,12 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 // writes the file instead.
 func Check(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", filepath.FromSlash(name))
+	CheckFile(t, filepath.Join("testdata", filepath.FromSlash(name)), got)
+}
+
+// CheckFile is [Check] with any file.
+func CheckFile(t *testing.T, path, got string) {
+	t.Helper()
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
