@@ -21,11 +21,20 @@ import (
 // fakeCluster returns a cluster with these objects, as of now.
 func fakeCluster(objects ...client.Object) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(session.Scheme).WithObjects(objects...).
-		WithIndex(&v1alpha1.Lock{}, "spec.holder", func(o client.Object) []string { return []string{o.(*v1alpha1.Lock).Spec.Holder} }).
 		WithIndex(&v1alpha1.Lock{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
-		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
-		WithIndex(&corev1.Event{}, "involvedObject.name", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Name} }).
+		WithIndex(&v1alpha1.Lock{}, "spec.holder", indexed(func(l *v1alpha1.Lock) string { return l.Spec.Holder })).
+		WithIndex(&corev1.Event{}, "involvedObject.kind", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Kind })).
+		WithIndex(&corev1.Event{}, "involvedObject.name", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Name })).
 		Build()
+}
+
+func indexed[T client.Object](field func(T) string) client.IndexerFunc {
+	return func(object client.Object) []string {
+		if typed, ok := object.(T); ok {
+			return []string{field(typed)}
+		}
+		return nil
+	}
 }
 
 // heldLock returns a lock that was acquired 12 minutes ago, renewed 3 seconds ago, and

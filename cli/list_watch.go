@@ -46,21 +46,18 @@ func (l *list) follow(ctx context.Context, source *locks.Source) error {
 	failed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	go func() { failed <- source.Follow(ctx, l.Clock, follower) }()
-	err := follower.write(ctx, failed)
+	err := follower.write(failed)
 	cancel()
 	return err
 }
 
 // write returns when the follower has failed.
-func (f *listFollower) write(ctx context.Context, failed <-chan error) error {
+func (f *listFollower) write(failed <-chan error) error {
 	table := f.list.table()
 	table.Columns = slices.Insert(table.Columns, 0, terminal.Column{Header: "NOW"})
 	for {
 		select {
 		case err := <-failed:
-			if ctx.Err() != nil {
-				return nil
-			}
 			return err
 		case <-f.changed:
 		}

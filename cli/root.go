@@ -33,7 +33,7 @@ func Args(commandLine []string) []string {
 func Main(ctx context.Context, args []string, options session.Options) int {
 	s := session.New(options)
 	defer s.Close()
-	root := New(s)
+	root := New(s) //nolint:contextcheck // completions have the context of their command
 	root.SetArgs(args)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)

@@ -117,6 +117,8 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) error {
 		overdue = timer.C()
 	}
 	var held *v1alpha1.Lock
+	stop := func() bool { return false }
+	defer func() { stop() }()
 	for {
 		select {
 		case err := <-failed:
@@ -132,9 +134,9 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) error {
 		}
 		expired = nil
 		if isHeld(held, w.Now()) {
+			stop()
 			timer := w.Clock.NewTimer(held.Spec.ExpireTime.Sub(w.Now()))
-			defer timer.Stop() //nolint:revive // few: one for each renewal while this command waits
-			expired = timer.C()
+			expired, stop = timer.C(), timer.Stop
 		}
 	}
 }

@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
@@ -20,7 +24,7 @@ func runStepping(t *testing.T, options session.Options, step func(*clocktesting.
 	stepped := clocktesting.NewFakeClock(now)
 	options.Clock = stepped
 	done := make(chan struct{})
-	var stepping chan struct{} = make(chan struct{})
+	stepping := make(chan struct{})
 	go func() {
 		defer close(stepping)
 		for !stepped.HasWaiters() {
@@ -60,13 +64,17 @@ func TestWait(t *testing.T) {
 		}
 	})
 	t.Run("until it is released", func(t *testing.T) {
-		cluster := fakeCluster(payments()...)
-		got := runStepping(t, session.Options{Cluster: cluster}, func(*clocktesting.FakeClock) {
-			released := heldLock("payments", "billing:report", nil)
-			if err := cluster.Delete(t.Context(), released); err != nil {
-				t.Error(err)
-			}
-		}, "wait", "billing:report", "-n", "payments")
+		// A deletion between the list and the watch would be lost: the fake cluster keeps no changes.
+		cluster := interceptor.NewClient(fakeCluster(payments()...), interceptor.Funcs{
+			Watch: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+				changes, err := next.Watch(ctx, list, options...)
+				if err := next.Delete(ctx, heldLock("payments", "billing:report", nil)); err != nil {
+					t.Error(err)
+				}
+				return changes, err
+			},
+		})
+		got := run(t, session.Options{Cluster: cluster}, "wait", "billing:report", "-n", "payments")
 		if got.status != 0 {
 			t.Errorf("status %d: %s", got.status, got)
 		}

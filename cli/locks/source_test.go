@@ -44,7 +44,11 @@ func (s *server) source() *locks.Source {
 			}
 			answer := s.lists[0]
 			s.lists = s.lists[1:]
-			return answer(new(client.ListOptions).ApplyOptions(options), list.(*v1alpha1.LockList))
+			page, ok := list.(*v1alpha1.LockList)
+			if !ok {
+				return errors.New("no list of locks")
+			}
+			return answer(new(client.ListOptions).ApplyOptions(options), page)
 		},
 		Watch: func(_ context.Context, _ client.WithWatch, _ client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
 			if len(s.watches) == 0 {
@@ -141,7 +145,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	want := []string{
-		"begin", "present x", "listed", "changed afalsetrue", "changed atruetrue", "failed", "begin", "present y", "listed",
+		"begin", "present x", "listed", "changed afalse true", "changed atrue true", "failed", "begin", "present y", "listed",
 	}
 	if !slices.Equal(told.told, want) {
 		t.Errorf("told %q, want %q", told.told, want)

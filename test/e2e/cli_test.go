@@ -8,7 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,10 +49,10 @@ func (p *plugin) environment() []string {
 }
 
 // run runs "kubectl lock" and returns what it printed, and its exit status.
-func (p *plugin) run(ctx context.Context, stdin string, arguments ...string) (output string, status int) {
+func (p *plugin) run(ctx context.Context, arguments ...string) (output string, status int) {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, filepath.Join(p.path, "kubectl"), append([]string{"lock"}, arguments...)...)
-	command.Env, command.Stdin = p.environment(), strings.NewReader(stdin)
+	command.Env = p.environment()
 	var printed bytes.Buffer
 	command.Stdout, command.Stderr = &printed, &printed
 	if err := command.Run(); err != nil {
@@ -63,7 +63,7 @@ func (p *plugin) run(ctx context.Context, stdin string, arguments ...string) (ou
 
 func (p *plugin) succeed(ctx context.Context, arguments ...string) string {
 	GinkgoHelper()
-	printed, status := p.run(ctx, "", arguments...)
+	printed, status := p.run(ctx, arguments...)
 	Expect(status).To(Equal(0), printed)
 	return printed
 }
@@ -87,11 +87,11 @@ var _ = Describe("kubectl lock", func() {
 			var (
 				own       *cluster
 				kubectl   *plugin
-				namespace = "default"
+				namespace string
 				facade    []string
 			)
 			BeforeAll(func(ctx context.Context) {
-				own = shared
+				own, namespace = shared, "default"
 				if auth == "token" {
 					own, namespace = startCluster("--auth=token"), "payments"
 				}
@@ -118,7 +118,7 @@ var _ = Describe("kubectl lock", func() {
 				Expect(shown).To(ContainSubstring("the Jobs that wait: you may not read them"))
 				Expect(shown).To(ContainSubstring("You may not end it by force"))
 
-				_, status := kubectl.run(ctx, "", "wait", "cli:report", "-n", namespace, "--timeout", "100ms")
+				_, status := kubectl.run(ctx, "wait", "cli:report", "-n", namespace, "--timeout", "100ms")
 				Expect(status).To(Equal(int(clifailure.Busy)))
 				Expect(kubectl.succeed(ctx, "wait", "cli:report", "-n", namespace, "--for", "held")).To(Equal("cli:report is held\n"))
 				Expect(kubectl.succeed(ctx, "top", "-n", namespace)).To(ContainSubstring("cli:report"))
@@ -141,13 +141,13 @@ var _ = Describe("kubectl lock", func() {
 			})
 
 			It("says what to do about errors", func(ctx context.Context) {
-				printed, status := kubectl.run(ctx, "", "list", "-n", namespace, "--as", "mallory")
+				printed, status := kubectl.run(ctx, "list", "-n", namespace, "--as", "mallory")
 				Expect(status).To(Equal(int(clifailure.Refused)), printed)
 				Expect(printed).To(ContainSubstring("ask an administrator"))
-				printed, status = kubectl.run(ctx, "", "list", "--server", "http://127.0.0.1:1")
+				printed, status = kubectl.run(ctx, "list", "--server", "http://127.0.0.1:1")
 				Expect(status).To(Equal(int(clifailure.Unavailable)), printed)
 				Expect(printed).To(ContainSubstring("kubectl lock doctor"))
-				printed, status = (&plugin{path: kubectl.path, kubeconfig: "/nonexistent"}).run(ctx, "", "list")
+				printed, status = (&plugin{path: kubectl.path, kubeconfig: "/nonexistent"}).run(ctx, "list")
 				Expect(status).To(Equal(int(clifailure.Unavailable)), printed)
 			})
 
@@ -218,7 +218,7 @@ func onTerminal(ctx context.Context, kubectl *plugin, arguments ...string) *cons
 
 func startOnTerminal(command *exec.Cmd, environment []string) *console {
 	GinkgoHelper()
-	command.Env = append(environment, "TERM=xterm", "NO_COLOR=1")
+	command.Env = slices.Concat(environment, []string{"TERM=xterm", "NO_COLOR=1"})
 	file, err := pty.StartWithSize(command, &pty.Winsize{Rows: 24, Cols: 80})
 	Expect(err).NotTo(HaveOccurred())
 	started := &console{command: command, file: file, ended: make(chan struct{})}
