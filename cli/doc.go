@@ -12,7 +12,8 @@
 //     wrong and what the user can do, [failure.From] is applied to all others.
 //     [failure.SilentError] is an exit status without a message.
 //   - Args is oneKey for commands of one KEY, or exactArgs, which say what is wrong. A
-//     KEY is a full key without "lock:": "key", or "function:key".
+//     KEY is a full key without "lock:": "key", or "function:key". ValidArgsFunction is
+//     completeKeys(s) where the KEY is that of a lock that is held.
 //   - Write to s.Out and s.ErrOut only, read s.Now and s.Clock only. A command to type is
 //     s.Command(…), which has the user's flags.
 //   - Example and Long are part of docs/cli, which "make generate" writes.

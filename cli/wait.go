@@ -146,9 +146,9 @@ func (w *wait) timedOut(held *v1alpha1.Lock) error {
 		return failure.New(failure.NotHeld, fmt.Sprintf("%s was not held within %s", w.key.Bare(), human.For(w.timeout)),
 			"see what waits for it: "+w.Command("who", w.key.Bare()))
 	}
-	what := fmt.Sprintf("%s is still held after %s", w.key.Bare(), human.For(w.timeout))
+	what := fmt.Sprintf("%s is not known to be free after %s: there was no answer yet", w.key.Bare(), human.For(w.timeout))
 	if held != nil {
-		what += fmt.Sprintf(", by %s", locks.HolderOf(held))
+		what = fmt.Sprintf("%s is still held after %s, by %s", w.key.Bare(), human.For(w.timeout), locks.HolderOf(held))
 	}
 	return failure.New(failure.Busy, what, "see who holds it, and what you may do: "+w.Command("who", w.key.Bare()), "wait longer, with a longer --timeout")
 }

@@ -88,6 +88,7 @@ func TestWho(t *testing.T) {
 		{"held_by_a_job", "carol@example.com", withoutForce, append(payments(), behindBilling()...), []string{"billing:report", "-n", "payments", "--audit", path}},
 		{"may_force", "carol@example.com", everything, append(payments(), behindBilling()...), []string{"billing:report", "-n", "payments"}},
 		{"whose_job_is_gone", "carol@example.com", everything, payments(), []string{"billing:report", "-n", "payments"}},
+		{"whose_job_was_replaced", "carol@example.com", everything, append(payments(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "nightly", UID: "another"}}), []string{"billing:report", "-n", "payments"}},
 		{"mine", "carol@example.com", everything, payments(), []string{"deploy", "-n", "payments"}},
 		{"free", "carol@example.com", everything, payments(), []string{"other key", "-n", "payments"}},
 		{"free_and_no_rights", "carol@example.com", nothing, payments(), []string{"other", "-n", "payments"}},
