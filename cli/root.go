@@ -77,8 +77,8 @@ time, until it is released or its time is over.`,
 		}
 	}
 	add(look, newList(s), newWho(s), newWait(s), newTop(s))
-	add(hold)
-	add(mend)
+	add(hold, newAcquire(s), newRenew(s), newRelease(s))
+	add(mend, newFree(s), newFreeze(s), newThaw(s))
 	add(other, newVersion(s))
 	root.SetHelpCommandGroupID(other)
 	root.SetCompletionCommandGroupID(other)

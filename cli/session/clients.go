@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"net/http"
 	"os"
 	"time"
 
@@ -120,16 +119,12 @@ func (s *Session) direct(ctx context.Context) (lock.Backend, error) {
 }
 
 func (s *Session) facade() (lock.Backend, error) {
-	config := rest.TLSClientConfig{CAFile: *s.config.CAFile, ServerName: *s.config.TLSServerName, Insecure: *s.config.Insecure}
-	if config.CAFile == "" && !config.Insecure && exists(projectedAuthorityFile) {
-		config.CAFile = projectedAuthorityFile
-	}
-	transport, err := rest.TransportFor(&rest.Config{Host: s.server, TLSClientConfig: config})
+	httpClient, err := s.FacadeHTTP()
 	if err != nil {
-		return nil, failure.Usagef("the connection to the façade: %v", err)
+		return nil, err
 	}
 	options := []facadeclient.Option{
-		facadeclient.WithHTTPClient(&http.Client{Transport: s.serverTime.RoundTripper(transport)}),
+		facadeclient.WithHTTPClient(httpClient),
 		facadeclient.WithNamespace(*s.config.Namespace),
 	}
 	if path := s.facadeTokenFile(); path != "" {

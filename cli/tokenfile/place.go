@@ -28,9 +28,9 @@ var ErrNoFolder = errors.New("neither XDG_RUNTIME_DIR nor a home folder is known
 
 // Default returns the place for the lock in the user's private folder: below XDG_RUNTIME_DIR if the
 // system has it, else below the user's configuration. The server, such as its URL, keeps apart locks of
-// several clusters. The error matches [ErrNoFolder].
-func Default(server, namespace string, key v1alpha1.FullKey) (Place, error) {
-	folder := os.Getenv("XDG_RUNTIME_DIR")
+// several clusters. Getenv reads the environment. The error matches [ErrNoFolder].
+func Default(getenv func(string) string, server, namespace string, key v1alpha1.FullKey) (Place, error) {
+	folder := getenv("XDG_RUNTIME_DIR")
 	if !filepath.IsAbs(folder) {
 		var err error
 		if folder, err = os.UserConfigDir(); err != nil {

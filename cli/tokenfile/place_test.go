@@ -23,7 +23,7 @@ var proof = tokenfile.Proof{
 func defaultPlace(t *testing.T) tokenfile.Place {
 	t.Helper()
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
-	place, err := tokenfile.Default("https://example.com", "shop", proof.Key)
+	place, err := tokenfile.Default(os.Getenv, "https://example.com", "shop", proof.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestKeepsLocksApart(t *testing.T) {
 		{"https://example.com", "shop", v1alpha1.FullKeyOf("billing--report")},
 		{"https://example.com", "shop", v1alpha1.FullKeyOf("../../" + strings.Repeat("x", 500))},
 	} {
-		place, err := tokenfile.Default(other.server, other.namespace, other.key)
+		place, err := tokenfile.Default(os.Getenv, other.server, other.namespace, other.key)
 		if err != nil {
 			t.Fatal(err)
 		}

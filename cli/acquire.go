@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/tokenfile"
+	"forrst.dev/lock-operator/lock"
+)
+
+// defaultHandTTL is the ttl of a lock that is taken by hand: nothing renews it.
+const defaultHandTTL = 5 * time.Minute
+
+// acquireOptions are the options of one "acquire".
+type acquireOptions struct {
+	grantOptions
+
+	ttl          time.Duration
+	wait         string
+	reason       string
+	isOwnerGiven bool
+}
+
+func newAcquire(s *session.Session) *cobra.Command {
+	options := acquireOptions{grantOptions: grantOptions{Session: s}}
+	command := &cobra.Command{
+		Use:   "acquire KEY",
+		Short: "Take a lock by hand, and keep what proves it in a file",
+		Long: `Take a lock, and leave it held when this command ends. Nothing renews the lock:
+it ends after its --ttl, unless it is renewed or released before.
+
+What proves that you hold the lock, its owner token, goes to a file that only you
+may read, or to a file descriptor. It is never printed. The commands renew and
+release find the file by themselves, if they are run by the same user on the same
+machine.
+
+To run one command under a lock, use "kubectl lock run": it renews the lock, and
+releases it whatever happens.`,
+		Example: `  # Take a lock for an hour, work, and release it
+  kubectl lock acquire billing:report --ttl 1h --reason "monthly close"
+  kubectl lock release billing:report
+
+  # Wait for up to ten minutes, and keep the token in a file of your choice
+  kubectl lock acquire billing:report --wait 10m --owner-file ./token
+
+  # In a script: do something else if the lock is held
+  kubectl lock acquire billing:report || [ $? -ne 201 ] || echo "busy"`,
+		Args: oneKey,
+		RunE: func(command *cobra.Command, args []string) error {
+			return options.run(command.Context(), args[0])
+		},
+	}
+	flags := command.Flags()
+	options.addFlags(flags)
+	flags.DurationVar(&options.ttl, "ttl", defaultHandTTL, "How long the lock lives unless it is renewed")
+	flags.StringVar(&options.wait, "wait", "0", "How long to wait for the holder, such as 10m; 0 for not at all, forever for as long as it takes")
+	flags.StringVar(&options.reason, "reason", "", "Why you hold the lock, for people")
+	flags.BoolVar(&options.isOwnerGiven, "owner-stdin", false, "Read the owner token from the standard input, instead of making a random one. No two grants may share a token")
+	return command
+}
+
+func (o *acquireOptions) run(ctx context.Context, key string) error {
+	wait, err := parseWait(o.wait)
+	if err != nil {
+		return err
+	}
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
+	if o.ttl <= 0 {
+		return failure.Usagef("--ttl is %s, and has to be more than zero", o.ttl)
+	}
+	var owner string
+	if o.isOwnerGiven {
+		given, err := tokenfile.Read(o.In)
+		if err != nil {
+			return failure.Usagef("--owner-stdin: %v", err)
+		}
+		owner = given.Owner
+	}
+	place, err := o.place(key)
+	if err != nil {
+		return err
+	}
+	// Before the lock is taken: one whose token cannot be kept would have to be given back.
+	draft, err := place.Prepare()
+	if err != nil {
+		return failure.New(failure.Usage, err.Error(), "name another file by --owner-file")
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	held, err := o.acquire(ctx, key, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithWait(wait), lock.WithOwner(owner), lock.WithoutRenewal())
+	if err != nil {
+		draft.Drop()
+		return o.explain(key, err)
+	}
+	proof := tokenfile.Proof{Namespace: o.namespace, Key: held.Key(), Owner: held.Owner(), FencingToken: held.FencingToken()}
+	if err := draft.Keep(proof); err != nil {
+		return errors.Join(failure.New(failure.Failed, err.Error(), "the lock was released; name another file by --owner-file"), held.Release(ctx))
+	}
+	info := held.Info()
+	if err := held.Detach(); err != nil {
+		return lost(held.Key(), err)
+	}
+	return o.print("acquired", held.Key(), info, place)
+}
+
+func (o *acquireOptions) acquire(ctx context.Context, key string, options ...lock.Option) (*lock.Held, error) {
+	client, err := o.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return client.Acquire(ctx, key, options...)
+}
+
+// explain says what a caller can do who did not get the lock.
+func (o *acquireOptions) explain(key string, err error) error {
+	if errors.Is(err, lock.ErrHeld) {
+		return &failure.Error{Code: failure.Busy, What: err.Error(), Cause: err, Do: []string{
+			"see who holds it, and whether the holder is alive: " + o.Command("who", key),
+			"wait for it: " + o.Command("acquire", key, "--wait", "10m"),
+		}}
+	}
+	if errors.Is(err, context.Canceled) {
+		return failure.New(failure.Failed, fmt.Sprintf("interrupted; %s was not acquired", v1alpha1.FullKeyOf(key)))
+	}
+	return err
+}
+
+// parseWait reads how long to wait.
+func parseWait(text string) (time.Duration, error) {
+	switch text {
+	case "0", "":
+		return 0, nil
+	case "forever":
+		return lock.WaitForever, nil
+	}
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < 0 {
+		return 0, failure.Usagef("--wait is %q, which is neither a duration such as 10m nor forever", text)
+	}
+	return wait, nil
+}

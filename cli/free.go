@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/freeing"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// freeOptions are the options of one "free".
+type freeOptions struct {
+	*session.Session
+
+	reason string
+	isSure bool
+	dryRun string
+}
+
+func newFree(s *session.Session) *cobra.Command {
+	options := freeOptions{Session: s}
+	command := &cobra.Command{
+		Use:   "free KEY",
+		Short: "End a lock: your own, or by force that of another holder",
+		Long: `Show who holds a lock, ask whether to go on, and end it.
+
+To end the lock of another holder you need the verb force-release on locks.forrst.dev
+in the namespace, and a --reason, which goes on record. The holder may go on working
+until it notices, at its next renewal: stop it first, or be sure that what the lock
+protects checks fencing tokens.
+
+Only what was shown is ended. If another holder has got the lock meanwhile, nothing
+is done.`,
+		Example: `  # See what would happen
+  kubectl lock free billing:report --reason "worker-7 lost its disk" --dry-run=server
+
+  # End it
+  kubectl lock free billing:report --reason "worker-7 lost its disk"`,
+		Args: oneKey,
+		RunE: func(command *cobra.Command, args []string) error {
+			return options.run(command.Context(), args[0])
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&options.reason, "reason", "", "Why you take the lock from its holder. Required unless the lock is yours")
+	flags.BoolVarP(&options.isSure, "yes", "y", false, "Do not ask")
+	flags.StringVar(&options.dryRun, "dry-run", "none", "none, or server: the API server says whether you may, and nothing is done")
+	return command
+}
+
+func (o *freeOptions) run(ctx context.Context, key string) error {
+	if o.dryRun != "none" && o.dryRun != "server" {
+		return failure.Usagef("--dry-run is %q, and may be none or server", o.dryRun)
+	}
+	if o.UsesFacade() {
+		return o.runFacade(ctx, key)
+	}
+	cluster, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	namespace, err := o.Namespace()
+	if err != nil {
+		return err
+	}
+	shown, err := o.held(ctx, cluster, namespace, key)
+	if err != nil {
+		return err
+	}
+	isOwn := ownsLock(ctx, cluster, shown)
+	o.show(shown, isOwn)
+	if err := o.confirm(key, isOwn); err != nil {
+		return err
+	}
+	order := freeing.Order{Shown: shown, IsDryRun: o.dryRun == "server"}
+	if !isOwn {
+		order.Reason = o.reason
+	}
+	if err := order.Carry(ctx, cluster); err != nil {
+		return o.explain(key, err)
+	}
+	o.tell(shown, isOwn)
+	return nil
+}
+
+// runFacade ends a lock through a façade, which tells neither whose the lock is nor takes a condition: the
+// grant is compared just before.
+func (o *freeOptions) runFacade(ctx context.Context, key string) error {
+	if o.dryRun != "none" {
+		return failure.New(failure.Usage, "a façade knows no dry run", "leave out --server to ask the API server", "leave out --dry-run, and answer no")
+	}
+	backend, err := o.Backend(ctx)
+	if err != nil {
+		return err
+	}
+	namespace, err := o.Namespace()
+	if err != nil {
+		return err
+	}
+	fullKey := v1alpha1.FullKeyOf(key)
+	shown, err := backend.Get(ctx, namespace, fullKey)
+	if err != nil {
+		return o.explain(key, err)
+	}
+	o.show(shown, false)
+	if err := o.confirm(key, false); err != nil {
+		return err
+	}
+	current, err := backend.Get(ctx, namespace, fullKey)
+	switch {
+	case errors.Is(err, lock.ErrNotHeld):
+		return o.explain(key, freeing.ErrGone)
+	case err != nil:
+		return err
+	case !current.Spec.AcquireTime.Equal(shown.Spec.AcquireTime):
+		return o.explain(key, fmt.Errorf("%w, to %q", freeing.ErrAnotherGrant, current.Spec.Holder))
+	}
+	if err := lock.NewClient(backend, namespace).ForceRelease(ctx, key, o.reason); err != nil {
+		return o.explain(key, err)
+	}
+	o.tell(shown, false)
+	return nil
+}
+
+// held returns the lock if it is held.
+func (o *freeOptions) held(ctx context.Context, cluster client.Client, namespace, key string) (*v1alpha1.Lock, error) {
+	found := &v1alpha1.Lock{}
+	err := cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()}, found)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, o.explain(key, lock.ErrNotHeld)
+	case err != nil:
+		return nil, err
+	case found.Spec.ExpireTime != nil && !found.Spec.ExpireTime.After(o.Now()):
+		return nil, o.explain(key, lock.ErrExpired)
+	}
+	return found, nil
+}
+
+// ownsLock reports whether the caller is the holder. If that is not known, the lock counts as another
+// holder's: then the API server decides.
+func ownsLock(ctx context.Context, cluster client.Client, held *v1alpha1.Lock) bool {
+	var review authenticationv1.SelfSubjectReview
+	if err := cluster.Create(ctx, &review); err != nil {
+		return false
+	}
+	user := review.Status.UserInfo
+	return user.Username != "" && rules.User{Name: user.Username, UID: user.UID}.Holds(held)
+}
+
+// show tells who would lose the lock.
+func (o *freeOptions) show(held *v1alpha1.Lock, isOwn bool) {
+	times, spec := o.Times(), &held.Spec
+	yours := ""
+	if isOwn {
+		yours = " (you)"
+	}
+	fmt.Fprintf(o.ErrOut, "%s\n  held by  %s%s\n", spec.FullKey(), spec.Holder, yours)
+	if ref := spec.HolderRef; ref != nil {
+		fmt.Fprintf(o.ErrOut, "  for      %s %s\n", ref.Kind, ref.Name)
+	}
+	if spec.AcquireTime != nil && spec.RenewTime != nil && spec.ExpireTime != nil {
+		fmt.Fprintf(o.ErrOut, "  since    %s, renewed %s, ends %s\n", times.Ago(spec.AcquireTime.Time), times.Ago(spec.RenewTime.Time), times.In(spec.ExpireTime.Time))
+	}
+	if len(spec.Guards) > 0 {
+		fmt.Fprintf(o.ErrOut, "  guards   %d kinds of objects, which other users may write again then\n", len(spec.Guards))
+	}
+	if spec.Reason != "" {
+		fmt.Fprintf(o.ErrOut, "  reason   %s\n", spec.Reason)
+	}
+}
+
+// confirm asks whether to go on.
+func (o *freeOptions) confirm(key string, isOwn bool) error {
+	question := "Release it?"
+	if !isOwn {
+		if strings.TrimSpace(o.reason) == "" {
+			return failure.New(failure.Usage, "another holder has the lock; to take it away, say why, which goes on record",
+				o.Command("free", key, "--reason", "..."), "ask the holder to release it, or wait: "+o.Command("wait", key))
+		}
+		question = "Take it from its holder by force? The holder may go on working until it notices."
+	}
+	if o.isSure || o.dryRun == "server" {
+		return nil
+	}
+	fmt.Fprintf(o.ErrOut, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(io.LimitReader(o.In, 64)).ReadString('\n')
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	case "":
+		if err != nil {
+			fmt.Fprintln(o.ErrOut)
+			return failure.New(failure.Usage, "the question was not answered; nothing was done", "to go on without a question, add --yes")
+		}
+	}
+	return failure.New(failure.Failed, "nothing was done")
+}
+
+// tell says what was done.
+func (o *freeOptions) tell(held *v1alpha1.Lock, isOwn bool) {
+	done := "released"
+	if !isOwn {
+		done = fmt.Sprintf("taken from %s by force", held.Spec.Holder)
+	}
+	if o.dryRun == "server" {
+		done += " (server dry run)"
+	}
+	fmt.Fprintf(o.Out, "%s %s\n", held.Spec.FullKey(), done)
+}
+
+func (o *freeOptions) explain(key string, err error) error {
+	fullKey, who := v1alpha1.FullKeyOf(key), "see who holds it now: "+o.Command("who", key)
+	switch {
+	case errors.Is(err, lock.ErrExpired):
+		return failure.New(failure.NotHeld, fmt.Sprintf("%s has expired; the next caller can take it, and there is nothing to free", fullKey))
+	case errors.Is(err, lock.ErrNotHeld), errors.Is(err, freeing.ErrGone):
+		return failure.New(failure.NotHeld, fmt.Sprintf("%s is not held", fullKey), "see the locks that are held: "+o.Command("list"))
+	case errors.Is(err, freeing.ErrAnotherGrant):
+		return &failure.Error{Code: failure.NotHeld, What: err.Error() + "; nothing was done to it", Do: []string{who}, Cause: err}
+	case errors.Is(err, freeing.ErrBusy):
+		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s was not freed: %v", fullKey, err), Do: []string{"try again"}, Cause: err}
+	case errors.Is(err, freeing.ErrKept):
+		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s: %v", fullKey, err), Do: []string{"see docs/runbooks.md, A lock does not go"}, Cause: err}
+	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld):
+		return &failure.Error{Code: failure.Refused, What: err.Error(), Cause: err, Do: []string{
+			"ask the holder to release it, or wait: " + o.Command("wait", key),
+			"have the cluster role lock-operator-admin bound in the namespace: it has the verb force-release",
+		}}
+	}
+	return err
+}
