@@ -79,7 +79,7 @@ time, until it is released or its time is over.`,
 	add(look, newList(s), newWho(s), newWait(s), newTop(s))
 	add(hold, newAcquire(s), newRenew(s), newRelease(s))
 	add(mend, newFree(s), newFreeze(s), newThaw(s))
-	add(other, newVersion(s))
+	add(other, newDoctor(s), newVersion(s))
 	root.SetHelpCommandGroupID(other)
 	root.SetCompletionCommandGroupID(other)
 	return root
