@@ -5,6 +5,7 @@ package freezing
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,8 +103,7 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 
 func parse(text string, now time.Time) (time.Time, error) {
 	if days, isDays := strings.CutSuffix(text, "d"); isDays {
-		var count int
-		if _, err := fmt.Sscanf(days+".", "%d.", &count); err == nil && count >= 0 && count <= 366 {
+		if count, err := strconv.ParseUint(days, 10, 16); err == nil {
 			return now.Add(time.Duration(count) * 24 * time.Hour), nil
 		}
 	}

@@ -1,0 +1,244 @@
+package doctor
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/golden"
+)
+
+var now = time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
+
+const exempt = "system:serviceaccount:forrst-system:lock-operator-controllers"
+
+// authority returns a certificate in PEM that ends at the time.
+func authority(t *testing.T, notAfter time.Time) []byte {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: notAfter}
+	content, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: content})
+}
+
+// well are the facts of an installation that lacks nothing.
+func well(t *testing.T) *Facts {
+	t.Helper()
+	config := admissionregistrationv1.WebhookClientConfig{
+		CABundle: authority(t, now.AddDate(9, 0, 0)),
+		Service:  &admissionregistrationv1.ServiceReference{Namespace: "forrst-system", Name: "lock-operator-webhook"},
+	}
+	rule := admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"},
+		Rule:       admissionregistrationv1.Rule{Resources: []string{"locks"}},
+	}
+	var rights []Right
+	for _, verb := range verbs {
+		rights = append(rights, Right{Verb: verb, IsAllowed: true})
+	}
+	var deployments []appsv1.Deployment
+	for _, name := range []string{"lock-operator-controllers", "lock-operator-facade", "lock-operator-webhook"} {
+		deployments = append(deployments, appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "forrst-system", Name: name},
+			Spec: appsv1.DeploymentSpec{Replicas: new(int32(2)), Template: corev1.PodTemplateSpec{
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "lock-operator:v0.1.0"}}},
+			}},
+			Status: appsv1.DeploymentStatus{ReadyReplicas: 2},
+		})
+	}
+	renewed := v1alpha1.NewTimestamp(now.Add(-time.Second))
+	return &Facts{
+		Namespace: "shop", OperatorNamespace: "forrst-system", Program: "v0.1.0", Local: now, Server: now,
+		Kubernetes: Answer[version.Info]{Value: version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}},
+		Self:       Answer[authenticationv1.UserInfo]{Value: authenticationv1.UserInfo{Username: "ann"}},
+		Definition: Answer[Definition]{Value: Definition{IsEstablished: true, Versions: []string{"v1alpha1"}, Fields: []string{"guards", "holderUID"}}},
+		Rights:     Answer[[]Right]{Value: rights},
+		Mutating: Answer[[]admissionregistrationv1.MutatingWebhookConfiguration]{Value: []admissionregistrationv1.MutatingWebhookConfiguration{{
+			Webhooks: []admissionregistrationv1.MutatingWebhook{{
+				Name: lockWebhook, ClientConfig: config, Rules: []admissionregistrationv1.RuleWithOperations{rule},
+				MatchConditions: []admissionregistrationv1.MatchCondition{{
+					Name: operatorCondition, Expression: "!(request.userInfo.username in ['" + exempt + "'])",
+				}},
+			}},
+		}}},
+		Validating: Answer[[]admissionregistrationv1.ValidatingWebhookConfiguration]{Value: []admissionregistrationv1.ValidatingWebhookConfiguration{{
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
+		}}},
+		Admitted:     Answer[*v1alpha1.Lock]{Value: &v1alpha1.Lock{Spec: v1alpha1.LockSpec{Holder: "ann"}}},
+		Forged:       Answer[*v1alpha1.Lock]{Err: apierrors.NewInvalid(schema.GroupKind{Kind: "Lock"}, "x", nil)},
+		Deployments:  Answer[[]appsv1.Deployment]{Value: deployments},
+		Certificates: Answer[[]Certificate]{Value: []Certificate{{Name: "lock-operator-webhook", IsReady: true, NotAfter: now.AddDate(0, 2, 0)}}},
+		Heartbeat:    Answer[*v1alpha1.Lock]{Value: &v1alpha1.Lock{Spec: v1alpha1.LockSpec{RenewTime: &renewed}}},
+		Labels:       Answer[map[string]string]{Value: map[string]string{v1alpha1.GuardsLabel: v1alpha1.GuardsEnabled}},
+	}
+}
+
+func text(t *testing.T, findings []Finding) string {
+	t.Helper()
+	content, err := json.MarshalIndent(findings, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content) + "\n"
+}
+
+func TestFindsNothingWrongWithAWholeInstallation(t *testing.T) {
+	findings := Judge(well(t))
+	if worst := Worst(findings); worst != OK {
+		t.Errorf("it is %s", worst)
+	}
+	golden.Check(t, "well.json", text(t, findings))
+}
+
+func lockWebhookOf(facts *Facts) *admissionregistrationv1.MutatingWebhook {
+	return &facts.Mutating.Value[0].Webhooks[0]
+}
+
+func TestFindsWhatIsWrong(t *testing.T) {
+	resource := schema.GroupResource{Group: "forrst.dev", Resource: "locks"}
+	notFound := apierrors.NewNotFound(resource, "x")
+	calling := func(why string) error {
+		return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: failed to call webhook: %s", lockWebhook, why))
+	}
+	ignore := admissionregistrationv1.Ignore
+	for name, test := range map[string]struct {
+		breaks func(*Facts)
+		status Status
+		want   string
+	}{
+		"an API server that is away":   {func(f *Facts) { f.Kubernetes.Err = errors.New("refused") }, Fail, "does not answer"},
+		"an old Kubernetes":            {func(f *Facts) { f.Kubernetes.Value.Minor = "33" }, Fail, "needs 1.34"},
+		"a fast clock":                 {func(f *Facts) { f.Local = now.Add(time.Minute) }, Warn, "1m0s ahead of"},
+		"a slow clock":                 {func(f *Facts) { f.Local = now.Add(-time.Minute) }, Warn, "1m0s behind"},
+		"no definition":                {func(f *Facts) { f.Definition.Err = notFound }, Fail, "does not know Locks"},
+		"a definition not established": {func(f *Facts) { f.Definition.Value.IsEstablished = false }, Fail, "not established"},
+		"an old definition":            {func(f *Facts) { f.Definition.Value.Fields = []string{"guards"} }, Fail, "lacks spec.holderUID"},
+		"another version":              {func(f *Facts) { f.Definition.Value.Versions = []string{"v1"} }, Fail, "serves the versions v1"},
+		"no right to create":           {func(f *Facts) { f.Rights.Value[3].IsAllowed = false }, Warn, "may not create locks"},
+		"no webhook configuration":     {func(f *Facts) { f.Mutating.Value = nil }, Fail, "no webhook configuration"},
+		"two webhook configurations":   {func(f *Facts) { f.Mutating.Value = append(f.Mutating.Value, f.Mutating.Value[0]) }, Fail, "2 webhook configurations"},
+		"a webhook that is ignored":    {func(f *Facts) { lockWebhookOf(f).FailurePolicy = &ignore }, Fail, "failurePolicy"},
+		"a webhook not asked of deletes": {func(f *Facts) {
+			lockWebhookOf(f).Rules[0].Operations = []admissionregistrationv1.OperationType{"CREATE", "UPDATE"}
+		}, Fail, "the operation DELETE"},
+		"a selector of namespaces": {func(f *Facts) {
+			lockWebhookOf(f).NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+		}, Warn, "leaves namespaces out"},
+		"no authority":                     {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = nil }, Fail, "no caBundle"},
+		"an authority that is none":        {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = []byte("x") }, Fail, "holds no certificate"},
+		"an authority that has expired":    {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = authority(t, now.Add(-time.Hour)) }, Fail, "has expired"},
+		"an authority about to expire":     {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = authority(t, now.Add(time.Hour)) }, Warn, "expires on"},
+		"no exempted user":                 {func(f *Facts) { lockWebhookOf(f).MatchConditions = nil }, Warn, "exempts no user"},
+		"a caller who is exempted":         {func(f *Facts) { f.Self.Value.Username, f.Admitted.Value.Spec.Holder = exempt, exempt }, Warn, "nothing judges or audits"},
+		"an exempted user who is missing":  {func(f *Facts) { f.Missing.Value = []string{exempt} }, Fail, "does not exist"},
+		"a webhook that is not called":     {func(f *Facts) { f.Admitted.Err = errors.New("holder and times are not stamped: x") }, Fail, "no webhook judges"},
+		"a webhook that is away":           {func(f *Facts) { f.Admitted.Err = calling("connection refused") }, Fail, "does not answer: failed to call"},
+		"a webhook without pods":           {func(f *Facts) { f.Admitted.Err = calling("no endpoints available") }, Fail, "component=webhook"},
+		"a webhook that is not trusted":    {func(f *Facts) { f.Admitted.Err = calling("x509: unknown authority") }, Fail, "does not trust"},
+		"a webhook that is not reached":    {func(f *Facts) { f.Admitted.Err = calling("context deadline exceeded") }, Fail, "network"},
+		"a policy that refuses":            {func(f *Facts) { f.Admitted.Err = apierrors.NewForbidden(resource, "x", errors.New("policy")) }, Warn, "is refused"},
+		"a namespace that is missing":      {func(f *Facts) { f.Admitted.Err = notFound }, Fail, "see that the namespace exists"},
+		"another holder than the caller":   {func(f *Facts) { f.Admitted.Value.Spec.Holder = "bob" }, Fail, `held by "bob"`},
+		"a forged holder that is admitted": {func(f *Facts) { f.Forged.Err = nil }, Fail, "forged holder would be admitted"},
+		"no heartbeat":                     {func(f *Facts) { f.Heartbeat.Err = notFound }, Fail, "there is none"},
+		"an old heartbeat":                 {func(f *Facts) { f.Server, f.Local = now.Add(time.Hour), now.Add(time.Hour) }, Fail, "was renewed 1h0m1s ago"},
+		"a replica that is not ready":      {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 1 }, Warn, "1 of 2 replicas"},
+		"a Deployment without replicas":    {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 0 }, Fail, "0 of 2 replicas"},
+		"two images":                       {func(f *Facts) { f.Deployments.Value[0].Spec.Template.Spec.Containers[0].Image = "lock-operator:v0.2.0" }, Warn, "different images"},
+		"a certificate that has expired":   {func(f *Facts) { f.Certificates.Value[0].NotAfter = now.Add(-time.Hour) }, Fail, "is not valid"},
+		"a certificate not renewed":        {func(f *Facts) { f.Certificates.Value[0].IsReady = false }, Warn, "is not renewed"},
+		"two webhooks of guards":           {func(f *Facts) { f.Validating.Value = append(f.Validating.Value, f.Validating.Value[0]) }, Warn, "2 webhook configurations ask about guarded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts := well(t)
+			test.breaks(facts)
+			findings := Judge(facts)
+			if worst := Worst(findings); worst != test.status {
+				t.Errorf("it is %s, want %s", worst, test.status)
+			}
+			all := text(t, findings)
+			if !strings.Contains(strings.ReplaceAll(all, `\"`, `"`), test.want) {
+				t.Errorf("%q is not said:\n%s", test.want, all)
+			}
+			for _, finding := range findings {
+				if (finding.Status == Warn || finding.Status == Fail) && finding.Do == "" {
+					t.Errorf("it is not said what to do: %v", finding)
+				}
+			}
+		})
+	}
+}
+
+// A caller who may read little must not be told that all is well, nor that something is wrong.
+func TestSaysWhatItSkips(t *testing.T) {
+	facts := well(t)
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", nil)
+	facts.Definition.Err, facts.Mutating.Err, facts.Validating.Err = forbidden, forbidden, forbidden
+	facts.Mutating.Value, facts.Validating.Value, facts.Missing.Err = nil, nil, forbidden
+	facts.Deployments.Err, facts.Certificates.Err, facts.Heartbeat.Err, facts.Labels.Err = forbidden, forbidden, forbidden, forbidden
+	facts.Admitted.Err = errMayNotCreate
+	for i := range facts.Rights.Value {
+		facts.Rights.Value[i].IsAllowed = i < 3
+	}
+	golden.Check(t, "few_rights.json", text(t, Judge(facts)))
+}
+
+func TestJudgesAFacade(t *testing.T) {
+	for name, test := range map[string]struct {
+		breaks func(*FacadeFacts)
+		status Status
+		want   string
+	}{
+		"nothing":                          {func(*FacadeFacts) {}, OK, "is ready"},
+		"a façade that is away":            {func(f *FacadeFacts) { f.Ready.Err = errors.New("refused") }, Fail, "does not answer"},
+		"a certificate that is unknown":    {func(f *FacadeFacts) { f.Ready.Err = errors.New("x509: unknown") }, Fail, "--certificate-authority"},
+		"another server":                   {func(f *FacadeFacts) { f.Ready.Value = 404 }, Fail, "no façade"},
+		"a façade that stops":              {func(f *FacadeFacts) { f.Ready.Value = 503 }, Fail, "not ready"},
+		"a façade at its limits":           {func(f *FacadeFacts) { f.Saturated.Value, f.Shortage = 503, "waiting" }, Warn, "all callers: waiting"},
+		"a certificate that has expired":   {func(f *FacadeFacts) { f.NotAfter = now.Add(-time.Hour) }, Fail, "has expired"},
+		"a certificate about to expire":    {func(f *FacadeFacts) { f.NotAfter = now.Add(time.Hour) }, Warn, "expires on"},
+		"a caller who is not known":        {func(f *FacadeFacts) { f.Listed = lock.ErrUnauthenticated }, Fail, "does not know you"},
+		"a caller without rights":          {func(f *FacadeFacts) { f.Listed = lock.ErrForbidden }, Warn, "lock-operator-view"},
+		"a list that is not answered":      {func(f *FacadeFacts) { f.Listed = lock.ErrUnavailable }, Fail, "is not answered"},
+		"a clock that is wrong by minutes": {func(f *FacadeFacts) { f.Local = now.Add(5 * time.Minute) }, Warn, "5m0s ahead"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts := &FacadeFacts{
+				URL: "https://locks", Local: now, Server: now, Ready: Answer[int]{Value: 200}, Saturated: Answer[int]{Value: 200}, NotAfter: now.AddDate(0, 2, 0),
+			}
+			test.breaks(facts)
+			findings := JudgeFacade(facts)
+			if worst := Worst(findings); worst != test.status {
+				t.Errorf("it is %s, want %s", worst, test.status)
+			}
+			if all := text(t, findings); !strings.Contains(all, test.want) {
+				t.Errorf("%q is not said:\n%s", test.want, all)
+			}
+		})
+	}
+}

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/test/support/golden"
+)
+
+const secretOwner = "a-secret-owner-token"
+
+// hand runs commands that take locks by hand, of one backend and one clock.
+type hand struct {
+	t       *testing.T
+	clock   *clocktesting.FakeClock
+	backend *locktest.Backend
+	file    string
+}
+
+func newHand(t *testing.T) *hand {
+	t.Helper()
+	stopped := clocktesting.NewFakeClock(now)
+	return &hand{
+		t: t, clock: stopped, file: filepath.Join(t.TempDir(), "token"),
+		backend: locktest.New(locktest.WithClock(stopped), locktest.WithOwner(secretOwner), locktest.WithHolder("ann")),
+	}
+}
+
+// run runs a command on the file of the hand. The owner token must never be printed.
+func (h *hand) run(args ...string) result {
+	h.t.Helper()
+	got := run(h.t, session.Options{Locks: h.backend, Clock: h.clock}, append(args, "--owner-file", h.file)...)
+	if strings.Contains(got.out+got.errOut, secretOwner) {
+		h.t.Errorf("%v shows the owner token:\n%s", args, got)
+	}
+	return got
+}
+
+func (h *hand) check(name string, got result, status failure.Code) {
+	h.t.Helper()
+	if got.status != int(status) {
+		h.t.Errorf("exit status %d, want %d:\n%s", got.status, status, got)
+	}
+	golden.Check(h.t, "grant/"+name+".txt", strings.ReplaceAll(got.String(), filepath.Dir(h.file), "/folder"))
+}
+
+func (h *hand) isHeld(key v1alpha1.FullKey) bool {
+	h.t.Helper()
+	_, err := h.backend.Get(h.t.Context(), "", key)
+	return err == nil
+}
+
+func TestHoldsALockByHand(t *testing.T) {
+	hand := newHand(t)
+	hand.check("acquired", hand.run("acquire", "billing:report", "--reason", "monthly close"), 0)
+	content, err := os.ReadFile(hand.file)
+	if err != nil || !strings.Contains(string(content), secretOwner) {
+		t.Errorf("the file has no owner token: %s, %v", content, err)
+	}
+	hand.check("busy", hand.run("acquire", "billing:report"), failure.Busy)
+	if after, err := os.ReadFile(hand.file); err != nil || string(after) != string(content) {
+		t.Errorf("an acquire that failed has changed the file: %s, %v", after, err)
+	}
+
+	hand.clock.Step(4 * time.Minute)
+	hand.check("renewed", hand.run("renew", "billing:report"), 0)
+	hand.clock.Step(4 * time.Minute)
+	hand.check("renewed_for_longer", hand.run("renew", "billing:report", "--ttl", "1h", "-o", "json"), 0)
+
+	hand.check("released", hand.run("release", "billing:report"), 0)
+	if hand.isHeld("lock:billing:report") {
+		t.Error("the lock is held after its release")
+	}
+	if _, err := os.Stat(hand.file); !os.IsNotExist(err) {
+		t.Errorf("the owner token is still there: %v", err)
+	}
+	hand.check("no_token", hand.run("release", "billing:report"), failure.NotHeld)
+}
+
+func TestSaysThatALockWasLost(t *testing.T) {
+	hand := newHand(t)
+	hand.run("acquire", "k")
+	hand.clock.Step(6 * time.Minute)
+	hand.check("expired", hand.run("renew", "k"), failure.NotHeld)
+	hand.backend.Expire("", "lock:k")
+	if _, err := lock.NewClient(hand.backend, "", lock.WithClock(hand.clock)).TryAcquire(t.Context(), "k", lock.WithOwner("another"), lock.WithoutRenewal()); err != nil {
+		t.Fatal(err)
+	}
+	hand.check("lost", hand.run("renew", "k"), failure.NotHeld)
+	hand.check("lost_release", hand.run("release", "k"), failure.NotHeld)
+	if !hand.isHeld("lock:k") {
+		t.Error("the lock of the next holder was released")
+	}
+}
+
+// The token may be shared, as --owner-stdin permits. The number of the grant tells.
+func TestReleasesItsOwnGrantOnly(t *testing.T) {
+	hand := newHand(t)
+	hand.run("acquire", "k")
+	hand.backend.ForceRelease(t.Context(), "", "lock:k", "test")
+	other := newHand(t)
+	other.backend = hand.backend
+	other.run("acquire", "k")
+	if got := hand.run("release", "k"); got.status != int(failure.NotHeld) || !hand.isHeld("lock:k") {
+		t.Errorf("a later grant of the same owner token was released: %s", got)
+	}
+}
+
+func TestTakesNoLockWhoseTokenItCannotKeep(t *testing.T) {
+	hand := newHand(t)
+	hand.file = filepath.Join(filepath.Dir(hand.file), "missing", "token")
+	if got := hand.run("acquire", "k"); got.status != int(failure.Usage) {
+		t.Errorf("exit status %d", got.status)
+	}
+	if calls := hand.backend.Calls(); len(calls) > 0 || hand.isHeld("lock:k") {
+		t.Errorf("the lock was asked for: %v", calls)
+	}
+	if got := hand.run("acquire", "k", "--owner-fd", "987"); got.status != int(failure.Usage) {
+		t.Errorf("two places: exit status %d", got.status)
+	}
+}
+
+func TestPrintsGrantsForMachines(t *testing.T) {
+	hand := newHand(t)
+	hand.check("acquired_name", hand.run("acquire", "k", "-o", "name"), 0)
+	hand.run("release", "k")
+	got := hand.run("acquire", "k", "-o", "json", "--ttl", "90s", "--show-times")
+	hand.check("acquired_json", got, 0)
+	var output map[string]any
+	if err := json.Unmarshal([]byte(got.out), &output); err != nil {
+		t.Error(err)
+	}
+	hand.check("released_json", hand.run("release", "k", "-o", "json"), 0)
+}
+
+func TestReadsAnOwnerToken(t *testing.T) {
+	hand := newHand(t)
+	options := session.Options{Locks: hand.backend, Clock: hand.clock, Streams: genericiooptions.IOStreams{In: strings.NewReader("chosen\n")}}
+	if got := run(t, options, "acquire", "k", "--owner-stdin", "--owner-file", hand.file); got.status != 0 {
+		t.Fatal(got)
+	}
+	held, err := hand.backend.Get(t.Context(), "", "lock:k")
+	if err != nil || held.Spec.Owner != "chosen" {
+		t.Errorf("%v, %v", held, err)
+	}
+}
+
+func TestRefusesWrongArguments(t *testing.T) {
+	hand := newHand(t)
+	for name, args := range map[string][]string{
+		"wrong_wait":     {"acquire", "k", "--wait", "soon"},
+		"negative_wait":  {"acquire", "k", "--wait", "-1s"},
+		"wrong_ttl":      {"acquire", "k", "--ttl", "0s"},
+		"long_ttl":       {"acquire", "k", "--ttl", "100h"},
+		"wrong_output":   {"release", "k", "-o", "yaml"},
+		"no_key":         {"renew"},
+		"negative_renew": {"renew", "k", "--ttl", "-1s"},
+	} {
+		t.Run(name, func(*testing.T) { hand.check(name, hand.run(args...), failure.Usage) })
+	}
+	if hand.isHeld("lock:k") {
+		t.Error("the lock was taken")
+	}
+}
+
+func TestTellsThatTheServiceIsAway(t *testing.T) {
+	hand := newHand(t)
+	hand.run("acquire", "k")
+	hand.backend.SetUnavailable(true)
+	if got := hand.run("renew", "k"); got.status != int(failure.Unavailable) {
+		t.Errorf("exit status %d", got.status)
+	}
+	if _, err := os.Stat(hand.file); err != nil {
+		t.Errorf("the token of a lock that may be held is gone: %v", err)
+	}
+}
