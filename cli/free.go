@@ -49,7 +49,8 @@ is done.`,
 
   # End it
   kubectl lock free billing:report --reason "worker-7 lost its disk"`,
-		Args: oneKey,
+		Args:              oneKey,
+		ValidArgsFunction: completeKeys(s),
 		RunE: func(command *cobra.Command, args []string) error {
 			return options.run(command.Context(), args[0])
 		},

@@ -52,7 +52,8 @@ To change the end or the reason of your freeze, freeze the namespace again.`,
 
   # End it early
   kubectl lock thaw shop`,
-		Args: oneNamespace,
+		Args:              oneNamespace,
+		ValidArgsFunction: completeNamespaces(s),
 		RunE: func(command *cobra.Command, args []string) error {
 			return options.run(command.Context(), args)
 		},

@@ -30,7 +30,8 @@ holder, see kubectl lock free.`,
 
   # With the owner token in a file of your choice
   kubectl lock release billing:report --owner-file ./token`,
-		Args: oneKey,
+		Args:              oneKey,
+		ValidArgsFunction: completeKeys(s),
 		RunE: func(command *cobra.Command, args []string) error {
 			return options.run(command.Context(), args[0])
 		},

@@ -30,8 +30,9 @@ func newThaw(s *session.Session) *cobra.Command {
 		Short: "End your freeze of a namespace early",
 		Long: `End your freeze of a namespace before its time. To end that of another user, see
 kubectl lock free.`,
-		Example: `  kubectl lock thaw shop`,
-		Args:    oneNamespace,
+		Example:           `  kubectl lock thaw shop`,
+		Args:              oneNamespace,
+		ValidArgsFunction: completeNamespaces(s),
 		RunE: func(command *cobra.Command, args []string) error {
 			return options.run(command.Context(), args)
 		},

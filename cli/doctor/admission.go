@@ -10,6 +10,9 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
+// callFailed is how the API server begins to say that it could not call a webhook.
+const callFailed = "failed calling webhook"
+
 // judgeAdmission says whether the webhook answers, and judges: by what became of two dry runs.
 func judgeAdmission(facts *Facts) []Finding {
 	const check = "a dry run"
@@ -41,8 +44,8 @@ func judgeRefusal(check string, facts *Facts) Finding {
 	case strings.Contains(text, "are not stamped"):
 		return failed(check, "no webhook judges Locks that you write",
 			"install the webhook of lock-operator; if it is installed, see that its match conditions do not leave you out")
-	case strings.Contains(text, "failed calling webhook"):
-		return failed(check, "the webhook does not answer: "+afterLast(text, "failed calling webhook"), doAbout(text))
+	case strings.Contains(text, callFailed):
+		return failed(check, "the webhook does not answer: "+withoutIntroduction(text), doAbout(text))
 	case apierrors.IsNotFound(err):
 		return failed(check, text, fmt.Sprintf("see that the namespace exists: kubectl get namespace %s", facts.Namespace))
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeNamespaceFull):
@@ -68,7 +71,11 @@ func doAbout(text string) string {
 	}
 }
 
-// afterLast returns the text behind the last occurrence of what it is about.
-func afterLast(text, about string) string {
-	return strings.TrimLeft(text[strings.LastIndex(text, about)+len(about):], " :")
+// withoutIntroduction returns why the API server could not call a webhook, without which one.
+func withoutIntroduction(text string) string {
+	_, why, _ := strings.Cut(text, callFailed)
+	if _, after, isNamed := strings.Cut(why, `": `); isNamed {
+		return after
+	}
+	return strings.TrimLeft(why, " :")
 }

@@ -133,10 +133,10 @@ func (c Cluster) askAboutWebhooks(ctx context.Context, facts *Facts) {
 	facts.Validating.Err = c.Client.List(ctx, &validating)
 	facts.Validating.Value = validating.Items
 	for _, webhook := range lockWebhooks(mutating.Items) {
-		if service := webhook.ClientConfig.Service; service != nil {
-			facts.OperatorNamespace = service.Namespace
-		}
 		for _, user := range exemptedUsers(webhook) {
+			if namespace, _, isAccount := accountOf(user); isAccount {
+				facts.OperatorNamespace = namespace
+			}
 			exists, err := c.accountExists(ctx, user)
 			switch {
 			case err != nil:
@@ -151,9 +151,8 @@ func (c Cluster) askAboutWebhooks(ctx context.Context, facts *Facts) {
 // accountExists reports whether a user that is a service account exists. Other users do: they cannot be
 // made in the cluster.
 func (c Cluster) accountExists(ctx context.Context, user string) (bool, error) {
-	account, isAccount := strings.CutPrefix(user, "system:serviceaccount:")
-	namespace, name, isNamed := strings.Cut(account, ":")
-	if !isAccount || !isNamed {
+	namespace, name, isAccount := accountOf(user)
+	if !isAccount {
 		return true, nil
 	}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ServiceAccount{})
@@ -161,6 +160,13 @@ func (c Cluster) accountExists(ctx context.Context, user string) (bool, error) {
 		return false, nil
 	}
 	return true, err
+}
+
+// accountOf returns which service account a user is, if it is one.
+func accountOf(user string) (namespace, name string, isAccount bool) {
+	account, hasPrefix := strings.CutPrefix(user, "system:serviceaccount:")
+	namespace, name, isNamed := strings.Cut(account, ":")
+	return namespace, name, hasPrefix && isNamed
 }
 
 // try creates locks in dry runs: one that every installation grants, and one with a forged holder.

@@ -1,0 +1,146 @@
+package write_test
+
+import (
+	"context"
+	"encoding/json"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"forrst.dev/lock-operator/cli/doctor"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+// examine runs doctor as the user.
+func examine(ctx context.Context, user fixture.Identity, namespace string) (status int, findings []doctor.Finding) {
+	GinkgoHelper()
+	return read(lockAs(ctx, user, home(), namespace, "", "doctor", "-o", "json"))
+}
+
+func read(got outcome) (status int, findings []doctor.Finding) {
+	GinkgoHelper()
+	var report struct {
+		Findings []doctor.Finding `json:"findings"`
+	}
+	Expect(json.Unmarshal([]byte(got.out), &report)).To(Succeed(), "%s%s", got.out, got.errOut)
+	return got.status, report.Findings
+}
+
+func finding(check string, status doctor.Status, message string) OmegaMatcher {
+	return And(HaveField("Check", check), HaveField("Status", status), HaveField("Message", ContainSubstring(message)))
+}
+
+var _ = Describe("Doctor", Serial, func() {
+	// configuration is that of the webhook of locks.
+	configuration := func(ctx context.Context) *admissionregistrationv1.MutatingWebhookConfiguration {
+		GinkgoHelper()
+		var all admissionregistrationv1.MutatingWebhookConfigurationList
+		Expect(cluster.Admin.Client.List(ctx, &all)).To(Succeed())
+		Expect(all.Items).To(HaveLen(1))
+		return &all.Items[0]
+	}
+	// broken changes the configuration until the end of the spec.
+	broken := func(ctx context.Context, change func(*admissionregistrationv1.MutatingWebhook)) {
+		GinkgoHelper()
+		before := configuration(ctx)
+		after := before.DeepCopy()
+		for index := range after.Webhooks {
+			if after.Webhooks[index].Name == "lock.forrst.dev" {
+				change(&after.Webhooks[index])
+			}
+		}
+		Expect(cluster.Admin.Client.Update(ctx, after)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) {
+			current := configuration(ctx)
+			current.Webhooks = before.Webhooks
+			Expect(cluster.Admin.Client.Update(ctx, current)).To(Succeed())
+			Eventually(func(ctx context.Context) int {
+				status, _ := examine(ctx, chief, "default")
+				return status
+			}).WithContext(ctx).WithTimeout(timeout).Should(BeZero())
+		})
+	}
+	becomes := func(ctx context.Context, user fixture.Identity, want OmegaMatcher) {
+		GinkgoHelper()
+		Eventually(func(g Gomega, ctx context.Context) {
+			status, findings := examine(ctx, user, "default")
+			g.Expect(status).To(Equal(200))
+			g.Expect(findings).To(ContainElement(want))
+		}).WithContext(ctx).WithTimeout(timeout).Should(Succeed())
+	}
+
+	It("finds nothing wrong, and creates nothing", func(ctx context.Context) {
+		namespace := cluster.Namespace(ctx, "doctor-")
+		Eventually(func(g Gomega, ctx context.Context) {
+			status, findings := examine(ctx, cluster.Admin, namespace)
+			g.Expect(findings).To(ContainElements(
+				finding("type Lock", doctor.OK, "serves"),
+				finding("webhook", doctor.OK, "asks"),
+				finding("certificate", doctor.OK, "valid until"),
+				finding("exempted users", doctor.OK, ""),
+				finding("a dry run", doctor.OK, "refuses a forged one"),
+				finding("heartbeat", doctor.OK, "run"),
+				finding("clock", doctor.OK, ""),
+			))
+			g.Expect(findings).NotTo(ContainElement(HaveField("Status", doctor.Fail)))
+			g.Expect(status).To(BeZero())
+		}).WithContext(ctx).WithTimeout(timeout).Should(Succeed())
+		Expect(must(cluster.Admin.Kubectl.Run(ctx, "", "-n", namespace, "get", "locks"))).To(ContainSubstring("No resources"))
+	})
+
+	It("says what a user with few rights cannot see", func(ctx context.Context) {
+		status, findings := examine(ctx, guest, "default")
+		Expect(status).To(BeZero())
+		Expect(findings).To(ContainElements(
+			finding("webhook", doctor.Skip, "may not read"),
+			finding("a dry run", doctor.Skip, "may not create"),
+			finding("your rights", doctor.Warn, "create, update, delete"),
+		))
+	})
+
+	It("finds a webhook that is not trusted", func(ctx context.Context) {
+		broken(ctx, func(webhook *admissionregistrationv1.MutatingWebhook) {
+			webhook.ClientConfig.CABundle = cluster.Admin.Config.CAData // It has signed nothing of the webhook.
+		})
+		becomes(ctx, chief, finding("a dry run", doctor.Fail, "x509"))
+	})
+
+	It("finds a webhook that is away", func(ctx context.Context) {
+		broken(ctx, func(webhook *admissionregistrationv1.MutatingWebhook) {
+			url := "https://" + fixture.FreeAddress(ctx) + "/"
+			webhook.ClientConfig.URL, webhook.ClientConfig.Service = &url, nil
+		})
+		becomes(ctx, chief, finding("a dry run", doctor.Fail, "connection refused"))
+	})
+
+	It("finds that no webhook is asked", func(ctx context.Context) {
+		broken(ctx, func(webhook *admissionregistrationv1.MutatingWebhook) {
+			webhook.MatchConditions = append(webhook.MatchConditions, admissionregistrationv1.MatchCondition{Name: "never", Expression: "false"})
+		})
+		becomes(ctx, chief, finding("a dry run", doctor.Fail, "no webhook judges"))
+	})
+
+	It("finds a user who is exempted and does not exist", func(ctx context.Context) {
+		broken(ctx, func(webhook *admissionregistrationv1.MutatingWebhook) {
+			for index := range webhook.MatchConditions {
+				if condition := &webhook.MatchConditions[index]; condition.Name == "not-the-operator" {
+					condition.Expression += " && request.userInfo.username != 'system:serviceaccount:gone:operator'"
+				}
+			}
+		})
+		becomes(ctx, cluster.Admin, finding("exempted users", doctor.Fail, "system:serviceaccount:gone:operator"))
+	})
+
+	It("looks at façades", func(ctx context.Context) {
+		status, findings := read(finish(command(ctx, home(), "doctor", "-o", "json", "--server", open), ""))
+		Expect(status).To(BeZero())
+		Expect(findings).To(ContainElements(finding("façade", doctor.OK, "is ready"), finding("your rights", doctor.OK, "knows you")))
+		status, findings = read(finish(command(ctx, home(), "doctor", "-o", "json", "--server", closed), ""))
+		Expect(status).To(Equal(200))
+		Expect(findings).To(ContainElement(finding("your rights", doctor.Fail, "does not know you")))
+		status, findings = read(finish(command(ctx, home(), "doctor", "-o", "json", "--server", "http://"+fixture.FreeAddress(ctx)), ""))
+		Expect(status).To(Equal(200))
+		Expect(findings).To(ConsistOf(finding("façade", doctor.Fail, "does not answer")))
+	})
+})
