@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -142,7 +143,10 @@ func judgeGuards(facts *Facts) []Finding {
 	case len(configured) > 1:
 		return []Finding{warning(check, fmt.Sprintf("%d webhook configurations ask about guarded objects", len(configured)), "delete those of former installations")}
 	}
-	findings := judgeCertificate(check, configured[0].ClientConfig, facts.Server)
+	var findings []Finding
+	if locks := lockWebhooks(facts.Mutating.Value); len(locks) != 1 || !bytes.Equal(locks[0].ClientConfig.CABundle, configured[0].ClientConfig.CABundle) {
+		findings = judgeCertificate(check, configured[0].ClientConfig, facts.Server)
+	}
 	switch {
 	case facts.Labels.Err != nil:
 		return append(findings, ok(check, "they are installed; you may not read whether namespace %s has opted in", facts.Namespace))
