@@ -39,7 +39,7 @@ var _ = Describe("Freeing a lock", func() {
 		expectUntouched(ctx)
 		freed := lockAs(ctx, chief, home(), namespace, "y\n", "free", "k", "--reason", "worker-7 lost its disk")
 		Expect(freed).To(succeed("lock:k taken from " + ann.Name + " by force"))
-		Expect(freed.errOut).To(And(ContainSubstring(ann.Name), ContainSubstring("monthly close"), ContainSubstring("[y/N]")))
+		Expect(freed.ErrOut).To(And(ContainSubstring(ann.Name), ContainSubstring("monthly close"), ContainSubstring("[y/N]")))
 		Expect(stored(ctx, namespace, "k")).To(BeNil())
 		Eventually(forced).WithContext(ctx).WithTimeout(timeout).Should(ConsistOf(ContainSubstring("worker-7 lost its disk")))
 	})
@@ -56,7 +56,7 @@ var _ = Describe("Freeing a lock", func() {
 	It("does nothing in a dry run, and says whether the caller may", func(ctx context.Context) {
 		Expect(lockAs(ctx, chief, home(), namespace, "", "free", "k", "--reason", "why", "--dry-run=server")).To(succeed("(server dry run)"))
 		expectUntouched(ctx)
-		Expect(lockAs(ctx, bob, home(), namespace, "", "free", "k", "--reason", "why", "--dry-run=server")).To(HaveField("status", 204))
+		Expect(lockAs(ctx, bob, home(), namespace, "", "free", "k", "--reason", "why", "--dry-run=server")).To(HaveField("Status", 204))
 		expectUntouched(ctx)
 		Expect(lockAs(ctx, ann, folder, namespace, "", "free", "k", "--dry-run=server")).To(succeed("released (server dry run)"))
 		expectUntouched(ctx)
@@ -70,7 +70,7 @@ var _ = Describe("Freeing a lock", func() {
 	It("releases the caller's own without force or reason", func(ctx context.Context) {
 		freed := lockAs(ctx, ann, folder, namespace, "y\n", "free", "k")
 		Expect(freed).To(succeed("lock:k released"))
-		Expect(freed.out + freed.errOut).NotTo(ContainSubstring("force"))
+		Expect(freed.Out + freed.ErrOut).NotTo(ContainSubstring("force"))
 		Expect(stored(ctx, namespace, "k")).To(BeNil())
 		Expect(forced(ctx)).To(BeEmpty())
 	})

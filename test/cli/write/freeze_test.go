@@ -63,7 +63,7 @@ var _ = Describe("Freezing a namespace", func() {
 
 	It("says what to do about resources that cannot be frozen", func(ctx context.Context) {
 		Expect(lockAs(ctx, ann, home(), namespace, "", "freeze", "--until", "1h", "--resources", "pods")).To(failWith(204, "--resources"))
-		Expect(lockAs(ctx, guest, home(), namespace, "", "freeze", "--until", "1h")).To(HaveField("status", 204))
+		Expect(lockAs(ctx, guest, home(), namespace, "", "freeze", "--until", "1h")).To(HaveField("Status", 204))
 	})
 
 	It("leaves locks alone that are no freeze", func(ctx context.Context) {

@@ -31,7 +31,7 @@ var _ = Describe("A lock that is taken by hand", func() {
 		Expect(busy).To(failWith(201, `held by "`+ann.Name+`"`))
 		renewed := lockAs(ctx, ann, folder, namespace, "", "renew", "billing:report", "--ttl", "1h", "-o", "json")
 		Expect(renewed).To(succeed(`"ttl": "1h0m0s"`))
-		Expect(json.Valid([]byte(renewed.out))).To(BeTrue())
+		Expect(json.Valid([]byte(renewed.Out))).To(BeTrue())
 		Expect(stored(ctx, namespace, "billing:report").Spec.ExpireTime.Time).To(BeTemporally(">", time.Now().Add(50*time.Minute)))
 		expectNoToken(acquired, busy, renewed)
 
@@ -42,7 +42,7 @@ var _ = Describe("A lock that is taken by hand", func() {
 
 	It("is renewed and released by its own holder only", func(ctx context.Context) {
 		Expect(lockAs(ctx, ann, folder, namespace, "", "acquire", "k")).To(succeed("acquired"))
-		Expect(lockAs(ctx, bob, folder, namespace, "", "release", "k")).To(Or(HaveField("status", 204), HaveField("status", 202)))
+		Expect(lockAs(ctx, bob, folder, namespace, "", "release", "k")).To(Or(HaveField("Status", 204), HaveField("Status", 202)))
 		Expect(stored(ctx, namespace, "k")).NotTo(BeNil(), "a token without the identity was enough")
 	})
 
@@ -123,7 +123,7 @@ var _ = Describe("A lock that is taken by hand", func() {
 		Expect(run("renew", "k")).To(succeed("lock:k renewed"))
 		Expect(run("free", "k", "--reason", "mine", "--yes")).To(failWith(204, "force-release"))
 		Expect(run("release", "k")).To(succeed("lock:k released"))
-		Expect(finish(command(ctx, folder, "acquire", "k", "--server", closed), "")).To(HaveField("status", 204))
+		Expect(finish(command(ctx, folder, "acquire", "k", "--server", closed), "")).To(HaveField("Status", 204))
 	})
 })
 

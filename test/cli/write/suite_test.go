@@ -82,8 +82,8 @@ func bind(ctx context.Context, role, user string) {
 
 // outcome is what a run of the program has printed, and its exit status.
 type outcome struct {
-	out, errOut string
-	status      int
+	Out, ErrOut string
+	Status      int
 }
 
 // home is a folder for the owner tokens of a spec.
@@ -110,16 +110,16 @@ func finish(run *exec.Cmd, stdin string) outcome {
 	if _, isExit := errors.AsType[*exec.ExitError](err); !isExit {
 		Expect(err).NotTo(HaveOccurred())
 	}
-	return outcome{out: out.String(), errOut: errOut.String(), status: run.ProcessState.ExitCode()}
+	return outcome{Out: out.String(), ErrOut: errOut.String(), Status: run.ProcessState.ExitCode()}
 }
 
 // succeed and failWith match outcomes.
 func succeed(text string) OmegaMatcher {
-	return And(HaveField("status", 0), HaveField("out", ContainSubstring(text)))
+	return And(HaveField("Status", 0), HaveField("Out", ContainSubstring(text)))
 }
 
 func failWith(status int, text string) OmegaMatcher {
-	return And(HaveField("status", status), HaveField("errOut", ContainSubstring(text)))
+	return And(HaveField("Status", status), HaveField("ErrOut", ContainSubstring(text)))
 }
 
 // stored returns the lock of a key, or nil.
@@ -141,7 +141,7 @@ func expectNoToken(outcomes ...outcome) {
 	Expect(cluster.Admin.Client.List(context.Background(), &locks)).To(Succeed())
 	for _, lock := range locks.Items {
 		for _, each := range outcomes {
-			Expect(each.out + each.errOut).NotTo(ContainSubstring(lock.Spec.Owner))
+			Expect(each.Out + each.ErrOut).NotTo(ContainSubstring(lock.Spec.Owner))
 		}
 	}
 }
@@ -209,7 +209,7 @@ func (c *conversation) answer(text string) outcome {
 	if _, isExit := errors.AsType[*exec.ExitError](err); !isExit {
 		Expect(err).NotTo(HaveOccurred())
 	}
-	return outcome{out: c.out.String(), errOut: c.errOut.String(), status: c.command.ProcessState.ExitCode()}
+	return outcome{Out: c.out.String(), ErrOut: c.errOut.String(), Status: c.command.ProcessState.ExitCode()}
 }
 
 // tokenFile returns a file with a token of the worker of the namespace, for the façade.
