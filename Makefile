@@ -21,13 +21,14 @@ CHROMIUM ?= bin/chromium/headless-shell
 # Programs that are run and not debugged. The control plane is built with the same flags
 # and shares what is compiled of Go's library. A compiler that collects garbage less
 # often takes a tenth less time.
-GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwarf=false -ldflags="-s -w"
+GO_COMPILE = -trimpath -gcflags=all=-dwarf=false
+GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build $(GO_COMPILE) -ldflags="-s -w"
 
 # Tests run in the folders of their packages, so they need an absolute path.
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/controlplane hack/etcdtools hack/supplychain hack/tools test/bench test/browser test/gitops/health
+MODULES := . hack/controlplane hack/etcdtools hack/krew hack/supplychain hack/tools test/bench test/browser test/gitops/health
 GENERATED := api config docs/cli-reference.md
 
 ##@ Help
@@ -70,6 +71,23 @@ build: ## Build the operator, kubectl-lock and the development cluster.
 # Under this name, it completes the arguments of "kubectl lock".
 	@ln -sf kubectl-lock bin/kubectl_complete-lock
 
+# Those that krew knows and most people have.
+CLI_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
+.PHONY: cli-binaries
+cli-binaries: ## Build kubectl-lock for all platforms into bin/cli (minutes the first time).
+	@set -e; for platform in $(CLI_PLATFORMS); do \
+	  export GOOS="$${platform%/*}" GOARCH="$${platform#*/}"; suffix=; [ "$$GOOS" != windows ] || suffix=.exe; \
+	  echo "Building kubectl-lock for $$platform"; \
+	  $(GO_BUILD) -o "bin/cli/kubectl-lock-$$GOOS-$$GOARCH$$suffix" ./cmd/kubectl-lock; \
+	done
+
+# The version and the address are those of a release.
+.PHONY: krew
+krew: cli-binaries ## Pack those binaries and write the manifest for krew, into bin/krew.
+	@go -C hack/krew run . -binaries "$(CURDIR)/bin/cli" -out "$(CURDIR)/bin/krew" \
+	  -version "$${VERSION:-v0.0.0}" -url "https://forrst.dev/lock-operator/releases/$${VERSION:-v0.0.0}"
+
 .PHONY: generate
 generate: ## Generate deep copies, CRDs, roles and webhook configurations from the markers, and the reference of kubectl lock.
 	go tool controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
@@ -105,6 +123,7 @@ test: control-plane ## Run all tests, with the race detector.
 # The race detector makes allocations of its own.
 	go test -count=1 -run='^Test(Allocations|Memory|TheDefaultsFit)' ./facade/forrst ./facade/rest ./cmd/lock-operator ./webhook
 	go test -C hack/controlplane ./...
+	go test -C hack/krew ./...
 # It reads a file that is not of its module, so its results cannot be cached.
 	go test -C hack/supplychain -count=1 ./...
 	go test -C test/bench ./...
@@ -173,7 +192,7 @@ bin/bench: build control-plane
 ##@ Check
 
 .PHONY: verify
-verify: verify-generated verify-modules licenses ## Fail if generated files or go.mod files are out of date, or a licence is not allowed.
+verify: verify-generated verify-modules verify-platforms licenses ## Fail if generated files or go.mod files are out of date, a platform of kubectl-lock does not compile, or a licence is not allowed.
 
 .PHONY: verify-generated
 verify-generated:
@@ -198,6 +217,14 @@ verify-modules:
 	  echo "verify: run \"go mod tidy\" in:$$outdated" >&2; exit 1; \
 	fi
 
+# With the flags of cli-binaries, which then finds compiled what it needs.
+.PHONY: verify-platforms
+verify-platforms:
+	@set -e; for platform in $(CLI_PLATFORMS); do \
+	  echo "Checking kubectl-lock for $$platform"; \
+	  CGO_ENABLED=0 GOOS="$${platform%/*}" GOARCH="$${platform#*/}" go vet $(GO_COMPILE) ./cli/... ./cmd/kubectl-lock; \
+	done
+
 .PHONY: licenses
 licenses: build ## Fail unless all modules of the operator's binary have licences that are allowed.
 	@go -C hack/supplychain run . -module "$(CURDIR)" "$(CURDIR)/bin/lock-operator"
@@ -214,6 +241,7 @@ vuln: ## Look for known vulnerabilities in the code that is called; needs vuln.g
 vet: ## Run go vet.
 	go vet ./...
 	go vet -C hack/controlplane ./...
+	go vet -C hack/krew ./...
 	go vet -C hack/supplychain ./...
 	go vet -C test/bench ./...
 	go vet -C test/browser ./...
@@ -223,6 +251,7 @@ vet: ## Run go vet.
 lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find packages of more than 25 files, and lint the OpenAPI document.
 	bin/golangci-lint run
 	cd hack/controlplane && ../../bin/golangci-lint run
+	cd hack/krew && ../../bin/golangci-lint run
 	cd hack/supplychain && ../../bin/golangci-lint run
 	cd test/bench && ../../bin/golangci-lint run
 	cd test/browser && ../../bin/golangci-lint run
@@ -248,6 +277,7 @@ lint-openapi:
 ##= AUTH                how the façade of the development cluster authenticates its callers: none or token (none)
 ##= BENCHFLAGS          flags for the benchmarks, as in BENCHFLAGS="-quick -only=hot"
 ##= CHROMIUM            a Chromium for the test with a browser (bin/chromium/headless-shell, unpacked from Debian's packages)
+##= CLI_PLATFORMS       platforms of "make cli-binaries", as in CLI_PLATFORMS=linux/amd64 (six)
 ##= DURATION            how long "make robustness" runs (2m), or a part of "make soak" (150s)
 ##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)
 ##= FOCUS               what "make test-one" runs: a part of a spec's name, or a pattern for -run
@@ -259,6 +289,7 @@ lint-openapi:
 ##= ROUTES              a file of routes for the façade, as in ROUTES=docs/routes.yaml
 ##= SEED                a number that repeats the choices of a run of "make robustness" or "make soak"
 ##= TESTFLAGS           more flags for go test, as in TESTFLAGS=-run=Expiry
+##= VERSION             version of the plugin that "make krew" packs (v0.0.0)
 ##= VULNDB              folder with a copy of the vulnerability database, for "make vuln" without a network
 
 bin/devcluster:
