@@ -21,8 +21,7 @@ CHROMIUM ?= bin/chromium/headless-shell
 # Programs that are run and not debugged. The control plane is built with the same flags
 # and shares what is compiled of Go's library. A compiler that collects garbage less
 # often takes a tenth less time.
-GO_COMPILE = -trimpath -gcflags=all=-dwarf=false
-GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build $(GO_COMPILE) -ldflags="-s -w"
+GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwarf=false -ldflags="-s -w"
 
 # Tests run in the folders of their packages, so they need an absolute path.
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
@@ -217,12 +216,10 @@ verify-modules:
 	  echo "verify: run \"go mod tidy\" in:$$outdated" >&2; exit 1; \
 	fi
 
-# With the flags of cli-binaries, which then finds compiled what it needs.
 .PHONY: verify-platforms
 verify-platforms:
 	@set -e; for platform in $(CLI_PLATFORMS); do \
-	  echo "Checking kubectl-lock for $$platform"; \
-	  CGO_ENABLED=0 GOOS="$${platform%/*}" GOARCH="$${platform#*/}" go vet $(GO_COMPILE) ./cli/... ./cmd/kubectl-lock; \
+	  go -C hack/krew run ./typecheck -C "$(CURDIR)" -platform "$$platform" ./cli/... ./cmd/kubectl-lock; \
 	done
 
 .PHONY: licenses

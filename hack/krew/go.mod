@@ -8,7 +8,10 @@ tool (
 	sigs.k8s.io/krew/cmd/validate-krew-manifest
 )
 
-require sigs.k8s.io/yaml v1.3.0
+require (
+	golang.org/x/tools v0.51.0
+	sigs.k8s.io/yaml v1.3.0
+)
 
 require (
 	github.com/fatih/color v1.15.0 // indirect
@@ -25,9 +28,11 @@ require (
 	github.com/sahilm/fuzzy v0.1.0 // indirect
 	github.com/spf13/cobra v1.7.0 // indirect
 	github.com/spf13/pflag v1.0.5 // indirect
-	golang.org/x/net v0.12.0 // indirect
-	golang.org/x/sys v0.10.0 // indirect
-	golang.org/x/text v0.11.0 // indirect
+	golang.org/x/mod v0.41.0 // indirect
+	golang.org/x/net v0.59.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 	k8s.io/apimachinery v0.27.3 // indirect

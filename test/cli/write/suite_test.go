@@ -42,9 +42,12 @@ var (
 	ann, bob, chief, guest fixture.Identity
 	// open serves all callers the locks of the namespace default, and closed those with tokens.
 	open, closed string
+	// homes is the folder of all homes.
+	homes string
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
+	homes = GinkgoT().TempDir()
 	var err error
 	program, err = testenv.Build(ctx, "cmd/kubectl-lock")
 	Expect(err).NotTo(HaveOccurred())
@@ -86,8 +89,13 @@ type outcome struct {
 	Status      int
 }
 
-// home is a folder for the owner tokens of a spec.
-func home() string { return GinkgoT().TempDir() }
+// home makes a folder for owner tokens.
+func home() string {
+	GinkgoHelper()
+	folder, err := os.MkdirTemp(homes, "home-")
+	Expect(err).NotTo(HaveOccurred())
+	return folder
+}
 
 // command returns a run of the program. Its environment is that of a user without settings.
 func command(ctx context.Context, folder string, args ...string) *exec.Cmd {
