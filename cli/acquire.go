@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/tokenfile"
@@ -133,7 +132,7 @@ func (o *acquireOptions) explain(key string, err error) error {
 		}}
 	}
 	if errors.Is(err, context.Canceled) {
-		return failure.New(failure.Failed, fmt.Sprintf("interrupted; %s was not acquired", v1alpha1.FullKeyOf(key)))
+		return failure.New(failure.Failed, fmt.Sprintf("interrupted; %s was not acquired", key))
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/freeing"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -151,6 +152,9 @@ func (o *freeOptions) held(ctx context.Context, cluster client.Client, namespace
 	return found, nil
 }
 
+// keyOf returns the KEY of a lock for people to read.
+func keyOf(held *v1alpha1.Lock) string { return terminal.Clean(held.Spec.FullKey().Bare()) }
+
 // ownsLock reports whether the caller is the holder. If that is not known, the lock counts as another
 // holder's: then the API server decides.
 func ownsLock(ctx context.Context, cluster client.Client, held *v1alpha1.Lock) bool {
@@ -169,9 +173,9 @@ func (o *freeOptions) show(held *v1alpha1.Lock, isOwn bool) {
 	if isOwn {
 		yours = " (you)"
 	}
-	fmt.Fprintf(o.ErrOut, "%s\n  held by  %s%s\n", spec.FullKey(), spec.Holder, yours)
+	fmt.Fprintf(o.ErrOut, "%s\n  held by  %s%s\n", keyOf(held), terminal.Clean(spec.Holder), yours)
 	if ref := spec.HolderRef; ref != nil {
-		fmt.Fprintf(o.ErrOut, "  for      %s %s\n", ref.Kind, ref.Name)
+		fmt.Fprintf(o.ErrOut, "  for      %s %s\n", terminal.Clean(ref.Kind), terminal.Clean(ref.Name))
 	}
 	if spec.AcquireTime != nil && spec.RenewTime != nil && spec.ExpireTime != nil {
 		fmt.Fprintf(o.ErrOut, "  since    %s, renewed %s, ends %s\n", times.Ago(spec.AcquireTime.Time), times.Ago(spec.RenewTime.Time), times.In(spec.ExpireTime.Time))
@@ -180,7 +184,7 @@ func (o *freeOptions) show(held *v1alpha1.Lock, isOwn bool) {
 		fmt.Fprintf(o.ErrOut, "  guards   %d kinds of objects, which other users may write again then\n", len(spec.Guards))
 	}
 	if spec.Reason != "" {
-		fmt.Fprintf(o.ErrOut, "  reason   %s\n", spec.Reason)
+		fmt.Fprintf(o.ErrOut, "  reason   %s\n", terminal.Clean(spec.Reason))
 	}
 }
 
@@ -215,27 +219,27 @@ func (o *freeOptions) confirm(key string, isOwn bool) error {
 func (o *freeOptions) tell(held *v1alpha1.Lock, isOwn bool) {
 	done := "released"
 	if !isOwn {
-		done = fmt.Sprintf("taken from %s by force", held.Spec.Holder)
+		done = fmt.Sprintf("taken from %s by force", terminal.Clean(held.Spec.Holder))
 	}
 	if o.dryRun == "server" {
 		done += " (server dry run)"
 	}
-	fmt.Fprintf(o.Out, "%s %s\n", held.Spec.FullKey(), done)
+	fmt.Fprintf(o.Out, "%s %s\n", keyOf(held), done)
 }
 
 func (o *freeOptions) explain(key string, err error) error {
-	fullKey, who := v1alpha1.FullKeyOf(key), "see who holds it now: "+o.Command("who", key)
+	who := "see who holds it now: " + o.Command("who", key)
 	switch {
 	case errors.Is(err, lock.ErrExpired):
-		return failure.New(failure.NotHeld, fmt.Sprintf("%s has expired; the next caller can take it, and there is nothing to free", fullKey))
+		return failure.New(failure.NotHeld, fmt.Sprintf("%s has expired; the next caller can take it, and there is nothing to free", key))
 	case errors.Is(err, lock.ErrNotHeld), errors.Is(err, freeing.ErrGone):
-		return failure.New(failure.NotHeld, fmt.Sprintf("%s is not held", fullKey), "see the locks that are held: "+o.Command("list"))
+		return failure.New(failure.NotHeld, fmt.Sprintf("%s is not held", key), "see the locks that are held: "+o.Command("list"))
 	case errors.Is(err, freeing.ErrAnotherGrant):
 		return &failure.Error{Code: failure.NotHeld, What: err.Error() + "; nothing was done to it", Do: []string{who}, Cause: err}
 	case errors.Is(err, freeing.ErrBusy):
-		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s was not freed: %v", fullKey, err), Do: []string{"try again"}, Cause: err}
+		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s was not freed: %v", key, err), Do: []string{"try again"}, Cause: err}
 	case errors.Is(err, freeing.ErrKept):
-		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s: %v", fullKey, err), Do: []string{"see docs/runbooks.md, A lock does not go"}, Cause: err}
+		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s: %v", key, err), Do: []string{"see docs/runbooks.md, A lock does not go"}, Cause: err}
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld):
 		return &failure.Error{Code: failure.Refused, What: err.Error(), Cause: err, Do: []string{
 			"ask the holder to release it, or wait: " + o.Command("wait", key),

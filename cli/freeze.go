@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/freezing"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/terminal"
 )
 
 // freezeOptions are the options of one "freeze".
@@ -120,16 +121,16 @@ func (o *freezeOptions) change(ctx context.Context, cluster client.Client, wante
 	}
 	switch {
 	case !ownsLock(ctx, cluster, current):
-		what := fmt.Sprintf("%s has frozen namespace %s until %s", current.Spec.Holder, current.Namespace, current.Spec.ExpireTime)
+		what := fmt.Sprintf("%s has frozen namespace %s until %s", terminal.Clean(current.Spec.Holder), current.Namespace, current.Spec.ExpireTime)
 		if len(current.Spec.Guards) == 0 {
-			what = fmt.Sprintf("%s is held by %s until %s", current.Spec.FullKey(), current.Spec.Holder, current.Spec.ExpireTime)
+			what = fmt.Sprintf("%s is held by %s until %s", keyOf(current), terminal.Clean(current.Spec.Holder), current.Spec.ExpireTime)
 		}
 		return nil, &failure.Error{Code: failure.Busy, What: what, Cause: refused, Do: []string{
 			"freeze the namespace by a second lock: add --key, such as --key freeze-2",
 			"see more: " + o.Command("who", o.key),
 		}}
 	case len(current.Spec.Guards) == 0:
-		return nil, failure.New(failure.Busy, fmt.Sprintf("you hold %s, which guards nothing", current.Spec.FullKey()), "choose another key by --key")
+		return nil, failure.New(failure.Busy, fmt.Sprintf("you hold %s, which guards nothing", keyOf(current)), "choose another key by --key")
 	case o.resources != nil && freezing.Resources(current.Spec.Guards) != freezing.Resources(wanted.Spec.Guards):
 		return nil, failure.New(failure.Busy, "your freeze guards other resources, which cannot change while it lasts: "+freezing.Resources(current.Spec.Guards),
 			"thaw the namespace first: "+o.Command("thaw", current.Namespace), "freeze the others by a second lock: add --key")
@@ -153,7 +154,7 @@ func (o *freezeOptions) tell(freeze *v1alpha1.Lock, until time.Time) {
 		done = " (server dry run)"
 	}
 	fmt.Fprintf(o.Out, "namespace %s is frozen until %s, %s%s\n", freeze.Namespace, until.Format("2006-01-02 15:04:05 MST"), o.Times().In(until), done)
-	fmt.Fprintf(o.Out, "only %s may write %s there\n", freeze.Spec.Holder, freezing.Resources(freeze.Spec.Guards))
+	fmt.Fprintf(o.Out, "only %s may write %s there\n", terminal.Clean(freeze.Spec.Holder), freezing.Resources(freeze.Spec.Guards))
 }
 
 // explain says what to do where guards are not installed or not in force.

@@ -93,7 +93,7 @@ func (o *grantOptions) proof(key string) (tokenfile.Place, lock.Proof, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return place, lock.Proof{}, failure.New(failure.NotHeld,
-			fmt.Sprintf("there is no owner token of %s: no file %s", v1alpha1.FullKeyOf(key), place),
+			fmt.Sprintf("there is no owner token of %s: no file %s", key, place),
 			"take the lock first: "+o.Command("acquire", key),
 			"if the owner token is elsewhere, name the file by --owner-file",
 			"if you hold the lock by a manifest, end it by: "+o.Command("free", key))
@@ -132,7 +132,7 @@ func lost(key v1alpha1.FullKey, err error) error {
 		why = "another holder has it"
 	}
 	return &failure.Error{
-		Code: failure.NotHeld, What: fmt.Sprintf("you do not hold %s any more: %s", key, why), Cause: err,
+		Code: failure.NotHeld, What: fmt.Sprintf("you do not hold %s any more: %s", key.Bare(), why), Cause: err,
 		Do: []string{"stop what you do under it: another holder may have begun"},
 	}
 }
@@ -140,7 +140,7 @@ func lost(key v1alpha1.FullKey, err error) error {
 // grantOutput is what -o json prints. It never has the owner token.
 type grantOutput struct {
 	Namespace    string              `json:"namespace,omitempty"`
-	Key          v1alpha1.FullKey    `json:"key"`
+	Key          string              `json:"key"`
 	Name         string              `json:"name"`
 	Holder       string              `json:"holder,omitempty"`
 	FencingToken int64               `json:"fencingToken,omitempty"`
@@ -159,7 +159,7 @@ func (o *grantOptions) print(done string, key v1alpha1.FullKey, info lock.Info, 
 		return nil
 	case "json":
 		output := grantOutput{
-			Namespace: o.namespace, Key: key, Name: key.ObjectName(), Holder: info.Holder, FencingToken: info.FencingToken,
+			Namespace: o.namespace, Key: key.Bare(), Name: key.ObjectName(), Holder: info.Holder, FencingToken: info.FencingToken,
 			AcquireTime: stamp(info.AcquireTime), ExpireTime: stamp(info.ExpireTime), OwnerFile: place.Path,
 		}
 		if info.TTL > 0 {
@@ -167,7 +167,7 @@ func (o *grantOptions) print(done string, key v1alpha1.FullKey, info lock.Info, 
 		}
 		return o.printJSON(output)
 	}
-	fmt.Fprintf(o.Out, "%s %s, fencing token %d; it ends %s unless it is renewed or released\n", key, done, info.FencingToken, o.Times().In(info.ExpireTime))
+	fmt.Fprintf(o.Out, "%s %s, fencing token %d; it ends %s unless it is renewed or released\n", key.Bare(), done, info.FencingToken, o.Times().In(info.ExpireTime))
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/cli/freeing"
 	"forrst.dev/lock-operator/cli/freezing"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/terminal"
 )
 
 // thawOptions are the options of one "thaw".
@@ -50,7 +51,7 @@ func (o *thawOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	notFrozen := failure.New(failure.NotHeld, fmt.Sprintf("namespace %s is not frozen by the lock %s", namespace, v1alpha1.FullKeyOf(o.key)))
+	notFrozen := failure.New(failure.NotHeld, fmt.Sprintf("namespace %s is not frozen by the lock %s", namespace, o.key))
 	freeze := &v1alpha1.Lock{}
 	err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.FullKeyOf(o.key).ObjectName()}, freeze)
 	switch {
@@ -63,9 +64,9 @@ func (o *thawOptions) run(ctx context.Context, args []string) error {
 	case !ownsLock(ctx, cluster, freeze):
 		reason := ""
 		if freeze.Spec.Reason != "" {
-			reason = " (" + freeze.Spec.Reason + ")"
+			reason = " (" + terminal.Clean(freeze.Spec.Reason) + ")"
 		}
-		return failure.New(failure.Refused, fmt.Sprintf("%s has frozen namespace %s until %s%s", freeze.Spec.Holder, namespace, freeze.Spec.ExpireTime, reason),
+		return failure.New(failure.Refused, fmt.Sprintf("%s has frozen namespace %s until %s%s", terminal.Clean(freeze.Spec.Holder), namespace, freeze.Spec.ExpireTime, reason),
 			"ask that user to thaw it", "end it by force: kubectl lock free "+session.Quote(o.key)+" -n "+namespace+" --reason ...")
 	}
 	err = freeing.Order{Shown: freeze}.Carry(ctx, cluster)

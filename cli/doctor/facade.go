@@ -45,31 +45,31 @@ const maxProbeBytes = 4096
 // Ask gathers the facts.
 func (f Facade) Ask(ctx context.Context) *FacadeFacts {
 	facts := &FacadeFacts{URL: f.URL}
-	var response *http.Response
-	facts.Ready, response, _ = f.probe(ctx, "/readyz")
-	if response != nil && response.TLS != nil && len(response.TLS.PeerCertificates) > 0 {
-		facts.NotAfter = response.TLS.PeerCertificates[0].NotAfter
-	}
+	facts.Ready, _, facts.NotAfter = f.probe(ctx, "/readyz")
 	if facts.Ready.Err == nil {
-		facts.Saturated, _, facts.Shortage = f.probe(ctx, "/readyz/saturation")
+		facts.Saturated, facts.Shortage, _ = f.probe(ctx, "/readyz/saturation")
 		facts.Listed = f.List(ctx)
 	}
 	facts.Local, facts.Server = f.Now()
 	return facts
 }
 
-func (f Facade) probe(ctx context.Context, path string) (status Answer[int], response *http.Response, text string) {
+// probe also returns when the certificate of the façade ends; zero without TLS.
+func (f Facade) probe(ctx context.Context, path string) (status Answer[int], text string, notAfter time.Time) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(f.URL, "/")+path, http.NoBody)
 	if err != nil {
-		return Answer[int]{Err: err}, nil, ""
+		return Answer[int]{Err: err}, "", time.Time{}
 	}
-	response, err = f.HTTP.Do(request)
+	response, err := f.HTTP.Do(request)
 	if err != nil {
-		return Answer[int]{Err: err}, nil, ""
+		return Answer[int]{Err: err}, "", time.Time{}
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
+	if response.TLS != nil && len(response.TLS.PeerCertificates) > 0 {
+		notAfter = response.TLS.PeerCertificates[0].NotAfter
+	}
 	content, _ := io.ReadAll(io.LimitReader(response.Body, maxProbeBytes))
-	return Answer[int]{Value: response.StatusCode}, response, strings.TrimSpace(string(content))
+	return Answer[int]{Value: response.StatusCode}, strings.TrimSpace(string(content)), notAfter
 }
 
 // JudgeFacade says what the facts mean.

@@ -52,7 +52,7 @@ func IsSameGrant(one, other *v1alpha1.Lock) bool {
 // known. It goes on when ctx ends after the reason was written, which must not stay on a lock that
 // goes on. The error matches one of those above, or is the API server's.
 func (o Order) Carry(ctx context.Context, cluster client.Client) error {
-	current := o.Shown
+	current, lasting := o.Shown, context.WithoutCancel(ctx)
 	for attempt := range attempts {
 		if attempt > 0 {
 			var err error
@@ -71,7 +71,7 @@ func (o Order) Carry(ctx context.Context, cluster client.Client) error {
 				return err
 			}
 			current = announced
-			ctx = context.WithoutCancel(ctx)
+			ctx = lasting
 		}
 		err := cluster.Delete(ctx, current, o.deleteOptions(current)...)
 		switch {

@@ -96,7 +96,8 @@ func TestEndsWhatWasShown(t *testing.T) {
 func TestEndsALockThatIsRenewedMeanwhile(t *testing.T) {
 	renewals := 3
 	cluster, shown := cluster(t, func(inner client.Client) {
-		if renewals--; renewals >= 0 {
+		renewals--
+		if renewals >= 0 {
 			change(t, inner, renew)
 		}
 	})

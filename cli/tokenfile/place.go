@@ -61,7 +61,7 @@ func (p Place) Read() (Proof, error) {
 	if err != nil {
 		return Proof{}, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	proof, err := Read(file)
 	if err != nil {
 		return Proof{}, fmt.Errorf("%s: %w", p, err)

@@ -65,7 +65,7 @@ func TestKeepsAProofThatOnlyTheUserMayRead(t *testing.T) {
 
 func TestKeepsAFileThatWasThereUntilTheProofIsWritten(t *testing.T) {
 	place := tokenfile.Place{Path: filepath.Join(t.TempDir(), "token")}
-	if err := os.WriteFile(place.Path, []byte("former\n"), 0o644); err != nil { //nolint:gosec // the mode is what the test is about
+	if err := os.WriteFile(place.Path, []byte("former\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	draft, err := place.Prepare()
@@ -111,7 +111,7 @@ func TestRefusesAFolderThatOthersCanRead(t *testing.T) {
 	}
 	place := defaultPlace(t)
 	keep(t, place)
-	if err := os.Chmod(filepath.Dir(place.Path), 0o755); err != nil { //nolint:gosec // what is to be refused
+	if err := os.Chmod(filepath.Dir(place.Path), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := place.Prepare(); err == nil || !strings.Contains(err.Error(), "chmod 700") {

@@ -38,7 +38,7 @@ var _ = Describe("Freeing a lock", func() {
 		Expect(lockAs(ctx, chief, home(), namespace, "", "free", "k")).To(failWith(205, "say why"))
 		expectUntouched(ctx)
 		freed := lockAs(ctx, chief, home(), namespace, "y\n", "free", "k", "--reason", "worker-7 lost its disk")
-		Expect(freed).To(succeed("lock:k taken from " + ann.Name + " by force"))
+		Expect(freed).To(succeed("k taken from " + ann.Name + " by force"))
 		Expect(freed.ErrOut).To(And(ContainSubstring(ann.Name), ContainSubstring("monthly close"), ContainSubstring("[y/N]")))
 		Expect(stored(ctx, namespace, "k")).To(BeNil())
 		Eventually(forced).WithContext(ctx).WithTimeout(timeout).Should(ConsistOf(ContainSubstring("worker-7 lost its disk")))
@@ -69,7 +69,7 @@ var _ = Describe("Freeing a lock", func() {
 
 	It("releases the caller's own without force or reason", func(ctx context.Context) {
 		freed := lockAs(ctx, ann, folder, namespace, "y\n", "free", "k")
-		Expect(freed).To(succeed("lock:k released"))
+		Expect(freed).To(succeed("k released"))
 		Expect(freed.Out + freed.ErrOut).NotTo(ContainSubstring("force"))
 		Expect(stored(ctx, namespace, "k")).To(BeNil())
 		Expect(forced(ctx)).To(BeEmpty())
@@ -92,12 +92,12 @@ var _ = Describe("Freeing a lock", func() {
 	})
 
 	It("says that there is nothing to free", func(ctx context.Context) {
-		Expect(lockAs(ctx, chief, home(), namespace, "", "free", "other", "--reason", "why", "--yes")).To(failWith(202, "lock:other is not held"))
+		Expect(lockAs(ctx, chief, home(), namespace, "", "free", "other", "--reason", "why", "--yes")).To(failWith(202, "other is not held"))
 	})
 
 	It("frees through a façade", func(ctx context.Context) {
 		Expect(finish(command(ctx, folder, "acquire", "free:me", "--server", open), "")).To(succeed("acquired"))
-		Expect(finish(command(ctx, home(), "free", "free:me", "--reason", "why", "--server", open), "y\n")).To(succeed("lock:free:me taken from"))
+		Expect(finish(command(ctx, home(), "free", "free:me", "--reason", "why", "--server", open), "y\n")).To(succeed("free:me taken from"))
 		Expect(stored(ctx, "default", "free:me")).To(BeNil())
 	})
 })

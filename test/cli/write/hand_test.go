@@ -21,7 +21,7 @@ var _ = Describe("A lock that is taken by hand", func() {
 
 	It("is held until it is released", func(ctx context.Context) {
 		acquired := lockAs(ctx, ann, folder, namespace, "", "acquire", "billing:report", "--reason", "by hand")
-		Expect(acquired).To(succeed("lock:billing:report acquired, fencing token "))
+		Expect(acquired).To(succeed("billing:report acquired, fencing token "))
 		held := stored(ctx, namespace, "billing:report")
 		Expect(held.Spec).To(And(HaveField("Holder", ann.Name), HaveField("Reason", "by hand"), HaveField("TTL.Duration", 5*time.Minute)))
 		Expect(tokenFiles(folder)).To(HaveLen(1))
@@ -35,7 +35,7 @@ var _ = Describe("A lock that is taken by hand", func() {
 		Expect(stored(ctx, namespace, "billing:report").Spec.ExpireTime.Time).To(BeTemporally(">", time.Now().Add(50*time.Minute)))
 		expectNoToken(acquired, busy, renewed)
 
-		Expect(lockAs(ctx, ann, folder, namespace, "", "release", "billing:report")).To(succeed("lock:billing:report released"))
+		Expect(lockAs(ctx, ann, folder, namespace, "", "release", "billing:report")).To(succeed("billing:report released"))
 		Expect(stored(ctx, namespace, "billing:report")).To(BeNil())
 		Expect(tokenFiles(folder)).To(BeEmpty())
 	})
@@ -50,7 +50,7 @@ var _ = Describe("A lock that is taken by hand", func() {
 		Expect(lockAs(ctx, ann, folder, namespace, "", "acquire", "k")).To(succeed("acquired"))
 		Expect(lockAs(ctx, chief, home(), namespace, "", "free", "k", "--reason", "test", "--yes")).To(succeed("by force"))
 		Expect(lockAs(ctx, bob, home(), namespace, "", "acquire", "k")).To(succeed("acquired"))
-		Expect(lockAs(ctx, ann, folder, namespace, "", "renew", "k")).To(failWith(202, "you do not hold lock:k any more"))
+		Expect(lockAs(ctx, ann, folder, namespace, "", "renew", "k")).To(failWith(202, "you do not hold k any more"))
 		Expect(stored(ctx, namespace, "k").Spec.Holder).To(Equal(bob.Name))
 	})
 
@@ -106,7 +106,7 @@ var _ = Describe("A lock that is taken by hand", func() {
 	It("is taken through a façade that knows no callers", func(ctx context.Context) {
 		for _, step := range []struct{ command, says string }{{"acquire", "acquired"}, {"renew", "renewed"}, {"release", "released"}} {
 			got := finish(command(ctx, folder, step.command, "by:hand", "--server", open), "")
-			Expect(got).To(succeed("lock:by:hand " + step.says))
+			Expect(got).To(succeed("by:hand " + step.says))
 			expectNoToken(got)
 		}
 		Expect(stored(ctx, "default", "by:hand")).To(BeNil())
@@ -118,11 +118,11 @@ var _ = Describe("A lock that is taken by hand", func() {
 		run := func(args ...string) outcome {
 			return finish(command(ctx, folder, append(args, "--server", closed, "--token-file", file)...), "")
 		}
-		Expect(run("acquire", "k")).To(succeed("lock:k acquired"))
+		Expect(run("acquire", "k")).To(succeed("k acquired"))
 		Expect(stored(ctx, namespace, "k").Spec.Holder).To(HaveSuffix(":worker"))
-		Expect(run("renew", "k")).To(succeed("lock:k renewed"))
+		Expect(run("renew", "k")).To(succeed("k renewed"))
 		Expect(run("free", "k", "--reason", "mine", "--yes")).To(failWith(204, "force-release"))
-		Expect(run("release", "k")).To(succeed("lock:k released"))
+		Expect(run("release", "k")).To(succeed("k released"))
 		Expect(finish(command(ctx, folder, "acquire", "k", "--server", closed), "")).To(HaveField("Status", 204))
 	})
 })
