@@ -1,0 +1,305 @@
+//go:build unix
+
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Supervisor runs commands. Create one with [Attach]. Not safe for concurrent use.
+type Supervisor struct {
+	clock             Clock
+	front             *link
+	signals, children chan os.Signal
+	stopSignals       func()
+	terminal          *terminal
+}
+
+// Attach connects to the front process if one has started this process, and begins to receive signals. The
+// caller must call Close.
+func Attach(clock Clock) (*Supervisor, error) {
+	front, err := openLink()
+	if err != nil {
+		return nil, err
+	}
+	s := &Supervisor{clock: clock, front: front}
+	if front != nil {
+		ignoreTerminalOutput()
+		s.terminal = openTerminal()
+	}
+	s.signals, s.children, s.stopSignals = notify()
+	return s, nil
+}
+
+// IsAttached reports whether a front process has started this process.
+func IsAttached() bool {
+	_, ok := os.LookupEnv(linkVariable)
+	return ok
+}
+
+// Close ends the connection to the front process.
+func (s *Supervisor) Close() error {
+	s.stopSignals()
+	s.terminal.close()
+	return s.front.close()
+}
+
+// KeepScratch tells the front process to remove a folder if this process cannot.
+func (s *Supervisor) KeepScratch(path string) { s.front.send(message{Kind: kindScratch, Path: path}) }
+
+// Prepare calls fn with a context that ends when the process is told to end, with a [*SignalError] as its cause,
+// or when the front process has ended, with [ErrFrontGone].
+func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done, returned := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(returned)
+		for {
+			select {
+			case <-done:
+				return
+			case <-s.front.Gone():
+				cancel(ErrFrontGone)
+				return
+			case sent := <-s.signals:
+				if endsProcess(sent) {
+					cancel(&SignalError{Signal: sent})
+					return
+				}
+			}
+		}
+	}()
+	defer func() {
+		close(done)
+		<-returned
+	}()
+	err := fn(ctx)
+	if cause := context.Cause(ctx); cause != nil && err != nil {
+		return cause
+	}
+	return err
+}
+
+// Run runs the command until it and, as far as the operating system permits, its descendants have ended. It
+// stops them by the policy when the hold is about to end, and by KILL if the front process ends. An error
+// means that the command was not started; it matches [os.ErrNotExist] or [os.ErrPermission] if the file is not
+// there or is no program.
+func (s *Supervisor) Run(command Command, hold Hold, policy Policy, events Events) (Outcome, error) {
+	// A command ends with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := becomeSubreaper(); err != nil {
+		return Outcome{}, err
+	}
+	r := &run{Supervisor: s, hold: hold, policy: policy, events: events, tree: newTree()}
+	r.timer = s.clock.NewTimer()
+	defer r.timer.Close()
+	if stage, _ := policy.At(hold.Left()); stage != StageRun {
+		return Outcome{Status: 128 + int(syscall.SIGKILL), WasStopped: true}, nil
+	}
+	r.advance() // the front knows when to kill before there is anything to kill
+	if err := r.start(command); err != nil {
+		return Outcome{}, err
+	}
+	return r.loop(), nil
+}
+
+// run is one run of a command.
+type run struct {
+	*Supervisor
+
+	hold   Hold
+	policy Policy
+	events Events
+	timer  Timer
+	tree   tree
+
+	pid    int
+	stage  Stage
+	killAt time.Duration
+	// announced is what the front knows about its deadline.
+	announced time.Duration
+
+	hasEnded    bool
+	hasLeftover bool
+	status      unix.WaitStatus
+}
+
+func (r *run) start(command Command) error {
+	attributes := &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(attributes, syscall.SIGKILL)
+	// The terminal is the command's at once if the front has it, and does not share it with a pipeline: a pager
+	// behind the command would be stopped. Such a command gets it when it asks for it.
+	frontGroup, _ := unix.Getpgid(os.Getppid())
+	isForeground := r.terminal != nil && frontGroup > 0 && r.terminal.foreground() == frontGroup && isTerminal(0) && isTerminal(1)
+	if isForeground {
+		attributes.Foreground, attributes.Ctty = true, int(r.terminal.file.Fd())
+	}
+	pid, err := forkCommand(command.Path, command.Args, &syscall.ProcAttr{Env: command.Env, Files: []uintptr{0, 1, 2}, Sys: attributes})
+	if err != nil {
+		return fmt.Errorf("start %s: %w", command.Path, err)
+	}
+	r.pid, r.tree.leader, r.tree.hasLeader = pid, pid, true
+	r.front.send(message{Kind: kindStarted, PID: pid, IsForeground: isForeground})
+	return nil
+}
+
+// loop returns when nothing of the command is left.
+func (r *run) loop() Outcome {
+	lost, gone := r.hold.Done(), r.front.Gone()
+	for {
+		r.advance()
+		if r.reap() {
+			return r.outcome()
+		}
+		select {
+		case <-lost:
+			lost = nil
+		case <-gone:
+			gone = nil
+			r.kill()
+		case <-r.timer.C():
+		case <-r.children:
+		case sent := <-r.signals:
+			r.passOn(sent)
+		}
+	}
+}
+
+func (r *run) outcome() Outcome {
+	outcome := Outcome{Status: r.status.ExitStatus(), WasStopped: r.stage > StageRun}
+	if r.status.Signaled() {
+		outcome.Status = 128 + int(r.status.Signal())
+	}
+	return outcome
+}
+
+// advance takes the stop of the command to the stage that the time asks for, sets the timer for the next
+// one, and tells the front its deadline.
+func (r *run) advance() {
+	// In this order: a suspension in between makes the deadline earlier.
+	now := r.clock.Now()
+	left := r.hold.Left()
+	stage, next := r.policy.At(left)
+	if r.stage == StageTerm && r.policy.OnLost == OnLostKill && now >= r.killAt {
+		stage = StageKill
+	}
+	switch {
+	case stage == StageKill && r.stage < StageKill:
+		r.kill()
+	case stage == StageTerm && r.stage < StageTerm:
+		r.stage, r.killAt = StageTerm, now+min(r.policy.Grace, max(0, left-r.policy.Margin))
+		r.report()
+		r.tree.signal(syscall.SIGTERM)
+		r.tree.signal(syscall.SIGCONT)
+	}
+	r.announce(now, left)
+	pause := r.policy.lookAgainAfter()
+	if next > 0 {
+		pause = min(pause, left-next)
+	}
+	if r.stage == StageTerm && r.policy.OnLost == OnLostKill {
+		pause = min(pause, r.killAt-now)
+	}
+	r.timer.Set(now + max(0, pause))
+}
+
+func (r *run) announce(now, left time.Duration) {
+	before, isWanted := r.policy.watchdog()
+	if !isWanted {
+		return
+	}
+	// Only a later one: one that is earlier by the rounding of a clock would be sent each time.
+	if at := now + left - before; at > r.announced {
+		r.announced = at
+		r.front.send(message{Kind: kindDeadline, KillAt: at})
+	}
+}
+
+func (r *run) report() {
+	if r.events.Stopping != nil {
+		r.events.Stopping(r.stage)
+	}
+}
+
+func (r *run) kill() {
+	if r.stage < StageKill {
+		r.stage = StageKill
+		r.report()
+	}
+	r.tree.signal(syscall.SIGKILL)
+}
+
+// reap notes what has become of the command, and reports whether nothing is left of it.
+func (r *run) reap() (isOver bool) {
+	r.waitForCommand()
+	if r.stage == StageKill {
+		r.tree.signal(syscall.SIGKILL) // those that were forked meanwhile
+	}
+	r.tree.reapOrphans()
+	if !r.hasEnded {
+		return false
+	}
+	members := r.tree.members()
+	if len(members) == 0 {
+		return true
+	}
+	if !r.hasLeftover {
+		r.hasLeftover = true
+		if r.events.Leftover != nil && r.stage == StageRun {
+			r.events.Leftover(len(members))
+		}
+	}
+	if !r.tree.isComplete() {
+		r.timer.Set(r.clock.Now() + groupPoll)
+	}
+	return false
+}
+
+// groupPoll is how often a process group is looked at whose members are no children of this process.
+const groupPoll = 50 * time.Millisecond
+
+func (r *run) waitForCommand() {
+	for !r.hasEnded {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(r.pid, &status, unix.WNOHANG|unix.WUNTRACED|unix.WCONTINUED, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || pid == 0:
+			return
+		case status.Stopped():
+			r.front.send(message{Kind: kindStopped, Signal: status.StopSignal()})
+		case status.Continued():
+		default:
+			r.hasEnded, r.status = true, status
+			r.tree.hasLeader = false
+			ended := message{Kind: kindEnded}
+			if status.Signaled() {
+				ended.Signal = status.Signal()
+			}
+			r.front.send(ended)
+		}
+	}
+}
+
+// passOn sends a signal to the process group of the command or, when that has ended, to what is left of it.
+func (r *run) passOn(sent os.Signal) {
+	number, ok := sent.(syscall.Signal)
+	switch {
+	case !ok:
+	case !r.hasEnded:
+		_ = unix.Kill(-r.pid, number)
+	default:
+		r.tree.signal(number)
+	}
+}

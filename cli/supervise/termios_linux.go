@@ -1,0 +1,5 @@
+package supervise
+
+import "golang.org/x/sys/unix"
+
+const getTermios, setTermios = unix.TCGETS, unix.TCSETSW
