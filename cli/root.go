@@ -77,7 +77,7 @@ time, until it is released or its time is over.`,
 		}
 	}
 	add(look, newList(s), newWho(s), newWait(s), newTop(s))
-	add(hold, newAcquire(s), newRenew(s), newRelease(s))
+	add(hold, newRun(s), newAcquire(s), newRenew(s), newRelease(s))
 	add(mend, newFree(s), newFreeze(s), newThaw(s))
 	add(other, newDoctor(s), newVersion(s))
 	root.SetHelpCommandGroupID(other)

@@ -3,6 +3,7 @@ package supervise
 import (
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -64,3 +65,11 @@ func (e *SignalError) Error() string { return fmt.Sprintf("ended by signal: %s",
 
 // ErrFrontGone is the cause of a context that ended because the front process was killed.
 var ErrFrontGone = fmt.Errorf("the process that started this one was killed")
+
+// Status is the exit status of a process that the signal has ended.
+func (e *SignalError) Status() int {
+	if number, ok := e.Signal.(syscall.Signal); ok {
+		return 128 + int(number)
+	}
+	return 1
+}

@@ -56,7 +56,7 @@ func (s *Supervisor) Close() error {
 func (s *Supervisor) KeepScratch(path string) { s.front.send(message{Kind: kindScratch, Path: path}) }
 
 // Prepare calls fn with a context that ends when the process is told to end, with a [*SignalError] as its cause,
-// or when the front process has ended, with [ErrFrontGone].
+// or when the front process has ended, with [ErrFrontGone]. If it has ended, that is the error, whatever fn returned.
 func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -83,8 +83,8 @@ func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) e
 		<-returned
 	}()
 	err := fn(ctx)
-	if cause := context.Cause(ctx); cause != nil && err != nil {
-		return cause
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return err
 }

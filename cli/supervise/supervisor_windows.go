@@ -46,7 +46,8 @@ func (s *Supervisor) Close() error {
 // KeepScratch does nothing: no other process could remove the folder.
 func (s *Supervisor) KeepScratch(string) {}
 
-// Prepare calls fn with a context that ends at ^C, with a [*SignalError] as its cause.
+// Prepare calls fn with a context that ends at ^C, with a [*SignalError] as its cause. If it has
+// ended, that is the error, whatever fn returned.
 func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -64,8 +65,8 @@ func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) e
 		<-returned
 	}()
 	err := fn(ctx)
-	if cause := context.Cause(ctx); cause != nil && err != nil {
-		return cause
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return err
 }

@@ -1,0 +1,319 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/supervise"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/servertime"
+)
+
+// What the command of "run" is told in its environment.
+const (
+	keyVariable          = "FORRST_LOCK_KEY"
+	tokenFileVariable    = "FORRST_LOCK_TOKEN_FILE" //nolint:gosec // a name
+	fencingTokenVariable = "FORRST_LOCK_FENCING_TOKEN"
+)
+
+// What --on-busy can be.
+const (
+	busyWait = "wait"
+	busySkip = "skip"
+	busyFail = "fail"
+)
+
+// runOptions are those of one run.
+type runOptions struct {
+	session *session.Session
+	key     string
+	program []string
+
+	ttl, wait, grace time.Duration
+	onBusy, onLost   string
+	reason           string
+	conflictCode     int
+
+	policy supervise.Policy
+}
+
+func newRun(s *session.Session) *cobra.Command {
+	o := &runOptions{session: s}
+	command := &cobra.Command{
+		Use:   "run KEY [flags] -- COMMAND [ARGS...]",
+		Short: "Run a command while holding a lock",
+		Long: `Run a command while holding a lock.
+
+The lock is renewed until the command and, on Linux, all processes that it has
+started have ended, and is then released. When the lock is lost or cannot be
+renewed, the command gets TERM, and KILL before another holder can have the lock.
+
+The command has the terminal and gets all signals. The exit status is its own,
+or 128+n if signal n ended it, and else one of
+
+  200  another failure          204  refused, or not permitted
+  201  the lock is held         205  wrong arguments
+  202  the lock was lost        206  the command could not be started
+  203  no answer from the cluster or the façade
+
+The command finds in its environment FORRST_LOCK_KEY; FORRST_LOCK_FENCING_TOKEN,
+which grows with every holder and lets a receiver refuse late writes; and
+FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.`,
+		Example: `  # Never run two backups at a time
+  kubectl lock run backup -- ./backup.sh
+
+  # Leave it out if another one is running
+  kubectl lock run backup --on-busy skip -- ./backup.sh
+
+  # Wait for up to 10 minutes, and give the command 20 seconds to clean up if the lock is lost
+  kubectl lock run deploy:shop --wait 10m --ttl 1m --grace 20s -- helm upgrade shop ./chart`,
+		Args: func(command *cobra.Command, args []string) error {
+			dash := command.ArgsLenAtDash()
+			if dash < 0 || dash == len(args) {
+				return failure.New(failure.Usage, command.CommandPath()+" needs a command behind --", "kubectl lock run KEY -- COMMAND")
+			}
+			return oneKey(command, args[:dash])
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			o.key, o.program = args[0], args[1:]
+			if err := o.complete(command); err != nil {
+				return err
+			}
+			if supervise.HasFront && !supervise.IsAttached() {
+				return o.runFront()
+			}
+			return o.run(command.Context())
+		},
+	}
+	flags := command.Flags()
+	flags.DurationVar(&o.ttl, "ttl", lock.DefaultTTL, "How soon the lock ends if this program dies; renewed at each third of it. At least 1s")
+	flags.DurationVar(&o.wait, "wait", 0, "How long to wait at most for the holder of the lock. Default: without a limit")
+	flags.StringVar(&o.onBusy, "on-busy", busyWait, "If the lock is held: wait for it, skip the command and succeed, or fail")
+	flags.StringVar(&o.onLost, "on-lost", string(supervise.OnLostKill), "If the lock is lost: kill the command (TERM, then KILL), only send TERM (term), or ignore it. With term and ignore, two holders may run at a time")
+	flags.DurationVar(&o.grace, "grace", -1, "Time between TERM and KILL, taken from the ttl; at most half of it. Default: a quarter of the ttl, at most 10s")
+	flags.Lookup("grace").DefValue = ""
+	flags.StringVar(&o.reason, "reason", "", "Why the lock is held, for people. Default: the name of the command")
+	flags.IntVar(&o.conflictCode, "conflict-exit-code", int(failure.Busy), "Exit status if the lock is held, 0 to 255")
+	return command
+}
+
+// complete checks what the flags say.
+func (o *runOptions) complete(command *cobra.Command) error {
+	switch o.onBusy {
+	case busyWait:
+	case busySkip, busyFail:
+		if command.Flags().Changed("wait") {
+			return failure.New(failure.Usage, fmt.Sprintf("--wait has no meaning with --on-busy %s", o.onBusy), "leave one of them out")
+		}
+	default:
+		return failure.Usagef("--on-busy is %q, and must be %s, %s or %s", o.onBusy, busyWait, busySkip, busyFail)
+	}
+	switch {
+	case o.wait < 0:
+		return failure.Usagef("--wait is %s, and must not be negative", o.wait)
+	case o.conflictCode < 0 || o.conflictCode > 255:
+		return failure.Usagef("--conflict-exit-code is %d, and must be from 0 to 255", o.conflictCode)
+	case command.Flags().Changed("grace") && o.grace < 0:
+		return failure.Usagef("--grace is %s, and must not be negative", o.grace)
+	case !command.Flags().Changed("wait"):
+		o.wait = lock.WaitForever
+	}
+	if o.onBusy != busyWait {
+		o.wait = 0
+	}
+	if o.reason == "" {
+		// Arguments may hold secrets.
+		o.reason = "kubectl lock run " + filepath.Base(o.program[0])
+	}
+	var err error
+	if o.policy, err = supervise.NewPolicy(supervise.OnLost(o.onLost), o.ttl, o.grace); err != nil {
+		return failure.New(failure.Usage, "--ttl, --grace or --on-lost: "+err.Error(), "see "+command.CommandPath()+" --help")
+	}
+	return nil
+}
+
+func (o *runOptions) runFront() error {
+	status, err := supervise.RunFront(supervise.NewClock(), os.Args[1:])
+	switch {
+	case errors.Is(err, supervise.ErrSupervisorDied):
+		return failure.New(failure.Failed, err.Error(), fmt.Sprintf("the lock ends by itself, at the latest in %s", o.ttl))
+	case err != nil:
+		return failure.New(failure.Failed, err.Error())
+	case status != 0:
+		return failure.SilentError(status)
+	}
+	return nil
+}
+
+func (o *runOptions) run(ctx context.Context) (err error) {
+	supervisor, err := supervise.Attach(supervise.NewClock())
+	if err != nil {
+		return failure.New(failure.Failed, err.Error())
+	}
+	defer supervisor.Close() //nolint:errcheck // the other end may be gone
+	// Before the lock is taken.
+	path, err := exec.LookPath(o.program[0])
+	if err != nil {
+		return failure.New(failure.CannotRun, err.Error(), "give the path of a program; for a script line, run sh -c '…'")
+	}
+	var held *lock.Held
+	err = supervisor.Prepare(ctx, func(ctx context.Context) (err error) {
+		held, err = o.acquire(ctx)
+		return err
+	})
+	if err != nil {
+		if held != nil {
+			_ = held.Release(ctx)
+		}
+		return o.notAcquired(err)
+	}
+	outcome, err := o.runHolding(supervisor, path, held)
+	released := held.Release(ctx)
+	if err != nil {
+		return failure.New(failure.CannotRun, err.Error(), "the lock was released")
+	}
+	return o.result(outcome, released)
+}
+
+// acquire waits for the lock, and says for whom.
+func (o *runOptions) acquire(ctx context.Context) (*lock.Held, error) {
+	namespace, err := o.session.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	backend, err := o.session.Backend(ctx)
+	if err != nil {
+		return nil, err
+	}
+	locks := lock.NewClient(backend, namespace, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock))
+	held, err := locks.TryAcquire(ctx, o.key)
+	if o.wait == 0 || !errors.Is(err, lock.ErrHeld) {
+		return held, err
+	}
+	if busy, ok := errors.AsType[*lock.HeldError](err); ok && busy.Holder != "" {
+		fmt.Fprintf(o.session.ErrOut, "waiting for %s, which is held by %s\n", o.key, busy.Holder)
+	}
+	return locks.Acquire(ctx, o.key, lock.WithWait(o.wait))
+}
+
+// notAcquired is the result of a run without the lock.
+func (o *runOptions) notAcquired(err error) error {
+	if interrupted, ok := errors.AsType[*supervise.SignalError](err); ok {
+		return failure.SilentError(interrupted.Status())
+	}
+	if !errors.Is(err, lock.ErrHeld) {
+		return err
+	}
+	if o.onBusy == busySkip {
+		fmt.Fprintf(o.session.ErrOut, "skipped: %s\n", err)
+		return nil
+	}
+	if o.conflictCode == 0 {
+		fmt.Fprintf(o.session.ErrOut, "%s\n", err)
+		return nil
+	}
+	return &failure.Error{
+		Code: failure.Code(o.conflictCode), What: err.Error(),
+		Do: []string{"see the holder: " + o.session.Command("who", o.key)}, Cause: err,
+	}
+}
+
+// runHolding runs the command. Afterwards nothing of it is left.
+func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, held *lock.Held) (supervise.Outcome, error) {
+	folder, file, err := o.writeToken(supervisor, held)
+	if err != nil {
+		return supervise.Outcome{}, err
+	}
+	defer os.RemoveAll(folder) //nolint:errcheck // the token has no power after the release
+	environment := append(os.Environ(),
+		keyVariable+"="+o.key,
+		tokenFileVariable+"="+file,
+		fencingTokenVariable+"="+strconv.FormatInt(held.FencingToken(), 10),
+	)
+	return supervisor.Run(supervise.Command{Path: path, Args: o.program, Env: environment}, hold{held, o.session.Clock}, o.policy, supervise.Events{
+		Stopping: func(stage supervise.Stage) { o.reportStop(held, stage) },
+		Leftover: func(count int) {
+			fmt.Fprintf(o.session.ErrOut, "the command has ended; waiting for %d of its processes before %s is released\n", count, o.key)
+		},
+	})
+}
+
+func (o *runOptions) reportStop(held *lock.Held, stage supervise.Stage) {
+	reason := held.Err()
+	if reason == nil {
+		reason = fmt.Errorf("%s could not be renewed in time", held.Key().Bare())
+	}
+	what := "sending TERM to the command"
+	if stage == supervise.StageKill {
+		what = "killing the command"
+	}
+	fmt.Fprintf(o.session.ErrOut, "%s: %v\n", what, reason)
+}
+
+// writeToken writes the secret of the lock to a file in a folder that only this user can enter.
+func (o *runOptions) writeToken(supervisor *supervise.Supervisor, held *lock.Held) (folder, file string, err error) {
+	parent := o.session.Getenv("XDG_RUNTIME_DIR") // in memory, and emptied when the user logs out
+	if info, err := os.Stat(parent); err != nil || !info.IsDir() {
+		parent = ""
+	}
+	folder, err = os.MkdirTemp(parent, "kubectl-lock-")
+	if err != nil && parent != "" {
+		folder, err = os.MkdirTemp("", "kubectl-lock-")
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("make a folder for the token: %w", err)
+	}
+	supervisor.KeepScratch(folder)
+	file = filepath.Join(folder, "token")
+	if err := os.WriteFile(file, []byte(held.Owner()), 0o600); err != nil {
+		_ = os.RemoveAll(folder)
+		return "", "", fmt.Errorf("write the token: %w", err)
+	}
+	return folder, file, nil
+}
+
+// result is that of a command that has run. Released is what the release of the lock has returned.
+func (o *runOptions) result(outcome supervise.Outcome, released error) error {
+	wasLost := outcome.WasStopped || errors.Is(released, lock.ErrNotHeld) || errors.Is(released, lock.ErrOwnerMismatch) ||
+		errors.Is(released, lock.ErrForceReleased) || errors.Is(released, lock.ErrTakenOver)
+	switch {
+	case wasLost && o.policy.OnLost != supervise.OnLostIgnore && (outcome.WasStopped || outcome.Status == 0):
+		what := o.key + " was lost while the command ran"
+		if outcome.WasStopped {
+			what = o.key + " was lost, and the command was stopped"
+		}
+		return failure.New(failure.NotHeld, what, "see its history: "+o.session.Command("who", o.key))
+	case released != nil:
+		fmt.Fprintf(o.session.ErrOut, "warning: %v; it ends by itself, at the latest in %s\n", released, o.ttl)
+	}
+	if outcome.Status != 0 {
+		return failure.SilentError(outcome.Status)
+	}
+	return nil
+}
+
+// hold is a lock as package supervise sees it.
+type hold struct {
+	*lock.Held
+
+	clock clock.PassiveClock
+}
+
+// Left implements [supervise.Hold].
+func (h hold) Left() time.Duration {
+	if h.Err() != nil {
+		return 0
+	}
+	return servertime.Left(h.Deadline(), h.clock.Now())
+}
