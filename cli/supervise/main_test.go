@@ -1,0 +1,132 @@
+//go:build unix
+
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// roleVariable makes the test binary one of the processes of a test.
+const roleVariable = "SUPERVISE_TEST_ROLE"
+
+const (
+	// roleProgram runs the command of its arguments, as front and as supervisor.
+	roleProgram = "program"
+	// roleEcho writes the numbers of the signals that it gets, until TERM comes a second time.
+	roleEcho = "echo"
+)
+
+// ttlVariable is the ttl of a hold that the supervisor prolongs at each third of it.
+const ttlVariable = "SUPERVISE_TEST_TTL"
+
+// diedStatus is the exit status of a front whose supervisor died.
+const diedStatus = 200
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case roleProgram:
+		os.Exit(program())
+	case roleEcho:
+		echo()
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+func program() int {
+	if !IsAttached() {
+		status, err := RunFront(NewClock(), os.Args[1:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return diedStatus
+		}
+		return status
+	}
+	supervisor, err := Attach(NewClock())
+	if err != nil {
+		panic(err)
+	}
+	defer supervisor.Close()
+	if os.Args[1] == "wait" {
+		err := supervisor.Prepare(context.Background(), func(ctx context.Context) error { //nolint:usetesting // a process of its own
+			fmt.Println("waiting", os.Getpid()) //nolint:forbidigo // a process of its own
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if ended, ok := errors.AsType[*SignalError](err); ok {
+			return ended.Status()
+		}
+		return 1
+	}
+	ttl := time.Hour
+	if text := os.Getenv(ttlVariable); text != "" {
+		ttl, _ = time.ParseDuration(text)
+	}
+	hold, stop := newRenewedHold(ttl)
+	defer stop()
+	policy, err := NewPolicy(OnLostKill, ttl, ttl/10)
+	if err != nil {
+		panic(err)
+	}
+	_ = os.Unsetenv(roleVariable)
+	path, err := exec.LookPath(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	if path == os.Args[0] {
+		_ = os.Setenv(roleVariable, roleEcho)
+	}
+	outcome, err := supervisor.Run(Command{Path: path, Args: os.Args[1:], Env: os.Environ()}, hold, policy, Events{
+		Leftover: func(int) { fmt.Println("leftover") }, //nolint:forbidigo // a process of its own
+	})
+	if err != nil {
+		panic(err)
+	}
+	return outcome.Status
+}
+
+// newRenewedHold returns a hold that lasts for as long as this process gets to run.
+func newRenewedHold(ttl time.Duration) (*testHold, func()) {
+	hold := &testHold{clock: NewClock(), lost: make(chan struct{})}
+	hold.prolong(ttl)
+	ticker, stop := time.NewTicker(ttl/3), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				hold.prolong(ttl)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return hold, func() {
+		ticker.Stop()
+		close(stop)
+	}
+}
+
+func echo() {
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, passedOn()...)
+	fmt.Println("ready", os.Getpid()) //nolint:forbidigo // a process of its own
+	terms := 0
+	for sent := range signals {
+		number, _ := sent.(syscall.Signal)
+		fmt.Println(strconv.Itoa(int(number))) //nolint:forbidigo // a process of its own
+		if number == syscall.SIGTERM {
+			if terms++; terms == 2 {
+				return
+			}
+		}
+	}
+}
