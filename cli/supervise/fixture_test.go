@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux
 
 package supervise
 
@@ -241,6 +241,8 @@ func startWith(t *testing.T, environment []string, configure func(*exec.Cmd), co
 	r.front.Env = append(append(os.Environ(), roleVariable+"="+roleProgram), environment...)
 	r.front.Stdout, r.front.Stderr = input, r.errors
 	r.front.WaitDelay = patience
+	// The front stops its process group.
+	r.front.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	configure(r.front)
 	if r.front.Stdin == nil {
 		if r.stdin, err = r.front.StdinPipe(); err != nil {
@@ -312,3 +314,16 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 }
 
 func replaceFIFO(script, path string) string { return strings.ReplaceAll(script, "<FIFO", "<"+path) }
+
+// wantNothingLeftButFront waits until the supervisor has ended, while the front is stopped.
+func (r *running) wantNothingLeftButFront() {
+	r.t.Helper()
+	for r.t.Context().Err() == nil {
+		children := childrenOf(r.front.Process.Pid)
+		if len(children) == 1 {
+			if child, ok := readProcess(children[0]); ok && child.isZombie {
+				return
+			}
+		}
+	}
+}

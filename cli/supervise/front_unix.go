@@ -8,9 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,10 +67,10 @@ type front struct {
 	// hadTerminal says that the command was given the terminal at some time.
 	hadTerminal bool
 	// endedBy is the signal that has ended the command.
-	endedBy syscall.Signal
-	killAt  time.Duration
-	isLate  bool
-	scratch []string
+	endedBy  syscall.Signal
+	deadline *deadline
+	isLate   bool
+	scratch  []string
 }
 
 // start starts the supervisor in a process group of its own: what stops this group, as ^Z does, does not stop it.
@@ -86,10 +84,20 @@ func (f *front) start(args []string) (near *os.File, err error) {
 		return nil, err
 	}
 	defer far.Close() //nolint:errcheck // the supervisor has it
+	shared, err := newShared()
+	if err != nil {
+		_ = near.Close()
+		return nil, err
+	}
+	defer shared.Close() //nolint:errcheck // the mapping remains
+	if f.deadline, err = mapDeadline(shared); err != nil {
+		_ = near.Close()
+		return nil, err
+	}
 	attributes := &syscall.SysProcAttr{Setpgid: true}
 	// A stopped supervisor must notice that this process has ended.
 	dieWithParent(attributes, syscall.SIGCONT)
-	environment := append(os.Environ(), linkVariable+"="+strconv.Itoa(int(far.Fd())))
+	environment := append(os.Environ(), fmt.Sprintf(linkVariable+"="+linkFormat, far.Fd(), shared.Fd()))
 	f.supervisor, err = syscall.ForkExec(program, append(os.Args[:1:1], args...),
 		&syscall.ProcAttr{Env: environment, Files: []uintptr{0, 1, 2}, Sys: attributes})
 	if err != nil {
@@ -110,13 +118,16 @@ func (f *front) loop(signals, children <-chan os.Signal, messages <-chan message
 			f.passOn(sent)
 		case <-children:
 		case next, isOpen := <-messages:
-			if !isOpen {
-				messages = nil
-			} else {
+			if isOpen {
 				f.handle(next)
+			} else {
+				messages = nil
 			}
 		case <-f.timer.C():
-			f.checkDeadline()
+			// This process may have been stopped, and the supervisor have ended since.
+			if !f.reap() {
+				f.checkDeadline()
+			}
 		}
 	}
 }
@@ -180,15 +191,13 @@ func (f *front) handle(m message) {
 	switch m.Kind {
 	case kindStarted:
 		f.command, f.hadTerminal = m.PID, m.IsForeground
+		f.checkDeadline()
 	case kindStopped:
 		f.commandStopped(m.Signal)
 	case kindEnded:
 		f.endedBy = m.Signal
 		f.takeTerminal()
 		f.command = 0
-	case kindDeadline:
-		f.killAt = m.KillAt
-		f.timer.Set(m.KillAt)
 	case kindScratch:
 		f.scratch = append(f.scratch, m.Path)
 	}
@@ -197,11 +206,15 @@ func (f *front) handle(m message) {
 // checkDeadline kills everything if the supervisor has not prolonged the deadline, because it is stopped or
 // does not get to run.
 func (f *front) checkDeadline() {
-	if f.hasEnded || f.killAt == 0 || f.clock.Now() < f.killAt {
-		return
+	killAt := f.deadline.get()
+	switch {
+	case f.hasEnded || killAt == 0:
+	case f.clock.Now() < killAt:
+		f.timer.Set(killAt)
+	default:
+		f.isLate = true
+		f.tree.signal(syscall.SIGKILL)
 	}
-	f.isLate = true
-	f.tree.signal(syscall.SIGKILL)
 }
 
 // passOn sends a signal to the supervisor, which passes it on to the command.

@@ -8,15 +8,17 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// linkVariable tells a supervisor the descriptor of its link. It is not for the command.
+// linkVariable tells a supervisor the descriptors of its link. It is not for the command.
 const linkVariable = "KUBECTL_LOCK_SUPERVISOR_LINK"
+
+// linkFormat is how linkVariable names the descriptors of the connection and of the deadline.
+const linkFormat = "%d,%d"
 
 // message is what the supervisor tells the front.
 type message struct {
@@ -27,8 +29,6 @@ type message struct {
 	IsForeground bool `json:"isForeground,omitempty"`
 	// Signal is what has stopped or ended the command.
 	Signal syscall.Signal `json:"signal,omitempty"`
-	// KillAt is when the front kills what is left. Zero means never.
-	KillAt time.Duration `json:"killAt,omitempty"`
 	// Path is a folder to remove if the supervisor cannot.
 	Path string `json:"path,omitempty"`
 }
@@ -36,15 +36,23 @@ type message struct {
 type kind string
 
 const (
-	kindStarted  kind = "started"
-	kindStopped  kind = "stopped"
-	kindEnded    kind = "ended"
-	kindDeadline kind = "deadline"
-	kindScratch  kind = "scratch"
+	kindStarted kind = "started"
+	kindStopped kind = "stopped"
+	kindEnded   kind = "ended"
+	kindScratch kind = "scratch"
 )
 
-// minLinkDescriptor keeps the link from the descriptors that a caller hands to its command.
-const minLinkDescriptor = 200
+// minDescriptor keeps what the supervisor inherits from the descriptors that a caller hands to its command.
+const minDescriptor = 200
+
+// inherit has the next process inherit a copy of the descriptor: the supervisor, the only one that the front starts.
+func inherit(descriptor int) (*os.File, error) {
+	copied, err := unix.FcntlInt(uintptr(descriptor), unix.F_DUPFD, minDescriptor)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate a descriptor: %w", err)
+	}
+	return os.NewFile(uintptr(copied), "inherited"), nil
+}
 
 // newLink returns the two ends of a connection between processes.
 func newLink() (near, far *os.File, err error) {
@@ -52,18 +60,17 @@ func newLink() (near, far *os.File, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
 	}
+	defer unix.Close(ends[1]) //nolint:errcheck // nothing was written
 	syscall.CloseOnExec(ends[0])
 	syscall.CloseOnExec(ends[1])
-	// Inherited by the supervisor: the only process that the front starts.
-	moved, err := unix.FcntlInt(uintptr(ends[1]), unix.F_DUPFD, minLinkDescriptor)
-	_ = unix.Close(ends[1])
-	if err != nil {
-		_ = unix.Close(ends[0])
-		return nil, nil, fmt.Errorf("duplicate a socket: %w", err)
-	}
 	// Close then ends a read.
 	_ = unix.SetNonblock(ends[0], true)
-	return os.NewFile(uintptr(ends[0]), "link"), os.NewFile(uintptr(moved), "link"), nil
+	near = os.NewFile(uintptr(ends[0]), "link")
+	if far, err = inherit(ends[1]); err != nil {
+		_ = near.Close()
+		return nil, nil, err
+	}
+	return near, far, nil
 }
 
 // receive sends the messages of the supervisor until the connection ends.
@@ -81,8 +88,9 @@ func receive(near *os.File, messages chan<- message) {
 
 // link is the supervisor's end. A nil link has no front.
 type link struct {
-	conn net.Conn
-	gone chan struct{}
+	conn     net.Conn
+	gone     chan struct{}
+	deadline *deadline
 }
 
 // openLink returns nil if this process was not started by a front.
@@ -92,24 +100,38 @@ func openLink() (*link, error) {
 		return nil, nil //nolint:nilnil // as documented
 	}
 	_ = os.Unsetenv(linkVariable)
-	descriptor, err := strconv.Atoi(text)
-	if err != nil || descriptor < minLinkDescriptor {
-		return nil, fmt.Errorf("%s=%q is no descriptor", linkVariable, text)
+	var descriptors [2]int
+	if _, err := fmt.Sscanf(text, linkFormat, &descriptors[0], &descriptors[1]); err != nil || min(descriptors[0], descriptors[1]) < minDescriptor {
+		return nil, fmt.Errorf("%s=%q names no descriptors", linkVariable, text)
 	}
-	syscall.CloseOnExec(descriptor)
-	file := os.NewFile(uintptr(descriptor), "link")
+	syscall.CloseOnExec(descriptors[0])
+	syscall.CloseOnExec(descriptors[1])
+	shared := os.NewFile(uintptr(descriptors[1]), "deadline")
+	defer shared.Close() //nolint:errcheck // the mapping remains
+	deadline, err := mapDeadline(shared)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(descriptors[0]), "link")
 	defer file.Close() //nolint:errcheck // FileConn has duplicated it
 	conn, err := net.FileConn(file)
 	if err != nil {
 		return nil, fmt.Errorf("open the link to the front process: %w", err)
 	}
-	l := &link{conn: conn, gone: make(chan struct{})}
+	l := &link{conn: conn, gone: make(chan struct{}), deadline: deadline}
 	go func() {
 		// The front sends nothing. What ends the read is its death, or close.
 		_, _ = conn.Read(make([]byte, 1))
 		close(l.gone)
 	}()
 	return l, nil
+}
+
+// setDeadline sets when the front kills what is left.
+func (l *link) setDeadline(at time.Duration) {
+	if l != nil {
+		l.deadline.set(at)
+	}
 }
 
 // Gone is closed when the front has ended.

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// The first two real-time signals are the C library's own.
-const firstRealTimeSignal, lastRealTimeSignal = 34, 64
+// The Go runtime leaves the first three real-time signals to C libraries.
+const firstRealTimeSignal, lastRealTimeSignal = 35, 64
 
 func systemSignals() []os.Signal {
 	signals := []os.Signal{syscall.SIGPWR, syscall.SIGSTKFLT}

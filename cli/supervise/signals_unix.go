@@ -9,12 +9,12 @@ import (
 )
 
 // passedOn are the signals that the command gets instead of this process. KILL and STOP cannot be caught, CHLD
-// is about the command, and URG is the Go runtime's own.
+// is about the command, and PROF and URG are the Go runtime's own.
 func passedOn() []os.Signal {
 	signals := []os.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS,
 		syscall.SIGFPE, syscall.SIGUSR1, syscall.SIGSEGV, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTERM, syscall.SIGCONT,
-		syscall.SIGTSTP, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGWINCH,
+		syscall.SIGTSTP, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM, syscall.SIGWINCH,
 		syscall.SIGIO, syscall.SIGSYS,
 	}
 	return append(signals, systemSignals()...)

@@ -123,12 +123,9 @@ type run struct {
 	timer  Timer
 	tree   tree
 
-	pid    int
-	stage  Stage
-	killAt time.Duration
-	// announced is what the front knows about its deadline.
-	announced time.Duration
-
+	pid         int
+	stage       Stage
+	killAt      time.Duration
 	hasEnded    bool
 	hasLeftover bool
 	status      unix.WaitStatus
@@ -213,15 +210,10 @@ func (r *run) advance() {
 	r.timer.Set(now + max(0, pause))
 }
 
+// announce tells the front when to kill what this process has not.
 func (r *run) announce(now, left time.Duration) {
-	before, isWanted := r.policy.watchdog()
-	if !isWanted {
-		return
-	}
-	// Only a later one: one that is earlier by the rounding of a clock would be sent each time.
-	if at := now + left - before; at > r.announced {
-		r.announced = at
-		r.front.send(message{Kind: kindDeadline, KillAt: at})
+	if before, isWanted := r.policy.watchdog(); isWanted {
+		r.front.setDeadline(now + left - before)
 	}
 }
 

@@ -46,8 +46,10 @@ func newTree() tree {
 			t.hasProc = false
 		}
 	}
-	for _, pid := range childrenOf(os.Getpid()) {
-		t.inherited[pid] = true
+	if t.hasProc {
+		for _, pid := range childrenOf(os.Getpid()) {
+			t.inherited[pid] = true
+		}
 	}
 	return t
 }
@@ -68,6 +70,14 @@ func (t tree) children() []process {
 
 // reapOrphans reaps the direct children that have ended, except the leader.
 func (t tree) reapOrphans() {
+	if !t.hasProc {
+		for !t.hasLeader && t.leader > 0 {
+			if pid, err := unix.Wait4(-t.leader, nil, unix.WNOHANG, nil); err != nil || pid <= 0 {
+				return
+			}
+		}
+		return
+	}
 	for _, child := range t.children() {
 		if child.isZombie && child.pid != t.leader {
 			_, _ = unix.Wait4(child.pid, nil, unix.WNOHANG, nil)

@@ -1,0 +1,366 @@
+//go:build linux
+
+package supervise
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+func TestFrontPassesTheExitStatusOn(t *testing.T) {
+	for script, want := range map[string]int{
+		"exit 0": 0, "exit 1": 1, "exit 2": 2, "exit 126": 126, "exit 127": 127, "exit 128": 128, "exit 200": 200, "exit 255": 255,
+		"kill -9 $$": 137, "kill -15 $$": 143, "kill -2 $$": 130, "kill -64 $$": 192, "ulimit -c 0; kill -11 $$": 139,
+	} {
+		t.Run(script, func(t *testing.T) {
+			r := start(t, nil, "sh", "-c", script)
+			r.wantNothingLeft()
+			r.wantStatus(want)
+		})
+	}
+}
+
+func TestFrontPassesSignalsOn(t *testing.T) {
+	r := start(t, nil, os.Args[0])
+	r.pids()
+	for _, s := range passedOn() {
+		number, _ := s.(syscall.Signal)
+		t.Run(number.String(), func(t *testing.T) {
+			kill(t, r.front.Process.Pid, number)
+			if got := r.line(); got[0] != strconv.Itoa(int(number)) {
+				t.Errorf("got signal %s, want %d", got, number)
+			}
+		})
+	}
+	kill(t, r.front.Process.Pid, syscall.SIGTERM)
+	r.wantNothingLeft()
+	r.wantStatus(0)
+}
+
+func TestSignalsReachTheWholeGroup(t *testing.T) {
+	r := start(t, nil, "sh", "-c", `trap : USR1; (trap 'echo child; exit' USR1; echo ready; while :; do sleep 0.01; done) & wait; wait; exit 0`)
+	r.line()
+	kill(t, r.front.Process.Pid, syscall.SIGUSR1)
+	if got := r.line()[0]; got != "child" {
+		t.Errorf("got %q", got)
+	}
+	r.wantNothingLeft()
+	r.wantStatus(0)
+}
+
+func TestASignalEndsTheLeftovers(t *testing.T) {
+	r := start(t, nil, "sh", "-c", `setsid sleep 1000 & exit 3`)
+	if got := r.line()[0]; got != "leftover" {
+		t.Fatalf("got %q", got)
+	}
+	kill(t, r.front.Process.Pid, syscall.SIGTERM)
+	r.wantNothingLeft()
+	r.wantStatus(3)
+}
+
+func TestASignalEndsTheWait(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		t.Run(s.String(), func(t *testing.T) {
+			r := start(t, nil, "wait")
+			r.line()
+			kill(t, r.front.Process.Pid, s)
+			r.wantStatus(128 + int(s))
+		})
+	}
+}
+
+func TestIgnoredHangUpStaysIgnored(t *testing.T) {
+	nohup := exec.CommandContext(t.Context(), "sh", "-c", `trap "" HUP; exec "$0" sh -c 'kill -HUP $$; echo alive'`, os.Args[0])
+	nohup.Env = append(os.Environ(), roleVariable+"="+roleProgram)
+	if output, err := nohup.Output(); err != nil || string(output) != "alive\n" {
+		t.Errorf("got %q, %v", output, err)
+	}
+}
+
+func TestACommandIsStoppedAndContinued(t *testing.T) {
+	r := start(t, nil, "sh", "-c", `echo pid $$; read x; echo $x; exit 9`)
+	pid := r.pids()[0]
+	kill(t, pid, syscall.SIGSTOP)
+	waitForState(t, pid, 'T')
+	kill(t, r.front.Process.Pid, syscall.SIGCONT)
+	if _, err := io.WriteString(r.stdin, "on\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.line()[0]; got != "on" {
+		t.Errorf("got %q", got)
+	}
+	r.wantStatus(9)
+}
+
+func TestTSTPStopsTheCommand(t *testing.T) {
+	r := start(t, nil, "sh", "-c", `echo pid $$; read x; exit 9`)
+	pid := r.pids()[0]
+	kill(t, r.front.Process.Pid, syscall.SIGTSTP)
+	waitForState(t, pid, 'T')
+	kill(t, r.front.Process.Pid, syscall.SIGCONT)
+	_ = r.stdin.Close()
+	r.wantNothingLeft()
+	r.wantStatus(9)
+}
+
+// waitForState waits until a process is in a state of /proc. It looks again without a pause: no event tells.
+func waitForState(t *testing.T, pid int, want byte) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text[bytes.LastIndexByte(text, ')')+2] == want {
+			return
+		}
+	}
+}
+
+func TestStandardStreams(t *testing.T) {
+	t.Run("input reaches the command", func(t *testing.T) {
+		r := start(t, nil, "cat")
+		if _, err := io.WriteString(r.stdin, "hello\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.line()[0]; got != "hello" {
+			t.Errorf("got %q", got)
+		}
+		_ = r.stdin.Close()
+		r.wantStatus(0)
+	})
+	for name, redirection := range map[string]string{"stdin": "<&-", "stdout": ">&-", "stderr": "2>&-", "all": "<&- >&- 2>&-"} {
+		t.Run("closed: "+name, func(t *testing.T) {
+			closed := exec.CommandContext(t.Context(), "sh", "-c", `exec "$0" sh -c 'cat; exit 8' `+redirection, os.Args[0])
+			closed.Env = append(os.Environ(), roleVariable+"="+roleProgram)
+			_ = closed.Run()
+			if status := closed.ProcessState.ExitCode(); status != 8 {
+				t.Errorf("exit status %d", status)
+			}
+		})
+	}
+	t.Run("huge output", func(t *testing.T) {
+		const size = 256 << 20
+		huge := exec.CommandContext(t.Context(), os.Args[0], "head", "-c", strconv.Itoa(size), "/dev/zero")
+		huge.Env = append(os.Environ(), roleVariable+"="+roleProgram)
+		output, err := huge.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := huge.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, output); n != size || err != nil {
+			t.Errorf("read %d bytes, %v", n, err)
+		}
+		if err := huge.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a reader that goes away", func(t *testing.T) {
+		r := start(t, nil, "yes")
+		r.line()
+		_ = r.output.Close()
+		r.wantStatus(128 + int(syscall.SIGPIPE))
+	})
+	t.Run("other descriptors are inherited", func(t *testing.T) {
+		file, err := os.Open("/dev/null")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		r := startWith(t, nil, func(front *exec.Cmd) { front.ExtraFiles = []*os.File{file} }, "sh", "-c", "readlink /proc/self/fd/3; ls -l /proc/self/fd | grep -c -e socket: -e memfd: -e anon_inode:")
+		if got := r.line()[0]; got != "/dev/null" {
+			t.Errorf("descriptor 3 is %s", got)
+		}
+		if got := r.line()[0]; got != "0" {
+			t.Errorf("the command has %s descriptors of the supervisor", got)
+		}
+		r.wantStatus(1)
+	})
+	t.Run("the environment has nothing of ours", func(t *testing.T) {
+		r := start(t, nil, "sh", "-c", "env | grep -c "+linkVariable)
+		if got := r.line()[0]; got != "0" {
+			t.Errorf("%s variables", got)
+		}
+		r.wantStatus(1)
+	})
+}
+
+// family prints the numbers of the supervisor, the command, and descendants in and outside of its group.
+const family = `sleep 1000 & a=$!; setsid sh -c 'trap "" TERM HUP; echo $$ >"$0"; sleep 1000 & sleep 1000' "$FIFO" & read b <"$FIFO"; echo pids $PPID $$ $a $b; wait; wait`
+
+func startFamily(t *testing.T, environment ...string) (r *running, supervisor, command, child, daemon int) {
+	t.Helper()
+	fifo := t.TempDir() + "/fifo"
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = start(t, append(environment, "FIFO="+fifo), "sh", "-c", family)
+	pids := r.pids()
+	return r, pids[0], pids[1], pids[2], pids[3]
+}
+
+func TestKillOfEachProcess(t *testing.T) {
+	t.Run("front", func(t *testing.T) {
+		r, _, _, _, _ := startFamily(t)
+		kill(t, r.front.Process.Pid, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(-9)
+	})
+	t.Run("supervisor", func(t *testing.T) {
+		r, supervisor, _, _, _ := startFamily(t)
+		kill(t, supervisor, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(diedStatus)
+	})
+	t.Run("command, and its descendants live on", func(t *testing.T) {
+		r, _, command, child, daemon := startFamily(t)
+		kill(t, command, syscall.SIGKILL)
+		if got := r.line()[0]; got != "leftover" {
+			t.Errorf("got %q", got)
+		}
+		kill(t, child, syscall.SIGKILL)
+		kill(t, -daemon, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(137)
+	})
+	t.Run("front, with a stopped supervisor", func(t *testing.T) {
+		r, supervisor, _, _, _ := startFamily(t)
+		kill(t, supervisor, syscall.SIGSTOP)
+		waitForState(t, supervisor, 'T')
+		kill(t, r.front.Process.Pid, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(-9)
+	})
+	t.Run("supervisor, while the command is stopped", func(t *testing.T) {
+		r, supervisor, command, _, _ := startFamily(t)
+		kill(t, command, syscall.SIGSTOP)
+		kill(t, supervisor, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(diedStatus)
+	})
+	t.Run("front and command", func(t *testing.T) {
+		r, _, command, _, _ := startFamily(t)
+		kill(t, command, syscall.SIGKILL)
+		kill(t, r.front.Process.Pid, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(-9)
+	})
+	t.Run("supervisor and command", func(t *testing.T) {
+		r, supervisor, command, _, _ := startFamily(t)
+		kill(t, command, syscall.SIGKILL)
+		kill(t, supervisor, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(diedStatus)
+	})
+	t.Run("front and supervisor: the kernel kills the command", func(t *testing.T) {
+		r := start(t, nil, "sh", "-c", "echo pids $PPID; exec sleep 1000")
+		supervisor := r.pids()[0]
+		kill(t, supervisor, syscall.SIGSTOP) // so that it kills nothing itself
+		waitForState(t, supervisor, 'T')
+		kill(t, supervisor, syscall.SIGKILL)
+		kill(t, r.front.Process.Pid, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(-9)
+	})
+	t.Run("while it waits", func(t *testing.T) {
+		r := start(t, nil, "wait")
+		kill(t, r.pids()[0], syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(diedStatus)
+		r = start(t, nil, "wait")
+		r.line()
+		kill(t, r.front.Process.Pid, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(-9)
+	})
+}
+
+// The hold is not renewed while its keeper is stopped, and must not outlast the command.
+func TestAStoppedSupervisorIsKilled(t *testing.T) {
+	r, supervisor, _, _, _ := startFamily(t, ttlVariable+"=1s")
+	kill(t, supervisor, syscall.SIGSTOP)
+	r.wantNothingLeft()
+	r.wantStatus(diedStatus)
+}
+
+// A front that is stopped does not have the hold end.
+func TestAStoppedFront(t *testing.T) {
+	r := start(t, []string{ttlVariable + "=1s"}, "sh", "-c", `echo pid $$; sleep 2; echo over; exit 4`)
+	r.line()
+	kill(t, r.front.Process.Pid, syscall.SIGSTOP)
+	if got := r.line()[0]; got != "over" {
+		t.Errorf("got %q", got)
+	}
+	r.wantNothingLeftButFront()
+	kill(t, r.front.Process.Pid, syscall.SIGCONT)
+	r.wantStatus(4)
+}
+
+func TestAsPID1(t *testing.T) {
+	if err := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--mount-proc", "true").Run(); err != nil {
+		t.Skipf("no PID namespace can be made: %v", err)
+	}
+	inside := func(t *testing.T, options []string, script string) *running {
+		t.Helper()
+		return startWith(t, nil, func(front *exec.Cmd) {
+			path, err := exec.LookPath("unshare")
+			if err != nil {
+				t.Fatal(err)
+			}
+			front.Path, front.Args = path, append(append([]string{"unshare", "--pid", "--fork"}, options...), os.Args[0], "sh", "-c", script)
+		})
+	}
+	mounted := []string{"--mount-proc"}
+	t.Run("it passes the exit status on", func(t *testing.T) {
+		r := inside(t, mounted, "exit 17")
+		r.wantNothingLeft()
+		r.wantStatus(17)
+	})
+	t.Run("it reaps", func(t *testing.T) {
+		r := inside(t, mounted, `for i in 1 2 3 4 5 6 7 8; do (setsid true &); (true &) ; done
+			while [ $(ps -e -o ppid=,stat= | grep -c "^ *[12] Z") != 0 ]; do :; done; echo reaped`)
+		if got := r.line()[0]; got != "reaped" {
+			t.Errorf("got %q", got)
+		}
+		r.wantStatus(0)
+	})
+	t.Run("TERM reaches the command", func(t *testing.T) {
+		r := inside(t, mounted, `trap 'echo term; exit 5' TERM; echo ready; while :; do sleep 0.01; done`)
+		r.line()
+		kill(t, childrenOf(r.front.Process.Pid)[0], syscall.SIGTERM)
+		if got := r.line()[0]; got != "term" {
+			t.Errorf("got %q", got)
+		}
+		r.wantStatus(5)
+	})
+	t.Run("a killed supervisor", func(t *testing.T) {
+		r := inside(t, mounted, `setsid sleep 1000 & echo pids $PPID; sleep 1000`)
+		r.line()
+		front := childrenOf(r.front.Process.Pid)[0]
+		kill(t, childrenOf(front)[0], syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(diedStatus)
+	})
+	t.Run("with the /proc of another namespace", func(t *testing.T) {
+		r := inside(t, nil, "sleep 1000 & kill $!; exit 18")
+		r.wantNothingLeft()
+		r.wantStatus(18)
+	})
+}
+
+func TestOutputIsPassedUnchanged(t *testing.T) {
+	data := bytes.Repeat([]byte("\x00\xff\r\n\x1b[0m"), 10_000)
+	command := exec.CommandContext(t.Context(), os.Args[0], "cat")
+	command.Env = append(os.Environ(), roleVariable+"="+roleProgram)
+	command.Stdin = bytes.NewReader(data)
+	if output, err := command.Output(); err != nil || !bytes.Equal(output, data) {
+		t.Errorf("%d bytes, %v", len(output), err)
+	}
+}
