@@ -97,11 +97,11 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 		},
 	}
 	flags := command.Flags()
-	flags.DurationVar(&o.ttl, "ttl", lock.DefaultTTL, "How soon the lock ends if this program dies; renewed at each third of it. At least 1s")
+	flags.DurationVar(&o.ttl, "ttl", lock.DefaultTTL, "How soon the lock ends if this program dies; renewed at each third of it. At least 2s")
 	flags.DurationVar(&o.wait, "wait", 0, "How long to wait at most for the holder of the lock. Default: without a limit")
 	flags.StringVar(&o.onBusy, "on-busy", busyWait, "If the lock is held: wait for it, skip the command and succeed, or fail")
 	flags.StringVar(&o.onLost, "on-lost", string(supervise.OnLostKill), "If the lock is lost: kill the command (TERM, then KILL), only send TERM (term), or ignore it. With term and ignore, two holders may run at a time")
-	flags.DurationVar(&o.grace, "grace", -1, "Time between TERM and KILL, taken from the ttl; at most half of it. Default: a quarter of the ttl, at most 10s")
+	flags.DurationVar(&o.grace, "grace", -1, "Time between TERM and KILL if the lock is about to be lost, taken from the ttl; Default: a quarter of the ttl, at most 10s")
 	flags.Lookup("grace").DefValue = ""
 	flags.StringVar(&o.reason, "reason", "", "Why the lock is held, for people. Default: the name of the command")
 	flags.IntVar(&o.conflictCode, "conflict-exit-code", int(failure.Busy), "Exit status if the lock is held, 0 to 255")

@@ -123,7 +123,7 @@ const (
 	testTTL   = 30 * time.Second
 	testGrace = 5 * time.Second
 	// testMargin is that of NewPolicy for testTTL.
-	testMargin = time.Second
+	testMargin = 2 * time.Second
 )
 
 // supervise runs a shell script, with a hold of testTTL from now.

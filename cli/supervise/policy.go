@@ -29,10 +29,11 @@ type Policy struct {
 
 const (
 	// MinTTL is the shortest ttl of a hold that leaves time for renewals, grace and margin.
-	MinTTL = time.Second
+	MinTTL = 2 * time.Second
 	// maxDefaultGrace bounds the grace of locks with a long ttl.
 	maxDefaultGrace = 10 * time.Second
-	maxMargin       = time.Second
+	// maxMargin bounds the time that a busy machine may take to end processes that were killed.
+	maxMargin = 2 * time.Second
 )
 
 // NewPolicy returns the policy for holds that are prolonged to the ttl at each third of it. A negative grace
@@ -42,20 +43,21 @@ func NewPolicy(onLost OnLost, ttl, grace time.Duration) (Policy, error) {
 	if ttl < MinTTL {
 		return Policy{}, fmt.Errorf("the ttl is %s, and must be at least %s", ttl, MinTTL)
 	}
+	margin := min(ttl/5, maxMargin)
 	// Half of the ttl is for renewals: one at a third of it, and some that repeat it.
-	longest := ttl / 2
+	longest := ttl/2 - margin
 	if grace < 0 {
 		grace = min(ttl/4, maxDefaultGrace)
 	}
 	if grace > longest {
-		return Policy{}, fmt.Errorf("the grace is %s, and must be at most half of the ttl, %s", grace, longest)
+		return Policy{}, fmt.Errorf("the grace is %s, and must be at most %s, so that half of the ttl is left for renewals", grace, longest)
 	}
 	switch onLost {
 	case OnLostKill, OnLostTerm, OnLostIgnore:
 	default:
 		return Policy{}, fmt.Errorf("%q is none of %s, %s, %s", onLost, OnLostKill, OnLostTerm, OnLostIgnore)
 	}
-	return Policy{OnLost: onLost, Grace: grace, Margin: min(ttl/10, maxMargin)}, nil
+	return Policy{OnLost: onLost, Grace: grace, Margin: margin}, nil
 }
 
 // Stage is how far the stop of a command has gone. It only grows.

@@ -15,15 +15,15 @@ func TestPolicy(t *testing.T) {
 		left   time.Duration
 		want   answer
 	}{
-		"there is time":                     {OnLostKill, 20 * time.Second, answer{StageRun, 6 * time.Second}},
-		"a moment before the grace":         {OnLostKill, 6*time.Second + 1, answer{StageRun, 6 * time.Second}},
-		"the grace begins":                  {OnLostKill, 6 * time.Second, answer{StageTerm, time.Second}},
-		"the grace is nearly over":          {OnLostKill, time.Second + 1, answer{StageTerm, time.Second}},
-		"the grace is over":                 {OnLostKill, time.Second, answer{StageKill, 0}},
+		"there is time":                     {OnLostKill, 20 * time.Second, answer{StageRun, 7 * time.Second}},
+		"a moment before the grace":         {OnLostKill, 7*time.Second + 1, answer{StageRun, 7 * time.Second}},
+		"the grace begins":                  {OnLostKill, 7 * time.Second, answer{StageTerm, 2 * time.Second}},
+		"the grace is nearly over":          {OnLostKill, 2*time.Second + 1, answer{StageTerm, 2 * time.Second}},
+		"the grace is over":                 {OnLostKill, 2 * time.Second, answer{StageKill, 0}},
 		"lost":                              {OnLostKill, 0, answer{StageKill, 0}},
 		"expired long ago":                  {OnLostKill, -time.Hour, answer{StageKill, 0}},
-		"term: there is time":               {OnLostTerm, 20 * time.Second, answer{StageRun, 6 * time.Second}},
-		"term: the grace begins":            {OnLostTerm, 6 * time.Second, answer{StageTerm, 0}},
+		"term: there is time":               {OnLostTerm, 20 * time.Second, answer{StageRun, 7 * time.Second}},
+		"term: the grace begins":            {OnLostTerm, 7 * time.Second, answer{StageTerm, 0}},
 		"term: lost":                        {OnLostTerm, 0, answer{StageTerm, 0}},
 		"ignore: the grace would begin":     {OnLostIgnore, time.Second, answer{StageRun, 0}},
 		"ignore: lost":                      {OnLostIgnore, -time.Second, answer{StageRun, 0}},
@@ -50,13 +50,13 @@ func TestNewPolicy(t *testing.T) {
 		want       Policy
 		isRefused  bool
 	}{
-		"default grace":              {OnLostKill, 20 * time.Second, -1, Policy{OnLostKill, 5 * time.Second, time.Second}, false},
-		"default grace of an hour":   {OnLostKill, time.Hour, -1, Policy{OnLostKill, 10 * time.Second, time.Second}, false},
-		"no grace":                   {OnLostKill, 30 * time.Second, 0, Policy{OnLostKill, 0, time.Second}, false},
-		"half of the ttl":            {OnLostTerm, 30 * time.Second, 15 * time.Second, Policy{OnLostTerm, 15 * time.Second, time.Second}, false},
-		"the shortest ttl":           {OnLostKill, time.Second, -1, Policy{OnLostKill, 250 * time.Millisecond, 100 * time.Millisecond}, false},
-		"more than half of the ttl":  {OnLostKill, 30 * time.Second, 16 * time.Second, Policy{}, true},
-		"a ttl that is too short":    {OnLostKill, 999 * time.Millisecond, -1, Policy{}, true},
+		"default grace":              {OnLostKill, 20 * time.Second, -1, Policy{OnLostKill, 5 * time.Second, 2 * time.Second}, false},
+		"default grace of an hour":   {OnLostKill, time.Hour, -1, Policy{OnLostKill, 10 * time.Second, 2 * time.Second}, false},
+		"no grace":                   {OnLostKill, 30 * time.Second, 0, Policy{OnLostKill, 0, 2 * time.Second}, false},
+		"half of the ttl":            {OnLostTerm, 30 * time.Second, 15 * time.Second, Policy{OnLostTerm, 15 * time.Second, 2 * time.Second}, false},
+		"the shortest ttl":           {OnLostKill, 2 * time.Second, -1, Policy{OnLostKill, 500 * time.Millisecond, 400 * time.Millisecond}, false},
+		"a grace that is too long":   {OnLostKill, 30 * time.Second, 13*time.Second + 1, Policy{}, true},
+		"a ttl that is too short":    {OnLostKill, 2*time.Second - 1, -1, Policy{}, true},
 		"an unknown way of stopping": {"explode", 30 * time.Second, -1, Policy{}, true},
 	}
 	for name, test := range tests {

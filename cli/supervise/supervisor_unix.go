@@ -106,6 +106,7 @@ func (s *Supervisor) Run(command Command, hold Hold, policy Policy, events Event
 	if stage, _ := policy.At(hold.Left()); stage != StageRun {
 		return Outcome{Status: 128 + int(syscall.SIGKILL), WasStopped: true}, nil
 	}
+	defer r.front.setDeadline(0)
 	r.advance() // the front knows when to kill before there is anything to kill
 	if err := r.start(command); err != nil {
 		return Outcome{}, err

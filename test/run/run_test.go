@@ -1,0 +1,244 @@
+//go:build linux
+
+package run_test
+
+import (
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+func TestRunPassesTheExitStatusOn(t *testing.T) {
+	service := newService(t)
+	for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -9 $$": 137, "kill -2 $$": 130} {
+		service.start(t, key, "--", "sh", "-c", script).wantEnd(want)
+		service.wantFree(t)
+	}
+}
+
+func TestTheCommandKnowsItsLock(t *testing.T) {
+	service := newService(t)
+	fifo := t.TempDir() + "/fifo"
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := service.start(t, key, "--reason", "nightly", "--", "sh", "-c",
+		`echo $FORRST_LOCK_KEY $FORRST_LOCK_FENCING_TOKEN $(cat $FORRST_LOCK_TOKEN_FILE) $(stat -c %a $FORRST_LOCK_TOKEN_FILE $(dirname $FORRST_LOCK_TOKEN_FILE)) $FORRST_LOCK_TOKEN_FILE; read x <`+fifo)
+	got := r.line()
+	held := service.All()[0]
+	token, err := held.FencingToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{key, itoa(token), held.Spec.Owner, "600", "700"}; strings.Join(got[:5], " ") != strings.Join(want, " ") {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if !strings.HasPrefix(got[5], r.runtime) {
+		t.Errorf("the token is in %s, not in XDG_RUNTIME_DIR", got[5])
+	}
+	if held.Spec.Reason != "nightly" {
+		t.Errorf("reason %q", held.Spec.Reason)
+	}
+	if err := os.WriteFile(fifo, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.wantEnd(0)
+	service.wantFree(t)
+}
+
+// occupy has another holder take the lock.
+func occupy(t *testing.T, service *service) (release func()) {
+	t.Helper()
+	request := lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: "rival", TTL: time.Hour}}
+	if _, err := service.Acquire(t.Context(), namespace, request); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := service.Release(t.Context(), namespace, fullKey, lock.Proof{Owner: "rival"}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestABusyLock(t *testing.T) {
+	service := newService(t)
+	release := occupy(t, service)
+	for name, test := range map[string]struct {
+		flags  []string
+		status int
+		text   string
+	}{
+		"fail":                         {[]string{"--on-busy", "fail"}, 201, "alice"},
+		"fail with a status":           {[]string{"--on-busy", "fail", "--conflict-exit-code", "75"}, 75, "alice"},
+		"fail with success":            {[]string{"--on-busy", "fail", "--conflict-exit-code", "0"}, 0, "alice"},
+		"skip":                         {[]string{"--on-busy", "skip"}, 0, "skipped"},
+		"a wait that is too short":     {[]string{"--wait", "10ms"}, 201, "waiting for backup, which is held by alice"},
+		"the same, with a status":      {[]string{"--wait", "10ms", "--conflict-exit-code", "9"}, 9, "alice"},
+		"a wait of zero":               {[]string{"--wait", "0"}, 201, "alice"},
+		"usage: wait with skip":        {[]string{"--on-busy", "skip", "--wait", "1s"}, 205, "--wait"},
+		"usage: long grace":            {[]string{"--grace", "20s"}, 205, "grace"},
+		"usage: short ttl":             {[]string{"--ttl", "10ms"}, 205, "ttl"},
+		"usage: unknown on-lost":       {[]string{"--on-lost", "weep"}, 205, "weep"},
+		"usage: unknown on-busy":       {[]string{"--on-busy", "weep"}, 205, "weep"},
+		"usage: status out of bounds":  {[]string{"--conflict-exit-code", "256"}, 205, "256"},
+		"usage: negative wait":         {[]string{"--wait", "-1s"}, 205, "negative"},
+		"usage: negative grace":        {[]string{"--grace", "-1s"}, 205, "negative"},
+		"a program that does not exit": {[]string{"--on-busy", "fail", "--ttl", "1m"}, 201, "held"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service.start(t, append(append([]string{key}, test.flags...), "--", "sh", "-c", "echo started")...).wantEnd(test.status, test.text)
+		})
+	}
+	t.Run("it becomes free", func(t *testing.T) {
+		waiting := make(chan struct{})
+		service.SetHooks(hookWaiting(waiting))
+		r := service.start(t, key, "--", "echo", "started")
+		<-waiting
+		release()
+		if got := r.line()[0]; got != "started" {
+			t.Errorf("got %q", got)
+		}
+		r.wantEnd(0)
+	})
+}
+
+func TestASignalEndsTheWait(t *testing.T) {
+	for _, with := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		service := newService(t)
+		release := occupy(t, service)
+		waiting := make(chan struct{})
+		service.SetHooks(hookWaiting(waiting))
+		r := service.start(t, key, "--", "echo", "started")
+		<-waiting
+		kill(t, r.front.Process.Pid, with)
+		r.wantEnd(128 + int(with))
+		release()
+		service.wantFree(t)
+	}
+}
+
+func TestACommandThatCannotBeStarted(t *testing.T) {
+	service := newService(t)
+	service.start(t, key, "--", "/nonexistent").wantEnd(206)
+	service.start(t, key, "--", "no-such-program-here").wantEnd(206)
+	service.start(t, key, "--").wantEnd(205, "--")
+	service.start(t, key).wantEnd(205, "--")
+	service.start(t, "--", "true").wantEnd(205, "KEY")
+	service.wantFree(t)
+}
+
+func TestAServiceThatDoesNotAnswer(t *testing.T) {
+	silent := &service{url: "http://127.0.0.1:1"}
+	silent.start(t, key, "--request-timeout", "100ms", "--", "true").wantEnd(203)
+	unavailable := newService(t)
+	unavailable.SetUnavailable(true)
+	unavailable.start(t, key, "--request-timeout", "100ms", "--", "true").wantEnd(203)
+}
+
+// stubborn ignores TERM, as do its child and a daemon.
+const stubborn = `trap "" TERM; setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000 & echo $PPID; wait`
+
+func TestALostLock(t *testing.T) {
+	t.Run("by force", func(t *testing.T) {
+		service := newService(t)
+		r := service.start(t, key, "--ttl", "2s", "--", "sh", "-c", stubborn)
+		r.line()
+		if err := service.ForceRelease(t.Context(), namespace, fullKey, "test"); err != nil {
+			t.Fatal(err)
+		}
+		r.wantEnd(202, "killing the command", "lost")
+	})
+	t.Run("the service is gone for longer than the ttl", func(t *testing.T) {
+		service := newService(t)
+		r := service.start(t, key, "--ttl", "2s", "--", "sh", "-c", stubborn)
+		r.line()
+		service.SetUnavailable(true)
+		r.wantEnd(202, "sending TERM", "killing the command")
+		if held := service.All(); len(held) != 1 {
+			t.Fatalf("%d locks", len(held))
+		}
+	})
+	t.Run("the service is gone for a moment", func(t *testing.T) {
+		service := newService(t)
+		r := service.start(t, key, "--ttl", "3s", "--", "sh", "-c", `echo ready; sleep 4; exit 5`)
+		r.line()
+		renewed := make(chan struct{})
+		service.SetHooks(failRenewals(2, renewed))
+		<-renewed
+		r.wantEnd(5)
+		service.wantFree(t)
+	})
+	t.Run("ignored", func(t *testing.T) {
+		service := newService(t)
+		r := service.start(t, key, "--ttl", "2s", "--on-lost", "ignore", "--", "sh", "-c", `echo ready; sleep 3; exit 6`)
+		r.line()
+		if err := service.ForceRelease(t.Context(), namespace, fullKey, "test"); err != nil {
+			t.Fatal(err)
+		}
+		r.wantEnd(6)
+	})
+}
+
+// All processes have ended before the lock expires by the clock of the service.
+func TestTheCommandEndsBeforeTheLock(t *testing.T) {
+	for range 3 {
+		service := newService(t)
+		alive := t.TempDir() + "/alive"
+		if err := syscall.Mkfifo(alive, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := service.start(t, key, "--ttl", "2s", "--", "sh", "-c", "exec 9>"+alive+"\n"+stubborn)
+		ended, err := os.Open(alive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.line()
+		service.SetUnavailable(true)
+		if _, err := io.Copy(io.Discard, ended); err != nil { // until no process has it open
+			t.Fatal(err)
+		}
+		left := service.All()[0].Spec.ExpireTime.Sub(time.Now())
+		_ = ended.Close()
+		if left <= 0 {
+			t.Errorf("the last process has ended %s after the lock", -left)
+		}
+		t.Logf("the last process has ended %s before the lock", left)
+		service.SetUnavailable(false)
+		r.wantEnd(202)
+	}
+}
+
+func TestKills(t *testing.T) {
+	t.Run("front: the lock is released at once", func(t *testing.T) {
+		service := newService(t)
+		r := service.start(t, key, "--ttl", "1h", "--", "sh", "-c", stubborn)
+		r.line()
+		kill(t, r.front.Process.Pid, syscall.SIGKILL)
+		r.wantEnd(-9)
+		service.wantFree(t)
+	})
+	t.Run("supervisor: the lock ends by its ttl", func(t *testing.T) {
+		service := newService(t)
+		r := service.start(t, key, "--ttl", "1h", "--", "sh", "-c", stubborn)
+		kill(t, r.supervisor(), syscall.SIGKILL)
+		r.wantEnd(200, "at the latest in 1h0m0s")
+		if held := service.All(); len(held) != 1 {
+			t.Errorf("%d locks", len(held))
+		}
+	})
+	t.Run("supervisor that is stopped", func(t *testing.T) {
+		service := newService(t)
+		r := service.start(t, key, "--ttl", "2s", "--", "sh", "-c", stubborn)
+		kill(t, r.supervisor(), syscall.SIGSTOP)
+		r.wantEnd(200)
+		if left := time.Until(service.All()[0].Spec.ExpireTime.Time); left <= 0 {
+			t.Errorf("the last process has ended %s after the lock", -left)
+		}
+	})
+}
