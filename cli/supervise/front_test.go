@@ -292,7 +292,7 @@ func TestAStoppedSupervisorIsKilled(t *testing.T) {
 
 // A front that is stopped does not have the hold end.
 func TestAStoppedFront(t *testing.T) {
-	r := start(t, []string{ttlVariable + "=1s"}, "sh", "-c", `echo pid $$; sleep 3; echo over; exit 4`)
+	r := start(t, []string{ttlVariable + "=2s"}, "sh", "-c", `echo pid $$; sleep 3; echo over; exit 4`)
 	r.line()
 	kill(t, r.front.Process.Pid, syscall.SIGSTOP)
 	if got := r.line()[0]; got != "over" {
@@ -353,6 +353,19 @@ func TestAsPID1(t *testing.T) {
 		r.wantNothingLeft()
 		r.wantStatus(18)
 	})
+}
+
+func TestTheCommandIgnoresNoMoreSignals(t *testing.T) {
+	const script = "grep -e SigIgn -e SigBlk /proc/self/status"
+	want, err := exec.CommandContext(t.Context(), "sh", "-c", script).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), os.Args[0], "sh", "-c", script)
+	command.Env = append(os.Environ(), roleVariable+"="+roleProgram)
+	if got, err := command.Output(); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("got %s, %v; want %s", got, err, want)
+	}
 }
 
 func TestOutputIsPassedUnchanged(t *testing.T) {

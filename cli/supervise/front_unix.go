@@ -40,6 +40,7 @@ func RunFront(clock Clock, args []string) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	f.link = near
 	messages := make(chan message)
 	go receive(near, messages)
 	defer func() {
@@ -59,6 +60,7 @@ type front struct {
 	tree     tree
 	terminal *terminal
 
+	link       *os.File
 	supervisor int
 	hasEnded   bool
 	status     unix.WaitStatus
@@ -98,7 +100,7 @@ func (f *front) start(args []string) (near *os.File, err error) {
 	// A stopped supervisor must notice that this process has ended.
 	dieWithParent(attributes, syscall.SIGCONT)
 	environment := append(os.Environ(), fmt.Sprintf(linkVariable+"="+linkFormat, far.Fd(), shared.Fd()))
-	f.supervisor, err = syscall.ForkExec(program, append(os.Args[:1:1], args...),
+	f.supervisor, err = forkCommand(program, append(os.Args[:1:1], args...),
 		&syscall.ProcAttr{Env: environment, Files: []uintptr{0, 1, 2}, Sys: attributes})
 	if err != nil {
 		_ = near.Close()
@@ -229,8 +231,11 @@ func (f *front) passOn(sent os.Signal) {
 	case number == syscall.SIGCONT:
 		f.giveTerminal()
 	}
-	_ = unix.Kill(f.supervisor, number)
+	f.sendOn(number)
 }
+
+// sendOn tells the supervisor of a signal. That fails only if it has ended.
+func (f *front) sendOn(number syscall.Signal) { _, _ = f.link.Write([]byte{byte(number)}) }
 
 // commandStopped does what a shell does when its job has stopped.
 func (f *front) commandStopped(by syscall.Signal) {
@@ -239,11 +244,11 @@ func (f *front) commandStopped(by syscall.Signal) {
 	case f.terminal == nil:
 	case wantsTerminal && f.terminal.foreground() == f.group:
 		f.giveTerminal()
-		_ = unix.Kill(f.supervisor, syscall.SIGCONT)
+		f.sendOn(syscall.SIGCONT)
 	case !canStop():
 		// As the kernel discards the signal for a process without a shell above it.
 		if !wantsTerminal {
-			_ = unix.Kill(f.supervisor, syscall.SIGCONT)
+			f.sendOn(syscall.SIGCONT)
 		}
 	default:
 		f.takeTerminal()

@@ -88,8 +88,10 @@ func receive(near *os.File, messages chan<- message) {
 
 // link is the supervisor's end. A nil link has no front.
 type link struct {
-	conn     net.Conn
-	gone     chan struct{}
+	conn net.Conn
+	gone chan struct{}
+	// signals are those that the front passes on, in their order: the kernel would drop a CONT before a TSTP.
+	signals  chan syscall.Signal
 	deadline *deadline
 }
 
@@ -118,13 +120,32 @@ func openLink() (*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the link to the front process: %w", err)
 	}
-	l := &link{conn: conn, gone: make(chan struct{}), deadline: deadline}
-	go func() {
-		// The front sends nothing. What ends the read is its death, or close.
-		_, _ = conn.Read(make([]byte, 1))
-		close(l.gone)
-	}()
+	l := &link{conn: conn, gone: make(chan struct{}), signals: make(chan syscall.Signal, 64), deadline: deadline}
+	go l.read()
 	return l, nil
+}
+
+// read returns when the front has ended, or after close.
+func (l *link) read() {
+	defer close(l.gone)
+	number := make([]byte, 1)
+	for {
+		if _, err := l.conn.Read(number); err != nil {
+			return
+		}
+		select {
+		case l.signals <- syscall.Signal(number[0]):
+		default: // more than a kernel would queue
+		}
+	}
+}
+
+// Signals are those that the front passes on.
+func (l *link) Signals() <-chan syscall.Signal {
+	if l == nil {
+		return nil
+	}
+	return l.signals
 }
 
 // setDeadline sets when the front kills what is left.

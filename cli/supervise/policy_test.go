@@ -53,7 +53,7 @@ func TestNewPolicy(t *testing.T) {
 		"default grace":              {OnLostKill, 20 * time.Second, -1, Policy{OnLostKill, 5 * time.Second, 2 * time.Second}, false},
 		"default grace of an hour":   {OnLostKill, time.Hour, -1, Policy{OnLostKill, 10 * time.Second, 2 * time.Second}, false},
 		"no grace":                   {OnLostKill, 30 * time.Second, 0, Policy{OnLostKill, 0, 2 * time.Second}, false},
-		"half of the ttl":            {OnLostTerm, 30 * time.Second, 15 * time.Second, Policy{OnLostTerm, 15 * time.Second, 2 * time.Second}, false},
+		"the longest grace":          {OnLostTerm, 30 * time.Second, 13 * time.Second, Policy{OnLostTerm, 13 * time.Second, 2 * time.Second}, false},
 		"the shortest ttl":           {OnLostKill, 2 * time.Second, -1, Policy{OnLostKill, 500 * time.Millisecond, 400 * time.Millisecond}, false},
 		"a grace that is too long":   {OnLostKill, 30 * time.Second, 13*time.Second + 1, Policy{}, true},
 		"a ttl that is too short":    {OnLostKill, 2*time.Second - 1, -1, Policy{}, true},

@@ -75,6 +75,11 @@ func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) e
 					cancel(&SignalError{Signal: sent})
 					return
 				}
+			case sent := <-s.front.Signals():
+				if endsProcess(sent) {
+					cancel(&SignalError{Signal: sent})
+					return
+				}
 			}
 		}
 	}()
@@ -168,6 +173,10 @@ func (r *run) loop() Outcome {
 		case <-r.timer.C():
 		case <-r.children:
 		case sent := <-r.signals:
+			if number, ok := sent.(syscall.Signal); ok {
+				r.passOn(number)
+			}
+		case sent := <-r.front.Signals():
 			r.passOn(sent)
 		}
 	}
@@ -286,13 +295,10 @@ func (r *run) waitForCommand() {
 }
 
 // passOn sends a signal to the process group of the command or, when that has ended, to what is left of it.
-func (r *run) passOn(sent os.Signal) {
-	number, ok := sent.(syscall.Signal)
-	switch {
-	case !ok:
-	case !r.hasEnded:
-		_ = unix.Kill(-r.pid, number)
-	default:
-		r.tree.signal(number)
+func (r *run) passOn(sent syscall.Signal) {
+	if r.hasEnded {
+		r.tree.signal(sent)
+		return
 	}
+	_ = unix.Kill(-r.pid, sent)
 }

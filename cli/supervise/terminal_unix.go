@@ -5,7 +5,6 @@ package supervise
 import (
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -57,12 +56,11 @@ func ignoreTerminalOutput() { signal.Ignore(syscall.SIGTTOU) }
 // forkCommand starts a process that does not ignore TTOU as this process does.
 func forkCommand(path string, args []string, attributes *syscall.ProcAttr) (int, error) {
 	if signal.Ignored(syscall.SIGTTOU) {
-		signal.Reset(syscall.SIGTTOU)
+		// A signal that is caught has its default action in a new process; [signal.Reset] would leave it ignored.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
 		defer ignoreTerminalOutput()
 	}
-	pid, err := syscall.ForkExec(path, args, attributes)
-	runtime.KeepAlive(attributes)
-	return pid, err
+	return syscall.ForkExec(path, args, attributes)
 }
 
 // save notes the settings for restore.
