@@ -85,6 +85,12 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 			}
 			return oneKey(command, args[:dash])
 		},
+		ValidArgsFunction: func(command *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault // files of the COMMAND
+			}
+			return completeKeys(s)(command, args, prefix)
+		},
 		RunE: func(command *cobra.Command, args []string) error {
 			o.key, o.program = args[0], args[1:]
 			if err := o.complete(command); err != nil {
