@@ -13,6 +13,7 @@ func NewClock() Clock { return bootClock{} }
 // bootClock goes on while the machine is suspended.
 type bootClock struct{}
 
+// Now implements [Clock].
 func (bootClock) Now() time.Duration {
 	var now unix.Timespec
 	// It fails for unknown clocks only.
@@ -20,6 +21,7 @@ func (bootClock) Now() time.Duration {
 	return time.Duration(now.Nano())
 }
 
+// NewTimer implements [Clock].
 func (bootClock) NewTimer() Timer {
 	descriptor, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
@@ -51,6 +53,7 @@ func (t *bootTimer) loop() {
 	}
 }
 
+// Set implements [Timer].
 func (t *bootTimer) Set(at time.Duration) {
 	// A time of zero would turn the timer off.
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(1, int64(at)))}
@@ -63,8 +66,10 @@ func (t *bootTimer) Set(at time.Duration) {
 	})
 }
 
+// C implements [Timer].
 func (t *bootTimer) C() <-chan struct{} { return t.fired }
 
+// Close implements [Timer].
 func (t *bootTimer) Close() {
 	_ = t.file.Close()
 	<-t.closed

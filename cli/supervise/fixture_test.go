@@ -114,9 +114,11 @@ type supervised struct {
 	hold  *testHold
 	// stages are those that the command was told of.
 	stages chan Stage
-	lines  *bufio.Reader
-	output *os.File
-	result chan Outcome
+	// leftover gets a value when descendants outlive the command.
+	leftover chan struct{}
+	lines    *bufio.Reader
+	output   *os.File
+	result   chan Outcome
 }
 
 const (
@@ -140,7 +142,7 @@ func superviseScript(t *testing.T, onLost OnLost, script string) *supervised {
 	clock := &testClock{now: time.Hour}
 	s := &supervised{
 		t: t, clock: clock, hold: &testHold{clock: clock, lost: make(chan struct{})},
-		stages: make(chan Stage, 10), lines: bufio.NewReader(output), output: output, result: make(chan Outcome, 1),
+		stages: make(chan Stage, 10), leftover: make(chan struct{}, 1), lines: bufio.NewReader(output), output: output, result: make(chan Outcome, 1),
 	}
 	s.hold.prolong(testTTL)
 	supervisor, err := Attach(clock)
@@ -152,7 +154,10 @@ func superviseScript(t *testing.T, onLost OnLost, script string) *supervised {
 		defer close(finished)
 		outcome, err := supervisor.Run(Command{
 			Path: "/bin/sh", Args: []string{"sh", "-c", "exec >/proc/self/fd/$OUT\n" + script}, Env: append(os.Environ(), "OUT="+inherited(input)),
-		}, s.hold, policy, Events{Stopping: func(stage Stage) { s.stages <- stage }})
+		}, s.hold, policy, Events{
+			Stopping: func(stage Stage) { s.stages <- stage },
+			Leftover: func(int) { s.leftover <- struct{}{} },
+		})
 		if err != nil {
 			t.Error(err)
 		}

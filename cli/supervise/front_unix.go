@@ -45,7 +45,7 @@ func RunFront(clock Clock, args []string) (status int, err error) {
 	go receive(near, messages)
 	defer func() {
 		_ = near.Close()
-		for range messages { //nolint:revive // until receive has ended
+		for range messages { // until receive has ended
 		}
 	}()
 	f.timer = clock.NewTimer()
@@ -235,7 +235,9 @@ func (f *front) passOn(sent os.Signal) {
 }
 
 // sendOn tells the supervisor of a signal. That fails only if it has ended.
-func (f *front) sendOn(number syscall.Signal) { _, _ = f.link.Write([]byte{byte(number)}) }
+func (f *front) sendOn(number syscall.Signal) {
+	_, _ = f.link.Write([]byte{byte(number)}) //nolint:gosec // at most 64
+}
 
 // commandStopped does what a shell does when its job has stopped.
 func (f *front) commandStopped(by syscall.Signal) {

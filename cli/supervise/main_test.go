@@ -57,8 +57,8 @@ func program() int {
 	}
 	defer supervisor.Close()
 	if os.Args[1] == "wait" {
-		err := supervisor.Prepare(context.Background(), func(ctx context.Context) error { //nolint:usetesting // a process of its own
-			fmt.Println("waiting", os.Getpid()) //nolint:forbidigo // a process of its own
+		err := supervisor.Prepare(context.Background(), func(ctx context.Context) error {
+			fmt.Println("waiting", os.Getpid())
 			<-ctx.Done()
 			return ctx.Err()
 		})
@@ -86,7 +86,7 @@ func program() int {
 		_ = os.Setenv(roleVariable, roleEcho)
 	}
 	outcome, err := supervisor.Run(Command{Path: path, Args: os.Args[1:], Env: os.Environ()}, hold, policy, Events{
-		Leftover: func(int) { fmt.Println("leftover") }, //nolint:forbidigo // a process of its own
+		Leftover: func(int) { fmt.Println("leftover") },
 	})
 	if err != nil {
 		panic(err)
@@ -118,11 +118,11 @@ func newRenewedHold(ttl time.Duration) (*testHold, func()) {
 func echo() {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, passedOn()...)
-	fmt.Println("ready", os.Getpid()) //nolint:forbidigo // a process of its own
+	fmt.Println("ready", os.Getpid())
 	terms := 0
 	for sent := range signals {
 		number, _ := sent.(syscall.Signal)
-		fmt.Println(strconv.Itoa(int(number))) //nolint:forbidigo // a process of its own
+		fmt.Println(strconv.Itoa(int(number)))
 		if number == syscall.SIGTERM {
 			if terms++; terms == 2 {
 				return

@@ -205,7 +205,9 @@ func TestTheLockIsHeldUntilDescendantsHaveEnded(t *testing.T) {
 			case outcome := <-s.result:
 				t.Errorf("the run has ended with %+v, and a process of it is left", outcome)
 				s.result <- outcome
-			default:
+			case <-s.leftover:
+			case <-time.After(patience):
+				t.Error("the end of the command was not noticed")
 			}
 			if _, err := writer.WriteString("go\n"); err != nil {
 				t.Error(err)

@@ -60,7 +60,7 @@ func forkCommand(path string, args []string, attributes *syscall.ProcAttr) (int,
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
 		defer ignoreTerminalOutput()
 	}
-	return syscall.ForkExec(path, args, attributes)
+	return syscall.ForkExec(path, args, attributes) //nolint:gosec // running it is the purpose
 }
 
 // save notes the settings for restore.

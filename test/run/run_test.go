@@ -203,7 +203,7 @@ func TestTheCommandEndsBeforeTheLock(t *testing.T) {
 		if _, err := io.Copy(io.Discard, ended); err != nil { // until no process has it open
 			t.Fatal(err)
 		}
-		left := service.All()[0].Spec.ExpireTime.Sub(time.Now())
+		left := time.Until(service.All()[0].Spec.ExpireTime.Time)
 		_ = ended.Close()
 		if left <= 0 {
 			t.Errorf("the last process has ended %s after the lock", -left)

@@ -128,14 +128,16 @@ func contend(t *testing.T, service *service, with fault, random *rand.Rand) {
 		kill(t, supervisor, syscall.SIGKILL)
 	case killCommand:
 		kill(t, command, syscall.SIGKILL)
-		defer signalUntilEnd(r, syscall.SIGUSR1)() // ends what it has left
+		stop := signalUntilEnd(r, syscall.SIGUSR1) // ends what it has left
+		defer stop()
 	case killFrontCommand:
 		kill(t, command, syscall.SIGKILL)
 		kill(t, front, syscall.SIGKILL)
 	case stopSupervisor:
 		kill(t, supervisor, syscall.SIGSTOP)
 	case signals:
-		defer signalUntilEnd(r, syscall.SIGUSR2)()
+		stop := signalUntilEnd(r, syscall.SIGUSR2)
+		defer stop()
 	case stopThenKillFront:
 		kill(t, supervisor, syscall.SIGSTOP)
 		kill(t, front, syscall.SIGKILL)
