@@ -21,20 +21,11 @@ func oneKey(command *cobra.Command, args []string) error {
 	return nil
 }
 
-// exactArgs says what is wrong with the arguments of a command that has count of them.
-func exactArgs(count int) cobra.PositionalArgs {
-	return func(command *cobra.Command, args []string) error {
-		if len(args) == count {
-			return nil
-		}
-		takes := fmt.Sprintf("%d arguments", count)
-		switch count {
-		case 0:
-			takes = "no arguments"
-		case 1:
-			takes = "one argument"
-		}
-		return failure.New(failure.Usage, fmt.Sprintf("%s takes %s, and was given %d", command.CommandPath(), takes, len(args)),
-			"see "+command.CommandPath()+" --help")
+// noArgs refuses arguments.
+func noArgs(command *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
 	}
+	return failure.New(failure.Usage, fmt.Sprintf("%s takes no arguments, and was given %d", command.CommandPath(), len(args)),
+		"see "+command.CommandPath()+" --help")
 }

@@ -52,7 +52,7 @@ The exit status is 0 if nothing has failed, and 200 otherwise. Warnings do not c
 
   # What the façade says from within a pod
   kubectl lock doctor --server https://lock-operator-facade.forrst-system.svc`,
-		Args: exactArgs(0),
+		Args: noArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return options.run(command.Context())
 		},

@@ -91,7 +91,7 @@ Owner tokens are left out of all formats.`,
   # For scripts
   kubectl lock list -o jsonpath='{range .items[*]}{.spec.key}{"\n"}{end}'
   kubectl lock list -o custom-columns=KEY:.spec.key,UNTIL:.spec.expireTime`,
-		Args: exactArgs(0),
+		Args: noArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return l.run(command.Context()) },
 	}
 	flags := command.Flags()

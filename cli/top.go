@@ -56,7 +56,7 @@ s sorts by another column, and q quits. A lock that expires within five seconds
 is marked with "!". In a pipe, it writes one screen and ends.`,
 		Example: `  kubectl lock top -n payments
   kubectl lock top -A`,
-		Args: exactArgs(0),
+		Args: noArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return t.run(command.Context()) },
 	}
 	command.Flags().BoolVarP(&t.allNamespaces, "all-namespaces", "A", false, "Show the locks of all namespaces")

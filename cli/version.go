@@ -15,7 +15,7 @@ func newVersion(s *session.Session) *cobra.Command {
 		Use:   "version",
 		Short: "Show the version of this program",
 		Long:  "Show the version of this program. For those of the installation, see kubectl lock doctor.",
-		Args:  exactArgs(0),
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			info, _ := debug.ReadBuildInfo()
 			fmt.Fprintf(s.Out, "kubectl-lock %s (%s, %s/%s)\n", versionOf(s.Version, info), runtime.Version(), runtime.GOOS, runtime.GOARCH)

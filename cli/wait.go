@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
@@ -117,8 +118,12 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) error {
 		overdue = timer.C()
 	}
 	var held *v1alpha1.Lock
-	stop := func() bool { return false }
-	defer func() { stop() }()
+	var expiry clock.Timer
+	defer func() {
+		if expiry != nil {
+			expiry.Stop()
+		}
+	}()
 	for {
 		select {
 		case err := <-failed:
@@ -134,9 +139,11 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) error {
 		}
 		expired = nil
 		if isHeld(held, w.Now()) {
-			stop()
-			timer := w.Clock.NewTimer(held.Spec.ExpireTime.Sub(w.Now()))
-			expired, stop = timer.C(), timer.Stop
+			if expiry != nil {
+				expiry.Stop()
+			}
+			expiry = w.Clock.NewTimer(held.Spec.ExpireTime.Sub(w.Now()))
+			expired = expiry.C()
 		}
 	}
 }

@@ -79,7 +79,10 @@ func TestWait(t *testing.T) {
 			t.Errorf("status %d: %s", got.status, got)
 		}
 	})
-	t.Run("in vain", func(t *testing.T) {
+}
+
+func TestWaitInVain(t *testing.T) {
+	t.Run("for its end", func(t *testing.T) {
 		got := runStepping(t, session.Options{Cluster: fakeCluster(payments()...)}, func(clock *clocktesting.FakeClock) {
 			clock.Step(10 * time.Second)
 		}, "wait", "deploy", "-n", "payments", "--timeout", "10s")
@@ -88,7 +91,7 @@ func TestWait(t *testing.T) {
 			t.Errorf("status %d: %s", got.status, got)
 		}
 	})
-	t.Run("in vain for a holder", func(t *testing.T) {
+	t.Run("for a holder", func(t *testing.T) {
 		got := runStepping(t, session.Options{Cluster: fakeCluster()}, func(clock *clocktesting.FakeClock) {
 			clock.Step(10 * time.Second)
 		}, "wait", "a", "--for", "held", "-n", "payments", "--timeout", "10s")
@@ -96,6 +99,9 @@ func TestWait(t *testing.T) {
 			t.Errorf("status %d: %s", got.status, got)
 		}
 	})
+}
+
+func TestWaitForWhatIsAsked(t *testing.T) {
 	t.Run("through a façade", func(t *testing.T) {
 		got := run(t, session.Options{Locks: locktest.New()}, "wait", "a")
 		if got.status != 0 || got.out != "a is free\n" {

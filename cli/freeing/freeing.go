@@ -71,7 +71,7 @@ func (o Order) Carry(ctx context.Context, cluster client.Client) error {
 				return err
 			}
 			current = announced
-			ctx = lasting
+			ctx = lasting //nolint:fatcontext // it wraps the first one, whatever the attempt
 		}
 		err := cluster.Delete(ctx, current, o.deleteOptions(current)...)
 		switch {

@@ -43,7 +43,7 @@ func TestFrontPassesSignalsOn(t *testing.T) {
 }
 
 func TestSignalsReachTheWholeGroup(t *testing.T) {
-	r := start(t, nil, "sh", "-c", `trap : USR1; (trap 'echo child; exit' USR1; echo ready; while :; do sleep 0.01; done) & wait; wait; exit 0`)
+	r := start(t, nil, "sh", "-c", `trap : USR1; (trap 'echo child; exit' USR1; echo ready; while :; do sleep 0.01; done) & wait; wait; exit 0`) //nolint:dupword // the signal ends the first
 	r.line()
 	kill(t, r.front.Process.Pid, syscall.SIGUSR1)
 	if got := r.line()[0]; got != "child" {
@@ -173,7 +173,7 @@ func TestStandardStreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer file.Close()
+		defer file.Close() //nolint:errcheck // it was only read
 		r := startWith(t, nil, func(front *exec.Cmd) { front.ExtraFiles = []*os.File{file} }, "sh", "-c", "readlink /proc/self/fd/3; ls -l /proc/self/fd | grep -c -e socket: -e memfd: -e anon_inode:")
 		if got := r.line()[0]; got != "/dev/null" {
 			t.Errorf("descriptor 3 is %s", got)

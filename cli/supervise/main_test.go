@@ -55,7 +55,7 @@ func program() int {
 	if err != nil {
 		panic(err)
 	}
-	defer supervisor.Close()
+	defer supervisor.Close() //nolint:errcheck // the other end may be gone
 	if os.Args[1] == "wait" {
 		err := supervisor.Prepare(context.Background(), func(ctx context.Context) error {
 			fmt.Println("waiting", os.Getpid())
@@ -124,7 +124,8 @@ func echo() {
 		number, _ := sent.(syscall.Signal)
 		fmt.Println(strconv.Itoa(int(number)))
 		if number == syscall.SIGTERM {
-			if terms++; terms == 2 {
+			terms++
+			if terms == 2 {
 				return
 			}
 		}

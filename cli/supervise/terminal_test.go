@@ -5,7 +5,6 @@ package supervise
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -46,7 +45,7 @@ func newScreen(t *testing.T, program string, arguments ...string) *screen {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer terminal.Close()
+	defer terminal.Close() //nolint:errcheck // the other end may be gone
 	s := &screen{t: t, master: master, shell: exec.CommandContext(t.Context(), program, arguments...)}
 	s.shell.Env = append(os.Environ(), "PS1=prompt>", "TERM=dumb", "PROGRAM="+os.Args[0], "HISTFILE=")
 	s.shell.Stdin, s.shell.Stdout, s.shell.Stderr = terminal, terminal, terminal
@@ -76,7 +75,7 @@ func newShell(t *testing.T) *screen {
 
 func (s *screen) write(text string) {
 	s.t.Helper()
-	if _, err := io.WriteString(s.master, text); err != nil {
+	if _, err := s.master.WriteString(text); err != nil {
 		s.t.Fatal(err)
 	}
 }

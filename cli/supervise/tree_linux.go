@@ -134,7 +134,7 @@ type process struct {
 
 // readProcess returns false if the process is gone.
 func readProcess(pid int) (process, bool) {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return process{}, false
 	}
@@ -149,7 +149,7 @@ func readProcess(pid int) (process, bool) {
 
 // childrenOf returns the children of all threads of the process.
 func childrenOf(pid int) []int {
-	threads := filepath.Join("/proc", strconv.Itoa(pid), "task")
+	threads := "/proc/" + strconv.Itoa(pid) + "/task"
 	entries, err := os.ReadDir(threads)
 	if err != nil {
 		return nil
