@@ -254,7 +254,63 @@ func TestAStreamThatCannotBeResetEndsWithItsConnection(t *testing.T) {
 			t.Error("one more was begun while so many end")
 		}
 	}
-	b.wantClosed("when its turn comes again", true, shared)
+	b.wantClosed("while it may end", false, shared)
+	b.clock.Step(resetGrace)
+	b.begin(b.open(hostile), nil)
+	b.wantClosed("when it does not end", true, shared)
+	if ended := b.requests.endedForOthers(); ended != 4 {
+		t.Errorf("%d of 4 were ended", ended)
+	}
+}
+
+// TestAResetTakesEffectBeforeItsConnectionEnds has newcomers while all others keep their places.
+func TestAResetTakesEffectBeforeItsConnectionEnds(t *testing.T) {
+	b := newBounded(t, 100, 100)
+	b.requests.maxUnauthenticated = 2
+	shared, resets := b.openBusy(honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	for range 2 {
+		b.requests.setPending(b.begin(shared, resets), true)
+	}
+	b.clock.Step(authenticationGrace)
+	b.requests.setPending(b.begin(b.open(hostile), nil), true)
+	for range 2 {
+		b.begin(b.open(hostile), nil)
+	}
+	if len(resets.deadlines) != 2 {
+		t.Errorf("%d of 2 were reset", len(resets.deadlines))
+	}
+	b.wantClosed("at once", false, shared)
+}
+
+// TestARequestThatEndsIsNotAuthenticated has the review of its token end after another took its place.
+func TestARequestThatEndsIsNotAuthenticated(t *testing.T) {
+	for name, open := range map[string]func(*bounded, string) *connection{"by a reset": (*bounded).openBusy, "with its connection": (*bounded).open} {
+		t.Run(name, func(t *testing.T) {
+			b := newBounded(t, 100, 100)
+			b.requests.maxUnauthenticated = 1
+			ended := b.begin(open(b, honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()})
+			b.begin(b.open(hostile), nil)
+			b.requests.setPending(ended, true)
+			if err := b.requests.authenticate(ended, limits.Caller{}); !errors.Is(err, limits.ErrRunning) {
+				t.Errorf("it is authenticated: %v", err)
+			}
+			b.requests.finish(ended)
+			if left := b.requests; left.authenticated != 0 || left.unauthenticated.in[pending].count != 0 || left.unauthenticated.count != 1 {
+				t.Errorf("something is left: %+v", left)
+			}
+		})
+	}
+}
+
+func TestARequestThatIsOverIsNotReset(t *testing.T) {
+	b := newBounded(t, 100, 100)
+	resets := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	begun := b.begin(b.openBusy(honest), resets)
+	b.requests.finish(begun)
+	begun.reset()
+	if len(resets.deadlines) != 0 {
+		t.Error("the writer is used after the request")
+	}
 }
 
 // begin begins a request over HTTP/2 with the answer, and ends another one for it if need be. It returns nil

@@ -23,6 +23,8 @@ const (
 	endingFactor = 2
 	// authenticationGrace is how long a request keeps its place while its caller is being authenticated.
 	authenticationGrace = unauthenticatedNearLimit
+	// resetGrace is how long a request that was reset may take to end. Then its connection ends.
+	resetGrace = unauthenticatedNearLimit
 )
 
 // UnauthenticatedRequestBytes is what a request without an authenticated caller takes in memory at most, with
@@ -60,23 +62,35 @@ type requests struct {
 // order in which they began, or their caller was refused.
 type unauthenticated struct {
 	count int
-	// pending are those whose caller is being authenticated, and served the others: what these wait for is
-	// that their client takes the answer.
-	pending, served fifo[request]
+	// in has them by stage, but for those whose connection is being closed.
+	in [stages]fifo[request]
 }
+
+// stage says what a request without an authenticated caller waits for.
+type stage int
+
+const (
+	// served requests wait until their client takes the answer.
+	served stage = iota
+	// pending are those whose caller is being authenticated.
+	pending
+	// reset are those that were reset, in the order in which that was done.
+	reset
+	stages
+)
 
 // request is one that counts.
 type request struct {
 	of      *connection
 	w       http.ResponseWriter
 	isHTTP2 bool
-	// since is when it began.
+	// since is when it began, or was reset.
 	since time.Time
 	// caller is that who was authenticated. The mutex of all requests guards the fields up to inAddress.
 	caller          limits.Caller
 	isAuthenticated bool
-	// isReset says that it was asked to end.
-	isReset          bool
+	// isEnding says that it was ended for another.
+	isEnding         bool
 	inAll, inAddress place[request]
 
 	mu sync.Mutex
@@ -121,13 +135,16 @@ func (t *requests) begin(q *request) (makeRoom func(), ok bool) {
 	if ok {
 		t.add(q)
 	}
-	t.ended++
 	victim.unlist()
+	isFirst := !victim.isEnding
+	if isFirst {
+		victim.isEnding = true
+		t.ended++
+	}
 	// A connection that has an authenticated caller may have more of them, as that of a proxy does.
-	if victim.isHTTP2 && victim.of.isAuthenticated.Load() && !victim.isReset {
-		// If this does not end it, its connection does when its turn comes again.
-		victim.isReset = true
-		t.list(victim, false)
+	if isFirst && victim.isHTTP2 && victim.of.isAuthenticated.Load() {
+		victim.since = q.since
+		t.list(victim, reset)
 		return victim.reset, ok
 	}
 	return victim.closeConnection, ok
@@ -135,10 +152,13 @@ func (t *requests) begin(q *request) (makeRoom func(), ok bool) {
 
 // oldest returns the request that gives way to others, or nil.
 func (u *unauthenticated) oldest(now time.Time) *request {
-	if served := u.served.oldest(); served != nil {
+	if reset := u.in[reset].oldest(); reset != nil && now.Sub(reset.since) >= resetGrace {
+		return reset
+	}
+	if served := u.in[served].oldest(); served != nil {
 		return served
 	}
-	if pending := u.pending.oldest(); pending != nil && now.Sub(pending.since) >= authenticationGrace {
+	if pending := u.in[pending].oldest(); pending != nil && now.Sub(pending.since) >= authenticationGrace {
 		return pending
 	}
 	return nil
@@ -153,18 +173,12 @@ func (t *requests) add(q *request) {
 	}
 	address.count++
 	t.unauthenticated.count++
-	t.list(q, false)
+	t.list(q, served)
 }
 
-func (t *requests) list(q *request, isPending bool) {
-	all, address := &t.unauthenticated, t.addresses[q.of.network]
-	if isPending {
-		all.pending.pushBack(&q.inAll, q)
-		address.pending.pushBack(&q.inAddress, q)
-		return
-	}
-	all.served.pushBack(&q.inAll, q)
-	address.served.pushBack(&q.inAddress, q)
+func (t *requests) list(q *request, in stage) {
+	t.unauthenticated.in[in].pushBack(&q.inAll, q)
+	t.addresses[q.of.network].in[in].pushBack(&q.inAddress, q)
 }
 
 func (q *request) unlist() {
@@ -196,15 +210,19 @@ func (t *requests) addAuthenticated(of limits.Caller, change int) {
 func (t *requests) setPending(q *request, isPending bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if q.inAll.in == nil {
-		return // It ends.
+	if q.isEnding {
+		return
 	}
 	q.unlist()
-	t.list(q, isPending)
+	if isPending {
+		t.list(q, pending)
+	} else {
+		t.list(q, served)
+	}
 }
 
-// authenticate counts a request as one of the caller. The error is that of a limit. Then it counts as one
-// without an authenticated caller while it is answered.
+// authenticate counts a request as one of the caller. The error is that of a limit, or says that the request
+// was ended for another. Then it counts as one without an authenticated caller while it is answered.
 func (t *requests) authenticate(q *request, caller limits.Caller) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -213,7 +231,7 @@ func (t *requests) authenticate(q *request, caller limits.Caller) error {
 		return nil
 	case t.callers[caller] >= t.maxPerCaller:
 		return limits.ErrCallerRunning
-	case t.authenticated >= t.max:
+	case q.isEnding, t.authenticated >= t.max:
 		return limits.ErrRunning
 	}
 	t.forget(q)
