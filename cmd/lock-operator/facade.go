@@ -59,7 +59,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	if err != nil {
 		return err
 	}
-	server, err := newFacadeServer(settings, logger)
+	server, err := newFacadeServer(settings, access, logger)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func newAccess(manager ctrl.Manager, settings options, now clock.PassiveClock) (
 }
 
 // newFacadeServer returns a server that already listens.
-func newFacadeServer(settings options, logger logr.Logger) (*server.Server, error) {
+func newFacadeServer(settings options, callers *access.Control, logger logr.Logger) (*server.Server, error) {
 	isOpen := settings.facadeAuth.mode == authNone
 	if isOpen {
 		settings.facadeServer.withoutShares()
@@ -125,6 +125,7 @@ func newFacadeServer(settings options, logger logr.Logger) (*server.Server, erro
 		LoopbackHostsOnly:        isOpen,
 		MaxConnections:           settings.facadeServer.maxConnections,
 		MaxConnectionsPerAddress: settings.facadeServer.maxConnectionsPerAddress,
+		Access:                   callers,
 		ShutdownDelay:            settings.facadeServer.shutdownDelay,
 		DrainTimeout:             settings.facadeServer.drainTimeout,
 		Limits:                   settings.facadeServer.calls,

@@ -86,9 +86,7 @@ func (l *authFailureLimiter) begin(network netip.Prefix, credentials string) (at
 	if credentials == "" {
 		return attempt{authFailureLimiter: l}, true
 	}
-	mac := hmac.New(sha256.New, l.secret[:])
-	mac.Write([]byte(credentials))
-	a := attempt{authFailureLimiter: l, credentials: digest(mac.Sum(nil))}
+	a := attempt{authFailureLimiter: l, credentials: l.digestOf(credentials)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, isKnown := l.known.Get(a.credentials); isKnown {
@@ -104,6 +102,22 @@ func (l *authFailureLimiter) begin(network netip.Prefix, credentials string) (at
 	}
 	a.with.left++
 	return a, true
+}
+
+func (l *authFailureLimiter) digestOf(credentials string) digest {
+	mac := hmac.New(sha256.New, l.secret[:])
+	mac.Write([]byte(credentials))
+	return digest(mac.Sum(nil))
+}
+
+// isKnown reports whether the credentials were valid when they were last looked at.
+func (l *authFailureLimiter) isKnown(credentials string) bool {
+	digest := l.digestOf(credentials)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found, ok := l.known.Get(digest)
+	refused, _ := found.(time.Time)
+	return ok && refused.IsZero()
 }
 
 // spend takes from the allowance of a network, or gives back. It needs the mutex.

@@ -210,3 +210,27 @@ func TestSeveralCredentialsAreNone(t *testing.T) {
 		t.Errorf("the known one by itself: %v, asked %d times", err, access.asked)
 	}
 }
+
+func TestCredentialsAreKnownUntilTheyAreRefused(t *testing.T) {
+	l := newAuthFailureLimiter(clocktesting.NewFakePassiveClock(time.Now()), maxFailures)
+	present := func(finish func(*attempt)) {
+		begun, _ := l.begin(netip.MustParsePrefix("192.0.2.1/32"), "Bearer a")
+		finish(&begun)
+	}
+	want := func(title string, want bool) {
+		t.Helper()
+		if l.isKnown("Bearer a") != want || l.isKnown("Bearer b") || l.isKnown("") {
+			t.Errorf("%s: known: %t", title, !want)
+		}
+	}
+	refuse := func(a *attempt) { a.fail() }
+	want("at first", false)
+	present(refuse)
+	want("refused", false)
+	present((*attempt).succeed)
+	want("valid", true)
+	present(refuse)
+	want("refused since", false)
+	present((*attempt).succeed)
+	want("valid again", true)
+}

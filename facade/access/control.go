@@ -104,6 +104,12 @@ func (c *Control) Authenticate(r *http.Request) (Caller, error) {
 	return Caller{}, fmt.Errorf("%w: authenticate a caller: %w", lock.ErrUnavailable, err)
 }
 
+// IsKnown reports whether the credentials of a request were valid when they were last presented. That is no
+// authentication: they may have ended since.
+func (c *Control) IsKnown(r *http.Request) bool {
+	return c.access != nil && c.failures.isKnown(r.Header.Get("Authorization"))
+}
+
 // Authorize returns nil if the caller may do the verb on the locks of its namespace, or on the
 // one lock that the function returns. It looks at no lock, so a caller without the right cannot
 // tell whether there is one. A nil function, or an empty key, means that the call is about no

@@ -260,7 +260,7 @@ func (p *Permit) Release() {
 	}
 }
 
-// Waits is told when calls of a connection begin and end to wait. It is safe for concurrent use.
+// Waits is told when the call of a request begins and ends to wait. It is safe for concurrent use.
 type Waits interface {
 	BeginWait()
 	EndWait()

@@ -335,7 +335,7 @@ func TestACallMarksItsConnectionAsAuthenticated(t *testing.T) {
 		if b.requests.authenticated != 1 || b.requests.unauthenticated.count != 0 {
 			t.Error("the request counts as one without a caller")
 		}
-	})).ServeHTTP(httptest.NewRecorder(), request)
+	}), nil).ServeHTTP(httptest.NewRecorder(), request)
 	if !c.isAuthenticated.Load() || b.unauthenticated.Len() != 0 {
 		t.Error("it counts as one without credentials")
 	}

@@ -18,7 +18,9 @@ type requestKey struct{}
 // A client that resets requests as it sends them takes none of these places, and would have the server begin
 // them without end. A connection on which a request was reset before it was begun ends, as soon as its other
 // requests have: a client that means no harm sends the next ones over another connection.
-func limitRequests(next http.Handler) http.Handler {
+//
+// Control, unless it is nil, tells which credentials are known.
+func limitRequests(next http.Handler, control *access.Control) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		isHTTP2 := r.ProtoMajor > 1
 		if isHTTP2 && r.Context().Err() != nil {
@@ -34,6 +36,8 @@ func limitRequests(next http.Handler) http.Handler {
 		makeRoom, ok := of.all.requests.begin(counted)
 		if makeRoom != nil {
 			makeRoom()
+		} else if !ok && control != nil && control.IsKnown(r) {
+			ok = of.all.requests.beginKnown(counted)
 		}
 		if !ok {
 			panic(http.ErrAbortHandler)
@@ -59,8 +63,8 @@ func limitRequests(next http.Handler) http.Handler {
 	})
 }
 
-// hasManyFields reports whether the header has more fields than a request may have. It aborts one that announces as many
-// trailers: the server would keep these.
+// hasManyFields reports whether the header has more fields than a request may have. It aborts one that
+// announces as many trailers: the server would keep these.
 func hasManyFields(r *http.Request) bool {
 	if len(r.Trailer) > maxHeaderFields {
 		panic(http.ErrAbortHandler)

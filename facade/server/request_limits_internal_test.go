@@ -40,7 +40,7 @@ func serveLimited(t *testing.T, open *connections, handler http.HandlerFunc) str
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newHTTPServer(t.Context(), limitRequests(handler), nil, open, logr.ToSlogHandler(testr.New(t)))
+	server := newHTTPServer(t.Context(), limitRequests(handler, nil), nil, open, logr.ToSlogHandler(testr.New(t)))
 	go func() { _ = server.Serve(open.limit(inner)) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return inner.Addr().String()
@@ -263,56 +263,6 @@ func TestAStreamThatCannotBeResetEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-// TestAResetTakesEffectBeforeItsConnectionEnds has newcomers while all others keep their places.
-func TestAResetTakesEffectBeforeItsConnectionEnds(t *testing.T) {
-	b := newBounded(t, 100, 100)
-	b.requests.maxUnauthenticated = 2
-	shared, resets := b.openBusy(honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-	for range 2 {
-		b.requests.setPending(b.begin(shared, resets), true)
-	}
-	b.clock.Step(authenticationGrace)
-	b.requests.setPending(b.begin(b.open(hostile), nil), true)
-	for range 2 {
-		b.begin(b.open(hostile), nil)
-	}
-	if len(resets.deadlines) != 2 {
-		t.Errorf("%d of 2 were reset", len(resets.deadlines))
-	}
-	b.wantClosed("at once", false, shared)
-}
-
-// TestARequestThatEndsIsNotAuthenticated has the review of its token end after another took its place.
-func TestARequestThatEndsIsNotAuthenticated(t *testing.T) {
-	for name, open := range map[string]func(*bounded, string) *connection{"by a reset": (*bounded).openBusy, "with its connection": (*bounded).open} {
-		t.Run(name, func(t *testing.T) {
-			b := newBounded(t, 100, 100)
-			b.requests.maxUnauthenticated = 1
-			ended := b.begin(open(b, honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()})
-			b.begin(b.open(hostile), nil)
-			b.requests.setPending(ended, true)
-			if err := b.requests.authenticate(ended, limits.Caller{}); !errors.Is(err, limits.ErrRunning) {
-				t.Errorf("it is authenticated: %v", err)
-			}
-			b.requests.finish(ended)
-			if left := b.requests; left.authenticated != 0 || left.unauthenticated.in[pending].count != 0 || left.unauthenticated.count != 1 {
-				t.Errorf("something is left: %+v", left)
-			}
-		})
-	}
-}
-
-func TestARequestThatIsOverIsNotReset(t *testing.T) {
-	b := newBounded(t, 100, 100)
-	resets := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-	begun := b.begin(b.openBusy(honest), resets)
-	b.requests.finish(begun)
-	begun.reset()
-	if len(resets.deadlines) != 0 {
-		t.Error("the writer is used after the request")
-	}
-}
-
 // begin begins a request over HTTP/2 with the answer, and ends another one for it if need be. It returns nil
 // if there is no place.
 func (b *bounded) begin(of *connection, w http.ResponseWriter) *request {
@@ -451,7 +401,7 @@ func TestManyTrailersAreRefused(t *testing.T) {
 func TestClientsMaySendLittleThatIsNotRead(t *testing.T) {
 	address := serveLimited(t, newConnections(100, 100, clock.RealClock{}), short)
 	client := dialHTTP2(t, "127.0.0.1", address)
-	if err := client.send(); err != nil {
+	if err := errors.Join(client.WritePing(false, [8]byte{}), client.send()); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -459,15 +409,17 @@ func TestClientsMaySendLittleThatIsNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		settings, ok := frame.(*http2.SettingsFrame)
-		if !ok || settings.IsAck() {
-			continue
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			window, _ := frame.Value(http2.SettingInitialWindowSize)
+			largest, _ := frame.Value(http2.SettingMaxFrameSize)
+			if !frame.IsAck() && (window != maxUnreadBytes || largest != maxFrameBytes) {
+				t.Errorf("%d bytes of a body, and %d of a frame", window, largest)
+			}
+		case *http2.WindowUpdateFrame:
+			t.Errorf("%d more bytes of all bodies of a connection", frame.Increment)
+		case *http2.PingFrame: // All else was sent before.
+			return
 		}
-		window, _ := settings.Value(http2.SettingInitialWindowSize)
-		largest, _ := settings.Value(http2.SettingMaxFrameSize)
-		if window != maxUnreadBytes || largest != maxFrameBytes {
-			t.Errorf("%d bytes of a body, and %d of a frame", window, largest)
-		}
-		return
 	}
 }

@@ -19,6 +19,10 @@ const (
 	unauthenticatedShare = 10
 	// minUnauthenticated is the least that they have, if the limit is not less.
 	minUnauthenticated = 100
+	// crowdedShare is the part of that of which one address keeps the places while its callers are being
+	// authenticated: one in so many. More of its requests give way to those of other addresses: any number
+	// of requests with one invalid token costs one review, and takes as long.
+	crowdedShare = 4
 	// endingFactor is how many times that many there are at most while some of them end.
 	endingFactor = 2
 	// authenticationGrace is how long a request keeps its place while its caller is being authenticated.
@@ -48,7 +52,9 @@ func shareOfUnauthenticated(maxConnections int) int {
 type requests struct {
 	max, maxPerCaller                                int
 	maxUnauthenticated, maxUnauthenticatedPerAddress int
-	clock                                            clock.PassiveClock
+	// maxPendingPerAddress is how many of an address keep their places while they are authenticated.
+	maxPendingPerAddress int
+	clock                clock.PassiveClock
 
 	mu              sync.Mutex
 	authenticated   int
@@ -62,7 +68,8 @@ type requests struct {
 // order in which they began, or their caller was refused.
 type unauthenticated struct {
 	count int
-	// in has them by stage, but for those whose connection is being closed.
+	// in has them by stage, but for those whose connection is being closed. Among those of all addresses,
+	// pending ones that do not keep their places are with the served ones.
 	in [stages]fifo[request]
 }
 
@@ -100,14 +107,15 @@ type request struct {
 
 func newRequests(maximum, maxPerAddress int, clock clock.PassiveClock) *requests {
 	share := shareOfUnauthenticated(maximum)
-	ofAddress := share
+	ofAddress, pendingOfAddress := share, share
 	if maxPerAddress < maximum {
-		ofAddress = min(share-share/3, maxPerAddress)
+		ofAddress, pendingOfAddress = min(share-share/3, maxPerAddress), max(1, share/crowdedShare)
 	}
 	return &requests{
 		max: maximum, maxPerCaller: maxPerAddress,
 		maxUnauthenticated: share, maxUnauthenticatedPerAddress: ofAddress,
-		clock: clock, callers: map[limits.Caller]int{}, addresses: map[netip.Prefix]*unauthenticated{},
+		maxPendingPerAddress: pendingOfAddress,
+		clock:                clock, callers: map[limits.Caller]int{}, addresses: map[netip.Prefix]*unauthenticated{},
 	}
 }
 
@@ -135,19 +143,34 @@ func (t *requests) begin(q *request) (makeRoom func(), ok bool) {
 	if ok {
 		t.add(q)
 	}
+	isPending := victim.inAddress.in == &t.addresses[victim.of.network].in[pending]
 	victim.unlist()
 	isFirst := !victim.isEnding
 	if isFirst {
 		victim.isEnding = true
 		t.ended++
 	}
-	// A connection that has an authenticated caller may have more of them, as that of a proxy does.
-	if isFirst && victim.isHTTP2 && victim.of.isAuthenticated.Load() {
+	// A connection that has an authenticated caller may have more of them, as that of a proxy does. So may
+	// one with which a client has just come back.
+	isOfOthers := victim.of.isAuthenticated.Load() || isPending && q.since.Sub(victim.since) < authenticationGrace
+	if isFirst && victim.isHTTP2 && isOfOthers {
 		victim.since = q.since
 		t.list(victim, reset)
 		return victim.reset, ok
 	}
 	return victim.closeConnection, ok
+}
+
+// beginKnown is begin for a request for which that found no place, with credentials that were valid a moment
+// ago: it is about to take a place of its caller.
+func (t *requests) beginKnown(q *request) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.unauthenticated.count >= endingFactor*t.maxUnauthenticated {
+		return false
+	}
+	t.add(q)
+	return true
 }
 
 // oldest returns the request that gives way to others, or nil.
@@ -214,10 +237,15 @@ func (t *requests) setPending(q *request, isPending bool) {
 		return
 	}
 	q.unlist()
-	if isPending {
-		t.list(q, pending)
-	} else {
+	address := t.addresses[q.of.network]
+	switch {
+	case !isPending:
 		t.list(q, served)
+	case address.in[pending].count < t.maxPendingPerAddress:
+		t.list(q, pending)
+	default:
+		t.unauthenticated.in[served].pushBack(&q.inAll, q)
+		address.in[pending].pushBack(&q.inAddress, q)
 	}
 }
 

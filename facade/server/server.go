@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock/audit"
 )
@@ -56,6 +57,9 @@ type Options struct {
 	// of 64 bits. One more ends one of the address that has no authenticated call, or is refused.
 	// Zero means a tenth.
 	MaxConnectionsPerAddress int
+	// Access is what the doors authenticate callers with. Requests with credentials that it knows are
+	// begun when those of unknown callers have all their places. Nil means that none are known.
+	Access *access.Control
 	// ShutdownDelay is how long everything goes on as before, except that the server is
 	// not ready, after ctx of Start has ended: clients take a while to stop connecting.
 	// Zero means not at all.
@@ -112,7 +116,7 @@ func New(options Options) (*Server, error) {
 	if options.LoopbackHostsOnly {
 		s.handler = loopbackHostsOnly(s.handler)
 	}
-	s.handler = limitRequests(s.handler)
+	s.handler = limitRequests(s.handler, options.Access)
 	s.mux.HandleFunc("GET /healthz", serveHealthz)
 	s.mux.HandleFunc("GET /readyz", serveReadyz)
 	s.mux.HandleFunc("GET /readyz/saturation", s.serveSaturation)

@@ -55,11 +55,12 @@ func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 		settings.Server.Limits = limits.Limits{}.Unshared()
 		settings.Server.MaxConnectionsPerAddress = cmp.Or(settings.Server.MaxConnections, server.DefaultMaxConnections)
 	}
-	served, err := server.New(settings.Server)
+	control, err := access.New(access.Options{Access: settings.Access, Namespace: settings.Namespace, Clock: settings.Clock})
 	if err != nil {
 		return nil, nil, err
 	}
-	control, err := access.New(access.Options{Access: settings.Access, Namespace: settings.Namespace, Clock: settings.Clock})
+	settings.Server.Access = control
+	served, err := server.New(settings.Server)
 	if err != nil {
 		return nil, nil, err
 	}
