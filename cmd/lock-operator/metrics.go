@@ -90,6 +90,9 @@ func (h *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Forbidden", http.StatusForbidden)
 	default:
 		w.Header().Del("Connection")
+		if of, ok := r.Context().Value(metricsConnectionKey{}).(*metricsConnection); ok {
+			of.authorized()
+		}
 		h.metrics.ServeHTTP(w, r)
 	}
 }

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/network"
 )
 
@@ -52,14 +56,17 @@ func addMetricsPort(ctx context.Context, added ctrl.Manager, address string, now
 	if err != nil {
 		return err
 	}
-	port, err := newMetricsServer(inner, handler)
-	if err != nil {
-		return err
+	port, err := newMetricsServer(inner, handler, server.NewErrorLog(added.GetLogger().WithName("metrics"), now))
+	if err == nil {
+		err = added.Add(port)
 	}
-	return added.Add(port)
+	if err != nil {
+		return errors.Join(err, inner.Close())
+	}
+	return nil
 }
 
-func newMetricsServer(inner net.Listener, handler http.Handler) (*manager.Server, error) {
+func newMetricsServer(inner net.Listener, handler http.Handler, faults slog.Handler) (*manager.Server, error) {
 	certificate, key, err := certutil.GenerateSelfSignedCertKey("localhost", []net.IP{{127, 0, 0, 1}}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make a certificate for metrics: %w", err)
@@ -77,6 +84,8 @@ func newMetricsServer(inner net.Listener, handler http.Handler) (*manager.Server
 			WriteTimeout:      metricsAnswerTimeout,
 			IdleTimeout:       metricsIdleTimeout,
 			MaxHeaderBytes:    maxMetricsHeaderSize,
+			ErrorLog:          slog.NewLogLogger(faults, slog.LevelInfo),
+			ConnContext:       withMetricsConnection,
 		},
 		// A client of HTTP/2 may have any number of requests served at once.
 		Listener: tls.NewListener(&metricsListener{Listener: inner, open: map[netip.Prefix]int{}},
@@ -85,14 +94,16 @@ func newMetricsServer(inner net.Listener, handler http.Handler) (*manager.Server
 	}, nil
 }
 
-// metricsListener bounds the connections that are open: all of them, and those of one network. One more
-// is closed at once.
+// metricsListener bounds the connections that are open: all of them, and those of one network. For one
+// more, the oldest ends of those that have got no metrics yet. If there is none, it is closed at once.
 type metricsListener struct {
 	net.Listener
 
 	mu    sync.Mutex
 	total int
 	open  map[netip.Prefix]int
+	// unproven are those that have got no metrics, in the order in which they were opened.
+	unproven []*metricsConnection
 }
 
 // Accept implements [net.Listener].
@@ -102,44 +113,93 @@ func (l *metricsListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if of := network.Of(accepted.RemoteAddr().String()); l.count(of) {
-			return &metricsConnection{Conn: accepted, uncount: sync.OnceFunc(func() { l.uncount(of) })}, nil
+		added := &metricsConnection{Conn: accepted, all: l, network: network.Of(accepted.RemoteAddr().String())}
+		ended, ok := l.add(added)
+		if ended != nil {
+			_ = ended.Conn.Close() // It no longer counts.
+		}
+		if ok {
+			return added, nil
 		}
 		_ = accepted.Close() // The client is told nothing either way.
 	}
 }
 
-// count reports whether there is room for a connection of the network, which it then takes.
-func (l *metricsListener) count(of netip.Prefix) bool {
+// add reports whether there is room for a connection, which it then takes, and returns the one that ends for
+// it, or nil.
+func (l *metricsListener) add(added *metricsConnection) (ended *metricsConnection, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.total >= maxMetricsConnections || l.open[of] >= maxMetricsConnectionsOfNetwork {
-		return false
+	isNetworkFull := l.open[added.network] >= maxMetricsConnectionsOfNetwork
+	if isNetworkFull || l.total >= maxMetricsConnections {
+		for _, each := range l.unproven {
+			// A network with many gives way to one with few.
+			isCandidate := !isNetworkFull || each.network == added.network
+			if isCandidate && (ended == nil || l.open[each.network] > l.open[ended.network]) {
+				ended = each
+			}
+		}
+		if ended == nil {
+			return nil, false
+		}
+		l.remove(ended)
 	}
 	l.total++
-	l.open[of]++
-	return true
+	l.open[added.network]++
+	l.unproven = append(l.unproven, added)
+	return ended, true
 }
 
-func (l *metricsListener) uncount(of netip.Prefix) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.total--
-	l.open[of]--
-	if l.open[of] == 0 {
-		delete(l.open, of)
+// remove forgets a connection. It needs the mutex.
+func (l *metricsListener) remove(c *metricsConnection) {
+	if c.isOver {
+		return
 	}
+	c.isOver = true
+	l.total--
+	l.open[c.network]--
+	if l.open[c.network] == 0 {
+		delete(l.open, c.network)
+	}
+	l.prove(c)
 }
 
-// metricsConnection counts until it is closed.
+// prove records that a connection no longer gives way to others. It needs the mutex.
+func (l *metricsListener) prove(c *metricsConnection) {
+	l.unproven = slices.DeleteFunc(l.unproven, func(each *metricsConnection) bool { return each == c })
+}
+
+// metricsConnection counts until it is closed, or ends for another.
 type metricsConnection struct {
 	net.Conn
 
-	uncount func()
+	all     *metricsListener
+	network netip.Prefix
+	// isOver needs the mutex of the listener.
+	isOver bool
 }
 
 // Close implements [net.Conn].
 func (c *metricsConnection) Close() error {
-	defer c.uncount()
+	c.all.mu.Lock()
+	c.all.remove(c)
+	c.all.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// authorized records that a client of the connection may get metrics.
+func (c *metricsConnection) authorized() {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	c.all.prove(c)
+}
+
+// metricsConnectionKey is the key of the [*metricsConnection] in the contexts of its requests.
+type metricsConnectionKey struct{}
+
+func withMetricsConnection(ctx context.Context, c net.Conn) context.Context {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	return context.WithValue(ctx, metricsConnectionKey{}, c)
 }

@@ -3,9 +3,21 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
 	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"forrst.dev/lock-operator/facade/server"
 )
 
 // serveMetricsPort returns the address of a port that serves the handler.
@@ -15,7 +27,7 @@ func serveMetricsPort(t *testing.T, handler http.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := newMetricsServer(inner, handler)
+	port, err := newMetricsServer(inner, handler, server.NewErrorLog(logr.Discard(), clock.RealClock{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +48,43 @@ func connectToMetrics(ctx context.Context, address string) (net.Conn, error) {
 	return dialer.DialContext(ctx, "tcp", address)
 }
 
-func TestConnectionsForMetricsAreBounded(t *testing.T) {
-	address := serveMetricsPort(t, http.NotFoundHandler())
+// wantClosed checks that the server has closed a connection on which it sends nothing.
+func wantClosed(t *testing.T, of net.Conn) {
+	t.Helper()
+	_ = of.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := of.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it is not closed: %v", err)
+	}
+}
+
+// TestAConnectionWithMetricsKeepsItsPlace opens more connections of its network than there may be.
+func TestAConnectionWithMetricsKeepsItsPlace(t *testing.T) {
+	handler, _, _ := serveMetrics(t)
+	address := serveMetricsPort(t, handler)
+	var dialed int
+	client := &http.Client{Transport: &http.Transport{DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		dialed++
+		return connectToMetrics(ctx, address)
+	}}}
+	t.Cleanup(client.CloseIdleConnections)
+	scrape := func() {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+metricsPath, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer scraper")
+		answer, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, answer.Body)
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("status %d", answer.StatusCode)
+		}
+	}
+	scrape()
 	open := make([]net.Conn, maxMetricsConnectionsOfNetwork)
 	for i := range open {
 		var err error
@@ -46,18 +93,87 @@ func TestConnectionsForMetricsAreBounded(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = open[i].Close() })
 	}
-	if more, err := connectToMetrics(t.Context(), address); err == nil {
-		_ = more.Close()
-		t.Errorf("one network has more than %d connections", maxMetricsConnectionsOfNetwork)
+	wantClosed(t, open[0])
+	scrape()
+	if dialed != 1 {
+		t.Errorf("%d connections were needed", dialed)
 	}
-	if err := open[0].Close(); err != nil {
+}
+
+// idleConn is a connection that may be closed.
+type idleConn struct{ net.Conn }
+
+// Close implements [net.Conn].
+func (idleConn) Close() error { return nil }
+
+// addFrom adds a connection of a network.
+func (l *metricsListener) addFrom(number byte) (added, ended *metricsConnection, ok bool) {
+	added = &metricsConnection{Conn: idleConn{}, all: l, network: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, number}), 32)}
+	ended, ok = l.add(added)
+	return added, ended, ok
+}
+
+// fullForMetrics returns a listener all of whose places are taken from networks 0 to 3.
+func fullForMetrics(t *testing.T) (l *metricsListener, all []*metricsConnection) {
+	t.Helper()
+	l = &metricsListener{open: map[netip.Prefix]int{}}
+	for number := range byte(maxMetricsConnections) {
+		added, ended, ok := l.addFrom(number / maxMetricsConnectionsOfNetwork)
+		if !ok || ended != nil {
+			t.Fatalf("connection %d: added %t in place of another %t", number, ok, ended != nil)
+		}
+		all = append(all, added)
+	}
+	return l, all
+}
+
+func TestConnectionsForMetricsGiveWayToThoseOfOtherNetworks(t *testing.T) {
+	l, all := fullForMetrics(t)
+	if _, ended, ok := l.addFrom(3); !ok || ended != all[3*maxMetricsConnectionsOfNetwork] {
+		t.Error("one more of a network does not end the oldest of it")
+	}
+	few, ended, ok := l.addFrom(4)
+	if !ok || ended != all[0] {
+		t.Error("one of another network does not end the oldest")
+	}
+	for number := range byte(5 * maxMetricsConnections) {
+		if _, ended, ok := l.addFrom(number % 4); !ok || ended == few {
+			t.Fatalf("connection %d: added %t in place of that of a network with few %t", number, ok, ended == few)
+		}
+	}
+	if l.total != maxMetricsConnections {
+		t.Errorf("%d are open", l.total)
+	}
+}
+
+func TestConnectionsForMetricsAreBounded(t *testing.T) {
+	l, all := fullForMetrics(t)
+	for _, each := range all {
+		each.authorized()
+	}
+	if _, _, ok := l.addFrom(5); ok {
+		t.Error("one more was opened, in place of one with metrics or of none")
+	}
+	for range 2 {
+		_ = all[0].Close()
+	}
+	if _, ended, ok := l.addFrom(5); !ok || ended != nil || l.total != maxMetricsConnections {
+		t.Error("there is not room for one more")
+	}
+}
+
+func TestHandshakesThatFailAreLoggedAtABoundedRate(t *testing.T) {
+	lines := 0
+	logger := funcr.New(func(string, string) { lines++ }, funcr.Options{})
+	port, err := newMetricsServer(nil, nil, server.NewErrorLog(logger, clocktesting.NewFakePassiveClock(time.Now())))
+	if err != nil {
 		t.Fatal(err)
 	}
-	for t.Context().Err() == nil { // The server learns of the end a moment later.
-		if next, err := connectToMetrics(t.Context(), address); err == nil {
-			_ = next.Close()
-			break
-		}
+	for number := range 1000 {
+		port.Server.ErrorLog.Printf("http: TLS handshake error from 192.0.2.1:%d: EOF", number)
+	}
+	if lines == 0 || lines > 10 {
+		t.Errorf("%d lines", lines)
 	}
 }
 

@@ -45,6 +45,13 @@ func newErrorLog(logger logr.Logger, now clock.PassiveClock) *errorLog {
 	return &errorLog{logger: logger, clock: now, kinds: map[string]*errorKind{}}
 }
 
+// NewErrorLog returns a handler for the ErrorLog of a [http.Server] of any kind. Clients cause only so many
+// lines of it: at most ten of one kind at once, and one in ten seconds after that, which tells how many were
+// omitted.
+func NewErrorLog(logger logr.Logger, now clock.PassiveClock) slog.Handler {
+	return newErrorLog(logger, now)
+}
+
 // Enabled implements [slog.Handler].
 func (l *errorLog) Enabled(context.Context, slog.Level) bool { return true }
 

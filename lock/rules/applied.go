@@ -80,8 +80,8 @@ func appliesFields(lock *v1alpha1.Lock, manager string) bool {
 }
 
 // isForeignApply reports whether another user than the holder makes the change under the name of a field
-// manager that has applied fields of spec. A manifest that is applied again may show in nothing else: its entry keeps its fields,
-// and its time if that is of the same second. An update under such a name counts, too. The reason for
+// manager that has applied fields of spec. A manifest that is applied again may show in nothing else: its
+// entry keeps its fields, and its time if that is of the same second. An update under such a name counts, too. The reason for
 // a forced release does not: a holder could write managedFields that keep it out.
 func (c Change) isForeignApply(next *v1alpha1.Lock) bool {
 	if c.User.Holds(c.Old) || c.FieldManager == "" || forceReason(next) != forceReason(c.Old) {
