@@ -176,7 +176,9 @@ func TestAKnownCallerIsServedWhileAllPlacesAreTaken(t *testing.T) {
 		t.Error("a known caller is not served")
 	}
 	for b.requests.unauthenticated.count < endingFactor*b.requests.maxUnauthenticated {
-		b.requests.beginKnown(&request{of: of})
+		known := &request{of: of}
+		b.requests.beginKnown(known)
+		b.requests.setPending(known, true)
 	}
 	if b.serveToken(control, "known") {
 		t.Error("requests of known callers have no bound")
