@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -34,10 +35,13 @@ var Scheme = func() *runtime.Scheme {
 }()
 
 // RESTConfig returns how to reach the API server. It is an error to ask for it in a
-// session with a façade.
+// session with a façade, or whose options have a client.
 func (s *Session) RESTConfig() (*rest.Config, error) {
-	if s.UsesFacade() {
+	switch {
+	case s.UsesFacade():
 		return nil, s.needsCluster()
+	case s.options.Cluster != nil:
+		return nil, errors.New("the client of this session was given, and no way to an API server")
 	}
 	config, err := s.config.ToRESTConfig()
 	if err != nil {
