@@ -223,8 +223,8 @@ verify-platforms:
 	done
 
 .PHONY: licenses
-licenses: build ## Fail unless all modules of the operator's binary have licences that are allowed.
-	@go -C hack/supplychain run . -module "$(CURDIR)" "$(CURDIR)/bin/lock-operator"
+licenses: build ## Fail unless all modules of the operator and kubectl-lock have licences that are allowed.
+	@for binary in lock-operator kubectl-lock; do go -C hack/supplychain run . -module "$(CURDIR)" "$(CURDIR)/bin/$$binary" || exit 1; done
 
 .PHONY: sbom
 sbom: build ## Write the bill of materials of the operator's binary to bin/lock-operator.cdx.json.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,7 +100,7 @@ func TestArchivesDependOnTheirContentAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(one) != string(other) {
+		if !bytes.Equal(one, other) {
 			t.Errorf("%s differs", name)
 		}
 	}
