@@ -323,12 +323,22 @@ func replaceFIFO(script, path string) string { return strings.ReplaceAll(script,
 // wantNothingLeftButFront waits until the supervisor has ended, while the front is stopped.
 func (r *running) wantNothingLeftButFront() {
 	r.t.Helper()
-	for r.t.Context().Err() == nil {
+	lookUntil(r.t, "the end of the supervisor", func() bool {
 		children := childrenOf(r.front.Process.Pid)
-		if len(children) == 1 {
-			if child, ok := readProcess(children[0]); ok && child.isZombie {
-				return
-			}
+		if len(children) != 1 {
+			return false
+		}
+		child, ok := readProcess(children[0])
+		return ok && child.isZombie
+	})
+}
+
+// lookUntil looks again without a pause until there is what a test waits for: no event tells.
+func lookUntil(t *testing.T, what string, isThere func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !isThere(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited %s in vain for %s", patience, what)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package supervise
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -108,18 +109,40 @@ func TestTSTPStopsTheCommand(t *testing.T) {
 	r.wantStatus(9)
 }
 
-// waitForState waits until a process is in a state of /proc. It looks again without a pause: no event tells.
+func TestTSTPStopsTheFrontWithoutACommand(t *testing.T) {
+	t.Run("while it waits for the lock", func(t *testing.T) {
+		r := start(t, nil, "wait")
+		r.line()
+		kill(t, r.front.Process.Pid, syscall.SIGTSTP)
+		waitForState(t, r.front.Process.Pid, 'T')
+		kill(t, r.front.Process.Pid, syscall.SIGCONT)
+		kill(t, r.front.Process.Pid, syscall.SIGTERM)
+		r.wantStatus(128 + int(syscall.SIGTERM))
+	})
+	t.Run("while it waits for what the command has left", func(t *testing.T) {
+		r := start(t, nil, "sh", "-c", `(trap exit TERM; echo ready; while :; do sleep 0.01; done) & exit 3`)
+		r.line()
+		if got := r.line()[0]; got != "leftover" {
+			t.Fatalf("got %q", got)
+		}
+		kill(t, r.front.Process.Pid, syscall.SIGTSTP)
+		waitForState(t, r.front.Process.Pid, 'T')
+		kill(t, r.front.Process.Pid, syscall.SIGCONT)
+		kill(t, r.front.Process.Pid, syscall.SIGTERM)
+		r.wantStatus(3)
+	})
+}
+
+// waitForState waits until a process is in a state of /proc.
 func waitForState(t *testing.T, pid int, want byte) {
 	t.Helper()
-	for t.Context().Err() == nil {
+	lookUntil(t, fmt.Sprintf("state %c of process %d", want, pid), func() bool {
 		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text[bytes.LastIndexByte(text, ')')+2] == want {
-			return
-		}
-	}
+		return text[bytes.LastIndexByte(text, ')')+2] == want
+	})
 }
 
 func TestStandardStreams(t *testing.T) {

@@ -225,9 +225,6 @@ func (f *front) passOn(sent os.Signal) {
 	switch {
 	case !ok || f.hasEnded:
 		return
-	case number == syscall.SIGTSTP && f.command == 0:
-		f.stop()
-		return
 	case number == syscall.SIGCONT:
 		f.giveTerminal()
 	}
@@ -243,6 +240,11 @@ func (f *front) sendOn(number syscall.Signal) {
 func (f *front) commandStopped(by syscall.Signal) {
 	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	switch {
+	case f.command == 0:
+		// The supervisor has no command that could stop.
+		if canStop() {
+			f.stop()
+		}
 	case f.terminal == nil:
 	case wantsTerminal && f.terminal.foreground() == f.group:
 		f.giveTerminal()

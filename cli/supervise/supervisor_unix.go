@@ -76,6 +76,7 @@ func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) e
 					return
 				}
 			case sent := <-s.front.Signals():
+				s.answerStop(sent)
 				if endsProcess(sent) {
 					cancel(&SignalError{Signal: sent})
 					return
@@ -92,6 +93,14 @@ func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) e
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// answerStop has the front stop itself for the signal if there is no command that stops. The front cannot tell: the
+// command may have begun or ended meanwhile.
+func (s *Supervisor) answerStop(sent syscall.Signal) {
+	if sent == syscall.SIGTSTP {
+		s.front.send(message{Kind: kindStopped, Signal: sent})
+	}
 }
 
 // Run runs the command until it and, as far as the operating system permits, its descendants have ended. It
@@ -297,6 +306,7 @@ func (r *run) waitForCommand() {
 // passOn sends a signal to the process group of the command or, when that has ended, to what is left of it.
 func (r *run) passOn(sent syscall.Signal) {
 	if r.hasEnded {
+		r.answerStop(sent)
 		r.tree.signal(sent)
 		return
 	}

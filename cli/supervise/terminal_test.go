@@ -100,14 +100,13 @@ func (s *screen) want(pattern string) []string {
 	}
 }
 
-// waitForForeground waits until a process group has the terminal. It looks again without a pause: no event tells.
+// waitForForeground waits until a process group has the terminal.
 func (s *screen) waitForForeground(group int) {
 	s.t.Helper()
-	for s.t.Context().Err() == nil {
-		if found, err := unix.IoctlGetInt(int(s.master.Fd()), unix.TIOCGPGRP); err == nil && found == group {
-			return
-		}
-	}
+	lookUntil(s.t, "the terminal's foreground", func() bool {
+		found, err := unix.IoctlGetInt(int(s.master.Fd()), unix.TIOCGPGRP)
+		return err == nil && found == group
+	})
 }
 
 const interrupt, suspend, quit, endOfInput = "\x03", "\x1a", "\x1c", "\x04"
@@ -284,10 +283,8 @@ func TestJobControl(t *testing.T) {
 // waitForStoppedJob asks the shell until it has a stopped job.
 func (s *screen) waitForStoppedJob() {
 	s.t.Helper()
-	for s.t.Context().Err() == nil {
+	lookUntil(s.t, "a stopped job", func() bool {
 		s.write("echo stopped=$(jobs -s | wc -l).\n")
-		if s.want(`stopped=(\d)\.`)[1] != "0" {
-			return
-		}
-	}
+		return s.want(`stopped=(\d)\.`)[1] != "0"
+	})
 }
