@@ -81,7 +81,7 @@ func (w *who) look(ctx context.Context, namespace string, key v1alpha1.FullKey) 
 		return nil, err
 	}
 	defer closeRecords()
-	gatherer := &portrait.Gatherer{Cluster: cluster, Audit: records}
+	gatherer := &portrait.Gatherer{Cluster: cluster, Audit: records, Now: w.Now}
 	if config, err := w.RESTConfig(); err == nil {
 		if core, err := corev1client.NewForConfig(config); err == nil {
 			gatherer.LastLog = func(ctx context.Context, namespace, pod string) (time.Time, error) {

@@ -67,6 +67,19 @@ func behindBilling() []client.Object {
 	}
 }
 
+// holdingJob is the Job under the lock billing:report, which has just got it: its Pod has not begun.
+func holdingJob() []client.Object {
+	job := waitingJob("nightly", "billing:report", time.Hour)
+	job.Spec.Suspend, job.Status.Active = new(false), 1
+	return []client.Object{job, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "payments", Name: "nightly-x7k2p", CreationTimestamp: metav1.NewTime(now.Add(-7 * time.Minute)),
+			Labels: map[string]string{batchv1.ControllerUidLabel: "nightly"},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}}
+}
+
 const auditLog = `a line of the log
 {"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:30:00.000000Z","event":"Granted","via":"facade","actor":"system:serviceaccount:payments:worker","namespace":"payments","lock":"billing--report","key":"billing:report","holder":"system:serviceaccount:payments:worker","fencingToken":48100}
 {"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:31:00.000000Z","event":"Renewed","via":"facade","namespace":"payments","lock":"billing--report","key":"billing:report"}
@@ -93,6 +106,11 @@ func TestWho(t *testing.T) {
 		{"free", "carol@example.com", everything, payments(), []string{"other key", "-n", "payments"}},
 		{"free_and_no_rights", "carol@example.com", nothing, payments(), []string{"other", "-n", "payments"}},
 		{"expired", "carol@example.com", everything, payments(), []string{"gone", "-n", "payments"}},
+		{"a_job_that_waits", "carol@example.com", everything, append(payments(), behindBilling()...), []string{"job/second", "-n", "payments"}},
+		{"a_job_that_holds", "carol@example.com", everything, append(payments(), holdingJob()...), []string{"Job/nightly", "-n", "payments"}},
+		{"the_name_of_a_job", "carol@example.com", everything, payments(), []string{"first", "-n", "payments"}},
+		{"the_name_of_a_job_without_a_lock", "carol@example.com", everything, append(payments(), behindBilling()...), []string{"job/nightly", "-n", "payments"}},
+		{"whose_pod_is_pending", "carol@example.com", everything, append(payments(), holdingJob()...), []string{"billing:report", "-n", "payments"}},
 		{"guards", "carol@example.com", nothing, []client.Object{heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) {
 			spec.Guards = []v1alpha1.Guard{
 				{Group: "apps", Resource: "deployments", Name: "billing"}, {Resource: "configmaps", Selector: &metav1.LabelSelector{}},

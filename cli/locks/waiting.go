@@ -5,6 +5,9 @@ import (
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -54,4 +57,39 @@ func WaitingJobs(ctx context.Context, reader client.Reader, namespace string) (m
 		slices.SortFunc(each, func(a, b WaitingJob) int { return a.Turn.Compare(b.Turn) })
 	}
 	return waiting, nil
+}
+
+// LockedJob is a Job that runs under a lock.
+type LockedJob struct {
+	Name  string
+	UID   types.UID
+	Phase jobs.Phase
+	// ID is that of its lock.
+	ID ID
+}
+
+// FindJob returns the Job of that name if it runs under a lock, and nil if there is none,
+// or if the user may not read it.
+func FindJob(ctx context.Context, reader client.Reader, namespace, name string) (*LockedJob, error) {
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return nil, nil
+	}
+	job := new(batchv1.Job)
+	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, job)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil || !jobs.IsLocked(job) {
+		return nil, err
+	}
+	terms, problems := jobs.ParseTerms(job.Annotations, jobs.Limits{})
+	if len(problems) > 0 {
+		return nil, nil
+	}
+	return &LockedJob{Name: job.Name, UID: job.UID, Phase: jobs.PhaseOf(job), ID: ID{job.Namespace, terms.FullKey()}}, nil
+}
+
+// Holds reports whether the lock is held for the Job.
+func (j *LockedJob) Holds(lock *v1alpha1.Lock) bool {
+	return lock != nil && IDOf(lock) == j.ID && lock.Spec.HolderRef != nil && lock.Spec.HolderRef.UID == j.UID
 }

@@ -43,6 +43,8 @@ type Gatherer struct {
 	LastLog func(ctx context.Context, namespace, pod string) (time.Time, error)
 	// Audit has records of the audit, one a line, among other lines. May be nil.
 	Audit io.Reader
+	// Now returns the time of the service.
+	Now func() time.Time
 }
 
 // gathering is a portrait to which several goroutines add.
@@ -56,12 +58,13 @@ type gathering struct {
 // else cannot be found out is in Unknown.
 func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.FullKey) (*Portrait, error) {
 	found := &gathering{Gatherer: g, Portrait: Portrait{ID: locks.ID{Namespace: namespace, Key: key}}}
-	lock := new(v1alpha1.Lock)
-	switch err := g.Cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: key.ObjectName()}, lock); {
-	case err == nil:
-		found.Lock = lock
-	case !apierrors.IsNotFound(err):
+	if err := found.read(ctx); err != nil {
 		return nil, err
+	}
+	if !found.IsHeld(g.Now()) {
+		if err := found.findJob(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var asking sync.WaitGroup
 	for what, ask := range map[string]func(context.Context) error{
@@ -83,6 +86,47 @@ func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.Fu
 	found.History = found.History[max(0, len(found.History)-maxFacts):]
 	slices.Sort(found.Unknown)
 	return &found.Portrait, nil
+}
+
+// read reads the lock.
+func (g *gathering) read(ctx context.Context) error {
+	lock := new(v1alpha1.Lock)
+	err := g.Cluster.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: g.Key.ObjectName()}, lock)
+	switch {
+	case err == nil:
+		g.Lock = lock
+	case !apierrors.IsNotFound(err):
+		return err
+	}
+	return nil
+}
+
+// findJob looks for a Job under a lock that has the key as its name.
+func (g *gathering) findJob(ctx context.Context) error {
+	name, isJob := jobName(g.Key.Bare())
+	job, err := locks.FindJob(ctx, g.Cluster, g.Namespace, name)
+	if err != nil {
+		g.unknown("whether a Job has this name", err)
+		return nil
+	}
+	if g.Job = job; job == nil || !isJob {
+		return nil
+	}
+	g.ID, g.Lock = job.ID, nil
+	return g.read(ctx)
+}
+
+// jobName returns the name in "job/NAME", as kubectl and the column HOLDER write it, and reports whether
+// the text is one.
+func jobName(text string) (name string, isJob bool) {
+	kind, name, ok := strings.Cut(text, "/")
+	switch strings.ToLower(kind) {
+	case "job", "jobs", "job.batch", "jobs.batch":
+		if ok {
+			return name, true
+		}
+	}
+	return text, false
 }
 
 func (g *gathering) unknown(what string, err error) {
@@ -257,7 +301,7 @@ func (b *Behind) describe(object client.Object) {
 }
 
 func (g *gathering) pod(ctx context.Context, pod *corev1.Pod) Pod {
-	seen := Pod{Name: pod.Name, Phase: string(pod.Status.Phase), Node: pod.Spec.NodeName}
+	seen := Pod{Name: pod.Name, Phase: string(pod.Status.Phase), Node: pod.Spec.NodeName, Created: pod.CreationTimestamp.Time}
 	if pod.Status.StartTime != nil {
 		seen.Started = pod.Status.StartTime.Time
 	}

@@ -14,6 +14,9 @@ type Portrait struct {
 	locks.ID
 	// Lock is nil if there is none. An expired one is free.
 	Lock *v1alpha1.Lock
+	// Job is the one whose name was given in place of a key, as "nightly" or "job/nightly". With
+	// "job/", the portrait is of its lock, and else of the key, which is free.
+	Job *locks.LockedJob
 	// Me is the user's own identity; empty if it is not known.
 	Me string
 	// Behind is the object that the lock is held for; nil if it names none, or if it was
@@ -46,8 +49,9 @@ type Behind struct {
 // Pod is one that works for the holder.
 type Pod struct {
 	Name, Phase, Node string
-	Started           time.Time
-	Restarts          int32
+	// Started is when the node has taken the Pod.
+	Created, Started time.Time
+	Restarts         int32
 	// LastLog is when the Pod last wrote a line; zero if that is not known.
 	LastLog time.Time
 }

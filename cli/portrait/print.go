@@ -3,15 +3,18 @@ package portrait
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/human"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/terminal"
+	"forrst.dev/lock-operator/lock/jobs"
 )
 
 // Printer writes portraits.
@@ -40,6 +43,7 @@ func (p Printer) Print(out io.Writer, portrait *Portrait) error {
 	if portrait.Namespace != "" {
 		where = " in namespace " + portrait.Namespace
 	}
+	page.job()
 	page.line("", "Lock %s%s", portrait.Key.Bare(), where)
 	if portrait.IsHeld(p.Times.Now) {
 		page.held()
@@ -75,6 +79,31 @@ func first(index int, label string) string {
 		return label
 	}
 	return ""
+}
+
+// job says what the Job has to do with the lock whose name was given in place of a key.
+func (p *page) job() {
+	if p.Job == nil {
+		return
+	}
+	key := p.Job.ID.Key.Bare()
+	does := fmt.Sprintf("Job %s is %s; its lock is %s", p.Job.Name, strings.ToLower(string(p.Job.Phase)), key)
+	place := slices.IndexFunc(p.Waiting, func(job locks.WaitingJob) bool { return job.Turn.UID == p.Job.UID })
+	switch {
+	case p.Job.Holds(p.Lock) && p.IsHeld(p.Times.Now):
+		does = fmt.Sprintf("Job %s holds %s", p.Job.Name, key)
+	case p.Job.Phase == jobs.Waiting:
+		does = fmt.Sprintf("Job %s waits for %s", p.Job.Name, key)
+		if place >= 0 {
+			does += fmt.Sprintf(" at place %d", place+1)
+		}
+	}
+	if p.ID == p.Job.ID {
+		p.line("", "%s", does)
+		return
+	}
+	p.line("", "No lock %s; %s:", p.Key.Bare(), does)
+	p.text.WriteString("    " + terminal.Clean(p.Command("who", key)) + "\n\n")
 }
 
 func (p *page) free() {
@@ -140,9 +169,15 @@ func (p *page) behind() {
 	if len(behind.Details) > 0 {
 		details = ", " + strings.Join(behind.Details, ", ")
 	}
+	if behind.isPending() {
+		alive = "started, but no Pod runs yet"
+	}
 	p.fact("Alive", "%s: %s %s %s%s", alive, behind.Kind, behind.Name, state(behind), details)
 	for _, pod := range behind.Pods {
 		text := "Pod " + pod.Name + ": " + pod.Phase
+		if pod.Phase == string(corev1.PodPending) {
+			text = "Pod " + pod.Name + ": has not begun, Pending for " + p.Times.Since(pod.Created)
+		}
 		if pod.Node != "" {
 			text += " on node " + pod.Node
 		}
@@ -157,6 +192,14 @@ func (p *page) behind() {
 		}
 		p.fact("", "%s", text)
 	}
+}
+
+// isPending reports whether there are Pods, and none of them has begun that may still work.
+func (b *Behind) isPending() bool {
+	is := func(phase corev1.PodPhase) bool {
+		return slices.ContainsFunc(b.Pods, func(pod Pod) bool { return pod.Phase == string(phase) })
+	}
+	return b.IsAlive && is(corev1.PodPending) && !is(corev1.PodRunning) && !is(corev1.PodUnknown)
 }
 
 func state(behind *Behind) string {
