@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +18,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/freeing"
+	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/lock"
@@ -43,8 +46,10 @@ in the namespace, and a --reason, which goes on record. The holder may go on wor
 until it notices, at its next renewal: stop it first, or be sure that what the lock
 protects checks fencing tokens.
 
+A Job that runs under the lock is suspended, its Pods are deleted, and it queues again.
+
 Only what was shown is ended. If another holder has got the lock meanwhile, nothing
-is done.`,
+is done, and the exit status is 202. If you answer no, it is 200.`,
 		Example: `  # See what would happen
   kubectl lock free billing:report --reason "worker-7 lost its disk" --dry-run=server
 
@@ -57,7 +62,7 @@ is done.`,
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&options.reason, "reason", "", "Why you take the lock from its holder. Required unless the lock is yours")
+	flags.StringVar(&options.reason, "reason", "", "Why you take the lock from its holder. Required unless the lock is yours; the release of your own goes without")
 	flags.BoolVarP(&options.isSure, "yes", "y", false, "Do not ask")
 	flags.StringVar(&options.dryRun, "dry-run", "none", "none, or server: the API server says whether you may, and nothing is done")
 	return command
@@ -84,7 +89,7 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 	}
 	isOwn := ownsLock(ctx, cluster, shown)
 	o.show(shown, isOwn)
-	if err := o.confirm(key, isOwn); err != nil {
+	if err := o.confirm(key, isOwn, o.consequence(ctx, cluster, shown)); err != nil {
 		return err
 	}
 	order := freeing.Order{Shown: shown, IsDryRun: o.dryRun == "server"}
@@ -118,7 +123,7 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 		return o.explain(key, err)
 	}
 	o.show(shown, false)
-	if err := o.confirm(key, false); err != nil {
+	if err := o.confirm(key, false, goesOn); err != nil {
 		return err
 	}
 	current, err := backend.Get(ctx, namespace, fullKey)
@@ -155,6 +160,14 @@ func (o *freeOptions) held(ctx context.Context, cluster client.Client, namespace
 // keyOf returns the KEY of a lock for people to read.
 func keyOf(held *v1alpha1.Lock) string { return terminal.Clean(held.Spec.FullKey().Bare()) }
 
+// loser is who loses a lock: the object that it is held for, such as Job/nightly, or else the user.
+func loser(held *v1alpha1.Lock) string {
+	if held.Spec.HolderRef != nil {
+		return terminal.Clean(locks.HolderOf(held))
+	}
+	return terminal.Clean(held.Spec.Holder)
+}
+
 // ownsLock reports whether the caller is the holder. If that is not known, the lock counts as another
 // holder's: then the API server decides.
 func ownsLock(ctx context.Context, cluster client.Client, held *v1alpha1.Lock) bool {
@@ -173,12 +186,13 @@ func (o *freeOptions) show(held *v1alpha1.Lock, isOwn bool) {
 	if isOwn {
 		yours = " (you)"
 	}
-	fmt.Fprintf(o.ErrOut, "%s\n  held by  %s%s\n", keyOf(held), terminal.Clean(spec.Holder), yours)
-	if ref := spec.HolderRef; ref != nil {
-		fmt.Fprintf(o.ErrOut, "  for      %s %s\n", terminal.Clean(ref.Kind), terminal.Clean(ref.Name))
+	fmt.Fprintf(o.ErrOut, "%s\n  held by  %s%s\n", keyOf(held), loser(held), yours)
+	if spec.HolderRef != nil {
+		fmt.Fprintf(o.ErrOut, "  through  %s\n", terminal.Clean(spec.Holder))
 	}
 	if spec.AcquireTime != nil && spec.RenewTime != nil && spec.ExpireTime != nil {
-		fmt.Fprintf(o.ErrOut, "  since    %s, renewed %s, ends %s\n", times.Ago(spec.AcquireTime.Time), times.Ago(spec.RenewTime.Time), times.In(spec.ExpireTime.Time))
+		fmt.Fprintf(o.ErrOut, "  since    %s; renewed: %s; ends %s\n", times.Ago(spec.AcquireTime.Time),
+			times.Renewed(spec.AcquireTime.Time, spec.RenewTime.Time), times.In(spec.ExpireTime.Time))
 	}
 	if len(spec.Guards) > 0 {
 		fmt.Fprintf(o.ErrOut, "  guards   %d kinds of objects, which other users may write again then\n", len(spec.Guards))
@@ -188,38 +202,63 @@ func (o *freeOptions) show(held *v1alpha1.Lock, isOwn bool) {
 	}
 }
 
-// confirm asks whether to go on.
-func (o *freeOptions) confirm(key string, isOwn bool) error {
+// goesOn is what follows where nothing stops the holder.
+const goesOn = "The holder may go on working until it notices."
+
+// consequence says what follows once the lock is taken from its holder: the operator stops a Job that runs
+// under the lock.
+func (o *freeOptions) consequence(ctx context.Context, cluster client.Client, held *v1alpha1.Lock) string {
+	ref := held.Spec.HolderRef
+	if ref == nil || ref.Kind != "Job" {
+		return goesOn
+	}
+	job, err := locks.FindJob(ctx, cluster, held.Namespace, ref.Name)
+	if err != nil || job == nil || !job.Holds(held) {
+		return goesOn
+	}
+	text := fmt.Sprintf("The operator suspends Job %s and deletes its Pods; it queues again.", job.Name)
+	if waiting, err := locks.WaitingJobs(ctx, cluster, held.Namespace); err == nil && len(waiting[job.ID]) > 0 {
+		text += fmt.Sprintf(" Next: Job %s.", waiting[job.ID][0].Name)
+	}
+	return text
+}
+
+// confirm asks whether to go on. The consequence is that of a release by force.
+func (o *freeOptions) confirm(key string, isOwn bool, consequence string) error {
 	question := "Release it?"
 	if !isOwn {
 		if strings.TrimSpace(o.reason) == "" {
 			return failure.New(failure.Usage, "another holder has the lock; to take it away, say why, which goes on record",
 				o.Command("free", key, "--reason", "..."), "ask the holder to release it, or wait: "+o.Command("wait", key))
 		}
-		question = "Take it from its holder by force? The holder may go on working until it notices."
+		question = "Take it from its holder by force?"
+		fmt.Fprintln(o.ErrOut, consequence)
 	}
 	if o.isSure || o.dryRun == "server" {
 		return nil
 	}
 	fmt.Fprintf(o.ErrOut, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(io.LimitReader(o.In, 64)).ReadString('\n')
+	if file, ok := o.In.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
+		fmt.Fprintln(o.ErrOut) // An answer that is not typed does not end the line.
+	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return nil
 	case "":
 		if err != nil {
-			fmt.Fprintln(o.ErrOut)
 			return failure.New(failure.Usage, "the question was not answered; nothing was done", "to go on without a question, add --yes")
 		}
 	}
-	return failure.New(failure.Failed, "nothing was done")
+	fmt.Fprintln(o.ErrOut, "nothing was done")
+	return failure.SilentError(failure.Failed)
 }
 
 // tell says what was done.
 func (o *freeOptions) tell(held *v1alpha1.Lock, isOwn bool) {
 	done := "released"
 	if !isOwn {
-		done = fmt.Sprintf("taken from %s by force", terminal.Clean(held.Spec.Holder))
+		done = fmt.Sprintf("taken from %s by force", loser(held))
 	}
 	if o.dryRun == "server" {
 		done += " (server dry run)"

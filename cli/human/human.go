@@ -34,6 +34,14 @@ func (t Times) Ago(at time.Time) string {
 	return t.format(at, func() string { return For(t.Now.Sub(at)) + " ago" })
 }
 
+// Renewed returns when something that began was last renewed, as [Times.Ago], or "not yet".
+func (t Times) Renewed(began, renewed time.Time) string {
+	if renewed.Equal(began) {
+		return "not yet"
+	}
+	return t.Ago(renewed)
+}
+
 // Left returns how much time is left until a time, such as "4m", or "expired"; with
 // Exact, the time itself. The zero time is [Never].
 func (t Times) Left(until time.Time) string {

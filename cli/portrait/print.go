@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/human"
 	"forrst.dev/lock-operator/cli/locks"
+	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/lock/jobs"
 )
@@ -134,15 +135,13 @@ func (p *page) held() {
 	}
 	p.fact("Reason", "%s", reason)
 	p.fact("Since", "%s", p.Times.Ago(row.Acquired))
-	renewed := p.Times.Ago(row.Renewed)
-	if row.Renewed.Equal(row.Acquired) {
-		renewed = "not yet"
-	}
+	renewed, unless := p.Times.Renewed(row.Acquired, row.Renewed), ""
 	if row.TTL > 0 {
 		renewed += "; each renewal lasts " + human.For(row.TTL)
+		unless = ", unless renewed"
 	}
 	p.fact("Renewed", "%s", renewed)
-	p.fact("Expires", "%s, unless renewed", p.Times.In(row.Expires))
+	p.fact("Expires", "%s%s", p.Times.In(row.Expires), unless)
 	p.fact("Fencing", "token %d", row.FencingToken)
 	for index, guard := range spec.Guards {
 		p.fact(first(index, "Guards"), "%s: only the holder may change them", guarded(guard))
@@ -254,7 +253,12 @@ func (p *page) advice() {
 		return
 	}
 	do("Wait until it is free", "wait", key, "--for", "free")
-	p.line("  ", "Ask its holder: %s.", p.ask())
+	if ref := p.Lock.Spec.HolderRef; ref != nil && (p.Behind == nil || !p.Behind.Gone) {
+		p.line("  ", "See the %s:", ref.Kind)
+		p.text.WriteString("      " + terminal.Clean(describe(ref, p.Namespace)) + "\n")
+	} else {
+		p.line("  ", "Ask its holder: %s.", p.ask())
+	}
 	switch {
 	case p.May.Force:
 		do("End it by force: you have the right, and its holder may go on working until it notices", "free", key, "--reason", "WHY")
@@ -262,6 +266,20 @@ func (p *page) advice() {
 		p.line("  ", "You may not end it by force: that takes the verbs force-release, update and delete")
 		p.line("  ", "on locks in namespace %s. Ask an administrator.", p.Namespace)
 	}
+}
+
+// describe is the command of kubectl that shows the object of a holder. Kinds of other groups than the
+// usual ones need theirs.
+func describe(ref *v1alpha1.HolderReference, namespace string) string {
+	kind := strings.ToLower(ref.Kind)
+	if group, version, ok := strings.Cut(ref.APIVersion, "/"); ok && group != "batch" && group != "apps" {
+		kind += "." + version + "." + group
+	}
+	command := "kubectl describe " + session.Quote(kind) + " " + session.Quote(ref.Name)
+	if namespace != "" {
+		command += " -n " + session.Quote(namespace)
+	}
+	return command
 }
 
 // ask says whom to ask.

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/test/support/golden"
+)
+
+func TestFree(t *testing.T) {
+	for _, test := range []struct {
+		name, answer string
+		objects      []client.Object
+		args         []string
+		status       failure.Code
+	}{
+		{"a_job", "y\n", append(payments(), holdingJob()...), []string{"billing:report", "--reason", "it hangs"}, 0},
+		{"a_job_for_sure", "", append(payments(), holdingJob()...), []string{"billing:report", "--reason", "it hangs", "--yes"}, 0},
+		{"a_job_without_a_lock", "y\n", append(payments(), behindBilling()...), []string{"billing:report", "--reason", "it hangs"}, 0},
+		{"the_answer_no", "n\n", append(payments(), holdingJob()...), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
+		{"no_answer", "", payments(), []string{"billing:report", "--reason", "it hangs"}, failure.Usage},
+		{"mine", "y\n", payments(), []string{"deploy"}, 0},
+		{"with_the_flag_of_others", "", payments(), []string{"deploy", "--force"}, failure.Usage},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			options := session.Options{
+				Cluster: as("carol@example.com", everything, fakeCluster(test.objects...)),
+				Streams: genericiooptions.IOStreams{In: strings.NewReader(test.answer)},
+			}
+			got := run(t, options, append([]string{"free", "-n", "payments"}, test.args...)...)
+			golden.Check(t, "free/"+test.name+".txt", got.String())
+			if got.status != int(test.status) {
+				t.Errorf("exit status %d, want %d", got.status, test.status)
+			}
+		})
+	}
+}
