@@ -217,8 +217,10 @@ func (o *freeOptions) consequence(ctx context.Context, cluster client.Client, he
 		return goesOn
 	}
 	text := fmt.Sprintf("The operator suspends Job %s and deletes its Pods; it queues again.", job.Name)
-	if waiting, err := locks.WaitingJobs(ctx, cluster, held.Namespace); err == nil && len(waiting[job.ID]) > 0 {
-		text += fmt.Sprintf(" Next: Job %s.", waiting[job.ID][0].Name)
+	if waiting, err := locks.WaitingJobs(ctx, cluster, held.Namespace); err == nil {
+		if next := new(locks.RowOf(held)).Waiting(waiting); len(next) > 0 {
+			text += fmt.Sprintf(" Next: Job %s.", next[0].Name)
+		}
 	}
 	return text
 }

@@ -206,7 +206,7 @@ func (l *list) selects(row *locks.Row, now time.Time) bool {
 
 func (l *list) sort(rows []*listed) {
 	for _, row := range rows {
-		row.waiters = len(l.waiting[row.ID])
+		row.waiters = len(row.Waiting(l.waiting))
 	}
 	by := orders[l.sortBy]
 	slices.SortFunc(rows, func(a, b *listed) int {
@@ -266,7 +266,7 @@ func (l *list) cells(rows []*listed) [][]string {
 func (l *list) cellsOf(row *listed, times human.Times) []string {
 	waiters := "?"
 	if l.waiting != nil {
-		waiters = strconv.Itoa(len(l.waiting[row.ID]))
+		waiters = strconv.Itoa(len(row.Waiting(l.waiting)))
 	}
 	cells := []string{row.Key.Bare(), row.Holder, times.Since(row.Acquired), times.Left(row.Expires), waiters, row.Reason}
 	if l.output.isWide() {

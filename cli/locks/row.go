@@ -1,9 +1,11 @@
 package locks
 
 import (
+	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -16,9 +18,11 @@ type Row struct {
 	Name string
 	// Holder is the holder as people call it, and Identity the authenticated user.
 	Holder, Identity string
-	Reason           string
-	FencingToken     int64
-	TTL              time.Duration
+	// HolderUID is that of the object that the lock is held for. Empty if there is none.
+	HolderUID    types.UID
+	Reason       string
+	FencingToken int64
+	TTL          time.Duration
 	// Times are zero where the lock has none.
 	Acquired, Renewed, Expires time.Time
 }
@@ -28,6 +32,9 @@ func RowOf(lock *v1alpha1.Lock) Row {
 	row := Row{
 		ID: IDOf(lock), Name: lock.Name, Holder: HolderOf(lock), Identity: lock.Spec.Holder, Reason: lock.Spec.Reason,
 		Acquired: timeOf(lock.Spec.AcquireTime), Renewed: timeOf(lock.Spec.RenewTime), Expires: timeOf(lock.Spec.ExpireTime),
+	}
+	if lock.Spec.HolderRef != nil {
+		row.HolderUID = lock.Spec.HolderRef.UID
 	}
 	if lock.Spec.TTL != nil {
 		row.TTL = lock.Spec.TTL.Duration
@@ -63,6 +70,16 @@ func Person(identity, namespace string) string {
 
 // IsHeld reports whether the lock has not expired.
 func (r *Row) IsHeld(now time.Time) bool { return r.Expires.After(now) }
+
+// Waiting returns which Jobs of all wait for the lock. One that has just got it, and is
+// about to be started, is its holder.
+func (r *Row) Waiting(all map[ID][]WaitingJob) []WaitingJob {
+	isHolder := func(job WaitingJob) bool { return r.HolderUID != "" && job.Turn.UID == r.HolderUID }
+	if !slices.ContainsFunc(all[r.ID], isHolder) {
+		return all[r.ID]
+	}
+	return slices.DeleteFunc(slices.Clone(all[r.ID]), isHolder)
+}
 
 // HeldBy reports whether the text is the holder's name or identity, or part of one.
 func (r *Row) HeldBy(text string) bool {

@@ -185,6 +185,9 @@ func (g *gathering) may(ctx context.Context, verb string) (bool, error) {
 func (g *gathering) waiting(ctx context.Context) error {
 	all, err := locks.WaitingJobs(ctx, g.Cluster, g.Namespace)
 	g.Waiting = all[g.ID]
+	if g.IsHeld(g.Now()) {
+		g.Waiting = new(locks.RowOf(g.Lock)).Waiting(all)
+	}
 	return err
 }
 

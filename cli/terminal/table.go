@@ -11,6 +11,9 @@ type Column struct {
 	// Least is the width to which the column may be cut to fit the table on the terminal.
 	// Zero means that it is never cut.
 	Least int
+	// Fair is the width to which the column is cut only once all others are at their Fair. Zero
+	// means Least.
+	Fair int
 }
 
 // gap is between two columns.
@@ -77,7 +80,8 @@ func (t *Table) measure(rows [][]string) {
 }
 
 // widths returns the natural widths or, where the table would be too wide, cuts the
-// widest of the columns that may be cut, one column of the terminal at a time.
+// widest of the columns that may be cut, one column of the terminal at a time: first
+// down to their Fair.
 func (t *Table) widths() []int {
 	widths := append([]int(nil), t.natural...)
 	total := len(gap) * (len(widths) - 1)
@@ -85,11 +89,9 @@ func (t *Table) widths() []int {
 		total += each
 	}
 	for ; t.Width > 0 && total > t.Width; total-- {
-		widest := -1
-		for index, column := range t.Columns {
-			if column.Least > 0 && widths[index] > column.Least && (widest < 0 || widths[index] > widths[widest]) {
-				widest = index
-			}
+		widest := t.widest(widths, func(column Column) int { return max(column.Fair, column.Least) })
+		if widest < 0 {
+			widest = t.widest(widths, func(column Column) int { return column.Least })
 		}
 		if widest < 0 {
 			break
@@ -97,4 +99,15 @@ func (t *Table) widths() []int {
 		widths[widest]--
 	}
 	return widths
+}
+
+// widest returns the widest of the columns that are cut and wider than their bound; -1 if none is.
+func (t *Table) widest(widths []int, bound func(Column) int) int {
+	widest := -1
+	for index, column := range t.Columns {
+		if column.Least > 0 && widths[index] > bound(column) && (widest < 0 || widths[index] > widths[widest]) {
+			widest = index
+		}
+	}
+	return widest
 }

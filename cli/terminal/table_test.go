@@ -23,6 +23,19 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 	}
 }
 
+func TestWhatPeopleLookForIsCutLast(t *testing.T) {
+	table := terminal.Table{
+		Columns: []terminal.Column{{Header: "KEY", Least: 8, Fair: 16}, {Header: "REASON", Least: 6}}, Width: 24,
+	}
+	var out strings.Builder
+	if err := table.Write(&out, [][]string{{"billing:report", "why and how"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.Contains(got, "billing:report   why an…") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 func TestTextOfOthersIsCleaned(t *testing.T) {
 	if got := terminal.Clean("a\x1b[2Jb\nc\u202ed"); got != "a\ufffd[2Jb c\ufffdd" {
 		t.Errorf("got %q", got)

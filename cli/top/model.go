@@ -145,7 +145,9 @@ func (m *Model) view(now time.Time, order, most int) view {
 	}
 	for _, row := range m.rows {
 		if row.IsHeld(now) {
-			seen.rows = append(seen.rows, shown{*row, len(m.waiting[row.ID])})
+			waiters := len(row.Waiting(m.waiting))
+			seen.waitingJobs -= len(m.waiting[row.ID]) - waiters // its holder
+			seen.rows = append(seen.rows, shown{*row, waiters})
 		}
 	}
 	m.mu.Unlock()

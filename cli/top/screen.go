@@ -68,10 +68,10 @@ func rate(count int, window time.Duration) string {
 
 func (s *Screen) table(seen *view, times human.Times) []string {
 	table := terminal.Table{Width: s.Width, Columns: []terminal.Column{
-		{Header: "KEY", Least: 12}, {Header: "HOLDER", Least: 12}, {Header: "HELD"}, {Header: "EXPIRES"}, {Header: "WAITERS"}, {Header: "REASON", Least: 6},
+		{Header: "KEY", Least: 12, Fair: 20}, {Header: "HOLDER", Least: 12, Fair: 14}, {Header: "HELD"}, {Header: "EXPIRES"}, {Header: "WAITERS"}, {Header: "REASON", Least: 6},
 	}}
 	if s.AllNamespaces {
-		table.Columns = append([]terminal.Column{{Header: "NAMESPACE", Least: 9}}, table.Columns...)
+		table.Columns = append([]terminal.Column{{Header: "NAMESPACE", Least: 9, Fair: 12}}, table.Columns...)
 	}
 	cells := make([][]string, 0, len(seen.rows))
 	for _, row := range seen.rows {

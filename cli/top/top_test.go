@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/cli/top"
+	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/test/support/golden"
 )
 
@@ -75,6 +76,22 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 	golden.Check(t, "frame.txt", got)
 	screen.Order = 1
 	golden.Check(t, "by_waiters.txt", frame(model, screen, now))
+}
+
+// A Job that has got the lock waits to be started for a moment.
+func TestTheHolderIsNoWaiter(t *testing.T) {
+	model := top.NewModel()
+	held := lockAt("billing:report", -time.Minute, time.Minute)
+	held.Spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: "monthly-close-of-the-books", UID: "close"}
+	model.Begin()
+	model.Present(held)
+	model.Listed()
+	model.SetWaiting(map[locks.ID][]locks.WaitingJob{locks.IDOf(held): {
+		{Name: "monthly-close-of-the-books", Turn: jobs.Turn{UID: "close"}}, {Name: "nightly", Turn: jobs.Turn{UID: "nightly"}},
+	}})
+	screen := narrow()
+	screen.AllNamespaces = true
+	golden.Check(t, "of_a_job.txt", frame(model, screen, now))
 }
 
 func TestCounts(t *testing.T) {
