@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
@@ -84,7 +85,7 @@ func (o *grantOptions) place(key string) (tokenfile.Place, error) {
 }
 
 // proof reads the proof of the key.
-func (o *grantOptions) proof(key string) (tokenfile.Place, lock.Proof, error) {
+func (o *grantOptions) proof(ctx context.Context, key string) (tokenfile.Place, lock.Proof, error) {
 	place, err := o.place(key)
 	if err != nil {
 		return place, lock.Proof{}, err
@@ -92,11 +93,7 @@ func (o *grantOptions) proof(key string) (tokenfile.Place, lock.Proof, error) {
 	proof, err := place.Read()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return place, lock.Proof{}, failure.New(failure.NotHeld,
-			fmt.Sprintf("there is no owner token of %s: no file %s", key, place),
-			"take the lock first: "+o.Command("acquire", key),
-			"if the owner token is elsewhere, name the file by --owner-file",
-			"if you hold the lock by a manifest, end it by: "+o.Command("free", key))
+		return place, lock.Proof{}, o.noProof(ctx, key, place)
 	case err != nil:
 		return place, lock.Proof{}, failure.Usagef("%v", err)
 	}
@@ -108,6 +105,33 @@ func (o *grantOptions) proof(key string) (tokenfile.Place, lock.Proof, error) {
 		return place, lock.Proof{}, failure.Usagef("%s: %v", place, err)
 	}
 	return place, lock.Proof{Owner: proof.Owner, FencingToken: proof.FencingToken}, nil
+}
+
+// noProof says what to do where there is no owner token, as of a lock that acquire has not taken.
+func (o *grantOptions) noProof(ctx context.Context, key string, place tokenfile.Place) error {
+	what, elsewhere := fmt.Sprintf("there is no owner token of %s: no file %s", key, place), "if the owner token is elsewhere, name the file by --owner-file"
+	if !o.isMine(ctx, key) {
+		return failure.New(failure.NotHeld, what, "take the lock first: "+o.Command("acquire", key), elsewhere)
+	}
+	return failure.New(failure.NotHeld, "you hold "+key+", and "+what, "stop the program that holds it, or end the lock under it: "+o.Command("free", key), elsewhere)
+}
+
+// isMine reports whether the user is known to hold the lock. A façade does not tell.
+func (o *grantOptions) isMine(ctx context.Context, key string) bool {
+	if o.UsesFacade() {
+		return false
+	}
+	namespace, err := o.Namespace()
+	if err != nil {
+		return false
+	}
+	cluster, err := o.Cluster()
+	if err != nil {
+		return false
+	}
+	held := &v1alpha1.Lock{}
+	err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()}, held)
+	return err == nil && isHeld(held, o.Now()) && ownsLock(ctx, cluster, held)
 }
 
 // ended turns the error of a renewal or a release into one that says that the grant has ended, and

@@ -44,7 +44,7 @@ func (o *releaseOptions) run(ctx context.Context, key string) error {
 	if err := o.checkOutput(); err != nil {
 		return err
 	}
-	place, proof, err := o.proof(key)
+	place, proof, err := o.proof(ctx, key)
 	if err != nil {
 		return err
 	}

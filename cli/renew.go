@@ -52,7 +52,7 @@ func (o *renewOptions) run(ctx context.Context, key string) error {
 	if o.ttl < 0 {
 		return failure.Usagef("--ttl is %s, and must not be negative", o.ttl)
 	}
-	place, proof, err := o.proof(key)
+	place, proof, err := o.proof(ctx, key)
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
@@ -49,7 +51,10 @@ func New(s *session.Session) *cobra.Command {
 		Long: `See who holds a lock, since when and why, and run programs under a lock.
 
 A lock has a KEY, such as billing:report, in a namespace. One holder has it at a
-time, until it is released or its time is over.`,
+time, until it is released or its time is over.
+
+Exit statuses: 0 done; 200 failed; 201 the lock is held; 202 the lock is not held, or was lost;
+203 no answer; 204 refused, or not permitted; 205 wrong arguments; 206 "run" could not start.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl lock"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -61,7 +66,7 @@ time, until it is released or its time is over.`,
 	s.AddFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("namespace", completeNamespaces(s))
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
-		return failure.New(failure.Usage, err.Error(), "see "+command.CommandPath()+" --help")
+		return failure.New(failure.Usage, err.Error(), append(aboutFlag(command, err), "see "+command.CommandPath()+" --help")...)
 	})
 	const look, hold, mend, other = "look", "hold", "mend", "other"
 	root.AddGroup(
@@ -83,6 +88,20 @@ time, until it is released or its time is over.`,
 	root.SetHelpCommandGroupID(other)
 	root.SetCompletionCommandGroupID(other)
 	return root
+}
+
+// aboutFlag says what is probably meant by a flag that does not exist.
+func aboutFlag(command *cobra.Command, err error) []string {
+	unknown, isUnknown := errors.AsType[*pflag.NotExistError](err)
+	switch {
+	case !isUnknown:
+		return nil
+	case command.Name() == "run":
+		return []string{"if the flag is one of your command, put -- before the command: kubectl lock run KEY -- COMMAND"}
+	case command.Name() == "free" && unknown.GetSpecifiedName() == "force":
+		return []string{"to take a lock from another holder, say why, which goes on record: kubectl lock free KEY --reason WHY"}
+	}
+	return nil
 }
 
 // knownCommand says which commands are like one that does not exist.

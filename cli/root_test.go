@@ -17,6 +17,9 @@ func TestRoot(t *testing.T) {
 		{"unknown_command", []string{"verzion"}, failure.Usage},
 		{"unknown_flag", []string{"version", "--wat"}, failure.Usage},
 		{"too_many_arguments", []string{"version", "1"}, failure.Usage},
+		{"run_without_dashes", []string{"run", "x", "sh", "-c", "true"}, failure.Usage},
+		{"run_with_a_short_ttl", []string{"run", "x", "--ttl", "1s", "--", "true"}, failure.Usage},
+		{"run_with_a_long_grace", []string{"run", "x", "--ttl", "10s", "--grace", "9s", "--", "true"}, failure.Usage},
 		{"context_of_a_facade", []string{"version", "--server=http://127.0.0.1:1", "--context=a"}, failure.Usage},
 		{"token_without_a_facade", []string{"version", "--token-file=a"}, failure.Usage},
 	} {

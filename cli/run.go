@@ -58,6 +58,7 @@ func newRun(s *session.Session) *cobra.Command {
 The lock is renewed until the command and, on Linux, all processes that it has
 started have ended, and is then released. When the lock is lost or cannot be
 renewed, the command gets TERM, and KILL before another holder can have the lock.
+A release by force ends it by KILL at once: another holder may have the lock already.
 
 The command has the terminal and gets all signals. The exit status is its own,
 or 128+n if signal n ended it, and else one of
@@ -107,8 +108,8 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 	flags.DurationVar(&o.wait, "wait", 0, "How long to wait at most for the holder of the lock. Default: without a limit")
 	flags.StringVar(&o.onBusy, "on-busy", busyWait, "If the lock is held: wait for it, skip the command and succeed, or fail")
 	flags.StringVar(&o.onLost, "on-lost", string(supervise.OnLostKill), "If the lock is lost: kill the command (TERM, then KILL), only send TERM (term), or ignore it. With term and ignore, two holders may run at a time")
-	flags.DurationVar(&o.grace, "grace", -1, "Time between TERM and KILL if the lock is about to be lost, taken from the ttl; Default: a quarter of the ttl, at most 10s")
-	flags.Lookup("grace").DefValue = ""
+	flags.DurationVar(&o.grace, "grace", -1, "Time between TERM and KILL if the lock is about to be lost, taken from the ttl. Default: a quarter of the ttl, at most 10s")
+	flags.Lookup("grace").DefValue = "0s" // It is not shown.
 	flags.StringVar(&o.reason, "reason", "", "Why the lock is held, for people. Default: the name of the command")
 	flags.IntVar(&o.conflictCode, "conflict-exit-code", int(failure.Busy), "Exit status if the lock is held, 0 to 255")
 	return command
@@ -142,9 +143,15 @@ func (o *runOptions) complete(command *cobra.Command) error {
 		// Arguments may hold secrets.
 		o.reason = "kubectl lock run " + filepath.Base(o.program[0])
 	}
+	if o.ttl < supervise.MinTTL {
+		return failure.Usagef("--ttl is %s, and must be at least %s", o.ttl, supervise.MinTTL)
+	}
 	var err error
+	if o.policy, err = supervise.NewPolicy(supervise.OnLostKill, o.ttl, o.grace); err != nil {
+		return failure.New(failure.Usage, "--grace: "+err.Error(), "see "+command.CommandPath()+" --help")
+	}
 	if o.policy, err = supervise.NewPolicy(supervise.OnLost(o.onLost), o.ttl, o.grace); err != nil {
-		return failure.New(failure.Usage, "--ttl, --grace or --on-lost: "+err.Error(), "see "+command.CommandPath()+" --help")
+		return failure.New(failure.Usage, "--on-lost: "+err.Error(), "see "+command.CommandPath()+" --help")
 	}
 	return nil
 }

@@ -65,7 +65,22 @@ func (w *who) run(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
+	seen.HasProof = w.hasProof(seen)
 	return portrait.Printer{Times: w.Times(), Width: w.Terminal().Width, Command: w.Command}.Print(w.Out, seen)
+}
+
+// hasProof reports whether the owner token of the grant is where acquire keeps it.
+func (w *who) hasProof(seen *portrait.Portrait) bool {
+	if seen.Lock == nil {
+		return false
+	}
+	options := grantOptions{Session: w.Session, ownerFD: -1}
+	place, err := options.place(seen.Key.Bare())
+	if err != nil {
+		return false
+	}
+	proof, err := place.Read()
+	return err == nil && proof.Owner == seen.Lock.Spec.Owner
 }
 
 func (w *who) look(ctx context.Context, namespace string, key v1alpha1.FullKey) (*portrait.Portrait, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/tokenfile"
 	"forrst.dev/lock-operator/test/support/golden"
 )
 
@@ -111,6 +113,9 @@ func TestWho(t *testing.T) {
 		{"the_name_of_a_job", "carol@example.com", everything, payments(), []string{"first", "-n", "payments"}},
 		{"the_name_of_a_job_without_a_lock", "carol@example.com", everything, append(payments(), behindBilling()...), []string{"job/nightly", "-n", "payments"}},
 		{"whose_pod_is_pending", "carol@example.com", everything, append(payments(), holdingJob()...), []string{"billing:report", "-n", "payments"}},
+		{"my_freeze", "system:serviceaccount:payments:worker", everything, []client.Object{heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) {
+			spec.Guards = []v1alpha1.Guard{{Resource: "services"}}
+		})}, []string{"freeze", "-n", "payments"}},
 		{"guards", "carol@example.com", nothing, []client.Object{heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) {
 			spec.Guards = []v1alpha1.Guard{
 				{Group: "apps", Resource: "deployments", Name: "billing"}, {Resource: "configmaps", Selector: &metav1.LabelSelector{}},
@@ -125,5 +130,38 @@ func TestWho(t *testing.T) {
 				t.Errorf("exit status %d", got.status)
 			}
 		})
+	}
+}
+
+// Only acquire leaves an owner token that release finds. Other locks are ended in another way.
+func TestProposesReleaseOnlyWithTheOwnerToken(t *testing.T) {
+	folder := t.TempDir()
+	options := session.Options{
+		Cluster: as("carol@example.com", everything, fakeCluster(payments()...)),
+		Getenv:  func(name string) string { return map[string]string{"XDG_RUNTIME_DIR": folder}[name] },
+	}
+	refused := run(t, options, "release", "deploy", "-n", "payments")
+	golden.Check(t, "grant/no_token_of_my_lock.txt", strings.ReplaceAll(refused.String(), folder, "/folder"))
+	if got := run(t, options, "release", "billing:report", "-n", "payments"); !strings.Contains(got.errOut, "take the lock first") {
+		t.Errorf("the lock of another holder: %s", got)
+	}
+
+	place, err := tokenfile.Default(options.Getenv, "", "payments", "lock:deploy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ owner, want string }{
+		{"secret-of-another-grant", "kubectl lock free deploy -n payments"}, {"secret-of-deploy", "kubectl lock release deploy -n payments"},
+	} {
+		draft, err := place.Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := draft.Keep(tokenfile.Proof{Owner: test.owner}); err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, options, "who", "deploy", "-n", "payments"); !strings.Contains(got.out, test.want) {
+			t.Errorf("with %s, %q is missing in:\n%s", test.owner, test.want, got)
+		}
 	}
 }

@@ -77,7 +77,13 @@ func Default() string { return Resources(defaultGuards()) }
 func Resources(guards []v1alpha1.Guard) string {
 	names := make([]string, 0, len(guards))
 	for _, guard := range guards {
-		names = append(names, schema.GroupResource{Group: guard.Group, Resource: guard.Resource}.String())
+		name := schema.GroupResource{Group: guard.Group, Resource: guard.Resource}.String()
+		if guard.Name != "" {
+			name += " " + guard.Name
+		} else if selector := guard.Selector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
+			name += " with the label " + metav1.FormatLabelSelector(selector)
+		}
+		names = append(names, name)
 	}
 	return strings.Join(names, ", ")
 }

@@ -2,6 +2,7 @@ package freezing_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,16 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/freezing"
 )
+
+func TestNamesWhichConfigMapsAreFrozen(t *testing.T) {
+	if got := freezing.Default(); !strings.HasSuffix(got, "services, configmaps with the label app.kubernetes.io/name") {
+		t.Errorf("got %q", got)
+	}
+	guards, err := freezing.Guards([]string{"configmaps"})
+	if got := freezing.Resources(guards); err != nil || got != "configmaps" {
+		t.Errorf("all of them are named %q, %v", got, err)
+	}
+}
 
 func TestParseUntil(t *testing.T) {
 	zone := time.FixedZone("", 3600)

@@ -17,6 +17,8 @@ type Portrait struct {
 	// Job is the one whose name was given in place of a key, as "nightly" or "job/nightly". With
 	// "job/", the portrait is of its lock, and else of the key, which is free.
 	Job *locks.LockedJob
+	// HasProof says that release finds the owner token of this grant.
+	HasProof bool
 	// Me is the user's own identity; empty if it is not known.
 	Me string
 	// Behind is the object that the lock is held for; nil if it names none, or if it was

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/freezing"
 	"forrst.dev/lock-operator/cli/human"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
@@ -249,7 +250,19 @@ func (p *page) advice() {
 		return
 	}
 	if p.isMine() {
-		do("Release it", "release", key)
+		switch {
+		case len(p.Lock.Spec.Guards) > 0 && p.Namespace != "":
+			thaw := []string{"thaw", p.Namespace}
+			if key != freezing.Key {
+				thaw = append(thaw, "--key", key)
+			}
+			do("End your freeze", thaw...)
+		case p.HasProof:
+			do("Release it", "release", key)
+		default:
+			p.line("  ", "Stop the program that holds it, or end the lock under it:")
+			p.text.WriteString("      " + terminal.Clean(p.Command("free", key)) + "\n")
+		}
 		return
 	}
 	do("Wait until it is free", "wait", key, "--for", "free")

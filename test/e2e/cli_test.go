@@ -110,7 +110,7 @@ var _ = Describe("kubectl lock", func() {
 
 				shown := kubectl.succeed(ctx, "who", "cli:report", "-n", namespace)
 				Expect(shown).To(ContainSubstring("held by you"))
-				Expect(shown).To(ContainSubstring("kubectl lock release cli:report -n " + namespace))
+				Expect(shown).To(ContainSubstring("kubectl lock free cli:report -n " + namespace))
 				Expect(shown).NotTo(ContainSubstring("Not known"))
 				_, err := own.kubectl.Run(ctx, "", "create", "rolebinding", "carol", "-n", namespace, "--clusterrole=lock-operator-view", "--user=carol")
 				Expect(err).NotTo(HaveOccurred())
