@@ -102,7 +102,7 @@ func (o *acquireOptions) run(ctx context.Context, key string) error {
 	held, err := o.acquire(ctx, key, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithWait(wait), lock.WithOwner(owner), lock.WithoutRenewal())
 	if err != nil {
 		draft.Drop()
-		return o.explain(key, err)
+		return o.explain(ctx, key, err)
 	}
 	proof := tokenfile.Proof{Namespace: o.namespace, Key: held.Key(), Owner: held.Owner(), FencingToken: held.FencingToken()}
 	if err := draft.Keep(proof); err != nil {
@@ -112,7 +112,11 @@ func (o *acquireOptions) run(ctx context.Context, key string) error {
 	if err := held.Detach(); err != nil {
 		return lost(held.Key(), err)
 	}
-	return o.print("acquired", held.Key(), info, place)
+	if err := o.print("acquired", held.Key(), info, place); err != nil || o.output != "" {
+		return err
+	}
+	fmt.Fprintf(o.Out, "the owner token, which renew and release need, is in %s\n", place)
+	return nil
 }
 
 func (o *acquireOptions) acquire(ctx context.Context, key string, options ...lock.Option) (*lock.Held, error) {
@@ -124,9 +128,9 @@ func (o *acquireOptions) acquire(ctx context.Context, key string, options ...loc
 }
 
 // explain says what a caller can do who did not get the lock.
-func (o *acquireOptions) explain(key string, err error) error {
+func (o *acquireOptions) explain(ctx context.Context, key string, err error) error {
 	if errors.Is(err, lock.ErrHeld) {
-		return &failure.Error{Code: failure.Busy, What: err.Error(), Cause: err, Do: []string{
+		return &failure.Error{Code: failure.Busy, What: busy(ctx, o.Session, err), Cause: err, Do: []string{
 			"see who holds it, and whether the holder is alive: " + o.Command("who", key),
 			"wait for it: " + o.Command("acquire", key, "--wait", "10m"),
 		}}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/supervise"
@@ -189,7 +190,7 @@ func (o *runOptions) run(ctx context.Context) (err error) {
 		if held != nil {
 			_ = held.Release(ctx)
 		}
-		return o.notAcquired(err)
+		return o.notAcquired(ctx, err)
 	}
 	outcome, err := o.runHolding(supervisor, path, held)
 	released := held.Release(ctx)
@@ -221,7 +222,7 @@ func (o *runOptions) acquire(ctx context.Context) (*lock.Held, error) {
 }
 
 // notAcquired is the result of a run without the lock.
-func (o *runOptions) notAcquired(err error) error {
+func (o *runOptions) notAcquired(ctx context.Context, err error) error {
 	if interrupted, ok := errors.AsType[*supervise.SignalError](err); ok {
 		return failure.SilentError(interrupted.Status())
 	}
@@ -229,15 +230,15 @@ func (o *runOptions) notAcquired(err error) error {
 		return err
 	}
 	if o.onBusy == busySkip {
-		fmt.Fprintf(o.session.ErrOut, "skipped: %s\n", err)
+		fmt.Fprintf(o.session.ErrOut, "skipped: %s\n", busy(ctx, o.session, err))
 		return nil
 	}
 	if o.conflictCode == 0 {
-		fmt.Fprintf(o.session.ErrOut, "%s\n", err)
+		fmt.Fprintf(o.session.ErrOut, "%s\n", busy(ctx, o.session, err))
 		return nil
 	}
 	return &failure.Error{
-		Code: failure.Code(o.conflictCode), What: err.Error(),
+		Code: failure.Code(o.conflictCode), What: busy(ctx, o.session, err),
 		Do: []string{"see the holder: " + o.session.Command("who", o.key)}, Cause: err,
 	}
 }
@@ -263,15 +264,24 @@ func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, h
 }
 
 func (o *runOptions) reportStop(held *lock.Held, stage supervise.Stage) {
-	reason := held.Err()
-	if reason == nil {
-		reason = fmt.Errorf("%s could not be renewed in time", held.Key().Bare())
-	}
+	reason := whyLost(held.Key(), held.Err())
 	what := "sending TERM to the command"
 	if stage == supervise.StageKill {
 		what = "killing the command"
 	}
-	fmt.Fprintf(o.session.ErrOut, "%s: %v\n", what, reason)
+	fmt.Fprintf(o.session.ErrOut, "%s: %s\n", what, reason)
+}
+
+// whyLost says why a lock is lost, or about to be if there is no error yet. The deletion of one's own lock is
+// not told from that of another user.
+func whyLost(key v1alpha1.FullKey, err error) string {
+	switch {
+	case errors.Is(err, lock.ErrForceReleased):
+		return key.Bare() + " was released by you or by force"
+	case err == nil:
+		return key.Bare() + " could not be renewed in time"
+	}
+	return err.Error()
 }
 
 // writeToken writes the secret of the lock to a file in a folder that only this user can enter.
@@ -306,7 +316,7 @@ func (o *runOptions) result(outcome supervise.Outcome, released error) error {
 		if outcome.WasStopped {
 			what = o.key + " was lost, and the command was stopped"
 		}
-		return failure.New(failure.NotHeld, what, "see its history: "+o.session.Command("who", o.key))
+		return failure.New(failure.NotHeld, what, "see who holds it now, and releases by force: "+o.session.Command("who", o.key))
 	case released != nil:
 		fmt.Fprintf(o.session.ErrOut, "warning: %v; it ends by itself, at the latest in %s\n", released, o.ttl)
 	}

@@ -251,8 +251,8 @@ func (p *page) advice() {
 	}
 	if p.isMine() {
 		switch {
-		case len(p.Lock.Spec.Guards) > 0 && p.Namespace != "":
-			thaw := []string{"thaw", p.Namespace}
+		case len(p.Lock.Spec.Guards) > 0:
+			thaw := []string{"thaw"}
 			if key != freezing.Key {
 				thaw = append(thaw, "--key", key)
 			}
