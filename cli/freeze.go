@@ -15,6 +15,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/freezing"
+	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/terminal"
 )
@@ -121,9 +122,10 @@ func (o *freezeOptions) change(ctx context.Context, cluster client.Client, wante
 	}
 	switch {
 	case !ownsLock(ctx, cluster, current):
-		what := fmt.Sprintf("%s has frozen namespace %s until %s", terminal.Clean(current.Spec.Holder), current.Namespace, current.Spec.ExpireTime)
+		ends := o.Times().In(locks.RowOf(current).Expires)
+		what := fmt.Sprintf("%s has frozen namespace %s; that ends %s", terminal.Clean(current.Spec.Holder), current.Namespace, ends)
 		if len(current.Spec.Guards) == 0 {
-			what = fmt.Sprintf("%s is held by %s until %s", keyOf(current), terminal.Clean(current.Spec.Holder), current.Spec.ExpireTime)
+			what = fmt.Sprintf("%s is held by %s; it ends %s unless it is renewed", keyOf(current), terminal.Clean(current.Spec.Holder), ends)
 		}
 		return nil, &failure.Error{Code: failure.Busy, What: what, Cause: refused, Do: []string{
 			"freeze the namespace by a second lock: add --key, such as --key freeze-2",

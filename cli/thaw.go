@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/freeing"
 	"forrst.dev/lock-operator/cli/freezing"
+	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/terminal"
 )
@@ -66,7 +67,7 @@ func (o *thawOptions) run(ctx context.Context, args []string) error {
 		if freeze.Spec.Reason != "" {
 			reason = " (" + terminal.Clean(freeze.Spec.Reason) + ")"
 		}
-		return failure.New(failure.Refused, fmt.Sprintf("%s has frozen namespace %s until %s%s", terminal.Clean(freeze.Spec.Holder), namespace, freeze.Spec.ExpireTime, reason),
+		return failure.New(failure.Refused, fmt.Sprintf("%s has frozen namespace %s%s; that ends %s", terminal.Clean(freeze.Spec.Holder), namespace, reason, o.Times().In(locks.RowOf(freeze).Expires)),
 			"ask that user to thaw it", "end it by force: kubectl lock free "+session.Quote(o.key)+" -n "+namespace+" --reason ...")
 	}
 	err = freeing.Order{Shown: freeze}.Carry(ctx, cluster)

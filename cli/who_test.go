@@ -116,6 +116,7 @@ func TestWho(t *testing.T) {
 		{"my_freeze", "system:serviceaccount:payments:worker", everything, []client.Object{heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) {
 			spec.Guards = []v1alpha1.Guard{{Resource: "services"}}
 		})}, []string{"freeze", "-n", "payments"}},
+		{"free_and_held_elsewhere", "carol@example.com", everything, payments(), []string{"stock", "-n", "payments"}},
 		{"guards", "carol@example.com", nothing, []client.Object{heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) {
 			spec.Guards = []v1alpha1.Guard{
 				{Group: "apps", Resource: "deployments", Name: "billing"}, {Resource: "configmaps", Selector: &metav1.LabelSelector{}},

@@ -18,6 +18,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -71,6 +72,7 @@ func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.Fu
 		"who you are":           found.me,
 		"the holder's object":   found.behind,
 		"the Jobs that wait":    found.waiting,
+		"the other namespaces":  found.elsewhere,
 		"the events":            found.events,
 		"what you may do":       found.rights,
 		"the records of audits": found.audit,
@@ -188,6 +190,28 @@ func (g *gathering) waiting(ctx context.Context) error {
 	if g.IsHeld(g.Now()) {
 		g.Waiting = new(locks.RowOf(g.Lock)).Waiting(all)
 	}
+	return err
+}
+
+// elsewhere looks for the key in other namespaces if it is free in this one: it may have been left out.
+func (g *gathering) elsewhere(ctx context.Context) error {
+	if g.Job != nil || g.IsHeld(g.Now()) {
+		return nil
+	}
+	var found v1alpha1.LockList
+	err := g.Cluster.List(ctx, &found, &client.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", g.Key.ObjectName()),
+		Raw:           &metav1.ListOptions{ResourceVersion: "0"}, // From the cache: a hint is not worth a scan of all locks.
+	})
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	for index := range found.Items {
+		if row := locks.RowOf(&found.Items[index]); row.Key == g.Key && row.Namespace != g.Namespace && row.IsHeld(g.Now()) {
+			g.HeldIn = append(g.HeldIn, row.Namespace)
+		}
+	}
+	slices.Sort(g.HeldIn)
 	return err
 }
 

@@ -26,6 +26,9 @@ type Portrait struct {
 	Behind *Behind
 	// Waiting are the Jobs that wait, the next one first.
 	Waiting []locks.WaitingJob
+	// HeldIn are other namespaces in which the key of a free lock is held, as far as the user may
+	// read all locks.
+	HeldIn []string
 	// History has the latest facts last.
 	History []Fact
 	// May is what the user has the rights for.

@@ -111,9 +111,12 @@ func (p *page) job() {
 func (p *page) free() {
 	if p.Lock == nil {
 		p.fact("State", "free: no holder")
-		return
+	} else {
+		p.fact("State", "free: the last holder, %s, let it expire %s", locks.HolderOf(p.Lock), p.Times.Ago(at(p.Lock.Spec.ExpireTime)))
 	}
-	p.fact("State", "free: the last holder, %s, let it expire %s", locks.HolderOf(p.Lock), p.Times.Ago(at(p.Lock.Spec.ExpireTime)))
+	if len(p.HeldIn) > 0 {
+		p.fact("Held in", "namespace %s", strings.Join(p.HeldIn, ", "))
+	}
 }
 
 func (p *page) held() {
@@ -274,7 +277,7 @@ func (p *page) advice() {
 	}
 	switch {
 	case p.May.Force:
-		do("End it by force: you have the right, and its holder may go on working until it notices", "free", key, "--reason", "WHY")
+		do("End it by force: you have the right, and are told what follows before it is done", "free", key, "--reason", "WHY")
 	case p.May.Known:
 		p.line("  ", "You may not end it by force: that takes the verbs force-release, update and delete")
 		p.line("  ", "on locks in namespace %s. Ask an administrator.", p.Namespace)
