@@ -3,6 +3,7 @@ package cli
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,7 @@ func TestFree(t *testing.T) {
 		{"a_job", "y\n", append(payments(), holdingJob()...), []string{"billing:report", "--reason", "it hangs"}, 0},
 		{"a_job_for_sure", "", append(payments(), holdingJob()...), []string{"billing:report", "--reason", "it hangs", "--yes"}, 0},
 		{"a_job_without_a_lock", "y\n", append(payments(), behindBilling()...), []string{"billing:report", "--reason", "it hangs"}, 0},
+		{"a_job_of_another_lock", "y\n", append(payments(), waitingJob("nightly", "other", time.Hour)), []string{"billing:report", "--reason", "it hangs"}, 0},
 		{"the_answer_no", "n\n", append(payments(), holdingJob()...), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
 		{"no_answer", "", payments(), []string{"billing:report", "--reason", "it hangs"}, failure.Usage},
 		{"mine", "y\n", payments(), []string{"deploy"}, 0},
