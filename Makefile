@@ -201,7 +201,7 @@ verify-generated:
 	cp -R $(GENERATED) "$$before" && \
 	$(MAKE) --no-print-directory generate && \
 	for tree in $(GENERATED); do \
-	  git --no-pager diff --no-index --exit-code "$$before/$$tree" "$$tree" || changed="$$changed $$tree"; \
+	  git --no-pager diff --no-index --exit-code "$$before/$${tree##*/}" "$$tree" || changed="$$changed $$tree"; \
 	done && \
 	if [ -n "$$changed" ]; then \
 	  echo "verify: generated files were out of date in:$$changed; they are up to date now, commit them" >&2; exit 1; \
