@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -57,14 +58,14 @@ type Outcome struct {
 	WasStopped bool
 }
 
+// ErrFrontGone is the cause of a context that ended because the front process was killed.
+var ErrFrontGone = errors.New("the process that started this one was killed")
+
 // SignalError is the cause of a context that ended because the process was told to end.
 type SignalError struct{ Signal os.Signal }
 
 // Error names the signal.
 func (e *SignalError) Error() string { return fmt.Sprintf("ended by signal: %s", e.Signal) }
-
-// ErrFrontGone is the cause of a context that ended because the front process was killed.
-var ErrFrontGone = fmt.Errorf("the process that started this one was killed")
 
 // Status is the exit status of a process that the signal has ended.
 func (e *SignalError) Status() int {

@@ -58,41 +58,24 @@ func (s *Supervisor) KeepScratch(path string) { s.front.send(message{Kind: kindS
 // Prepare calls fn with a context that ends when the process is told to end, with a [*SignalError] as its cause,
 // or when the front process has ended, with [ErrFrontGone]. If it has ended, that is the error, whatever fn returned.
 func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	done, returned := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(returned)
+	return prepare(ctx, fn, func(done <-chan struct{}) error {
 		for {
+			var sent os.Signal
 			select {
 			case <-done:
-				return
+				return nil
 			case <-s.front.Gone():
-				cancel(ErrFrontGone)
-				return
-			case sent := <-s.signals:
-				if endsProcess(sent) {
-					cancel(&SignalError{Signal: sent})
-					return
-				}
-			case sent := <-s.front.Signals():
-				s.answerStop(sent)
-				if endsProcess(sent) {
-					cancel(&SignalError{Signal: sent})
-					return
-				}
+				return ErrFrontGone
+			case sent = <-s.signals:
+			case number := <-s.front.Signals():
+				s.answerStop(number)
+				sent = number
+			}
+			if endsProcess(sent) {
+				return &SignalError{Signal: sent}
 			}
 		}
-	}()
-	defer func() {
-		close(done)
-		<-returned
-	}()
-	err := fn(ctx)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
+	})
 }
 
 // answerStop has the front stop itself for the signal if there is no command that stops. The front cannot tell: the

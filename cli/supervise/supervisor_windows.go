@@ -49,26 +49,14 @@ func (s *Supervisor) KeepScratch(string) {}
 // Prepare calls fn with a context that ends at ^C, with a [*SignalError] as its cause. If it has
 // ended, that is the error, whatever fn returned.
 func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	done, returned := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(returned)
+	return prepare(ctx, fn, func(done <-chan struct{}) error {
 		select {
 		case <-done:
+			return nil
 		case sent := <-s.interrupted:
-			cancel(&SignalError{Signal: sent})
+			return &SignalError{Signal: sent}
 		}
-	}()
-	defer func() {
-		close(done)
-		<-returned
-	}()
-	err := fn(ctx)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
+	})
 }
 
 // Run runs the command in a job object until it and all processes that it has started have ended. There is

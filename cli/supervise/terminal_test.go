@@ -63,9 +63,6 @@ func newScreen(t *testing.T, program string, arguments ...string) *screen {
 // newShell starts bash with job control. $RUN is the program.
 func newShell(t *testing.T) *screen {
 	t.Helper()
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("no bash")
-	}
 	s := newScreen(t, "bash", "--norc", "--noprofile", "-i")
 	s.want("prompt>")
 	s.write("bind 'set enable-bracketed-paste off' 2>/dev/null; stty -echo; run() { " + roleVariable + "=" + roleProgram + " $PROGRAM \"$@\"; }\n")

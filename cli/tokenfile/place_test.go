@@ -90,38 +90,6 @@ func TestKeepsAFileThatWasThereUntilTheProofIsWritten(t *testing.T) {
 	}
 }
 
-func TestFollowsNoLink(t *testing.T) {
-	folder := t.TempDir()
-	target := filepath.Join(folder, "target")
-	if err := os.WriteFile(target, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(folder, "link")
-	if err := os.Symlink(target, link); err != nil {
-		t.Skip(err)
-	}
-	if _, err := (tokenfile.Place{Path: link}).Prepare(); err == nil {
-		t.Error("a token would be written to a link")
-	}
-}
-
-func TestRefusesAFolderThatOthersCanRead(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("folders have no modes there")
-	}
-	place := defaultPlace(t)
-	keep(t, place)
-	if err := os.Chmod(filepath.Dir(place.Path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := place.Prepare(); err == nil || !strings.Contains(err.Error(), "chmod 700") {
-		t.Errorf("to write: %v", err)
-	}
-	if _, err := place.Read(); err == nil {
-		t.Error("it would be read")
-	}
-}
-
 func TestKeepsLocksApart(t *testing.T) {
 	first := defaultPlace(t)
 	for _, other := range []struct {
