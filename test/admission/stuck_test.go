@@ -6,11 +6,8 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -19,27 +16,11 @@ import (
 	"forrst.dev/lock-operator/test/support/fixture"
 )
 
-// depend creates an object that depends on the lock, and that does not end when it is deleted.
-func depend(ctx context.Context, lock *v1alpha1.Lock) {
-	GinkgoHelper()
-	dependent := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: lock.Namespace, Name: lock.Name, Finalizers: []string{"example.com/stuck"},
-		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Lock", Name: lock.Name, UID: lock.UID, BlockOwnerDeletion: new(true),
-		}},
-	}}
-	Expect(root.Client.Create(ctx, dependent)).To(Succeed())
-	DeferCleanup(func(ctx context.Context) {
-		unstuck := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		Expect(client.IgnoreNotFound(root.Client.Patch(ctx, dependent, unstuck))).To(Succeed())
-	})
-}
-
 // stick has the holder delete the lock in the foreground, and an object that depends on the lock
 // keep it: the garbage collector waits for the finalizer of that object.
 func stick(ctx context.Context, lock *v1alpha1.Lock) *v1alpha1.Lock {
 	GinkgoHelper()
-	depend(ctx, lock)
+	fixture.CreateStuckDependent(ctx, root.Client, lock)
 	_, err := run(ctx, worker, lock.Namespace, "", "delete", "lock", lock.Name, "--cascade=foreground", "--wait=false")
 	Expect(err).NotTo(HaveOccurred())
 	deleting := stored(ctx, lock)
@@ -130,7 +111,7 @@ var _ = Describe("A lock on which a stuck object depends", func() {
 
 	It("is gone when it was released beside its dependent", func(ctx context.Context) {
 		live := held(ctx, namespace, "billing:report")
-		depend(ctx, live)
+		fixture.CreateStuckDependent(ctx, root.Client, live)
 		Expect(direct(ctx, worker).Release(ctx, namespace, live.Spec.FullKey(), lock.Proof{Owner: live.Spec.Owner, Holder: workerName})).To(Succeed())
 		expectGone(ctx, live)
 	})

@@ -8,7 +8,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -24,7 +23,7 @@ var _ = Describe("The runbook for a lock that does not go", func() {
 		// An object that the lock owns does not go, and a foreground deletion waits for it.
 		lock := acquire(ctx, deployer, namespace, key)
 		first := tokenOf(ctx, lock)
-		depend(ctx, lock)
+		fixture.CreateStuckDependent(ctx, root.Client, lock)
 		Expect(deployer.Client.Delete(ctx, lock, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
 		Expect(book.run(ctx, root, "get lock")).To(And(ContainSubstring("deployer"), ContainSubstring(metav1.FinalizerDeleteDependents)))
 		_, err := shell(ctx, root, "kubectl delete lock "+lockName+" --wait=false --namespace "+namespace)
@@ -52,22 +51,6 @@ var _ = Describe("The runbook for a lock that does not go", func() {
 		Expect(tokenOf(ctx, acquire(ctx, deployer, namespace, key))).To(BeNumerically(">", second))
 	})
 })
-
-// depend creates an object that depends on the lock, and that does not go when it is deleted.
-func depend(ctx context.Context, lock *v1alpha1.Lock) {
-	GinkgoHelper()
-	dependent := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: lock.Namespace, Name: lock.Name, Finalizers: []string{"example.com/stuck"},
-		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Lock", Name: lock.Name, UID: lock.UID, BlockOwnerDeletion: new(true),
-		}},
-	}}
-	Expect(root.Client.Create(ctx, dependent)).To(Succeed())
-	DeferCleanup(func(ctx context.Context) {
-		free := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		Expect(client.IgnoreNotFound(root.Client.Patch(ctx, dependent, free))).To(Succeed())
-	})
-}
 
 var _ = Describe("The runbook for a guarded namespace whose webhook is away", func() {
 	It("opens it for those who may, and closes it again", SpecTimeout(specTimeout), func(ctx context.Context) {
