@@ -160,6 +160,10 @@ test-elsewhere: control-plane ## Run the end-to-end tests and those of Jobs with
 test-e2e: control-plane ## Run the end-to-end tests only.
 	$(GO_TEST) -count=1 ./test/e2e/...
 
+.PHONY: screenshots
+screenshots: control-plane ## Draw the pictures of README.
+	@SCREENSHOTS=1 && export SCREENSHOTS && $(GO_TEST) -count=1 ./test/e2e -ginkgo.focus="pictures of README"
+
 .PHONY: robustness
 robustness: control-plane ## Break things under running clients for two minutes, and check what they saw.
 	@DURATION="$${DURATION:-2m}" && export DURATION && $(GO_TEST) -count=1 -timeout=0 -v -run='^TestRobustness$$' ./test/robustness
