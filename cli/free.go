@@ -46,7 +46,8 @@ in the namespace, and a --reason, which goes on record. The holder may go on wor
 until it notices, at its next renewal: stop it first, or be sure that what the lock
 protects checks fencing tokens.
 
-A Job that runs under the lock is suspended, its Pods are deleted, and it queues again.
+A Job that runs under the lock is suspended, its Pods are deleted, and it queues
+again, behind those that wait.
 
 Only what was shown is ended. If another holder has got the lock meanwhile, nothing
 is done, and the exit status is 202. If you answer no, it is 200.`,
@@ -216,7 +217,7 @@ func (o *freeOptions) consequence(ctx context.Context, cluster client.Client, he
 	if err != nil || job == nil || !job.Holds(held) {
 		return goesOn
 	}
-	text := fmt.Sprintf("The operator suspends Job %s and deletes its Pods; it queues again.", job.Name)
+	text := fmt.Sprintf("The operator suspends Job %s and deletes its Pods; it queues again, behind the Jobs that wait.", job.Name)
 	if waiting, err := locks.WaitingJobs(ctx, cluster, held.Namespace); err == nil {
 		if next := new(locks.RowOf(held)).Waiting(waiting); len(next) > 0 {
 			text += fmt.Sprintf(" Next: Job %s.", next[0].Name)

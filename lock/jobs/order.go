@@ -15,25 +15,22 @@ import (
 type Turn struct {
 	// Priority is that of the Job's terms.
 	Priority int32
-	// Created is when the Job was created, in whole seconds. WaitsSince is when its wait began:
-	// when it was created, resumed or queued again.
-	Created, WaitsSince time.Time
+	// WaitsSince is when the Job's wait began: when it was created, resumed or queued again.
+	WaitsSince time.Time
 	// UID is that of the Job.
 	UID types.UID
 }
 
 // TurnOf returns the turn of a Job with these terms.
 func TurnOf(job *batchv1.Job, terms Terms) Turn {
-	return Turn{Priority: terms.Priority, Created: job.CreationTimestamp.Time, WaitsSince: waitsSince(job), UID: job.UID}
+	return Turn{Priority: terms.Priority, WaitsSince: waitsSince(job), UID: job.UID}
 }
 
-// Compare orders waiting Jobs: the highest priority first, then the earliest created. The UID
-// decides between equal times; every replica has the same order.
+// Compare orders waiting Jobs: the highest priority first, then the one that has waited for
+// longest. So a Job that lost its lock, as by a forced release, queues behind those that wait
+// already. The UID decides between equal times; every replica has the same order.
 func (t Turn) Compare(other Turn) int {
 	if order := cmp.Compare(other.Priority, t.Priority); order != 0 {
-		return order
-	}
-	if order := t.Created.Compare(other.Created); order != 0 {
 		return order
 	}
 	if order := t.WaitsSince.Compare(other.WaitsSince); order != 0 {

@@ -101,11 +101,11 @@ func TestCompare(t *testing.T) {
 		first, second               *batchv1.Job
 		firstPriority, nextPriority int32
 	}{
-		"the higher priority":                                 {at("b", 9, 0), at("a", 1, 0), 1, 0},
-		"the one created first":                               {at("b", 1, 0), at("a", 2, 0), 0, 0},
-		"the one created first, though it had to queue again": {at("b", 1, time.Hour), at("a", 2, 0), 0, 0},
-		"the one created first in a second":                   {at("b", 1, time.Millisecond), at("a", 1, 2*time.Millisecond), 0, 0},
-		"the lesser UID, if nothing else says":                {at("a", 1, 0), at("b", 1, 0), 0, 0},
+		"the higher priority":   {at("b", 9, 0), at("a", 1, 0), 1, 0},
+		"the one created first": {at("b", 1, 0), at("a", 2, 0), 0, 0},
+		"the one that waits already before one that has to queue again": {at("b", 2, 0), at("a", 1, time.Hour), 0, 0},
+		"the one created first in a second":                             {at("b", 1, time.Millisecond), at("a", 1, 2*time.Millisecond), 0, 0},
+		"the lesser UID, if nothing else says":                          {at("a", 1, 0), at("b", 1, 0), 0, 0},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
