@@ -18,7 +18,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// pollPeriod is how often a façade is asked, which shows no changes to this client.
+// pollPeriod is how often a façade is asked that does not show changes to this user.
 const pollPeriod = time.Second
 
 // wait is the command "wait".
@@ -36,8 +36,8 @@ func newWait(s *session.Session) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "wait KEY",
 		Short: "Wait until a lock is free, or held",
-		Long: `Wait until a lock is free, or held. It waits by a watch, and with --server asks the
-façade once a second.
+		Long: `Wait until a lock is free, or held. It waits by a watch. With --server, it asks the
+façade once a second if you lack the verb watch on locks.
 
 A lock that is free can be held again a moment later. To hold it yourself, use
 kubectl lock run or acquire, which wait in turn.`,
@@ -83,13 +83,30 @@ func (w *wait) run(ctx context.Context, key string) (err error) {
 func (w *wait) follower(ctx context.Context) (func(context.Context, *lastState) error, error) {
 	if w.UsesFacade() {
 		backend, err := w.Backend(ctx)
-		return func(ctx context.Context, states *lastState) error { return w.poll(ctx, backend, states) }, err
+		return func(ctx context.Context, states *lastState) error { return w.ask(ctx, backend, states) }, err
 	}
 	cluster, err := w.Cluster()
 	source := &locks.Source{
 		Cluster: cluster, Namespace: w.namespace, Fields: fields.OneTermEqualSelector("metadata.name", w.key.ObjectName()),
 	}
 	return func(ctx context.Context, states *lastState) error { return source.Follow(ctx, w.Clock, states) }, err
+}
+
+// ask reads the lock once, and then follows its changes, if the façade shows them.
+func (w *wait) ask(ctx context.Context, backend lock.Backend, states *lastState) error {
+	held, err := backend.Get(ctx, w.namespace, w.key)
+	if err != nil && !errors.Is(err, lock.ErrNotHeld) {
+		return err
+	}
+	states.set(held)
+	changes, err := backend.Watch(ctx, w.namespace, w.key)
+	if err != nil {
+		return w.poll(ctx, backend, states)
+	}
+	for change := range changes {
+		states.Changed(change.Lock, change.IsGone)
+	}
+	return ctx.Err()
 }
 
 func (w *wait) poll(ctx context.Context, backend lock.Backend, states *lastState) error {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // runStepping runs a command while another goroutine does something with the clock, once
@@ -99,6 +102,37 @@ func TestWaitInVain(t *testing.T) {
 			t.Errorf("status %d: %s", got.status, got)
 		}
 	})
+}
+
+// The lock is released once the command has asked for its changes, which the façade shows or does not.
+func TestWaitThroughAFacade(t *testing.T) {
+	for name, isShown := range map[string]bool{"that shows changes": true, "that shows none": false} {
+		t.Run(name, func(t *testing.T) {
+			stepped := clocktesting.NewFakeClock(now)
+			locks := locktest.New(locktest.WithClock(stepped))
+			request := lock.Request{Acquisition: rules.Acquisition{Key: "a", Owner: "o", TTL: time.Hour}}
+			if _, err := locks.Acquire(t.Context(), "", request); err != nil {
+				t.Fatal(err)
+			}
+			release := func(ctx context.Context, call locktest.Call) error {
+				if call.Verb == locktest.Watch {
+					return locks.Release(ctx, "", call.Key, lock.Proof{Owner: "o"})
+				}
+				return nil
+			}
+			if isShown {
+				locks.SetHooks(locktest.Hooks{After: release})
+			} else {
+				locks.SetHooks(locktest.Hooks{Before: func(ctx context.Context, call locktest.Call) error {
+					return errors.Join(release(ctx, call), locktest.Failing(locktest.Watch, lock.ErrForbidden)(ctx, call))
+				}})
+			}
+			got := run(t, session.Options{Locks: locks, Clock: stepped}, "wait", "a")
+			if got.status != 0 || got.out != "a is free\n" {
+				t.Errorf("status %d: %s", got.status, got)
+			}
+		})
+	}
 }
 
 func TestWaitForWhatIsAsked(t *testing.T) {

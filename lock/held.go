@@ -1,8 +1,10 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,11 +87,15 @@ func newHeld(ctx context.Context, client *Client, settings settings, lock *v1alp
 		isOwnerUnique: settings.request.Owner == "" && settings.resumed == nil,
 		token:         token,
 		isRenewed:     settings.isRenewed,
-		grant:         heldGrant{uid: lock.UID, acquireTime: lock.Spec.AcquireTime, resourceVersion: lock.ResourceVersion},
-		done:          make(chan struct{}),
-		renewing:      make(chan struct{}, 1),
-		wake:          make(chan struct{}, 1),
-		stored:        lock,
+		grant: heldGrant{
+			uid: lock.UID, acquireTime: lock.Spec.AcquireTime,
+			// A façade tells the number of the grant, which is the version that it began with.
+			resourceVersion: cmp.Or(lock.ResourceVersion, strconv.FormatInt(token, 10)),
+		},
+		done:     make(chan struct{}),
+		renewing: make(chan struct{}, 1),
+		wake:     make(chan struct{}, 1),
+		stored:   lock,
 	}
 	if held.isResumed {
 		// Other grants may have the owner token, too.

@@ -130,6 +130,7 @@ func (s *Session) facade() (lock.Backend, error) {
 	options := []facadeclient.Option{
 		facadeclient.WithHTTPClient(httpClient),
 		facadeclient.WithNamespace(*s.config.Namespace),
+		facadeclient.WithWatch(),
 	}
 	if path := s.facadeTokenFile(); path != "" {
 		options = append(options, facadeclient.WithBearerTokenFile(path))

@@ -124,6 +124,7 @@ type run struct {
 	pid         int
 	stage       Stage
 	killAt      time.Duration
+	killedAt    time.Duration
 	hasEnded    bool
 	hasLeftover bool
 	status      unix.WaitStatus
@@ -214,9 +215,16 @@ func (r *run) advance() {
 
 // announce tells the front when to kill what this process has not.
 func (r *run) announce(now, left time.Duration) {
-	if before, isWanted := r.policy.watchdog(); isWanted {
-		r.front.setDeadline(now + left - before)
+	before, isWanted := r.policy.watchdog()
+	if !isWanted {
+		return
 	}
+	at := now + left - before
+	if r.stage == StageKill {
+		// After the end of a hold without notice, too, this process has its time to see all end.
+		at = max(at, r.killedAt+before)
+	}
+	r.front.setDeadline(at)
 }
 
 func (r *run) report() {
@@ -227,7 +235,7 @@ func (r *run) report() {
 
 func (r *run) kill() {
 	if r.stage < StageKill {
-		r.stage = StageKill
+		r.stage, r.killedAt = StageKill, r.clock.Now()
 		r.report()
 	}
 	r.tree.signal(syscall.SIGKILL)

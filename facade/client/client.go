@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 const maxIdleConnections = 1024
 
 // Client is a [lock.Backend] on a façade. It is safe for concurrent use, starts no
-// goroutines of its own, and keeps connections open for later calls.
+// goroutines of its own but for [Client.Watch], and keeps connections open for later calls.
 //
 // The namespace argument of every method may be empty for that of [WithNamespace] or, by
 // default, the caller's own. A façade that does not authenticate its callers serves one namespace and
@@ -31,14 +32,17 @@ const maxIdleConnections = 1024
 // The locks that are returned have a name and a spec with everything stamped, and no
 // other metadata.
 type Client struct {
-	url     string
-	http    *http.Client
-	options options
+	// base is the URL of the façade, and url that of its Forrst door.
+	base, url string
+	http      *http.Client
+	options   options
 	// idPrefix and calls name the requests.
 	idPrefix string
 	calls    atomic.Uint64
 	// maxBlock is the longest wait that the façade is asked for.
 	maxBlock atomic.Int64
+	// ownNamespace is that of calls that name none, once the façade has told it.
+	ownNamespace atomic.Pointer[string]
 }
 
 var _ lock.Backend = (*Client)(nil)
@@ -54,6 +58,7 @@ func New(baseURL string, configure ...Option) (*Client, error) {
 		return nil, fmt.Errorf("facade client: %q is no URL such as http://127.0.0.1:8080", base.Redacted())
 	}
 	c := &Client{
+		base:     strings.TrimSuffix(base.String(), "/"),
 		url:      base.JoinPath(wire.Path).String(),
 		options:  options{timeout: DefaultTimeout, maxBlock: DefaultMaxBlock, clock: clock.RealClock{}},
 		idPrefix: lock.NewOwner()[:8] + "-",

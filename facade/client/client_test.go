@@ -309,12 +309,6 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	f.wantHeld()
 }
 
-func TestWatchIsUnsupported(t *testing.T) {
-	if _, err := newFixture(t).Watch(t.Context(), namespace, "lock:k"); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestArgumentsOfNew(t *testing.T) {
 	for _, url := range []string{"", "127.0.0.1:8080", "/forrst", "ftp://x", "http://", "http://a b", "://"} {
 		if _, err := client.New(url); err == nil {

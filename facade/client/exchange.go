@@ -50,6 +50,7 @@ func (c *Client) exchange(ctx context.Context, namespace, function string, argum
 		return nil, &unansweredError{err}
 	}
 	defer response.Body.Close()
+	c.learnNamespace(namespace, response.Header)
 	answer, err := read(response)
 	switch {
 	case err != nil:
@@ -89,14 +90,27 @@ func (c *Client) newRequest(ctx context.Context, namespace, id, function string,
 	if namespace != "" {
 		request.Header.Set(wire.NamespaceHeader, namespace)
 	}
-	if c.options.token != nil {
-		token, err := c.options.token(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%w: get a bearer token: %w", lock.ErrUnavailable, err)
-		}
-		request.Header.Set("Authorization", "Bearer "+token)
+	return request, c.authenticate(request)
+}
+
+// authenticate adds the bearer token, if the client has one.
+func (c *Client) authenticate(request *http.Request) error {
+	if c.options.token == nil {
+		return nil
 	}
-	return request, nil
+	token, err := c.options.token(request.Context())
+	if err != nil {
+		return fmt.Errorf("%w: get a bearer token: %w", lock.ErrUnavailable, err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	return nil
+}
+
+// learnNamespace notes the namespace of a call that named none.
+func (c *Client) learnNamespace(named string, answer http.Header) {
+	if own := answer.Get(wire.NamespaceHeader); own != "" && cmp.Or(named, c.options.namespace) == "" && c.ownNamespace.Load() == nil {
+		c.ownNamespace.Store(&own)
+	}
 }
 
 // read reads an answer to its end, so that the connection can be used again.

@@ -153,12 +153,6 @@ func (c *Client) List(ctx context.Context, namespace string, filter lock.Filter)
 	}
 }
 
-// Watch implements [lock.Backend]: it returns an error that matches
-// [errors.ErrUnsupported], since the façade has no function for it.
-func (c *Client) Watch(_ context.Context, _ string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
-	return nil, fmt.Errorf("watch %s through a façade: %w", key, errors.ErrUnsupported)
-}
-
 // failed is outcome, unless the caller's context ended.
 func (c *Client) failed(ctx context.Context, operation string, key v1alpha1.FullKey, err error) error {
 	if ctx.Err() != nil {

@@ -45,19 +45,25 @@ func lockOf(namespace string, described *wire.Lock) (*v1alpha1.Lock, error) {
 	if described.ReleaseDelay != nil {
 		spec.ReleaseDelay = &metav1.Duration{Duration: described.ReleaseDelay.Length}
 	}
+	if err := setStamps(&spec, described.AcquiredAt, described.RenewedAt, described.ExpiresAt); err != nil {
+		return nil, &unansweredError{fmt.Errorf("the result has a time that cannot be read: %w", err)}
+	}
+	return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: key.ObjectName()}, Spec: spec}, nil
+}
+
+// setStamps reads the stamps of a lock as the façade writes them.
+func setStamps(spec *v1alpha1.LockSpec, acquired, renewed, expires string) error {
 	for _, stamp := range []struct {
 		to   **v1alpha1.Timestamp
 		text string
-	}{
-		{&spec.AcquireTime, described.AcquiredAt}, {&spec.RenewTime, described.RenewedAt}, {&spec.ExpireTime, described.ExpiresAt},
-	} {
+	}{{&spec.AcquireTime, acquired}, {&spec.RenewTime, renewed}, {&spec.ExpireTime, expires}} {
 		at, err := time.Parse(time.RFC3339, stamp.text)
 		if err != nil {
-			return nil, &unansweredError{fmt.Errorf("the result has a time that cannot be read: %w", err)}
+			return err
 		}
 		*stamp.to = new(v1alpha1.NewTimestamp(at))
 	}
-	return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: key.ObjectName()}, Spec: spec}, nil
+	return nil
 }
 
 // errAnotherLock is an answer about something else, so that it is not known what

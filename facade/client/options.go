@@ -29,6 +29,7 @@ type options struct {
 	namespace string
 	timeout   time.Duration
 	maxBlock  time.Duration
+	isWatched bool
 	clock     clock.Clock
 }
 
@@ -78,8 +79,16 @@ func WithMaxBlock(longest time.Duration) Option {
 	return func(o *options) { o.maxBlock = longest }
 }
 
-// WithClock replaces the real clock, which measures waits and the pauses between
-// attempts. Timeouts of requests are always by the real clock.
+// WithWatch makes [Client.Watch] work. Each lock that is held then has a stream of the façade's REST door, from
+// which a [lock.Held] learns at once that the lock was released by force, and not at its next renewal. A stream
+// takes a connection, unless the client speaks HTTP/2, and one of the calls that the façade lets wait for each
+// caller. The caller needs the verb watch on locks; without it the next renewal tells.
+func WithWatch() Option {
+	return func(o *options) { o.isWatched = true }
+}
+
+// WithClock replaces the real clock, which measures waits, the pauses between
+// attempts and the silence of streams. Timeouts of requests are always by the real clock.
 func WithClock(replacement clock.Clock) Option {
 	return func(o *options) { o.clock = replacement }
 }

@@ -10,6 +10,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
@@ -60,6 +61,9 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	isLeft = answered.isLeft
 	h.observe(answered.function, answered.response, start)
 	answered.recordRefusal(r)
+	if len(answered.named) == 0 && answered.caller.Namespace != "" {
+		w.Header().Set(wire.NamespaceHeader, answered.caller.Namespace)
+	}
 	h.send(w, r, answered.response, answered.response.Status(), start, answered.isBare)
 }
 

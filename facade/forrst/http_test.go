@@ -119,7 +119,7 @@ func TestResponseHeaders(t *testing.T) {
 	f = newFixture(t, slow)
 	got := f.post(envelopeWith("slow", "", ""))
 	for name, want := range map[string]string{
-		"Content-Type": "application/json", "X-Forrst-Request-Id": "a-1", "X-Forrst-Duration-Ms": "1234",
+		"Content-Type": "application/json", "X-Forrst-Request-Id": "a-1", "X-Forrst-Duration-Ms": "1234", "Forrst-Namespace": namespace,
 	} {
 		if got.header.Get(name) != want {
 			t.Errorf("%s: %q, want %q", name, got.header.Get(name), want)

@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktoken"
 	"forrst.dev/lock-operator/lock/rules"
@@ -51,7 +52,7 @@ func (c *call) acquire() (*answer, error) {
 	described.LockToken = token.Text(granted.Namespace, granted.Spec.FullKey())
 	return &answer{
 		status: http.StatusCreated, body: described, etag: entityTag(granted),
-		location: pathOf(granted.Namespace, described.Key, described.Function),
+		location: wire.LockPath(granted.Namespace, described.Key, described.Function),
 	}, nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"forrst.dev/lock-operator/facade/rest/wire"
 )
 
 // discard is a response writer that does nothing.
@@ -23,7 +25,7 @@ func (discard) SetWriteDeadline(time.Time) error { return nil }
 func manyStreams(tb testing.TB) (send func()) {
 	tb.Helper()
 	handler := &Handler{config: Config{encoded: newEncodedLocks()}}
-	told := []event{{name: eventRenewed, lock: grantedLock(tb, "billing:report")}}
+	told := []event{{name: wire.EventRenewed, lock: grantedLock(tb, "billing:report")}}
 	request, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, "/", http.NoBody)
 	if err != nil {
 		tb.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/facade/rest"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -84,10 +85,10 @@ func propertiesOf(schema *openapi3.Schema) []string {
 
 func TestNoMemberOfAnAnswerIsMissingInTheDocument(t *testing.T) {
 	schemas := theContract(t).document.Components.Schemas
-	lock := membersOf(reflect.TypeFor[rest.Lock]())
+	lock := membersOf(reflect.TypeFor[wire.Lock]())
 	lock = slices.DeleteFunc(lock, func(name string) bool { return name == "lock_token?" })
 	for name, members := range map[string][]string{
-		"Lock": lock, "Locks": membersOf(reflect.TypeFor[rest.Locks]()), "HolderRef": membersOf(reflect.TypeFor[rest.HolderRef]()),
+		"Lock": lock, "Locks": membersOf(reflect.TypeFor[wire.Locks]()), "HolderRef": membersOf(reflect.TypeFor[wire.HolderRef]()),
 		"Problem": membersOf(reflect.TypeFor[rest.Problem]()), "FieldError": membersOf(reflect.TypeFor[rest.FieldError]()),
 	} {
 		if diff := cmp.Diff(members, propertiesOf(schemas[name].Value)); diff != "" {

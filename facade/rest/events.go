@@ -5,25 +5,9 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
-)
-
-// Names of events.
-const (
-	// eventSync has all locks that are held: at the beginning, and whenever some changes may have been
-	// missed.
-	eventSync = "sync"
-	// eventAcquired is a grant of a free lock, or of one that had expired.
-	eventAcquired = "acquired"
-	// eventHandedOff is a grant to a waiter in the write that ended the grant before.
-	eventHandedOff = "handed-off"
-	eventRenewed   = "renewed"
-	// eventChanged is any other change of a held lock, such as one of its reason.
-	eventChanged = "changed"
-	// eventReleased is the end of a grant before its time, by its holder or by force.
-	eventReleased = "released"
-	eventExpired  = "expired"
 )
 
 // event is one event about one lock.
@@ -130,7 +114,7 @@ func (h *history) expire(now time.Time) []event {
 	for len(h.byEnd) > 0 && rules.Expired(h.byEnd[0].Lock, now) {
 		first := h.byEnd[0].Lock
 		h.forget(first.Name)
-		ended = append(ended, event{name: eventExpired, lock: first})
+		ended = append(ended, event{name: wire.EventExpired, lock: first})
 	}
 	return ended
 }
@@ -151,9 +135,9 @@ func (h *history) follow(change lock.Change, now time.Time) []event {
 		case former == nil:
 			return nil
 		case rules.Expired(former, now) || !change.IsGone:
-			return []event{{eventExpired, former, current.ResourceVersion}}
+			return []event{{wire.EventExpired, former, current.ResourceVersion}}
 		}
-		return []event{{eventReleased, former, current.ResourceVersion}}
+		return []event{{wire.EventReleased, former, current.ResourceVersion}}
 	}
 	h.keep(current)
 	return eventsOf(former, current)
@@ -164,14 +148,14 @@ func (h *history) follow(change lock.Change, now time.Time) []event {
 func eventsOf(former, current *v1alpha1.Lock) []event {
 	switch {
 	case former == nil:
-		return []event{{eventAcquired, current, current.ResourceVersion}}
+		return []event{{wire.EventAcquired, current, current.ResourceVersion}}
 	case !former.Spec.AcquireTime.Equal(current.Spec.AcquireTime):
 		if rules.Expired(former, current.Spec.AcquireTime.Time) {
-			return []event{{eventExpired, former, ""}, {eventAcquired, current, current.ResourceVersion}}
+			return []event{{wire.EventExpired, former, ""}, {wire.EventAcquired, current, current.ResourceVersion}}
 		}
-		return []event{{eventHandedOff, current, current.ResourceVersion}}
+		return []event{{wire.EventHandedOff, current, current.ResourceVersion}}
 	case !former.Spec.RenewTime.Equal(current.Spec.RenewTime):
-		return []event{{eventRenewed, current, current.ResourceVersion}}
+		return []event{{wire.EventRenewed, current, current.ResourceVersion}}
 	}
-	return []event{{eventChanged, current, current.ResourceVersion}}
+	return []event{{wire.EventChanged, current, current.ResourceVersion}}
 }

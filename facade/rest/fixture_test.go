@@ -19,6 +19,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/rest"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
@@ -196,7 +197,7 @@ func decode[T any](a answer) T {
 	return value
 }
 
-func (a answer) lock() rest.Lock { a.t.Helper(); return decode[rest.Lock](a) }
+func (a answer) lock() wire.Lock { a.t.Helper(); return decode[wire.Lock](a) }
 
 func (a answer) problem() rest.Problem { a.t.Helper(); return decode[rest.Problem](a) }
 

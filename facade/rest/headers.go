@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock/locktoken"
 	"forrst.dev/lock-operator/lock/problems"
 )
@@ -15,22 +16,19 @@ import (
 const (
 	idempotencyKeyHeader = "Idempotency-Key"
 	ifMatchHeader        = "If-Match"
-	lastEventHeader      = "Last-Event-ID"
 )
-
-const eventStreamType = "text/event-stream"
 
 // checkAccepted returns a problem unless the caller takes answers of the type that the operation has.
 func (c *call) checkAccepted() error {
 	offered := jsonType
 	if c.operation.isStream {
-		offered = eventStreamType
+		offered = wire.EventStream
 	}
 	if accepts(c.request.Header, offered) {
 		return nil
 	}
 	detail := "The answer has the type " + offered
-	if !c.operation.isStream && accepts(c.request.Header, eventStreamType) {
+	if !c.operation.isStream && accepts(c.request.Header, wire.EventStream) {
 		detail += "; events need the parameter watch=true"
 	}
 	return problems.New(problems.NotAcceptable, detail)
@@ -114,12 +112,12 @@ func (c *call) refuseConditions(detail string, found *mistakes) {
 
 // readLastEventID returns the id of the event from which a stream goes on, empty if none is given.
 func (c *call) readLastEventID(found *mistakes) string {
-	given := c.request.Header.Values(lastEventHeader)
+	given := c.request.Header.Values(wire.LastEventID)
 	if len(given) == 0 {
 		return ""
 	}
 	if _, err := strconv.ParseUint(given[0], 10, 64); err != nil || len(given) > 1 {
-		found.add(FieldError{In: inHeader, Field: lastEventHeader, Detail: "must be the id of an event, given once"})
+		found.add(FieldError{In: inHeader, Field: wire.LastEventID, Detail: "must be the id of an event, given once"})
 	}
 	return given[0]
 }

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"net/url"
 	"strings"
 	"time"
 
@@ -9,51 +8,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock/problems"
 )
 
-// Lock is a lock that is held, as callers are told it.
-type Lock struct {
-	Namespace string `json:"namespace"`
-	Key       string `json:"key"`
-	// Function is what the key belongs to, if it belongs to one.
-	Function string `json:"function,omitempty"`
-	// LockToken proves the grant. Only the answer to its acquire has it.
-	LockToken string `json:"lock_token,omitempty"`
-	// FencingToken is the number of the grant: a number, since resourceVersions stay below 2^53 for
-	// centuries. Nil if the lock is about to be deleted and its number is no longer known.
-	FencingToken *int64     `json:"fencing_token,omitempty"`
-	Holder       string     `json:"holder"`
-	Reason       string     `json:"reason,omitempty"`
-	HolderRef    *HolderRef `json:"holder_ref,omitempty"`
-	// ReleaseDelaySeconds is how long the lock stays after the object of HolderRef has ended.
-	ReleaseDelaySeconds *float64 `json:"release_delay_seconds,omitempty"`
-	// TTLSeconds is nil for a lock that a manifest holds until a fixed time.
-	TTLSeconds *float64 `json:"ttl_seconds,omitempty"`
-	AcquiredAt string   `json:"acquired_at"`
-	RenewedAt  string   `json:"renewed_at"`
-	ExpiresAt  string   `json:"expires_at"`
-}
-
-// HolderRef names the object, in the namespace of a lock, that the lock is held for.
-type HolderRef struct {
-	APIVersion string `json:"api_version"`
-	Kind       string `json:"kind"`
-	Name       string `json:"name"`
-	UID        string `json:"uid"`
-}
-
 // describe returns a lock as callers are told it.
-func describe(held *v1alpha1.Lock) Lock {
+func describe(held *v1alpha1.Lock) wire.Lock {
 	spec := &held.Spec
-	described := Lock{
+	described := wire.Lock{
 		Namespace: held.Namespace, Key: spec.Key, Function: spec.Function,
 		Holder: spec.Holder, Reason: spec.Reason,
 		TTLSeconds: secondsOf(spec.TTL), ReleaseDelaySeconds: secondsOf(spec.ReleaseDelay),
 		AcquiredAt: formatStamp(spec.AcquireTime), RenewedAt: formatStamp(spec.RenewTime), ExpiresAt: formatStamp(spec.ExpireTime),
 	}
 	if ref := spec.HolderRef; ref != nil {
-		described.HolderRef = &HolderRef{ref.APIVersion, ref.Kind, ref.Name, string(ref.UID)}
+		described.HolderRef = &wire.HolderRef{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: string(ref.UID)}
 	}
 	if token, err := held.FencingToken(); err == nil {
 		described.FencingToken = &token
@@ -73,20 +42,6 @@ func formatStamp(at *v1alpha1.Timestamp) string {
 		return problems.FormatTime(time.Time{})
 	}
 	return at.String()
-}
-
-// pathOf returns the path of a lock. Clients remove segments that are dots, also if those are
-// percent-encoded, so a key that is one is spelled so only for those that do not.
-func pathOf(namespace, key, function string) string {
-	segment := url.PathEscape(key)
-	if key == "." || key == ".." {
-		segment = strings.ReplaceAll(key, ".", "%2E")
-	}
-	path := strings.NewReplacer("{"+namespacePart+"}", namespace, "{"+keyPart+"}", segment).Replace(lockPath)
-	if function != "" {
-		path += "?" + url.Values{"function": {function}}.Encode()
-	}
-	return path
 }
 
 // lockName is what a request about one lock names.

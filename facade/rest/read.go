@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -13,14 +14,6 @@ const (
 	maxLimit     = 500
 	defaultLimit = 100
 )
-
-// Locks is a part of the locks of a namespace.
-type Locks struct {
-	// Locks are ordered by the names of their objects.
-	Locks []Lock `json:"locks"`
-	// Continue is a parameter that asks for the next part. Empty if there is none.
-	Continue string `json:"continue,omitempty"`
-}
 
 // get answers GET of a lock.
 func (c *call) get() (*answer, error) {
@@ -56,7 +49,7 @@ func (c *call) list() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	listed := Locks{Locks: make([]Lock, 0, len(page.Locks)), Continue: page.Continue}
+	listed := wire.Locks{Locks: make([]wire.Lock, 0, len(page.Locks)), Continue: page.Continue}
 	for index := range page.Locks {
 		listed.Locks = append(listed.Locks, describe(&page.Locks[index]))
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/facade/limits"
-	"forrst.dev/lock-operator/facade/rest"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const allLocks = "/v1/namespaces/payments/locks"
 
-func keysOf(listed rest.Locks) []string {
+func keysOf(listed wire.Locks) []string {
 	keys := []string{}
 	for _, each := range listed.Locks {
 		keys = append(keys, each.Key)
@@ -33,9 +33,9 @@ func TestReadsAreNeverBlocked(t *testing.T) {
 	f.acquire(report, `{"ttl_seconds":60,"reason":"monthly close","holder_ref":{"api_version":"v1","kind":"Pod","name":"worker","uid":"u-1"},"release_delay_seconds":1.5}`)
 	got := f.do(http.MethodGet, report, "", "User", "bob").want(http.StatusOK)
 	token, ttl, delay := int64(1), 60.0, 1.5
-	want := rest.Lock{
+	want := wire.Lock{
 		Namespace: "payments", Key: "billing:report", FencingToken: &token, Holder: "alice", Reason: "monthly close",
-		HolderRef: &rest.HolderRef{APIVersion: "v1", Kind: "Pod", Name: "worker", UID: "u-1"}, ReleaseDelaySeconds: &delay, TTLSeconds: &ttl,
+		HolderRef: &wire.HolderRef{APIVersion: "v1", Kind: "Pod", Name: "worker", UID: "u-1"}, ReleaseDelaySeconds: &delay, TTLSeconds: &ttl,
 		AcquiredAt: "2026-03-15T10:30:00.000000Z", RenewedAt: "2026-03-15T10:30:00.000000Z", ExpiresAt: "2026-03-15T10:31:00.000000Z",
 	}
 	if diff := cmp.Diff(want, got.lock()); diff != "" {
@@ -84,7 +84,7 @@ func TestPages(t *testing.T) {
 			f.acquire(allLocks+"/b", ofSixty)
 			read := func(query string) (keys []string, pages int) {
 				for next := ""; ; pages++ {
-					page := decode[rest.Locks](f.do(http.MethodGet, allLocks+"?"+query+next, "").want(http.StatusOK))
+					page := decode[wire.Locks](f.do(http.MethodGet, allLocks+"?"+query+next, "").want(http.StatusOK))
 					keys = append(keys, keysOf(page)...)
 					if page.Continue == "" {
 						return keys, pages + 1

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
@@ -192,7 +193,7 @@ func (s *eventStream) begin(version string, told *history) error {
 	if !s.hasBegun {
 		s.hasBegun = true
 		header := s.writer.Header()
-		header.Set("Content-Type", eventStreamType)
+		header.Set("Content-Type", wire.EventStream)
 		header.Set("Cache-Control", "no-store")
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("X-Accel-Buffering", "no") // Proxies must not collect events.
@@ -203,10 +204,10 @@ func (s *eventStream) begin(version string, told *history) error {
 		return cmp.Or(cmp.Compare(a.Spec.Key, b.Spec.Key), cmp.Compare(a.Spec.Function, b.Spec.Function))
 	})
 	s.lastSent = version
-	// It is a [Locks], of which only one lock at a time is there in JSON.
+	// It is a [wire.Locks], of which only one lock at a time is there in JSON.
 	return s.send(func() {
 		s.write(fmt.Sprintf("retry: %d\n", reconnectAfter.Milliseconds()))
-		s.beginEvent(eventSync, version)
+		s.beginEvent(wire.EventSync, version)
 		s.write(`{"locks":[`)
 		for index, each := range held {
 			if index > 0 {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/rest"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -81,7 +81,7 @@ func (s *source) next() (name, id, data string) {
 }
 
 // want reads events about a lock.
-func (s *source) want(name, id string) rest.Lock {
+func (s *source) want(name, id string) wire.Lock {
 	s.t.Helper()
 	gotName, gotID, data := s.next()
 	for gotName == "" { // Time was stepped over a heartbeat.
@@ -93,7 +93,7 @@ func (s *source) want(name, id string) rest.Lock {
 	if err := theContract(s.t).checkSchema("Lock", []byte(data)); err != nil {
 		s.t.Error(err)
 	}
-	var about rest.Lock
+	var about wire.Lock
 	if err := json.Unmarshal([]byte(data), &about); err != nil {
 		s.t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func (s *source) wantSync(id string, keys ...string) {
 	if err := theContract(s.t).checkSchema("Locks", []byte(data)); err != nil {
 		s.t.Error(err)
 	}
-	var held rest.Locks
+	var held wire.Locks
 	if err := json.Unmarshal([]byte(data), &held); err != nil || strings.Join(keysOf(held), " ") != strings.Join(keys, " ") {
 		s.t.Errorf("held are %s, want %q, %v", data, keys, err)
 	}

@@ -13,7 +13,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"forrst.dev/lock-operator/facade/rest"
+	"forrst.dev/lock-operator/facade/rest/wire"
 )
 
 // patience has room for a slow machine.
@@ -56,8 +56,8 @@ type told struct {
 	// At is when it arrived, in milliseconds since 1970.
 	At   int64 `json:"at"`
 	Data struct {
-		rest.Lock
-		rest.Locks
+		wire.Lock
+		wire.Locks
 	} `json:"data"`
 }
 

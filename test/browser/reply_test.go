@@ -11,14 +11,14 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"forrst.dev/lock-operator/facade/rest"
+	"forrst.dev/lock-operator/facade/rest/wire"
 )
 
 // reply is an answer of the façade.
 type reply struct {
 	status int
 	text   string
-	lock   rest.Lock
+	lock   wire.Lock
 	// at is when it had been received.
 	at time.Time
 }

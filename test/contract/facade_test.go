@@ -52,7 +52,7 @@ func serve(engine replica, namespace string) lock.Backend {
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)
 	DeferCleanup(server.Close)
-	asking, err := client.New(server.URL, client.WithMaxBlock(maxBlock), client.WithNamespace(namespace))
+	asking, err := client.New(server.URL, client.WithMaxBlock(maxBlock), client.WithNamespace(namespace), client.WithWatch())
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(asking.Close)
 	return asking

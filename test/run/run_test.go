@@ -145,15 +145,6 @@ func TestAServiceThatDoesNotAnswer(t *testing.T) {
 const stubborn = `trap "" TERM; setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000 & echo $PPID; wait`
 
 func TestALostLock(t *testing.T) {
-	t.Run("by force", func(t *testing.T) {
-		service := newService(t)
-		r := service.start(t, key, "--ttl", "2s", "--", "sh", "-c", stubborn)
-		r.line()
-		if err := service.ForceRelease(t.Context(), namespace, fullKey, "test"); err != nil {
-			t.Fatal(err)
-		}
-		r.wantEnd(202, "killing the command", "lost")
-	})
 	t.Run("the service is gone for longer than the ttl", func(t *testing.T) {
 		service := newService(t)
 		r := service.start(t, key, "--ttl", "2s", "--", "sh", "-c", stubborn)
@@ -185,26 +176,53 @@ func TestALostLock(t *testing.T) {
 	})
 }
 
+// startStubborn runs the stubborn command, and returns what waits until all its processes have ended.
+func (s *service) startStubborn(t *testing.T, flags ...string) (r *started, waitForEnd func()) {
+	t.Helper()
+	alive := t.TempDir() + "/alive"
+	if err := syscall.Mkfifo(alive, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = s.start(t, append(append([]string{key}, flags...), "--", "sh", "-c", "exec 9>"+alive+"\n"+stubborn)...)
+	ended, err := os.Open(alive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.line()
+	return r, func() {
+		t.Helper()
+		defer ended.Close()                                   //nolint:errcheck // nothing was written
+		if _, err := io.Copy(io.Discard, ended); err != nil { // until no process has it open
+			t.Fatal(err)
+		}
+	}
+}
+
+// The next renewal would tell after 20 minutes. No program can learn of a forced release before it is done.
+func TestAForcedReleaseIsNoticedAtOnce(t *testing.T) {
+	var took []time.Duration
+	for range 20 {
+		service := newService(t)
+		r, waitForEnd := service.startStubborn(t, "--ttl", "1h")
+		released := time.Now()
+		if err := service.ForceRelease(t.Context(), namespace, fullKey, "test"); err != nil {
+			t.Fatal(err)
+		}
+		waitForEnd()
+		took = append(took, time.Since(released))
+		r.wantEnd(202, "killing the command", "released by you or by force")
+	}
+	t.Logf("the last process has ended %s after the forced release", took)
+}
+
 // All processes have ended before the lock expires by the clock of the service.
 func TestTheCommandEndsBeforeTheLock(t *testing.T) {
 	for range 3 {
 		service := newService(t)
-		alive := t.TempDir() + "/alive"
-		if err := syscall.Mkfifo(alive, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		r := service.start(t, key, "--ttl", "2s", "--", "sh", "-c", "exec 9>"+alive+"\n"+stubborn)
-		ended, err := os.Open(alive)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.line()
+		r, waitForEnd := service.startStubborn(t, "--ttl", "2s")
 		service.SetUnavailable(true)
-		if _, err := io.Copy(io.Discard, ended); err != nil { // until no process has it open
-			t.Fatal(err)
-		}
+		waitForEnd()
 		left := time.Until(service.All()[0].Spec.ExpireTime.Time)
-		_ = ended.Close()
 		if left <= 0 {
 			t.Errorf("the last process has ended %s after the lock", -left)
 		}

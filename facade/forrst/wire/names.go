@@ -36,7 +36,8 @@ const FencingURN = "urn:k8s:forrst:ext:fencing"
 const Path = "/forrst"
 
 // NamespaceHeader names the namespace whose locks a call is about, to the façade and from it to the
-// services of routed functions. Without it, that is the namespace of the caller's service account.
+// services of routed functions. Without it, that is the namespace of the caller's service account. The
+// answer of the façade to a call that names none has the one that the call was about.
 const NamespaceHeader = "Forrst-Namespace"
 
 // The values of scope.

@@ -1,0 +1,83 @@
+// Package wire has what the REST door answers about locks, as its clients read it; docs/rest.md explains it.
+package wire
+
+import (
+	"net/url"
+	"strings"
+)
+
+// Lock is a lock that is held, as callers are told it.
+type Lock struct {
+	Namespace string `json:"namespace"`
+	Key       string `json:"key"`
+	// Function is what the key belongs to, if it belongs to one.
+	Function string `json:"function,omitempty"`
+	// LockToken proves the grant. Only the answer to its acquire has it.
+	LockToken string `json:"lock_token,omitempty"`
+	// FencingToken is the number of the grant: a number, since resourceVersions stay below 2^53 for
+	// centuries. Nil if the lock is about to be deleted and its number is no longer known.
+	FencingToken *int64     `json:"fencing_token,omitempty"`
+	Holder       string     `json:"holder"`
+	Reason       string     `json:"reason,omitempty"`
+	HolderRef    *HolderRef `json:"holder_ref,omitempty"`
+	// ReleaseDelaySeconds is how long the lock stays after the object of HolderRef has ended.
+	ReleaseDelaySeconds *float64 `json:"release_delay_seconds,omitempty"`
+	// TTLSeconds is nil for a lock that a manifest holds until a fixed time.
+	TTLSeconds *float64 `json:"ttl_seconds,omitempty"`
+	AcquiredAt string   `json:"acquired_at"`
+	RenewedAt  string   `json:"renewed_at"`
+	ExpiresAt  string   `json:"expires_at"`
+}
+
+// HolderRef names the object, in the namespace of a lock, that the lock is held for.
+type HolderRef struct {
+	APIVersion string `json:"api_version"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+}
+
+// Locks is a part of the locks of a namespace.
+type Locks struct {
+	// Locks are ordered by the names of their objects.
+	Locks []Lock `json:"locks"`
+	// Continue is a parameter that asks for the next part. Empty if there is none.
+	Continue string `json:"continue,omitempty"`
+}
+
+// Names of events.
+const (
+	// EventSync has all locks that are held: at the beginning, and whenever some changes may have been
+	// missed.
+	EventSync = "sync"
+	// EventAcquired is a grant of a free lock, or of one that had expired.
+	EventAcquired = "acquired"
+	// EventHandedOff is a grant to a waiter in the write that ended the grant before.
+	EventHandedOff = "handed-off"
+	EventRenewed   = "renewed"
+	// EventChanged is any other change of a held lock, such as one of its reason.
+	EventChanged = "changed"
+	// EventReleased is the end of a grant before its time, by its holder or by force.
+	EventReleased = "released"
+	EventExpired  = "expired"
+)
+
+// EventStream is the media type of events.
+const EventStream = "text/event-stream"
+
+// LastEventID is the header of a request for events that goes on after the event with this id.
+const LastEventID = "Last-Event-ID"
+
+// LockPath returns the path of a lock, with the parameter function unless that is empty. Clients remove segments
+// that are dots, also if those are percent-encoded, so a key that is one is spelled so only for those that do not.
+func LockPath(namespace, key, function string) string {
+	segment := url.PathEscape(key)
+	if key == "." || key == ".." {
+		segment = strings.ReplaceAll(key, ".", "%2E")
+	}
+	path := "/v1/namespaces/" + url.PathEscape(namespace) + "/locks/" + segment
+	if function != "" {
+		path += "?" + url.Values{"function": {function}}.Encode()
+	}
+	return path
+}
