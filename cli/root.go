@@ -12,6 +12,7 @@ import (
 
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/supervise"
 )
 
 // completionPlugin is the program that kubectl asks to complete the arguments of this one.
@@ -33,6 +34,9 @@ func Args(commandLine []string) []string {
 // Main runs the command that args name, without the name of the program, and returns the
 // exit status.
 func Main(ctx context.Context, args []string, options session.Options) int {
+	if supervise.IsGuard() {
+		return supervise.RunGuard(supervise.NewClock())
+	}
 	s := session.New(options)
 	defer s.Close()
 	root := New(s) //nolint:contextcheck // completions have the context of their command

@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -250,7 +252,12 @@ func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, h
 		return supervise.Outcome{}, err
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // the token has no power after the release
-	environment := append(os.Environ(),
+	// Under another run, they have the values of that one: programs differ in which of two they take.
+	environment := slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return name == keyVariable || name == tokenFileVariable || name == fencingTokenVariable
+	})
+	environment = append(environment,
 		keyVariable+"="+o.key,
 		tokenFileVariable+"="+file,
 		fencingTokenVariable+"="+strconv.FormatInt(held.FencingToken(), 10),

@@ -32,6 +32,9 @@ const ttlVariable = "SUPERVISE_TEST_TTL"
 const diedStatus = 200
 
 func TestMain(m *testing.M) {
+	if IsGuard() {
+		os.Exit(RunGuard(NewClock()))
+	}
 	switch os.Getenv(roleVariable) {
 	case roleProgram:
 		os.Exit(program())

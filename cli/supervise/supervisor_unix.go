@@ -21,6 +21,7 @@ type Supervisor struct {
 	signals, children chan os.Signal
 	stopSignals       func()
 	terminal          *terminal
+	scratch           []message
 }
 
 // Attach connects to the front process if one has started this process, and begins to receive signals. The
@@ -52,8 +53,12 @@ func (s *Supervisor) Close() error {
 	return s.front.close()
 }
 
-// KeepScratch tells the front process to remove a folder if this process cannot.
-func (s *Supervisor) KeepScratch(path string) { s.front.send(message{Kind: kindScratch, Path: path}) }
+// KeepScratch has other processes remove a folder if this process cannot. Must be called before Run.
+func (s *Supervisor) KeepScratch(path string) {
+	kept := message{Kind: kindScratch, Path: path}
+	s.front.send(kept)
+	s.scratch = append(s.scratch, kept)
+}
 
 // Prepare calls fn with a context that ends when the process is told to end, with a [*SignalError] as its cause,
 // or when the front process has ended, with [ErrFrontGone]. If it has ended, that is the error, whatever fn returned.
@@ -97,7 +102,14 @@ func (s *Supervisor) Run(command Command, hold Hold, policy Policy, events Event
 	if err := becomeSubreaper(); err != nil {
 		return Outcome{}, err
 	}
-	r := &run{Supervisor: s, hold: hold, policy: policy, events: events, tree: newTree()}
+	// Before newTree, which leaves it out.
+	guard, mark, err := s.startGuard()
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer guard.stop()
+	command.Env = append(command.Env, mark...)
+	r := &run{Supervisor: s, hold: hold, policy: policy, events: events, tree: newTree(), guard: guard}
 	r.timer = s.clock.NewTimer()
 	defer r.timer.Close()
 	if stage, _ := policy.At(hold.Left()); stage != StageRun {
@@ -111,6 +123,21 @@ func (s *Supervisor) Run(command Command, hold Hold, policy Policy, events Event
 	return r.loop(), nil
 }
 
+// startGuard starts a guard, and returns what the environment of the command needs for it. Without a front there is none.
+func (s *Supervisor) startGuard() (started *guard, mark []string, err error) {
+	if s.front == nil {
+		return nil, nil, nil
+	}
+	name := newMark()
+	if started, err = startGuard(name); err != nil {
+		return nil, nil, err
+	}
+	for _, kept := range s.scratch {
+		started.tell(kept)
+	}
+	return started, []string{name + "=1"}, nil
+}
+
 // run is one run of a command.
 type run struct {
 	*Supervisor
@@ -120,6 +147,7 @@ type run struct {
 	events Events
 	timer  Timer
 	tree   tree
+	guard  *guard
 
 	pid         int
 	stage       Stage
@@ -145,7 +173,9 @@ func (r *run) start(command Command) error {
 		return fmt.Errorf("start %s: %w", command.Path, err)
 	}
 	r.pid, r.tree.leader, r.tree.hasLeader = pid, pid, true
-	r.front.send(message{Kind: kindStarted, PID: pid, IsForeground: isForeground})
+	started := message{Kind: kindStarted, PID: pid, IsForeground: isForeground}
+	r.front.send(started)
+	r.guard.tell(started)
 	return nil
 }
 
@@ -290,6 +320,7 @@ func (r *run) waitForCommand() {
 				ended.Signal = status.Signal()
 			}
 			r.front.send(ended)
+			r.guard.tell(ended)
 		}
 	}
 }

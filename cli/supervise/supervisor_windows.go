@@ -24,6 +24,12 @@ func RunFront(Clock, []string) (status int, err error) { return 0, errors.ErrUns
 // IsAttached reports false.
 func IsAttached() bool { return false }
 
+// IsGuard reports false.
+func IsGuard() bool { return false }
+
+// RunGuard is not supported on Windows: the kernel ends the job.
+func RunGuard(Clock) (status int) { return 1 }
+
 // Supervisor runs commands. Create one with [Attach]. Not safe for concurrent use.
 type Supervisor struct {
 	clock       Clock

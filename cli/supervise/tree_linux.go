@@ -38,9 +38,7 @@ type tree struct {
 
 func newTree() tree {
 	t := tree{ownGroup: unix.Getpgrp(), inherited: map[int]bool{}}
-	// The numbers in the /proc of another PID namespace are those of other processes.
-	self, err := os.Readlink("/proc/self")
-	t.hasProc = err == nil && self == strconv.Itoa(os.Getpid())
+	t.hasProc = isOwnProc()
 	if t.hasProc {
 		if _, err := os.Stat("/proc/thread-self/children"); err != nil {
 			t.hasProc = false

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -159,6 +160,17 @@ func (r *started) wantNoScratch() {
 	if left, _ := filepath.Glob(filepath.Join(r.runtime, "*")); len(left) > 0 {
 		r.t.Errorf("%q were left", left)
 	}
+}
+
+// waitForNoScratch is wantNoScratch where a process removes it that is no descendant.
+func (r *started) waitForNoScratch() {
+	r.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
+		if left, _ := filepath.Glob(filepath.Join(r.runtime, "*")); len(left) == 0 {
+			return
+		}
+	}
+	r.wantNoScratch()
 }
 
 func (s *service) wantFree(t *testing.T) {

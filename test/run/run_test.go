@@ -5,6 +5,7 @@ package run_test
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,6 +48,26 @@ func TestTheCommandKnowsItsLock(t *testing.T) {
 	}
 	if err := os.WriteFile(fifo, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	r.wantEnd(0)
+	service.wantFree(t)
+}
+
+func TestARunBelowAnother(t *testing.T) {
+	service := newService(t)
+	r := service.start(t, key, "--", os.Args[0], "run", "--server", service.url, "other", "--", "env")
+	var values []string
+	for {
+		name, value, _ := strings.Cut(strings.Join(r.line(), " "), "=")
+		if name == "FORRST_LOCK_KEY" {
+			values = append(values, value)
+		}
+		if name == "FORRST_LOCK_TOKEN_FILE" { // It comes after the key.
+			break
+		}
+	}
+	if !slices.Equal(values, []string{"other"}) {
+		t.Errorf("the keys are %q", values)
 	}
 	r.wantEnd(0)
 	service.wantFree(t)
@@ -248,6 +269,20 @@ func TestKills(t *testing.T) {
 		r.wantEnd(200, "at the latest in 1h0m0s")
 		if held := service.All(); len(held) != 1 {
 			t.Errorf("%d locks", len(held))
+		}
+	})
+	t.Run("both at once: descendants are killed, and the token is removed", func(t *testing.T) {
+		for range 10 {
+			service := newService(t)
+			r := service.start(t, key, "--ttl", "1h", "--", "sh", "-c", stubborn)
+			supervisor := r.supervisor()
+			kill(t, supervisor, syscall.SIGSTOP) // so that it kills nothing itself
+			kill(t, supervisor, syscall.SIGKILL)
+			kill(t, r.front.Process.Pid, syscall.SIGKILL)
+			if status := r.end(); status != -9 {
+				t.Errorf("exit status %d", status)
+			}
+			r.waitForNoScratch()
 		}
 	})
 	t.Run("supervisor that is stopped", func(t *testing.T) {

@@ -40,6 +40,7 @@ const (
 	killSupervisor    fault = "kill -9 of the supervisor"
 	killCommand       fault = "kill -9 of the command"
 	killFrontCommand  fault = "kill -9 of front and command"
+	killBoth          fault = "kill -9 of front and supervisor"
 	stopSupervisor    fault = "stop of the supervisor"
 	signals           fault = "signals"
 	stopThenKillFront fault = "stop of the supervisor, kill -9 of the front"
@@ -49,7 +50,7 @@ const (
 func draw(random *rand.Rand) fault {
 	faults := []fault{none, none, none, killFront, killFront, killCommand, killCommand, killFrontCommand, killFrontCommand, signals, stopThenKillFront}
 	if random.IntN(12) == 0 {
-		faults = []fault{killSupervisor, killSupervisor, stopSupervisor}
+		faults = []fault{killSupervisor, killBoth, killBoth, stopSupervisor}
 	}
 	return faults[random.IntN(len(faults))]
 }
@@ -132,6 +133,10 @@ func contend(t *testing.T, service *service, with fault, random *rand.Rand) {
 		defer stop()
 	case killFrontCommand:
 		kill(t, command, syscall.SIGKILL)
+		kill(t, front, syscall.SIGKILL)
+	case killBoth:
+		kill(t, supervisor, syscall.SIGSTOP) // so that it kills nothing itself
+		kill(t, supervisor, syscall.SIGKILL)
 		kill(t, front, syscall.SIGKILL)
 	case stopSupervisor:
 		kill(t, supervisor, syscall.SIGSTOP)
