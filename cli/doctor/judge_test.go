@@ -172,6 +172,8 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"two images":                       {func(f *Facts) { f.Deployments.Value[0].Spec.Template.Spec.Containers[0].Image = "lock-operator:v0.2.0" }, Warn, "different images"},
 		"a certificate that has expired":   {func(f *Facts) { f.Certificates.Value[0].NotAfter = now.Add(-time.Hour) }, Fail, "is not valid"},
 		"a certificate not renewed":        {func(f *Facts) { f.Certificates.Value[0].IsReady = false }, Warn, "is not renewed"},
+		"guards that are not installed":    {func(f *Facts) { f.Validating.Value = nil }, OK, "they are not installed, so kubectl lock freeze has no effect"},
+		"guards that are not asked for":    {func(f *Facts) { f.Labels.Value = nil }, OK, "has not opted in: kubectl label namespace"},
 		"two webhooks of guards":           {func(f *Facts) { f.Validating.Value = append(f.Validating.Value, f.Validating.Value[0]) }, Warn, "2 webhook configurations ask about guarded"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestFrontPassesTheExitStatusOn(t *testing.T) {
@@ -257,6 +259,30 @@ func TestKillOfEachProcess(t *testing.T) {
 		r, supervisor, _, _, _ := startFamily(t)
 		kill(t, supervisor, syscall.SIGSTOP)
 		waitForState(t, supervisor, 'T')
+		kill(t, r.front.Process.Pid, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(-9)
+	})
+	t.Run("front, with a stopped supervisor that a process of the session inherits", func(t *testing.T) {
+		// Without one, the group of the supervisor is orphaned, and the kernel continues it. PID 1 of a container can be one.
+		if err := becomeSubreaper(); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) //nolint:errcheck // it was set before
+		r, supervisor, _, _, _ := startFamily(t)
+		kill(t, supervisor, syscall.SIGSTOP)
+		waitForState(t, supervisor, 'T')
+		kill(t, r.front.Process.Pid, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(-9)
+		_ = unix.Kill(supervisor, syscall.SIGKILL)
+		_, _ = unix.Wait4(supervisor, nil, 0, nil)
+	})
+	t.Run("front and supervisor, and the guard kills the descendants", func(t *testing.T) {
+		r, supervisor, _, _, _ := startFamily(t)
+		kill(t, supervisor, syscall.SIGSTOP)
+		waitForState(t, supervisor, 'T')
+		kill(t, supervisor, syscall.SIGKILL)
 		kill(t, r.front.Process.Pid, syscall.SIGKILL)
 		r.wantNothingLeft()
 		r.wantStatus(-9)

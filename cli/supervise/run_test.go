@@ -160,6 +160,13 @@ func TestStop(t *testing.T) {
 		}
 		_ = supervisor.Close()
 	})
+	t.Run("what is forked while the others are killed is killed, too", func(t *testing.T) {
+		s := superviseScript(t, OnLostKill, `for i in 1 2 3 4 5 6 7 8; do setsid sh -c 'while :; do sleep 1000 & done' & done; sleep 0.1; echo ready; wait`)
+		s.wantLine("ready")
+		s.hold.lose()
+		s.wantStage(StageKill)
+		s.wantEnd(Outcome{Status: 128 + 9, WasStopped: true})
+	})
 	t.Run("with term, TERM is all", func(t *testing.T) {
 		s := superviseScript(t, OnLostTerm, `n=0; trap 'n=$((n+1)); echo term' TERM; echo ready; while [ $n = 0 ]; do sleep 0.01; done; exit 5`)
 		s.wantLine("ready")

@@ -148,6 +148,14 @@ func TestTerminalWithoutAShell(t *testing.T) {
 		s.write(endOfInput)
 		wantStatus(t, s, 4)
 	})
+	t.Run("it has the terminal from its first instruction", func(t *testing.T) {
+		// The fifth and eighth are its process group and the terminal's foreground one.
+		s := direct(t, "read a b c d e f g h i </proc/self/stat; echo is first: $((e == h)).; exit 4")
+		if got := s.want(`is first: (\d)\.`)[1]; got != "1" {
+			t.Error("another process group has the terminal")
+		}
+		wantStatus(t, s, 4)
+	})
 	t.Run("^Z has no effect, as there is no shell to continue it", func(t *testing.T) {
 		s := direct(t, "stty -echo; echo ready; read x; echo got $x; exit 5")
 		s.want("ready")
