@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -117,13 +118,16 @@ func (q *queues) timeoutError(queue *queue, overdue *waiter, now time.Time) erro
 	return fmt.Errorf("%w: %w", lock.ErrTimeout, &lock.HeldError{Key: key})
 }
 
-// recordAcquired records that the head acquired the lock. A new burst of hand-offs begins.
-func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, now time.Time) {
+// recordAcquired records that the head acquired the lock. A new burst of hand-offs begins. It returns the
+// context of the release that has ended the lock before, or nil.
+func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, now time.Time) (release context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	release, queue.release = queue.release.span, ownRelease{}
 	queue.burst, queue.isYielding = handOffBurst{}, false
 	queue.spread.won()
 	q.observeGrant(queue, granted, now)
+	return release
 }
 
 // observeGrant records a grant of this engine.
@@ -139,7 +143,7 @@ func (q *queues) observeGrant(queue *queue, granted *v1alpha1.Lock, now time.Tim
 func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, now time.Time, allowance time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.inFlight = nil
+	queue.inFlight, queue.release = nil, ownRelease{}
 	queue.backoff = backoffState{steps: queue.backoff.steps}
 	if isLost {
 		queue.spread.lost()

@@ -73,6 +73,8 @@ type Options struct {
 	Audit audit.Sink
 	// Via is the path that the records name. Empty means [audit.Facade].
 	Via audit.Via
+	// Tracer follows waiting callers in traces. Nil means that nothing does.
+	Tracer Tracer
 }
 
 // Engine is the [lock.Backend] that sends requests to the API server. An uncontended acquire is
@@ -91,6 +93,7 @@ type Engine struct {
 	log       logr.Logger
 	audit     audit.Sink
 	via       audit.Via
+	tracer    Tracer
 	// maxPerNamespace, heartbeatNamespace, isAdmitted, isValidated and hasInformer are as in Options.
 	maxPerNamespace                      int
 	heartbeatNamespace                   string
@@ -146,6 +149,9 @@ func New(options Options) (*Engine, error) {
 	if options.Via == "" {
 		options.Via = audit.Facade
 	}
+	if options.Tracer == nil {
+		options.Tracer = noTracer{}
+	}
 	if options.IsAdmitted {
 		options.Audit = nil
 	}
@@ -158,6 +164,7 @@ func New(options Options) (*Engine, error) {
 		log:       options.Logger,
 		audit:     audit.OrNowhere(options.Audit),
 		via:       options.Via,
+		tracer:    options.Tracer,
 		grants:    newGrants(),
 		lists:     semaphore.NewWeighted(maxListed),
 

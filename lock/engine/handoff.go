@@ -156,6 +156,7 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 	switch {
 	case err == nil:
 		e.queues.recordHandOff(queue, granted, e.clock.Now())
+		e.tracer.EndedBy(recipient.span, ctx)
 		e.deliver(ctx, objects, queue, recipient, granted, isMisstamped)
 	case errors.Is(err, errEnded):
 		e.recordEnd(held.lock, held.endReason, held.endedBy, true)
@@ -175,6 +176,7 @@ func isRefused(err error) bool {
 // have been this delete; see [Engine.recordEnd].
 func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) error {
 	e.queues.yield(nameOf(held.lock))
+	e.queues.releasing(ctx, held.lock)
 	err := deleteExactly(ctx, objects, held.lock.Name, held.lock.UID, held.lock.ResourceVersion)
 	if err == nil || refusal.IsNotFound(err) {
 		e.recordEnd(held.lock, held.endReason, held.endedBy, err != nil)
@@ -238,6 +240,7 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 			return
 		}
 		e.queues.recordHandOff(queue, granted, e.clock.Now())
+		e.tracer.EndedBy(recipient.span, ctx)
 	}
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"container/list"
+	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -83,6 +84,16 @@ type queue struct {
 	backoff    backoffState
 	// freedAt is when the lock became free as far as the engine knows; zero if it has not.
 	freedAt time.Time
+	// release is the release of this engine that has deleted the lock, or is about to.
+	release ownRelease
+}
+
+// ownRelease is a release, for [Tracer] alone.
+type ownRelease struct {
+	// uid is that of the object that it deletes.
+	uid types.UID
+	// span is the context of its caller; nil if there is no such release.
+	span context.Context //nolint:containedctx // the wait that it ends is in another goroutine
 }
 
 // maxBackoff is how long a queue pauses at most before it contends again: half of the time within
@@ -107,8 +118,8 @@ func (b *backoffState) failed(err error, now time.Time) {
 // add appends a waiter, and reports whether its queue is new and needs a goroutine. A new queue
 // begins with the state that the informer shows, and reads the lock once unless isOwn says that it
 // is a grant of this engine: the watch may have lost the end of any other.
-func (q *queues) add(name types.NamespacedName, request lock.Request, now time.Time, isOwn func(*v1alpha1.Lock) bool) (*queue, *waiter, bool) {
-	joined := &waiter{request: request, outcome: make(chan outcome), left: make(chan struct{})}
+func (q *queues) add(span context.Context, name types.NamespacedName, request lock.Request, now time.Time, isOwn func(*v1alpha1.Lock) bool) (*queue, *waiter, bool) {
+	joined := &waiter{span: span, request: request, outcome: make(chan outcome), left: make(chan struct{})}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	known, exists := q.byName[name]
@@ -208,10 +219,23 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 			queue.spread.wasQuiet()
 		}
 	}
+	if change.Lock.UID != queue.release.uid {
+		queue.release = ownRelease{}
+	}
 	if change.IsGone && queue.isYielding {
 		queue.isYielding, queue.yieldUntil = false, now.Add(headStart)
 	}
 	queue.signal()
+}
+
+// releasing records that a release with the context span is about to delete the lock. The informer may
+// report the end before the release learns of it.
+func (q *queues) releasing(span context.Context, ending *v1alpha1.Lock) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue := q.byName[nameOf(ending)]; queue != nil {
+		queue.release = ownRelease{uid: ending.UID, span: span}
+	}
 }
 
 // forgotten records that the informer will not report the end of a lock.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ func isOwn(*v1alpha1.Lock) bool { return true }
 // queueOf returns a queue with one waiter for a lock that the informer shows.
 func queueOf(held *v1alpha1.Lock) (*queues, *queue) {
 	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, maxSpread(false))
-	queue, _, _ := q.add(nameOf(held), lock.Request{}, time.Time{}, isOwn)
+	queue, _, _ := q.add(context.Background(), nameOf(held), lock.Request{}, time.Time{}, isOwn)
 	return q, queue
 }
 
@@ -46,7 +47,7 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 		}()
 		return held
 	}, 0)
-	queue, _, isNew := q.add(name, lock.Request{}, time.Time{}, isOwn)
+	queue, _, isNew := q.add(t.Context(), name, lock.Request{}, time.Time{}, isOwn)
 	<-told
 	if !isNew {
 		t.Error("the queue is not new")
@@ -242,8 +243,8 @@ func TestTheNextWaiterIsSeenToWhenTheHeadLeaves(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	now := time.Unix(1e9, 0)
 	q, queue := queueOf(held)
-	q.add(nameOf(held), lock.Request{}, now, isOwn)
-	_, third, _ := q.add(nameOf(held), lock.Request{}, now, isOwn)
+	q.add(t.Context(), nameOf(held), lock.Request{}, now, isOwn)
+	_, third, _ := q.add(t.Context(), nameOf(held), lock.Request{}, now, isOwn)
 	isWoken := func() bool {
 		select {
 		case <-queue.wake:

@@ -25,9 +25,11 @@ const (
 
 // acquireOrWait joins the queue of the lock. It returns when the lock is acquired or the wait is
 // over. It makes no request unless the caller is the head of the queue and the lock may be free.
-func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lock.Request) (_ *v1alpha1.Lock, err error) {
+	span := e.tracer.BeginWait(ctx, namespace, request.FullKey())
+	defer func() { e.tracer.EndWait(span, err) }()
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
-	queue, joined, isNew := e.queues.add(name, request, e.clock.Now(), e.grants.isKnown)
+	queue, joined, isNew := e.queues.add(span, name, request, e.clock.Now(), e.grants.isKnown)
 	if isNew {
 		// The queue's goroutine ends with its last waiter.
 		e.calls.Add(1)
@@ -99,7 +101,7 @@ func (e *Engine) sleep(queue *queue, wait time.Duration) {
 // every write is followed to its end, and a grant that the caller does not take goes to the next
 // waiter.
 func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next step) {
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	ctx, cancel := context.WithTimeout(e.tracer.Within(ctx, next.head.span), e.timeout)
 	defer cancel()
 	attempt := acquireAttempt{
 		engine: e, objects: objects, namespace: queue.name.Namespace,
@@ -109,7 +111,9 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	now := e.clock.Now()
 	switch {
 	case err == nil:
-		e.queues.recordAcquired(queue, granted, now)
+		if release := e.queues.recordAcquired(queue, granted, now); release != nil {
+			e.tracer.EndedBy(next.head.span, release)
+		}
 		e.deliver(ctx, objects, queue, next.head, granted, false)
 	case errors.Is(err, lock.ErrHeld):
 		e.queues.recordHeld(queue, attempt.current, next.isContended, now, e.graceNow())

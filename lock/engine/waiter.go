@@ -2,13 +2,38 @@ package engine
 
 import (
 	"container/list"
+	"context"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 )
 
+// Tracer follows waiting callers in distributed traces. It is safe for concurrent use, and must not block.
+type Tracer interface {
+	// BeginWait begins the span of a caller that waits for a lock, within the trace of ctx. It returns the
+	// context of the span.
+	BeginWait(ctx context.Context, namespace string, key v1alpha1.FullKey) (wait context.Context)
+	// Within returns ctx for a request that is made on behalf of the waiting caller.
+	Within(ctx, wait context.Context) context.Context
+	// EndedBy says that a release, which has the context release, has ended the lock for which the caller
+	// has waited. It is called before EndWait, or not at all: most often if the release was made elsewhere.
+	EndedBy(wait, release context.Context)
+	// EndWait ends the span. The error is nil if the caller is granted the lock.
+	EndWait(wait context.Context, err error)
+}
+
+// noTracer follows nothing.
+type noTracer struct{}
+
+func (noTracer) BeginWait(ctx context.Context, _ string, _ v1alpha1.FullKey) context.Context { return ctx }
+func (noTracer) Within(ctx, _ context.Context) context.Context                               { return ctx }
+func (noTracer) EndedBy(_, _ context.Context)                                                {}
+func (noTracer) EndWait(context.Context, error)                                              {}
+
 // waiter is a caller that waits for a lock.
 type waiter struct {
+	// span is the context of the caller's wait, for [Tracer] alone.
+	span    context.Context //nolint:containedctx // other goroutines make its requests
 	request lock.Request
 	element *list.Element
 	// The caller receives from outcome. The channel is unbuffered: a grant that the caller did not
