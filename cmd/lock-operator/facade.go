@@ -112,7 +112,7 @@ func newAccess(manager ctrl.Manager, settings options, now clock.PassiveClock) (
 	if err != nil {
 		return nil, err
 	}
-	return access.New(access.Options{Access: reviews, Clock: now})
+	return access.New(access.Options{Access: reviews, Clock: now, Tracer: settings.tracer})
 }
 
 // newFacadeServer returns a server that already listens.
@@ -131,6 +131,7 @@ func newFacadeServer(settings options, callers *access.Control, logger logr.Logg
 		Limits:                   settings.facadeServer.calls,
 		Metrics:                  metrics.Registry,
 		Audit:                    settings.audit,
+		Tracer:                   settings.tracer,
 		Logger:                   logger,
 	}
 	var err error

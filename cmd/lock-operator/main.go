@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"forrst.dev/lock-operator/tracing/otlp"
 )
 
 func main() {
@@ -45,10 +48,14 @@ func run(settings options) error {
 	}
 	settings.audit = records
 	ctx := ctrl.SetupSignalHandler()
+	traces := otlp.Start(ctx, otlp.Options{Version: version(), Logger: ctrl.Log.WithName("traces")})
+	settings.tracer = traces.Tracer()
 	manager, err := newManager(ctx, config, settings)
 	if err == nil {
 		err = manager.Start(ctx)
 	}
+	// The last calls have ended.
+	traces.Stop(context.WithoutCancel(ctx))
 	// Last: the end of the manager may write records, too.
 	return errors.Join(err, closeAudit())
 }

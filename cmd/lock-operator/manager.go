@@ -53,6 +53,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	// tells the API server's time.
 	now := servertime.New(clock.RealClock{})
 	config.Wrap(now.RoundTripper)
+	config.Wrap(settings.tracer.RoundTripper)
 	settings.lockWatch = engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
 	stopTimeout := settings.facadeServer.stopTimeout()
 	managerOptions := ctrl.Options{
@@ -277,6 +278,7 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Logger:             manager.GetLogger().WithName(name),
 		Audit:              settings.audit,
 		Via:                via,
+		Tracer:             settings.tracer,
 		IsValidated:        isValidated,
 		MaxPerNamespace:    maxPerNamespace,
 	})

@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/tracing"
 )
 
 const (
@@ -67,6 +68,8 @@ type options struct {
 	auditLog string
 	// audit takes the records; see openAudit.
 	audit audit.Sink
+	// tracer makes the spans of traces; nil if they are not sent.
+	tracer *tracing.Tracer
 	// lockWatch is the stream of the one informer on locks.
 	lockWatch *engine.WatchStream
 }

@@ -106,6 +106,9 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 // reportFencing tells the caller the number of the grant, by which a guarded resource
 // can refuse holders whose lock has ended.
 func (c *call) reportFencing(granted *v1alpha1.Lock) {
+	if c.trace != nil {
+		c.about = granted.Spec.FullKey()
+	}
 	token, err := granted.FencingToken()
 	if err != nil {
 		c.config.Logger.Error(err, "A lock was granted without a fencing token", "lock", string(granted.Spec.FullKey()))

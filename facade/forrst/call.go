@@ -15,6 +15,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/tracing"
 )
 
 // maxUncountedBytes is the largest request whose room is given back before the call is over: an answer
@@ -36,6 +37,8 @@ type call struct {
 	permit *limits.Permit
 	// start is when the request arrived.
 	start time.Time
+	// trace is that of the call; nil if it is not traced.
+	trace *tracing.Call
 	// decorate is done to the response of a call that could be read, whatever came of it.
 	decorate []func()
 	// markCompleted is called when the function is over. Nil if no extension needs that.
@@ -67,8 +70,8 @@ type call struct {
 
 // answer runs the call in text, which body has read, for the caller. It always returns a
 // response: a panic of the façade or of a function is an internal error.
-func (h *Handler) answer(r *http.Request, caller access.Caller, text []byte, body *limits.Body, start time.Time) *call {
-	c := &call{Handler: h, caller: caller, body: body, size: len(text), response: envelope.NewResponse(""), start: start}
+func (h *Handler) answer(r *http.Request, caller access.Caller, text []byte, body *limits.Body, start time.Time, traced *tracing.Call) *call {
+	c := &call{Handler: h, caller: caller, body: body, size: len(text), response: envelope.NewResponse(""), start: start, trace: traced}
 	c.serve(r, text)
 	for _, decorate := range c.decorate {
 		decorate()

@@ -54,6 +54,7 @@ func (c *call) prepareExtendedStatus() (Invocation, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, false)
+	c.about = arguments.key
 	return func(ctx context.Context) (any, error) {
 		current, err := c.config.Locks.Get(ctx, &c.caller, arguments.key)
 		state := wire.State{Key: arguments.sent, CheckedAt: envelope.FormatTimestamp(c.config.Clock.Now())}

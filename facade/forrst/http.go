@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/limits"
@@ -36,12 +35,15 @@ func (e *httpError) Error() string { return e.message }
 // serveForrst answers one HTTP request with one envelope, whatever is wrong with it.
 func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	start := h.config.Clock.Now()
+	traced := h.config.Server.Tracer().Arrive(doorName, r)
+	traced.BeginAuthentication()
 	caller, err := server.Authenticate(r, h.config.Access)
+	traced.EndAuthentication(err)
 	if errors.Is(err, lock.ErrInvalid) {
 		err = &httpError{http.StatusBadRequest, err.Error()}
 	}
 	if err != nil {
-		h.refuse(w, r, caller, err, start)
+		h.refuse(w, r, &call{Handler: h, caller: caller, trace: traced}, err, start)
 		return
 	}
 	body := h.config.Server.Limiter().Body(limits.CallerOf(r, caller.Holder()), r.Body, MaxRequestBytes)
@@ -53,23 +55,26 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	}()
 	text, err := receive(r, body)
 	if err != nil {
-		h.refuse(w, r, caller, err, start)
+		h.refuse(w, r, &call{Handler: h, caller: caller, trace: traced}, err, start)
 		return
 	}
 	server.BeginCall(w, r)
-	answered := h.answer(r, caller, text, body, start)
+	answered := h.answer(r, caller, text, body, start, traced)
 	isLeft = answered.isLeft
 	h.observe(answered.function, answered.response, start)
 	answered.recordRefusal(r)
 	if len(answered.named) == 0 && answered.caller.Namespace != "" {
 		w.Header().Set(wire.NamespaceHeader, answered.caller.Namespace)
 	}
-	h.send(w, r, answered.response, answered.response.Status(), start, answered.isBare)
+	status := answered.response.Status()
+	h.send(w, r, answered.response, status, start, answered.isBare)
+	answered.endTrace(status)
 }
 
 // refuse answers a request of the caller, if it is known, whose envelope was not read.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, caller access.Caller, err error, start time.Time) {
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, refused *call, err error, start time.Time) {
 	response := envelope.NewResponse("")
+	refused.response = response
 	if errors.Is(err, lock.ErrUnavailable) {
 		// Nothing has begun. So the caller may send the request again, even if the server
 		// stops.
@@ -94,8 +99,9 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, caller access.C
 		w.Header().Set("Connection", "close")
 	}
 	h.observe(nil, response, start)
-	(&call{Handler: h, caller: caller, response: response}).recordRefusal(r)
+	refused.recordRefusal(r)
 	h.send(w, r, response, status, start, false)
+	refused.endTrace(status)
 }
 
 // took is the time since start. It is never negative, even if the clock was set back.

@@ -73,6 +73,7 @@ func (c *call) prepareForceRelease() (Invocation, envelope.Errors) {
 
 func (c *call) prepareStatus() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(false)
+	c.about = arguments.key
 	return func(ctx context.Context) (any, error) {
 		current, err := c.config.Locks.GetWithOwner(ctx, &c.caller, arguments.key)
 		switch {

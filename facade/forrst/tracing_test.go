@@ -19,7 +19,8 @@ import (
 
 const (
 	traceID     = "0af7651916cd43dd8448eb211c80319c"
-	traceparent = "00-" + traceID + "-b7ad6b7169203331-00"
+	parentID    = "b7ad6b7169203331"
+	traceparent = "00-" + traceID + "-" + parentID + "-00"
 	tracingURN  = "urn:forrst:ext:tracing"
 )
 
@@ -47,7 +48,7 @@ func TestTraceOfACall(t *testing.T) {
 	for name, test := range (cases{
 		"options": {
 			options: `{"trace_id":"t-1","span_id":"s-1","parent_span_id":"p","baggage":{"a":1.0}}`,
-			want:    forward.Trace{ID: "t-1", Baggage: json.RawMessage(`{"a":1.0}`), Flags: "01"},
+			want:    forward.Trace{ID: "t-1", Parent: "s-1", Baggage: json.RawMessage(`{"a":1.0}`), Flags: "01"},
 		},
 		"options before headers": {
 			options: `{"trace_id":"t-1"}`, header: map[string]string{"X-Forrst-Trace-Id": "t-2", "traceparent": traceparent},
@@ -55,7 +56,7 @@ func TestTraceOfACall(t *testing.T) {
 		},
 		"options about the trace of the header": {
 			options: `{"trace_id":"` + traceID + `"}`, header: map[string]string{"traceparent": traceparent, "tracestate": "a=1"},
-			want: forward.Trace{ID: traceID, Flags: "00", State: "a=1"},
+			want: forward.Trace{ID: traceID, Parent: parentID, Flags: "00", State: "a=1"},
 		},
 		"header of the protocol before the general one": {
 			options: `{}`, header: map[string]string{"X-Forrst-Trace-Id": "t-2", "traceparent": traceparent},
@@ -63,15 +64,15 @@ func TestTraceOfACall(t *testing.T) {
 		},
 		"general header": {
 			options: `{}`, header: map[string]string{"traceparent": traceparent},
-			want: forward.Trace{ID: traceID, Flags: "00"},
+			want: forward.Trace{ID: traceID, Parent: parentID, Flags: "00"},
 		},
 		"general header of a later version": {
 			options: `{}`, header: map[string]string{"traceparent": "01" + traceparent[2:] + "-more"},
-			want: forward.Trace{ID: traceID, Flags: "00"},
+			want: forward.Trace{ID: traceID, Parent: parentID, Flags: "00"},
 		},
 		"a header alone": {
 			header: map[string]string{"traceparent": traceparent},
-			want:   forward.Trace{ID: traceID, Flags: "00"},
+			want:   forward.Trace{ID: traceID, Parent: parentID, Flags: "00"},
 		},
 		"nothing usable": {
 			options: `{"trace_id":7,"span_id":[],"baggage":"x","parent_span_id":{}}`,
@@ -145,7 +146,7 @@ func TestFailuresAreTraced(t *testing.T) {
 }
 
 func TestTraceparentGoesOn(t *testing.T) {
-	trace := forward.Trace{ID: traceID, Span: "b7ad6b7169203331", Flags: "00"}
+	trace := forward.Trace{ID: traceID, Span: parentID, Flags: "00"}
 	if header, ok := trace.Traceparent(); header != traceparent || !ok {
 		t.Errorf("%q, %t", header, ok)
 	}

@@ -44,6 +44,7 @@ func (c *call) acquire() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.granted = granted
 	token := locktoken.Token{Secret: requested.secret}
 	if token.FencingToken, err = granted.FencingToken(); err != nil {
 		return nil, err

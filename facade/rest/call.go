@@ -9,11 +9,13 @@ import (
 	"strconv"
 	"time"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/problems"
+	"forrst.dev/lock-operator/tracing"
 )
 
 // call is one request on its way through the door.
@@ -34,6 +36,13 @@ type call struct {
 	// permit counts the call among those that are served.
 	permit *limits.Permit
 	start  time.Time
+	// trace is that of the call; nil if it is not traced.
+	trace *tracing.Call
+	// status is that of the answer, and outcome OK or the name of a problem.
+	status  int
+	outcome string
+	// granted is the lock that was acquired or renewed, or nil.
+	granted *v1alpha1.Lock
 	// hasBegun says that the answer, a stream, has begun: no other one can follow.
 	hasBegun bool
 	// undo takes back what the call has done, if the caller cannot learn of it. Nil if there is
@@ -56,6 +65,9 @@ func (h *Handler) serve(resource resource) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{Handler: h, request: r, writer: w, start: h.config.Clock.Now()}
 		defer c.forgetBody()
+		if c.beginTrace() {
+			defer c.endTrace()
+		}
 		answer, err := c.runSafely(resource) //nolint:contextcheck // The call has the context of its request.
 		switch {
 		case err != nil && c.hasBegun:
@@ -96,8 +108,11 @@ func (c *call) run(resource resource) (*answer, error) {
 		c.writer.Header().Set("Allow", resource.allowed())
 		return nil, problems.New(problems.MethodNotAllowed, "The method must be one of "+resource.allowed())
 	}
+	c.trace.BeginAuthentication()
 	var err error
-	if c.caller, err = server.Authenticate(c.request, c.config.Access); err != nil {
+	c.caller, err = server.Authenticate(c.request, c.config.Access)
+	c.trace.EndAuthentication(err)
+	if err != nil {
 		return nil, c.authenticationError(err)
 	}
 	if c.query, err = readQuery(c.request); err != nil {
@@ -199,6 +214,7 @@ func (c *call) write(status int, contentType string, body []byte) error {
 		header.Set("Content-Type", contentType)
 		header.Set("Content-Length", strconv.Itoa(len(body)))
 	}
+	c.status = status
 	c.writer.WriteHeader(status)
 	if _, err := c.writer.Write(body); err != nil && len(body) > 0 && c.request.Method != http.MethodHead {
 		return err
@@ -211,6 +227,7 @@ func (c *call) write(status int, contentType string, body []byte) error {
 }
 
 func (c *call) observe(code string) {
+	c.outcome = code
 	c.metrics.Observe(c.operationName(), code, max(0, c.config.Clock.Since(c.start)))
 }
 

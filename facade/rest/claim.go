@@ -129,6 +129,7 @@ func (c *call) renew() (*answer, error) {
 	if err != nil {
 		return nil, c.explain(ctx, shown, err)
 	}
+	c.granted = renewed
 	return &answer{status: http.StatusOK, body: describe(renewed), etag: entityTag(renewed)}, nil
 }
 

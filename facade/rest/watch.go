@@ -198,7 +198,8 @@ func (s *eventStream) begin(version string, told *history) error {
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("X-Accel-Buffering", "no") // Proxies must not collect events.
 		server.BeginAnswer(s.writer, s.request)
-		s.writer.WriteHeader(http.StatusOK)
+		s.status = http.StatusOK
+		s.writer.WriteHeader(s.status)
 	}
 	held := slices.SortedFunc(slices.Values(told.byEnd), func(a, b *heldLock) int {
 		return cmp.Or(cmp.Compare(a.Spec.Key, b.Spec.Key), cmp.Compare(a.Spec.Function, b.Spec.Function))

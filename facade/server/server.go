@@ -19,6 +19,7 @@ import (
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/tracing"
 )
 
 const (
@@ -73,6 +74,8 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Audit takes the records of calls that are refused. Nil means no records.
 	Audit audit.Sink
+	// Tracer makes the spans of calls. Nil means none.
+	Tracer *tracing.Tracer
 	// Clock measures the delay, rates, and how long connections are idle. Nil means the real clock.
 	Clock clock.Clock
 	// Logger gets the server's own messages. Zero discards.
@@ -128,6 +131,9 @@ func (s *Server) Mount(door Door) { door.Register(s.mux) }
 
 // Limiter counts the calls of all doors.
 func (s *Server) Limiter() *limits.Limiter { return s.limiter }
+
+// Tracer makes the spans of the calls of all doors. It may be nil.
+func (s *Server) Tracer() *tracing.Tracer { return s.options.Tracer }
 
 // Background runs what outlives calls. The server waits for it when it stops.
 func (s *Server) Background() *Background { return s.background }

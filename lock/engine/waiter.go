@@ -25,10 +25,12 @@ type Tracer interface {
 // noTracer follows nothing.
 type noTracer struct{}
 
-func (noTracer) BeginWait(ctx context.Context, _ string, _ v1alpha1.FullKey) context.Context { return ctx }
-func (noTracer) Within(ctx, _ context.Context) context.Context                               { return ctx }
-func (noTracer) EndedBy(_, _ context.Context)                                                {}
-func (noTracer) EndWait(context.Context, error)                                              {}
+func (noTracer) BeginWait(ctx context.Context, _ string, _ v1alpha1.FullKey) context.Context {
+	return ctx
+}
+func (noTracer) Within(ctx, _ context.Context) context.Context { return ctx }
+func (noTracer) EndedBy(_, _ context.Context)                  {}
+func (noTracer) EndWait(context.Context, error)                {}
 
 // waiter is a caller that waits for a lock.
 type waiter struct {

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -16,8 +17,12 @@ import (
 type Trace struct {
 	// ID names the trace. Not empty; any text if the caller chose it.
 	ID string
+	// Parent is the caller's part of the trace, any text. May be empty.
+	Parent string
 	// Span is the façade's own part of the trace. Not empty.
 	Span string
+	// W3CID is the ID in the form that W3C Trace Context asks for. Empty means ID, if that has the form.
+	W3CID string
 	// Baggage is an object that travels with the trace, or nil.
 	Baggage json.RawMessage
 	// State is the tracestate header of the call. May be empty.
@@ -29,10 +34,11 @@ type Trace struct {
 // Traceparent returns the W3C header that carries the trace on. It reports false if the
 // caller's ID does not fit in one.
 func (t *Trace) Traceparent() (string, bool) {
-	if !isTraceHex(t.ID, traceIDDigits) || !isTraceHex(t.Span, spanIDDigits) {
+	id := cmp.Or(t.W3CID, t.ID)
+	if !isTraceHex(id, traceIDDigits) || !isTraceHex(t.Span, spanIDDigits) {
 		return "", false
 	}
-	return "00-" + t.ID + "-" + t.Span + "-" + t.Flags, true
+	return "00-" + id + "-" + t.Span + "-" + t.Flags, true
 }
 
 type traceKey struct{}
@@ -73,29 +79,31 @@ func NewSpanID() string { return randomHex(spanIDDigits) }
 // of the protocol are more to the point than the general one. It has no Span yet.
 func TraceOfHeaders(header http.Header) *Trace {
 	if id := header.Get("X-Forrst-Trace-Id"); id != "" {
-		return NewTrace(id)
+		trace := NewTrace(id)
+		trace.Parent = header.Get("X-Forrst-Span-Id")
+		return trace
 	}
-	id, flags, ok := parseTraceparent(header.Get("Traceparent"))
+	id, span, flags, ok := parseTraceparent(header.Get("Traceparent"))
 	if !ok {
 		return nil
 	}
-	return &Trace{ID: id, Flags: flags, State: strings.Join(header.Values("Tracestate"), ",")}
+	return &Trace{ID: id, Parent: span, Flags: flags, State: strings.Join(header.Values("Tracestate"), ",")}
 }
 
 // parseTraceparent reads a traceparent header of any version, as W3C Trace Context asks
 // for: those to come may go on behind the flags.
-func parseTraceparent(header string) (id, flags string, ok bool) {
+func parseTraceparent(header string) (id, span, flags string, ok bool) {
 	version, rest, _ := strings.Cut(header, "-")
 	id, rest, _ = strings.Cut(rest, "-")
-	span, rest, _ := strings.Cut(rest, "-")
+	span, rest, _ = strings.Cut(rest, "-")
 	flags, _, more := strings.Cut(rest, "-")
 	switch {
 	case len(version) != 2 || !isLowerHex(version) || version == "ff":
-		return "", "", false
+		return "", "", "", false
 	case len(flags) != 2 || !isLowerHex(flags) || more && version == "00":
-		return "", "", false
+		return "", "", "", false
 	}
-	return id, flags, isTraceHex(id, traceIDDigits) && isTraceHex(span, spanIDDigits)
+	return id, span, flags, isTraceHex(id, traceIDDigits) && isTraceHex(span, spanIDDigits)
 }
 
 // isTraceHex reports whether text has the form of an id, which is not all zeros.

@@ -1,0 +1,46 @@
+package otlp
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// protocol is how spans are sent.
+type protocol string
+
+const (
+	// off means that no spans are made.
+	off       protocol = ""
+	overGRPC  protocol = "grpc"
+	overHTTP  protocol = "http/protobuf"
+	useOTLP            = "otlp"
+	useNone            = "none"
+	isTrue             = "true"
+	variables          = "OTEL_EXPORTER_OTLP_"
+)
+
+// protocolOf returns how spans are to be sent by the environment. The exporters read the rest of it
+// themselves. The error says which variable has a value that is not known here.
+func protocolOf(getenv func(string) string) (protocol, error) {
+	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), isTrue) {
+		return off, nil
+	}
+	switch exporter := getenv("OTEL_TRACES_EXPORTER"); exporter {
+	case useNone:
+		return off, nil
+	case useOTLP:
+	case "":
+		if getenv(variables+"ENDPOINT") == "" && getenv(variables+"TRACES_ENDPOINT") == "" {
+			return off, nil
+		}
+	default:
+		return off, fmt.Errorf("OTEL_TRACES_EXPORTER: %q is neither %s nor %s", exporter, useOTLP, useNone)
+	}
+	asked := cmp.Or(getenv(variables+"TRACES_PROTOCOL"), getenv(variables+"PROTOCOL"), string(overHTTP))
+	switch chosen := protocol(asked); chosen {
+	case overGRPC, overHTTP:
+		return chosen, nil
+	}
+	return off, fmt.Errorf("%sPROTOCOL: %q is neither %s nor %s", variables, asked, overGRPC, overHTTP)
+}
