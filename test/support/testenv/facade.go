@@ -23,7 +23,7 @@ func StartFacade(ctx context.Context, config *rest.Config, settings testfacade.S
 	if err != nil {
 		return "", nil, err
 	}
-	engine, err := engine.New(engine.Options{Objects: objects.Locks, Limits: rules.DefaultLimits(), IsValidated: true, Logger: settings.Logger})
+	engine, err := engine.New(engine.Options{Objects: objects.Locks, Limits: rules.DefaultLimits(), IsValidated: true, Logger: settings.Logger, Tracer: settings.Server.Tracer})
 	if err != nil {
 		return "", nil, err
 	}
