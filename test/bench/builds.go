@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -64,7 +65,8 @@ type tokenFacade struct {
 	address string
 }
 
-func startTokenFacade(ctx context.Context, program, kubeconfig string) (*tokenFacade, error) {
+// startTokenFacade starts the program with entries of the environment, such as NAME=value, besides its own.
+func startTokenFacade(ctx context.Context, program, kubeconfig string, environment ...string) (*tokenFacade, error) {
 	address, err := freeAddress(ctx)
 	if err != nil {
 		return nil, err
@@ -80,6 +82,7 @@ func startTokenFacade(ctx context.Context, program, kubeconfig string) (*tokenFa
 	}
 	//nolint:noctx // a signal ends it
 	f := &tokenFacade{command: exec.Command(program, append(arguments, unlimited...)...), address: address}
+	f.command.Env = append(os.Environ(), environment...)
 	f.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := f.command.Start(); err != nil {
 		return nil, err

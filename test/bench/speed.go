@@ -43,6 +43,7 @@ func speedScenarios() []scenario {
 	}
 	for _, clients := range []int{1, 16} {
 		all = append(all, scenario{fmt.Sprintf("doors, %d", clients), doors(clients)})
+		all = append(all, scenario{fmt.Sprintf("observed, %d", clients), observing(clients)})
 	}
 	return append(all,
 		scenario{"guardable writes", guardableWrites},
