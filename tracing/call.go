@@ -73,9 +73,9 @@ type Parent struct {
 	named string
 }
 
-// ParentOfHeaders returns the parent by the headers of W3C Trace Context.
-func ParentOfHeaders(header http.Header) Parent {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(header))
+// ParentOfHeaders returns the parent by the headers of W3C Trace Context. The context is that of the request.
+func ParentOfHeaders(ctx context.Context, header http.Header) Parent {
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(header))
 	return Parent{within: trace.SpanContextFromContext(ctx)}
 }
 
@@ -144,13 +144,14 @@ type Result struct {
 	Status int
 }
 
-// End ends the span of the call. A call whose trace was never begun is one by its headers.
-func (c *Call) End(result Result) {
+// End ends the span of the call. A call whose trace was never begun is one by its headers. The context is
+// that of the request.
+func (c *Call) End(ctx context.Context, result Result) {
 	if c == nil {
 		return
 	}
 	if c.span == nil {
-		_ = c.Begin(c.request.Context(), ParentOfHeaders(c.request.Header))
+		_ = c.Begin(ctx, ParentOfHeaders(ctx, c.request.Header))
 	}
 	if !c.span.IsRecording() {
 		return

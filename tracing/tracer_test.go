@@ -22,7 +22,7 @@ func TestWithoutATracerNothingCosts(t *testing.T) {
 		wait := off.BeginWait(within, "payments", "lock:k")
 		off.EndedBy(wait, off.Within(ctx, wait))
 		off.EndWait(wait, nil)
-		call.End(tracing.Result{})
+		call.End(ctx, tracing.Result{})
 		if wait != ctx {
 			t.Error("another context")
 		}

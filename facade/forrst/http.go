@@ -68,7 +68,7 @@ func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	}
 	status := answered.response.Status()
 	h.send(w, r, answered.response, status, start, answered.isBare)
-	answered.endTrace(status)
+	answered.endTrace(r.Context(), status)
 }
 
 // refuse answers a request of the caller, if it is known, whose envelope was not read.
@@ -101,7 +101,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, refused *call, 
 	h.observe(nil, response, start)
 	refused.recordRefusal(r)
 	h.send(w, r, response, status, start, false)
-	refused.endTrace(status)
+	refused.endTrace(r.Context(), status)
 }
 
 // took is the time since start. It is never negative, even if the clock was set back.

@@ -49,13 +49,13 @@ func (c *call) beginSpan(ctx context.Context, trace *forward.Trace, header http.
 	case c.trace == nil:
 		return ctx
 	case trace == nil:
-		return c.trace.Begin(ctx, tracing.ParentOfHeaders(header))
+		return c.trace.Begin(ctx, tracing.ParentOfHeaders(ctx, header))
 	}
 	return c.trace.Begin(ctx, tracing.NewParent(trace.ID, trace.Parent, trace.Flags, trace.State))
 }
 
 // endTrace tells what has come of the call, whose answer has the status.
-func (c *call) endTrace(status int) {
+func (c *call) endTrace(ctx context.Context, status int) {
 	if c.trace == nil {
 		return
 	}
@@ -66,7 +66,7 @@ func (c *call) endTrace(status int) {
 	if c.function != nil {
 		result.Function = c.request.Call.Function
 	}
-	c.trace.End(result)
+	c.trace.End(ctx, result)
 }
 
 // traceOfOptions completes the trace of the headers, which may be nil, by the options,

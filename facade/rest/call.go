@@ -65,8 +65,8 @@ func (h *Handler) serve(resource resource) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{Handler: h, request: r, writer: w, start: h.config.Clock.Now()}
 		defer c.forgetBody()
-		if c.beginTrace() {
-			defer c.endTrace()
+		if c.beginTrace(r.Context()) {
+			defer c.endTrace(r.Context())
 		}
 		answer, err := c.runSafely(resource) //nolint:contextcheck // The call has the context of its request.
 		switch {

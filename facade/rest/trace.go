@@ -1,18 +1,22 @@
 package rest
 
-import "forrst.dev/lock-operator/tracing"
+import (
+	"context"
+
+	"forrst.dev/lock-operator/tracing"
+)
 
 // beginTrace begins the trace of the call by its headers, and reports whether there is one.
-func (c *call) beginTrace() bool {
+func (c *call) beginTrace(ctx context.Context) bool {
 	if c.trace = c.config.Server.Tracer().Arrive(doorName, c.request); c.trace == nil {
 		return false
 	}
-	c.request = c.request.WithContext(c.trace.Begin(c.request.Context(), tracing.ParentOfHeaders(c.request.Header)))
+	c.request = c.request.WithContext(c.trace.Begin(ctx, tracing.ParentOfHeaders(ctx, c.request.Header)))
 	return true
 }
 
 // endTrace tells what has come of the call.
-func (c *call) endTrace() {
+func (c *call) endTrace(ctx context.Context) {
 	result := tracing.Result{
 		Operation: c.operationName(), Namespace: c.caller.Namespace, Key: c.refusedLock(),
 		Outcome: c.outcome, Status: c.status,
@@ -20,5 +24,5 @@ func (c *call) endTrace() {
 	if c.granted != nil {
 		result.FencingToken, _ = c.granted.FencingToken()
 	}
-	c.trace.End(result)
+	c.trace.End(ctx, result)
 }

@@ -112,7 +112,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	switch {
 	case err == nil:
 		if release := e.queues.recordAcquired(queue, granted, now); release != nil {
-			e.tracer.EndedBy(next.head.span, release)
+			e.tracer.EndedBy(next.head.span, release) //nolint:contextcheck // contexts of other calls
 		}
 		e.deliver(ctx, objects, queue, next.head, granted, false)
 	case errors.Is(err, lock.ErrHeld):

@@ -25,12 +25,19 @@ type Tracer interface {
 // noTracer follows nothing.
 type noTracer struct{}
 
+// BeginWait implements [Tracer].
 func (noTracer) BeginWait(ctx context.Context, _ string, _ v1alpha1.FullKey) context.Context {
 	return ctx
 }
+
+// Within implements [Tracer].
 func (noTracer) Within(ctx, _ context.Context) context.Context { return ctx }
-func (noTracer) EndedBy(_, _ context.Context)                  {}
-func (noTracer) EndWait(context.Context, error)                {}
+
+// EndedBy implements [Tracer].
+func (noTracer) EndedBy(_, _ context.Context) {}
+
+// EndWait implements [Tracer].
+func (noTracer) EndWait(context.Context, error) {}
 
 // waiter is a caller that waits for a lock.
 type waiter struct {

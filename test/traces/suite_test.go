@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -168,8 +169,8 @@ func (c caller) do(ctx context.Context, method, path, body string, headers ...st
 	if c.traceID != "" {
 		request.Header.Set("Traceparent", "00-"+c.traceID+"-"+parentID+"-01")
 	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Set(pair[0], pair[1])
 	}
 	response, err := http.DefaultClient.Do(request)
 	Expect(err).NotTo(HaveOccurred())

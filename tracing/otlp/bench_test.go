@@ -40,7 +40,7 @@ func (discarding) Shutdown(context.Context) error                             { 
 func BenchmarkAcquire(b *testing.B) {
 	provider := func(sampler sdktrace.Sampler) *tracing.Tracer {
 		provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(discarding{}), sdktrace.WithSampler(sampler))
-		b.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
+		b.Cleanup(func() { _ = provider.Shutdown(context.WithoutCancel(b.Context())) })
 		return tracing.New(provider)
 	}
 	for name, tracer := range map[string]*tracing.Tracer{

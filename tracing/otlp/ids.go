@@ -17,8 +17,8 @@ type ids struct{}
 func (g ids) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 	id, isChosen := tracing.ChosenTraceID(ctx)
 	for !isChosen || !id.IsValid() {
-		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
-		binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
+		binary.NativeEndian.PutUint64(id[:8], rand.Uint64()) //nolint:gosec // ids are no secrets
+		binary.NativeEndian.PutUint64(id[8:], rand.Uint64()) //nolint:gosec // ids are no secrets
 		isChosen = true
 	}
 	return id, g.NewSpanID(ctx, id)
@@ -27,7 +27,7 @@ func (g ids) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 // NewSpanID implements the SDK's IDGenerator.
 func (ids) NewSpanID(context.Context, trace.TraceID) (id trace.SpanID) {
 	for !id.IsValid() {
-		binary.NativeEndian.PutUint64(id[:], rand.Uint64())
+		binary.NativeEndian.PutUint64(id[:], rand.Uint64()) //nolint:gosec // ids are no secrets
 	}
 	return id
 }

@@ -38,8 +38,7 @@ func protocolOf(getenv func(string) string) (protocol, error) {
 		return off, fmt.Errorf("OTEL_TRACES_EXPORTER: %q is neither %s nor %s", exporter, useOTLP, useNone)
 	}
 	asked := cmp.Or(getenv(variables+"TRACES_PROTOCOL"), getenv(variables+"PROTOCOL"), string(overHTTP))
-	switch chosen := protocol(asked); chosen {
-	case overGRPC, overHTTP:
+	if chosen := protocol(asked); chosen == overGRPC || chosen == overHTTP {
 		return chosen, nil
 	}
 	return off, fmt.Errorf("%sPROTOCOL: %q is neither %s nor %s", variables, asked, overGRPC, overHTTP)
