@@ -91,6 +91,7 @@ func TestOptions(t *testing.T) {
 		"no connections":                     {arguments: []string{"--facade-max-connections=0"}, want: "--facade-max-connections:"},
 		"no room for a request":              {arguments: []string{"--facade-max-body-bytes=1048575"}, want: "--facade-max-body-bytes: must be at least 1048576"},
 		"a negative delay":                   {arguments: []string{"--facade-shutdown-delay=-1s"}, want: "--facade-shutdown-delay"},
+		"a negative delay of the webhook":    {arguments: []string{"--webhook-shutdown-delay=-1s"}, want: "--webhook-shutdown-delay"},
 		"no delay":                           {arguments: []string{"--facade-shutdown-delay=0s"}},
 		"no time to drain":                   {arguments: []string{"--facade-drain-timeout=0s"}, want: "--facade-drain-timeout"},
 		"a flag that does not exist":         {arguments: []string{"--colour"}, want: "colour"},

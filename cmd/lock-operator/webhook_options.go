@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -21,6 +22,7 @@ type webhookOptions struct {
 	maxConnections        int
 	maxMemory             int64
 	maxRequests           int
+	shutdownDelay         time.Duration
 }
 
 func (o *webhookOptions) bindFlags(flags *flag.FlagSet) {
@@ -31,6 +33,7 @@ func (o *webhookOptions) bindFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.maxConnections, "webhook-max-connections", server.DefaultMaxConnections, "How many connections to the admission webhook are open at a time on one replica; half of them from one network.")
 	flags.Int64Var(&o.maxMemory, "webhook-max-memory-bytes", server.DefaultMaxMemory, "How many bytes of memory admission reviews that are judged take at a time on one replica; without --webhook-client-ca half of them from one network.")
 	flags.IntVar(&o.maxRequests, "webhook-max-requests", server.DefaultMaxRequests, "How many requests to the API server admission reviews cost each second on one replica without --webhook-client-ca; half of them from one network, and of these a quarter for one namespace.")
+	flags.DurationVar(&o.shutdownDelay, "webhook-shutdown-delay", defaultShutdownDelay, "How long the admission webhook still serves when it is to stop, but says that it is not ready.")
 }
 
 func (o *webhookOptions) validate() error {
@@ -42,6 +45,8 @@ func (o *webhookOptions) validate() error {
 		return errors.New("--webhook-client-names: needs --webhook-client-ca")
 	case slices.Contains(o.names(), ""):
 		return fmt.Errorf("--webhook-client-names: %q has an empty one", o.clientNames)
+	case o.shutdownDelay < 0:
+		return errors.New("--webhook-shutdown-delay: must not be negative")
 	case o.maxConnections < server.MinLimit:
 		return fmt.Errorf("--webhook-max-connections: must be at least %d", server.MinLimit)
 	case o.maxRequests < server.MinLimit:
@@ -75,6 +80,7 @@ func (o *webhookOptions) newServer() (*server.Server, error) {
 		MaxConnections: o.maxConnections,
 		MaxMemory:      o.maxMemory,
 		MaxRequests:    o.maxRequests,
+		ShutdownDelay:  o.shutdownDelay,
 		Metrics:        metrics.Registry,
 		Logger:         log,
 	})

@@ -27,12 +27,12 @@ type port struct {
 	*listener
 
 	t     *testing.T
-	clock *clocktesting.FakePassiveClock
+	clock *clocktesting.FakeClock
 }
 
 func newPort(t *testing.T, options Options) *port {
 	t.Helper()
-	now := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
+	now := clocktesting.NewFakeClock(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
 	options.Clock = now
 	s, err := New(options)
 	if err != nil {

@@ -41,6 +41,9 @@ type world struct {
 	url      string
 	roots    *x509.CertPool
 	registry *prometheus.Registry
+	served   *server.Server
+	// stop has the server stop.
+	stop context.CancelFunc
 }
 
 // start runs a server with the handler until the test ends.
@@ -64,6 +67,7 @@ func start(t *testing.T, options server.Options, handler http.HandlerFunc) *worl
 	}
 	served.Register(path, handler)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	w.served, w.stop = served, stop
 	ended := make(chan error, 1)
 	go func() { ended <- served.Start(ctx) }()
 	t.Cleanup(func() {

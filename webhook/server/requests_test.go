@@ -64,7 +64,7 @@ func (a *apiServer) each() http.HandlerFunc {
 
 func TestReviewsOfUnknownSendersCostRequestsAtARate(t *testing.T) {
 	api := &apiServer{}
-	now := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
+	now := clocktesting.NewFakeClock(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
 	// Six requests each second, three of one network.
 	w := start(t, server.Options{MaxRequests: 6, Clock: now}, api.each())
 	send := func(network, count, want int) {
@@ -96,7 +96,7 @@ func TestTheAPIServerHasNoRate(t *testing.T) {
 	files, issued := authority(t)
 	api := &apiServer{}
 	w := start(t, server.Options{
-		MaxRequests: 2, ClientCA: files.Authority, Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)),
+		MaxRequests: 2, ClientCA: files.Authority, Clock: clocktesting.NewFakeClock(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)),
 	}, api.each())
 	client := w.client(1, issued)
 	for range 10 {

@@ -79,8 +79,12 @@ type Options struct {
 	// MaxRequests is how many requests to the API server reviews may cost each second. It counts
 	// only without ClientCA, since the API server bounds its own reviews.
 	MaxRequests int
-	// Clock measures the rate of requests. Nil means the real clock.
-	Clock clock.PassiveClock
+	// ShutdownDelay is how long reviews are still served after the context of [Server.Start] has
+	// ended, while the server says that it is not ready: the nodes of a cluster take some seconds to
+	// stop sending connections to it. Zero means no delay.
+	ShutdownDelay time.Duration
+	// Clock measures the rate of requests and the delay. Nil means the real clock.
+	Clock clock.Clock
 	// Metrics is where the metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
 	// Logger gets the server's own messages. Zero discards.
@@ -205,6 +209,11 @@ func (s *Server) Start(ctx context.Context) error {
 	case err := <-failed:
 		return fmt.Errorf("serve reviews: %w", err)
 	case <-ctx.Done():
+	}
+	if s.options.ShutdownDelay > 0 {
+		s.serving.Store(false)
+		s.options.Logger.Info("Webhook is no longer ready and stops soon", "delay", s.options.ShutdownDelay.String())
+		<-s.options.Clock.After(s.options.ShutdownDelay)
 	}
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
