@@ -1,0 +1,147 @@
+package upgrade_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+// record is what the clients have seen. Safe for concurrent use.
+type record struct {
+	mu       sync.Mutex
+	failures []string
+	// tokens has the last fencing token of each key, grants their number.
+	tokens map[string]int64
+	grants int
+}
+
+func newRecord() *record { return &record{tokens: map[string]int64{}} }
+
+func (r *record) failed(what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, fmt.Sprintf("%s: %s: %v", time.Now().Format(time.TimeOnly), what, err))
+}
+
+// granted is called while the lock of the key is held.
+func (r *record) granted(key string, token int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last := r.tokens[key]; token <= last {
+		r.failures = append(r.failures, fmt.Sprintf("%s was granted with token %d after %d", key, token, last))
+	}
+	r.tokens[key] = token
+	r.grants++
+}
+
+func (r *record) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.grants
+}
+
+func (r *record) seen() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.failures...)
+}
+
+// queue has a client of the SDK wait for a lock, take it and give it back until ctx ends. No other
+// client may hold it meanwhile.
+func (r *record) queue(ctx context.Context, locks *lock.Client, key string, isHeld *atomic.Bool) {
+	for ctx.Err() == nil {
+		held, err := locks.Acquire(ctx, key, lock.WithTTL(30*time.Second))
+		if err != nil {
+			if ctx.Err() == nil {
+				r.failed("acquire "+key, err)
+			}
+			continue
+		}
+		if !isHeld.CompareAndSwap(false, true) {
+			r.failed("acquire "+key, errors.New("another client holds it"))
+		}
+		r.granted(key, held.FencingToken())
+		isHeld.Store(false)
+		if err := held.Release(context.WithoutCancel(ctx)); err != nil {
+			r.failed("release "+key, err)
+		}
+	}
+}
+
+// call has a program that neither repeats a request nor keeps a connection take and give back a lock
+// through the REST door until ctx ends.
+func (r *record) call(ctx context.Context, caller *http.Client, url, token string) {
+	for ctx.Err() == nil {
+		acquired, err := send(ctx, caller, http.MethodPost, url, token, `{"ttl_seconds": 30}`, "")
+		if err == nil {
+			_, err = send(context.WithoutCancel(ctx), caller, http.MethodDelete, url, token, "", acquired)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.failed("call the façade", err)
+		}
+	}
+}
+
+func send(ctx context.Context, caller *http.Client, method, url, token, body, lockToken string) (acquired string, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewBufferString(body))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Content-Type", "application/json")
+	if lockToken != "" {
+		request.Header.Set("X-Lock-Token", lockToken)
+	}
+	response, err := caller.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", err
+	}
+	if response.StatusCode >= http.StatusMultipleChoices {
+		return "", fmt.Errorf("%s: status %d: %s", method, response.StatusCode, text)
+	}
+	var answer struct {
+		Token string `json:"lock_token"`
+	}
+	if len(text) > 0 {
+		err = json.Unmarshal(text, &answer)
+	}
+	return answer.Token, err
+}
+
+// write has a user create, change and delete Locks directly, through admission, until ctx ends.
+func (r *record) write(ctx context.Context, user fixture.Identity, namespace string) {
+	for number := 0; ctx.Err() == nil; number++ {
+		manifest := fixture.Manifest(namespace, "written-"+strconv.Itoa(number))
+		if err := user.Client.Create(ctx, manifest); err != nil {
+			if ctx.Err() == nil {
+				r.failed("create a Lock", err)
+			}
+			continue
+		}
+		during := context.WithoutCancel(ctx)
+		changed := manifest.DeepCopy()
+		changed.Spec.Reason = "changed"
+		if err := user.Client.Update(during, changed); err != nil {
+			r.failed("update a Lock", err)
+		}
+		if err := user.Client.Delete(during, manifest); err != nil {
+			r.failed("delete a Lock", err)
+		}
+	}
+}
