@@ -3,16 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"forrst.dev/lock-operator/auth"
+	"forrst.dev/lock-operator/certificates/certfile"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/locks"
@@ -134,13 +133,12 @@ func newFacadeServer(settings options, callers *access.Control, logger logr.Logg
 		Tracer:                   settings.tracer,
 		Logger:                   logger,
 	}
-	var err error
 	if settings.facadeServer.tlsCertFile != "" {
-		options.Certificates, err = certwatcher.New(settings.facadeServer.tlsCertFile, settings.facadeServer.tlsKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the façade's certificate: %w", err)
-		}
+		options.Certificates = certfile.New(certfile.Options{
+			Certificate: settings.facadeServer.tlsCertFile, Key: settings.facadeServer.tlsKeyFile, Logger: logger,
+		})
 	}
+	var err error
 	options.Listener, err = new(net.ListenConfig).Listen(context.Background(), "tcp", settings.facadeAddr)
 	if err != nil {
 		return nil, err

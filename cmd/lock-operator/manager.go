@@ -81,7 +81,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	if err := settings.learnIdentity(ctx, manager); err != nil {
 		return nil, err
 	}
-	if err := addMetricsPort(ctx, manager, settings.metricsAddr, now); err != nil {
+	if err := addMetricsPort(ctx, manager, settings, now); err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	// A forced release through façade or webhook emits an Event besides its record.
@@ -118,6 +118,9 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		}
 	}
 	if err := manager.Add(election); err != nil {
+		return err
+	}
+	if err := addIssuer(manager, settings, now, election); err != nil {
 		return err
 	}
 	jobReconciler, err := addJobGate(manager, settings, now, election)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"forrst.dev/lock-operator/certificates/certfile"
 	"forrst.dev/lock-operator/facade/server"
 )
 
@@ -32,11 +33,10 @@ const (
 	maxMetricsHeaderSize = 16 << 10
 )
 
-// addMetricsPort serves the metrics on the address, over TLS with a certificate that the process signs
-// itself. It does so in place of controller-runtime, whose connections have no bound. With the address
-// "0" it serves none.
-func addMetricsPort(ctx context.Context, added ctrl.Manager, address string, now clock.PassiveClock) error {
-	if address == "0" {
+// addMetricsPort serves the metrics on their address, over TLS. It does so in place of controller-runtime,
+// whose connections have no bound. With the address "0" it serves none.
+func addMetricsPort(ctx context.Context, added ctrl.Manager, settings options, now clock.PassiveClock) error {
+	if settings.metricsAddr == "0" {
 		return nil
 	}
 	handler, err := newMetricsHandler(added.GetConfig(), added.GetHTTPClient(), now, added.GetLogger().WithName("metrics"),
@@ -44,11 +44,15 @@ func addMetricsPort(ctx context.Context, added ctrl.Manager, address string, now
 	if err != nil {
 		return err
 	}
-	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	served, err := newMetricsCertificate(added, settings)
 	if err != nil {
 		return err
 	}
-	port, err := newMetricsServer(inner, handler, server.NewErrorLog(added.GetLogger().WithName("metrics"), now))
+	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", settings.metricsAddr)
+	if err != nil {
+		return err
+	}
+	port, err := newMetricsServer(inner, handler, served, server.NewErrorLog(added.GetLogger().WithName("metrics"), now))
 	if err == nil {
 		err = added.Add(port)
 	}
@@ -58,14 +62,22 @@ func addMetricsPort(ctx context.Context, added ctrl.Manager, address string, now
 	return nil
 }
 
-func newMetricsServer(inner net.Listener, handler http.Handler, faults slog.Handler) (*manager.Server, error) {
-	certificate, key, err := certutil.GenerateSelfSignedCertKey("localhost", []net.IP{{127, 0, 0, 1}}, nil)
-	if err != nil {
-		return nil, fmt.Errorf("make a certificate for metrics: %w", err)
-	}
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		return nil, fmt.Errorf("make a certificate for metrics: %w", err)
+// newMetricsServer returns a server with the certificate in the files; without them, with one that it signs itself.
+func newMetricsServer(inner net.Listener, handler http.Handler, served *certfile.Files, faults slog.Handler) (*manager.Server, error) {
+	// A client of HTTP/2 may have any number of requests served at once.
+	config := &tls.Config{NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
+	if served != nil {
+		config.GetCertificate = served.GetCertificate
+	} else {
+		certificate, key, err := certutil.GenerateSelfSignedCertKey("localhost", []net.IP{{127, 0, 0, 1}}, nil)
+		if err != nil {
+			return nil, fmt.Errorf("make a certificate for metrics: %w", err)
+		}
+		pair, err := tls.X509KeyPair(certificate, key)
+		if err != nil {
+			return nil, fmt.Errorf("make a certificate for metrics: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
 	}
 	return &manager.Server{
 		Name: "metrics",
@@ -79,9 +91,7 @@ func newMetricsServer(inner net.Listener, handler http.Handler, faults slog.Hand
 			ErrorLog:          slog.NewLogLogger(faults, slog.LevelInfo),
 			ConnContext:       withMetricsConnection,
 		},
-		// A client of HTTP/2 may have any number of requests served at once.
-		Listener: tls.NewListener(newMetricsListener(inner),
-			&tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}),
+		Listener:        tls.NewListener(newMetricsListener(inner), config),
 		ShutdownTimeout: new(metricsStopTimeout),
 	}, nil
 }

@@ -27,7 +27,7 @@ func serveMetricsPort(t *testing.T, handler http.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := newMetricsServer(inner, handler, server.NewErrorLog(logr.Discard(), clock.RealClock{}))
+	port, err := newMetricsServer(inner, handler, nil, server.NewErrorLog(logr.Discard(), clock.RealClock{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestConnectionsForMetricsAreBounded(t *testing.T) {
 func TestHandshakesThatFailAreLoggedAtABoundedRate(t *testing.T) {
 	lines := 0
 	logger := funcr.New(func(string, string) { lines++ }, funcr.Options{})
-	port, err := newMetricsServer(nil, nil, server.NewErrorLog(logger, clocktesting.NewFakePassiveClock(time.Now())))
+	port, err := newMetricsServer(nil, nil, nil, server.NewErrorLog(logger, clocktesting.NewFakePassiveClock(time.Now())))
 	if err != nil {
 		t.Fatal(err)
 	}

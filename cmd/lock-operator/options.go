@@ -39,9 +39,10 @@ var allComponents = []string{controllerComponent, webhookComponent, facadeCompon
 
 // options are the flags of the command.
 type options struct {
-	components  string
-	metricsAddr string
-	probeAddr   string
+	components     string
+	metricsAddr    string
+	metricsCertDir string
+	probeAddr      string
 
 	// operatorUser, facadeUser, controllersUser and leaderElectionNamespace may be empty until learnIdentity.
 	operatorUser            string
@@ -57,8 +58,9 @@ type options struct {
 	facadeServer    facadeServerOptions
 	facadeAuth      facadeAuthOptions
 
-	webhook webhookOptions
-	guards  bool
+	webhook      webhookOptions
+	certificates certificateOptions
+	guards       bool
 
 	limits             rules.Limits
 	maxLocks, maxJobs  int
@@ -78,6 +80,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	limits := rules.DefaultLimits()
 	flags.StringVar(&o.components, "components", strings.Join(allComponents, ","), "What to run, separated by commas.")
 	flags.StringVar(&o.metricsAddr, "metrics-bind-address", "0", "The address of the metrics, served over HTTPS to callers who may get /metrics; 0 to serve none.")
+	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "The folder with tls.crt and tls.key of the metrics, read again when they change. Empty for a certificate that the process signs itself.")
 	flags.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "The address of /healthz and /readyz; 0 to serve none.")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "Run the controllers on one replica at a time.")
 	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease and of the heartbeat lock; empty for that of the operator's service account.")
@@ -91,6 +94,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	o.facadeServer.bindFlags(flags)
 	o.facadeAuth.bindFlags(flags)
 	o.webhook.bindFlags(flags)
+	o.certificates.bindFlags(flags)
 	flags.BoolVar(&o.guards, "guards", false, "Let locks guard objects, and serve the webhook of config/guards, which sets this flag. Without it, no lock with guards is granted.")
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
@@ -122,7 +126,10 @@ func (o *options) validate(arguments []string) error {
 	if err := o.facadeServer.validate(); err != nil {
 		return err
 	}
-	return o.webhook.validate()
+	if err := o.webhook.validate(); err != nil {
+		return err
+	}
+	return o.certificates.validate()
 }
 
 func (o *options) validateLimits() error {

@@ -34,7 +34,7 @@ type objects struct {
 	authority   *corev1.Secret
 	publication *corev1.ConfigMap
 	// leafs are the Secrets of Options.Leafs.
-	leafs      []*corev1.Secret
+	leafs []*corev1.Secret
 	// configurations are all webhook configurations of the cluster.
 	configurations []client.Object
 }

@@ -16,8 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
-
+	"forrst.dev/lock-operator/certificates/certfile"
 	"forrst.dev/lock-operator/facade/server"
 )
 
@@ -74,15 +73,12 @@ func (c *certificate) write(path, kind string, content []byte) {
 // serve starts a server with the certificate, which tells of each one that it has read.
 func (c *certificate) serve(served served) (*serving, <-chan struct{}) {
 	c.t.Helper()
-	watcher, err := certwatcher.New(c.certFile, c.keyFile)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	// It reads them after a while even without being told of a change.
-	watcher = watcher.WithWatchInterval(50 * time.Millisecond)
 	changed := make(chan struct{}, 10)
-	s := serveWith(c.t, server.Options{Certificates: watcher}, served)
-	watcher.RegisterCallback(func(tls.Certificate) { changed <- struct{}{} })
+	files := certfile.New(certfile.Options{
+		Certificate: c.certFile, Key: c.keyFile, Interval: 50 * time.Millisecond,
+		OnChange: func(*tls.Certificate) { changed <- struct{}{} },
+	})
+	s := serveWith(c.t, server.Options{Certificates: files}, served)
 	<-changed
 	s.url = strings.Replace(s.url, "http://", "https://", 1)
 	return s, changed

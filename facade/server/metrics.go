@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"forrst.dev/lock-operator/certificates"
+	"forrst.dev/lock-operator/certificates/certfile"
 	"forrst.dev/lock-operator/facade/limits"
 )
 
@@ -20,7 +22,7 @@ type metrics struct {
 }
 
 // newMetrics registers the metrics unless registerer is nil.
-func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter, open *connections) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter, open *connections, served *certfile.Files) (*metrics, error) {
 	m := &metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lock_operator_facade_calls_total",
@@ -74,6 +76,9 @@ func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter, open 
 			Help:        "For how long a limit of all callers together has been used up, by limit; 0 if it is not.",
 			ConstLabels: prometheus.Labels{"limit": limit.name},
 		}, func() float64 { return limit.isFull().Seconds() }))
+	}
+	if served != nil {
+		collectors = append(collectors, certificates.NewExpiryMetric("facade", served.NotAfter))
 	}
 	for _, collector := range collectors {
 		if err := registerer.Register(collector); err != nil {

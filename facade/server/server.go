@@ -8,14 +8,15 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
+	"forrst.dev/lock-operator/certificates/certfile"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock/audit"
@@ -43,9 +44,10 @@ type Options struct {
 	// Listener accepts the connections; [Server.Start] closes it. Its address is the
 	// one that the server is reached at. Required for Start.
 	Listener net.Listener
-	// Certificates has the certificate for TLS, which the server watches while it runs.
-	// Nil means to serve without TLS; otherwise nothing is served without.
-	Certificates *certwatcher.CertWatcher
+	// Certificates has the certificate for TLS, which the server reads while it runs. Until there is one,
+	// the server is not ready and every handshake fails. Nil means to serve without TLS; otherwise nothing
+	// is served without.
+	Certificates *certfile.Files
 	// LoopbackHostsOnly refuses requests whose Host is not localhost or a loopback address. It is for
 	// a server whose callers are not authenticated: pages of other sites could reach it by a name of
 	// their own (DNS rebinding).
@@ -112,7 +114,7 @@ func New(options Options) (*Server, error) {
 		options: options, limiter: limiter, background: newBackground(options.Logger), mux: http.NewServeMux(),
 		open: newConnections(options.MaxConnections, options.MaxConnectionsPerAddress, options.Clock),
 	}
-	if s.metrics, err = newMetrics(options.Metrics, limiter, s.open); err != nil {
+	if s.metrics, err = newMetrics(options.Metrics, limiter, s.open, options.Certificates); err != nil {
 		return nil, err
 	}
 	s.handler = cleanPathsOnly(s.mux)
@@ -150,6 +152,9 @@ func (s *Server) Ready(*http.Request) error {
 	if !s.serving.Load() {
 		return errors.New("the façade does not serve yet, or no longer")
 	}
+	if s.options.Certificates != nil {
+		return s.options.Certificates.Ready(nil)
+	}
 	return nil
 }
 
@@ -167,9 +172,9 @@ func (s *Server) Start(ctx context.Context) error {
 	faults := newErrorLog(s.options.Logger, s.options.Clock)
 	defer faults.finish()
 	server := newHTTPServer(context.WithValue(calls, stoppingKey{}, ctx), handlers, s.tlsConfig(), s.open, faults)
-	failed := make(chan error, 2)
-	stopWatching := s.watchCertificates(ctx, failed)
-	defer stopWatching()
+	failed := make(chan error, 1)
+	stopReading := s.readCertificates(ctx)
+	defer stopReading()
 	s.serving.Store(true)
 	defer s.serving.Store(false)
 	go func() { failed <- s.serve(server) }()
@@ -203,24 +208,21 @@ func (s *Server) tlsConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.options.Certificates.GetCertificate}
 }
 
-// watchCertificates reads the certificate again when it changes, until the function that
-// is returned is called, which waits for the end.
-func (s *Server) watchCertificates(ctx context.Context, failed chan<- error) (stop func()) {
-	if s.options.Certificates == nil {
+// readCertificates reads the certificate now, and again when it changes until the function that is returned
+// is called, which waits for the end.
+func (s *Server) readCertificates(ctx context.Context) (stop func()) {
+	files := s.options.Certificates
+	if files == nil {
 		return func() {}
 	}
+	_ = files.Load() // Ready tells of the failure.
 	// Connections are accepted for a while after ctx has ended.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := s.options.Certificates.Start(ctx); err != nil && ctx.Err() == nil {
-			failed <- fmt.Errorf("watch the certificate: %w", err)
-		}
-	}()
+	var reader sync.WaitGroup
+	reader.Go(func() { _ = files.Start(ctx) }) // It never fails.
 	return func() {
 		cancel()
-		<-ended
+		reader.Wait()
 	}
 }
 

@@ -18,10 +18,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"forrst.dev/lock-operator/certificates"
+	"forrst.dev/lock-operator/certificates/certfile"
 	"forrst.dev/lock-operator/webhook/sender"
 )
 
@@ -59,8 +60,8 @@ const (
 type Options struct {
 	// Address is where to listen, as host:port. Required.
 	Address string
-	// CertDir is the folder with tls.crt and tls.key, which are read again when they change. Empty
-	// means that of controller-runtime.
+	// CertDir is the folder with tls.crt and tls.key, which are read again when they change. Until they
+	// are there, the server is not ready and every handshake fails. Empty means that of controller-runtime.
 	CertDir string
 	// ClientCA is a file with certificates of authorities in PEM, read again when it changes. With it,
 	// only clients with a certificate of one of them are served. Connections that are open when it
@@ -100,6 +101,7 @@ type Server struct {
 
 	options Options
 	mux     *http.ServeMux
+	served  *certfile.Files
 	// memory is for reviews that are judged, and arriving for those that have not been yet.
 	memory, arriving *memory
 	requests         *requests
@@ -127,8 +129,13 @@ func New(options Options) (*Server, error) {
 		return nil, errors.New("names of clients need the certificate of their authority")
 	}
 	s := &Server{
-		options:  options,
-		mux:      http.NewServeMux(),
+		options: options,
+		mux:     http.NewServeMux(),
+		served: certfile.New(certfile.Options{
+			Certificate: filepath.Join(options.CertDir, "tls.crt"),
+			Key:         filepath.Join(options.CertDir, "tls.key"),
+			Logger:      options.Logger,
+		}),
 		memory:   newMemory(options.MaxMemory),
 		arriving: newMemory(options.MaxMemory / arrivalShare),
 		requests: newRequests(options.MaxRequests),
@@ -142,7 +149,8 @@ func New(options Options) (*Server, error) {
 		s.refused.WithLabelValues(reason)
 	}
 	if options.Metrics != nil {
-		if err := options.Metrics.Register(s.refused); err != nil {
+		expiry := certificates.NewExpiryMetric("webhook", s.served.NotAfter)
+		if err := errors.Join(options.Metrics.Register(s.refused), options.Metrics.Register(expiry)); err != nil {
 			return nil, fmt.Errorf("register the metrics of the webhook's server: %w", err)
 		}
 	}
@@ -172,14 +180,14 @@ func (s *Server) Register(path string, handler http.Handler) {
 // WebhookMux implements webhook.Server. Its handlers must be reached through the server.
 func (s *Server) WebhookMux() *http.ServeMux { return s.mux }
 
-// StartedChecker returns a check that fails until the server listens. It makes no connection: it must
+// StartedChecker returns a check that fails until the server listens and has a certificate. It makes no connection: it must
 // not fail because clients have used up all of them.
 func (s *Server) StartedChecker() healthz.Checker {
 	return func(*http.Request) error {
 		if !s.serving.Load() {
 			return errors.New("the webhook's server does not serve yet, or no longer")
 		}
-		return nil
+		return s.served.Ready(nil)
 	}
 }
 
@@ -234,16 +242,9 @@ func (s *Server) tlsConfig(ctx context.Context, watchers *sync.WaitGroup) (*tls.
 		clients.require(config, s.refused.WithLabelValues(noCertificate))
 		watchers.Go(func() { clients.authority.Run(ctx, 1) })
 	}
-	certificates, err := certwatcher.New(filepath.Join(s.options.CertDir, "tls.crt"), filepath.Join(s.options.CertDir, "tls.key"))
-	if err != nil {
-		return nil, fmt.Errorf("read the certificate of the webhook: %w", err)
-	}
-	config.GetCertificate = certificates.GetCertificate
-	watchers.Go(func() {
-		if err := certificates.Start(ctx); err != nil && ctx.Err() == nil {
-			s.options.Logger.Error(err, "Could not watch the certificate of the webhook")
-		}
-	})
+	_ = s.served.Load() // The check of readiness tells of the failure.
+	config.GetCertificate = s.served.GetCertificate
+	watchers.Go(func() { _ = s.served.Start(ctx) }) // It never fails.
 	return config, nil
 }
 
