@@ -90,7 +90,7 @@ func (p Policy) AuthorityDue(s *State, now time.Time) Reason {
 		return "there is none that can be used"
 	case !isValid(s.Authority.Certificate, now):
 		return "it is not valid at this time"
-	case len(p.Bundle(s, now)) > 1 || !p.isKnown(s, now):
+	case len(s.Published) != 1 || len(p.Bundle(s, now)) > 1 || !p.isKnown(s, now):
 		return ""
 	case now.After(renewal(s.Authority.Certificate, p.AuthorityLifetime)):
 		return "it expires"
