@@ -92,17 +92,8 @@ func (i *installation) identity(component string) fixture.Identity {
 // are those of this machine, and flags come last.
 func (i *installation) run(ctx context.Context, component string, flags ...string) {
 	GinkgoHelper()
-	var deployment appsv1.Deployment
-	for _, manifest := range i.manifests {
-		var head metav1.PartialObjectMetadata
-		Expect(yaml.Unmarshal(manifest, &head)).To(Succeed())
-		if head.Kind == "Deployment" && head.Name == i.prefix+"lock-operator-"+component {
-			Expect(yaml.UnmarshalStrict(manifest, &deployment)).To(Succeed())
-		}
-	}
-	Expect(deployment.Spec.Template.Spec.ServiceAccountName).To(Equal(i.prefix + "lock-operator-" + component))
 	i.metrics[component] = fixture.FreeAddress(ctx)
-	arguments := append(argumentsOf(&deployment), "--metrics-bind-address="+i.metrics[component])
+	arguments := append(argumentsOf(i.deployment(component)), "--metrics-bind-address="+i.metrics[component], "--metrics-cert-dir=")
 	switch component {
 	case facade:
 		address := fixture.FreeAddress(ctx)
@@ -113,6 +104,21 @@ func (i *installation) run(ctx context.Context, component string, flags ...strin
 		arguments = append(arguments, i.webhookFlags...)
 	}
 	i.processes[component] = fixture.StartOperator(ctx, i.identity(component).Kubectl, append(arguments, flags...)...)
+}
+
+// deployment is that of a component.
+func (i *installation) deployment(component string) *appsv1.Deployment {
+	GinkgoHelper()
+	var deployment appsv1.Deployment
+	for _, manifest := range i.manifests {
+		var head metav1.PartialObjectMetadata
+		Expect(yaml.Unmarshal(manifest, &head)).To(Succeed())
+		if head.Kind == "Deployment" && head.Name == i.prefix+"lock-operator-"+component {
+			Expect(yaml.UnmarshalStrict(manifest, &deployment)).To(Succeed())
+		}
+	}
+	Expect(deployment.Spec.Template.Spec.ServiceAccountName).To(Equal(i.prefix + "lock-operator-" + component))
+	return &deployment
 }
 
 // runAll starts every component.

@@ -1,0 +1,438 @@
+package install_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/certificates"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+const (
+	issuingNamespace = "issuing"
+	issuingPrefix    = "own-"
+	// overlap must be longer than a process takes to read its files.
+	overlap = 5 * time.Second
+	// rotationTimeout bounds three times the overlap, on a busy machine.
+	rotationTimeout = 2 * time.Minute
+)
+
+var _ = Describe("An installation that issues its own certificates", Ordered, func() {
+	var (
+		installed *issuing
+		token     string
+	)
+
+	BeforeAll(func(ctx context.Context) {
+		installed = installIssuing(ctx)
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: installed.callers}}
+		Expect(environment.Admin.Client.Create(ctx, namespace)).To(Succeed())
+		environment.AllowWorkers(ctx, installed.callers)
+		token = tokenOf(ctx, installed.callers, fixture.Worker, ownAudience)
+
+		By("not being ready before there are certificates, and refusing Locks rather than admitting them unjudged")
+		for _, component := range []string{facade, webhook} {
+			installed.launch(ctx, component)
+			Eventually(func() string { return installed.logged(component) }).WithTimeout(operatorTimeout).Should(
+				ContainSubstring("Waiting for the certificate to serve"), component)
+			Consistently(func() int {
+				status, _ := installed.ready[component](ctx) //nolint:errcheck // It may not listen yet.
+				return status
+			}).WithTimeout(2*time.Second).ShouldNot(Equal(http.StatusOK), component)
+		}
+		Expect(installed.writeLock(ctx, "early")).To(MatchError(ContainSubstring("failed calling webhook")))
+		installed.launch(ctx, controllers)
+	})
+
+	It("becomes ready when the controllers have filled the Secrets", func(ctx context.Context) {
+		for _, component := range components {
+			Eventually(installed.ready[component]).WithContext(ctx).WithTimeout(operatorTimeout).Should(Equal(http.StatusOK), component)
+		}
+		Eventually(installed.writeLock).WithContext(ctx).WithArguments("first").WithTimeout(operatorTimeout).Should(Succeed())
+		Expect(installed.call(ctx, "first", token)).To(Succeed())
+	})
+
+	It("refuses no write and fails no call while certificates and authority are rotated under load", func(ctx context.Context) {
+		load := installed.startLoad(token)
+		defer load.stop()
+		seen := map[string]bool{}
+		for range 3 {
+			former := installed.published(ctx)
+			Expect(former).To(HaveLen(1))
+			installed.rotate(ctx, "lock-operator-authority")
+			Eventually(func(g Gomega) {
+				now := installed.published(ctx)
+				g.Expect(now).To(HaveLen(1))
+				g.Expect(now[0].Equal(former[0])).To(BeFalse())
+			}).WithTimeout(rotationTimeout).WithPolling(100 * time.Millisecond).Should(Succeed())
+			for _, component := range []string{facade, webhook} {
+				serial := installed.served(ctx, component)
+				seen[serial] = true
+				installed.rotate(ctx, "lock-operator-"+component)
+				Eventually(installed.served).WithContext(ctx).WithArguments(component).WithTimeout(operatorTimeout).ShouldNot(Equal(serial))
+				seen[installed.served(ctx, component)] = true
+			}
+		}
+		load.stop()
+		Expect(seen).To(HaveLen(12), "two components, three authorities, two certificates of each")
+		Expect(load.failures()).To(BeEmpty())
+		GinkgoWriter.Printf("%d writes, %d calls, %d handshakes\n", load.writes.Load(), load.calls.Load(), load.handshakes.Load())
+		Expect(load.writes.Load()).To(BeNumerically(">", 100))
+		Expect(load.calls.Load()).To(BeNumerically(">", 100))
+		Expect(load.handshakes.Load()).To(BeNumerically(">", 100))
+	})
+
+	It("serves the metrics of each component with its certificate, and tells when it ends", func(ctx context.Context) {
+		_, err := admin.Run(ctx, "", "create", "clusterrolebinding", "issuing-scraper", "--clusterrole="+issuingPrefix+"lock-operator-metrics",
+			"--serviceaccount="+installed.callers+":"+fixture.Worker)
+		Expect(err).NotTo(HaveOccurred())
+		scraper := tokenOf(ctx, installed.callers, fixture.Worker)
+		for component, names := range map[string][]string{facade: {facade}, webhook: {webhook}, controllers: {controllers, "authority"}} {
+			Eventually(func(g Gomega) {
+				connection, err := installed.handshake(ctx, installed.metrics[component], component)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(connection.Close()).To(Succeed())
+				text, err := installed.scrape(ctx, component, scraper)
+				g.Expect(err).NotTo(HaveOccurred())
+				for _, name := range names {
+					g.Expect(text).To(MatchRegexp(`(?m)^lock_operator_certificate_expiry_timestamp_seconds\{certificate="%s"\} \d`, name))
+				}
+			}).WithTimeout(operatorTimeout).Should(Succeed())
+		}
+	})
+
+	It("repairs what another party has changed", func(ctx context.Context) {
+		configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: issuingPrefix + "lock-operator"}}
+		Expect(environment.Admin.Client.Get(ctx, client.ObjectKeyFromObject(configuration), configuration)).To(Succeed())
+		broken := configuration.DeepCopy()
+		for index := range broken.Webhooks {
+			broken.Webhooks[index].ClientConfig.CABundle = nil
+		}
+		Expect(environment.Admin.Client.Update(ctx, broken)).To(Succeed())
+		Eventually(func(g Gomega) {
+			var now admissionregistrationv1.MutatingWebhookConfiguration
+			g.Expect(environment.Admin.Client.Get(ctx, client.ObjectKeyFromObject(configuration), &now)).To(Succeed())
+			g.Expect(now.Webhooks).To(Equal(configuration.Webhooks), "nothing else is changed")
+		}).WithTimeout(operatorTimeout).Should(Succeed())
+		Eventually(installed.writeLock).WithContext(ctx).WithArguments("repaired").WithTimeout(operatorTimeout).Should(Succeed())
+
+		former := installed.served(ctx, facade)
+		_, err := admin.Run(ctx, "", "patch", "secret", issuingPrefix+"lock-operator-facade", "-n", issuingNamespace, "--type=merge", `-p={"data":null}`)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(installed.served).WithContext(ctx).WithArguments(facade).WithTimeout(operatorTimeout).ShouldNot(Equal(former))
+		Expect(installed.call(ctx, "repaired", token)).To(Succeed())
+	})
+
+	It("leaves its data alone when the manifests are applied again", func(ctx context.Context) {
+		contents := func() string {
+			GinkgoHelper()
+			text, err := admin.Run(ctx, "", "get", "secrets,configmaps", "-n", issuingNamespace, "-l=app.kubernetes.io/name=lock-operator", "-o=jsonpath={.items[*].data}")
+			Expect(err).NotTo(HaveOccurred())
+			return text
+		}
+		former := contents()
+		for _, flags := range [][]string{{"--server-side", "--force-conflicts"}, nil} {
+			for _, manifest := range installed.manifests {
+				if bytes.Contains(manifest, []byte("kind: Secret\n")) || bytes.Contains(manifest, []byte("kind: ConfigMap\n")) {
+					_, err := admin.Run(ctx, string(manifest), append([]string{"apply", "-f", "-"}, flags...)...)
+					Expect(err).NotTo(HaveOccurred())
+				}
+			}
+			Expect(contents()).To(Equal(former))
+		}
+	})
+
+	It("lets every pod read the authorities, and none their key", func(ctx context.Context) {
+		pod := environment.Identity("system:serviceaccount:"+installed.callers+":default", "system:serviceaccounts", "system:authenticated").Kubectl
+		Expect(pod.Run(ctx, "", "get", "configmap", issuingPrefix+"lock-operator-authority", "-n", issuingNamespace, "-o=name")).NotTo(BeEmpty())
+		for _, component := range []string{facade, webhook} {
+			taken := installed.identity(component).Kubectl
+			_, err := taken.Run(ctx, "", "get", "secret", issuingPrefix+"lock-operator-authority", "-n", issuingNamespace)
+			Expect(err).To(MatchError(ContainSubstring("forbidden")))
+		}
+		_, err := pod.Run(ctx, "", "get", "secret", issuingPrefix+"lock-operator-authority", "-n", issuingNamespace)
+		Expect(err).To(MatchError(ContainSubstring("forbidden")))
+	})
+})
+
+// issuing is an installation whose processes get their certificates as pods do: from the Secrets, by mounted files.
+type issuing struct {
+	installation
+
+	callers string
+	// volumes are the folders of the components' Secrets, and ports where façade and webhook listen.
+	volumes map[string]string
+	ports   map[string]string
+	ready   map[string]func(context.Context) (int, error)
+}
+
+// installIssuing applies the manifests, with Services that lead to this machine.
+func installIssuing(ctx context.Context) *issuing {
+	GinkgoHelper()
+	i := &issuing{
+		installation: installation{
+			namespace: issuingNamespace, prefix: issuingPrefix, processes: map[string]*gexec.Session{}, metrics: map[string]string{},
+			manifests: overlayOf(ctx, issuingNamespace, issuingPrefix, "components: [CONFIG/guards]\n"),
+		},
+		callers: "issuing-callers",
+		volumes: map[string]string{}, ports: map[string]string{}, ready: map[string]func(context.Context) (int, error){},
+	}
+	for _, component := range components {
+		i.volumes[component] = GinkgoT().TempDir()
+		i.ports[component] = fixture.FreeAddress(ctx)
+		i.metrics[component] = fixture.FreeAddress(ctx)
+	}
+	_, port, err := net.SplitHostPort(i.ports[webhook])
+	Expect(err).NotTo(HaveOccurred())
+	for _, manifest := range i.manifests {
+		text := string(manifest)
+		switch {
+		case strings.Contains(text, "kind: Deployment\n"):
+			continue
+		case strings.Contains(text, "kind: Service\n") && strings.Contains(text, "name: own-lock-operator-webhook\n"):
+			text = fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: own-lock-operator-webhook, namespace: %s}\nspec: {type: ExternalName, externalName: localhost}\n", issuingNamespace)
+		case strings.Contains(text, "WebhookConfiguration\n"):
+			text = strings.ReplaceAll(text, "    service:\n", "    service:\n      port: "+port+"\n")
+		}
+		_, err := admin.Run(ctx, text, "apply", "--server-side", "--force-conflicts", "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+	}
+	DeferCleanup(func(ctx context.Context) {
+		_, err := admin.Run(ctx, "", "delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
+		Expect(err).NotTo(HaveOccurred())
+	})
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var kubelet sync.WaitGroup
+	kubelet.Go(func() { i.mount(ctx) })
+	DeferCleanup(func() { stop(); kubelet.Wait() })
+	return i
+}
+
+// launch starts a component by the arguments of its Deployment, with the files of its volume.
+func (i *issuing) launch(ctx context.Context, component string) {
+	GinkgoHelper()
+	arguments := append(argumentsOf(i.deployment(component)), "--metrics-bind-address="+i.metrics[component], "--metrics-cert-dir="+i.volumes[component])
+	switch component {
+	case facade:
+		i.facadeURL = "https://" + i.ports[facade]
+		arguments = append(arguments, "--facade-bind-address="+i.ports[facade], "--facade-shutdown-delay=0s",
+			"--facade-tls-cert-file="+filepath.Join(i.volumes[facade], "tls.crt"), "--facade-tls-key-file="+filepath.Join(i.volumes[facade], "tls.key"))
+	case webhook:
+		host, port, err := net.SplitHostPort(i.ports[webhook])
+		Expect(err).NotTo(HaveOccurred())
+		number, err := strconv.Atoi(port)
+		Expect(err).NotTo(HaveOccurred())
+		arguments = append(arguments, environment.WebhookFlags(host, number, i.volumes[webhook])...)
+	case controllers:
+		arguments = append(arguments, "--authority-overlap="+overlap.String())
+	}
+	i.processes[component], i.ready[component] = fixture.LaunchOperator(ctx, i.identity(component).Kubectl, arguments...)
+}
+
+// mount writes the Secrets of the components into their volumes as a kubelet does, until ctx ends.
+func (i *issuing) mount(ctx context.Context) {
+	const period = 200 * time.Millisecond
+	versions := map[string]string{}
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for component, folder := range i.volumes {
+			var secret corev1.Secret
+			key := client.ObjectKey{Namespace: i.namespace, Name: i.prefix + "lock-operator-" + component}
+			if err := environment.Admin.Client.Get(ctx, key, &secret); err != nil || secret.ResourceVersion == versions[component] {
+				continue
+			}
+			if err := writeVolume(folder, secret.ResourceVersion, secret.Data); err != nil {
+				GinkgoWriter.Println("write a volume:", err)
+				continue
+			}
+			versions[component] = secret.ResourceVersion
+		}
+	}
+}
+
+// writeVolume exchanges all files of a volume at once: they are links to those of a folder, which is one, too.
+func writeVolume(folder, version string, data map[string][]byte) error {
+	contents := filepath.Join(folder, ".."+version)
+	if err := os.Mkdir(contents, 0o700); err != nil {
+		return err
+	}
+	for name, content := range data {
+		if err := os.WriteFile(filepath.Join(contents, name), content, 0o600); err != nil {
+			return err
+		}
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(folder, name)); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	former, _ := os.Readlink(filepath.Join(folder, "..data")) //nolint:errcheck // None the first time.
+	if err := os.Symlink(".."+version, filepath.Join(folder, "..data_tmp")); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(folder, "..data_tmp"), filepath.Join(folder, "..data")); err != nil || former == "" {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(folder, former))
+}
+
+// published are the authorities that clients are told to trust.
+func (i *issuing) published(ctx context.Context) []*x509.Certificate {
+	var publication corev1.ConfigMap
+	if err := environment.Admin.Client.Get(ctx, client.ObjectKey{Namespace: i.namespace, Name: i.prefix + "lock-operator-authority"}, &publication); err != nil {
+		return nil
+	}
+	return certificates.ParseBundle([]byte(publication.Data["ca.crt"]))
+}
+
+// rotate asks for another authority or certificate.
+func (i *issuing) rotate(ctx context.Context, name string) {
+	GinkgoHelper()
+	_, err := admin.Run(ctx, "", "annotate", "secret", i.prefix+name, "-n", i.namespace, "forrst.dev/rotate=now")
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// handshake connects to an address of a component, trusting what is published, and no other name than that of
+// its Service.
+func (i *issuing) handshake(ctx context.Context, address, component string) (*tls.Conn, error) {
+	roots := x509.NewCertPool()
+	for _, authority := range i.published(ctx) {
+		roots.AddCert(authority)
+	}
+	dialer := &tls.Dialer{Config: &tls.Config{
+		RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: i.prefix + "lock-operator-" + component + "." + i.namespace + ".svc",
+	}}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	secured, _ := connection.(*tls.Conn) //nolint:errcheck // It is one.
+	return secured, nil
+}
+
+// served is the serial number of the certificate that a component serves.
+func (i *issuing) served(ctx context.Context, component string) string {
+	GinkgoHelper()
+	connection, err := i.handshake(ctx, i.ports[component], component)
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { Expect(connection.Close()).To(Succeed()) }()
+	return connection.ConnectionState().PeerCertificates[0].SerialNumber.Text(16)
+}
+
+// writeLock takes and gives back a Lock through the webhook.
+func (i *issuing) writeLock(ctx context.Context, name string) error {
+	lock := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: v1alpha1.LockSpec{Key: name}}
+	if err := environment.Admin.Client.Create(ctx, lock); err != nil {
+		return err
+	}
+	return environment.Admin.Client.Delete(ctx, lock)
+}
+
+// call takes a lock at the façade, on a connection of its own that trusts what is published.
+func (i *issuing) call(ctx context.Context, key, token string) error {
+	caller := &http.Client{Transport: &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return i.handshake(ctx, address, facade)
+		},
+		DisableKeepAlives: true,
+	}}
+	address := i.facadeURL + "/v1/namespaces/" + i.callers + "/locks/" + key
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(`{"ttl_seconds":60}`))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := caller.Do(request)
+	if err != nil {
+		return err
+	}
+	if err := response.Body.Close(); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusCreated {
+		return fmt.Errorf("status %d", response.StatusCode)
+	}
+	return nil
+}
+
+// load writes Locks and calls the façade until it is stopped.
+type load struct {
+	writes, calls, handshakes atomic.Int64
+
+	stop     func()
+	mu       sync.Mutex
+	failed   []string
+	finished sync.WaitGroup
+}
+
+func (i *issuing) startLoad(token string) *load {
+	const each, pause = 2, 20 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	started := &load{}
+	started.stop = func() { cancel(); started.finished.Wait() }
+	run := func(count *atomic.Int64, what string, do func(number int) error) {
+		started.finished.Go(func() {
+			ticker := time.NewTicker(pause)
+			defer ticker.Stop()
+			for number := 0; ctx.Err() == nil; number++ {
+				if err := do(number); err != nil && ctx.Err() == nil {
+					started.fail(fmt.Sprintf("%s: %s: %v", time.Now().Format(time.TimeOnly), what, err))
+				}
+				count.Add(1)
+				<-ticker.C
+			}
+		})
+	}
+	for worker := range each {
+		run(&started.writes, "write", func(number int) error { return i.writeLock(ctx, fmt.Sprintf("load-%d-%d", worker, number)) })
+		run(&started.calls, "call", func(number int) error { return i.call(ctx, fmt.Sprintf("load-%d-%d", worker, number), token) })
+		// API servers keep their connections to the webhook, so handshakes are tried beside their reviews.
+		run(&started.handshakes, "handshake", func(int) error {
+			connection, err := i.handshake(ctx, i.ports[webhook], webhook)
+			if err != nil {
+				return err
+			}
+			return connection.Close()
+		})
+	}
+	return started
+}
+
+func (l *load) fail(what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = append(l.failed, what)
+}
+
+func (l *load) failures() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
