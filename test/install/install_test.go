@@ -25,12 +25,9 @@ var _ = Describe("config/default", func() {
 
 	BeforeEach(func(ctx context.Context) { documents = rendered(ctx) })
 
-	It("is accepted by the API server except for the resources of cert-manager", func(ctx context.Context) {
+	It("is accepted by the API server", func(ctx context.Context) {
 		taken := 0
 		for name, document := range documents {
-			if bytes.Contains(document, []byte("apiVersion: cert-manager.io/")) {
-				continue
-			}
 			_, err := admin.Run(ctx, string(document), "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-")
 			Expect(err).NotTo(HaveOccurred(), name)
 			taken++
@@ -92,7 +89,6 @@ var _ = Describe("config/default", func() {
 			Expect(yaml.UnmarshalStrict(documents["ServiceAccount/lock-operator-"+component], &account)).To(Succeed())
 			Expect("system:serviceaccount:" + account.Namespace + ":" + account.Name).To(Equal(ownUser(component)))
 		}
-		Expect(configuration.Annotations).To(HaveKeyWithValue("cert-manager.io/inject-ca-from", "forrst-system/lock-operator-webhook"))
 	})
 
 	It("runs each component as its own account, in more than one replica, of which one may be evicted at a time", func(context.Context) {
@@ -111,8 +107,46 @@ var _ = Describe("config/default", func() {
 		}
 	})
 
-	It("has the webhook and the façade serve certificates that can issue none, of their Services' names", func(context.Context) {
-		for _, component := range []string{webhook, facade} {
+	It("mounts the certificate of each component, and the key of the authority nowhere", func(context.Context) {
+		for _, component := range components {
+			Expect(documents).To(HaveKey("Secret/lock-operator-" + component))
+			Expect(deploymentOf(documents, component).Spec.Template.Spec.Volumes).To(ConsistOf(HaveField("Secret.SecretName", "lock-operator-"+component)))
+		}
+	})
+
+	It("brings Secrets and the authorities' ConfigMap without data and type, so that applying it again keeps theirs", func(context.Context) {
+		for _, name := range []string{"Secret/lock-operator-authority", "Secret/lock-operator-facade", "Secret/lock-operator-webhook", "Secret/lock-operator-controllers", "ConfigMap/lock-operator-authority"} {
+			var fields map[string]any
+			Expect(yaml.Unmarshal(documents[name], &fields)).To(Succeed())
+			Expect(fields).To(And(HaveLen(3), HaveKey("metadata")), name)
+		}
+	})
+})
+
+var _ = Describe("config/samples/certmanager", func() {
+	var documents map[string][]byte
+
+	BeforeEach(func(ctx context.Context) { documents = renderedOf(ctx, "samples/certmanager") })
+
+	It("gives the controllers no right to certificates and webhook configurations, and is accepted by the API server", func(ctx context.Context) {
+		Expect(documents).NotTo(Or(HaveKey("Secret/lock-operator-authority"), HaveKey("ClusterRole/lock-operator-certificates"), HaveKey("Role/lock-operator-certificates")))
+		Expect(deploymentOf(documents, controllers).Spec.Template.Spec.Containers[0].Args).NotTo(ContainElement(ContainSubstring("certificate-")))
+		for name, document := range documents {
+			if !bytes.Contains(document, []byte("apiVersion: cert-manager.io/")) {
+				_, err := admin.Run(ctx, string(document), "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-")
+				Expect(err).NotTo(HaveOccurred(), name)
+			}
+		}
+	})
+
+	It("has cert-manager inject the authority into every webhook configuration", func(context.Context) {
+		for _, name := range []string{"MutatingWebhookConfiguration/lock-operator", "ValidatingWebhookConfiguration/lock-operator-audit", "ValidatingWebhookConfiguration/lock-operator-guards"} {
+			Expect(string(documents[name])).To(ContainSubstring("cert-manager.io/inject-ca-from: forrst-system/lock-operator-webhook\n"), name)
+		}
+	})
+
+	It("has the components serve certificates that can issue none, of their own names", func(context.Context) {
+		for _, component := range components {
 			var certificate struct {
 				Spec struct {
 					IsCA       bool     `json:"isCA"`
@@ -126,8 +160,6 @@ var _ = Describe("config/default", func() {
 			Expect(yaml.Unmarshal(documents["Certificate/lock-operator-"+component], &certificate)).To(Succeed())
 			Expect(certificate.Spec.IsCA).To(BeFalse())
 			Expect(certificate.Spec.DNSNames).To(ContainElement("lock-operator-" + component + ".forrst-system.svc"))
-			Expect(documents).To(HaveKey("Service/lock-operator-" + component))
-			Expect(deploymentOf(documents, component).Spec.Template.Spec.Volumes).To(ContainElement(HaveField("Secret.SecretName", certificate.Spec.SecretName)))
 			var issuer struct {
 				Spec struct {
 					CA *struct {
@@ -139,11 +171,8 @@ var _ = Describe("config/default", func() {
 			Expect(yaml.Unmarshal(documents["Issuer/"+certificate.Spec.IssuerRef.Name], &issuer)).To(Succeed())
 			Expect(issuer.Spec.CA).NotTo(BeNil())
 			Expect(issuer.Spec.SelfSigned).To(BeNil(), "a certificate that signs itself is its own authority")
-			for _, volume := range deploymentOf(documents, component).Spec.Template.Spec.Volumes {
-				if volume.Secret != nil {
-					Expect(volume.Secret.SecretName).NotTo(Equal(issuer.Spec.CA.SecretName), "the key of the authority is mounted")
-				}
-			}
+			Expect(certificate.Spec.SecretName).NotTo(Equal(issuer.Spec.CA.SecretName))
+			Expect(deploymentOf(documents, component).Spec.Template.Spec.Volumes).To(ConsistOf(HaveField("Secret.SecretName", certificate.Spec.SecretName)))
 		}
 	})
 })
@@ -189,7 +218,13 @@ func deploymentOf(documents map[string][]byte, component string) *appsv1.Deploym
 // rendered returns the documents of config/default by kind and name.
 func rendered(ctx context.Context) map[string][]byte {
 	GinkgoHelper()
-	manifests, err := environment.Kustomize(ctx, "default")
+	return renderedOf(ctx, "default")
+}
+
+// renderedOf is [rendered] for another folder of config/.
+func renderedOf(ctx context.Context, folder string) map[string][]byte {
+	GinkgoHelper()
+	manifests, err := environment.Kustomize(ctx, folder)
 	Expect(err).NotTo(HaveOccurred())
 	documents := map[string][]byte{}
 	for _, document := range manifests {

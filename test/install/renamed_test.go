@@ -68,11 +68,11 @@ var _ = Describe("An installation into another namespace under other names, by o
 		for _, component := range components {
 			Expect(text).To(ContainSubstring("forrst.dev/user: " + installed.user(component) + "\n"))
 		}
-		Expect(strings.Count(text, "cert-manager.io/inject-ca-from: "+renamedNamespace+"/team-lock-operator-webhook")).To(Equal(2))
-		Expect(text).To(And(
-			ContainSubstring("- team-lock-operator-webhook.%s.svc\n", renamedNamespace),
-			ContainSubstring("- team-lock-operator-facade.%s.svc\n", renamedNamespace),
-			ContainSubstring("issuerRef:\n    kind: Issuer\n    name: team-lock-operator\n")))
+		for _, secret := range []string{"authority", facade, webhook, controllers} {
+			Expect(text).To(ContainSubstring("          value: team-lock-operator-" + secret + "\n"))
+		}
+		Expect(text).NotTo(ContainSubstring("value: lock-operator-"), "in a flag of another name")
+		Expect(text).NotTo(MatchRegexp("resourceNames:(\n  - team-[a-z-]+)*\n  - lock-operator"))
 	})
 
 	It("elects its leader in its own namespace", func(ctx context.Context) {
