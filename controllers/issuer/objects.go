@@ -33,7 +33,7 @@ const (
 type objects struct {
 	authority   *corev1.Secret
 	publication *corev1.ConfigMap
-	// leafs are the Secrets of Options.Leafs.
+	// leafs are the Secrets of Options.Leafs. One that is missing has no resourceVersion.
 	leafs []*corev1.Secret
 	// configurations are all webhook configurations of the cluster.
 	configurations []client.Object
@@ -41,10 +41,13 @@ type objects struct {
 
 func (r *Reconciler) read(ctx context.Context) (*objects, error) {
 	found := &objects{authority: &corev1.Secret{}, publication: &corev1.ConfigMap{}}
-	err := errors.Join(r.get(ctx, r.options.Authority, found.authority), r.get(ctx, r.options.Authority, found.publication))
+	err := errors.Join(
+		r.get(ctx, r.options.Authority, found.authority), r.get(ctx, r.options.Authority, found.publication),
+		checkKeeper(found.authority))
 	for _, leaf := range r.options.Leafs {
 		secret := &corev1.Secret{}
-		err = errors.Join(err, r.get(ctx, leaf.Name, secret))
+		err = errors.Join(err, client.IgnoreNotFound(r.get(ctx, leaf.Name, secret)))
+		secret.Name = leaf.Name
 		found.leafs = append(found.leafs, secret)
 	}
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
@@ -59,17 +62,26 @@ func (r *Reconciler) read(ctx context.Context) (*objects, error) {
 	return found, err
 }
 
-// get reads an object that the manifests bring.
+// get reads an object of the operator's namespace.
 func (r *Reconciler) get(ctx context.Context, name string, object client.Object) error {
 	err := r.options.LiveReader.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace, Name: name}, object)
-	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: it is part of the manifests, apply them again", err)
-	case err != nil:
-		return err
-	case object.GetAnnotations()[issuedByCertManager] != "":
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%w: %s", err, applyAgain)
+	}
+	return err
+}
+
+// applyAgain is what to do when an object is missing.
+const applyAgain = "it is part of the manifests, apply them again"
+
+// checkKeeper returns an error if the Secret is missing, or is another party's.
+func checkKeeper(secret *corev1.Secret) error {
+	if secret.ResourceVersion == "" {
+		return fmt.Errorf("the Secret %s is missing: %s", secret.Name, applyAgain)
+	}
+	if theirs := secret.Annotations[issuedByCertManager]; theirs != "" {
 		return fmt.Errorf("cert-manager keeps the Secret %s: delete its Certificate %s, and then the annotation %s of the Secret, or issue no certificates here",
-			name, object.GetAnnotations()[issuedByCertManager], issuedByCertManager)
+			secret.Name, theirs, issuedByCertManager)
 	}
 	return nil
 }

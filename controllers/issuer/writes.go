@@ -136,6 +136,9 @@ func (r *Reconciler) store(ctx context.Context, former *corev1.Secret, isAnswer 
 	} else if isSame {
 		return nil
 	}
+	if err := checkKeeper(former); err != nil {
+		return err
+	}
 	return r.options.Client.Patch(ctx, changed, client.MergeFromWithOptions(former, client.MergeFromWithOptimisticLock{}))
 }
 

@@ -33,8 +33,10 @@ import (
 const (
 	issuingNamespace = "issuing"
 	issuingPrefix    = "own-"
-	// overlap must be longer than a process takes to read its files.
+	// overlap must be longer than a process takes to read its files, and than mountDelay.
 	overlap = 5 * time.Second
+	// mountDelay is how old the authorities may be that a client trusts, as in a mounted ConfigMap.
+	mountDelay = 2 * time.Second
 	// rotationTimeout bounds three times the overlap, on a busy machine.
 	rotationTimeout = 2 * time.Minute
 )
@@ -71,7 +73,7 @@ var _ = Describe("An installation that issues its own certificates", Ordered, fu
 			Eventually(installed.ready[component]).WithContext(ctx).WithTimeout(operatorTimeout).Should(Equal(http.StatusOK), component)
 		}
 		Eventually(installed.writeLock).WithContext(ctx).WithArguments("first").WithTimeout(operatorTimeout).Should(Succeed())
-		Expect(installed.call(ctx, "first", token)).To(Succeed())
+		Eventually(installed.call).WithContext(ctx).WithArguments("first", token).WithTimeout(operatorTimeout).Should(Succeed())
 	})
 
 	It("refuses no write and fails no call while certificates and authority are rotated under load", func(ctx context.Context) {
@@ -111,7 +113,7 @@ var _ = Describe("An installation that issues its own certificates", Ordered, fu
 		scraper := tokenOf(ctx, installed.callers, fixture.Worker)
 		for component, names := range map[string][]string{facade: {facade}, webhook: {webhook}, controllers: {controllers, "authority"}} {
 			Eventually(func(g Gomega) {
-				connection, err := installed.handshake(ctx, installed.metrics[component], component)
+				connection, err := installed.handshake(ctx, installed.metrics[component], component, installed.published(ctx))
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(connection.Close()).To(Succeed())
 				text, err := installed.scrape(ctx, component, scraper)
@@ -142,7 +144,7 @@ var _ = Describe("An installation that issues its own certificates", Ordered, fu
 		_, err := admin.Run(ctx, "", "patch", "secret", issuingPrefix+"lock-operator-facade", "-n", issuingNamespace, "--type=merge", `-p={"data":null}`)
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(installed.served).WithContext(ctx).WithArguments(facade).WithTimeout(operatorTimeout).ShouldNot(Equal(former))
-		Expect(installed.call(ctx, "repaired", token)).To(Succeed())
+		Eventually(installed.call).WithContext(ctx).WithArguments("repaired", token).WithTimeout(operatorTimeout).Should(Succeed())
 	})
 
 	It("leaves its data alone when the manifests are applied again", func(ctx context.Context) {
@@ -186,6 +188,10 @@ type issuing struct {
 	volumes map[string]string
 	ports   map[string]string
 	ready   map[string]func(context.Context) (int, error)
+
+	mu           sync.Mutex
+	trusted      []*x509.Certificate
+	trustedSince time.Time
 }
 
 // installIssuing applies the manifests, with Services that lead to this machine.
@@ -318,11 +324,21 @@ func (i *issuing) rotate(ctx context.Context, name string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// handshake connects to an address of a component, trusting what is published, and no other name than that of
+// mounted are the authorities that were published a while ago.
+func (i *issuing) mounted(ctx context.Context) []*x509.Certificate {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if time.Since(i.trustedSince) > mountDelay {
+		i.trusted, i.trustedSince = i.published(ctx), time.Now()
+	}
+	return i.trusted
+}
+
+// handshake connects to an address of a component, trusting the authorities, and no other name than that of
 // its Service.
-func (i *issuing) handshake(ctx context.Context, address, component string) (*tls.Conn, error) {
+func (i *issuing) handshake(ctx context.Context, address, component string, trusted []*x509.Certificate) (*tls.Conn, error) {
 	roots := x509.NewCertPool()
-	for _, authority := range i.published(ctx) {
+	for _, authority := range trusted {
 		roots.AddCert(authority)
 	}
 	dialer := &tls.Dialer{Config: &tls.Config{
@@ -339,7 +355,7 @@ func (i *issuing) handshake(ctx context.Context, address, component string) (*tl
 // served is the serial number of the certificate that a component serves.
 func (i *issuing) served(ctx context.Context, component string) string {
 	GinkgoHelper()
-	connection, err := i.handshake(ctx, i.ports[component], component)
+	connection, err := i.handshake(ctx, i.ports[component], component, i.published(ctx))
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { Expect(connection.Close()).To(Succeed()) }()
 	return connection.ConnectionState().PeerCertificates[0].SerialNumber.Text(16)
@@ -354,11 +370,11 @@ func (i *issuing) writeLock(ctx context.Context, name string) error {
 	return environment.Admin.Client.Delete(ctx, lock)
 }
 
-// call takes a lock at the façade, on a connection of its own that trusts what is published.
+// call takes a lock at the façade, on a connection of its own that trusts what is mounted.
 func (i *issuing) call(ctx context.Context, key, token string) error {
 	caller := &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return i.handshake(ctx, address, facade)
+			return i.handshake(ctx, address, facade, i.mounted(ctx))
 		},
 		DisableKeepAlives: true,
 	}}
@@ -415,7 +431,7 @@ func (i *issuing) startLoad(token string) *load {
 		run(&started.calls, "call", func(number int) error { return i.call(ctx, fmt.Sprintf("load-%d-%d", worker, number), token) })
 		// API servers keep their connections to the webhook, so handshakes are tried beside their reviews.
 		run(&started.handshakes, "handshake", func(int) error {
-			connection, err := i.handshake(ctx, i.ports[webhook], webhook)
+			connection, err := i.handshake(ctx, i.ports[webhook], webhook, i.mounted(ctx))
 			if err != nil {
 				return err
 			}
