@@ -2,7 +2,6 @@ package certificates_test
 
 import (
 	"crypto/x509"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -333,7 +332,7 @@ func TestAnAuthorityCannotIssueForOtherNamesAndAddresses(t *testing.T) {
 
 func TestTheClockMayJump(t *testing.T) {
 	for _, jump := range []time.Duration{100 * day, -100 * day, 4000 * day, -4000 * day, 2600 * day} {
-		t.Run(fmt.Sprint(jump), func(t *testing.T) {
+		t.Run(jump.String(), func(t *testing.T) {
 			w := newWorld(t)
 			w.after(policy.Overlap)
 			w.after(jump)

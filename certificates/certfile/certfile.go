@@ -37,9 +37,9 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Files is a certificate with its key in two files. It is read by [Files.Load] or [Files.Start]. What cannot be read leaves the one that was read before. It takes
-// the place of controller-runtime's certwatcher, which fails if there are no files when it starts. It is safe
-// for concurrent use.
+// Files is a certificate with its key in two files, which [Files.Load] or [Files.Start] reads. What cannot be
+// read leaves the one that was read before. It takes the place of controller-runtime's certwatcher, which
+// fails if there are no files when it starts. It is safe for concurrent use.
 type Files struct {
 	options Options
 

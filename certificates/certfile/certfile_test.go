@@ -85,9 +85,14 @@ func TestACertificateThatComesLaterIsWaitedFor(t *testing.T) {
 func TestWhatCannotBeReadLeavesTheFormerCertificate(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, folder){
 		"a broken certificate": func(t *testing.T, in folder) { t.Helper(); in.write(t, "tls.crt", []byte("broken")) },
-		"a key of another":     func(t *testing.T, in folder) { t.Helper(); other := folder(t.TempDir()); other.issue(t); in.take(t, other, "tls.key") },
-		"no file":              func(t *testing.T, in folder) { t.Helper(); in.remove(t, "tls.crt") },
-		"an empty key":         func(t *testing.T, in folder) { t.Helper(); in.write(t, "tls.key", nil) },
+		"a key of another": func(t *testing.T, in folder) {
+			t.Helper()
+			other := folder(t.TempDir())
+			other.issue(t)
+			in.take(t, other, "tls.key")
+		},
+		"no file":      func(t *testing.T, in folder) { t.Helper(); in.remove(t, "tls.crt") },
+		"an empty key": func(t *testing.T, in folder) { t.Helper(); in.write(t, "tls.key", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := folder(t.TempDir())

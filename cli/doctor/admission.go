@@ -61,7 +61,7 @@ func judgeRefusal(check string, facts *Facts) Finding {
 func doAbout(text string) string {
 	switch {
 	case strings.Contains(text, "x509"), strings.Contains(text, "tls:"):
-		return "the API server does not trust its certificate: see that the Certificates are ready, and that the caBundle is theirs"
+		return "the API server does not trust its certificate: docs/certificates.md, When something fails"
 	case strings.Contains(text, "no endpoints available"), strings.Contains(text, "not found"):
 		return "bring it back: kubectl get pods -n forrst-system -l app.kubernetes.io/component=webhook"
 	case strings.Contains(text, "deadline exceeded"), strings.Contains(text, "timeout"):

@@ -104,7 +104,7 @@ func judgeReadiness(facts *FacadeFacts) Finding {
 }
 
 func judgeServed(facts *FacadeFacts) Finding {
-	const check, do = "certificate", "see that cert-manager runs and renews it: kubectl get certificates -n forrst-system"
+	const check, do = "certificate", "see why it is not renewed: docs/certificates.md, When something fails"
 	switch left := facts.NotAfter.Sub(facts.Server); {
 	case left <= 0:
 		return failed(check, "that of the façade has expired on "+day(facts.NotAfter), do)

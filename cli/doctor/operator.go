@@ -89,7 +89,7 @@ func judgeIssued(facts *Facts) []Finding {
 	const check = "issued certificates"
 	switch err := facts.Certificates.Err; {
 	case apimeta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		return []Finding{skipped(check, "there is no cert-manager; see to their renewal by other means")}
+		return []Finding{skipped(check, "there is no cert-manager; docs/certificates.md says how to see when they end")}
 	case err != nil:
 		return []Finding{skipped(check, "you may not read Certificates in namespace %s", facts.OperatorNamespace)}
 	}

@@ -19,7 +19,7 @@ const (
 	guardWebhook = "guard.forrst.dev"
 )
 
-// shortValidity is how long a certificate must be valid for at least: cert-manager renews it earlier.
+// shortValidity is how long a certificate must be valid for at least: it is renewed earlier.
 const shortValidity = 7 * 24 * time.Hour
 
 // operatorCondition is the match condition that exempts the operator's own users.
@@ -74,7 +74,7 @@ func judgeConfiguration(webhook admissionregistrationv1.MutatingWebhook) []Findi
 
 // judgeCertificate says whether the API server can trust the webhook.
 func judgeCertificate(check string, config admissionregistrationv1.WebhookClientConfig, now time.Time) []Finding {
-	const do = "see that cert-manager runs and the Certificates of the operator are ready: kubectl get certificates -n forrst-system"
+	const do = "see why it is not renewed: docs/certificates.md, When something fails"
 	if len(config.CABundle) == 0 {
 		return []Finding{failed(check, "the webhook configuration has no caBundle, so the API server does not trust the webhook", do)}
 	}

@@ -134,7 +134,7 @@ func (r *Reconciler) pass(ctx context.Context) error {
 
 // onlyConflicts reports whether nothing has failed but conditional writes of what has changed.
 func onlyConflicts(err error) bool {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // Each of them counts.
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return apierrors.IsConflict(err)
 	}

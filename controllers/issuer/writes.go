@@ -55,7 +55,7 @@ func (r *Reconciler) inject(ctx context.Context, objects *objects, state *certif
 	state.IsInjected = true
 	var failed error
 	for _, configuration := range objects.configurations {
-		changed, _ := configuration.DeepCopyObject().(client.Object) //nolint:errcheck // It is one, as its copy.
+		changed, _ := configuration.DeepCopyObject().(client.Object)
 		isChanged := false
 		for _, config := range r.options.ownWebhooks(changed) {
 			isChanged = isChanged || !bytes.Equal(config.CABundle, bundle)
@@ -75,7 +75,8 @@ func (r *Reconciler) patchConfiguration(ctx context.Context, former, changed cli
 		return fmt.Errorf("cert-manager writes the caBundle of the webhook configuration %s: remove its annotation %s, or issue no certificates here",
 			former.GetName(), injectedByCertManager)
 	}
-	patch := client.StrategicMergeFrom(former, client.MergeFromWithOptimisticLock{})
+	// It merges the webhooks by name; any other patch would replace their fields that this program does not know.
+	patch := client.StrategicMergeFrom(former, client.MergeFromWithOptimisticLock{}) //nolint:forbidigo // It is conditional.
 	if err := r.options.Client.Patch(ctx, changed, patch); err != nil {
 		return fmt.Errorf("write the caBundle of the webhook configuration %s: %w", former.GetName(), err)
 	}

@@ -60,7 +60,7 @@ var _ = Describe("An installation that issues its own certificates", Ordered, fu
 			Eventually(func() string { return installed.logged(component) }).WithTimeout(operatorTimeout).Should(
 				ContainSubstring("Waiting for the certificate to serve"), component)
 			Consistently(func() int {
-				status, _ := installed.ready[component](ctx) //nolint:errcheck // It may not listen yet.
+				status, _ := installed.ready[component](ctx)
 				return status
 			}).WithTimeout(2*time.Second).ShouldNot(Equal(http.StatusOK), component)
 		}
@@ -298,7 +298,7 @@ func writeVolume(folder, version string, data map[string][]byte) error {
 			return err
 		}
 	}
-	former, _ := os.Readlink(filepath.Join(folder, "..data")) //nolint:errcheck // None the first time.
+	former, _ := os.Readlink(filepath.Join(folder, "..data"))
 	if err := os.Symlink(".."+version, filepath.Join(folder, "..data_tmp")); err != nil {
 		return err
 	}
@@ -348,7 +348,7 @@ func (i *issuing) handshake(ctx context.Context, address, component string, trus
 	if err != nil {
 		return nil, err
 	}
-	secured, _ := connection.(*tls.Conn) //nolint:errcheck // It is one.
+	secured, _ := connection.(*tls.Conn)
 	return secured, nil
 }
 

@@ -26,7 +26,7 @@ var _ = Describe("The operator", func() {
 	BeforeEach(func(ctx context.Context) {
 		// The control plane has no certificates of its own.
 		for _, manifest := range overlayOf(ctx, ownNamespace, "", "components: [CONFIG/guards]\n") {
-			if regexp.MustCompile("(?m)^kind: (Cluster)?Role(Binding)?$").Match(manifest) && regexp.MustCompile("(?m)^  name: lock-operator-(certificates|authority)$").Match(manifest) {
+			if regexp.MustCompile("(?m)^kind: (Cluster)?Role(Binding)?$").Match(manifest) && regexp.MustCompile("(?m)^ {2}name: lock-operator-(certificates|authority)$").Match(manifest) {
 				_, err := admin.Run(ctx, string(manifest), "apply", "--server-side", "--force-conflicts", "-f", "-")
 				Expect(err).NotTo(HaveOccurred())
 			}

@@ -26,6 +26,7 @@ import (
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -125,9 +126,9 @@ type answer struct {
 	body   []byte
 }
 
-func (a answer) lock() restdoor.Lock {
+func (a answer) lock() wire.Lock {
 	GinkgoHelper()
-	var held restdoor.Lock
+	var held wire.Lock
 	Expect(json.Unmarshal(a.body, &held)).To(Succeed(), "%s", a.body)
 	return held
 }

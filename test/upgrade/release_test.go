@@ -2,7 +2,7 @@ package upgrade_test
 
 import (
 	"context"
-	"fmt"
+	"encoding/base64"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"forrst.dev/lock-operator/test/support/testenv"
@@ -56,13 +57,12 @@ func earlierRelease(ctx context.Context) *release {
 	return newRelease(ctx, revision, tree, program)
 }
 
-func run(ctx context.Context, folder, name string, arguments ...string) string {
+func run(ctx context.Context, folder, name string, arguments ...string) {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, name, arguments...)
 	command.Dir = folder
 	output, err := command.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), "%s %s: %s", name, strings.Join(arguments, " "), output)
-	return string(output)
 }
 
 func newRelease(ctx context.Context, name, root, program string) *release {
@@ -147,14 +147,19 @@ func (r *release) apply(ctx context.Context, address string, authority []byte) {
 // redirected returns a webhook configuration that calls the address: there is no network of services.
 func redirected(manifest []byte, address string, authority []byte) string {
 	GinkgoHelper()
-	var configuration map[string]any
-	Expect(yaml.Unmarshal(manifest, &configuration)).To(Succeed())
-	for _, entry := range configuration["webhooks"].([]any) {
-		hook := entry.(map[string]any)
-		service := hook["clientConfig"].(map[string]any)["service"].(map[string]any)
-		hook["clientConfig"] = map[string]any{"url": fmt.Sprintf("https://%s%v", address, service["path"]), "caBundle": authority}
+	var configuration unstructured.Unstructured
+	Expect(yaml.Unmarshal(manifest, &configuration.Object)).To(Succeed())
+	hooks, _, err := unstructured.NestedSlice(configuration.Object, "webhooks")
+	Expect(err).NotTo(HaveOccurred())
+	for index := range hooks {
+		hook, ok := hooks[index].(map[string]any)
+		Expect(ok).To(BeTrue())
+		path, _, err := unstructured.NestedString(hook, "clientConfig", "service", "path")
+		Expect(err).NotTo(HaveOccurred())
+		hook["clientConfig"] = map[string]any{"url": "https://" + address + path, "caBundle": base64.StdEncoding.EncodeToString(authority)}
 	}
-	text, err := yaml.Marshal(configuration)
+	Expect(unstructured.SetNestedSlice(configuration.Object, hooks, "webhooks")).To(Succeed())
+	text, err := yaml.Marshal(configuration.Object)
 	Expect(err).NotTo(HaveOccurred())
 	return string(text)
 }

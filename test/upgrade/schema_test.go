@@ -1,6 +1,7 @@
 package upgrade_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -33,11 +34,14 @@ var _ = Describe("The schema of a Lock", func() {
 func admitSamples(ctx context.Context, of *release) {
 	GinkgoHelper()
 	namespace, admitted := environment.Namespace(ctx, "samples-"), 0
-	Expect(filepath.WalkDir(filepath.Join(of.root, "config", "samples"), func(path string, _ fs.DirEntry, err error) error {
+	samples, err := os.OpenRoot(filepath.Join(of.root, "config", "samples"))
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = samples.Close() }()
+	Expect(fs.WalkDir(samples.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".yaml") {
 			return err
 		}
-		content, err := os.ReadFile(path)
+		content, err := samples.ReadFile(path)
 		if err != nil {
 			return err
 		}
@@ -68,28 +72,12 @@ func schemaOf(of *release) apiextensionsv1.JSONSchemaProps {
 // taken lists what the schema before takes that the schema now does not: fields, their types and
 // lengths, values, and objects without what is required now.
 func taken(path string, before, now apiextensionsv1.JSONSchemaProps) (differences []string) {
-	note := func(format string, arguments ...any) {
-		differences = append(differences, path+" "+fmt.Sprintf(format, arguments...))
-	}
-	if before.Type != now.Type {
-		note("was of type %s and is of type %s", before.Type, now.Type)
-	}
 	for _, name := range now.Required {
 		if !slices.Contains(before.Required, name) {
-			note("requires %s", name)
+			differences = append(differences, path+" requires "+name)
 		}
 	}
-	if narrower(before.MaxLength, now.MaxLength) || narrower(before.MaxItems, now.MaxItems) {
-		note("may be less long")
-	}
-	if higher(before.MinLength, now.MinLength) || higher(before.MinItems, now.MinItems) {
-		note("must be longer")
-	}
-	for _, value := range before.Enum {
-		if len(now.Enum) > 0 && !slices.ContainsFunc(now.Enum, func(other apiextensionsv1.JSON) bool { return string(other.Raw) == string(value.Raw) }) {
-			note("may not be %s", value.Raw)
-		}
-	}
+	differences = append(differences, takenValues(path, before, now)...)
 	for name, property := range before.Properties {
 		other, ok := now.Properties[name]
 		if !ok {
@@ -100,6 +88,25 @@ func taken(path string, before, now apiextensionsv1.JSONSchemaProps) (difference
 	}
 	if before.Items != nil && before.Items.Schema != nil && now.Items != nil && now.Items.Schema != nil {
 		differences = append(differences, taken(path+"[]", *before.Items.Schema, *now.Items.Schema)...)
+	}
+	return differences
+}
+
+// takenValues lists what a field itself may no longer be.
+func takenValues(path string, before, now apiextensionsv1.JSONSchemaProps) (differences []string) {
+	if before.Type != now.Type {
+		differences = append(differences, fmt.Sprintf("%s was of type %s and is of type %s", path, before.Type, now.Type))
+	}
+	if narrower(before.MaxLength, now.MaxLength) || narrower(before.MaxItems, now.MaxItems) {
+		differences = append(differences, path+" may be less long")
+	}
+	if higher(before.MinLength, now.MinLength) || higher(before.MinItems, now.MinItems) {
+		differences = append(differences, path+" must be longer")
+	}
+	for _, value := range before.Enum {
+		if len(now.Enum) > 0 && !slices.ContainsFunc(now.Enum, func(other apiextensionsv1.JSON) bool { return bytes.Equal(other.Raw, value.Raw) }) {
+			differences = append(differences, fmt.Sprintf("%s may not be %s", path, value.Raw))
+		}
 	}
 	return differences
 }

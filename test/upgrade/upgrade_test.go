@@ -110,7 +110,7 @@ var _ = Describe("An installation", func() {
 			Eventually(seen.count).WithTimeout(processTimeout).Should(BeNumerically(">", before+grantsBetween))
 			Expect(seen.seen()).To(BeEmpty())
 			for index, held := range kept {
-				Expect(held.Err()).NotTo(HaveOccurred())
+				Expect(held.Err()).To(Succeed())
 				Expect(held.FencingToken()).To(Equal(tokens[index]))
 			}
 			current := &v1alpha1.Lock{}

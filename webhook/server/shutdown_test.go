@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	testingclock "k8s.io/utils/clock/testing"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/webhook/server"
 )
 
 // TestAStoppingServerStillServes: nodes go on sending connections for a while.
 func TestAStoppingServerStillServes(t *testing.T) {
-	clock := testingclock.NewFakeClock(time.Unix(0, 0))
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	w := start(t, server.Options{ShutdownDelay: time.Minute, Clock: clock}, func(http.ResponseWriter, *http.Request) {})
 	w.stop()
 	for !clock.HasWaiters() || w.served.StartedChecker()(nil) == nil {
