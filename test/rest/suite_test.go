@@ -23,10 +23,10 @@ import (
 
 	"forrst.dev/lock-operator/auth"
 	restdoor "forrst.dev/lock-operator/facade/rest"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
-	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
