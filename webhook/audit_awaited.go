@@ -227,14 +227,14 @@ func (a *awaited) take(fact awaitedFact) (*awaitedChange, bool) {
 }
 
 // OnAdd implements [cache.ResourceEventHandler].
-func (a *awaited) OnAdd(object any, _ bool) { a.stored(object) }
+func (a *awaited) OnAdd(object any, _ bool) { a.stored(nil, object) }
 
 // OnUpdate implements [cache.ResourceEventHandler].
-func (a *awaited) OnUpdate(_, object any) { a.stored(object) }
+func (a *awaited) OnUpdate(before, object any) { a.stored(before, object) }
 
 // stored records the changes that led to this state. If the informer has missed a state, the
 // one after the next renewal still shows the grant.
-func (a *awaited) stored(object any) {
+func (a *awaited) stored(before, object any) {
 	defer a.sweep(true)
 	lock, ok := object.(*v1alpha1.Lock)
 	if !ok {
@@ -247,7 +247,8 @@ func (a *awaited) stored(object any) {
 		a.sink.Record(audit.Begun(change.event, audit.Admission, lock))
 	}
 	if change, ok := a.take(renewalFact(lock)); ok {
-		a.sink.Record(audit.Prolonged(audit.Admission, change.actor, lock))
+		before, _ := before.(*v1alpha1.Lock) // The first state has none before.
+		a.sink.Record(audit.Prolonged(audit.Admission, change.actor, before, lock))
 	}
 	if !lock.DeletionTimestamp.IsZero() {
 		a.marked(endFact(lock.Namespace, lock.Name, lock.UID))

@@ -46,12 +46,20 @@ func Begun(event Event, via Via, lock *v1alpha1.Lock) Record {
 	return record
 }
 
-// Prolonged returns the record of a renewal. The object is as stored after it.
-func Prolonged(via Via, actor string, lock *v1alpha1.Lock) Record {
+// lateShare is the part of the time of a renewal that is left when the next one is late: one in so many.
+const lateShare = 5
+
+// Prolonged returns the record of a renewal. The object is as stored after it, and before is as it was
+// stored before, nil if that is not known.
+func Prolonged(via Via, actor string, before, lock *v1alpha1.Lock) Record {
 	record := Of(Renewed, via, lock)
 	record.Actor = actor
 	if lock.Spec.RenewTime != nil {
 		record.Time = *lock.Spec.RenewTime
+	}
+	if before != nil && before.Spec.RenewTime != nil && before.Spec.ExpireTime != nil {
+		left := before.Spec.ExpireTime.Sub(record.Time.Time)
+		record.IsLate = left < before.Spec.ExpireTime.Sub(before.Spec.RenewTime.Time)/lateShare
 	}
 	return record
 }

@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -41,7 +42,7 @@ const maxTries = 10
 //
 // The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused],
 // [lock.ErrUnavailable] or, if the engine's writes are admitted, [lock.ErrForbidden].
-func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Request) (granted *v1alpha1.Lock, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -62,11 +63,18 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Req
 	if !e.begin() {
 		return nil, stoppedError(request)
 	}
+	timers := servertime.Timers(e.clock)
+	began, hasWaited := timers.Now(), false
 	if request.Wait > 0 {
-		defer e.calls.Done()
-		return e.acquireOrWait(ctx, namespace, request)
+		granted, hasWaited, err = e.acquireOrWait(ctx, namespace, request)
+		e.calls.Done()
+	} else {
+		granted, err = e.acquireNow(ctx, namespace, request.Acquisition)
 	}
-	return e.acquireNow(ctx, namespace, request.Acquisition)
+	if err == nil {
+		e.observer.Granted(timers.Since(began), hasWaited)
+	}
+	return granted, err
 }
 
 // acquireNow makes one attempt. It ends the count that [Engine.begin] began.
@@ -297,7 +305,9 @@ func (a *acquireAttempt) revoke(ctx context.Context, stored *v1alpha1.Lock) erro
 // resolve pauses, since the API server is not answering.
 func (a *acquireAttempt) resolve(ctx context.Context, name string, backoff *wait.Backoff, unanswered error) (*v1alpha1.Lock, error) {
 	current, err := a.engine.readBack(ctx, a.objects, name)
-	if _, isOurs := a.findUnanswered(current); err != nil || isOurs {
+	_, isOurs := a.findUnanswered(current)
+	a.engine.observer.Unanswered(observe.Acquire, outcomeOf(isOurs, err))
+	if err != nil || isOurs {
 		return current, err
 	}
 	if !a.engine.pause(ctx, backoff) {

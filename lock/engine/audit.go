@@ -6,6 +6,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/observe"
 )
 
 // grantAudit holds what the audit needs to know about a grant.
@@ -43,6 +44,11 @@ func (e *Engine) recordGrant(sent grant, stored *v1alpha1.Lock) {
 // recordArrival records that an unanswered grant did happen, and returns the grant as stored.
 func (e *Engine) recordArrival(sent grant, stored *v1alpha1.Lock) grant {
 	e.recordGrant(sent, stored)
+	operation := observe.Acquire
+	if sent.event == audit.HandedOn {
+		operation = observe.HandOff
+	}
+	e.observer.Unanswered(operation, observe.Late)
 	known := grantOf(stored)
 	known.endReason, known.endedBy = sent.endReason, sent.endedBy
 	return known

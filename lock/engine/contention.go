@@ -144,6 +144,9 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, n
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.inFlight, queue.release = nil, ownRelease{}
+	if head := queue.head(); head != nil {
+		head.hasWaited = true
+	}
 	queue.backoff = backoffState{steps: queue.backoff.steps}
 	if isLost {
 		queue.spread.lost()

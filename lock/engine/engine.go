@@ -14,6 +14,7 @@ import (
 
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -75,6 +76,8 @@ type Options struct {
 	Via audit.Via
 	// Tracer follows waiting callers in traces. Nil means that nothing does.
 	Tracer Tracer
+	// Observer is told how long grants took, and of unanswered writes. Nil means none.
+	Observer observe.Observer
 }
 
 // Engine is the [lock.Backend] that sends requests to the API server. An uncontended acquire is
@@ -94,6 +97,7 @@ type Engine struct {
 	audit     audit.Sink
 	via       audit.Via
 	tracer    Tracer
+	observer  observe.Observer
 	// maxPerNamespace, heartbeatNamespace, isAdmitted, isValidated and hasInformer are as in Options.
 	maxPerNamespace                      int
 	heartbeatNamespace                   string
@@ -165,6 +169,7 @@ func New(options Options) (*Engine, error) {
 		audit:     audit.OrNowhere(options.Audit),
 		via:       options.Via,
 		tracer:    options.Tracer,
+		observer:  observe.OrNothing(options.Observer),
 		grants:    newGrants(),
 		lists:     semaphore.NewWeighted(maxListed),
 

@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -266,6 +267,9 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 		stored, err := objects.Update(ctx, desired, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
+			if sent.isUnanswered {
+				e.observer.Unanswered(observe.HandOff, observe.NotHappened)
+			}
 			e.recordGrant(sent, stored)
 			return stored, nil
 		case sent.isUnanswered && refusal.IsNotFound(err), refusal.IsConflict(err):
@@ -278,6 +282,9 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 					return nil, conflict
 				}
 				stored, err = recognise(sent, held, current)
+				if sent.isUnanswered {
+					e.observer.Unanswered(observe.HandOff, outcomeOf(err == nil, nil))
+				}
 				if err == nil {
 					e.recordGrant(sent, stored)
 				}
@@ -288,6 +295,7 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 		}
 		sent.isUnanswered = true
 		if !e.pause(ctx, &backoff) {
+			e.observer.Unanswered(observe.HandOff, observe.Unknown)
 			e.orphans.add(sent)
 			return nil, err
 		}

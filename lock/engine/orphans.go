@@ -147,6 +147,13 @@ func (o *orphans) isOverdue(missed map[grant]time.Time, orphan grant) bool {
 	return now.Sub(missed[orphan]) >= lateWriteWindow
 }
 
+// lookedFor returns how many grants are looked for of which it is not known whether they happened.
+func (o *orphans) lookedFor() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.lookedUp) + len(o.searched)
+}
+
 func (o *orphans) forget(orphan grant) {
 	o.queue.Forget(orphan)
 	o.mu.Lock()

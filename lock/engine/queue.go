@@ -119,7 +119,7 @@ func (b *backoffState) failed(err error, now time.Time) {
 // begins with the state that the informer shows, and reads the lock once unless isOwn says that it
 // is a grant of this engine: the watch may have lost the end of any other.
 func (q *queues) add(span context.Context, name types.NamespacedName, request lock.Request, now time.Time, isOwn func(*v1alpha1.Lock) bool) (*queue, *waiter, bool) {
-	joined := &waiter{span: span, request: request, outcome: make(chan outcome), left: make(chan struct{})}
+	joined := &waiter{span: span, request: request, since: now, outcome: make(chan outcome), left: make(chan struct{})}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	known, exists := q.byName[name]
@@ -133,6 +133,7 @@ func (q *queues) add(span context.Context, name types.NamespacedName, request lo
 			}
 		}
 	}
+	joined.hasWaited = exists || known.seen.lock != nil && !rules.Expired(known.seen.lock, now)
 	joined.element = known.waiters.PushBack(joined)
 	return known, joined, !exists
 }

@@ -11,6 +11,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -52,6 +53,13 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
 		return rules.Release(current, proof, e.clock.Now())
 	})
+	if unanswered != "" || ended.isSent {
+		unknown := err
+		if !errors.Is(err, lock.ErrUnavailable) {
+			unknown = nil
+		}
+		e.observer.Unanswered(observe.Release, outcomeOf(ended.isUnconfirmed, unknown))
+	}
 	switch {
 	case err == nil && ended.lock != nil:
 		e.recordEnd(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)

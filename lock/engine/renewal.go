@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -47,7 +48,7 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		return nil, e.requestError(description, err, proof.Owner)
 	}
 	e.grants.put(stored, e.clock.Now())
-	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), stored))
+	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), attempt.before, stored))
 	return stored, nil
 }
 
@@ -60,6 +61,8 @@ type renewalAttempt struct {
 	// began is the time of the first write, and stamped that of the last.
 	began   time.Time
 	stamped servertime.Reading
+	// before is the lock that the first write renews.
+	before *v1alpha1.Lock
 	// read is the object that the attempt has read and sent a renewal of, or nil.
 	read *v1alpha1.Lock
 	// isRestamped says that the lock was renewed and is being renewed again.
@@ -87,6 +90,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			return nil, writeErr
 		default:
 			current, err = r.engine.readBack(ctx, r.objects, r.name.Name)
+			r.engine.observer.Unanswered(observe.Renew, outcomeOf(isRenewed(current, desired), err))
 		}
 		if err != nil {
 			return nil, err
@@ -156,7 +160,7 @@ func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock) (*
 		return nil, err
 	}
 	if r.began.IsZero() {
-		r.began = r.stamped.Time
+		r.began, r.before = r.stamped.Time, current
 	}
 	desired, err := rules.Renew(current, r.proof, r.ttl, r.stamped.Time)
 	if errors.Is(err, rules.ErrNotHeld) && !servertime.IsFresh(r.engine.clock) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/observe"
 )
 
 // definitelyNotApplied reports whether the write that failed with err certainly did not happen:
@@ -60,6 +61,18 @@ func (e *Engine) readBack(ctx context.Context, objects Objects, name string) (*v
 			return nil, err
 		}
 	}
+}
+
+// outcomeOf returns how an unanswered write ended, by the error of reading back and by whether what was
+// read shows that it happened.
+func outcomeOf(hasHappened bool, err error) observe.Outcome {
+	switch {
+	case err != nil:
+		return observe.Unknown
+	case hasHappened:
+		return observe.Happened
+	}
+	return observe.NotHappened
 }
 
 // newBackoff spaces requests to an API server that does not answer.

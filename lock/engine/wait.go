@@ -24,8 +24,9 @@ const (
 )
 
 // acquireOrWait joins the queue of the lock. It returns when the lock is acquired or the wait is
-// over. It makes no request unless the caller is the head of the queue and the lock may be free.
-func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lock.Request) (_ *v1alpha1.Lock, err error) {
+// over. It makes no request unless the caller is the head of the queue and the lock may be free. Of a
+// grant it tells whether the caller had to wait for others.
+func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lock.Request) (granted *v1alpha1.Lock, hasWaited bool, err error) {
 	span := e.tracer.BeginWait(ctx, namespace, request.FullKey())
 	defer func() { e.tracer.EndWait(span, err) }()
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
@@ -45,13 +46,13 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 	for {
 		select {
 		case result := <-joined.outcome:
-			return result.lock, result.err
+			return result.lock, joined.hasWaited, result.err
 		case <-ctx.Done():
 			e.queues.leave(queue, joined)
-			return nil, ctx.Err()
+			return nil, false, ctx.Err()
 		case <-overdue:
 			if err := e.queues.giveUp(queue, joined, e.clock.Now()); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 	}

@@ -3,9 +3,12 @@ package engine
 import (
 	"container/list"
 	"context"
+	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/observe"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // Tracer follows waiting callers in distributed traces. It is safe for concurrent use, and must not block.
@@ -45,6 +48,10 @@ type waiter struct {
 	span    context.Context //nolint:containedctx // other goroutines make its requests
 	request lock.Request
 	element *list.Element
+	// since is when the caller came.
+	since time.Time
+	// hasWaited says that another caller had the lock, or waited for it.
+	hasWaited bool
 	// The caller receives from outcome. The channel is unbuffered: a grant that the caller did not
 	// take is known.
 	outcome chan outcome
@@ -71,4 +78,43 @@ func (w *waiter) deliver(result outcome) bool {
 	case <-w.left:
 		return false
 	}
+}
+
+// Waits returns what the engine knows of the callers that wait now. It takes time in proportion to the
+// locks that are waited for.
+func (e *Engine) Waits() observe.Waits {
+	waits := e.queues.waits(e.clock.Now(), e.graceNow())
+	waits.LookedFor = e.orphans.lookedFor()
+	return waits
+}
+
+func (q *queues) waits(now time.Time, grace time.Duration) observe.Waits {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waits := observe.Waits{Namespaces: map[string]observe.NamespaceWaits{}}
+	for name, queue := range q.byName {
+		head := queue.head()
+		if head == nil {
+			continue
+		}
+		of := waits.Namespaces[name.Namespace]
+		of.Callers += queue.waiters.Len()
+		of.Longest = max(of.Longest, now.Sub(head.since)) // The others have come later, unless grants to them lapsed.
+		waits.Namespaces[name.Namespace] = of
+		if free, isFree := queue.freeSince(now, grace); isFree {
+			waits.FreeFor = max(waits.FreeFor, min(now.Sub(free), now.Sub(head.since)))
+		}
+	}
+	return waits
+}
+
+// freeSince returns since when the lock has been free as far as the engine knows, and false if it is not.
+func (q *queue) freeSince(now time.Time, grace time.Duration) (time.Time, bool) {
+	if q.seen.lock == nil {
+		return q.freedAt, true
+	}
+	if left := rules.UntilReclaimable(q.seen.lock, now, grace); left <= 0 {
+		return now.Add(left), true
+	}
+	return time.Time{}, false
 }
