@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"forrst.dev/lock-operator/lock/metric"
 )
 
 // operatorCondition is the match condition of config/webhook that exempts the operator.
@@ -66,20 +68,12 @@ type Exemption struct {
 // configurations, add it to a manager.
 func NewExemption(options ExemptionOptions) (*Exemption, error) {
 	exemption := &Exemption{
-		options: options,
-		requests: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lock_operator_webhook_own_requests_total",
-			Help: "Requests of the operator that reached its own webhook because the webhook configuration does not exempt them.",
-		}),
-		otherUsers: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "lock_operator_webhook_other_users_exempted",
-			Help: "Match conditions, at the start of the replica, that exempt another user than the operator from the webhook.",
-		}),
+		options:    options,
+		requests:   metric.WebhookOwnRequests.Counter(),
+		otherUsers: metric.WebhookOtherUsers.Gauge(),
 	}
-	for _, metric := range []prometheus.Collector{exemption.requests, exemption.otherUsers} {
-		if err := options.Registerer.Register(metric); err != nil {
-			return nil, fmt.Errorf("register the metrics of the webhook: %w", err)
-		}
+	if err := metric.Register(options.Registerer, exemption.requests, exemption.otherUsers); err != nil {
+		return nil, fmt.Errorf("the webhook: %w", err)
 	}
 	return exemption, nil
 }

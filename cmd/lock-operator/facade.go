@@ -65,7 +65,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	door, err := forrst.New(forrst.Config{
 		Server:     server,
 		Access:     access,
-		Locks:      locks,
+		Locks:      locks.CountedBy(settings.metrics.CountDoor("forrst")),
 		MaxBlock:   settings.facadeMaxBlock,
 		Components: sources,
 		Routing:    routing,
@@ -80,7 +80,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	plain, err := rest.New(rest.Config{
 		Server:  server,
 		Access:  access,
-		Locks:   locks,
+		Locks:   locks.CountedBy(settings.metrics.CountDoor("rest")),
 		MaxWait: settings.facadeMaxBlock,
 		Clock:   now,
 		Logger:  logger,

@@ -35,6 +35,7 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 		Leadership: election,
 		Recorder:   manager.GetEventRecorder("lock-operator"),
 		Audit:      settings.audit,
+		Count:      settings.metrics.CountDoor("job"),
 	}
 	if err := reconciler.SetupWithManager(manager); err != nil {
 		return nil, err

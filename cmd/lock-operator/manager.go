@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -28,6 +29,7 @@ import (
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/lock/usage"
 	"forrst.dev/lock-operator/webhook"
@@ -54,6 +56,10 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	now := servertime.New(clock.RealClock{})
 	config.Wrap(now.RoundTripper)
 	config.Wrap(settings.tracer.RoundTripper)
+	var err error
+	if settings.metrics, err = observeProcess(config, now); err != nil {
+		return nil, err
+	}
 	settings.lockWatch = engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
 	stopTimeout := settings.facadeServer.stopTimeout()
 	managerOptions := ctrl.Options{
@@ -68,7 +74,6 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 		},
 	}
 	if settings.runs(webhookComponent) {
-		var err error
 		if managerOptions.WebhookServer, err = settings.webhook.newServer(); err != nil {
 			return nil, err
 		}
@@ -127,15 +132,18 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 	if err != nil {
 		return err
 	}
-	err = (&expiry.Reconciler{
+	expiry := &expiry.Reconciler{
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
 		Leadership:         election,
 		Audit:              settings.audit,
-	}).SetupWithManager(manager)
-	if err != nil {
+	}
+	if err := expiry.SetupWithManager(manager); err != nil {
+		return err
+	}
+	if err := metric.Register(metrics.Registry, expiry, leading(election)); err != nil {
 		return err
 	}
 	return (&holders.Reconciler{
@@ -184,6 +192,12 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		return err
 	}
 	jobBound, err := webhook.CountJobs(manager, settings.maxJobs)
+	if err != nil {
+		return err
+	}
+	err = metric.Register(metrics.Registry,
+		metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "locks_per_namespace"}, lockBound.Fullest),
+		metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "jobs_per_namespace"}, jobBound.Fullest))
 	if err != nil {
 		return err
 	}
@@ -282,13 +296,14 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Audit:              settings.audit,
 		Via:                via,
 		Tracer:             settings.tracer,
+		Observer:           settings.metrics.Observer(via),
 		IsValidated:        isValidated,
 		MaxPerNamespace:    maxPerNamespace,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return created, registerWatchMetrics(created, name)
+	return created, errors.Join(registerWatchMetrics(created, name), settings.metrics.Watch(via, created.Waits))
 }
 
 // lockInformer returns the one informer on locks that all components share.

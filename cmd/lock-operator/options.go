@@ -15,6 +15,7 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/holderref"
+	"forrst.dev/lock-operator/lock/observe/enginemetrics"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/tracing"
 )
@@ -72,6 +73,8 @@ type options struct {
 	audit audit.Sink
 	// tracer makes the spans of traces; nil if they are not sent.
 	tracer *tracing.Tracer
+	// metrics are those of engines and of what asks them.
+	metrics *enginemetrics.Metrics
 	// lockWatch is the stream of the one informer on locks.
 	lockWatch *engine.WatchStream
 }

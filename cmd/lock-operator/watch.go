@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/heartbeat"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -106,25 +106,8 @@ func watchCheck(locks *engine.Engine, now clock.PassiveClock) healthz.Checker {
 // registerWatchMetrics registers what an engine knows of its watch.
 func registerWatchMetrics(locks *engine.Engine, name string) error {
 	labels := prometheus.Labels{"engine": name}
-	silence := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name:        "lock_operator_watch_silence_seconds",
-		Help:        "The age of the newest change that the watch of locks has shown; with the heartbeat, about a second at most.",
-		ConstLabels: labels,
-	}, func() float64 { return locks.WatchState().Silence.Seconds() })
-	behind := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name:        "lock_operator_watch_behind_seconds",
-		Help:        "For how long the watch of locks has not been trusted, so that waiting callers cost reads; 0 while it is.",
-		ConstLabels: labels,
-	}, func() float64 { return locks.WatchState().BehindFor.Seconds() })
-	differing := prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name:        "lock_operator_watch_differing_total",
-		Help:        "Heartbeats of other replicas that sum up other changes than the watch of locks has shown: one of the two watches has lost some.",
-		ConstLabels: labels,
-	}, func() float64 { return float64(locks.WatchState().Differing) })
-	for _, collector := range []prometheus.Collector{silence, behind, differing} {
-		if err := metrics.Registry.Register(collector); err != nil {
-			return fmt.Errorf("register the metrics of %s: %w", name, err)
-		}
-	}
-	return nil
+	return metric.Register(metrics.Registry,
+		metric.WatchSilence.GaugeFunc(labels, func() float64 { return locks.WatchState().Silence.Seconds() }),
+		metric.WatchBehind.GaugeFunc(labels, func() float64 { return locks.WatchState().BehindFor.Seconds() }),
+		metric.WatchDiffering.CounterFunc(labels, func() float64 { return float64(locks.WatchState().Differing) }))
 }

@@ -25,7 +25,7 @@ import (
 const freshClockDelay = time.Second
 
 // Reconciler deletes locks that have expired. No caller waits for it: a caller that wants
-// an expired lock takes it over.
+// an expired lock takes it over. As a [prometheus.Collector] it counts the locks.
 type Reconciler struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
@@ -42,6 +42,8 @@ type Reconciler struct {
 	Audit audit.Sink
 
 	reaper reaper.Reaper
+	// shown returns the locks that the cache has, for the metrics.
+	shown func() []any
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
@@ -105,6 +107,9 @@ func (r *Reconciler) isJustWritten(lock *v1alpha1.Lock) bool {
 
 // SetupWithManager adds the reconciler to the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	if err := r.follow(manager.GetCache()); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(manager).
 		Named("lock-expiry").
 		For(&v1alpha1.Lock{}).

@@ -197,7 +197,7 @@ func (p *pass) handOffEarly(ctx context.Context, holder *jobInfo) error {
 // tryAcquire takes the lock for a Job that does not wait. The error is a [*lock.HeldError]
 // if the lock has another holder.
 func (p *pass) tryAcquire(ctx context.Context, candidate *jobInfo) error {
-	granted, err := p.Engine.Acquire(ctx, p.name.Namespace, p.request(candidate))
+	granted, err := p.acquire(ctx, p.name.Namespace, p.request(candidate))
 	switch {
 	case err == nil:
 		p.recordGrant(candidate.job.UID, granted)

@@ -39,8 +39,8 @@ type lockState struct {
 	backoffUntil map[types.UID]time.Time
 	// jobQueue are the Jobs that want the lock.
 	jobQueue jobQueue
-	// waiting is how many Jobs wait.
-	waiting atomic.Int64
+	// waiting tells which Jobs wait. Nil before the first pass.
+	waiting atomic.Pointer[waitingCount]
 	// isAnnotating says that annotations are being written.
 	isAnnotating atomic.Bool
 	// lastPass and lastEvent tell how urgent the next pass is. Nil means that there was none.

@@ -74,13 +74,18 @@ func (p *pass) isWaiting(candidate *jobInfo) bool {
 	return candidate.is(jobs.Waiting) && !p.isHolder(candidate)
 }
 
-func (p *pass) countWaiting() (number int64) {
+func (p *pass) countWaiting() *waitingCount {
+	var count waitingCount
 	for _, candidate := range p.candidates {
-		if p.isWaiting(candidate) {
-			number++
+		if !p.isWaiting(candidate) {
+			continue
+		}
+		count.jobs++
+		if since := candidate.orderingKey.WaitsSince; count.jobs == 1 || since.Before(count.oldest) {
+			count.oldest = since
 		}
 	}
-	return number
+	return &count
 }
 
 // serveHolder starts the Job that holds the lock, or releases the lock when the Job has no

@@ -20,6 +20,7 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -68,6 +69,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Audit takes the records of Jobs that are refused a lock or their start. Nil means no records.
 	Audit audit.Sink
+	// Count counts the requests for locks that have ended. Nil counts none.
+	Count func(observe.Acquired)
 	// AnnotateAfter is how long a Job waits before an annotation reports its place and the
 	// holder. Zero means a minute.
 	AnnotateAfter time.Duration

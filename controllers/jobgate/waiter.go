@@ -10,6 +10,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -35,6 +36,15 @@ func (r *Reconciler) request(candidate *jobInfo) lock.Request {
 	}}
 }
 
+// acquire asks the engine for a lock, and counts how that ended.
+func (r *Reconciler) acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	granted, err := r.Engine.Acquire(ctx, namespace, request)
+	if r.Count != nil {
+		r.Count(observe.EndOf(err))
+	}
+	return granted, err
+}
+
 // startWaiter starts to wait for the lock on behalf of the Job. The end of the wait causes a
 // pass.
 func (p *pass) startWaiter(candidate *jobInfo) {
@@ -50,7 +60,7 @@ func (p *pass) startWaiter(candidate *jobInfo) {
 	p.state.waiter = waiting
 	p.background.Go(func() {
 		defer cancel()
-		waiting.lock, waiting.err = p.Engine.Acquire(ctx, p.name.Namespace, request)
+		waiting.lock, waiting.err = p.acquire(ctx, p.name.Namespace, request)
 		close(waiting.done)
 		p.workqueue.Add(reconcile.Request{NamespacedName: p.name})
 	})

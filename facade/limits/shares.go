@@ -93,3 +93,27 @@ func (p *Permit) begin(one usage, used func(u usage, share int) int, most shares
 		l.add(p.caller, one.negative())
 	}, nil
 }
+
+// Whole is a limit of all callers together.
+type Whole struct {
+	// Name is that of [Error.Limit].
+	Name  string
+	most  func(Limits) int
+	count func(usage) int
+}
+
+// Wholes are the limits of all callers together, but for rates, which have none.
+var Wholes = []Whole{
+	{"running", func(l Limits) int { return l.Running }, func(u usage) int { return u.running }},
+	{"waiting", func(l Limits) int { return l.Waiting }, func(u usage) int { return u.waiting }},
+	{"body_bytes", func(l Limits) int { return l.BodyBytes }, func(u usage) int { return u.bytes }},
+	{"lists", func(l Limits) int { return l.Lists }, func(u usage) int { return u.lists }},
+	{"streams", func(l Limits) int { return l.Streams }, func(u usage) int { return u.streams }},
+}
+
+// Usage returns how much of the limit is used, from 0 to 1. Running calls may exceed theirs.
+func (l *Limiter) Usage(of Whole) float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return float64(of.count(l.total)) / float64(of.most(l.limits))
+}

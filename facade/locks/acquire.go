@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/locktoken"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -93,6 +94,7 @@ func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 // nothing. If the caller goes away meanwhile, no lock is left behind: the caller could not
 // learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
 func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
+	defer func() { a.locks.count(endOf(err)) }()
 	if a.request.Wait > 0 {
 		granted, err = a.acquireWaiting(ctx, permit)
 	} else if err = permit.Spend(limits.Work); err == nil {
@@ -103,6 +105,17 @@ func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, functi
 	}
 	a.locks.TakeBack(ctx, function, a.caller, granted)
 	return nil, ctx.Err()
+}
+
+// endOf returns how the acquisition ended.
+func endOf(err error) observe.Acquired {
+	if refused, ok := errors.AsType[*limits.Error](err); ok {
+		if refused == limits.ErrDraining {
+			return observe.Unavailable
+		}
+		return observe.Limited
+	}
+	return observe.EndOf(err)
 }
 
 // acquireWaiting is Acquire for a request that waits. The time until the rate of the caller has room

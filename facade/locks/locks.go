@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -41,6 +42,7 @@ type Locks struct {
 	limits  rules.Limits
 	holders HolderChecker
 	logger  logr.Logger
+	count   func(observe.Acquired)
 }
 
 // New returns the locks of a backend, or an error that says which option is missing.
@@ -51,7 +53,14 @@ func New(options Options) (*Locks, error) {
 	case options.Limits.MaxTTL <= 0:
 		return nil, errors.New("facade: the maximum ttl must be more than zero")
 	}
-	return &Locks{options.Backend, options.Limits, options.Holders, options.Logger}, nil
+	return &Locks{options.Backend, options.Limits, options.Holders, options.Logger, func(observe.Acquired) {}}, nil
+}
+
+// CountedBy returns the same locks, with a function that is called with the end of each request for a lock.
+func (l *Locks) CountedBy(count func(observe.Acquired)) *Locks {
+	counted := *l
+	counted.count = count
+	return &counted
 }
 
 // MaxTTL is the longest ttl that is granted.

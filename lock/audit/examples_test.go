@@ -75,7 +75,7 @@ func examples() []audit.Record {
 	guarded.Message = `it is guarded by the lock "billing--report", key lock:billing:report, which "` + worker + `" has held since 2026-11-20T10:00:55.000000Z and holds until 2026-11-20T10:01:25.000000Z`
 	return []audit.Record{
 		audit.Begun(audit.Granted, audit.Facade, first),
-		audit.Prolonged(audit.Facade, worker, renewed),
+		audit.Prolonged(audit.Facade, worker, nil, renewed),
 		handedOn, audit.Begun(audit.HandedOn, audit.Facade, second),
 		refused,
 		lapsed, audit.Begun(audit.TakenOver, audit.Facade, third),

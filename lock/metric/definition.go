@@ -83,9 +83,9 @@ func (d *Definition) CounterVec() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, d.Labels)
 }
 
-// GaugeVec returns gauges for values of all labels.
-func (d *Definition) GaugeVec() *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)
+// Counter returns the counter of a metric without labels.
+func (d *Definition) Counter() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: d.Name, Help: d.Help})
 }
 
 // Gauge returns the gauge of a metric without labels.

@@ -34,6 +34,21 @@ func (b *Bound) IsFull(namespace string) bool {
 	return b.count[namespace] >= b.max
 }
 
+// Fullest returns how many objects the namespace with the most has, as a part of the bound: 1 if it is full,
+// and 0 if there is no bound.
+func (b *Bound) Fullest() float64 {
+	if b.max <= 0 {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	most := 0
+	for _, count := range b.count {
+		most = max(most, count)
+	}
+	return float64(most) / float64(b.max)
+}
+
 // OnAdd implements [cache.ResourceEventHandler].
 func (b *Bound) OnAdd(object any, _ bool) { b.add(object, 1) }
 

@@ -96,6 +96,17 @@ func (s *Server) newListener(inner net.Listener) *listener {
 	}
 }
 
+// connectionUsage returns how many connections are open, as a part of those that may be.
+func (s *Server) connectionUsage() float64 {
+	connections := s.listener.Load()
+	if connections == nil {
+		return 0
+	}
+	connections.mu.Lock()
+	defer connections.mu.Unlock()
+	return float64(connections.open) / float64(connections.max)
+}
+
 // Accept implements [net.Listener].
 func (l *listener) Accept() (net.Conn, error) {
 	for {

@@ -52,6 +52,13 @@ func newMemory(most int64) *memory {
 	}
 }
 
+// usage returns how much of the memory is taken, from 0 to 1.
+func (m *memory) usage() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return float64(m.max-m.left) / float64(m.max)
+}
+
 // limitOf returns how much the tenant can ever get.
 func (m *memory) limitOf(of tenant) int64 {
 	if of.isVerified {

@@ -23,6 +23,7 @@ import (
 
 	"forrst.dev/lock-operator/certificates"
 	"forrst.dev/lock-operator/certificates/certfile"
+	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/webhook/sender"
 )
 
@@ -108,6 +109,8 @@ type Server struct {
 	refused          *prometheus.CounterVec
 	onRefused        func(Refused)
 	serving          atomic.Bool
+	// listener is nil until the server listens.
+	listener atomic.Pointer[listener]
 }
 
 var _ ctrlwebhook.Server = &Server{}
@@ -139,19 +142,18 @@ func New(options Options) (*Server, error) {
 		memory:   newMemory(options.MaxMemory),
 		arriving: newMemory(options.MaxMemory / arrivalShare),
 		requests: newRequests(options.MaxRequests),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lock_operator_webhook_refused_total",
-			Help: "Connections, reviews and requests for reviews that the webhook refused unjudged, by what there was too much of or was missing.",
-		}, []string{"reason"}),
+		refused:  metric.WebhookRefused.CounterVec(),
 	}
 	s.Server = ctrlwebhook.NewServer(ctrlwebhook.Options{WebhookMux: s.mux})
 	for _, reason := range []string{tooManyConnections, noCertificate, tooLarge, noMemory, notJSON, tooManyRequests} {
 		s.refused.WithLabelValues(reason)
 	}
 	if options.Metrics != nil {
-		expiry := certificates.NewExpiryMetric("webhook", s.served.NotAfter)
-		if err := errors.Join(options.Metrics.Register(s.refused), options.Metrics.Register(expiry)); err != nil {
-			return nil, fmt.Errorf("register the metrics of the webhook's server: %w", err)
+		err := metric.Register(options.Metrics, s.refused, certificates.NewExpiryMetric("webhook", s.served.NotAfter),
+			metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "webhook_memory"}, s.memory.usage),
+			metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "webhook_connections"}, s.connectionUsage))
+		if err != nil {
+			return nil, fmt.Errorf("the webhook's server: %w", err)
 		}
 	}
 	return s, nil
@@ -207,6 +209,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("listen for reviews: %w", err)
 	}
 	connections := s.newListener(inner)
+	s.listener.Store(connections)
 	server := s.newHTTPServer(context.WithoutCancel(ctx), config)
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(connections, "", "") }()
