@@ -14,6 +14,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/test/support/exposition"
 	"forrst.dev/lock-operator/webhook"
 )
 
@@ -85,12 +87,8 @@ func TestExemptionReportsWhatMatchConditionsExempt(t *testing.T) {
 					}
 				}
 			}
-			metric := fmt.Sprintf(`
-# HELP lock_operator_webhook_other_users_exempted Match conditions, at the start of the replica, that exempt another user than the operator from the webhook.
-# TYPE lock_operator_webhook_other_users_exempted gauge
-lock_operator_webhook_other_users_exempted %d
-`, others)
-			if err := testutil.GatherAndCompare(registry, strings.NewReader(metric), "lock_operator_webhook_other_users_exempted"); err != nil {
+			exposed := exposition.Of(&metric.WebhookOtherUsers, fmt.Sprintf("lock_operator_webhook_other_users_exempted %d\n", others))
+			if err := testutil.GatherAndCompare(registry, strings.NewReader(exposed), metric.WebhookOtherUsers.Name); err != nil {
 				t.Error(err)
 			}
 		})

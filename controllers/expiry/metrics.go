@@ -1,7 +1,6 @@
 package expiry
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -26,14 +25,14 @@ const (
 	expired = "expired"
 )
 
-// shownBy returns a function that returns the locks that the informer shows, which must not be modified. A
-// List of the cache would copy each lock for each scrape.
-func shownBy(informer cache.Informer) (func() []any, error) {
+// storeOf returns what the informer shows, which must not be modified. A List of the cache would copy each
+// lock for each scrape.
+func storeOf(informer cache.Informer) (toolscache.Store, error) {
 	shared, ok := informer.(toolscache.SharedIndexInformer)
 	if !ok {
 		return nil, fmt.Errorf("the informer of locks is a %T, which has no store", informer)
 	}
-	return shared.GetStore().List, nil
+	return shared.GetStore(), nil
 }
 
 // Describe implements [prometheus.Collector].
@@ -60,7 +59,7 @@ type lockClass struct{ namespace, state string }
 func (r *Reconciler) count() (counts map[lockClass]int, oldest time.Duration) {
 	now, grace := r.Clock.Now(), r.ClockSkewAllowance+servertime.MaxAhead(r.Clock)
 	counts = map[lockClass]int{}
-	for _, object := range r.shown() {
+	for _, object := range r.store.List() {
 		lock, ok := object.(*v1alpha1.Lock)
 		if !ok {
 			continue
@@ -73,13 +72,4 @@ func (r *Reconciler) count() (counts map[lockClass]int, oldest time.Duration) {
 		counts[lockClass{lock.Namespace, state}]++
 	}
 	return counts, oldest
-}
-
-// follow sets what Collect reads.
-func (r *Reconciler) follow(informers cache.Informers) error {
-	informer, err := informers.GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
-	if err == nil {
-		r.shown, err = shownBy(informer)
-	}
-	return err
 }

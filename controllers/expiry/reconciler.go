@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -42,8 +44,8 @@ type Reconciler struct {
 	Audit audit.Sink
 
 	reaper reaper.Reaper
-	// shown returns the locks that the cache has, for the metrics.
-	shown func() []any
+	// store has the locks of the cache, for the metrics.
+	store toolscache.Store
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
@@ -107,7 +109,11 @@ func (r *Reconciler) isJustWritten(lock *v1alpha1.Lock) bool {
 
 // SetupWithManager adds the reconciler to the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
-	if err := r.follow(manager.GetCache()); err != nil {
+	informer, err := manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("informer of locks: %w", err)
+	}
+	if r.store, err = storeOf(informer); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(manager).

@@ -15,6 +15,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/test/support/exposition"
 )
 
 func (w *world) note(job *batchv1.Job) string {
@@ -291,11 +293,12 @@ func TestWaitingJobsAreCounted(t *testing.T) {
 	w.create("b")
 	w.create("c", annotated(v1alpha1.LockPausedAnnotation, "true"))
 	w.pass(1)
-	const want = `
-# HELP lock_operator_jobs_waiting Jobs that wait for a lock now, by namespace. Only the leader reports it.
-# TYPE lock_operator_jobs_waiting gauge
-lock_operator_jobs_waiting{namespace="default"} 2
-`
+	w.clock.Step(time.Minute)
+	w.create("d")
+	w.pass(1)
+	want := exposition.Of(&metric.JobsOldestWait, `lock_operator_jobs_oldest_wait_seconds{namespace="default"} 60
+`) + exposition.Of(&metric.JobsWaiting, `lock_operator_jobs_waiting{namespace="default"} 3
+`)
 	if err := testutil.CollectAndCompare(w.reconciler, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}

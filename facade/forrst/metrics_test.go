@@ -13,6 +13,8 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/test/support/exposition"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -31,10 +33,7 @@ func TestMetricsOfCalls(t *testing.T) {
 	} {
 		f.post(body)
 	}
-	want := `
-# HELP lock_operator_facade_calls_total Answered calls by door, class of function and code of the first error, or OK.
-# TYPE lock_operator_facade_calls_total counter
-lock_operator_facade_calls_total{code="CONFLICT",door="forrst",function="routed"} 1
+	want := exposition.Of(&metric.FacadeCalls, `lock_operator_facade_calls_total{code="CONFLICT",door="forrst",function="routed"} 1
 lock_operator_facade_calls_total{code="FUNCTION_NOT_FOUND",door="forrst",function="unknown"} 1
 lock_operator_facade_calls_total{code="INVALID_ARGUMENTS",door="forrst",function="lock"} 1
 lock_operator_facade_calls_total{code="INVALID_REQUEST",door="forrst",function="unknown"} 1
@@ -45,7 +44,7 @@ lock_operator_facade_calls_total{code="OK",door="forrst",function="system"} 2
 lock_operator_facade_calls_total{code="OK",door="forrst",function="vendor"} 1
 lock_operator_facade_calls_total{code="OTHER",door="forrst",function="routed"} 1
 lock_operator_facade_calls_total{code="PARSE_ERROR",door="forrst",function="unknown"} 1
-`
+`)
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "lock_operator_facade_calls_total"); err != nil {
 		t.Error(err)
 	}
@@ -59,12 +58,7 @@ func TestMetricsOfCallsThatAreServed(t *testing.T) {
 	c := newCrowdWith(t, func(config *testfacade.Settings) { config.Server.Metrics = registry })
 	want := func(served string) {
 		t.Helper()
-		const help = `
-# HELP lock_operator_facade_running_calls Calls that run now.
-# TYPE lock_operator_facade_running_calls gauge
-# HELP lock_operator_facade_waiting_calls Calls that wait for a lock now.
-# TYPE lock_operator_facade_waiting_calls gauge
-`
+		help := exposition.Of(&metric.FacadeRunningCalls, "") + exposition.Of(&metric.FacadeWaitingCalls, "")
 		err := testutil.GatherAndCompare(registry, strings.NewReader(help+served),
 			"lock_operator_facade_running_calls", "lock_operator_facade_waiting_calls")
 		if err != nil {

@@ -17,7 +17,9 @@ import (
 
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/network"
+	"forrst.dev/lock-operator/test/support/exposition"
 )
 
 // fakeConn is a connection from an address.
@@ -299,15 +301,11 @@ func TestSaturationIsToldAndDoesNotEndReadiness(t *testing.T) {
 	c.authenticated()
 	fake.Step(saturatedAfter)
 	want("with connections", http.StatusServiceUnavailable, "saturated: running, connections")
-	const metric = "lock_operator_facade_saturated_seconds"
-	exposed := `
-# HELP ` + metric + ` For how long a limit of all callers together has been used up, by limit; 0 if it is not.
-# TYPE ` + metric + ` gauge
-` + metric + `{limit="connections"} 3
-` + metric + `{limit="running"} 6
-` + metric + `{limit="waiting"} 0
-`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(exposed), metric); err != nil {
+	exposed := exposition.Of(&metric.FacadeSaturated, `lock_operator_facade_saturated_seconds{limit="connections"} 3
+lock_operator_facade_saturated_seconds{limit="running"} 6
+lock_operator_facade_saturated_seconds{limit="waiting"} 0
+`)
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(exposed), metric.FacadeSaturated.Name); err != nil {
 		t.Error(err)
 	}
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {

@@ -19,7 +19,9 @@ import (
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/exposition"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -197,11 +199,8 @@ func TestDoorsShareOneRegistrationOfMetrics(t *testing.T) {
 	forrst, second := d.begin(d.postForrst), d.begin(d.postSecond)
 	d.awaitForrst()
 	<-d.second.waiting
-	waiting := `
-# HELP lock_operator_facade_waiting_calls Calls that wait for a lock now.
-# TYPE lock_operator_facade_waiting_calls gauge
-lock_operator_facade_waiting_calls 2
-`
+	waiting := exposition.Of(&metric.FacadeWaitingCalls, `lock_operator_facade_waiting_calls 2
+`)
 	if err := testutil.GatherAndCompare(d.registry, strings.NewReader(waiting), "lock_operator_facade_waiting_calls"); err != nil {
 		t.Error(err)
 	}
@@ -211,12 +210,9 @@ lock_operator_facade_waiting_calls 2
 	if err := <-d.ended; err != nil {
 		t.Error(err)
 	}
-	calls := `
-# HELP lock_operator_facade_calls_total Answered calls by door, class of function and code of the first error, or OK.
-# TYPE lock_operator_facade_calls_total counter
-lock_operator_facade_calls_total{code="UNAVAILABLE",door="forrst",function="vendor"} 1
+	calls := exposition.Of(&metric.FacadeCalls, `lock_operator_facade_calls_total{code="UNAVAILABLE",door="forrst",function="vendor"} 1
 lock_operator_facade_calls_total{code="UNAVAILABLE",door="second",function="wait"} 1
-`
+`)
 	if err := testutil.GatherAndCompare(d.registry, strings.NewReader(calls), "lock_operator_facade_calls_total"); err != nil {
 		t.Error(err)
 	}

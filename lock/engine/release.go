@@ -54,11 +54,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 		return rules.Release(current, proof, e.clock.Now())
 	})
 	if unanswered != "" || ended.isSent {
-		unknown := err
-		if !errors.Is(err, lock.ErrUnavailable) {
-			unknown = nil
-		}
-		e.observer.Unanswered(observe.Release, outcomeOf(ended.isUnconfirmed, unknown))
+		e.observer.Unanswered(observe.Release, ended.outcome(err))
 	}
 	switch {
 	case err == nil && ended.lock != nil:
@@ -120,6 +116,14 @@ type ending struct {
 	// isUnconfirmed says that an unanswered delete is taken to have happened, since the lock is
 	// gone.
 	isUnconfirmed bool
+}
+
+// outcome returns how the delete that went unanswered ended, by the error of [Engine.end].
+func (d ending) outcome(err error) observe.Outcome {
+	if !errors.Is(err, lock.ErrUnavailable) {
+		err = nil
+	}
+	return outcomeOf(d.isUnconfirmed, err)
 }
 
 // end deletes the object under the name if allowed permits it, and judges again after each

@@ -21,6 +21,8 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/test/support/exposition"
 )
 
 func open(t *testing.T, writer io.Writer) (*Log, *prometheus.Registry) {
@@ -386,12 +388,9 @@ func TestLogCountsDroppedRecords(t *testing.T) {
 	log, registry := open(t, nil)
 	log.Record(granted(1))
 	log.Record(audit.Record{Event: audit.Released, Reason: audit.ByOwner, Via: audit.Facade, HeldSeconds: new(2.0)})
-	want := `
-# HELP lock_operator_lock_events_total Facts about locks, as in the audit, by event, by the reason of an end or a refusal, and by the path through which they happened.
-# TYPE lock_operator_lock_events_total counter
-lock_operator_lock_events_total{event="Granted",reason="",via="facade"} 1
+	want := exposition.Of(&metric.LockEvents, `lock_operator_lock_events_total{event="Granted",reason="",via="facade"} 1
 lock_operator_lock_events_total{event="Released",reason="ByOwner",via="facade"} 1
-`
+`)
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "lock_operator_lock_events_total"); err != nil {
 		t.Error(err)
 	}
