@@ -1,0 +1,266 @@
+package engine_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/audit/audittest"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/lock/observe"
+	"forrst.dev/lock-operator/lock/observe/enginemetrics"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/exposition"
+)
+
+// startObserved is start with metrics, and with an observer that is reported under "facade".
+func startObserved(t *testing.T, etcd *etcd) (*engine.Engine, *prometheus.Registry) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	metrics, err := enginemetrics.New(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.beat(t)
+	running := startWith(t, engine.Options{
+		Objects: etcd.locks, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second,
+		Informer: etcd, Stream: engine.NewTestStream(t).WatchStream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
+		HeartbeatNamespace: heartbeatNamespace, Observer: metrics.Observer(audit.Facade),
+	})
+	if err := metrics.Watch(audit.Facade, running.Waits); err != nil {
+		t.Fatal(err)
+	}
+	return running, registry
+}
+
+func wantMetric(t *testing.T, registry *prometheus.Registry, of *metric.Definition, labels map[string]string, want float64) {
+	t.Helper()
+	if got, _ := exposition.Value(registry, of, labels); got != want {
+		t.Errorf("%s%v is %v, want %v", of.Name, labels, got, want)
+	}
+}
+
+func TestGrantsAreTimedByWhetherTheirCallersWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, registry := startObserved(t, etcd)
+		count := func(free, waited float64) {
+			t.Helper()
+			wantMetric(t, registry, &metric.AcquireDuration, map[string]string{"via": "facade", "waited": "false"}, free)
+			wantMetric(t, registry, &metric.AcquireDuration, map[string]string{"via": "facade", "waited": "true"}, waited)
+		}
+		acquire(t, engine, by("a"))
+		count(1, 0)
+		if _, err := engine.Acquire(t.Context(), "default", by("b")); err == nil {
+			t.Error("a held lock was granted")
+		}
+		count(1, 0) // Only grants count.
+		answers := make(chan answer, 2)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		queueUp(t.Context(), t, engine, waiting("c", time.Hour), answers)
+		pass(5 * time.Second)
+		release(t, engine, "a")
+		<-answers
+		count(1, 1)
+		release(t, engine, "b")
+		<-answers
+		count(1, 2)
+		release(t, engine, "c")
+		acquire(t, engine, waiting("d", time.Hour)) // It may wait, but need not.
+		count(2, 2)
+		pass(31 * time.Second) // The lock expires, and a caller that may wait takes it over at once.
+		acquire(t, engine, waiting("e", time.Hour))
+		count(3, 2)
+	})
+}
+
+// The first try of a caller finds out that another replica holds the lock, which the watch has not shown.
+func TestACallerThatLosesItsFirstTryHasWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, registry := startObserved(t, etcd)
+		etcd.mute(true)
+		acquire(t, start(t, etcd), by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		pass(40 * time.Second)
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		wantMetric(t, registry, &metric.AcquireDuration, map[string]string{"via": "facade", "waited": "true"}, 1)
+	})
+}
+
+func TestWaitsAreCountedByNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, registry := startObserved(t, etcd)
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 2)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		pass(5 * time.Second)
+		queueUp(t.Context(), t, engine, waiting("c", time.Hour), answers)
+		pass(5 * time.Second)
+		of := map[string]string{"via": "facade", "namespace": "default"}
+		wantMetric(t, registry, &metric.Waiters, of, 2)
+		wantMetric(t, registry, &metric.LongestWait, of, 10)
+		release(t, engine, "a")
+		<-answers
+		wantMetric(t, registry, &metric.Waiters, of, 1)
+		wantMetric(t, registry, &metric.LongestWait, of, 5)
+		release(t, engine, "b")
+		<-answers
+		synctest.Wait()
+		for _, gauge := range []*metric.Definition{&metric.Waiters, &metric.LongestWait} {
+			if _, exists := exposition.Value(registry, gauge, of); exists {
+				t.Errorf("%s has a series without a waiter", gauge.Name)
+			}
+		}
+	})
+}
+
+func TestAFreeLockWithWaitersIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, registry := startObserved(t, etcd)
+		freeFor := func(want float64) {
+			t.Helper()
+			wantMetric(t, registry, &metric.FreeLockWaitedFor, map[string]string{"via": "facade"}, want)
+		}
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		pass(5 * time.Second)
+		freeFor(0)
+		etcd.inject(faults{before: func(verb string) error { // The take-over does not get through.
+			if verb == "update" || verb == "create" {
+				return errRefused
+			}
+			return nil
+		}})
+		pass(36 * time.Second) // It expires after 30 s, and may be taken over a second later.
+		freeFor(10)
+		etcd.remove()
+		pass(4 * time.Second)
+		freeFor(4)
+		etcd.inject(faults{})
+		<-answers
+		freeFor(0)
+	})
+}
+
+func TestUnansweredWritesAreCountedByOutcome(t *testing.T) {
+	type outcomes map[observe.Outcome]float64
+	getIsLost := func(verb string) error {
+		if verb == "get" {
+			return errLostAnswer
+		}
+		return nil
+	}
+	acquired := func(t *testing.T, engine *engine.Engine) {
+		t.Helper()
+		acquire(t, engine, by("a"))
+	}
+	acquireOnce := func(t *testing.T, engine *engine.Engine) {
+		t.Helper()
+		_, _ = engine.Acquire(t.Context(), "default", by("a")) // Either may happen.
+	}
+	renew := func(t *testing.T, engine *engine.Engine) {
+		t.Helper()
+		_, _ = engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0) // Either may happen.
+	}
+	releaseOnce := func(t *testing.T, engine *engine.Engine) {
+		t.Helper()
+		_ = engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}) // Either may happen.
+	}
+	handOff := func(t *testing.T, engine *engine.Engine) {
+		t.Helper()
+		releaseOnce(t, engine)
+		synctest.Wait()
+	}
+	withWaiter := func(t *testing.T, engine *engine.Engine) {
+		t.Helper()
+		acquired(t, engine)
+		queueUp(t.Context(), t, engine, waiting("b", 2*time.Second), make(chan answer, 1))
+	}
+	free := func(*testing.T, *engine.Engine) {}
+	cases := map[string]struct {
+		operation observe.Operation
+		before    func(*testing.T, *engine.Engine)
+		fault     faults
+		do        func(*testing.T, *engine.Engine)
+		want      outcomes
+	}{
+		"an acquire that happened":    {observe.Acquire, free, faults{after: once("create", errLostAnswer)}, acquireOnce, outcomes{observe.Happened: 1}},
+		"an acquire that did not":     {observe.Acquire, free, faults{before: once("create", errLostAnswer)}, acquireOnce, outcomes{observe.NotHappened: 1}},
+		"an acquire in an outage":     {observe.Acquire, free, faults{after: once("create", errLostAnswer), before: getIsLost}, acquireOnce, outcomes{observe.Unknown: 1, observe.Late: 1}},
+		"a renewal that happened":     {observe.Renew, acquired, faults{after: once("update", errLostAnswer)}, renew, outcomes{observe.Happened: 1}},
+		"a renewal that did not":      {observe.Renew, acquired, faults{before: once("update", errLostAnswer)}, renew, outcomes{observe.NotHappened: 1}},
+		"a renewal in an outage":      {observe.Renew, acquired, faults{after: once("update", errLostAnswer), before: getIsLost}, renew, outcomes{observe.Unknown: 1}},
+		"a release that happened":     {observe.Release, acquired, faults{after: once("delete", errLostAnswer)}, releaseOnce, outcomes{observe.Happened: 1}},
+		"a release that did not":      {observe.Release, acquired, faults{before: once("delete", errLostAnswer)}, releaseOnce, outcomes{observe.NotHappened: 1}},
+		"a release in an outage":      {observe.Release, acquired, faults{after: once("delete", errLostAnswer), before: getIsLost}, releaseOnce, outcomes{observe.Unknown: 1}},
+		"a hand-off that happened":    {observe.HandOff, withWaiter, faults{after: once("update", errLostAnswer)}, handOff, outcomes{observe.Happened: 1}},
+		"a hand-off that did not":     {observe.HandOff, withWaiter, faults{before: once("update", errLostAnswer)}, handOff, outcomes{observe.NotHappened: 1}},
+		"a hand-off in an outage":     {observe.HandOff, withWaiter, faults{after: always(errLostAnswer), before: getIsLost}, handOff, outcomes{observe.Unknown: 1, observe.Late: 1}},
+		"an acquire that is answered": {observe.Acquire, free, faults{}, acquireOnce, outcomes{}},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine, registry := startObserved(t, etcd)
+				test.before(t, engine)
+				pass(time.Second)
+				etcd.inject(test.fault)
+				test.do(t, engine)
+				if test.want[observe.Late] > 0 {
+					wantMetric(t, registry, &metric.UnansweredGrants, map[string]string{"via": "facade"}, 1)
+				}
+				etcd.inject(faults{})
+				pass(2 * time.Minute)
+				got := outcomes{}
+				for _, outcome := range []observe.Outcome{observe.Happened, observe.NotHappened, observe.Unknown, observe.Late} {
+					labels := map[string]string{"via": "facade", "operation": string(test.operation), "outcome": string(outcome)}
+					if count, exists := exposition.Value(registry, &metric.UnansweredWrites, labels); exists {
+						got[outcome] = count
+					}
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("outcomes (-want +got):\n%s", diff)
+				}
+				wantMetric(t, registry, &metric.UnansweredGrants, map[string]string{"via": "facade"}, 0)
+			})
+		})
+	}
+}
+
+func TestLateRenewalsAreRecordedAsSuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		etcd.beat(t)
+		records := &audittest.Recorder{}
+		running := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), Informer: etcd, Audit: records})
+		acquire(t, running, by("a"))
+		for _, want := range []bool{false, true, false} {
+			after := 20 * time.Second
+			if want {
+				after = 25 * time.Second
+			}
+			pass(after)
+			if _, err := running.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
+				t.Fatal(err)
+			}
+			all := records.All()
+			if last := all[len(all)-1]; last.Event != audit.Renewed || last.IsLate != want {
+				t.Errorf("after %s of 30 s: %+v", after, last)
+			}
+		}
+	})
+}
