@@ -28,7 +28,7 @@ GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go
 
 # Every module, and every tree that "generate" writes to.
 MODULES := . hack/controlplane hack/etcdtools hack/krew hack/supplychain hack/tools test/bench test/browser test/gitops/health
-GENERATED := api config docs/cli-reference.md
+GENERATED := api config docs/cli-reference.md docs/metrics.md
 
 ##@ Help
 
@@ -88,10 +88,11 @@ krew: cli-binaries ## Pack those binaries and write the manifest for krew, into 
 	  -version "$${VERSION:-v0.0.0}" -url "https://forrst.dev/lock-operator/releases/$${VERSION:-v0.0.0}"
 
 .PHONY: generate
-generate: ## Generate deep copies, CRDs, roles and webhook configurations from the markers, and the reference of kubectl lock.
+generate: ## Generate deep copies, CRDs, roles and webhook configurations from the markers, the reference of kubectl lock, and the table of metrics.
 	go tool controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go tool controller-gen crd webhook paths=./... output:crd:dir=config/crd/bases output:webhook:dir=config/webhook
 	go test ./cli -count=1 -run='^TestReference$$' -update >/dev/null
+	go test ./lock/metric -count=1 -run='^TestTable$$' -update >/dev/null
 # The role of each component has the markers of the packages that the component runs.
 	$(call role,facade,./facade/... ./auth ./lock/engine)
 	$(call role,controllers,./controllers/... ./lock/engine)
