@@ -51,3 +51,18 @@ func TestWithoutABoundNoNamespaceIsFull(t *testing.T) {
 		t.Error("is full")
 	}
 }
+
+func TestTheFullestNamespaceIsTold(t *testing.T) {
+	bound, unlimited := usage.NewBound(4), usage.NewBound(0)
+	for _, name := range []string{"1", "2", "3"} {
+		bound.OnAdd(named("a", name), false)
+		unlimited.OnAdd(named("a", name), false)
+	}
+	bound.OnAdd(named("b", "1"), false)
+	if got := bound.Fullest(); got != 0.75 {
+		t.Errorf("%v with 3 of 4", got)
+	}
+	if got := unlimited.Fullest(); got != 0 {
+		t.Errorf("%v without a bound", got)
+	}
+}

@@ -447,3 +447,18 @@ func BenchmarkRecord(b *testing.B) {
 		log.Record(record)
 	}
 }
+
+func TestLateRenewalsAreCounted(t *testing.T) {
+	log, registry := open(t, nil)
+	log.Record(audit.Record{Event: audit.Renewed, Via: audit.Admission})
+	log.Record(audit.Record{Event: audit.Renewed, Via: audit.Admission, IsLate: true})
+	if got, _ := exposition.Value(registry, &metric.LateRenewals, map[string]string{"via": "admission"}); got != 1 {
+		t.Errorf("%v late renewals, want 1", got)
+	}
+	if got := exposition.Sum(registry, &metric.LockEvents, map[string]string{"event": "Renewed"}); got != 2 {
+		t.Errorf("%v renewals, want 2", got)
+	}
+	if got, exists := exposition.Value(registry, &metric.LimitUsage, map[string]string{"limit": "audit_buffer"}); !exists || got != 0 {
+		t.Errorf("%v of the buffer is used", got)
+	}
+}
