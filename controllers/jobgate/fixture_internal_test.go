@@ -32,6 +32,7 @@ import (
 	"forrst.dev/lock-operator/lock/audit/audittest"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -74,6 +75,14 @@ type world struct {
 	stop func()
 	// starts are the names of the Jobs that were started, in order.
 	starts []string
+	// acquired counts the ends of requests for locks.
+	acquired map[observe.Acquired]int
+}
+
+func (w *world) count(end observe.Acquired) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acquired[end]++
 }
 
 func newWorld(t *testing.T) *world {
@@ -81,6 +90,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)),
 		leadership: &fakeLeadership{isLeader: true}, recorder: events.NewFakeRecorder(1000), pods: map[types.UID]bool{},
+		acquired: map[observe.Acquired]int{},
 	}
 	w.locks = locktest.New(locktest.WithClock(w.clock))
 	w.engine = &faultyEngine{Backend: w.locks, waiting: w.locks.Waiting}
@@ -113,7 +123,7 @@ func (w *world) start() {
 	})
 	reconciler := &Reconciler{
 		Client: faulty, LiveReader: faulty, Engine: w.engine, Holder: operator, Limits: rules.DefaultLimits(),
-		Clock: w.clock, Leadership: w.leadership, Recorder: w.recorder, Audit: &w.records,
+		Clock: w.clock, Leadership: w.leadership, Recorder: w.recorder, Audit: &w.records, Count: w.count,
 		jobs: cachedJobs{w}, jobsOf: cachedJobs{w}.of, reports: newReportLimiter(w.clock), AnnotateAfter: reportAfter, working: ctx, states: map[client.ObjectKey]*lockState{},
 		workqueue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
 	}

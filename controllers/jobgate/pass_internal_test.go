@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/observe"
 )
 
 var (
@@ -49,6 +51,9 @@ func TestOneJobAfterTheOther(t *testing.T) {
 	w.pass(1)
 	if w.held() != nil {
 		t.Error("the lock outlives the Jobs")
+	}
+	if diff := cmp.Diff(map[observe.Acquired]int{observe.Granted: 2}, w.acquired); diff != "" {
+		t.Errorf("requests for locks (-want +got):\n%s", diff)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // The accounts of one namespace, one of another, and a user who is no service account.
@@ -276,5 +278,39 @@ func TestCallsThatHaveWaitedLeaveTheReserve(t *testing.T) {
 	}
 	if len(l.callers) != 0 || len(l.namespaces) != 0 {
 		t.Errorf("still counted: %+v", l.callers)
+	}
+}
+
+func TestTheUsageOfEachWholeIsTold(t *testing.T) {
+	l := newLimiter(t, Limits{Running: 8, Waiting: 4, BodyBytes: 4 << 20, Lists: 20, Streams: 20})
+	for range 2 {
+		permit, err := l.Admit(person, Work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := permit.BeginList(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := permit.BeginStream(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting, err := l.Admit(person, Work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waiting.beginWait(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Body(person, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20).ReadAll(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"running": 0.25, "waiting": 0.25, "body_bytes": 0.25, "lists": 0.1, "streams": 0.1}
+	got := map[string]float64{}
+	for _, whole := range Wholes {
+		got[whole.Name] = l.Usage(whole)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("usage (-want +got):\n%s", diff)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/test/support/exposition"
 	"forrst.dev/lock-operator/webhook/server"
 )
 
@@ -74,10 +76,23 @@ func TestOneNetworkGetsHalfOfTheConnections(t *testing.T) {
 func TestConnectionsAreBoundedInTotal(t *testing.T) {
 	h := newHolding()
 	w := start(t, server.Options{MaxConnections: 4}, h.handle)
+	usage := func() float64 {
+		got, _ := exposition.Value(w.registry, &metric.LimitUsage, map[string]string{"limit": "webhook_connections"})
+		return got
+	}
+	if got := usage(); got != 0 {
+		t.Errorf("%v of the connections are used by none", got)
+	}
 	end := w.hold(h, 1, 1, 2, 2)
 	defer end()
 	if err := w.serve(3); err == nil {
 		t.Error("a fifth of four connections was served")
+	}
+	if got := usage(); got != 1 {
+		t.Errorf("%v of the connections are used by all", got)
+	}
+	if got, _ := exposition.Value(w.registry, &metric.LimitUsage, map[string]string{"limit": "webhook_memory"}); got <= 0 || got >= 1 {
+		t.Errorf("%v of the memory is used by four small reviews", got)
 	}
 }
 
