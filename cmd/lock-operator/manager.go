@@ -29,6 +29,7 @@ import (
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/lock/usage"
@@ -89,6 +90,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	if err := addMetricsPort(ctx, manager, settings, now); err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
+	settings.events = lockevents.Bounded(manager.GetEventRecorder("lock-operator"), now.Local())
 	// A forced release through façade or webhook emits an Event besides its record.
 	settings.audit = auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), settings.audit)
 	add := map[string]func(ctrl.Manager, options, clock.WithTicker) error{
@@ -139,6 +141,7 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		Clock:              now,
 		Leadership:         election,
 		Audit:              settings.audit,
+		Events:             &lockevents.Reporter{Recorder: settings.events},
 	}
 	if err := expiry.SetupWithManager(manager); err != nil {
 		return err
@@ -151,7 +154,7 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		LiveReader:        manager.GetAPIReader(),
 		Clock:             now,
 		Leadership:        election,
-		Events:            manager.GetEventRecorder("lock-operator"),
+		Events:            settings.events,
 		Audit:             settings.audit,
 		Kinds:             settings.holderKinds,
 		ReleasedElsewhere: jobReconciler.IsForJob,
@@ -303,7 +306,12 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 	if err != nil {
 		return nil, err
 	}
-	return created, errors.Join(registerWatchMetrics(created, name), settings.metrics.Watch(via, created.Waits))
+	return created, errors.Join(
+		registerWatchMetrics(created, name),
+		settings.metrics.Watch(via, created.Waits),
+		manager.Add(&lockevents.LongWaits{
+			Waits: created, Reporter: &lockevents.Reporter{Recorder: settings.events}, Clock: servertime.Timers(now),
+		}))
 }
 
 // lockInformer returns the one informer on locks that all components share.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/tools/events"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock/audit"
@@ -73,6 +75,8 @@ type options struct {
 	audit audit.Sink
 	// tracer makes the spans of traces; nil if they are not sent.
 	tracer *tracing.Tracer
+	// events takes Events about locks, but for forced releases.
+	events events.EventRecorder
 	// metrics are those of engines and of what asks them.
 	metrics *enginemetrics.Metrics
 	// lockWatch is the stream of the one informer on locks.

@@ -18,6 +18,7 @@ import (
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/controllers/reaper"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -42,6 +43,8 @@ type Reconciler struct {
 	Leadership *leadership.Election
 	// Audit takes a record of each lock that was deleted. Nil discards the records.
 	Audit audit.Sink
+	// Events tells of locks that were deleted or taken over. Nil makes no Events.
+	Events *lockevents.Reporter
 
 	reaper reaper.Reaper
 	// store has the locks of the cache, for the metrics.
@@ -49,6 +52,7 @@ type Reconciler struct {
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile deletes the lock if it has expired, even if a delete in the foreground has not come to
 // its end, and otherwise returns when it will have. A replica that does not lead does nothing: on
@@ -94,8 +98,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, nil
 }
 
-// record writes the audit record of a deleted lock.
+// record writes the audit record of a deleted lock, and its Event.
 func (r *Reconciler) record(expired *v1alpha1.Lock, isUnconfirmed bool) {
+	r.Events.Expired(expired)
 	record := audit.Ended(audit.Expired, audit.Reaped, audit.Controller, "", expired, r.Clock.Now())
 	record.Unconfirmed = isUnconfirmed
 	audit.OrNowhere(r.Audit).Record(record)
@@ -107,6 +112,15 @@ func (r *Reconciler) isJustWritten(lock *v1alpha1.Lock) bool {
 	return lock.Spec.RenewTime != nil && r.Clock.Since(lock.Spec.RenewTime.Time).Abs() < freshClockDelay
 }
 
+// changed tells of a take-over. Another holder may make it through any component, or without one.
+func (r *Reconciler) changed(before, after any) {
+	former, isLock := before.(*v1alpha1.Lock)
+	present, isLockStill := after.(*v1alpha1.Lock)
+	if isLock && isLockStill && r.Leadership.IsLeader() {
+		r.Events.Changed(former, present)
+	}
+}
+
 // SetupWithManager adds the reconciler to the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	informer, err := manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
@@ -115,6 +129,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	}
 	if r.store, err = storeOf(informer); err != nil {
 		return err
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: r.changed}); err != nil {
+		return fmt.Errorf("follow the changes of locks: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(manager).
 		Named("lock-expiry").

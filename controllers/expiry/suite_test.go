@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
@@ -48,6 +49,7 @@ func startReaper(ctx context.Context, allowance time.Duration, election *leaders
 		ClockSkewAllowance: allowance,
 		Clock:              clock.RealClock{},
 		Leadership:         election,
+		Events:             &lockevents.Reporter{Recorder: lockevents.Bounded(manager.GetEventRecorder("lock-operator"), clock.RealClock{})},
 	}).SetupWithManager(manager)).To(Succeed())
 	end := testenv.StartManager(ctx, manager)
 	stopped := false

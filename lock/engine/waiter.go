@@ -118,3 +118,23 @@ func (q *queue) freeSince(now time.Time, grace time.Duration) (time.Time, bool) 
 	}
 	return time.Time{}, false
 }
+
+// WaitedFor calls each with every lock that callers of this engine wait for and another holder has, as far as
+// the engine knows, and how many wait. The locks must not be modified.
+func (e *Engine) WaitedFor(each func(held *v1alpha1.Lock, callers int)) {
+	type waitedFor struct {
+		lock    *v1alpha1.Lock
+		callers int
+	}
+	e.queues.mu.Lock()
+	var all []waitedFor
+	for _, queue := range e.queues.byName {
+		if queue.seen.lock != nil && queue.head() != nil {
+			all = append(all, waitedFor{queue.seen.lock, queue.waiters.Len()})
+		}
+	}
+	e.queues.mu.Unlock()
+	for _, of := range all {
+		each(of.lock, of.callers)
+	}
+}
