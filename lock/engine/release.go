@@ -53,9 +53,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
 		return rules.Release(current, proof, e.clock.Now())
 	})
-	if unanswered != "" || ended.isSent {
-		e.observer.Unanswered(observe.Release, ended.outcome(err))
-	}
+	e.observeRelease(unanswered, ended, err)
 	switch {
 	case err == nil && ended.lock != nil:
 		e.recordEnd(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
@@ -118,12 +116,16 @@ type ending struct {
 	isUnconfirmed bool
 }
 
-// outcome returns how the delete that went unanswered ended, by the error of [Engine.end].
-func (d ending) outcome(err error) observe.Outcome {
-	if !errors.Is(err, lock.ErrUnavailable) {
-		err = nil
+// observeRelease tells how a delete that went unanswered, if there was one, has ended by the result of
+// [Engine.end].
+func (e *Engine) observeRelease(unanswered types.UID, ended ending, err error) {
+	if unanswered == "" && !ended.isSent {
+		return
 	}
-	return outcomeOf(d.isUnconfirmed, err)
+	if !errors.Is(err, lock.ErrUnavailable) {
+		err = nil // The API server has answered.
+	}
+	e.observer.Unanswered(observe.Release, outcomeOf(ended.isUnconfirmed, err))
 }
 
 // end deletes the object under the name if allowed permits it, and judges again after each

@@ -111,7 +111,7 @@ func TestALongWaitIsReportedOnceInAWhile(t *testing.T) {
 		go func() { ended <- long.Start(ctx) }()
 		pass := func(of time.Duration) []string {
 			t.Helper()
-			<-time.After(of) //nolint:forbidigo // synctest: this moves the bubble's clock
+			<-time.After(of)
 			synctest.Wait()
 			return drain(t, recorder)
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -40,7 +40,7 @@ type bounded struct {
 
 // Eventf implements [events.EventRecorder].
 func (b *bounded) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
-	of, err := meta.Accessor(regarding)
+	of, err := apimeta.Accessor(regarding)
 	if err == nil && b.admit(of.GetNamespace()) {
 		b.next.Eventf(regarding, related, eventtype, reason, action, note, args...)
 	}

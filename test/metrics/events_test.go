@@ -53,7 +53,7 @@ var _ = Describe("kubectl", func() {
 		Expect(all.Items).To(HaveLen(1))
 	})
 
-	It("describes a lock that callers have waited for for long", func(ctx context.Context) {
+	It("describes a lock that keeps callers waiting for long", func(ctx context.Context) {
 		namespace := environment.Namespace(ctx, "events-")
 		lock := fixture.Manifest(namespace, "busy")
 		Expect(environment.Admin.Client.Create(ctx, lock)).To(Succeed())
@@ -70,7 +70,7 @@ var _ = Describe("kubectl", func() {
 			return environment.Admin.Kubectl.Run(ctx, "", "describe", "lock", "busy", "-n", namespace)
 		}).Should(And(ContainSubstring("WaitingLong"), ContainSubstring("now 2 of them")))
 		stop()
-		Expect(<-ended).To(Succeed())
+		Expect(<-ended).NotTo(HaveOccurred())
 		end(ctx, lock)
 	})
 })

@@ -59,7 +59,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 		"--leader-election-namespace="+testenv.OperatorNamespace, "--clock-skew-allowance=0s", "--metrics-bind-address="+scraped,
 		"--facade-bind-address="+address, "--facade-shutdown-delay=0s")...)
 	scraper = scraperToken(ctx)
-	Eventually(func(ctx context.Context) (float64, error) { return leads(ctx) }).WithContext(ctx).Should(BeEquivalentTo(1))
+	Eventually(leads).WithContext(ctx).Should(BeEquivalentTo(1))
 })
 
 func leads(ctx context.Context) (float64, error) {
