@@ -308,6 +308,17 @@ func TestWaitingJobsAreCounted(t *testing.T) {
 	}
 }
 
+func TestTheOldestWaitOfANamespaceIsThatOfAllItsLocks(t *testing.T) {
+	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
+	older, newer := waitingCount{2, now.Add(-time.Hour)}, waitingCount{1, now}
+	want := waitingCount{3, now.Add(-time.Hour)}
+	for _, got := range []waitingCount{older.plus(newer), newer.plus(older), waitingCount{}.plus(older).plus(newer).plus(waitingCount{})} {
+		if got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
 func TestAnAnnotationInConflictWithAChange(t *testing.T) {
 	w := newWorld(t)
 	w.grantTo("alice")

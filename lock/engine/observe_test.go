@@ -152,6 +152,15 @@ func TestAFreeLockWithWaitersIsTold(t *testing.T) {
 		etcd.inject(faults{})
 		<-answers
 		freeFor(0)
+		release(t, engine, "b")
+		request := waiting("c", time.Hour)
+		request.Key = "another" // Nothing is known of it.
+		etcd.inject(faults{before: always(errRefused)})
+		queueUp(t.Context(), t, engine, request, answers)
+		pass(3 * time.Second)
+		freeFor(3)
+		etcd.inject(faults{})
+		<-answers
 	})
 }
 
