@@ -1,6 +1,6 @@
 # What "make help" shows are the lines with two hashes. Everything needs only Go
 # and what go.mod and the go.mod files in hack/ and test/ pin; only the test with a
-# browser takes one from Debian.
+# browser and what observes the operator take programs from Debian.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -17,6 +17,7 @@ RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TEST_TIMEOUT ?= 15m
 TESTFLAGS ?=
 CHROMIUM ?= bin/chromium/headless-shell
+PROMETHEUS ?= bin/prometheus/usr/bin/prometheus
 
 # Programs that are run and not debugged. The control plane is built with the same flags
 # and shares what is compiled of Go's library. A compiler that collects garbage less
@@ -27,8 +28,8 @@ GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwa
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/controlplane hack/etcdtools hack/krew hack/supplychain hack/tools test/bench test/browser test/gitops/health
-GENERATED := api config docs/cli-reference.md docs/metrics.md
+MODULES := . hack/controlplane hack/etcdtools hack/krew hack/supplychain hack/tools test/bench test/browser test/gitops/health test/observability
+GENERATED := api config docs/alerts.md docs/cli-reference.md docs/metrics.md
 
 ##@ Help
 
@@ -93,6 +94,7 @@ generate: ## Generate deep copies, CRDs, roles and webhook configurations from t
 	go tool controller-gen crd webhook paths=./... output:crd:dir=config/crd/bases output:webhook:dir=config/webhook
 	go test ./cli -count=1 -run='^TestReference$$' -update >/dev/null
 	go test ./lock/metric -count=1 -run='^TestTable$$' -update >/dev/null
+	go run ./hack/observability
 # The role of each component has the markers of the packages that the component runs.
 	$(call role,facade,./facade/... ./auth ./lock/engine)
 	$(call role,controllers,./controllers/... ./lock/engine)
@@ -135,9 +137,21 @@ browser-test: control-plane $(CHROMIUM) ## Run the tests of the REST door's even
 	assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" CHROMIUM="$(abspath $(CHROMIUM))" go test -C test/browser -count=1 ./...
 
 # Debian keeps only the latest version, so there is none to pin.
-bin/chromium/headless-shell: hack/chromium.sh
+bin/chromium/headless-shell: hack/chromium.sh hack/unpack.sh
 	@echo "Unpacking Chromium"
 	@hack/chromium.sh bin/chromium
+
+.PHONY: observe-test
+observe-test: control-plane build $(PROMETHEUS) ## Test alerts, dashboard and the rest of what observes the operator with a Prometheus.
+	assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" PROMETHEUS="$(abspath $(PROMETHEUS))" go test -C test/observability -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+
+.PHONY: prometheus
+prometheus: $(PROMETHEUS) ## Unpack Debian's Prometheus, which OBSERVE=1 starts.
+
+bin/prometheus/usr/bin/prometheus: hack/unpack.sh
+	@echo "Unpacking Prometheus"
+	@hack/unpack.sh bin/prometheus prometheus
+	@touch $@
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane.
@@ -248,6 +262,7 @@ vet: ## Run go vet.
 	go vet -C test/bench ./...
 	go vet -C test/browser ./...
 	go vet -C test/gitops/health ./...
+	go vet -C test/observability ./...
 
 .PHONY: lint
 lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find packages of more than 25 files, and lint the OpenAPI document.
@@ -258,6 +273,7 @@ lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find pa
 	cd test/bench && ../../bin/golangci-lint run
 	cd test/browser && ../../bin/golangci-lint run
 	cd test/gitops/health && ../../../bin/golangci-lint run
+	cd test/observability && ../../bin/golangci-lint run
 
 # Tests and generated files are not counted.
 .PHONY: lint-packages
@@ -285,8 +301,10 @@ lint-openapi:
 ##= FOCUS               what "make test-one" runs: a part of a spec's name, or a pattern for -run
 ##= K8S                 version of Kubernetes in place of the pinned one, as in K8S=1.34.4 (built into bin/k8s-1.34.4)
 ##= KUBEBUILDER_ASSETS  folder of a ready-made control plane, or of envtest's binaries (bin/k8s, built when necessary)
+##= OBSERVE             1: the development cluster has a Prometheus that reads the operator's metrics (make prometheus unpacks one)
 ##= OPERATIONS          how many operations "make soak" adds (1000000)
 ##= PKG                 the package of "make test-one"
+##= PROMETHEUS          a Prometheus, with promtool beside it (bin/prometheus/usr/bin/prometheus, unpacked from Debian's package)
 ##= REPORT              folder of the report that "make soak" adds to (bin/soak)
 ##= ROUTES              a file of routes for the façade, as in ROUTES=docs/routes.yaml
 ##= SEED                a number that repeats the choices of a run of "make robustness" or "make soak"

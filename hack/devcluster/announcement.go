@@ -17,6 +17,8 @@ type announcement struct {
 	Logs       string `json:"logs"`
 	// Token is a file with a bearer token for the façade. Empty if the façade asks for none.
 	Token string `json:"token,omitempty"`
+	// Prometheus is the address of the Prometheus that reads the metrics. Empty if there is none.
+	Prometheus string `json:"prometheus,omitempty"`
 	// Options is the result of [options.chosen] at the start of the cluster.
 	Options map[string]string `json:"options"`
 }

@@ -33,18 +33,21 @@ worker of another namespace, and for an account that may force releases in payme
 // print explains to the user how to use and stop the cluster.
 func (a announcement) print(out io.Writer, stopWith string) {
 	kubectl := shellWord(displayPath(a.Kubectl)) + " --kubeconfig " + shellWord(displayPath(a.Kubeconfig))
-	credentials, locks, others, namespace := "", "get locks", "", "default"
+	credentials, locks, others, namespace, prometheus := "", "get locks", "", "default", ""
 	if a.Token != "" {
 		credentials = fmt.Sprintf(" -H \"Authorization: Bearer $(cat %s)\"", shellWord(displayPath(a.Token)))
 		locks, namespace = "get locks --all-namespaces", "payments"
 		others = fmt.Sprintf(otherIdentities, kubectl, facadeAudience)
+	}
+	if a.Prometheus != "" {
+		prometheus = "\n  Prometheus  " + a.Prometheus
 	}
 	fmt.Fprintf(out, `
 The development cluster is ready.
 
   kubeconfig  %s
   façade      %s
-  logs        %s
+  logs        %s%s
 
 Take a lock by plain HTTP, which %s/docs describes:
 
@@ -66,7 +69,7 @@ Who holds one, and what you may do now; a command under a lock; the live view:
   bin/kubectl-lock top -A
 %s
 Stop it with %s.
-`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), a.Facade, a.Facade, namespace, credentials, a.Facade, credentials, strings.ReplaceAll(acquireCall, "\n", "\n  "), kubectl, locks, shellWord(displayPath(a.Kubeconfig)), namespace, namespace, others, stopWith)
+`, displayPath(a.Kubeconfig), a.Facade, displayPath(a.Logs), prometheus, a.Facade, a.Facade, namespace, credentials, a.Facade, credentials, strings.ReplaceAll(acquireCall, "\n", "\n  "), kubectl, locks, shellWord(displayPath(a.Kubeconfig)), namespace, namespace, others, stopWith)
 }
 
 // displayPath shortens a path below the working folder.

@@ -35,6 +35,19 @@ func TestBannerSaysHowToReachTheCluster(t *testing.T) {
 	}
 }
 
+func TestBannerSaysWherePrometheusIs(t *testing.T) {
+	for address, want := range map[string]string{
+		"":                       "logs        \n\nTake",
+		"http://127.0.0.1:41234": "logs        \n  Prometheus  http://127.0.0.1:41234\n",
+	} {
+		var banner strings.Builder
+		announcement{Prometheus: address}.print(&banner, "Ctrl-C")
+		if !strings.Contains(banner.String(), want) {
+			t.Errorf("with Prometheus at %q, the banner lacks %q:\n%s", address, want, &banner)
+		}
+	}
+}
+
 func TestBannerSaysHowToAuthenticate(t *testing.T) {
 	var banner strings.Builder
 	announcement{Kubectl: "/k8s/kubectl", Kubeconfig: "/kubeconfig", Token: "/dev cluster/worker.token"}.print(&banner, "Ctrl-C") //nolint:gosec // a path

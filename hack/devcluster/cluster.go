@@ -79,6 +79,7 @@ func (c *cluster) keep(ctx context.Context) error {
 		Kubectl:    filepath.Join(c.options.binaries, kubectlName),
 		Logs:       c.dir.logs(),
 		Token:      c.tokenPath(),
+		Prometheus: c.prometheusURL(),
 		Options:    c.options.chosen(),
 	}
 	if err := a.save(c.dir); err != nil {
@@ -138,6 +139,11 @@ func (c *cluster) start(ctx context.Context) error {
 	}
 	if c.options.auth == authToken {
 		if err := c.step("identities", func() error { return c.createIdentities(ctx, admin) }); err != nil {
+			return err
+		}
+	}
+	if c.options.observe {
+		if err := c.step(prometheusName, func() error { return c.startPrometheus(ctx, admin) }); err != nil {
 			return err
 		}
 	}

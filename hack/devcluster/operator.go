@@ -11,6 +11,11 @@ import (
 func (c *cluster) startOperator(ctx context.Context) error {
 	c.ports.webhook.release()
 	c.ports.operatorHealth.release()
+	metrics := "0"
+	if c.options.observe {
+		metrics = c.ports.metrics.address()
+		c.ports.metrics.release()
+	}
 	arguments := []string{
 		"--components=controller,webhook,facade",
 		"--kubeconfig=" + c.dir.componentKubeconfig(operatorName),
@@ -21,7 +26,7 @@ func (c *cluster) startOperator(ctx context.Context) error {
 		"--webhook-client-ca=" + c.webhookClient.Authority,
 		"--webhook-client-names=" + admissionclient.Name,
 		"--health-probe-bind-address=" + c.ports.operatorHealth.address(),
-		"--metrics-bind-address=0",
+		"--metrics-bind-address=" + metrics,
 		// As config/guards has it, which config/dev includes.
 		"--guards",
 		// No load balancer needs time to notice the end.

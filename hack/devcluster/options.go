@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 var commands = []string{"run", "up", "down"}
@@ -33,6 +35,11 @@ type options struct {
 	maxLocks string
 	// auth is authNone or authToken.
 	auth string
+	// observe asks for a Prometheus beside the cluster, which prometheus is the program of, and which
+	// reads the metrics once per scrapeInterval.
+	observe        bool
+	prometheus     string
+	scrapeInterval time.Duration
 }
 
 func parseOptions(args []string, getenv func(string) string) (options, error) {
@@ -66,6 +73,18 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 		"how many locks a namespace may have; empty for the `number` that is the operator's default")
 	flags.StringVar(&opts.auth, "auth", fromEnv("AUTH", authNone),
 		"how the façade authenticates its callers, none or `token`; AUTH sets the default")
+	observe := false
+	if text := getenv("OBSERVE"); text != "" {
+		var err error
+		if observe, err = strconv.ParseBool(text); err != nil {
+			return options{}, fmt.Errorf("OBSERVE is %q; it must be 1 or 0", text)
+		}
+	}
+	flags.BoolVar(&opts.observe, "observe", observe,
+		"start a Prometheus that reads the operator's metrics; OBSERVE sets the default")
+	flags.StringVar(&opts.prometheus, "prometheus", fromEnv("PROMETHEUS", filepath.Join("bin", "prometheus", "usr", "bin", "prometheus")),
+		"`path` of Prometheus; if there is none, that of the machine is taken; PROMETHEUS sets the default")
+	flags.DurationVar(&opts.scrapeInterval, "scrape-interval", 5*time.Second, "`time` between two reads of the metrics")
 	if err := flags.Parse(opts.flags); err != nil {
 		return options{}, err
 	}
@@ -77,7 +96,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 		return options{}, fmt.Errorf("AUTH is %q; it must be %s or %s", opts.auth, authNone, authToken)
 	}
 
-	for _, path := range []*string{&opts.dir, &opts.config, &opts.operator, &opts.binaries} {
+	for _, path := range []*string{&opts.dir, &opts.config, &opts.operator, &opts.binaries, &opts.prometheus} {
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
 			return options{}, err
@@ -97,5 +116,9 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 // chosen returns the options in which two clusters may visibly differ, by the variables that
 // set them.
 func (o options) chosen() map[string]string {
-	return map[string]string{"AUTH": o.auth, "FACADE_ADDR": o.facade, "ROUTES": o.routes}
+	observe := ""
+	if o.observe {
+		observe = "1"
+	}
+	return map[string]string{"AUTH": o.auth, "FACADE_ADDR": o.facade, "OBSERVE": observe, "ROUTES": o.routes}
 }

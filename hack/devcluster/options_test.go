@@ -64,15 +64,19 @@ func TestOptionsComeFromFlagsThenEnvironmentThenDefaults(t *testing.T) {
 
 func TestInvalidArgumentsAreExplained(t *testing.T) {
 	for name, test := range map[string]struct {
-		args []string
-		want string
+		args    []string
+		observe string
+		want    string
 	}{
-		"no command":      {nil, "usage: devcluster run|up|down"},
-		"unknown command": {[]string{"start"}, "usage: devcluster run|up|down"},
-		"an argument":     {[]string{"down", "now"}, `unexpected argument "now"`},
+		"no command":         {nil, "", "usage: devcluster run|up|down"},
+		"unknown command":    {[]string{"start"}, "", "usage: devcluster run|up|down"},
+		"an unknown OBSERVE": {[]string{"run"}, "maybe", `OBSERVE is "maybe"`},
+		"an argument":        {[]string{"down", "now"}, "1", `unexpected argument "now"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseOptions(test.args, func(string) string { return "" })
+			_, err := parseOptions(test.args, func(name string) string {
+				return map[string]string{"OBSERVE": test.observe}[name]
+			})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error = %v, want one with %q", err, test.want)
 			}

@@ -33,11 +33,11 @@ func (p reservedPort) release() {
 
 // ports are the listening ports of a cluster, except the façade's.
 type ports struct {
-	etcdHealth, apiServer, webhook, operatorHealth reservedPort
+	etcdHealth, apiServer, webhook, operatorHealth, metrics, prometheus reservedPort
 }
 
 func (p *ports) all() []*reservedPort {
-	return []*reservedPort{&p.etcdHealth, &p.apiServer, &p.webhook, &p.operatorHealth}
+	return []*reservedPort{&p.etcdHealth, &p.apiServer, &p.webhook, &p.operatorHealth, &p.metrics, &p.prometheus}
 }
 
 func reservePorts(ctx context.Context) (*ports, error) {

@@ -30,6 +30,11 @@ func preflight(ctx context.Context, opts options) (facade string, err error) {
 	if err := checkRoutes(opts.routes); err != nil {
 		return "", err
 	}
+	if opts.observe {
+		if _, err := findPrometheus(opts.prometheus); err != nil {
+			return "", err
+		}
+	}
 	return freeFacadeAddress(ctx, opts.facade)
 }
 

@@ -121,3 +121,16 @@ func TestRoutesAreCheckedBeforeAnythingStarts(t *testing.T) {
 		t.Errorf("a bad file: %v", err)
 	}
 }
+
+func TestAMissingPrometheusIsExplained(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("PATH", folder)
+	path := filepath.Join(folder, "own", "prometheus")
+	if _, err := findPrometheus(path); err == nil || !strings.Contains(err.Error(), "make prometheus") {
+		t.Errorf("error = %v, want one that says how to get it", err)
+	}
+	touch(t, folder, 0o755, "prometheus")
+	if found, err := findPrometheus(path); err != nil || found != filepath.Join(folder, "prometheus") {
+		t.Errorf("found %q, %v, want that of the machine", found, err)
+	}
+}

@@ -22,6 +22,7 @@ func (d stateDir) kubeconfig() string { return filepath.Join(string(d), "kubecon
 func (d stateDir) etcd() string       { return filepath.Join(string(d), "etcd") }
 func (d stateDir) logs() string       { return filepath.Join(string(d), "logs") }
 func (d stateDir) pki() string        { return filepath.Join(string(d), "pki") }
+func (d stateDir) prometheus() string { return filepath.Join(string(d), "prometheus") }
 func (d stateDir) state() string      { return filepath.Join(string(d), "cluster.json") }
 func (d stateDir) lock() string       { return filepath.Join(string(d), lockName) }
 
@@ -108,12 +109,12 @@ func (d stateDir) requireOwn() error {
 
 // reset deletes the files of an earlier cluster and creates the empty subfolders.
 func (d stateDir) reset() error {
-	for _, path := range []string{d.state(), d.kubeconfig(), d.etcd(), d.logs(), d.pki()} {
+	for _, path := range []string{d.state(), d.kubeconfig(), d.etcd(), d.logs(), d.pki(), d.prometheus()} {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("deleting the files of an earlier cluster: %w", err)
 		}
 	}
-	for _, path := range []string{d.etcd(), d.logs(), d.pki()} {
+	for _, path := range []string{d.etcd(), d.logs(), d.pki(), d.prometheus()} {
 		if err := os.Mkdir(path, 0o700); err != nil {
 			return fmt.Errorf("creating the subfolders of the state folder: %w", err)
 		}
