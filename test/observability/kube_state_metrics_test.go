@@ -1,0 +1,110 @@
+package observability_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// A stateConfig is the part of the configuration of kube-state-metrics that Locks need, as its documentation
+// describes it. The module of kube-state-metrics itself is not to be had where these tests run.
+type stateConfig struct {
+	Kind string `json:"kind"`
+	Spec struct {
+		Resources []struct {
+			GroupVersionKind struct {
+				Group   string `json:"group"`
+				Version string `json:"version"`
+				Kind    string `json:"kind"`
+			} `json:"groupVersionKind"`
+			ResourcePlural   string              `json:"resourcePlural"`
+			MetricNamePrefix string              `json:"metricNamePrefix"`
+			LabelsFromPath   map[string][]string `json:"labelsFromPath"`
+			Metrics          []stateMetric       `json:"metrics"`
+		} `json:"resources"`
+	} `json:"spec"`
+}
+
+type stateMetric struct {
+	Name string `json:"name"`
+	Help string `json:"help"`
+	Each struct {
+		Type string `json:"type"`
+		Info *struct {
+			LabelsFromPath map[string][]string `json:"labelsFromPath"`
+		} `json:"info"`
+		Gauge *struct {
+			Path []string `json:"path"`
+		} `json:"gauge"`
+	} `json:"each"`
+}
+
+func TestKubeStateMetricsReadsWhatLocksHave(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(folder, "kube_state_metrics.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config stateConfig
+	if err := yaml.UnmarshalStrict(content, &config); err != nil {
+		t.Fatal(err)
+	}
+	if config.Kind != "CustomResourceStateMetrics" || len(config.Spec.Resources) != 1 {
+		t.Fatalf("kind %s with %d resources", config.Kind, len(config.Spec.Resources))
+	}
+	var definition apiextensionsv1.CustomResourceDefinition
+	readYAML(t, root+"/config/crd/bases/forrst.dev_locks.yaml", &definition)
+	resource := config.Spec.Resources[0]
+	version := definition.Spec.Versions[0]
+	if of := resource.GroupVersionKind; of.Group != definition.Spec.Group || of.Version != version.Name || of.Kind != definition.Spec.Names.Kind ||
+		resource.ResourcePlural != definition.Spec.Names.Plural {
+		t.Errorf("it is about %+v", of)
+	}
+	if len(resource.Metrics) == 0 {
+		t.Fatal("there are no metrics")
+	}
+	check := func(where string, path []string) *apiextensionsv1.JSONSchemaProps {
+		if len(path) == 2 && path[0] == "metadata" && slices.Contains([]string{"name", "namespace"}, path[1]) {
+			return nil
+		}
+		field := *version.Schema.OpenAPIV3Schema
+		for _, name := range path {
+			next, isThere := field.Properties[name]
+			if !isThere {
+				t.Errorf("%s: a Lock has no %s", where, strings.Join(path, "."))
+				return nil
+			}
+			field = next
+		}
+		if path[len(path)-1] == "owner" {
+			t.Errorf("%s shows the owner token", where)
+		}
+		if field.Type != "string" {
+			t.Errorf("%s: %s is of type %s, so its text is not that of a label", where, strings.Join(path, "."), field.Type)
+		}
+		return &field
+	}
+	for label, path := range resource.LabelsFromPath {
+		check(label, path)
+	}
+	for _, metric := range resource.Metrics {
+		switch {
+		case metric.Help == "":
+			t.Errorf("%s has no help", metric.Name)
+		case metric.Each.Type == "Info" && metric.Each.Info != nil && len(metric.Each.Info.LabelsFromPath) > 0:
+			for label, path := range metric.Each.Info.LabelsFromPath {
+				check(metric.Name+" "+label, path)
+			}
+		case metric.Each.Type == "Gauge" && metric.Each.Gauge != nil:
+			if field := check(metric.Name, metric.Each.Gauge.Path); field != nil && field.Format != "date-time" {
+				t.Errorf("%s is no time", metric.Name)
+			}
+		default:
+			t.Errorf("%s has the type %q without what that needs", metric.Name, metric.Each.Type)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package observability_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"sigs.k8s.io/yaml"
+
+	"forrst.dev/lock-operator/lock/metric"
+)
+
+const (
+	root   = "../.."
+	folder = root + "/config/observability"
+)
+
+// A rule is one alert of config/observability/alerts.yaml.
+type rule struct {
+	Alert       string
+	Expr        string
+	For         string
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+func alerts(t *testing.T) []rule {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []rule } }
+	readYAML(t, filepath.Join(folder, "alerts.yaml"), &file)
+	var rules []rule
+	for _, group := range file.Groups {
+		rules = append(rules, group.Rules...)
+	}
+	if len(rules) == 0 {
+		t.Fatal("there are no alerts")
+	}
+	return rules
+}
+
+func readYAML(t *testing.T, path string, into any) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(content, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A panel is one of the dashboard, with what the tests look at.
+type panel struct {
+	Title   string
+	Type    string
+	Targets []struct {
+		Expr         string
+		LegendFormat string
+	}
+	FieldConfig struct {
+		Defaults struct{ Unit string }
+	}
+}
+
+// panels returns the panels that have queries.
+func panels(t *testing.T) []panel {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(folder, "dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct{ Panels []panel }
+	if err := json.Unmarshal(content, &board); err != nil {
+		t.Fatal(err)
+	}
+	shown := slices.DeleteFunc(board.Panels, func(p panel) bool { return p.Type == "row" })
+	if len(shown) == 0 {
+		t.Fatal("the dashboard has no panels")
+	}
+	return shown
+}
+
+// filled replaces the variables of a query as Grafana does if all namespaces are chosen.
+func filled(query string) string {
+	return strings.NewReplacer("$namespace", ".*", "$__rate_interval", rateInterval).Replace(query)
+}
+
+// rateInterval spans several scrapes of the development cluster.
+const rateInterval = "10s"
+
+// declared returns the labels of all series that a query may name: those of the operator, and some of its
+// process and of Prometheus.
+func declared() map[string][]string {
+	known := map[string][]string{
+		"ALERTS": {"alertname", "alertstate"}, "process_resident_memory_bytes": nil, "process_cpu_seconds_total": nil, "go_goroutines": nil,
+		// Reported by the certificates of the processes.
+		"lock_operator_certificate_expiry_timestamp_seconds": {"certificate"},
+	}
+	for _, section := range metric.Catalogue() {
+		for _, definition := range section.Metrics {
+			if definition.Type == metric.Histogram {
+				for _, suffix := range []string{"_count", "_sum"} {
+					known[definition.Name+suffix] = definition.Labels
+				}
+				known[definition.Name+"_bucket"] = append([]string{"le"}, definition.Labels...)
+				continue
+			}
+			known[definition.Name] = definition.Labels
+		}
+	}
+	return known
+}
+
+// selectors returns the series that a query reads, by name, with the labels that it asks for.
+func selectors(t *testing.T, query string) map[string][]string {
+	t.Helper()
+	expression, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		t.Errorf("%s: %v", query, err)
+		return nil
+	}
+	found := map[string][]string{}
+	parser.Inspect(expression, func(node parser.Node, _ []parser.Node) error {
+		if selector, ok := node.(*parser.VectorSelector); ok {
+			found[selector.Name] = append(found[selector.Name], names(selector.LabelMatchers)...)
+		}
+		return nil
+	})
+	return found
+}
+
+func names(matchers []*labels.Matcher) []string {
+	var names []string
+	for _, matcher := range matchers {
+		if matcher.Name != labels.MetricName {
+			names = append(names, matcher.Name)
+		}
+	}
+	return names
+}
+
+func TestQueriesReadWhatIsReported(t *testing.T) {
+	known := declared()
+	shown := map[string]bool{}
+	check := func(where, query string) {
+		for name, asked := range selectors(t, query) {
+			has, isDeclared := known[name]
+			if !isDeclared {
+				t.Errorf("%s reads %s, which is not reported", where, name)
+			}
+			for _, label := range asked {
+				if !slices.Contains(has, label) {
+					t.Errorf("%s asks for the label %s of %s, which has none", where, label, name)
+				}
+			}
+			shown[strings.TrimSuffix(name, "_bucket")] = true
+		}
+	}
+	for _, p := range panels(t) {
+		for _, target := range p.Targets {
+			check(p.Title, filled(target.Expr))
+		}
+	}
+	for _, section := range metric.Catalogue() {
+		for _, definition := range section.Metrics {
+			if !shown[definition.Name] {
+				t.Errorf("no panel shows %s", definition.Name)
+			}
+		}
+	}
+	for _, alert := range alerts(t) {
+		check(alert.Alert, alert.Expr)
+	}
+}
