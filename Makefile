@@ -145,6 +145,11 @@ bin/chromium/headless-shell: hack/chromium.sh hack/unpack.sh
 observe-test: control-plane build $(PROMETHEUS) ## Test alerts, dashboard and the rest of what observes the operator with a Prometheus.
 	assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" PROMETHEUS="$(abspath $(PROMETHEUS))" go test -C test/observability -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
+# They differ each time, as the times that they show.
+.PHONY: observe-plots
+observe-plots: ## Draw the panels in docs/observability.md anew, of two minutes of load.
+	@$(MAKE) --no-print-directory observe-test PLOTS="$(CURDIR)/docs/images/observability" TESTFLAGS=-run=OnACluster
+
 .PHONY: prometheus
 prometheus: $(PROMETHEUS) ## Unpack Debian's Prometheus, which OBSERVE=1 starts.
 
