@@ -35,56 +35,48 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 	}
 }
 
-// TestEachAlertIsTested breaks each alert in turn: one that never fires, one that fires whatever happens, and
-// one that fires at once must each fail a test.
+// A testFile is a file of tests for promtool.
+type testFile struct {
+	RuleFiles          []string         `json:"rule_files"`
+	EvaluationInterval string           `json:"evaluation_interval"`
+	Tests              []map[string]any `json:"tests"`
+}
+
+// breakages are what an alert may become without a reader noticing.
+var breakages = map[string]func(*rule){
+	"never fires":         func(alert *rule) { alert.Expr = "vector(0) > 1" },
+	"fires in all states": func(alert *rule) { alert.Expr, alert.For = `count({__name__=~".+"}) > 0`, "" },
+	"fires at once":       func(alert *rule) { alert.For = "" },
+}
+
+// TestEachAlertIsTested breaks each alert in turn, which one of its tests must notice.
 func TestEachAlertIsTested(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join(folder, "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	var tests testFile
+	readYAML(t, "testdata/alerts_test.yaml", &tests)
 	temporary := t.TempDir()
-	rules, tests := filepath.Join(temporary, "alerts.yaml"), filepath.Join(temporary, "tests.yaml")
-	breakages := map[string]func(alert map[string]any){
-		"never fires":         func(alert map[string]any) { alert["expr"] = "vector(0) > 1" },
-		"fires in all states": func(alert map[string]any) { alert["expr"] = `count({__name__=~".+"}) > 0`; delete(alert, "for") },
-		"fires at once":       func(alert map[string]any) { delete(alert, "for") },
-	}
-	for i, alert := range alerts(t) {
+	rulesPath, testsPath := filepath.Join(temporary, "alerts.yaml"), filepath.Join(temporary, "tests.yaml")
+	for _, alert := range alerts(t) {
+		own := testFile{RuleFiles: []string{rulesPath}, EvaluationInterval: tests.EvaluationInterval}
+		for _, test := range tests.Tests {
+			if name, _ := test["name"].(string); strings.HasPrefix(name, alert.Alert+": ") {
+				own.Tests = append(own.Tests, test)
+			}
+		}
+		writeYAML(t, testsPath, own)
 		for name, breakage := range breakages {
 			if name == "fires at once" && alert.For == "" {
 				continue
 			}
 			t.Run(alert.Alert+" "+name, func(t *testing.T) {
-				var file map[string]any
-				if err := yaml.Unmarshal(source, &file); err != nil {
-					t.Fatal(err)
-				}
-				broken := ruleAt(file, i)
-				breakage(broken)
-				writeYAML(t, rules, map[string]any{"groups": []any{map[string]any{"name": "broken", "rules": []any{broken}}}})
-				writeYAML(t, tests, testsOf(t, alert.Alert, rules))
-				if output, err := promtool(t, "test", "rules", tests); err == nil {
+				broken := alert
+				breakage(&broken)
+				writeYAML(t, rulesPath, ruleFile{Groups: []ruleGroup{{Name: "broken", Rules: []rule{broken}}}})
+				if output, err := promtool(t, "test", "rules", testsPath); err == nil {
 					t.Errorf("no test notices it:\n%s", output)
 				}
 			})
 		}
 	}
-}
-
-// testsOf returns the tests of one alert, for the rules in the file.
-func testsOf(t *testing.T, alert, rules string) map[string]any {
-	t.Helper()
-	var file map[string]any
-	readYAML(t, "testdata/alerts_test.yaml", &file)
-	file["rule_files"] = []string{rules}
-	var own []any
-	for _, test := range file["tests"].([]any) {
-		if name, _ := test.(map[string]any)["name"].(string); strings.HasPrefix(name, alert+": ") {
-			own = append(own, test)
-		}
-	}
-	file["tests"] = own
-	return file
 }
 
 func writeYAML(t *testing.T, path string, value any) {
@@ -96,18 +88,6 @@ func writeYAML(t *testing.T, path string, value any) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// ruleAt returns the rule with the number, counted over all groups.
-func ruleAt(file map[string]any, number int) map[string]any {
-	for _, group := range file["groups"].([]any) {
-		rules := group.(map[string]any)["rules"].([]any)
-		if number < len(rules) {
-			return rules[number].(map[string]any)
-		}
-		number -= len(rules)
-	}
-	return nil
 }
 
 var (

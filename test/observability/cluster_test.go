@@ -26,10 +26,10 @@ const (
 
 // A cluster is a development cluster with a Prometheus.
 type cluster struct {
-	Facade     string
-	Kubeconfig string
-	Kubectl    string
-	Prometheus string
+	Facade     string `json:"facade"`
+	Kubeconfig string `json:"kubeconfig"`
+	Kubectl    string `json:"kubectl"`
+	Prometheus string `json:"prometheus"`
 }
 
 // startCluster starts what "make run OBSERVE=1" does, until the test ends.
@@ -37,8 +37,7 @@ func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dev")
 	var output bytes.Buffer
-	// A context would kill it and leave its children.
-	command := exec.Command(root+"/bin/devcluster", "run", "--dir", dir, "--facade-addr", "127.0.0.1:0", //nolint:noctx
+	command := exec.Command(root+"/bin/devcluster", "run", "--dir", dir, "--facade-addr", "127.0.0.1:0", //nolint:noctx // a signal ends it with its children
 		"--operator", root+"/bin/lock-operator", "--config", root+"/config", "--binaries", os.Getenv("KUBEBUILDER_ASSETS"),
 		"--observe", "--scrape-interval", scrapeInterval.String())
 	command.Stdout, command.Stderr = &output, &output
@@ -135,14 +134,15 @@ func (c *cluster) ask(ctx context.Context, endpoint string, parameters url.Value
 	}
 	defer func() { _ = response.Body.Close() }()
 	var answer struct {
-		Status, Error string
-		Data          struct {
+		Status string `json:"status"`
+		Error  string `json:"error"`
+		Data   struct {
 			Result []struct {
-				Metric map[string]string
-				Value  sample
-				Values []sample
-			}
-		}
+				Metric map[string]string `json:"metric"`
+				Value  sample            `json:"value"`
+				Values []sample          `json:"values"`
+			} `json:"result"`
+		} `json:"data"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		return nil, err

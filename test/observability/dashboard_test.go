@@ -17,7 +17,7 @@ const orZero = " or on () vector(0)"
 
 // quiet are the panels that have nothing to show but a zero unless there is trouble.
 var quiet = []string{
-	"Alerts that fire", "Calls refused for a limit", "Failed requests to the API server", "Unanswered writes", "Reviews refused unjudged", "Refusals",
+	"Alerts that fire", "Calls refused for a limit", "Failed requests to the API server", "Unanswered writes", "Reviews refused unjudged",
 }
 
 // absent are the panels whose metrics a development cluster does not have.
@@ -63,7 +63,7 @@ func TestOnACluster(t *testing.T) {
 				drawn.lines = append(drawn.lines, line{s.name(target.LegendFormat), s.points})
 			}
 		}
-		if err := os.WriteFile(filepath.Join(folder, name+".svg"), drawn.svg(), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, name+".svg"), drawn.svg(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,9 +122,13 @@ func requireHealthy(t *testing.T, on *cluster) {
 	var answer struct {
 		Data struct {
 			Groups []struct {
-				Rules []struct{ Name, Health, LastError string }
-			}
-		}
+				Rules []struct {
+					Name      string `json:"name"`
+					Health    string `json:"health"`
+					LastError string `json:"lastError"`
+				} `json:"rules"`
+			} `json:"groups"`
+		} `json:"data"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		t.Fatal(err)

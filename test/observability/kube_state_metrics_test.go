@@ -67,44 +67,59 @@ func TestKubeStateMetricsReadsWhatLocksHave(t *testing.T) {
 	if len(resource.Metrics) == 0 {
 		t.Fatal("there are no metrics")
 	}
-	check := func(where string, path []string) *apiextensionsv1.JSONSchemaProps {
-		if len(path) == 2 && path[0] == "metadata" && slices.Contains([]string{"name", "namespace"}, path[1]) {
-			return nil
-		}
-		field := *version.Schema.OpenAPIV3Schema
-		for _, name := range path {
-			next, isThere := field.Properties[name]
-			if !isThere {
-				t.Errorf("%s: a Lock has no %s", where, strings.Join(path, "."))
-				return nil
-			}
-			field = next
-		}
-		if path[len(path)-1] == "owner" {
-			t.Errorf("%s shows the owner token", where)
-		}
-		if field.Type != "string" {
-			t.Errorf("%s: %s is of type %s, so its text is not that of a label", where, strings.Join(path, "."), field.Type)
-		}
-		return &field
-	}
+	fields := fields{t, version.Schema.OpenAPIV3Schema}
 	for label, path := range resource.LabelsFromPath {
-		check(label, path)
+		fields.check(label, path)
 	}
 	for _, metric := range resource.Metrics {
-		switch {
-		case metric.Help == "":
-			t.Errorf("%s has no help", metric.Name)
-		case metric.Each.Type == "Info" && metric.Each.Info != nil && len(metric.Each.Info.LabelsFromPath) > 0:
-			for label, path := range metric.Each.Info.LabelsFromPath {
-				check(metric.Name+" "+label, path)
-			}
-		case metric.Each.Type == "Gauge" && metric.Each.Gauge != nil:
-			if field := check(metric.Name, metric.Each.Gauge.Path); field != nil && field.Format != "date-time" {
-				t.Errorf("%s is no time", metric.Name)
-			}
-		default:
-			t.Errorf("%s has the type %q without what that needs", metric.Name, metric.Each.Type)
-		}
+		fields.checkMetric(metric)
 	}
+}
+
+// fields are those of a Lock.
+type fields struct {
+	*testing.T
+	schema *apiextensionsv1.JSONSchemaProps
+}
+
+func (f fields) checkMetric(metric stateMetric) {
+	f.Helper()
+	switch {
+	case metric.Help == "":
+		f.Errorf("%s has no help", metric.Name)
+	case metric.Each.Type == "Info" && metric.Each.Info != nil && len(metric.Each.Info.LabelsFromPath) > 0:
+		for label, path := range metric.Each.Info.LabelsFromPath {
+			f.check(metric.Name+" "+label, path)
+		}
+	case metric.Each.Type == "Gauge" && metric.Each.Gauge != nil:
+		if format := f.check(metric.Name, metric.Each.Gauge.Path); format != "date-time" {
+			f.Errorf("%s is no time", metric.Name)
+		}
+	default:
+		f.Errorf("%s has the type %q without what that needs", metric.Name, metric.Each.Type)
+	}
+}
+
+// check fails unless the path leads to a text that may be shown. It returns the format of the text.
+func (f fields) check(where string, path []string) (format string) {
+	f.Helper()
+	if len(path) == 2 && path[0] == "metadata" && slices.Contains([]string{"name", "namespace"}, path[1]) {
+		return ""
+	}
+	field := *f.schema
+	for _, name := range path {
+		next, isThere := field.Properties[name]
+		if !isThere {
+			f.Errorf("%s: a Lock has no %s", where, strings.Join(path, "."))
+			return ""
+		}
+		field = next
+	}
+	if path[len(path)-1] == "owner" {
+		f.Errorf("%s shows the owner token", where)
+	}
+	if field.Type != "string" {
+		f.Errorf("%s: %s is of type %s, so its text is not that of a label", where, strings.Join(path, "."), field.Type)
+	}
+	return field.Format
 }

@@ -33,19 +33,25 @@ JOB
 done
 `
 
-// ended takes two locks for other users. One is ended by force, one with the Pod that holds it.
+// ended takes two locks for other users. One is ended by force, one with the Pod that holds it. A third one is
+// refused, since it does not say which Pod.
 const ended = `
 sed 's/monthly/yearly/' config/samples/lock.yaml | kubectl create --as-group system:masters --as ann -f -
 kubectl annotate lock billing--yearly-close forrst.dev/force-release-reason=trial
 kubectl delete lock billing--yearly-close
 kubectl run worker --image none
-kubectl create -f - <<LOCK
+take() {
+  kubectl create -f - <<LOCK
 apiVersion: forrst.dev/v1alpha1
 kind: Lock
 metadata: {name: worker}
-spec: {key: worker, owner: worker, ttl: 1h, holderRef: {apiVersion: v1, kind: Pod, name: worker}}
+spec: {key: worker, owner: worker, ttl: 1h, holderRef: {apiVersion: v1, kind: Pod, name: worker, uid: "$1"}}
 LOCK
+}
+take "$(kubectl get pod worker -o jsonpath='{.metadata.uid}')"
+if take ""; then exit 1; fi
 kubectl delete pod worker --force --grace-period 0
+kubectl wait lock worker --for delete --timeout 20s
 `
 
 // load uses the operator through its doors until the context ends.
@@ -172,7 +178,11 @@ func putLoad(t *testing.T, on *cluster, duration time.Duration) time.Time {
 	defer cancel()
 	l := &load{facade: on.Facade, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
 	defer l.client.CloseIdleConnections()
-	l.repeat(ctx, 3*time.Second, func(int) { _, _ = on.shell(ctx, ended) })
+	l.repeat(ctx, 3*time.Second, func(int) {
+		if output, err := on.shell(ctx, ended); err != nil && ctx.Err() == nil {
+			t.Error(output)
+		}
+	})
 	l.run(ctx)
 	return began
 }

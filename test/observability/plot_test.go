@@ -38,6 +38,8 @@ var colors = []string{"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#a
 // svg draws the lines that are highest.
 func (p *plot) svg() []byte {
 	slices.SortFunc(p.lines, func(a, b line) int { return cmp.Or(cmp.Compare(b.highest(), a.highest()), cmp.Compare(a.name, b.name)) })
+	// What never happened would only fill the legend.
+	p.lines = slices.DeleteFunc(p.lines, func(l line) bool { return l.highest() == 0 })
 	shown := p.lines[:min(len(p.lines), maxLines)]
 	highest, from, to := 0.0, time.Time{}, time.Time{}
 	for _, l := range shown {

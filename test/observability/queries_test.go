@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"sigs.k8s.io/yaml"
@@ -22,16 +23,26 @@ const (
 
 // A rule is one alert of config/observability/alerts.yaml.
 type rule struct {
-	Alert       string
-	Expr        string
-	For         string
-	Labels      map[string]string
-	Annotations map[string]string
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	For         string            `json:"for,omitempty"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// A ruleFile is a file of rules for Prometheus.
+type ruleFile struct {
+	Groups []ruleGroup `json:"groups"`
+}
+
+type ruleGroup struct {
+	Name  string `json:"name"`
+	Rules []rule `json:"rules"`
 }
 
 func alerts(t *testing.T) []rule {
 	t.Helper()
-	var file struct{ Groups []struct{ Rules []rule } }
+	var file ruleFile
 	readYAML(t, filepath.Join(folder, "alerts.yaml"), &file)
 	var rules []rule
 	for _, group := range file.Groups {
@@ -56,15 +67,17 @@ func readYAML(t *testing.T, path string, into any) {
 
 // A panel is one of the dashboard, with what the tests look at.
 type panel struct {
-	Title   string
-	Type    string
+	Title   string `json:"title"`
+	Type    string `json:"type"`
 	Targets []struct {
-		Expr         string
-		LegendFormat string
-	}
+		Expr         string `json:"expr"`
+		LegendFormat string `json:"legendFormat"`
+	} `json:"targets"`
 	FieldConfig struct {
-		Defaults struct{ Unit string }
-	}
+		Defaults struct {
+			Unit string `json:"unit"`
+		} `json:"defaults"`
+	} `json:"fieldConfig"`
 }
 
 // panels returns the panels that have queries.
@@ -74,7 +87,9 @@ func panels(t *testing.T) []panel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var board struct{ Panels []panel }
+	var board struct {
+		Panels []panel `json:"panels"`
+	}
 	if err := json.Unmarshal(content, &board); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +152,7 @@ func selectors(t *testing.T, query string) map[string][]string {
 func names(matchers []*labels.Matcher) []string {
 	var names []string
 	for _, matcher := range matchers {
-		if matcher.Name != labels.MetricName {
+		if matcher.Name != model.MetricNameLabel {
 			names = append(names, matcher.Name)
 		}
 	}
