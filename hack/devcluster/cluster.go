@@ -137,17 +137,23 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.step(controllerManagerName, func() error { return waitForControllerManager(ctx, admin) }); err != nil {
 		return err
 	}
+	if err := c.addChosen(ctx, admin); err != nil {
+		return err
+	}
+	return c.step("quick creates", func() error { return waitForQuickCreates(ctx, established) })
+}
+
+// addChosen adds what the cluster has only if an option asks for it.
+func (c *cluster) addChosen(ctx context.Context, admin client.Client) error {
 	if c.options.auth == authToken {
 		if err := c.step("identities", func() error { return c.createIdentities(ctx, admin) }); err != nil {
 			return err
 		}
 	}
 	if c.options.observe {
-		if err := c.step(prometheusName, func() error { return c.startPrometheus(ctx, admin) }); err != nil {
-			return err
-		}
+		return c.step(prometheusName, func() error { return c.startPrometheus(ctx, admin) })
 	}
-	return c.step("quick creates", func() error { return waitForQuickCreates(ctx, established) })
+	return nil
 }
 
 // step runs one part of the start and prints how long it took.

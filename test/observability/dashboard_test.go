@@ -67,6 +67,11 @@ func TestOnACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Run("namespaces", func(t *testing.T) {
+		if found, err := on.query(t.Context(), `lock_operator_locks{namespace="payments"}`); err != nil || len(found) == 0 {
+			t.Errorf("the metrics do not keep the namespaces of the locks: %v", err)
+		}
+	})
 	t.Run("rules", func(t *testing.T) { requireRules(t, on) })
 	t.Run("commands", func(t *testing.T) { runCommands(t, on) })
 }
