@@ -28,8 +28,9 @@ type rendered struct {
 	} `json:"spec"`
 }
 
-// TestTheComponentInstallsWhatIsTested renders config/observability after the default installation.
-func TestTheComponentInstallsWhatIsTested(t *testing.T) {
+// render returns the objects of the default installation with config/observability.
+func render(t *testing.T) []rendered {
+	t.Helper()
 	config, err := filepath.Abs(root + "/config")
 	if err != nil {
 		t.Fatal(err)
@@ -46,12 +47,20 @@ func TestTheComponentInstallsWhatIsTested(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]int{}
+	var objects []rendered
 	for text := range strings.SplitSeq(string(output), "\n---\n") {
 		var object rendered
 		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
 			t.Fatal(err)
 		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+func TestTheComponentInstallsWhatIsTested(t *testing.T) {
+	found := map[string]int{}
+	for _, object := range render(t) {
 		found[object.Kind+" "+object.Metadata.Name]++
 		switch object.Kind {
 		case "PrometheusRule":
