@@ -28,8 +28,8 @@ GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwa
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/controlplane hack/etcdtools hack/krew hack/supplychain hack/tools test/bench test/browser test/gitops/health test/observability
-GENERATED := api config docs/alerts.md docs/cli-reference.md docs/metrics.md
+MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/supplychain hack/tools test/bench test/browser test/gitops/health test/observability
+GENERATED := api config charts docs/alerts.md docs/cli-reference.md docs/metrics.md
 
 ##@ Help
 
@@ -88,8 +88,12 @@ krew: cli-binaries ## Pack those binaries and write the manifest for krew, into 
 	@go -C hack/krew run . -binaries "$(CURDIR)/bin/cli" -out "$(CURDIR)/bin/krew" \
 	  -version "$${VERSION:-v0.0.0}" -url "https://forrst.dev/lock-operator/releases/$${VERSION:-v0.0.0}"
 
+.PHONY: bundle
+bundle: ## Render config/ and its overlays for kubectl into dist, with the image of IMAGE.
+	@go -C hack/chart run . -bundles "$(CURDIR)/dist" -image "$(IMAGE)"
+
 .PHONY: generate
-generate: ## Generate deep copies, CRDs, roles and webhook configurations from the markers, the reference of kubectl lock, and the table of metrics.
+generate: ## Generate what follows from code, markers and config: the API's objects, roles, the chart, alerts, and pages of reference.
 	go tool controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go tool controller-gen crd webhook paths=./... output:crd:dir=config/crd/bases output:webhook:dir=config/webhook
 	go test ./cli -count=1 -run='^TestReference$$' -update >/dev/null
@@ -99,6 +103,7 @@ generate: ## Generate deep copies, CRDs, roles and webhook configurations from t
 	$(call role,facade,./facade/... ./auth ./lock/engine)
 	$(call role,controllers,./controllers/... ./lock/engine)
 	$(call role,webhook,./webhook/... ./lock/holderref)
+	@go -C hack/chart run .
 
 # $(call role,component,packages)
 role = go tool controller-gen rbac:roleName=lock-operator-$(1),fileName=$(1)_role.yaml output:rbac:dir=config/rbac \
@@ -261,6 +266,7 @@ vuln: ## Look for known vulnerabilities in the code that is called; needs vuln.g
 .PHONY: vet
 vet: ## Run go vet.
 	go vet ./...
+	go vet -C hack/chart ./...
 	go vet -C hack/controlplane ./...
 	go vet -C hack/krew ./...
 	go vet -C hack/supplychain ./...
@@ -272,6 +278,7 @@ vet: ## Run go vet.
 .PHONY: lint
 lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find packages of more than 25 files, and lint the OpenAPI document.
 	bin/golangci-lint run
+	cd hack/chart && ../../bin/golangci-lint run
 	cd hack/controlplane && ../../bin/golangci-lint run
 	cd hack/krew && ../../bin/golangci-lint run
 	cd hack/supplychain && ../../bin/golangci-lint run
@@ -304,6 +311,7 @@ lint-openapi:
 ##= DURATION            how long "make robustness" runs (2m), or a part of "make soak" (150s)
 ##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)
 ##= FOCUS               what "make test-one" runs: a part of a spec's name, or a pattern for -run
+##= IMAGE               the image in the bundles of "make bundle", as in IMAGE=registry.example.com/lock-operator:v1.0.0 (lock-operator:latest)
 ##= K8S                 version of Kubernetes in place of the pinned one, as in K8S=1.34.4 (built into bin/k8s-1.34.4)
 ##= KUBEBUILDER_ASSETS  folder of a ready-made control plane, or of envtest's binaries (bin/k8s, built when necessary)
 ##= OBSERVE             1: the development cluster has a Prometheus that reads the operator's metrics (make prometheus unpacks one)
@@ -323,3 +331,7 @@ bin/devcluster:
 bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum
 	@echo "Building golangci-lint (minutes the first time)"
 	@go build -C hack/tools -o "$(CURDIR)/$@" github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+bin/helm: hack/chart/go.mod hack/chart/go.sum
+	@echo "Building Helm (minutes the first time)"
+	@cd hack/chart && $(GO_BUILD) -o "$(CURDIR)/$@" helm.sh/helm/v4/cmd/helm

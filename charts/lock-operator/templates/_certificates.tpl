@@ -1,0 +1,29 @@
+{{/* The Secret with the certificate of a component. Call with (list $ "facade"). */}}
+{{- define "lock-operator.secret" -}}
+{{- $root := first . }}
+{{- $named := index $root.Values.certificates.existing (printf "%sSecret" (last .)) }}
+{{- if and (eq $root.Values.certificates.provider "existing") $named }}{{ $named }}
+{{- else }}{{ include "lock-operator.fullname" $root }}-{{ last . }}
+{{- end }}
+{{- end -}}
+
+{{/* Webhook configurations of a file, with the authority of the webhook's certificate if the operator does not fill it in. */}}
+{{- define "lock-operator.webhooks" -}}
+{{- $root := .root }}
+{{- $certificates := $root.Values.certificates }}
+{{- range $document := rest (splitList "---\n" (include "lock-operator.manifests" .)) }}
+{{- $object := fromYaml $document }}
+{{- if hasSuffix "WebhookConfiguration" $object.kind }}
+{{- if eq $certificates.provider "cert-manager" }}
+{{- $annotations := dict "cert-manager.io/inject-ca-from" (printf "%s/%s-webhook" $root.Release.Namespace (include "lock-operator.fullname" $root)) }}
+{{- $_ := set $object.metadata "annotations" (merge $annotations ($object.metadata.annotations | default dict)) }}
+{{- else if eq $certificates.provider "existing" }}
+{{- range $webhook := $object.webhooks }}
+{{- $_ := set $webhook.clientConfig "caBundle" ($certificates.existing.authority | b64enc) }}
+{{- end }}
+{{- end }}
+{{- end }}
+---
+{{ toYaml $object }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,55 @@
+{{/* The name of the release's objects: "lock-operator" where the release's name has it, and RELEASE-lock-operator otherwise. */}}
+{{- define "lock-operator.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains "lock-operator" .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-lock-operator" (.Release.Name | trunc 26 | trimSuffix "-") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of every object besides those that it has in config/. */}}
+{{- define "lock-operator.release-labels" -}}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | trunc 63 | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of an object of one component. Call with (list $ "facade"). */}}
+{{- define "lock-operator.labels" -}}
+{{ include "lock-operator.selector" (last .) }}
+{{ include "lock-operator.release-labels" (first .) }}
+{{- end -}}
+
+{{/* What selects the pods of a component. As in config/, so that an installation by kubectl can be taken over. */}}
+{{- define "lock-operator.selector" -}}
+app.kubernetes.io/name: lock-operator
+{{- with . }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* The metadata of an object. Call with (dict "root" $ "component" "facade" "annotations" (dict)). */}}
+{{- define "lock-operator.metadata" -}}
+name: {{ include "lock-operator.fullname" .root }}{{ with .name | default .component }}-{{ . }}{{ end }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "lock-operator.labels" (list .root .component) | nindent 2 }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The user name of a component's service account. Call with (list $ "facade"). */}}
+{{- define "lock-operator.user" -}}
+{{- with first . -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "lock-operator.fullname" . }}
+{{- end -}}
+-{{ last . }}
+{{- end -}}
