@@ -1,5 +1,6 @@
 // Command lock-operator runs the controllers, the admission webhook and the
-// façade of the lock service, or some of them.
+// façade of the lock service, or some of them. "lock-operator try" and "lock-operator check-released"
+// look at an installation instead.
 package main
 
 import (
@@ -17,6 +18,10 @@ import (
 )
 
 func main() {
+	if isCommand, err := runCommand(os.Args[1:]); isCommand {
+		exitOn(err)
+		return
+	}
 	var settings options
 	var logging zap.Options
 	settings.bindFlags(flag.CommandLine)
@@ -25,7 +30,11 @@ func main() {
 	setLoggers(newLogger(&logging))
 	limitMemory(memlimit.FromCgroup, ctrl.Log.WithName("memory"))
 
-	if err := run(settings); err != nil {
+	exitOn(run(settings))
+}
+
+func exitOn(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "lock-operator:", err)
 		os.Exit(1)
 	}

@@ -34,12 +34,18 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* The metadata of an object. Call with (dict "root" $ "component" "facade" "annotations" (dict)). */}}
+{{/*
+The metadata of an object. Call with (dict "root" $ "component" "facade"), and "name" for another name than that of the component,
+"labels" and "annotations" for more of these. An object of no component has the component "".
+*/}}
 {{- define "lock-operator.metadata" -}}
 name: {{ include "lock-operator.fullname" .root }}{{ with .name | default .component }}-{{ . }}{{ end }}
 namespace: {{ .root.Release.Namespace }}
 labels:
   {{- include "lock-operator.labels" (list .root .component) | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}

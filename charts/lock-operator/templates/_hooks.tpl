@@ -1,0 +1,40 @@
+{{/* The spec of a pod that runs one command of the operator and ends. Call with (dict "root" $ "account" "…" "arguments" (list …)), and "volumes" and "mounts". */}}
+{{- define "lock-operator.command" -}}
+restartPolicy: Never
+serviceAccountName: {{ .account }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  seccompProfile:
+    type: RuntimeDefault
+containers:
+- name: lock-operator
+  image: {{ include "lock-operator.image" .root | quote }}
+  {{- with .root.Values.image.pullPolicy }}
+  imagePullPolicy: {{ . }}
+  {{- end }}
+  args:
+    {{- toYaml .arguments | nindent 4 }}
+  resources:
+    requests:
+      cpu: 10m
+      memory: 32Mi
+    limits:
+      memory: 128Mi
+  securityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities:
+      drop: [ALL]
+  {{- with .mounts }}
+  volumeMounts:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- with .volumes }}
+volumes:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
