@@ -28,7 +28,7 @@ GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwa
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/supplychain hack/tools test/bench test/browser test/gitops/health test/observability
+MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/health test/observability
 GENERATED := api config charts docs/alerts.md docs/cli-reference.md docs/metrics.md
 
 ##@ Help
@@ -140,6 +140,11 @@ test: control-plane ## Run all tests, with the race detector.
 .PHONY: browser-test
 browser-test: control-plane $(CHROMIUM) ## Run the tests of the REST door's events with a browser.
 	assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" CHROMIUM="$(abspath $(CHROMIUM))" go test -C test/browser -count=1 ./...
+
+.PHONY: chart-test
+chart-test: control-plane bin/helm ## Check the Helm chart, hold it against config/, and install it with Helm.
+	bin/helm lint --strict charts/lock-operator
+	assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test -C test/chart -count=1 $(TESTFLAGS) ./...
 
 # Debian keeps only the latest version, so there is none to pin.
 bin/chromium/headless-shell: hack/chromium.sh hack/unpack.sh
@@ -272,6 +277,7 @@ vet: ## Run go vet.
 	go vet -C hack/supplychain ./...
 	go vet -C test/bench ./...
 	go vet -C test/browser ./...
+	go vet -C test/chart ./...
 	go vet -C test/gitops/health ./...
 	go vet -C test/observability ./...
 
@@ -284,6 +290,7 @@ lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find pa
 	cd hack/supplychain && ../../bin/golangci-lint run
 	cd test/bench && ../../bin/golangci-lint run
 	cd test/browser && ../../bin/golangci-lint run
+	cd test/chart && ../../bin/golangci-lint run
 	cd test/gitops/health && ../../../bin/golangci-lint run
 	cd test/observability && ../../bin/golangci-lint run
 

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -20,9 +19,9 @@ const pageSize = 500
 
 // Held returns a line for each Job that the operator has not let go of and for each lock that is held, in
 // all namespaces. Without the operator such a Job waits forever, or cannot be deleted, and such a lock
-// cannot be renewed. The heartbeat, which the operator holds in its own namespace, is left out. Now should
+// cannot be renewed. Locks for which isOperators reports true are left out, such as the heartbeat. Now should
 // follow the API server's clock.
-func Held(ctx context.Context, reader client.Reader, namespace string, now clock.PassiveClock) ([]string, error) {
+func Held(ctx context.Context, reader client.Reader, now clock.PassiveClock, isOperators func(*v1alpha1.Lock) bool) ([]string, error) {
 	var lines []string
 	err := eachPage(ctx, reader, func(page *batchv1.JobList) {
 		for i := range page.Items {
@@ -38,8 +37,7 @@ func Held(ctx context.Context, reader client.Reader, namespace string, now clock
 	err = eachPage(ctx, reader, func(page *v1alpha1.LockList) {
 		for i := range page.Items {
 			lock := &page.Items[i]
-			isHeartbeat := lock.Namespace == namespace && lock.Spec.Key == engine.HeartbeatKey
-			if !isHeartbeat && !rules.Expired(lock, now.Now()) {
+			if !isOperators(lock) && !rules.Expired(lock, now.Now()) {
 				lines = append(lines, fmt.Sprintf("Lock %s/%s is held by %q until %s", lock.Namespace, lock.Name, lock.Spec.Holder, lock.Spec.ExpireTime.UTC().Format(time.RFC3339)))
 			}
 		}

@@ -16,8 +16,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/installation"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -103,7 +105,10 @@ func checkReleased(ctx context.Context, flags *flag.FlagSet, arguments []string,
 	if err != nil {
 		return err
 	}
-	held, err := installation.Held(ctx, reader, *namespace, now)
+	isHeartbeat := func(lock *v1alpha1.Lock) bool {
+		return lock.Namespace == *namespace && lock.Spec.Key == engine.HeartbeatKey
+	}
+	held, err := installation.Held(ctx, reader, now, isHeartbeat)
 	if err != nil {
 		return err
 	}

@@ -18,10 +18,17 @@ import (
 )
 
 func main() {
-	if isCommand, err := runCommand(os.Args[1:]); isCommand {
-		exitOn(err)
-		return
+	isCommand, err := runCommand(os.Args[1:])
+	if !isCommand {
+		err = serve()
 	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lock-operator:", err)
+		os.Exit(1)
+	}
+}
+
+func serve() error {
 	var settings options
 	var logging zap.Options
 	settings.bindFlags(flag.CommandLine)
@@ -29,15 +36,7 @@ func main() {
 	flag.Parse()
 	setLoggers(newLogger(&logging))
 	limitMemory(memlimit.FromCgroup, ctrl.Log.WithName("memory"))
-
-	exitOn(run(settings))
-}
-
-func exitOn(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "lock-operator:", err)
-		os.Exit(1)
-	}
+	return run(settings)
 }
 
 func run(settings options) error {

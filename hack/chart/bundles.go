@@ -27,7 +27,7 @@ func writeBundles(config, folder, image string) error {
 		}
 		images = []types.Image{named}
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // It is published.
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	for name, path := range bundleKustomizations {
@@ -39,7 +39,7 @@ func writeBundles(config, folder, image string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(folder, name), text, 0o644); err != nil { //nolint:gosec // It is published.
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o644); err != nil {
 			return err
 		}
 	}

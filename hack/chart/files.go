@@ -67,11 +67,11 @@ func writeChartFiles(config, folder string) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // It is a part of the repository.
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), text.Bytes(), 0o644); err != nil { //nolint:gosec // It is a part of the repository.
+		if err := os.WriteFile(filepath.Join(folder, name), text.Bytes(), 0o644); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,7 @@ var _ = Describe("The network policies of config/default", func() {
 		return policy.Spec
 	}
 	It("deny everything to every pod of the namespace first", func(context.Context) {
-		denied := policy("default-deny")
+		denied := policy("lock-operator-default-deny")
 		Expect(denied.PodSelector).To(Equal(metav1.LabelSelector{}))
 		Expect(denied.Ingress).To(BeEmpty())
 		Expect(denied.Egress).To(BeEmpty())

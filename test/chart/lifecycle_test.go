@@ -1,0 +1,166 @@
+package chart_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// ownKinds are those of the objects that an installation has.
+const ownKinds = "customresourcedefinitions,deployments,services,serviceaccounts,secrets,configmaps,jobs,pods,networkpolicies,poddisruptionbudgets," +
+	"roles,rolebindings,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations," +
+	"validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas,prioritylevelconfigurations,priorityclasses," +
+	"servicemonitors,prometheusrules,ingresses,httproutes,backendtlspolicies,certificates,issuers"
+
+// remaining lists the objects of the installation that are there.
+func (c *cluster) remaining(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(c.must(t, "get", ownKinds, "-A", "-l", "app.kubernetes.io/name=lock-operator", "-o", "name"))
+}
+
+// lock creates a lock as the operator does, which no webhook judges: there is none to ask.
+func (c *cluster) lock(t *testing.T, operator, name string) {
+	t.Helper()
+	manifest := fmt.Sprintf(`
+apiVersion: forrst.dev/v1alpha1
+kind: Lock
+metadata: {name: %[1]s, namespace: default}
+spec: {key: %[1]s, owner: test, holder: ann, ttl: 1h, acquireTime: "2026-01-01T00:00:00.000000Z", renewTime: "2026-01-01T00:00:00.000000Z", expireTime: "2126-01-01T00:00:00.000000Z"}
+`, name)
+	if _, err := c.kubectl(t.Context(), manifest, "create", "--as="+operator, "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// formerChart is a copy of the chart as an earlier version may have been: its CRD lacks a column.
+func formerChart(t *testing.T) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "lock-operator")
+	if err := os.CopyFS(folder, os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "files", "manifests", "crd.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := strings.Replace(string(text), "name: Reason", "name: Why", 1)
+	if former == string(text) {
+		t.Fatal("the CRD has no column Reason")
+	}
+	if err := os.WriteFile(file, []byte(former), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
+	const (
+		namespace = "life-cycle"
+		operator  = "system:serviceaccount:life-cycle:lock-operator-facade"
+		crd       = "customresourcedefinition/locks.forrst.dev"
+		columns   = "-o=jsonpath={.spec.versions[*].additionalPrinterColumns[*].name}"
+		replicas  = "-o=jsonpath={.spec.replicas}"
+		authority = "-o=jsonpath={.webhooks[0].clientConfig.caBundle},{.webhooks[1].clientConfig.caBundle}"
+	)
+	cluster := start(t)
+	cluster.helm(t, "install", release, formerChart(t), "--namespace="+namespace, "--create-namespace", "--set=metrics.serviceMonitor.enabled=true")
+	uid := cluster.must(t, "get", crd, "-o=jsonpath={.metadata.uid}")
+	if got := cluster.must(t, "get", crd, columns); !strings.Contains(got, "Why") {
+		t.Fatalf("the former CRD has the columns %s", got)
+	}
+	cluster.must(t, "wait", crd, "--for=condition=Established")
+	cluster.lock(t, operator, "held")
+	// What the operator or cert-manager writes into the objects of the chart has to survive an upgrade.
+	cluster.must(t, "patch", "mutatingwebhookconfiguration", release, "--field-manager=operator", "--type=json",
+		`-p=[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"Cg=="},{"op":"add","path":"/webhooks/1/clientConfig/caBundle","value":"Cg=="}]`)
+
+	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--set=highAvailability=true,guards.enabled=true")
+	for _, check := range []struct{ object, path, want string }{
+		{crd, columns, "Reason"},
+		{crd, "-o=jsonpath={.metadata.uid}", uid},
+		{"deployment/lock-operator-facade", replicas, "3"},
+		{"validatingwebhookconfiguration/lock-operator-guards", "-o=name", "lock-operator-guards"},
+		{"mutatingwebhookconfiguration/lock-operator", authority, "Cg==,Cg=="},
+		{"lock/held", "-o=jsonpath={.spec.holder}", "ann"},
+	} {
+		in := namespace
+		if strings.HasPrefix(check.object, "lock/") {
+			in = "default"
+		}
+		if got := cluster.must(t, "get", check.object, "-n", in, check.path); !strings.Contains(got, check.want) {
+			t.Errorf("after the upgrade, %s of %s is %q, want %q", check.path, check.object, got, check.want)
+		}
+	}
+	if found := cluster.must(t, "get", "servicemonitors", "-A", "-o=name"); strings.Contains(found, "servicemonitor") {
+		t.Errorf("the upgrade leaves %s", found)
+	}
+
+	cluster.helm(t, "rollback", release, "1", "--namespace="+namespace)
+	if got := cluster.must(t, "get", "deployment/lock-operator-facade", "-n", namespace, replicas); got != "2" {
+		t.Errorf("after the rollback there are %s replicas, want 2", got)
+	}
+	if got := cluster.must(t, "get", "mutatingwebhookconfiguration/lock-operator", authority); got != "Cg==,Cg==" {
+		t.Errorf("after the rollback, the authority is %q", got)
+	}
+	cluster.must(t, "get", "lock", "held", "-n", "default")
+
+	// The hook needs a node, see TestTheCheckBeforeUninstalling in test/install.
+	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks")
+	if left := cluster.remaining(t); len(left) != 1 || !strings.Contains(left[0], "locks.forrst.dev") {
+		t.Errorf("uninstalling leaves %q, want the CRD alone", left)
+	}
+	cluster.must(t, "get", "lock", "held", "-n", "default")
+	cluster.must(t, "delete", crd, "--timeout=60s")
+	if left := cluster.remaining(t); len(left) != 0 {
+		t.Errorf("%q is left", left)
+	}
+}
+
+// TestUninstallWithTheDefinition must not hang, whatever is still under a lock.
+func TestUninstallWithTheDefinition(t *testing.T) {
+	const (
+		namespace = "without-trace"
+		operator  = "system:serviceaccount:without-trace:lock-operator-facade"
+	)
+	cluster := start(t)
+	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace", "--set="+everything+",namespace.create=false,crds.keep=false")
+	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=condition=Established")
+	cluster.lock(t, operator, "held")
+	job := `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: waiting, namespace: default, finalizers: [forrst.dev/lock]}
+spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: work, image: work}]}}}
+`
+	if _, err := cluster.kubectl(t.Context(), job, "create", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks", "--wait", "--timeout=2m")
+	if left := cluster.remaining(t); len(left) != 0 {
+		t.Errorf("uninstalling leaves %q", left)
+	}
+	// As docs/install.md says.
+	cluster.must(t, "patch", "job", "waiting", "-n", "default", "--type=merge", `-p={"metadata":{"finalizers":null}}`)
+	cluster.must(t, "delete", "job", "waiting", "-n", "default", "--timeout=60s")
+}
+
+// TestHelmTakesABundleOver installs over what kubectl has applied: nothing is replaced.
+func TestHelmTakesABundleOver(t *testing.T) {
+	const namespace = "forrst-system"
+	cluster := start(t)
+	folder := bundles(t)
+	if _, err := cluster.kubectl(t.Context(), "", "apply", "--server-side", "-f", filepath.Join(folder, "install.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	const uids = "-o=jsonpath={.metadata.uid}"
+	before := cluster.must(t, "get", "deployment/lock-operator-facade", "-n", namespace, uids)
+	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--take-ownership", "--force-conflicts")
+	if after := cluster.must(t, "get", "deployment/lock-operator-facade", "-n", namespace, uids); after != before {
+		t.Error("the Deployment was replaced")
+	}
+	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks")
+	cluster.must(t, "delete", "customresourcedefinition/locks.forrst.dev", "--timeout=60s")
+}

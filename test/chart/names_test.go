@@ -1,0 +1,90 @@
+package chart_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// everything are the values that make each object appear.
+const everything = "highAvailability=true,namespace.create=true,guards.enabled=true,lockPolicies.enabled=true,priorityClass.create=true," +
+	"facade.routes.functions.charge.url=https://charge,holderRules[0].apiGroups={apps},holderRules[0].resources={deployments},holderRules[0].verbs={get}," +
+	"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.reader.name=prometheus,metrics.serviceMonitor.reader.namespace=monitoring," +
+	"metrics.alerts.enabled=true,metrics.dashboard.enabled=true," +
+	"ingress.enabled=true,ingress.hosts={locks.example.com},httpRoute.enabled=true,httpRoute.parentRefs[0].name=public"
+
+func TestNamesOfReleases(t *testing.T) {
+	for _, test := range []struct{ release, flags, want string }{
+		{"lock-operator", "", "lock-operator"},
+		{"lock-operator-canary", "", "lock-operator-canary"},
+		{"team", "", "team-lock-operator"},
+		{"team", "fullnameOverride=locks", "locks"},
+		{strings.Repeat("a", 53), "", strings.Repeat("a", 26) + "-lock-operator"},
+	} {
+		t.Run(test.release+" "+test.flags, func(t *testing.T) {
+			rendered := renderAs(t, test.release, namespace, "--set="+test.flags)
+			if rendered["Deployment/"+test.want+"-controllers"] == nil {
+				t.Errorf("there is no Deployment %s-controllers", test.want)
+			}
+		})
+	}
+}
+
+// TestNothingNamesAnotherInstallation renders everything elsewhere: what still named the placeholders or the
+// names of config/ would exempt users of another namespace from admission.
+func TestNothingNamesAnotherInstallation(t *testing.T) {
+	for _, provider := range []string{"self", "cert-manager"} {
+		rendered := renderAs(t, "team", "platform-locks", "--set="+everything+",certificates.provider="+provider)
+		// The message of a policy names a role as an example.
+		text := strings.ReplaceAll(rendered.text(t), "such as lock-operator-edit", "")
+		for _, pattern := range []string{"forrst-system", "release-", `[^-\w]lock-operator-[a-z]`} {
+			if found := regexp.MustCompile(".*"+pattern+".*").FindAllString(text, 5); found != nil {
+				t.Errorf("with certificates of %s, there is %q", provider, found)
+			}
+		}
+		// For Locks, Jobs, their status, guards, the fence, keys, and the policy that binds the controllers.
+		for component, want := range map[string]int{"facade": 1, "controllers": 7, "webhook": 1} {
+			if got := strings.Count(text, "'system:serviceaccount:platform-locks:team-lock-operator-"+component+"'"); got != want {
+				t.Errorf("%d expressions name the %s, want %d", got, component, want)
+			}
+		}
+		for name, object := range rendered {
+			if object.GetNamespace() == "" && !isClusterScoped(object.GetKind()) || object.GetNamespace() != "" && object.GetNamespace() != "platform-locks" {
+				t.Errorf("%s is in namespace %q", name, object.GetNamespace())
+			}
+		}
+	}
+}
+
+func isClusterScoped(kind string) bool {
+	return regexp.MustCompile("^(Cluster|CustomResourceDefinition|FlowSchema|Mutating|Namespace$|PriorityClass|PriorityLevel|Validating)").MatchString(kind)
+}
+
+// TestPodsAreRestricted holds every pod, those of hooks included, against what the profile restricted asks for.
+// The API server judges the same in TestEveryVariantIsAccepted, but for pods of Deployments only by a warning.
+func TestPodsAreRestricted(t *testing.T) {
+	pods := 0
+	for name, object := range render(t) {
+		path := map[string]string{"Deployment": "spec template ", "Job": "spec template ", "Pod": ""}[object.GetKind()] + "spec "
+		rendered := objects{name: object}
+		if rendered.at(t, name, path+"containers 0 image") == nil {
+			continue
+		}
+		pods++
+		for field, want := range map[string]any{
+			"securityContext runAsNonRoot":                          true,
+			"securityContext seccompProfile type":                   "RuntimeDefault",
+			"containers 0 securityContext allowPrivilegeEscalation": false,
+			"containers 0 securityContext readOnlyRootFilesystem":   true,
+			"containers 0 securityContext capabilities drop 0":      "ALL",
+			"containers 0 resources limits memory":                  rendered.at(t, name, path+"containers 0 resources limits memory"),
+		} {
+			if got := rendered.at(t, name, path+field); got == nil || got != want {
+				t.Errorf("%s: %s is %v, want %v", name, field, got, want)
+			}
+		}
+	}
+	if pods != 5 {
+		t.Errorf("found %d pods, want 5", pods)
+	}
+}

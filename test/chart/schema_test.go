@@ -1,0 +1,53 @@
+package chart_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestTheSchemaRefuses says which values are refused, and what the message names.
+func TestTheSchemaRefuses(t *testing.T) {
+	for flags, want := range map[string]string{
+		"facade.replcas=3":                             "'replcas' not allowed",
+		"nonsense=1":                                   "'nonsense' not allowed",
+		"facade.replicas=-1":                           "/facade/replicas",
+		"facade.replicas=two":                          "/facade/replicas",
+		"facade.resources.limit.memory=1Gi":            "'limit' not allowed",
+		"facade.podDisruptionBudget.minAvailable=half": "/facade/podDisruptionBudget/minAvailable",
+		"facade.podDisruptionBudget.minAvailable=1,facade.podDisruptionBudget.maxUnavailable=1": "/facade/podDisruptionBudget",
+		"facade.maxBlock=60":                     "/facade/maxBlock",
+		"facade.service.type=ExternalName":       "/facade/service/type",
+		"facade.extraArgs={facade-max-block=1s}": "/facade/extraArgs/0",
+		"facade.audiences={a b}":                 "/facade/audiences/0",
+		"webhook.extraEnv[0].value=1":            "/webhook/extraEnv/0",
+		"image.digest=abc":                       "/image/digest",
+		"image.tag=a b":                          "/image/tag",
+		"image.repository=":                      "/image/repository",
+		"image.pullPolicy=Sometimes":             "/image/pullPolicy",
+		"fullnameOverride=Locks":                 "/fullnameOverride",
+		"highAvailability=3":                     "/highAvailability",
+		"priorityClass.value=2000000000":         "/priorityClass/value",
+		"settings.defaultTTL=five minutes":       "/settings/defaultTTL",
+		"settings.maxLocksPerNamespace=-1":       "/settings/maxLocksPerNamespace",
+		"settings.logLevel=9":                    "/settings/logLevel",
+		"settings.holderKinds=Deployment":        "/settings/holderKinds",
+		"certificates.provider=certmanager":      "/certificates/provider",
+		"certificates.provider=existing":         "/certificates/existing/authority",
+		"certificates.provider=existing,certificates.existing.authority=LS0tLS1C":                          "/certificates/existing/authority",
+		"certificates.certManager.issuer.kind=ClusterIssuer":                                               "/certificates/certManager/issuer",
+		"networkPolicy.apiServerPorts={}":                                                                  "/networkPolicy/apiServerPorts",
+		"networkPolicy.apiServerPorts={70000}":                                                             "/networkPolicy/apiServerPorts/0",
+		"ingress.enabled=true":                                                                             "/ingress/hosts",
+		"ingress.enabled=true,ingress.hosts={a.example.com},ingress.paths={v1}":                            "/ingress/paths/0",
+		"httpRoute.enabled=true":                                                                           "/httpRoute/parentRefs",
+		"metrics.serviceMonitor.interval=often":                                                            "/metrics/serviceMonitor/interval",
+		"metrics.serviceMonitor.reader.name=prometheus,metrics.serviceMonitor.reader.namespace=Monitoring": "/metrics/serviceMonitor/reader/namespace",
+	} {
+		t.Run(flags, func(t *testing.T) {
+			_, err := helm(t.Context(), "template", release, chart, "--set="+flags)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want an error about %s", err, want)
+			}
+		})
+	}
+}

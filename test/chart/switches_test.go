@@ -1,0 +1,190 @@
+package chart_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSwitches says for each value what it makes appear, disappear or change. "Kind/name" means that the object
+// is there, "!Kind/name" that it is not, and "component: --flag" that the component has the flag.
+func TestSwitches(t *testing.T) {
+	const provider = "certificates.provider="
+	for _, test := range []struct {
+		flags string
+		want  []string
+	}{
+		{"", []string{
+			"CustomResourceDefinition/locks.forrst.dev", "ClusterRole/lock-operator-edit", "FlowSchema/lock-operator",
+			"ValidatingAdmissionPolicy/lock-operator-jobs", "NetworkPolicy/lock-operator-default-deny", "PodDisruptionBudget/lock-operator-facade",
+			"Job/lock-operator-uninstall", "Pod/lock-operator-test",
+			"!Namespace/forrst-system", "!ValidatingWebhookConfiguration/lock-operator-guards", "!ValidatingAdmissionPolicy/lock-operator-keys",
+			"!Issuer/lock-operator", "!Certificate/lock-operator-facade", "!ServiceMonitor/lock-operator-facade", "!PrometheusRule/lock-operator",
+			"!ConfigMap/lock-operator-dashboard", "!ConfigMap/lock-operator-routes", "!Ingress/lock-operator-facade", "!HTTPRoute/lock-operator-facade",
+			"!PriorityClass/lock-operator", "!ClusterRole/lock-operator-holders",
+			"controllers: --certificate-authority=lock-operator-authority", "controllers: --issue-certificate=lock-operator-facade",
+			"controllers: --issue-certificate=lock-operator-webhook", "controllers: --issue-certificate=lock-operator-controllers",
+		}},
+		{"crds.install=false", []string{"!CustomResourceDefinition/locks.forrst.dev"}},
+		{"namespace.create=true", []string{"Namespace/forrst-system"}},
+		{"userRoles.create=false", []string{"!ClusterRole/lock-operator-view", "!ClusterRole/lock-operator-metrics", "ClusterRole/lock-operator-facade"}},
+		{"guards.enabled=true", []string{
+			"ValidatingWebhookConfiguration/lock-operator-guards", "ValidatingAdmissionPolicy/lock-operator-fence",
+			"ClusterRole/lock-operator-guards", "ClusterRoleBinding/lock-operator-guards", "webhook: --guards",
+		}},
+		{"lockPolicies.enabled=true", []string{
+			"ValidatingAdmissionPolicy/lock-operator-keys", "ValidatingAdmissionPolicy/lock-operator-durations",
+			"ValidatingAdmissionPolicy/lock-operator-job-creators", "ValidatingAdmissionPolicyBinding/lock-operator-parameters",
+		}},
+		{"priorityAndFairness.enabled=false", []string{"!FlowSchema/lock-operator", "!PriorityLevelConfiguration/lock-operator"}},
+		{"networkPolicy.enabled=false", []string{"!NetworkPolicy/lock-operator-facade", "!NetworkPolicy/lock-operator-default-deny", "!NetworkPolicy/lock-operator-hooks"}},
+		{"networkPolicy.defaultDeny=false", []string{"NetworkPolicy/lock-operator-facade", "!NetworkPolicy/lock-operator-default-deny"}},
+		{"facade.podDisruptionBudget.enabled=false", []string{"!PodDisruptionBudget/lock-operator-facade", "PodDisruptionBudget/lock-operator-webhook"}},
+		{"priorityClass.create=true", []string{"PriorityClass/lock-operator"}},
+		{provider + "cert-manager", []string{
+			"Issuer/lock-operator-authority", "Issuer/lock-operator", "Certificate/lock-operator-authority",
+			"Certificate/lock-operator-facade", "Certificate/lock-operator-webhook", "controllers: !--certificate-authority=lock-operator-authority",
+		}},
+		{provider + "cert-manager,certificates.certManager.issuer.name=internal,certificates.certManager.issuer.kind=ClusterIssuer", []string{
+			"!Issuer/lock-operator-authority", "!Issuer/lock-operator", "!Certificate/lock-operator-authority", "Certificate/lock-operator-facade",
+		}},
+		{provider + "existing,certificates.existing.authority=-----BEGIN CERTIFICATE-----", []string{
+			"!Certificate/lock-operator-facade", "!Role/lock-operator-certificates", "controllers: !--certificate-authority=lock-operator-authority",
+		}},
+		{"certificates.facadeDNSNames={locks.example.com},certificates.lifetime=48h,certificates.authorityLifetime=960h,certificates.authorityOverlap=12h", []string{
+			"controllers: --issue-certificate=lock-operator-facade,locks.example.com", "controllers: --certificate-lifetime=48h",
+			"controllers: --authority-lifetime=960h", "controllers: --authority-overlap=12h",
+		}},
+		{"settings.defaultTTL=1m,settings.maxTTL=2h,settings.maxExpireAhead=0s,settings.clockSkewAllowance=2s,settings.logLevel=debug", []string{
+			"facade: --default-ttl=1m", "controllers: --max-ttl=2h", "webhook: --max-expire-ahead=0s", "facade: --clock-skew-allowance=2s", "webhook: --zap-log-level=debug",
+		}},
+		{"settings.maxLocksPerNamespace=1000000,settings.maxJobsPerNamespace=0,settings.holderKinds={Deployment.apps,ConfigMap}", []string{
+			"facade: --max-locks-per-namespace=1000000", "webhook: --max-jobs-per-namespace=0", "controllers: --holder-kinds=Deployment.apps,ConfigMap",
+		}},
+		{"extraArgs={--leader-elect=false},webhook.extraArgs={--webhook-max-connections=9}", []string{
+			"facade: --leader-elect=false", "webhook: --leader-elect=false", "webhook: --webhook-max-connections=9", "facade: !--webhook-max-connections=9",
+		}},
+		{"facade.audiences={one,two},facade.maxBlock=2m", []string{"facade: --facade-audiences=one,two", "facade: --facade-max-block=2m"}},
+		{"facade.routes.functions.charge.url=https://charge", []string{"ConfigMap/lock-operator-routes", "facade: --facade-routes=/routes/routes.yaml"}},
+		{"webhook.clientAuthority.configMap=clients,webhook.clientAuthority.names={front-proxy-client}", []string{
+			"webhook: --webhook-client-ca=/clients/ca.crt", "webhook: --webhook-client-names=front-proxy-client",
+		}},
+		{"holderRules[0].apiGroups={apps},holderRules[0].resources={deployments},holderRules[0].verbs={get}", []string{
+			"ClusterRole/lock-operator-holders", "ClusterRoleBinding/lock-operator-holders",
+		}},
+		{"metrics.serviceMonitor.enabled=true", []string{
+			"ServiceMonitor/lock-operator-facade", "ServiceMonitor/lock-operator-controllers", "ServiceMonitor/lock-operator-webhook",
+			"Service/lock-operator-facade-metrics", "!ClusterRoleBinding/lock-operator-metrics",
+		}},
+		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.reader.name=prometheus,metrics.serviceMonitor.reader.namespace=monitoring", []string{
+			"ClusterRoleBinding/lock-operator-metrics",
+		}},
+		{"metrics.alerts.enabled=true", []string{"PrometheusRule/lock-operator"}},
+		{"metrics.dashboard.enabled=true", []string{"ConfigMap/lock-operator-dashboard"}},
+		{"ingress.enabled=true,ingress.hosts={locks.example.com}", []string{"Ingress/lock-operator-facade"}},
+		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public", []string{"HTTPRoute/lock-operator-facade", "BackendTLSPolicy/lock-operator-facade"}},
+		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,httpRoute.backendTLSPolicy=false", []string{"!BackendTLSPolicy/lock-operator-facade"}},
+		{"uninstall.check=false", []string{"!Job/lock-operator-uninstall", "!ClusterRole/lock-operator-uninstall"}},
+	} {
+		t.Run(test.flags, func(t *testing.T) {
+			rendered := render(t, "--set="+test.flags)
+			for _, want := range test.want {
+				component, flag, isFlag := strings.Cut(want, ": ")
+				if !isFlag {
+					name := strings.TrimPrefix(want, "!")
+					if (rendered[name] != nil) != (name == want) {
+						t.Errorf("want %s", want)
+					}
+					continue
+				}
+				name := strings.TrimPrefix(flag, "!")
+				if slices.Contains(rendered.arguments(t, component), name) != (name == flag) {
+					t.Errorf("want %s in %q", want, rendered.arguments(t, component))
+				}
+			}
+		})
+	}
+}
+
+// TestValues says what single fields become.
+func TestValues(t *testing.T) {
+	const facade, pod = "Deployment/lock-operator-facade", "spec template spec "
+	authority := "-----BEGIN CERTIFICATE-----\n…\n"
+	for _, test := range []struct {
+		flags, object, path string
+		want                any
+	}{
+		{"image.repository=r.example.com/locks,image.tag=v1", facade, pod + "containers 0 image", "r.example.com/locks:v1"},
+		{"image.tag=v1,image.digest=sha256:" + strings.Repeat("a", 64), facade, pod + "containers 0 image", "lock-operator@sha256:" + strings.Repeat("a", 64)},
+		{"image.pullPolicy=Never", facade, pod + "containers 0 imagePullPolicy", "Never"},
+		{"imagePullSecrets[0].name=registry", facade, pod + "imagePullSecrets 0 name", "registry"},
+		{"facade.replicas=5", facade, "spec replicas", 5.0},
+		{"facade.replicas=0", facade, "spec replicas", 0.0},
+		{"highAvailability=true", facade, "spec replicas", 3.0},
+		{"highAvailability=true,facade.replicas=1", facade, "spec replicas", 1.0},
+		{"highAvailability=true", facade, pod + "priorityClassName", "system-cluster-critical"},
+		{"highAvailability=true,priorityClass.name=mine", facade, pod + "priorityClassName", "mine"},
+		{"priorityClass.create=true", facade, pod + "priorityClassName", "lock-operator"},
+		{"priorityClass.create=true", "PriorityClass/lock-operator", "value", 1000000.0},
+		{"facade.podDisruptionBudget.maxUnavailable=25%", "PodDisruptionBudget/lock-operator-facade", "spec maxUnavailable", "25%"},
+		{"facade.podDisruptionBudget.maxUnavailable=25%", "PodDisruptionBudget/lock-operator-facade", "spec minAvailable", nil},
+		{"highAvailability=true,facade.podDisruptionBudget.minAvailable=2", "PodDisruptionBudget/lock-operator-facade", "spec minAvailable", 2.0},
+		{"facade.topologySpreadConstraints[0].topologyKey=rack", facade, pod + "topologySpreadConstraints 0 topologyKey", "rack"},
+		{"facade.nodeSelector.disk=ssd", facade, pod + "nodeSelector disk", "ssd"},
+		{"facade.tolerations[0].key=infra", facade, pod + "tolerations 0 key", "infra"},
+		{"facade.affinity.nodeAffinity.x=y", facade, pod + "affinity nodeAffinity x", "y"},
+		{"facade.terminationGracePeriodSeconds=90", facade, pod + "terminationGracePeriodSeconds", 90.0},
+		{"facade.resources.limits.memory=4Gi", facade, pod + "containers 0 resources limits memory", "4Gi"},
+		{"facade.podLabels.team=a", facade, "spec template metadata labels team", "a"},
+		{"facade.podAnnotations.team=a", facade, "spec template metadata annotations team", "a"},
+		{"facade.podLabels.team=a", facade, "spec selector matchLabels team", nil},
+		{"commonLabels.team=a", "MutatingWebhookConfiguration/lock-operator", "metadata labels team", "a"},
+		{"commonLabels.team=a", facade, "spec template metadata labels team", "a"},
+		{"commonAnnotations.team=a", "CustomResourceDefinition/locks.forrst.dev", "metadata annotations team", "a"},
+		{"commonAnnotations.team=a", facade, "metadata annotations team", "a"},
+		{"extraEnv[0].name=A,extraEnv[0].value=1", facade, pod + "containers 0 env 1 name", "A"},
+		{"facade.extraVolumes[0].name=v,facade.extraVolumeMounts[0].name=v", facade, pod + "volumes 1 name", "v"},
+		{"facade.extraVolumes[0].name=v,facade.extraVolumeMounts[0].name=v", facade, pod + "containers 0 volumeMounts 1 name", "v"},
+		{"facade.serviceAccount.annotations.role=a", "ServiceAccount/lock-operator-facade", "metadata annotations role", "a"},
+		{"facade.service.type=LoadBalancer", "Service/lock-operator-facade", "spec type", "LoadBalancer"},
+		{"facade.service.annotations.a=b", "Service/lock-operator-facade", "metadata annotations a", "b"},
+		{"webhook.clientAuthority.configMap=clients,webhook.clientAuthority.key=proxy.crt", "Deployment/lock-operator-webhook", pod + "volumes 1 configMap items 0 key", "proxy.crt"},
+		{"facade.routes.functions.charge.url=https://charge", "ConfigMap/lock-operator-routes", "data", map[string]any{"routes.yaml": "functions:\n  charge:\n    url: https://charge\n"}},
+		{"", "CustomResourceDefinition/locks.forrst.dev", "metadata annotations helm.sh/resource-policy", "keep"},
+		{"crds.keep=false", "CustomResourceDefinition/locks.forrst.dev", "metadata annotations helm.sh/resource-policy", nil},
+		{"", "ClusterRole/lock-operator-edit", "metadata labels rbac.authorization.k8s.io/aggregate-to-edit", "true"},
+		{"userRoles.aggregate=false", "ClusterRole/lock-operator-edit", "metadata labels rbac.authorization.k8s.io/aggregate-to-edit", nil},
+		{"certificates.provider=cert-manager", "ValidatingWebhookConfiguration/lock-operator-audit", "metadata annotations", map[string]any{"cert-manager.io/inject-ca-from": "forrst-system/lock-operator-webhook"}},
+		{"certificates.provider=cert-manager,certificates.lifetime=48h", "Certificate/lock-operator-facade", "spec duration", "48h"},
+		{"certificates.provider=cert-manager,certificates.authorityLifetime=96h", "Certificate/lock-operator-authority", "spec duration", "96h"},
+		{"certificates.provider=cert-manager,certificates.facadeDNSNames={a.example.com}", "Certificate/lock-operator-facade", "spec dnsNames 2", "a.example.com"},
+		{"certificates.provider=cert-manager,certificates.certManager.issuer.name=internal", "Certificate/lock-operator-webhook", "spec issuerRef", map[string]any{"name": "internal"}},
+		{"certificates.provider=existing,certificates.existing.authority=" + authority, "MutatingWebhookConfiguration/lock-operator", "webhooks 1 clientConfig caBundle", "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCuKApgo="},
+		{"certificates.provider=existing,certificates.existing.facadeSecret=mine,certificates.existing.authority=" + authority, facade, pod + "volumes 0 secret secretName", "mine"},
+		{"networkPolicy.apiServerPorts={8443}", "NetworkPolicy/lock-operator-controllers", "spec egress 0 ports 0 port", 8443.0},
+		{"networkPolicy.apiServerTo[0].ipBlock.cidr=10.0.0.1/32", "NetworkPolicy/lock-operator-webhook", "spec egress 0 to 0 ipBlock cidr", "10.0.0.1/32"},
+		{"networkPolicy.webhookFrom[0].ipBlock.cidr=10.0.0.1/32", "NetworkPolicy/lock-operator-webhook", "spec ingress 0 from 0 ipBlock cidr", "10.0.0.1/32"},
+		{"networkPolicy.facadeFrom[0].ipBlock.cidr=10.0.0.1/32", "NetworkPolicy/lock-operator-facade", "spec ingress 0 from 1 ipBlock cidr", "10.0.0.1/32"},
+		{"networkPolicy.extraEgress[0].ports[0].port=4317", "NetworkPolicy/lock-operator-controllers", "spec egress 1 ports 0 port", 4317.0},
+		{"networkPolicy.metricsNamespaceLabels.team=a", "NetworkPolicy/lock-operator-facade", "spec ingress 1 from 0 namespaceSelector matchLabels team", "a"},
+		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.interval=15s", "ServiceMonitor/lock-operator-facade", "spec endpoints 0 interval", "15s"},
+		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.team=a", "ServiceMonitor/lock-operator-facade", "metadata labels team", "a"},
+		{"metrics.serviceMonitor.enabled=true", "ServiceMonitor/lock-operator-webhook", "spec endpoints 0 tlsConfig ca configMap name", "lock-operator-authority"},
+		{"metrics.serviceMonitor.enabled=true,certificates.provider=cert-manager", "ServiceMonitor/lock-operator-webhook", "spec endpoints 0 tlsConfig ca secret name", "lock-operator-webhook"},
+		{"metrics.alerts.enabled=true,metrics.alerts.labels.team=a", "PrometheusRule/lock-operator", "metadata labels team", "a"},
+		{"metrics.dashboard.enabled=true", "ConfigMap/lock-operator-dashboard", "metadata labels grafana_dashboard", "1"},
+		{"ingress.enabled=true,ingress.hosts={locks.example.com},ingress.className=public", "Ingress/lock-operator-facade", "spec ingressClassName", "public"},
+		{"ingress.enabled=true,ingress.hosts={locks.example.com}", "Ingress/lock-operator-facade", "spec tls", nil},
+		{"ingress.enabled=true,ingress.hosts={locks.example.com},ingress.tlsSecret=cert", "Ingress/lock-operator-facade", "spec tls 0 hosts 0", "locks.example.com"},
+		{"ingress.enabled=true,ingress.hosts={locks.example.com},ingress.paths={/v1/,/ui/}", "Ingress/lock-operator-facade", "spec rules 0 http paths 1 path", "/ui/"},
+		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,httpRoute.hostnames={locks.example.com}", "HTTPRoute/lock-operator-facade", "spec hostnames 0", "locks.example.com"},
+		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,certificates.provider=cert-manager", "BackendTLSPolicy/lock-operator-facade", "spec validation caCertificateRefs 0 kind", "Secret"},
+		{"facade.audiences={own}", "Pod/lock-operator-test", "spec volumes 0 projected sources 0 serviceAccountToken audience", "own"},
+	} {
+		t.Run(test.flags+" "+test.path, func(t *testing.T) {
+			if got := render(t, "--set="+test.flags).at(t, test.object, test.path); !isEqual(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
