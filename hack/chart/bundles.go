@@ -15,6 +15,7 @@ var bundleKustomizations = map[string]string{
 	"install-high-availability.yaml": "overlays/high-availability",
 	"install-guards.yaml":            "overlays/guards",
 	"install-policies.yaml":          "overlays/policies",
+	"install-cert-manager.yaml":      "samples/certmanager",
 	"install-full.yaml":              "overlays/full",
 }
 
