@@ -107,7 +107,7 @@ func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
 	}
 	cluster.must(t, "get", "lock", "held", "-n", "default")
 
-	// The hook needs a node, see TestTheCheckBeforeUninstalling in test/install.
+	// The hook needs a node, see TestTheHooks.
 	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks")
 	if left := cluster.remaining(t); len(left) != 1 || !strings.Contains(left[0], "locks.forrst.dev") {
 		t.Errorf("uninstalling leaves %q, want the CRD alone", left)

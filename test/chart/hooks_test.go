@@ -1,0 +1,218 @@
+package chart_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+)
+
+// operatorBinary builds the operator.
+func operatorBinary(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "lock-operator")
+	if output, err := exec.CommandContext(t.Context(), "go", "-C", root, "build", "-o", binary, "./cmd/lock-operator").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	return binary
+}
+
+// kubeconfigOf is that of a service account of the release.
+func (c *cluster) kubeconfigOf(t *testing.T, namespace, name string) string {
+	t.Helper()
+	user, err := c.environment.AddUser(envtest.User{
+		Name:   "system:serviceaccount:" + namespace + ":" + name,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := user.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// hooks returns the objects of the release that Helm's hooks have, and applies all of them but pods and Jobs.
+func (c *cluster) hooks(t *testing.T, namespace string) objects {
+	t.Helper()
+	text, err := helm(t.Context(), "get", "hooks", release, "--namespace="+namespace, "--kubeconfig="+c.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := parse(t, text)
+	for name, object := range found {
+		if object.GetKind() == "Pod" || object.GetKind() == "Job" {
+			continue
+		}
+		text, err := yaml.Marshal(object.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.kubectl(t.Context(), string(text), "apply", "-f", "-"); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	return found
+}
+
+func argumentsAt(t *testing.T, found objects, name, path string) []string {
+	t.Helper()
+	values, _ := found.at(t, name, path).([]any)
+	arguments := make([]string, 0, len(values))
+	for _, value := range values {
+		arguments = append(arguments, fmt.Sprint(value))
+	}
+	return arguments
+}
+
+// TestTheHooks runs what the pods of the hooks would run, as their service accounts.
+func TestTheHooks(t *testing.T) {
+	const (
+		namespace = "hooked"
+		operator  = "system:serviceaccount:hooked:lock-operator-facade"
+	)
+	cluster := start(t)
+	binary := operatorBinary(t)
+	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace")
+	t.Cleanup(func() {
+		_, _ = helm(context.Background(), "uninstall", release, "--namespace="+namespace, "--no-hooks", "--kubeconfig="+cluster.kubeconfig)
+		_, _ = cluster.kubectl(context.Background(), "", "delete", "customresourcedefinition/locks.forrst.dev", "--timeout=60s")
+	})
+	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=condition=Established")
+	hooks := cluster.hooks(t, namespace)
+
+	t.Run("test", func(t *testing.T) {
+		facade := cluster.runFacade(t, binary, namespace)
+		token := filepath.Join(t.TempDir(), "token")
+		text := cluster.must(t, "create", "token", "lock-operator-test", "-n", namespace, "--audience=lock-operator.forrst.dev")
+		if err := os.WriteFile(token, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		arguments := argumentsAt(t, hooks, "Pod/lock-operator-test", "spec containers 0 args")
+		for i, argument := range arguments {
+			arguments[i] = strings.NewReplacer("/access/ca.crt", facade.authority, "/access/token", token,
+				"https://lock-operator-facade."+namespace+".svc", facade.url).Replace(argument)
+		}
+		output, err := exec.CommandContext(t.Context(), binary, arguments...).CombinedOutput()
+		if err != nil || !strings.Contains(string(output), "A lock was acquired and released") {
+			t.Errorf("%v: %s", err, output)
+		}
+		output, err = exec.CommandContext(t.Context(), binary, append(arguments, "--namespace=default")...).CombinedOutput()
+		if err == nil {
+			t.Errorf("it may take locks elsewhere: %s", output)
+		}
+	})
+
+	t.Run("uninstall", func(t *testing.T) {
+		kubeconfig := cluster.kubeconfigOf(t, namespace, "lock-operator-uninstall")
+		arguments := append(argumentsAt(t, hooks, "Job/lock-operator-uninstall", "spec template spec containers 0 args"), "--kubeconfig="+kubeconfig)
+		check := func() (string, error) {
+			output, err := exec.CommandContext(t.Context(), binary, arguments...).CombinedOutput()
+			return string(output), err
+		}
+		if output, err := check(); err != nil {
+			t.Fatalf("with nothing under a lock: %v: %s", err, output)
+		}
+		cluster.lock(t, operator, "held")
+		if output, err := check(); err == nil || !strings.Contains(output, `Lock default/held is held by "ann"`) {
+			t.Errorf("with a lock: %v: %s", err, output)
+		}
+		cluster.must(t, "delete", "lock", "held", "-n", "default", "--as="+operator)
+		if output, err := check(); err != nil {
+			t.Errorf("after its release: %v: %s", err, output)
+		}
+	})
+}
+
+type runningFacade struct{ url, authority string }
+
+// runFacade runs the façade by the arguments of its Deployment, until the end of the test.
+func (c *cluster) runFacade(t *testing.T, binary, namespace string) runningFacade {
+	t.Helper()
+	folder := t.TempDir()
+	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address := freeAddress(t)
+	arguments := render(t).arguments(t, "facade")
+	for i, argument := range arguments {
+		arguments[i] = strings.NewReplacer("/certs/", folder+"/", "$(POD_NAMESPACE)", namespace, ":8443", address).Replace(argument)
+	}
+	arguments = slices.Concat(arguments, []string{
+		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--facade-shutdown-delay=0s",
+		"--kubeconfig=" + c.kubeconfigOf(t, namespace, "lock-operator-facade"),
+	})
+	// It gets the time to stop after the context of the test has ended.
+	command := exec.Command(binary, arguments...) //nolint:noctx // It is stopped below.
+	var log bytes.Buffer
+	command.Stdout, command.Stderr = &log, &log
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(os.Interrupt)
+		if err := command.Wait(); err != nil {
+			t.Errorf("the façade: %v: %s", err, log.String())
+		}
+	})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(certificate)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
+	isServing := func() bool {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/openapi.json", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	}
+	for deadline := time.Now().Add(time.Minute); !isServing(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the façade does not serve")
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	return runningFacade{url: "https://" + address, authority: filepath.Join(folder, "tls.crt")}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
