@@ -12,7 +12,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -55,13 +54,13 @@ func held(t *testing.T, reader *pages) []string {
 }
 
 func job(name string, finalizers ...string) batchv1.Job {
-	return batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: name, Finalizers: finalizers}, Spec: batchv1.JobSpec{Suspend: ptr.To(true)}}
+	return batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: name, Finalizers: finalizers}, Spec: batchv1.JobSpec{Suspend: new(true)}}
 }
 
 func lockUntil(name string, end time.Time) v1alpha1.Lock {
 	return v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: name},
-		Spec:       v1alpha1.LockSpec{Key: name, Owner: "secret-token", Holder: "ann", ExpireTime: ptr.To(v1alpha1.NewTimestamp(end))},
+		Spec:       v1alpha1.LockSpec{Key: name, Owner: "secret-token", Holder: "ann", ExpireTime: new(v1alpha1.NewTimestamp(end))},
 	}
 }
 

@@ -20,23 +20,19 @@ import (
 func main() {
 	isCommand, err := runCommand(os.Args[1:])
 	if !isCommand {
-		err = serve()
+		var settings options
+		var logging zap.Options
+		settings.bindFlags(flag.CommandLine)
+		logging.BindFlags(flag.CommandLine)
+		flag.Parse()
+		setLoggers(newLogger(&logging))
+		limitMemory(memlimit.FromCgroup, ctrl.Log.WithName("memory"))
+		err = run(settings)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lock-operator:", err)
 		os.Exit(1)
 	}
-}
-
-func serve() error {
-	var settings options
-	var logging zap.Options
-	settings.bindFlags(flag.CommandLine)
-	logging.BindFlags(flag.CommandLine)
-	flag.Parse()
-	setLoggers(newLogger(&logging))
-	limitMemory(memlimit.FromCgroup, ctrl.Log.WithName("memory"))
-	return run(settings)
 }
 
 func run(settings options) error {

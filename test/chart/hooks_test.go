@@ -2,7 +2,6 @@ package chart_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -95,10 +94,10 @@ func TestTheHooks(t *testing.T) {
 	cluster := start(t)
 	binary := operatorBinary(t)
 	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace")
-	t.Cleanup(func() {
-		_, _ = helm(context.Background(), "uninstall", release, "--namespace="+namespace, "--no-hooks", "--kubeconfig="+cluster.kubeconfig)
-		_, _ = cluster.kubectl(context.Background(), "", "delete", "customresourcedefinition/locks.forrst.dev", "--timeout=60s")
-	})
+	defer func() {
+		_, _ = helm(t.Context(), "uninstall", release, "--namespace="+namespace, "--no-hooks", "--kubeconfig="+cluster.kubeconfig)
+		_, _ = cluster.kubectl(t.Context(), "", "delete", "customresourcedefinition/locks.forrst.dev", "--timeout=60s")
+	}()
 	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=condition=Established")
 	hooks := cluster.hooks(t, namespace)
 
