@@ -104,7 +104,7 @@ generate: ## Generate what follows from code, markers and config: the API's obje
 	$(call role,controllers,./controllers/... ./lock/engine)
 	$(call role,webhook,./webhook/... ./lock/holderref)
 	@go -C hack/chart run .
-	@go -C hack/chart tool helm-docs --chart-search-root="$(CURDIR)/charts" --sort-values-order=file --documentation-strict-mode --log-level=warning
+	@go -C hack/chart tool helm-docs --chart-search-root="$(CURDIR)/charts" --sort-values-order=file --log-level=warning
 
 # $(call role,component,packages)
 role = go tool controller-gen rbac:roleName=lock-operator-$(1),fileName=$(1)_role.yaml output:rbac:dir=config/rbac \

@@ -85,6 +85,13 @@ func argumentsAt(t *testing.T, found objects, name, path string) []string {
 	return arguments
 }
 
+// clean removes a release, its hooks and its CRD.
+func (c *cluster) clean(t *testing.T, namespace string) {
+	t.Helper()
+	c.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks")
+	c.must(t, "delete", ownKinds, "-n", namespace, "-l", "app.kubernetes.io/name=lock-operator", "--ignore-not-found", "--timeout=60s")
+}
+
 // TestTheHooks runs what the pods of the hooks would run, as their service accounts.
 func TestTheHooks(t *testing.T) {
 	const (
@@ -94,10 +101,7 @@ func TestTheHooks(t *testing.T) {
 	cluster := start(t)
 	binary := operatorBinary(t)
 	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace")
-	defer func() {
-		_, _ = helm(t.Context(), "uninstall", release, "--namespace="+namespace, "--no-hooks", "--kubeconfig="+cluster.kubeconfig)
-		_, _ = cluster.kubectl(t.Context(), "", "delete", "customresourcedefinition/locks.forrst.dev", "--timeout=60s")
-	}()
+	defer cluster.clean(t, namespace)
 	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=condition=Established")
 	hooks := cluster.hooks(t, namespace)
 

@@ -3,6 +3,7 @@ package chart_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,14 +22,14 @@ func (c *cluster) remaining(t *testing.T) []string {
 }
 
 // lock creates a lock as the operator does, which no webhook judges: there is none to ask.
-func (c *cluster) lock(t *testing.T, operator, name string) {
+func (c *cluster) lock(t *testing.T, operator, name string, finalizers ...string) {
 	t.Helper()
 	manifest := fmt.Sprintf(`
 apiVersion: forrst.dev/v1alpha1
 kind: Lock
-metadata: {name: %[1]s, namespace: default}
+metadata: {name: %[1]s, namespace: default, finalizers: [%[2]s]}
 spec: {key: %[1]s, owner: test, holder: ann, ttl: 1h, acquireTime: "2026-01-01T00:00:00.000000Z", renewTime: "2026-01-01T00:00:00.000000Z", expireTime: "2126-01-01T00:00:00.000000Z"}
-`, name)
+`, name, strings.Join(finalizers, ","))
 	if _, err := c.kubectl(t.Context(), manifest, "create", "--as="+operator, "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func TestUninstallWithTheDefinition(t *testing.T) {
 	cluster := start(t)
 	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace", "--set="+everything+",namespace.create=false,crds.keep=false")
 	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=condition=Established")
-	cluster.lock(t, operator, "held")
+	cluster.lock(t, operator, "held", "example.com/other")
 	job := `
 apiVersion: batch/v1
 kind: Job
@@ -138,13 +139,33 @@ spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name
 	if _, err := cluster.kubectl(t.Context(), job, "create", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
-	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks", "--wait", "--timeout=2m")
+	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks", "--timeout=2m")
+	cluster.documented(t, "kubectl get jobs --all-namespaces")
+	cluster.must(t, "delete", "job", "waiting", "-n", "default", "--timeout=60s")
+	cluster.documented(t, "kubectl get locks.forrst.dev --all-namespaces")
+	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=delete", "--timeout=60s")
 	if left := cluster.remaining(t); len(left) != 0 {
 		t.Errorf("uninstalling leaves %q", left)
 	}
-	// As docs/install.md says.
-	cluster.must(t, "patch", "job", "waiting", "-n", "default", "--type=merge", `-p={"metadata":{"finalizers":null}}`)
-	cluster.must(t, "delete", "job", "waiting", "-n", "default", "--timeout=60s")
+}
+
+// documented runs the block of docs/install.md that begins with a text.
+func (c *cluster) documented(t *testing.T, beginning string) {
+	t.Helper()
+	text, err := os.ReadFile(root + "/docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, isThere := strings.Cut(string(text), "```sh\n"+beginning)
+	block, _, _ := strings.Cut(rest, "```")
+	if !isThere {
+		t.Fatalf("docs/install.md has no block %q", beginning)
+	}
+	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", beginning+block)
+	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
 }
 
 // TestHelmTakesABundleOver installs over what kubectl has applied: nothing is replaced.

@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -49,5 +50,22 @@ func TestTheSchemaRefuses(t *testing.T) {
 				t.Errorf("got %v, want an error about %s", err, want)
 			}
 		})
+	}
+}
+
+// TestEveryValueIsDescribed reads the generated documentation: helm-docs leaves the description of a value
+// empty that has no comment.
+func TestEveryValueIsDescribed(t *testing.T) {
+	text, err := os.ReadFile(chart + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows := strings.Count(string(text), "\n| "); rows < 100 {
+		t.Errorf("there are only %d rows", rows)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasSuffix(line, "|  |\n") {
+			t.Errorf("no description: %s", line)
+		}
 	}
 }
