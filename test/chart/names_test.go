@@ -88,3 +88,28 @@ func TestPodsAreRestricted(t *testing.T) {
 		t.Errorf("found %d pods, want 5", pods)
 	}
 }
+
+// TestNoHookStays: Helm does not remove hooks with the release.
+func TestNoHookStays(t *testing.T) {
+	hooks := 0
+	for name, object := range render(t) {
+		annotations := object.GetAnnotations()
+		if annotations["helm.sh/hook"] == "" {
+			continue
+		}
+		hooks++
+		if got := annotations["helm.sh/hook-delete-policy"]; got != "before-hook-creation,hook-succeeded,hook-failed" {
+			t.Errorf("%s is deleted on %q", name, got)
+		}
+		runs := object.GetKind() == "Pod" || object.GetKind() == "Job"
+		if got := annotations["helm.sh/hook-output-log-policy"]; runs != strings.Contains(got, "hook-failed") {
+			t.Errorf("%s: the log is printed on %q", name, got)
+		}
+		if got := annotations["helm.sh/hook-weight"]; runs != (got == "0") {
+			t.Errorf("%s has the weight %q: rights come before pods", name, got)
+		}
+	}
+	if hooks != 8 {
+		t.Errorf("found %d hooks, want 8", hooks)
+	}
+}
