@@ -6,8 +6,8 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
-# The folder with etcd, kube-apiserver, kube-controller-manager and kubectl. What envtest
-# installs lacks the third; bin/k8s then has links to the others. Each version that K8S
+# The folder with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl.
+# What envtest installs lacks the third and fourth; bin/k8s then has links to the others. Each version that K8S
 # chooses has a folder of its own.
 BUILT = bin/k8s$(addprefix -,$(K8S))
 ASSETS = $(if $(wildcard $(KUBEBUILDER_ASSETS)/kube-controller-manager),$(KUBEBUILDER_ASSETS),$(BUILT))
@@ -28,7 +28,7 @@ GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwa
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/health test/observability
+MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/kwok hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/health test/observability
 GENERATED := api config charts docs/alerts.md docs/cli-reference.md docs/metrics.md
 
 ##@ Help
@@ -42,22 +42,26 @@ help: ## Show this help.
 
 ##@ Development cluster
 
+# NODES=1 adds a node that kwok simulates.
+NODES ?= 0
+KWOK = $(if $(filter-out 0,$(NODES)),bin/kwok)
+
 .PHONY: run
-run: build control-plane ## Run a cluster with the operator and its façade until Ctrl-C.
+run: build control-plane $(KWOK) ## Run a cluster with the operator and its façade until Ctrl-C.
 # With exec there is no shell between make and the cluster, so that a SIGTERM that
 # make passes on arrives.
-	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" bin/devcluster run
+	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" NODES="$(NODES)" bin/devcluster run
 
 .PHONY: dev-up
-dev-up: build control-plane ## Do the same in the background.
-	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" bin/devcluster up
+dev-up: build control-plane $(KWOK) ## Do the same in the background.
+	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" NODES="$(NODES)" bin/devcluster up
 
 .PHONY: dev-down
 dev-down: bin/devcluster ## Stop the cluster, however it was started.
 	@exec bin/devcluster down
 
 .PHONY: control-plane
-control-plane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl (minutes the first time).
+control-plane: ## Build etcd, kube-apiserver and the like (minutes the first time).
 	@cd hack/controlplane && $(GO_BUILD) -o "$(CURDIR)/bin/build-control-plane" .
 	@exec bin/build-control-plane -kubernetes="$(K8S)" -out="$(BUILT)"
 
@@ -81,6 +85,11 @@ cli-binaries: ## Build kubectl-lock for all platforms into bin/cli (minutes the 
 	  echo "Building kubectl-lock for $$platform"; \
 	  $(GO_BUILD) -o "bin/cli/kubectl-lock-$$GOOS-$$GOARCH$$suffix" ./cmd/kubectl-lock; \
 	done
+
+.PHONY: image
+image: ## Build the images for linux/amd64 and linux/arm64 into bin/image (root, and Debian's buildah).
+	@hack/debian.sh buildah busybox-static:busybox
+	@hack/image.sh bin/image
 
 # The version and the address are those of a release.
 .PHONY: krew
@@ -322,19 +331,26 @@ lint-openapi:
 ##= IMAGE               the image in the bundles of "make bundle", as in IMAGE=registry.example.com/lock-operator:v1.0.0 (lock-operator:latest)
 ##= K8S                 version of Kubernetes in place of the pinned one, as in K8S=1.34.4 (built into bin/k8s-1.34.4)
 ##= KUBEBUILDER_ASSETS  folder of a ready-made control plane, or of envtest's binaries (bin/k8s, built when necessary)
+##= NODES               how many nodes kwok simulates in the development cluster, whose pods only seem to run (0)
 ##= OBSERVE             1: the development cluster has a Prometheus that reads the operator's metrics (make prometheus unpacks one)
 ##= OPERATIONS          how many operations "make soak" adds (1000000)
+##= PLATFORMS           platforms of "make image" (linux/amd64 linux/arm64)
 ##= PKG                 the package of "make test-one"
 ##= PROMETHEUS          a Prometheus, with promtool beside it (bin/prometheus/usr/bin/prometheus, unpacked from Debian's package)
 ##= REPORT              folder of the report that "make soak" adds to (bin/soak)
 ##= ROUTES              a file of routes for the façade, as in ROUTES=docs/routes.yaml
 ##= SEED                a number that repeats the choices of a run of "make robustness" or "make soak"
 ##= TESTFLAGS           more flags for go test, as in TESTFLAGS=-run=Expiry
-##= VERSION             version of the plugin that "make krew" packs (v0.0.0)
+##= VERSION             version of the images, and of the plugin that "make krew" packs (v0.0.0)
 ##= VULNDB              folder with a copy of the vulnerability database, for "make vuln" without a network
 
 bin/devcluster:
 	$(GO_BUILD) -o $@ ./hack/devcluster
+
+# Its nodes are objects, and its pods are statuses that it writes.
+bin/kwok: hack/kwok/go.mod hack/kwok/go.sum
+	@echo "Building kwok (a minute the first time)"
+	@cd hack/kwok && $(GO_BUILD) -o "$(CURDIR)/$@" sigs.k8s.io/kwok/cmd/kwok
 
 bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum
 	@echo "Building golangci-lint (minutes the first time)"

@@ -16,6 +16,7 @@ const (
 	versionPackage   = "k8s.io/component-base/version"
 
 	controllerManagerPackage = kubernetesModule + "/cmd/kube-controller-manager"
+	schedulerPackage         = kubernetesModule + "/cmd/kube-scheduler"
 )
 
 // packages are the commands to build. The checked-in go.mod pins them by listing the same ones
@@ -24,22 +25,23 @@ var packages = []string{
 	etcdPackage,
 	kubernetesModule + "/cmd/kube-apiserver",
 	controllerManagerPackage,
+	schedulerPackage,
 	kubernetesModule + "/cmd/kubectl",
 }
 
 // binaries are the files of a complete build.
-var binaries = append([]string{"kube-controller-manager"}, envtestBinaries...)
+var binaries = append([]string{"kube-controller-manager", "kube-scheduler"}, envtestBinaries...)
 
 // envtestBinaries are the binaries that setup-envtest also installs.
 var envtestBinaries = []string{"etcd", "kube-apiserver", "kubectl"}
 
 // build compiles the packages below the workshop folder, shows its progress, and returns
 // the folder with the finished binaries. It links ready-made binaries instead of building
-// them; kube-controller-manager is never ready-made.
+// them; kube-controller-manager and kube-scheduler are never ready-made.
 func build(ctx context.Context, wanted recipe, workshop string) (string, error) {
 	packages := packages
 	if wanted.readyMade != "" {
-		packages = []string{controllerManagerPackage}
+		packages = []string{controllerManagerPackage, schedulerPackage}
 	}
 	workshop, err := filepath.Abs(workshop)
 	if err != nil {

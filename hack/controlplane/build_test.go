@@ -109,7 +109,9 @@ func TestReplaceFolderRemovesTheOldFolder(t *testing.T) {
 
 func TestReadyMadeBinariesAreLinked(t *testing.T) {
 	folder, assets := t.TempDir(), t.TempDir()
-	writeFile(t, filepath.Join(folder, "kube-controller-manager"), "")
+	for _, name := range []string{"kube-controller-manager", "kube-scheduler"} {
+		writeFile(t, filepath.Join(folder, name), "")
+	}
 	for _, name := range envtestBinaries {
 		writeFile(t, filepath.Join(assets, name), "")
 	}
@@ -117,7 +119,7 @@ func TestReadyMadeBinariesAreLinked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !isComplete(folder, "recipe") {
-		t.Error("not complete with a controller manager and links")
+		t.Error("not complete with what is never ready-made, and links")
 	}
 	if err := os.Remove(filepath.Join(assets, "etcd")); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ func TestAnotherVersionIsBuiltAsItWasReleased(t *testing.T) {
 			"replace k8s.io/component-base => ./staging/src/k8s.io/component-base\n",
 		"cmd/kube-apiserver/main.go":          program,
 		"cmd/kube-controller-manager/main.go": program,
+		"cmd/kube-scheduler/main.go":          program,
 		"cmd/kubectl/main.go":                 program,
 	})
 	publish(t, proxy, "k8s.io/component-base", "v0.2.3", map[string]string{
@@ -45,7 +46,8 @@ func TestAnotherVersionIsBuiltAsItWasReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"etcd": "etcd 3.4.5", "kube-apiserver": "v1.2.3 1 2", "kube-controller-manager": "v1.2.3 1 2", "kubectl": "v1.2.3 1 2",
+		"etcd": "etcd 3.4.5", "kube-apiserver": "v1.2.3 1 2", "kube-controller-manager": "v1.2.3 1 2",
+		"kube-scheduler": "v1.2.3 1 2", "kubectl": "v1.2.3 1 2",
 	} {
 		got, err := exec.CommandContext(t.Context(), filepath.Join(out, name)).CombinedOutput()
 		if err != nil || string(got) != want {

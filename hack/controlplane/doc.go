@@ -1,6 +1,6 @@
 // Command controlplane builds the Kubernetes control plane that the development
-// cluster and the tests run on: etcd, kube-apiserver, kube-controller-manager and
-// kubectl. It needs nothing but Go and the modules that go.mod pins.
+// cluster and the tests run on: etcd, kube-apiserver, kube-controller-manager,
+// kube-scheduler and kubectl. It needs nothing but Go and the modules that go.mod pins.
 //
 // It is a module of its own because k8s.io/kubernetes has to be built with the
 // staging modules of its own release, and because programs that import the operator's

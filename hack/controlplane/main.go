@@ -32,8 +32,8 @@ func main() {
 }
 
 // provide puts the binaries into the out folder, unless the ready-made ones are complete. If
-// those lack only kube-controller-manager, as envtest's folder does, provide builds that
-// binary and links the others into the out folder.
+// those lack kube-controller-manager, as envtest's folder does, provide builds that binary and
+// kube-scheduler and links the others into the out folder.
 func provide(ctx context.Context, wanted recipe, out string) error {
 	if err := wanted.validate(); err != nil {
 		return err
@@ -43,7 +43,7 @@ func provide(ctx context.Context, wanted recipe, out string) error {
 			fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS); nothing is built\n", assets)
 			return nil
 		}
-		fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS) and building kube-controller-manager\n", assets)
+		fmt.Printf("control-plane: using the binaries in %s (KUBEBUILDER_ASSETS) and building kube-controller-manager and kube-scheduler\n", assets)
 	}
 
 	key, err := wanted.key()

@@ -10,8 +10,9 @@ import (
 // An announcement says that a cluster is ready and how to reach it. It is a file in the
 // state folder, for commands that did not start the cluster.
 type announcement struct {
-	PID        int    `json:"pid"`
-	Facade     string `json:"facade"`
+	PID int `json:"pid"`
+	// Facade is empty in a cluster without operator.
+	Facade     string `json:"facade,omitempty"`
 	Kubeconfig string `json:"kubeconfig"`
 	Kubectl    string `json:"kubectl"`
 	Logs       string `json:"logs"`

@@ -32,6 +32,10 @@ worker of another namespace, and for an account that may force releases in payme
 
 // print explains to the user how to use and stop the cluster.
 func (a announcement) print(out io.Writer, stopWith string) {
+	if a.Facade == "" {
+		fmt.Fprintf(out, "\nThe control plane is ready, without operator; its kubeconfig is %s.\n\nStop it with %s.\n", displayPath(a.Kubeconfig), stopWith)
+		return
+	}
 	kubectl := shellWord(displayPath(a.Kubectl)) + " --kubeconfig " + shellWord(displayPath(a.Kubeconfig))
 	credentials, locks, others, namespace, prometheus := "", "get locks", "", "default", ""
 	if a.Token != "" {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,13 +46,18 @@ func newCluster(ctx context.Context, opts options, facade string, out io.Writer)
 		return nil, err
 	}
 	c := &cluster{options: opts, dir: dir, facade: facade, out: out, ports: ports, credentials: credentials}
-	if c.webhookClient, err = admissionclient.Write(dir.pki(), ports.webhook.address()); err != nil {
+	webhook := ports.webhook.address()
+	if opts.operator == "" {
+		webhook = admissionclient.AnyWebhook
+	}
+	if c.webhookClient, err = admissionclient.Write(dir.pki(), webhook); err != nil {
 		ports.release()
 		return nil, err
 	}
 	for path, user := range map[string]user{
 		dir.kubeconfig(): credentials.administrator,
 		dir.componentKubeconfig(controllerManagerName): credentials.controllerManager,
+		dir.componentKubeconfig(schedulerName):         credentials.scheduler,
 		dir.componentKubeconfig(operatorName):          credentials.operator,
 	} {
 		if err := writeKubeconfig(path, c.apiServerURL(), credentials.certificate, user.token); err != nil {
@@ -74,13 +80,15 @@ func (c *cluster) keep(ctx context.Context) error {
 
 	a := announcement{
 		PID:        os.Getpid(),
-		Facade:     "http://" + c.facade,
 		Kubeconfig: c.dir.kubeconfig(),
 		Kubectl:    filepath.Join(c.options.binaries, kubectlName),
 		Logs:       c.dir.logs(),
 		Token:      c.tokenPath(),
 		Prometheus: c.prometheusURL(),
 		Options:    c.options.chosen(),
+	}
+	if c.options.operator != "" {
+		a.Facade = "http://" + c.facade
 	}
 	if err := a.save(c.dir); err != nil {
 		return err
@@ -91,19 +99,16 @@ func (c *cluster) keep(ctx context.Context) error {
 	return nil
 }
 
-// start starts all components in order and returns when a lock can be acquired.
+// start starts all components in order and returns when a lock can be acquired or, without
+// operator, when the control plane serves.
 func (c *cluster) start(ctx context.Context) error {
-	kubectl := filepath.Join(c.options.binaries, kubectlName)
-	objects, err := renderManifests(ctx, kubectl, c.options.config)
-	if err != nil {
-		return err
-	}
-	for _, object := range objects {
-		if err := directWebhooks(object, c.ports.webhook.address(), c.credentials.certificate); err != nil {
+	var objects []*unstructured.Unstructured
+	if c.options.operator != "" {
+		var err error
+		if objects, err = c.manifests(ctx); err != nil {
 			return err
 		}
 	}
-
 	config, err := clientcmd.BuildConfigFromFlags("", c.dir.kubeconfig())
 	if err != nil {
 		return err
@@ -125,14 +130,10 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	var established time.Time
-	if err := c.step("manifests", func() error {
-		established, err = install(ctx, admin, objects)
-		return err
-	}); err != nil {
-		return err
-	}
-	if err := c.step(operatorName, func() error { return c.startOperator(ctx) }); err != nil {
-		return err
+	if c.options.operator != "" {
+		if established, err = c.installAndStartOperator(ctx, admin, objects); err != nil {
+			return err
+		}
 	}
 	if err := c.step(controllerManagerName, func() error { return waitForControllerManager(ctx, admin) }); err != nil {
 		return err
@@ -145,6 +146,11 @@ func (c *cluster) start(ctx context.Context) error {
 
 // addChosen adds what the cluster has only if an option asks for it.
 func (c *cluster) addChosen(ctx context.Context, admin client.Client) error {
+	if c.options.nodes > 0 {
+		if err := c.step("nodes", func() error { return c.startNodes(ctx, admin) }); err != nil {
+			return err
+		}
+	}
 	if c.options.auth == authToken {
 		if err := c.step("identities", func() error { return c.createIdentities(ctx, admin) }); err != nil {
 			return err
@@ -154,6 +160,32 @@ func (c *cluster) addChosen(ctx context.Context, admin client.Client) error {
 		return c.step(prometheusName, func() error { return c.startPrometheus(ctx, admin) })
 	}
 	return nil
+}
+
+// manifests returns the objects to install.
+func (c *cluster) manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	objects, err := renderManifests(ctx, filepath.Join(c.options.binaries, kubectlName), c.options.config)
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range objects {
+		if err := directWebhooks(object, c.ports.webhook.address(), c.credentials.certificate); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
+}
+
+// installAndStartOperator returns when the last of the operator's resources was established.
+func (c *cluster) installAndStartOperator(ctx context.Context, admin client.Client, objects []*unstructured.Unstructured) (established time.Time, err error) {
+	err = c.step("manifests", func() error {
+		established, err = install(ctx, admin, objects)
+		return err
+	})
+	if err != nil {
+		return established, err
+	}
+	return established, c.step(operatorName, func() error { return c.startOperator(ctx) })
 }
 
 // step runs one part of the start and prints how long it took.

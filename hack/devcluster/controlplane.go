@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -48,26 +49,31 @@ func (c *cluster) startEtcd(ctx context.Context) error {
 // startAPIServer starts kube-apiserver and waits until it is ready.
 func (c *cluster) startAPIServer(ctx context.Context, config *rest.Config) error {
 	c.ports.apiServer.release()
-	err := c.startBinary(apiServerName,
-		"--bind-address="+loopback,
-		"--secure-port="+c.ports.apiServer.number(),
+	args := []string{
+		"--bind-address=" + loopback,
+		"--secure-port=" + c.ports.apiServer.number(),
 		// Without these two flags, kube-apiserver looks for the address of a network interface,
 		// which a machine without a network lacks, and publishes it to no use.
-		"--advertise-address="+loopback,
+		"--advertise-address=" + loopback,
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=RBAC",
-		"--token-auth-file="+c.pki(tokensFile),
+		"--token-auth-file=" + c.pki(tokensFile),
 		// With it, the API server presents a certificate to the webhook, which serves no other client.
-		"--admission-control-config-file="+c.webhookClient.Admission,
-		"--tls-cert-file="+c.pki(certificateFile),
-		"--tls-private-key-file="+c.pki(keyFile),
-		"--etcd-servers="+etcdURL,
+		"--admission-control-config-file=" + c.webhookClient.Admission,
+		"--tls-cert-file=" + c.pki(certificateFile),
+		"--tls-private-key-file=" + c.pki(keyFile),
+		"--etcd-servers=" + etcdURL,
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+c.pki(signingKeyFile),
-		"--service-account-signing-key-file="+c.pki(signingKeyFile),
-	)
-	if err != nil {
+		"--service-account-key-file=" + c.pki(signingKeyFile),
+		"--service-account-signing-key-file=" + c.pki(signingKeyFile),
+	}
+	if c.options.operator == "" {
+		// No proxy serves the addresses of Services. What installs an operator here makes those
+		// of its pods reachable.
+		args = append(args, "--enable-aggregator-routing")
+	}
+	if err := c.startBinary(apiServerName, args...); err != nil {
 		return err
 	}
 	client, err := rest.HTTPClientFor(config)
@@ -102,16 +108,30 @@ var controllers = []string{
 	"validatingadmissionpolicy-status-controller",
 }
 
+// nodeControllers have work in a cluster with nodes only.
+var nodeControllers = []string{
+	"daemonset-controller",
+	"endpoints-controller",
+	"endpointslice-controller",
+	"node-lifecycle-controller",
+	"pod-garbage-collector-controller",
+	"taint-eviction-controller",
+}
+
 // startControllerManager starts kube-controller-manager without waiting for it,
 // see [waitForControllerManager].
 func (c *cluster) startControllerManager() error {
+	chosen := controllers
+	if c.options.nodes > 0 {
+		chosen = slices.Concat(controllers, nodeControllers)
+	}
 	return c.startBinary(controllerManagerName,
 		"--kubeconfig="+c.dir.componentKubeconfig(controllerManagerName),
 		// Each controller has its own role, as on a real cluster, instead of all permissions.
 		"--use-service-account-credentials",
 		"--service-account-private-key-file="+c.pki(signingKeyFile),
 		"--root-ca-file="+c.pki(certificateFile),
-		"--controllers="+strings.Join(controllers, ","),
+		"--controllers="+strings.Join(chosen, ","),
 		"--leader-elect=false",
 		// The defaults spread the controllers' first requests over seconds.
 		"--kube-api-qps=1000",

@@ -25,7 +25,7 @@ type user struct {
 // credentials are all secrets of one cluster. Etcd needs none: it listens on sockets in a
 // folder that only this user may enter.
 type credentials struct {
-	administrator, controllerManager, operator user
+	administrator, controllerManager, scheduler, operator user
 	// certificate and key are those of the API server and the webhook, in PEM. The
 	// certificate of the authority follows that of the server.
 	certificate, key []byte
@@ -43,6 +43,7 @@ func issueCredentials(operatorUser string) (*credentials, error) {
 	c := &credentials{
 		administrator:     user{name: "lock-operator-dev", groups: []string{"system:masters"}, token: rand.Text()},
 		controllerManager: user{name: "system:kube-controller-manager", token: rand.Text()},
+		scheduler:         user{name: "system:kube-scheduler", token: rand.Text()},
 		// The user name of the operator's service account, so the RBAC rules are those of a
 		// real installation.
 		operator: user{
@@ -64,7 +65,7 @@ func issueCredentials(operatorUser string) (*credentials, error) {
 func (c *credentials) tokens() ([]byte, error) {
 	var text strings.Builder
 	records := csv.NewWriter(&text)
-	for _, u := range []user{c.administrator, c.controllerManager, c.operator} {
+	for _, u := range []user{c.administrator, c.controllerManager, c.scheduler, c.operator} {
 		if err := records.Write([]string{u.token, u.name, u.name, strings.Join(u.groups, ",")}); err != nil {
 			return nil, err
 		}

@@ -54,6 +54,7 @@ func TestEachTokenStandsForOneUserAndItsGroups(t *testing.T) {
 	want := map[string]string{
 		"lock-operator-dev":              "system:masters",
 		"system:kube-controller-manager": "",
+		"system:kube-scheduler":          "",
 		// The operator must not have all permissions: its RBAC rules are under test.
 		"system:serviceaccount:forrst-system:lock-operator": "system:serviceaccounts,system:serviceaccounts:forrst-system",
 	}

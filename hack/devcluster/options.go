@@ -12,7 +12,11 @@ import (
 
 var commands = []string{"run", "up", "down"}
 
-// options are the options of the command line and the environment. All paths are absolute.
+// mostNodes bounds a cluster that is a few processes on one machine.
+const mostNodes = 100
+
+// options are the options of the command line and the environment. All paths are absolute,
+// or empty.
 type options struct {
 	command string
 	// flags are the unparsed arguments after the command.
@@ -23,8 +27,11 @@ type options struct {
 	config string
 	// binaries is the folder of the control plane's binaries.
 	binaries string
-	// operator is the operator's binary.
+	// operator is the operator's binary, or empty for a cluster without operator and manifests.
 	operator string
+	// nodes is how many nodes are simulated, by the binary kwok.
+	nodes int
+	kwok  string
 	// operatorUser is the user name of the operator.
 	operatorUser string
 	// facade is the address that the façade listens on.
@@ -60,7 +67,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.StringVar(&opts.config, "config", "config",
 		"`folder` of the manifests; its overlay dev is installed")
 	flags.StringVar(&opts.operator, "operator", filepath.Join("bin", "lock-operator"),
-		"`path` of the operator binary")
+		"`path` of the operator binary; empty for a cluster without operator and manifests")
 	flags.StringVar(&opts.operatorUser, "operator-user", "system:serviceaccount:forrst-system:lock-operator",
 		"`name` of the operator's service account, as the manifests install it")
 	flags.StringVar(&opts.binaries, "binaries", fromEnv("KUBEBUILDER_ASSETS", filepath.Join("bin", "k8s")),
@@ -85,6 +92,14 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.StringVar(&opts.prometheus, "prometheus", fromEnv("PROMETHEUS", filepath.Join("bin", "prometheus", "usr", "bin", "prometheus")),
 		"`path` of Prometheus; if there is none, that of the machine is taken; PROMETHEUS sets the default")
 	flags.DurationVar(&opts.scrapeInterval, "scrape-interval", 5*time.Second, "`time` between two reads of the metrics")
+	nodes, err := strconv.Atoi(fromEnv("NODES", "0"))
+	if err != nil {
+		return options{}, fmt.Errorf("NODES: %w; it must be a number of nodes", err)
+	}
+	flags.IntVar(&opts.nodes, "nodes", nodes,
+		"`number` of simulated nodes, whose pods only seem to run; NODES sets the default")
+	flags.StringVar(&opts.kwok, "kwok", filepath.Join("bin", "kwok"),
+		"`path` of the binary of kwok, which simulates nodes")
 	if err := flags.Parse(opts.flags); err != nil {
 		return options{}, err
 	}
@@ -92,23 +107,22 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 		return options{}, fmt.Errorf("unexpected argument %q: devcluster %s takes flags only", flags.Arg(0), opts.command)
 	}
 
+	if opts.nodes < 0 || opts.nodes > mostNodes {
+		return options{}, fmt.Errorf("NODES is %d; it must be 0 to %d", opts.nodes, mostNodes)
+	}
 	if opts.auth != authNone && opts.auth != authToken {
 		return options{}, fmt.Errorf("AUTH is %q; it must be %s or %s", opts.auth, authNone, authToken)
 	}
 
-	for _, path := range []*string{&opts.dir, &opts.config, &opts.operator, &opts.binaries, &opts.prometheus} {
+	for _, path := range []*string{&opts.dir, &opts.config, &opts.operator, &opts.binaries, &opts.kwok, &opts.prometheus, &opts.routes} {
+		if *path == "" {
+			continue
+		}
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
 			return options{}, err
 		}
 		*path = absolute
-	}
-	if opts.routes != "" {
-		absolute, err := filepath.Abs(opts.routes)
-		if err != nil {
-			return options{}, err
-		}
-		opts.routes = absolute
 	}
 	return opts, nil
 }
@@ -120,5 +134,5 @@ func (o options) chosen() map[string]string {
 	if o.observe {
 		observe = "1"
 	}
-	return map[string]string{"AUTH": o.auth, "FACADE_ADDR": o.facade, "OBSERVE": observe, "ROUTES": o.routes}
+	return map[string]string{"AUTH": o.auth, "FACADE_ADDR": o.facade, "NODES": strconv.Itoa(o.nodes), "OBSERVE": observe, "ROUTES": o.routes}
 }

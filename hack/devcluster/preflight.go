@@ -18,6 +18,8 @@ const (
 	apiServerName         = "kube-apiserver"
 	controllerManagerName = "kube-controller-manager"
 	kubectlName           = "kubectl"
+	schedulerName         = "kube-scheduler"
+	kwokName              = "kwok"
 	operatorName          = "lock-operator"
 )
 
@@ -35,6 +37,9 @@ func preflight(ctx context.Context, opts options) (facade string, err error) {
 			return "", err
 		}
 	}
+	if opts.operator == "" {
+		return "", nil
+	}
 	return freeFacadeAddress(ctx, opts.facade)
 }
 
@@ -51,7 +56,11 @@ func checkRoutes(path string) error {
 
 func requireBinaries(opts options) error {
 	var missing []string
-	for _, name := range []string{etcdName, apiServerName, controllerManagerName, kubectlName} {
+	needed := []string{etcdName, apiServerName, controllerManagerName, kubectlName}
+	if opts.nodes > 0 {
+		needed = append(needed, schedulerName)
+	}
+	for _, name := range needed {
 		if !isExecutable(filepath.Join(opts.binaries, name)) {
 			missing = append(missing, name)
 		}
@@ -61,8 +70,11 @@ func requireBinaries(opts options) error {
 			"KUBEBUILDER_ASSETS chooses another folder, which must hold all of them",
 			strings.Join(missing, ", "), opts.binaries)
 	}
-	if !isExecutable(opts.operator) {
+	if opts.operator != "" && !isExecutable(opts.operator) {
 		return fmt.Errorf("no operator binary at %s; \"make build\" builds it", opts.operator)
+	}
+	if opts.nodes > 0 && !isExecutable(opts.kwok) {
+		return fmt.Errorf("no binary of kwok at %s, which simulates nodes; \"make bin/kwok\" builds it", opts.kwok)
 	}
 	return nil
 }
