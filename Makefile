@@ -131,7 +131,7 @@ clean: ## Stop the cluster and delete what was built; Go's build cache stays.
 ##@ Test
 
 .PHONY: test
-test: control-plane ## Run all tests, with the race detector.
+test: control-plane bin/kwok ## Run all tests, with the race detector.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
 # Most suites wait more than they compute. The longest one starts first.
 	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/e2e -e /test/robustness -e /test/run$$)
@@ -193,11 +193,11 @@ test-one: control-plane ## Run one spec or test, as in make test-one PKG=./test/
 	$(GO_TEST) -count=1 -v "$$PKG" "$$flag=$$FOCUS"
 
 .PHONY: test-elsewhere
-test-elsewhere: control-plane ## Run the end-to-end tests and those of Jobs with the operator in another namespace, under another name.
+test-elsewhere: control-plane bin/kwok ## Run the end-to-end tests and those of Jobs with the operator in another namespace, under another name.
 	export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team- && $(GO_TEST) -count=1 -p=1 ./test/e2e ./test/jobs
 
 .PHONY: test-e2e
-test-e2e: control-plane ## Run the end-to-end tests only.
+test-e2e: control-plane bin/kwok ## Run the end-to-end tests only.
 	$(GO_TEST) -count=1 ./test/e2e/...
 
 .PHONY: screenshots

@@ -16,10 +16,10 @@ import (
 // podNetwork are the addresses of pods. No program listens on them, unless a test starts one.
 const podNetwork = "10.244.0.0/24"
 
-// pods is what the simulated nodes do with their pods.
+// stages are what kwok does with nodes and their pods.
 //
-//go:embed pods.yaml
-var pods []byte
+//go:embed stages.yaml
+var stages []byte
 
 // startNodes starts the scheduler and kwok, creates the nodes and waits until pods can be
 // scheduled to them.
@@ -31,13 +31,13 @@ func (c *cluster) startNodes(ctx context.Context, admin client.Client) error {
 	); err != nil {
 		return err
 	}
-	stages := filepath.Join(string(c.dir), "pods.yaml")
-	if err := os.WriteFile(stages, pods, 0o600); err != nil {
+	path := filepath.Join(string(c.dir), "stages.yaml")
+	if err := os.WriteFile(path, stages, 0o600); err != nil {
 		return err
 	}
 	if err := c.supervisor.start(kwokName, c.options.kwok,
 		"--kubeconfig="+c.dir.kubeconfig(),
-		"--config="+stages,
+		"--config="+path,
 		"--manage-all-nodes",
 		"--cidr="+podNetwork,
 		"--node-ip="+loopback,

@@ -72,6 +72,7 @@ func TestInvalidArgumentsAreExplained(t *testing.T) {
 		"unknown command":    {[]string{"start"}, "", "usage: devcluster run|up|down"},
 		"an unknown OBSERVE": {[]string{"run"}, "maybe", `OBSERVE is "maybe"`},
 		"an argument":        {[]string{"down", "now"}, "1", `unexpected argument "now"`},
+		"too many nodes":     {[]string{"run", "--nodes=101"}, "", "NODES is 101; it must be 0 to 100"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseOptions(test.args, func(name string) string {
@@ -81,5 +82,15 @@ func TestInvalidArgumentsAreExplained(t *testing.T) {
 				t.Errorf("error = %v, want one with %q", err, test.want)
 			}
 		})
+	}
+}
+
+func TestNodesComeFromTheEnvironment(t *testing.T) {
+	opts, err := parseOptions([]string{"run"}, func(name string) string { return map[string]string{"NODES": "2"}[name] })
+	if err != nil || opts.nodes != 2 || opts.chosen()["NODES"] != "2" {
+		t.Errorf("nodes = %d, chosen = %v, error = %v, want 2", opts.nodes, opts.chosen(), err)
+	}
+	if _, err := parseOptions([]string{"run"}, func(string) string { return "one" }); err == nil || !strings.Contains(err.Error(), "NODES") {
+		t.Errorf("error = %v, want one that names NODES", err)
 	}
 }

@@ -134,3 +134,18 @@ func TestAMissingPrometheusIsExplained(t *testing.T) {
 		t.Errorf("found %q, %v, want that of the machine", found, err)
 	}
 }
+
+func TestNodesNeedTwoMoreBinaries(t *testing.T) {
+	folder := t.TempDir()
+	touch(t, folder, 0o755, "etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+	opts := options{binaries: folder, nodes: 1, kwok: filepath.Join(folder, "kwok")}
+	for _, missing := range []string{"kube-scheduler", "kwok"} {
+		if err := requireBinaries(opts); err == nil || !strings.Contains(err.Error(), missing) {
+			t.Errorf("error = %v, want one that names %s", err, missing)
+		}
+		touch(t, folder, 0o755, missing)
+	}
+	if err := requireBinaries(opts); err != nil {
+		t.Error(err)
+	}
+}
