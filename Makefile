@@ -134,7 +134,7 @@ clean: ## Stop the cluster and delete what was built; Go's build cache stays.
 test: control-plane bin/kwok ## Run all tests, with the race detector.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
 # Most suites wait more than they compute. The longest one starts first.
-	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/e2e -e /test/robustness -e /test/run$$)
+	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/e2e -e /test/image -e /test/robustness -e /test/run$$)
 # Alone, because they measure times or use up the machine.
 	$(GO_TEST) -count=1 -p=1 ./cli/supervise ./test/run ./test/audit ./test/auth ./test/e2e/... ./test/robustness/...
 # The race detector makes allocations of its own.
@@ -203,6 +203,11 @@ test-e2e: control-plane bin/kwok ## Run the end-to-end tests only.
 .PHONY: screenshots
 screenshots: control-plane ## Draw the pictures of README.
 	@SCREENSHOTS=1 && export SCREENSHOTS && $(GO_TEST) -count=1 ./test/e2e -ginkgo.focus="pictures of README"
+
+.PHONY: image-test
+image-test: image control-plane ## Look at the images, build them again, and run one (root, and Debian's podman and runc).
+	@hack/debian.sh podman runc
+	$(subst $(RACE),,$(GO_TEST)) -count=1 ./test/image
 
 .PHONY: robustness
 robustness: control-plane ## Break things under running clients for two minutes, and check what they saw.

@@ -50,7 +50,7 @@ func TestBannerSaysWherePrometheusIs(t *testing.T) {
 
 func TestBannerSaysHowToAuthenticate(t *testing.T) {
 	var banner strings.Builder
-	announcement{Kubectl: "/k8s/kubectl", Kubeconfig: "/kubeconfig", Token: "/dev cluster/worker.token"}.print(&banner, "Ctrl-C") //nolint:gosec // a path
+	announcement{Facade: "http://127.0.0.1:8080", Kubectl: "/k8s/kubectl", Kubeconfig: "/kubeconfig", Token: "/dev cluster/worker.token"}.print(&banner, "Ctrl-C") //nolint:gosec // a path
 	for _, want := range []string{
 		`-H "Authorization: Bearer $(cat '/dev cluster/worker.token')"`,
 		"create token breaker --namespace payments",
@@ -59,6 +59,14 @@ func TestBannerSaysHowToAuthenticate(t *testing.T) {
 		if !strings.Contains(banner.String(), want) {
 			t.Errorf("the banner lacks %q:\n%s", want, &banner)
 		}
+	}
+}
+
+func TestBannerOfAClusterWithoutOperatorNamesNoFacade(t *testing.T) {
+	var banner strings.Builder
+	announcement{Kubectl: "/k8s/kubectl", Kubeconfig: "/kubeconfig"}.print(&banner, "Ctrl-C")
+	if text := banner.String(); !strings.Contains(text, "/kubeconfig") || strings.Contains(text, "curl") {
+		t.Errorf("the banner has no kubeconfig, or a call of the façade:\n%s", text)
 	}
 }
 
