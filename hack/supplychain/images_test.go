@@ -2,7 +2,9 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -28,6 +30,25 @@ func TestBaseImagesArePinned(t *testing.T) {
 	for _, stage := range stages {
 		if image := string(stage[1]); !pinned[image] {
 			t.Errorf("FROM %s is not an ARG with a digest", image)
+		}
+	}
+}
+
+// A folder that is missing in the build is found by the build only, which is slow.
+func TestTheBuildGetsAllPackages(t *testing.T) {
+	ignored, err := os.ReadFile("../../.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "go", "list", "-C", "../..", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "./cmd/...")
+	packages, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range strings.Fields(string(packages)) {
+		folder, _, _ := strings.Cut(strings.TrimPrefix(path, "forrst.dev/lock-operator/"), "/")
+		if !strings.Contains(string(ignored), "\n!"+folder+"/\n") {
+			t.Errorf(".dockerignore leaves out %s, which the programs need", folder)
 		}
 	}
 }
