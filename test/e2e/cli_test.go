@@ -160,7 +160,7 @@ var _ = Describe("kubectl lock", func() {
 		})
 	}
 
-	It("follows changes, and draws a terminal of 80 columns and 24 lines", func(ctx context.Context) {
+	It("follows changes, and draws a terminal of 80 columns and 24 lines", Label(installed), func(ctx context.Context) {
 		kubectl := installPlugin(ctx, shared.kubeconfig)
 		create(ctx, shared, "default", "followed:one")
 		screen := onTerminal(ctx, kubectl, "top", "-n", "default")

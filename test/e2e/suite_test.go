@@ -1,14 +1,27 @@
 // Package e2e_test proves that what "make run" starts works for its users, who use plain
 // HTTP and the real kubectl.
+//
+// The specs with the label "installed" also run against an installation that exists, which
+// these environment variables name:
+//
+//	E2E_KUBECONFIG  an administrator's kubeconfig
+//	E2E_FACADE      the URL of the façade
+//	E2E_FACADE_CA   a file with the authority of its certificate
+//	E2E_TOKEN       a file with a token of a service account of the namespace default that may do
+//	                everything with locks there
+//	E2E_HOLDER      the user name of that account
+//	E2E_LOGS        a folder with the logs of the operator
 package e2e_test
 
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +37,9 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
+
+// installed is the label of specs that need no development cluster of their own.
+const installed = "installed"
 
 const (
 	startTimeout = 60 * time.Second
@@ -54,6 +70,11 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	operatorBinary, err = testenv.Build(ctx, "cmd/lock-operator")
 	Expect(err).NotTo(HaveOccurred())
 
+	if os.Getenv("E2E_KUBECONFIG") != "" {
+		shared = existingCluster()
+		admin = shared.client()
+		return
+	}
 	shared = startCluster()
 	DeferCleanup(func() {
 		shared.session.Terminate()
@@ -69,6 +90,11 @@ type cluster struct {
 	kubeconfig string
 	facade     string
 	kubectl    *testenv.Kubectl
+	// http sends requests to the façade, of a caller that is the holder of its locks.
+	http   *http.Client
+	holder string
+	// logs is the folder of the components' logs.
+	logs string
 	// ownReads counts the reads of locks by heartbeats.
 	ownReads float64
 }
@@ -104,7 +130,8 @@ func launch(dir, facade string, flags ...string) *gexec.Session {
 func startCluster(flags ...string) *cluster {
 	GinkgoHelper()
 	dir := filepath.Join(GinkgoT().TempDir(), "dev")
-	started := &cluster{dir: dir, session: launch(dir, "127.0.0.1:0", flags...)}
+	started := &cluster{dir: dir, session: launch(dir, "127.0.0.1:0", flags...),
+		http: http.DefaultClient, holder: "system:anonymous", logs: filepath.Join(dir, "logs")}
 	DeferCleanup(func() { started.session.Kill() })
 	var announced struct {
 		Facade     string `json:"facade"`
@@ -119,6 +146,22 @@ func startCluster(flags ...string) *cluster {
 	started.facade, started.kubeconfig = announced.Facade, announced.Kubeconfig
 	started.kubectl = testenv.NewKubectl(testenv.Assets(root), announced.Kubeconfig)
 	return started
+}
+
+// existingCluster is the installation that the environment names.
+func existingCluster() *cluster {
+	GinkgoHelper()
+	authority, err := os.ReadFile(os.Getenv("E2E_FACADE_CA"))
+	Expect(err).NotTo(HaveOccurred())
+	token, err := os.ReadFile(os.Getenv("E2E_TOKEN"))
+	Expect(err).NotTo(HaveOccurred())
+	transport, err := rest.TransportFor(&rest.Config{BearerToken: strings.TrimSpace(string(token)), TLSClientConfig: rest.TLSClientConfig{CAData: authority}})
+	Expect(err).NotTo(HaveOccurred())
+	kubeconfig := os.Getenv("E2E_KUBECONFIG")
+	return &cluster{
+		kubeconfig: kubeconfig, facade: os.Getenv("E2E_FACADE"), kubectl: testenv.NewKubectl(testenv.Assets(root), kubeconfig),
+		http: &http.Client{Transport: transport}, holder: os.Getenv("E2E_HOLDER"), logs: os.Getenv("E2E_LOGS"),
+	}
 }
 
 // config is an administrator's.
