@@ -49,31 +49,26 @@ func (c *cluster) startEtcd(ctx context.Context) error {
 // startAPIServer starts kube-apiserver and waits until it is ready.
 func (c *cluster) startAPIServer(ctx context.Context, config *rest.Config) error {
 	c.ports.apiServer.release()
-	args := []string{
-		"--bind-address=" + loopback,
-		"--secure-port=" + c.ports.apiServer.number(),
+	err := c.startBinary(apiServerName,
+		"--bind-address="+loopback,
+		"--secure-port="+c.ports.apiServer.number(),
 		// Without these two flags, kube-apiserver looks for the address of a network interface,
 		// which a machine without a network lacks, and publishes it to no use.
-		"--advertise-address=" + loopback,
+		"--advertise-address="+loopback,
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=RBAC",
-		"--token-auth-file=" + c.pki(tokensFile),
+		"--token-auth-file="+c.pki(tokensFile),
 		// With it, the API server presents a certificate to the webhook, which serves no other client.
-		"--admission-control-config-file=" + c.webhookClient.Admission,
-		"--tls-cert-file=" + c.pki(certificateFile),
-		"--tls-private-key-file=" + c.pki(keyFile),
-		"--etcd-servers=" + etcdURL,
+		"--admission-control-config-file="+c.webhookClient.Admission,
+		"--tls-cert-file="+c.pki(certificateFile),
+		"--tls-private-key-file="+c.pki(keyFile),
+		"--etcd-servers="+etcdURL,
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + c.pki(signingKeyFile),
-		"--service-account-signing-key-file=" + c.pki(signingKeyFile),
-	}
-	if c.options.operator == "" {
-		// No proxy serves the addresses of Services. What installs an operator here makes those
-		// of its pods reachable.
-		args = append(args, "--enable-aggregator-routing")
-	}
-	if err := c.startBinary(apiServerName, args...); err != nil {
+		"--service-account-key-file="+c.pki(signingKeyFile),
+		"--service-account-signing-key-file="+c.pki(signingKeyFile),
+	)
+	if err != nil {
 		return err
 	}
 	client, err := rest.HTTPClientFor(config)
