@@ -134,7 +134,7 @@ clean: ## Stop the cluster and delete what was built; Go's build cache stays.
 test: control-plane bin/kwok ## Run all tests, with the race detector.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
 # Most suites wait more than they compute. The longest one starts first.
-	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/e2e -e /test/image -e /test/robustness -e /test/run$$)
+	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/e2e -e /test/image -e /test/installation -e /test/robustness -e /test/run$$)
 # Alone, because they measure times or use up the machine.
 	$(GO_TEST) -count=1 -p=1 ./cli/supervise ./test/run ./test/audit ./test/auth ./test/e2e/... ./test/robustness/...
 # The race detector makes allocations of its own.
@@ -208,6 +208,14 @@ screenshots: control-plane ## Draw the pictures of README.
 image-test: image control-plane ## Look at the images, build them again, and run one (root, and Debian's podman and runc).
 	@hack/debian.sh podman runc
 	$(subst $(RACE),,$(GO_TEST)) -count=1 ./test/image
+
+# The test has a network of its own, in which no address is taken, and which ends with it.
+.PHONY: install-test
+install-test: build image control-plane bin/kwok bin/helm ## Install the chart with Helm, run its pods in containers, and test that (root, podman, runc, iproute2).
+	@hack/debian.sh podman runc iproute2:ip
+	go test -c -o bin/test/ ./test/e2e ./test/installation
+	@assets="$$(cd "$(ASSETS)" && pwd)" && cd test/installation && KUBEBUILDER_ASSETS="$$assets" exec unshare --net --mount -- sh -c ' \
+	  ip link set lo up && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec ../../bin/test/installation.test -test.v -test.timeout=$(TEST_TIMEOUT)'
 
 .PHONY: robustness
 robustness: control-plane ## Break things under running clients for two minutes, and check what they saw.
