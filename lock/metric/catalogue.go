@@ -25,7 +25,7 @@ func Catalogue() []Section {
 			&APIRequests, &APIRequestDuration, &UnansweredWrites, &UnansweredGrants, &ClockDifference, &ClockUncertainty, &ClockFresh,
 		}},
 		{"Audit", []*Definition{&AuditDropped, &AuditBuffered, &AuditFailing}},
-		{"The process", []*Definition{&IsLeader, &BuildInfo}},
+		{"The process", []*Definition{&IsLeader, &CertificateExpiry, &BuildInfo}},
 	}
 }
 
@@ -262,6 +262,11 @@ var (
 	IsLeader = Definition{
 		Name: "lock_operator_leader", Type: Gauge, By: Controllers,
 		Help: "1 on the replica whose controllers act, else 0.",
+	}
+	CertificateExpiry = Definition{
+		Name: "lock_operator_certificate_expiry_timestamp_seconds", Type: Gauge, Labels: []string{"certificate"}, By: Everywhere,
+		Values: map[string]string{"certificate": "`facade`, `webhook`, `controllers` (their port of metrics), `authority`"},
+		Help:   "When the certificate ends that this process serves, or the authority that it signs certificates with, in seconds since 1970.",
 	}
 	BuildInfo = Definition{
 		Name: "lock_operator_build_info", Type: Gauge, Labels: []string{"version", "revision", "go_version"}, By: Everywhere,

@@ -113,8 +113,6 @@ const rateInterval = "10s"
 func declared() map[string][]string {
 	known := map[string][]string{
 		"ALERTS": {"alertname", "alertstate"}, "process_resident_memory_bytes": nil, "process_cpu_seconds_total": nil, "go_goroutines": nil,
-		// Reported by the certificates of the processes.
-		"lock_operator_certificate_expiry_timestamp_seconds": {"certificate"},
 	}
 	for _, section := range metric.Catalogue() {
 		for _, definition := range section.Metrics {
