@@ -41,7 +41,7 @@ func TestBannerSaysWherePrometheusIs(t *testing.T) {
 		"http://127.0.0.1:41234": "logs        \n  Prometheus  http://127.0.0.1:41234\n",
 	} {
 		var banner strings.Builder
-		announcement{Prometheus: address}.print(&banner, "Ctrl-C")
+		announcement{Facade: "http://127.0.0.1:8080", Prometheus: address}.print(&banner, "Ctrl-C")
 		if !strings.Contains(banner.String(), want) {
 			t.Errorf("with Prometheus at %q, the banner lacks %q:\n%s", address, want, &banner)
 		}

@@ -90,7 +90,7 @@ func TestNodesComeFromTheEnvironment(t *testing.T) {
 	if err != nil || opts.nodes != 2 || opts.chosen()["NODES"] != "2" {
 		t.Errorf("nodes = %d, chosen = %v, error = %v, want 2", opts.nodes, opts.chosen(), err)
 	}
-	if _, err := parseOptions([]string{"run"}, func(string) string { return "one" }); err == nil || !strings.Contains(err.Error(), "NODES") {
+	if _, err := parseOptions([]string{"run"}, func(name string) string { return map[string]string{"NODES": "one"}[name] }); err == nil || !strings.Contains(err.Error(), "NODES") {
 		t.Errorf("error = %v, want one that names NODES", err)
 	}
 }
