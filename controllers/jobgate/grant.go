@@ -31,6 +31,8 @@ type grant struct {
 	isSeen bool
 	// isVerified says that the API server has shown the grant, not only the cache.
 	isVerified bool
+	// blockedReportedAt is when the Job was last told which pods keep it from its start, or zero.
+	blockedReportedAt time.Time
 }
 
 // isIn reports whether the object still records the grant.
@@ -126,7 +128,19 @@ func (p *pass) loseGrant(ctx context.Context) {
 	if !held.isVerified {
 		return // It may have been released long ago.
 	}
+	p.state.losses[held.job] = p.lossOf(held)
 	logf.FromContext(ctx).Info("Lost the Lock of a Job", "lock", klog.KObj(held.lock), "job", held.lock.Spec.HolderRef.Name)
+}
+
+// lossOf says how the grant has ended. Before its expiry, only a forced release ends it.
+func (p *pass) lossOf(held *grant) string {
+	if rules.Expired(held.lock, p.now) {
+		return fmt.Sprintf("it expired at %s, and was not renewed in time", held.lock.Spec.ExpireTime.UTC().Format(time.RFC3339))
+	}
+	if shown := p.state.lastEvent.Load(); shown != nil && shown.gone == held.lock.Spec.Owner && shown.forceReason != "" {
+		return fmt.Sprintf("its release was forced, with the reason %q", shown.forceReason)
+	}
+	return "its release was forced"
 }
 
 // proof proves that the lock is held for a Job by this operator: a lock of another holder with the same

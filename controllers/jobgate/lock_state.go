@@ -35,6 +35,8 @@ type lockState struct {
 	// reportedPods are the pods that keep the lock of an ended Job without being its own, and that an
 	// event on the Job has named.
 	reportedPods map[types.UID]types.UID
+	// losses say how Jobs have lost the lock, as far as this replica has seen it.
+	losses map[types.UID]string
 	// backoffUntil is when a Job that was refused the lock or its start may be tried again.
 	backoffUntil map[types.UID]time.Time
 	// jobQueue are the Jobs that want the lock.
@@ -57,6 +59,7 @@ func newLockState() *lockState {
 		withoutPods:      map[types.UID]bool{},
 		podsListedAt:     map[types.UID]time.Time{},
 		reportedPods:     map[types.UID]types.UID{},
+		losses:           map[types.UID]string{},
 	}
 }
 
@@ -94,6 +97,7 @@ func (s *lockState) forgetGoneJobs() {
 	forgetGoneJobs(s, s.withoutPods)
 	forgetGoneJobs(s, s.podsListedAt)
 	forgetGoneJobs(s, s.reportedPods)
+	forgetGoneJobs(s, s.losses)
 	forgetGoneJobs(s, s.backoffUntil)
 }
 

@@ -131,30 +131,34 @@ func (p *pass) serveHolder(ctx context.Context) error {
 // Job is being finished, or if another Job has lost the lock. The grant is kept until they
 // have ended.
 func (p *pass) startUnlessBlocked(ctx context.Context, holder *jobInfo) error {
-	if p.isBlockedFor(holder.job.UID) {
+	if blocker := p.blockerOf(holder.job.UID); blocker != nil {
+		p.reportBlocked(holder, blocker) //nolint:contextcheck // its write goes on beyond this pass
 		return nil
 	}
 	return p.start(ctx, holder)
 }
 
 // isBlockedFor reports whether pods of a Job other than this one may run.
-func (p *pass) isBlockedFor(job types.UID) bool {
+func (p *pass) isBlockedFor(job types.UID) bool { return p.blockerOf(job) != nil }
+
+// blockerOf returns a Job other than this one whose pods may run, or nil.
+func (p *pass) blockerOf(job types.UID) *jobInfo {
 	for _, other := range p.candidates {
 		if other.job.UID != job && p.mayHavePods(other) {
-			return true
+			return other
 		}
 	}
-	return false
+	return nil
 }
 
 func (p *pass) mayHavePods(candidate *jobInfo) bool {
 	switch {
-	case p.state.withoutPods[candidate.job.UID], jobs.OnlyPodSucceeded(candidate.job):
+	case p.state.withoutPods[candidate.job.UID]:
 		return false
-	case candidate.isCacheStale, candidate.phase.MayHavePods():
-		return true
+	case candidate.isCacheStale:
+		return !jobs.OnlyPodSucceeded(candidate.job)
 	}
-	return candidate.phase == jobs.Ended && !jobs.IsCleared(candidate.job)
+	return jobs.MayHaveLivePods(candidate.job, candidate.phase)
 }
 
 // releaseUnstarted releases the lock of a Job that is not to be started after all. It does not

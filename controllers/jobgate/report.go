@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -83,6 +84,35 @@ func (p *pass) report(queue []*jobInfo) {
 	}
 	if len(annotations) > 0 {
 		p.annotateAll(annotations)
+	}
+}
+
+// reportBlocked reports to the Job that holds the lock, and is not started for a while, which Job has
+// the pods that it waits for: what was reported while it waited for the lock is no longer true.
+func (p *pass) reportBlocked(holder, blocker *jobInfo) {
+	held := p.state.grant
+	due := held.lock.Spec.AcquireTime.Add(reportAfter)
+	if !held.blockedReportedAt.IsZero() {
+		due = held.blockedReportedAt.Add(reportEvery)
+	}
+	switch left := due.Sub(p.now); {
+	case left > 0:
+		p.requeueAfter(left)
+		return
+	case p.state.isAnnotating.Load() || !p.reports.TryAccept():
+		p.requeueAfter(reportAfter)
+		return
+	}
+	isFirst := held.blockedReportedAt.IsZero()
+	held.blockedReportedAt = p.now
+	p.requeueAfter(reportEvery)
+	holder.reportedAt, holder.isAnnotated = time.Time{}, false // It may lose the lock, and wait again.
+	text := fmt.Sprintf("olds %s since %s, and is started when the pods of the Job %s have ended",
+		holder.lockOptions.FullKey(), held.lock.Spec.AcquireTime.UTC().Format(time.RFC3339), blocker.job.Name)
+	p.emit(holder.job, corev1.EventTypeNormal, "LockBlocked", "Start", "H"+text)
+	// A short wait has left no annotation, and may end shortly.
+	if _, isAnnotated := holder.job.Annotations[v1alpha1.LockWaitingAnnotation]; isAnnotated || !isFirst {
+		p.annotateAll([]annotation{{job: holder.job, text: audit.Bounded("h" + text)}})
 	}
 }
 

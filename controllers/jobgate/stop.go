@@ -1,6 +1,7 @@
 package jobgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,8 +189,10 @@ func (p *pass) suspendWithoutLock(ctx context.Context, candidate *jobInfo) error
 			"if the operator was moved to another namespace or name, see docs/operations.md",
 			"job", klog.KObj(candidate.job), "lock", klog.KObj(current), "holder", current.Spec.Holder, "operator", p.Holder)
 	}
-	p.emit(candidate.job, corev1.EventTypeWarning, "LockLost", "Suspend",
-		fmt.Sprintf("Does not hold %s any more: it expired during an outage, or its release was forced. The Job is suspended and waits for the lock again", candidate.lockOptions.FullKey()))
+	loss := cmp.Or(p.state.losses[candidate.job.UID], "it expired during an outage, or its release was forced")
+	delete(p.state.losses, candidate.job.UID)
+	p.emit(candidate.job, corev1.EventTypeWarning, "LockLost", "Suspend", fmt.Sprintf(
+		"Does not hold %s any more: %s. The Job is suspended, and waits for the lock again when its pods have ended", candidate.lockOptions.FullKey(), loss))
 	return nil
 }
 

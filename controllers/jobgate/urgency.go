@@ -28,6 +28,8 @@ type passResult struct {
 type lockEvent struct {
 	// owner is empty if the lock is gone, and gone is then its last owner that is known.
 	owner, gone, version string
+	// forceReason is the reason of the forced release that ended the lock of the owner gone, if any.
+	forceReason string
 	// isForJob says that the lock was taken for a Job.
 	isForJob bool
 }
@@ -114,7 +116,7 @@ func (r *Reconciler) noteEvent(held *v1alpha1.Lock, isGone bool) bool {
 	}
 	shown := &lockEvent{version: held.ResourceVersion}
 	if isGone {
-		shown.gone = held.Spec.Owner
+		shown.gone, shown.forceReason = held.Spec.Owner, held.Annotations[v1alpha1.ForceReleaseReasonAnnotation]
 	} else {
 		shown.owner, shown.isForJob = held.Spec.Owner, isForJob
 	}

@@ -103,6 +103,12 @@ func hasCondition(job *batchv1.Job, kinds ...batchv1.JobConditionType) bool {
 // by removing the finalizer.
 func IsCleared(job *batchv1.Job) bool { return !hasFinalizer(job) }
 
+// MayHaveLivePods reports whether pods of a Job in this phase may not have ended yet, as far as the Job
+// shows. No other Job of the same lock is started before they have.
+func MayHaveLivePods(job *batchv1.Job, phase Phase) bool {
+	return !OnlyPodSucceeded(job) && (phase.MayHavePods() || phase == Ended && !IsCleared(job))
+}
+
 // isStarted reports whether the Job controller may have created pods since the Job was last known
 // to have none. A Job that a user started while the webhook was down carries no token, and loses
 // its start time when it is suspended again. If the operator suspended it, the Job has the
