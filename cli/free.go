@@ -19,9 +19,11 @@ import (
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/freeing"
 	"forrst.dev/lock-operator/cli/locks"
+	"forrst.dev/lock-operator/cli/portrait"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -47,10 +49,13 @@ until it notices, at its next renewal: stop it first, or be sure that what the l
 protects checks fencing tokens.
 
 A Job that runs under the lock is suspended, its Pods are deleted, and it queues
-again, behind those that wait.
+again, behind those that wait. The next Job gets the lock at once, and starts when
+those Pods have ended. A Job that has the lock and has not started only takes it again.
+
+The KEY may be job/NAME, if that Job holds the lock.
 
 Only what was shown is ended. If another holder has got the lock meanwhile, nothing
-is done, and the exit status is 202. If you answer no, it is 200.`,
+is done, and the exit status is 202. If you do not answer yes, it is 200.`,
 		Example: `  # See what would happen
   kubectl lock free billing:report --reason "worker-7 lost its disk" --dry-run=server
 
@@ -89,8 +94,9 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 		return err
 	}
 	isOwn := ownsLock(ctx, cluster, shown)
-	o.show(shown, isOwn)
-	if err := o.confirm(key, isOwn, o.consequence(ctx, cluster, shown)); err != nil {
+	behind := (&portrait.Gatherer{Cluster: cluster, Now: o.Now}).GatherHolder(ctx, shown)
+	o.show(shown, isOwn, portrait.Printer{Times: o.Times()}.Alive(behind))
+	if err := o.confirm(key, isOwn, consequence(ctx, cluster, behind)); err != nil {
 		return err
 	}
 	order := freeing.Order{Shown: shown, IsDryRun: o.dryRun == "server"}
@@ -123,7 +129,7 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 	if err != nil {
 		return o.explain(key, err)
 	}
-	o.show(shown, false)
+	o.show(shown, false, nil)
 	if err := o.confirm(key, false, goesOn); err != nil {
 		return err
 	}
@@ -180,8 +186,8 @@ func ownsLock(ctx context.Context, cluster client.Client, held *v1alpha1.Lock) b
 	return user.Username != "" && rules.User{Name: user.Username, UID: user.UID}.Holds(held)
 }
 
-// show tells who would lose the lock.
-func (o *freeOptions) show(held *v1alpha1.Lock, isOwn bool) {
+// show tells who would lose the lock, and whether that holder is alive.
+func (o *freeOptions) show(held *v1alpha1.Lock, isOwn bool, alive []string) {
 	times, spec := o.Times(), &held.Spec
 	yours := ""
 	if isOwn {
@@ -190,6 +196,13 @@ func (o *freeOptions) show(held *v1alpha1.Lock, isOwn bool) {
 	fmt.Fprintf(o.ErrOut, "%s\n  held by  %s%s\n", keyOf(held), loser(held), yours)
 	if spec.HolderRef != nil {
 		fmt.Fprintf(o.ErrOut, "  through  %s\n", terminal.Clean(spec.Holder))
+	}
+	for index, line := range alive {
+		label := "alive"
+		if index > 0 {
+			label = ""
+		}
+		fmt.Fprintf(o.ErrOut, "  %s%s\n", terminal.Pad(label, 9), terminal.Clean(line))
 	}
 	if spec.AcquireTime != nil && spec.RenewTime != nil && spec.ExpireTime != nil {
 		fmt.Fprintf(o.ErrOut, "  since    %s; renewed: %s; ends %s\n", times.Ago(spec.AcquireTime.Time),
@@ -207,23 +220,27 @@ func (o *freeOptions) show(held *v1alpha1.Lock, isOwn bool) {
 const goesOn = "The holder may go on working until it notices."
 
 // consequence says what follows once the lock is taken from its holder: the operator stops a Job that runs
-// under the lock.
-func (o *freeOptions) consequence(ctx context.Context, cluster client.Client, held *v1alpha1.Lock) string {
+// under the lock, and starts the next one when that has no Pods left.
+func consequence(ctx context.Context, cluster client.Client, shown *portrait.Portrait) string {
+	held := shown.Lock
 	ref := held.Spec.HolderRef
 	if ref == nil || ref.Kind != "Job" {
 		return goesOn
 	}
 	job, err := locks.FindJob(ctx, cluster, held.Namespace, ref.Name)
-	if err != nil || job == nil || !job.Holds(held) {
+	switch {
+	case err != nil || job == nil || !job.Holds(held):
 		return goesOn
+	case job.Phase == jobs.Waiting && len(shown.Leaving) > 0:
+		return fmt.Sprintf("Job %s has not started. To free its lock does not help: it only takes it again, and waits for the same Pods.", job.Name)
+	case job.Phase == jobs.Waiting:
+		return fmt.Sprintf("Job %s has not started. It only takes the lock again.", job.Name)
 	}
-	text := fmt.Sprintf("The operator suspends Job %s and deletes its Pods; it queues again, behind the Jobs that wait.", job.Name)
-	if waiting, err := locks.WaitingJobs(ctx, cluster, held.Namespace); err == nil {
-		if next := new(locks.RowOf(held)).Waiting(waiting); len(next) > 0 {
-			text += fmt.Sprintf(" Next: Job %s.", next[0].Name)
-		}
+	next := "The next Job starts when these Pods have ended"
+	if len(shown.Waiting) > 0 {
+		next = fmt.Sprintf("Next: Job %s, which starts when these Pods have ended", shown.Waiting[0].Name)
 	}
-	return text
+	return fmt.Sprintf("The operator suspends Job %s and deletes its Pods; it queues again, behind the Jobs that wait.\n%s, and not before: on a dead node, they do not end by themselves.", job.Name, next)
 }
 
 // confirm asks whether to go on. The consequence is that of a release by force.
@@ -250,7 +267,7 @@ func (o *freeOptions) confirm(key string, isOwn bool, consequence string) error 
 		return nil
 	case "":
 		if err != nil {
-			return failure.New(failure.Usage, "the question was not answered; nothing was done", "to go on without a question, add --yes")
+			return failure.New(failure.Failed, "the question was not answered; nothing was done", "to go on without a question, add --yes")
 		}
 	}
 	fmt.Fprintln(o.ErrOut, "nothing was done")

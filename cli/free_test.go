@@ -25,7 +25,9 @@ func TestFree(t *testing.T) {
 		{"a_job_without_a_lock", "y\n", append(payments(), behindBilling()...), []string{"billing:report", "--reason", "it hangs"}, 0},
 		{"a_job_of_another_lock", "y\n", append(payments(), waitingJob("nightly", "other", time.Hour)), []string{"billing:report", "--reason", "it hangs"}, 0},
 		{"the_answer_no", "n\n", append(payments(), holdingJob()...), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
-		{"no_answer", "", payments(), []string{"billing:report", "--reason", "it hangs"}, failure.Usage},
+		{"no_answer", "", payments(), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
+		{"a_job_that_waits_for_pods", "n\n", blockedJob(), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
+		{"a_job_about_to_start", "n\n", blockedJob()[:2], []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
 		{"mine", "y\n", payments(), []string{"deploy"}, 0},
 		{"with_the_flag_of_others", "", payments(), []string{"deploy", "--force"}, failure.Usage},
 	} {

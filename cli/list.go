@@ -268,7 +268,7 @@ func (l *list) cellsOf(row *listed, times human.Times) []string {
 	if l.waiting != nil {
 		waiters = strconv.Itoa(len(row.Waiting(l.waiting)))
 	}
-	cells := []string{row.Key.Bare(), row.Holder, times.Since(row.Acquired), times.Left(row.Expires), waiters, row.Reason}
+	cells := []string{row.Key.Bare(), row.HolderState(l.waiting), times.Since(row.Acquired), times.Left(row.Expires), waiters, row.Reason}
 	if l.output.isWide() {
 		ttl := human.Never
 		if row.TTL > 0 {

@@ -110,6 +110,13 @@ func TestList(t *testing.T) {
 	}
 }
 
+func TestListTellsOfAHolderThatHasNotStarted(t *testing.T) {
+	for name, args := range map[string][]string{"list": {"list"}, "top": {"top"}, "by_script": {"list", "-o", "custom-columns=HOLDER:.spec.holderRef.name"}} {
+		got := run(t, session.Options{Cluster: fakeCluster(blockedJob()...)}, append(args, "-n", "payments")...)
+		golden.Check(t, "list/not_started_"+name+".txt", got.String())
+	}
+}
+
 func TestListOfAFacadeHasNoWatch(t *testing.T) {
 	if got := run(t, session.Options{}, "list", "--server", "http://127.0.0.1:1", "-w"); got.status != int(failure.Usage) {
 		t.Errorf("exit status %d: %s", got.status, got)

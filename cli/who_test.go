@@ -82,6 +82,41 @@ func holdingJob() []client.Object {
 	}}
 }
 
+// blockedJob is the Job next, which has got the lock billing:report while the Pod of nightly does not end.
+func blockedJob() []client.Object {
+	leaving := waitingJob("nightly", "billing:report", time.Hour)
+	leaving.Annotations[v1alpha1.LockStoppingAnnotation] = "true"
+	return []client.Object{
+		heldLock("payments", "billing:report", func(spec *v1alpha1.LockSpec) {
+			spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: "month-end", UID: "month-end"}
+		}),
+		waitingJob("month-end", "billing:report", 20*time.Minute), leaving, terminatingPod("nightly"),
+		&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "nightly-ended", Labels: map[string]string{batchv1.ControllerUidLabel: "nightly"}},
+			Status:     corev1.PodStatus{Phase: corev1.PodFailed},
+		},
+	}
+}
+
+// terminatingPod was deleted 12 minutes ago, and has not ended.
+func terminatingPod(job string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "payments", Name: job + "-x7k2p", Labels: map[string]string{batchv1.ControllerUidLabel: job}, Finalizers: []string{"batch.kubernetes.io/job-tracking"},
+			DeletionTimestamp: new(metav1.NewTime(now.Add(-12*time.Minute + 30*time.Second))), DeletionGracePeriodSeconds: new(int64(30)),
+		},
+		Spec:   corev1.PodSpec{NodeName: "node-a"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+// stoppingHolder is the Job nightly, which was suspended by a user, and keeps its lock until its Pod has ended.
+func stoppingHolder() []client.Object {
+	job := waitingJob("nightly", "billing:report", time.Hour)
+	job.Annotations[v1alpha1.LockStoppingAnnotation] = "true"
+	return []client.Object{job, terminatingPod("nightly")}
+}
+
 const auditLog = `a line of the log
 {"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:30:00.000000Z","event":"Granted","via":"facade","actor":"system:serviceaccount:payments:worker","namespace":"payments","lock":"billing--report","key":"billing:report","holder":"system:serviceaccount:payments:worker","fencingToken":48100}
 {"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:31:00.000000Z","event":"Renewed","via":"facade","namespace":"payments","lock":"billing--report","key":"billing:report"}
@@ -113,6 +148,12 @@ func TestWho(t *testing.T) {
 		{"the_name_of_a_job", "carol@example.com", everything, payments(), []string{"first", "-n", "payments"}},
 		{"the_name_of_a_job_without_a_lock", "carol@example.com", everything, append(payments(), behindBilling()...), []string{"job/nightly", "-n", "payments"}},
 		{"whose_pod_is_pending", "carol@example.com", everything, append(payments(), holdingJob()...), []string{"billing:report", "-n", "payments"}},
+		{"whose_job_waits_for_pods", "carol@example.com", everything, blockedJob(), []string{"billing:report", "-n", "payments"}},
+		{"exact_times", "carol@example.com", everything, append(blockedJob(), waitingJob("second", "billing:report", time.Minute)), []string{"billing:report", "-n", "payments", "--show-times"}},
+		{"a_job_that_stops", "carol@example.com", everything, blockedJob(), []string{"job/nightly", "-n", "payments"}},
+		{"free_while_a_job_stops", "carol@example.com", everything, blockedJob()[1:], []string{"billing:report", "-n", "payments"}},
+		{"whose_job_is_about_to_start", "carol@example.com", everything, blockedJob()[:2], []string{"billing:report", "-n", "payments"}},
+		{"whose_job_stops", "carol@example.com", everything, append(payments(), stoppingHolder()...), []string{"billing:report", "-n", "payments"}},
 		{"my_freeze", "system:serviceaccount:payments:worker", everything, []client.Object{heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) {
 			spec.Guards = []v1alpha1.Guard{{Resource: "services"}}
 		})}, []string{"freeze", "-n", "payments"}},

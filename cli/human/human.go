@@ -29,6 +29,14 @@ func (t Times) Since(at time.Time) string {
 	return t.format(at, func() string { return For(t.Now.Sub(at)) })
 }
 
+// During says for how long something has been so: "for 3m12s"; with Exact, "since" and the time.
+func (t Times) During(since time.Time) string {
+	if t.Exact {
+		return "since " + t.Since(since)
+	}
+	return "for " + t.Since(since)
+}
+
 // Ago is [Times.Since] for sentences: "3m12s ago".
 func (t Times) Ago(at time.Time) string {
 	return t.format(at, func() string { return For(t.Now.Sub(at)) + " ago" })

@@ -71,14 +71,29 @@ func Person(identity, namespace string) string {
 // IsHeld reports whether the lock has not expired.
 func (r *Row) IsHeld(now time.Time) bool { return r.Expires.After(now) }
 
-// Waiting returns which Jobs of all wait for the lock. One that has just got it, and is
-// about to be started, is its holder.
+// Waiting returns which Jobs of all wait for the lock. One that has got it, and is to be started, is its
+// holder.
 func (r *Row) Waiting(all map[ID][]WaitingJob) []WaitingJob {
-	isHolder := func(job WaitingJob) bool { return r.HolderUID != "" && job.Turn.UID == r.HolderUID }
-	if !slices.ContainsFunc(all[r.ID], isHolder) {
+	if !r.IsUnstarted(all) {
 		return all[r.ID]
 	}
-	return slices.DeleteFunc(slices.Clone(all[r.ID]), isHolder)
+	return slices.DeleteFunc(slices.Clone(all[r.ID]), r.isHolder)
+}
+
+// IsUnstarted reports whether the holder is one of the Jobs that are to be started under a lock: it has no
+// Pods yet.
+func (r *Row) IsUnstarted(all map[ID][]WaitingJob) bool {
+	return slices.ContainsFunc(all[r.ID], r.isHolder)
+}
+
+func (r *Row) isHolder(job WaitingJob) bool { return r.HolderUID != "" && job.Turn.UID == r.HolderUID }
+
+// HolderState returns the holder, and whether it is a Job that has not started.
+func (r *Row) HolderState(all map[ID][]WaitingJob) string {
+	if r.IsUnstarted(all) {
+		return r.Holder + ", not started"
+	}
+	return r.Holder
 }
 
 // HeldBy reports whether the text is the holder's name or identity, or part of one.

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,29 +35,63 @@ type WaitingJob struct {
 // with an SDK are not stored in the cluster, so they are not among them.
 func WaitingJobs(ctx context.Context, reader client.Reader, namespace string) (map[ID][]WaitingJob, error) {
 	waiting := map[ID][]WaitingJob{}
-	options := &client.ListOptions{Namespace: namespace, Limit: PageSize}
-	client.MatchingLabels{v1alpha1.LockLabel: "true"}.ApplyToList(options)
-	for {
-		var page batchv1.JobList
-		if err := reader.List(ctx, &page, options); err != nil {
-			return nil, err
+	err := eachLockedJob(ctx, reader, namespace, func(job *batchv1.Job, id ID, terms jobs.Terms) {
+		if jobs.PhaseOf(job) == jobs.Waiting {
+			waiting[id] = append(waiting[id], WaitingJob{Name: job.Name, Turn: jobs.TurnOf(job, terms)})
 		}
-		for index := range page.Items {
-			job := &page.Items[index]
-			terms, problems := jobs.ParseTerms(job.Annotations, jobs.Limits{})
-			if len(problems) == 0 && jobs.PhaseOf(job) == jobs.Waiting {
-				id := ID{job.Namespace, terms.FullKey()}
-				waiting[id] = append(waiting[id], WaitingJob{Name: job.Name, Turn: jobs.TurnOf(job, terms)})
-			}
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			break
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, each := range waiting {
 		slices.SortFunc(each, func(a, b WaitingJob) int { return a.Turn.Compare(b.Turn) })
 	}
 	return waiting, nil
+}
+
+// LeavingJob is a Job that does not hold its lock, and whose Pods may not have ended. No other Job of the
+// lock is started before they have.
+type LeavingJob struct {
+	Name  string
+	UID   types.UID
+	Phase jobs.Phase
+	// QueuesAgain says that the Job waits for the lock again once its Pods have ended.
+	QueuesAgain bool
+}
+
+// LeavingJobs returns the Jobs of a lock, but for its holder, whose Pods may not have ended, by name.
+func LeavingJobs(ctx context.Context, reader client.Reader, lock ID, holder types.UID) ([]LeavingJob, error) {
+	var leaving []LeavingJob
+	err := eachLockedJob(ctx, reader, lock.Namespace, func(job *batchv1.Job, id ID, _ jobs.Terms) {
+		phase := jobs.PhaseOf(job)
+		if id == lock && job.UID != holder && jobs.MayHaveLivePods(job, phase) {
+			queuesAgain := (phase == jobs.Stopping || phase == jobs.Running) && job.DeletionTimestamp.IsZero()
+			leaving = append(leaving, LeavingJob{Name: job.Name, UID: job.UID, Phase: phase, QueuesAgain: queuesAgain})
+		}
+	})
+	slices.SortFunc(leaving, func(a, b LeavingJob) int { return strings.Compare(a.Name, b.Name) })
+	return leaving, err
+}
+
+// eachLockedJob shows each Job that runs under a lock in a namespace, or in all if it is empty.
+func eachLockedJob(ctx context.Context, reader client.Reader, namespace string, each func(*batchv1.Job, ID, jobs.Terms)) error {
+	options := &client.ListOptions{Namespace: namespace, Limit: PageSize}
+	client.MatchingLabels{v1alpha1.LockLabel: "true"}.ApplyToList(options)
+	for {
+		var page batchv1.JobList
+		if err := reader.List(ctx, &page, options); err != nil {
+			return err
+		}
+		for index := range page.Items {
+			job := &page.Items[index]
+			if terms, problems := jobs.ParseTerms(job.Annotations, jobs.Limits{}); len(problems) == 0 {
+				each(job, ID{job.Namespace, terms.FullKey()}, terms)
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return nil
+		}
+	}
 }
 
 // LockedJob is a Job that runs under a lock.

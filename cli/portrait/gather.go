@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -15,22 +14,17 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/lock/audit"
-	"forrst.dev/lock-operator/lock/holderref"
 )
 
 const (
-	// maxPods is how many Pods of a Job are looked at.
-	maxPods = 10
 	// maxFacts is how many facts the history has.
 	maxFacts = 10
 	// maxRecordBytes is more than a record of the audit may have.
@@ -55,6 +49,18 @@ type gathering struct {
 	mu sync.Mutex
 }
 
+// GatherHolder returns what is known of the holder of a lock alone: what stands behind it, which Jobs wait
+// for the lock, and whose Pods keep them from their start.
+func (g *Gatherer) GatherHolder(ctx context.Context, held *v1alpha1.Lock) *Portrait {
+	found := &gathering{Gatherer: g, Portrait: Portrait{ID: locks.IDOf(held), Lock: held}}
+	for _, ask := range []func(context.Context) error{found.behind, found.waiting, found.leaving} {
+		if err := ask(ctx); err != nil {
+			found.unknown("the holder", err)
+		}
+	}
+	return &found.Portrait
+}
+
 // Gather returns the portrait. Only a failure to read the lock itself is an error: what
 // else cannot be found out is in Unknown.
 func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.FullKey) (*Portrait, error) {
@@ -72,6 +78,7 @@ func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.Fu
 		"who you are":           found.me,
 		"the holder's object":   found.behind,
 		"the Jobs that wait":    found.waiting,
+		"the Jobs that stop":    found.leaving,
 		"the other namespaces":  found.elsewhere,
 		"the events":            found.events,
 		"what you may do":       found.rights,
@@ -194,24 +201,10 @@ func (g *gathering) waiting(ctx context.Context) error {
 }
 
 // elsewhere looks for the key in other namespaces if it is free in this one: it may have been left out.
-func (g *gathering) elsewhere(ctx context.Context) error {
-	if g.Job != nil || g.IsHeld(g.Now()) {
-		return nil
+func (g *gathering) elsewhere(ctx context.Context) (err error) {
+	if g.Job == nil && !g.IsHeld(g.Now()) {
+		g.HeldIn, err = locks.HeldElsewhere(ctx, g.Cluster, g.ID, g.Now())
 	}
-	var found v1alpha1.LockList
-	err := g.Cluster.List(ctx, &found, &client.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", g.Key.ObjectName()),
-		Raw:           &metav1.ListOptions{ResourceVersion: "0"}, // From the cache: a hint is not worth a scan of all locks.
-	})
-	if apierrors.IsForbidden(err) {
-		return nil
-	}
-	for index := range found.Items {
-		if row := locks.RowOf(&found.Items[index]); row.Key == g.Key && row.Namespace != g.Namespace && row.IsHeld(g.Now()) {
-			g.HeldIn = append(g.HeldIn, row.Namespace)
-		}
-	}
-	slices.Sort(g.HeldIn)
 	return err
 }
 
@@ -266,78 +259,4 @@ func (g *gathering) audit(context.Context) error {
 			g.add(fact)
 		}
 	}
-}
-
-// behind reads the object of the holder.
-func (g *gathering) behind(ctx context.Context) error {
-	if g.Lock == nil || g.Lock.Spec.HolderRef == nil {
-		return nil
-	}
-	ref := g.Lock.Spec.HolderRef
-	behind := &Behind{Kind: ref.Kind, Name: ref.Name}
-	object := holderref.ObjectOf(ref)
-	err := g.Cluster.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: ref.Name}, object)
-	switch {
-	case apierrors.IsNotFound(err):
-		behind.Gone, behind.State = true, "gone"
-	case err != nil:
-		return err
-	case object.GetUID() != ref.UID:
-		behind.Gone, behind.State = true, "gone; another "+ref.Kind+" has its name now"
-	default:
-		behind.describe(object)
-	}
-	if job, ok := object.(*batchv1.Job); ok && !behind.Gone {
-		var pods corev1.PodList
-		err = g.Cluster.List(ctx, &pods, client.InNamespace(g.Namespace), client.Limit(maxPods), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)})
-		if err != nil {
-			g.unknown("the Pods of the Job", err)
-		}
-		for index := range pods.Items {
-			behind.Pods = append(behind.Pods, g.pod(ctx, &pods.Items[index]))
-		}
-	}
-	if pod, ok := object.(*corev1.Pod); ok && !behind.Gone {
-		behind.Pods = []Pod{g.pod(ctx, pod)}
-	}
-	g.Behind = behind
-	return nil
-}
-
-func (b *Behind) describe(object client.Object) {
-	ended := holderref.HowEnded(object)
-	b.IsAlive = ended == ""
-	switch object := object.(type) {
-	case *batchv1.Job:
-		b.State = "Running"
-		if object.Spec.Suspend != nil && *object.Spec.Suspend {
-			b.State = "Suspended"
-		}
-		b.Details = []string{fmt.Sprintf("pods: %d active, %d succeeded, %d failed", object.Status.Active, object.Status.Succeeded, object.Status.Failed)}
-	case *corev1.Pod:
-		b.State = string(object.Status.Phase)
-	default:
-		b.State = "exists"
-	}
-	if object.GetDeletionTimestamp() != nil {
-		b.Details = append(b.Details, "is being deleted")
-	}
-	if ended != "" {
-		b.State = ended
-	}
-}
-
-func (g *gathering) pod(ctx context.Context, pod *corev1.Pod) Pod {
-	seen := Pod{Name: pod.Name, Phase: string(pod.Status.Phase), Node: pod.Spec.NodeName, Created: pod.CreationTimestamp.Time}
-	if pod.Status.StartTime != nil {
-		seen.Started = pod.Status.StartTime.Time
-	}
-	for index := range pod.Status.ContainerStatuses {
-		seen.Restarts += pod.Status.ContainerStatuses[index].RestartCount
-	}
-	if g.LastLog != nil {
-		// A Pod that has not begun has no log, and one whose node is gone shows none.
-		seen.LastLog, _ = g.LastLog(ctx, pod.Namespace, pod.Name)
-	}
-	return seen
 }

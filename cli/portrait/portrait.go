@@ -2,11 +2,15 @@
 package portrait
 
 import (
+	"slices"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/jobs"
 )
 
 // Portrait is what is known of a lock at one time.
@@ -26,6 +30,8 @@ type Portrait struct {
 	Behind *Behind
 	// Waiting are the Jobs that wait, the next one first.
 	Waiting []locks.WaitingJob
+	// Leaving are the Jobs whose Pods keep the next Job of the lock from its start.
+	Leaving []Leaving
 	// HeldIn are other namespaces in which the key of a free lock is held, as far as the user may
 	// read all locks.
 	HeldIn []string
@@ -45,9 +51,17 @@ type Behind struct {
 	// State says how the object is, such as "Running", and Details what else people ask for.
 	State   string
 	Details []string
+	// Phase is that of a Job under the lock; empty of all else.
+	Phase jobs.Phase
 	// IsAlive says that the object has not ended, as far as it shows.
 	IsAlive bool
 	// Pods are those of a Job.
+	Pods []Pod
+}
+
+// Leaving is a Job that does not hold the lock, with its Pods that have not ended.
+type Leaving struct {
+	locks.LeavingJob
 	Pods []Pod
 }
 
@@ -57,6 +71,8 @@ type Pod struct {
 	// Started is when the node has taken the Pod.
 	Created, Started time.Time
 	Restarts         int32
+	// Deleted is when the Pod was deleted, and Deadline when its grace period ends. Zero if it was not.
+	Deleted, Deadline time.Time
 	// LastLog is when the Pod last wrote a line; zero if that is not known.
 	LastLog time.Time
 }
@@ -80,6 +96,27 @@ type Rights struct {
 // IsHeld reports whether the lock has a holder.
 func (p *Portrait) IsHeld(now time.Time) bool {
 	return p.Lock != nil && p.Lock.Spec.ExpireTime != nil && p.Lock.Spec.ExpireTime.After(now)
+}
+
+// isUnstarted reports whether the holder is a Job that has the lock, and no Pods yet.
+func (p *Portrait) isUnstarted() bool {
+	return p.Behind != nil && !p.Behind.Gone && p.Behind.Phase == jobs.Waiting
+}
+
+// overdue returns the Pods that keep a Job from its start, and that should have ended: a node that is dead
+// does not end them.
+func (p *Portrait) overdue(now time.Time) []Pod {
+	var pods []Pod
+	if p.Behind != nil {
+		pods = append(pods, p.Behind.Pods...)
+	}
+	for _, job := range p.Leaving {
+		pods = append(pods, job.Pods...)
+	}
+	return slices.DeleteFunc(pods, func(pod Pod) bool {
+		return pod.Deadline.IsZero() || !pod.Deadline.Before(now) ||
+			pod.Phase == string(corev1.PodSucceeded) || pod.Phase == string(corev1.PodFailed)
+	})
 }
 
 // fromAudit returns the fact of a record. Renewals are none: there are too many.

@@ -53,6 +53,7 @@ func (p Printer) Print(out io.Writer, portrait *Portrait) error {
 		page.free()
 	}
 	page.waiters()
+	page.leaving()
 	page.history()
 	page.advice()
 	for index, unknown := range portrait.Unknown {
@@ -132,7 +133,9 @@ func (p *page) held() {
 		holder += " (" + row.Identity + ")"
 	}
 	p.fact("Holder", "%s", holder)
-	p.behind()
+	for index, line := range p.Alive(p.Portrait) {
+		p.fact(first(index, "Alive"), "%s", line)
+	}
 	reason := "none was given"
 	if spec.Reason != "" {
 		reason = spec.Reason
@@ -152,17 +155,19 @@ func (p *page) held() {
 	}
 }
 
-func (p *page) behind() {
-	behind := p.Behind
+// Alive returns lines that say whether the holder of a lock is alive. There are none if that was not asked
+// for.
+func (p Printer) Alive(portrait *Portrait) []string {
+	behind := portrait.Behind
 	switch {
-	case p.Lock.Spec.HolderRef == nil:
-		p.fact("Alive", "not known: the holder names no Pod or Job; if it is gone, the lock expires")
-		return
+	case portrait.Lock.Spec.HolderRef == nil:
+		return []string{"not known: the holder names no Pod or Job; if it is gone, the lock expires"}
 	case behind == nil:
-		return
+		return nil
 	case behind.Gone:
-		p.fact("Alive", "no: %s %s is %s", behind.Kind, behind.Name, behind.State)
-		return
+		return []string{fmt.Sprintf("no: %s %s is %s", behind.Kind, behind.Name, behind.State)}
+	case portrait.isUnstarted():
+		return p.unstarted(portrait)
 	}
 	alive := "yes"
 	if !behind.IsAlive {
@@ -172,29 +177,62 @@ func (p *page) behind() {
 	if len(behind.Details) > 0 {
 		details = ", " + strings.Join(behind.Details, ", ")
 	}
-	if behind.isPending() {
+	switch {
+	case behind.Phase == jobs.Stopping:
+		alive = "stopping, and keeps the lock until its Pods have ended"
+	case behind.isPending():
 		alive = "started, but no Pod runs yet"
 	}
-	p.fact("Alive", "%s: %s %s %s%s", alive, behind.Kind, behind.Name, state(behind), details)
-	for _, pod := range behind.Pods {
-		text := "Pod " + pod.Name + ": " + pod.Phase
-		if pod.Phase == string(corev1.PodPending) {
-			text = "Pod " + pod.Name + ": has not begun, Pending for " + p.Times.Since(pod.Created)
-		}
-		if pod.Node != "" {
-			text += " on node " + pod.Node
-		}
-		if !pod.Started.IsZero() {
-			text += ", started " + p.Times.Ago(pod.Started)
-		}
-		if pod.Restarts > 0 {
-			text += fmt.Sprintf(", restarted %d times", pod.Restarts)
-		}
-		if !pod.LastLog.IsZero() {
-			text += ", last log line " + p.Times.Ago(pod.LastLog)
-		}
-		p.fact("", "%s", text)
+	return append([]string{fmt.Sprintf("%s: %s %s %s%s", alive, behind.Kind, behind.Name, state(behind), details)}, p.pods(behind.Pods)...)
+}
+
+// unstarted says why a Job that has the lock has not started.
+func (p Printer) unstarted(portrait *Portrait) (lines []string) {
+	if len(portrait.Leaving) == 0 {
+		return []string{fmt.Sprintf("has the lock, has not started: the operator is about to start Job %s", portrait.Behind.Name)}
 	}
+	names := make([]string, 0, len(portrait.Leaving))
+	for _, job := range portrait.Leaving {
+		names = append(names, job.Name)
+	}
+	lines = []string{"has the lock, has not started: waits for the Pods of Job " + strings.Join(names, ", ")}
+	for _, job := range portrait.Leaving {
+		lines = append(lines, p.pods(job.Pods)...)
+	}
+	return lines
+}
+
+func (p Printer) pods(pods []Pod) (lines []string) {
+	for _, pod := range pods {
+		lines = append(lines, p.pod(pod))
+	}
+	return lines
+}
+
+func (p Printer) pod(pod Pod) string {
+	text := "Pod " + pod.Name + ": " + pod.Phase
+	switch {
+	case !pod.Deleted.IsZero():
+		text = "Pod " + pod.Name + ": Terminating"
+	case pod.Phase == string(corev1.PodPending):
+		text = "Pod " + pod.Name + ": has not begun, Pending " + p.Times.During(pod.Created)
+	}
+	if pod.Node != "" {
+		text += " on node " + pod.Node
+	}
+	if !pod.Deleted.IsZero() {
+		text += " " + p.Times.During(pod.Deleted)
+	}
+	if !pod.Started.IsZero() {
+		text += ", started " + p.Times.Ago(pod.Started)
+	}
+	if pod.Restarts > 0 {
+		text += fmt.Sprintf(", restarted %d times", pod.Restarts)
+	}
+	if !pod.LastLog.IsZero() {
+		text += ", last log line " + p.Times.Ago(pod.LastLog)
+	}
+	return text
 }
 
 // isPending reports whether there are Pods, and none of them has begun that may still work.
@@ -218,10 +256,31 @@ func (p *page) waiters() {
 		if job.Turn.Priority != 0 {
 			priority = fmt.Sprintf(", priority %d", job.Turn.Priority)
 		}
-		p.fact(first(index, "Waiting"), "%d. Job/%s, for %s%s", index+1, job.Name, p.Times.Since(job.Turn.WaitsSince), priority)
+		p.fact(first(index, "Waiting"), "%d. Job/%s, %s%s", index+1, job.Name, p.Times.During(job.Turn.WaitsSince), priority)
 	}
 	if len(p.Waiting) == 0 {
-		p.fact("Waiting", "no Job; callers through a façade or the SDK do not show in the cluster")
+		p.fact("Waiting", "no Job. Callers that wait by kubectl lock run, by acquire --wait,")
+		p.fact("", "through a façade or with the SDK do not show in the cluster")
+	}
+}
+
+// leaving shows the Jobs whose Pods keep the next one from its start.
+func (p *page) leaving() {
+	for index, job := range p.Leaving {
+		does := "its Pods have not ended"
+		switch {
+		case job.QueuesAgain:
+			does = "stopping; it queues again when its Pods have ended"
+		case job.Phase == jobs.Stopping:
+			does = "deleted, and its Pods have not ended"
+		}
+		p.fact(first(index, "Stopping"), "Job/%s: %s", job.Name, does)
+		if p.IsHeld(p.Times.Now) && p.isUnstarted() {
+			continue // They are shown as what the holder waits for.
+		}
+		for _, line := range p.pods(job.Pods) {
+			p.fact("", "%s", line)
+		}
 	}
 }
 
@@ -248,6 +307,7 @@ func (p *page) advice() {
 			p.line("  ", "You may not acquire it: you lack the right to create locks in namespace %s. Ask an administrator.", p.Namespace)
 			return
 		}
+		p.adviceOnPods()
 		do("Run a command under it", "run", key, "--", "COMMAND")
 		do("Take it by hand", "acquire", key)
 		return
@@ -268,6 +328,7 @@ func (p *page) advice() {
 		}
 		return
 	}
+	p.adviceOnPods()
 	do("Wait until it is free", "wait", key, "--for", "free")
 	if ref := p.Lock.Spec.HolderRef; ref != nil && (p.Behind == nil || !p.Behind.Gone) {
 		p.line("  ", "See the %s:", ref.Kind)
@@ -276,11 +337,33 @@ func (p *page) advice() {
 		p.line("  ", "Ask its holder: %s.", p.ask())
 	}
 	switch {
+	case p.isUnstarted():
+		p.line("  ", "Do not free it: %s would only take it again.", locks.HolderOf(p.Lock))
+	case p.Behind != nil && p.Behind.Phase == jobs.Stopping:
+		p.line("  ", "To free it does not help: the next Job waits for the same Pods.")
 	case p.May.Force:
 		do("End it by force: you have the right, and are told what follows before it is done", "free", key, "--reason", "WHY")
 	case p.May.Known:
 		p.line("  ", "You may not end it by force: that takes the verbs force-release, update and delete")
 		p.line("  ", "on locks in namespace %s. Ask an administrator.", p.Namespace)
+	}
+}
+
+// adviceOnPods says what to do about Pods that should have ended.
+func (p *page) adviceOnPods() {
+	of := ""
+	if p.Namespace != "" {
+		of = " -n " + session.Quote(p.Namespace)
+	}
+	for _, pod := range p.overdue(p.Times.Now) {
+		p.line("  ", "See why Pod %s does not end:", pod.Name)
+		p.text.WriteString("      " + terminal.Clean("kubectl describe pod "+session.Quote(pod.Name)+of) + "\n")
+		if pod.Node != "" {
+			p.text.WriteString("      " + terminal.Clean("kubectl get node "+session.Quote(pod.Node)) + "\n")
+		}
+		p.line("  ", "If its node is dead: see that the machine is off, since Kubernetes does not ask it,")
+		p.line("  ", "and then remove the Pod (docs/jobs.md, Outages):")
+		p.text.WriteString("      " + terminal.Clean("kubectl delete pod "+session.Quote(pod.Name)+of+" --force --grace-period 0") + "\n")
 	}
 }
 

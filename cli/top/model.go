@@ -108,6 +108,8 @@ func (m *Model) SetWaiting(waiting map[locks.ID][]locks.WaitingJob) {
 // shown is a row on the screen.
 type shown struct {
 	locks.Row
+	// holder is the holder's name, and whether it has started.
+	holder  string
 	waiters int
 }
 
@@ -147,7 +149,7 @@ func (m *Model) view(now time.Time, order, most int) view {
 		if row.IsHeld(now) {
 			waiters := len(row.Waiting(m.waiting))
 			seen.waitingJobs -= len(m.waiting[row.ID]) - waiters // its holder
-			seen.rows = append(seen.rows, shown{*row, waiters})
+			seen.rows = append(seen.rows, shown{*row, row.HolderState(m.waiting), waiters})
 		}
 	}
 	m.mu.Unlock()

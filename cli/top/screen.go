@@ -83,7 +83,7 @@ func (s *Screen) table(seen *view, times human.Times) []string {
 		if row.Expires.Sub(times.Now) < soon {
 			left += " !"
 		}
-		line := []string{row.Key.Bare(), row.Holder, times.Since(row.Acquired), left, waiters, row.Reason}
+		line := []string{row.Key.Bare(), row.holder, times.Since(row.Acquired), left, waiters, row.Reason}
 		if s.AllNamespaces {
 			line = append([]string{row.Namespace}, line...)
 		}
