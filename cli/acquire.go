@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
@@ -124,6 +126,9 @@ func (o *acquireOptions) acquire(ctx context.Context, key string, options ...loc
 	if err != nil {
 		return nil, err
 	}
+	if err := checkKey(ctx, o.Session, o.namespace, key); err != nil {
+		return nil, err
+	}
 	return client.Acquire(ctx, key, options...)
 }
 
@@ -137,6 +142,11 @@ func (o *acquireOptions) explain(ctx context.Context, key string, err error) err
 	}
 	if errors.Is(err, context.Canceled) {
 		return failure.New(failure.Failed, fmt.Sprintf("interrupted; %s was not acquired", key))
+	}
+	if apierrors.IsNotFound(err) && !o.UsesFacade() {
+		if cluster, failed := o.Cluster(); failed == nil {
+			return cmp.Or(checkNamespace(ctx, cluster, o.namespace), err)
+		}
 	}
 	return err
 }

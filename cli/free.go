@@ -89,9 +89,18 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
+	named, err := targetOf(ctx, o.Session, namespace, key)
+	if err != nil {
+		return err
+	}
+	key = named.key.Bare()
 	shown, err := o.held(ctx, cluster, namespace, key)
 	if err != nil {
 		return err
+	}
+	if named.job != nil && !named.job.Holds(shown) {
+		return failure.New(failure.NotHeld, fmt.Sprintf("Job %s does not hold %s; %s does", named.job.Name, keyOf(shown), loser(shown)),
+			"see both: "+o.Command("who", "job/"+named.job.Name))
 	}
 	isOwn := ownsLock(ctx, cluster, shown)
 	behind := (&portrait.Gatherer{Cluster: cluster, Now: o.Now}).GatherHolder(ctx, shown)
@@ -155,6 +164,9 @@ func (o *freeOptions) held(ctx context.Context, cluster client.Client, namespace
 	err := cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()}, found)
 	switch {
 	case apierrors.IsNotFound(err):
+		if err := checkNamespace(ctx, cluster, namespace); err != nil {
+			return nil, err
+		}
 		return nil, o.explain(key, lock.ErrNotHeld)
 	case err != nil:
 		return nil, err

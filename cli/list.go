@@ -182,6 +182,11 @@ func (l *list) runCluster(ctx context.Context) error {
 		return err
 	}
 	l.waiting = <-waiting
+	if len(rows) == 0 {
+		if err := checkNamespace(ctx, cluster, l.namespace); err != nil {
+			return err
+		}
+	}
 	return l.print(rows)
 }
 

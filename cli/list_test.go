@@ -20,6 +20,9 @@ import (
 
 // fakeCluster returns a cluster with these objects, as of now.
 func fakeCluster(objects ...client.Object) client.WithWatch {
+	for _, name := range []string{"payments", "shop", "empty"} {
+		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
 	return fake.NewClientBuilder().WithScheme(session.Scheme).WithObjects(objects...).
 		WithIndex(&v1alpha1.Lock{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithIndex(&v1alpha1.Lock{}, "spec.holder", indexed(func(l *v1alpha1.Lock) string { return l.Spec.Holder })).

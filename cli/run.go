@@ -212,13 +212,16 @@ func (o *runOptions) acquire(ctx context.Context) (*lock.Held, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkKey(ctx, o.session, namespace, o.key); err != nil {
+		return nil, err
+	}
 	locks := lock.NewClient(backend, namespace, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock))
 	held, err := locks.TryAcquire(ctx, o.key)
 	if o.wait == 0 || !errors.Is(err, lock.ErrHeld) {
 		return held, err
 	}
-	if busy, ok := errors.AsType[*lock.HeldError](err); ok && busy.Holder != "" {
-		fmt.Fprintf(o.session.ErrOut, "waiting for %s, which is held by %s\n", o.key, busy.Holder)
+	if held, ok := errors.AsType[*lock.HeldError](err); ok && held.Holder != "" {
+		fmt.Fprintf(o.session.ErrOut, "waiting: %s\n", busy(ctx, o.session, err))
 	}
 	return locks.Acquire(ctx, o.key, lock.WithWait(o.wait))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/cli/human"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -29,6 +31,8 @@ type wait struct {
 
 	key       v1alpha1.FullKey
 	namespace string
+	// wasHeld says that the lock has had a holder.
+	wasHeld bool
 }
 
 func newWait(s *session.Session) *cobra.Command {
@@ -38,6 +42,8 @@ func newWait(s *session.Session) *cobra.Command {
 		Short: "Wait until a lock is free, or held",
 		Long: `Wait until a lock is free, or held. It waits by a watch. With --server, it asks the
 façade once a second if you lack the verb watch on locks.
+
+In place of the KEY, job/NAME and pod/NAME name the lock of that Job or Pod.
 
 A lock that is free can be held again a moment later. To hold it yourself, use
 kubectl lock run or acquire, which wait in turn.`,
@@ -66,7 +72,11 @@ func (w *wait) run(ctx context.Context, key string) (err error) {
 	if w.namespace, err = w.Namespace(); err != nil {
 		return err
 	}
-	w.key = v1alpha1.FullKeyOf(key)
+	named, err := targetOf(ctx, w.Session, w.namespace, key)
+	if err != nil {
+		return err
+	}
+	w.key = named.key
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	states := &lastState{changed: make(chan *v1alpha1.Lock, 1)}
@@ -76,7 +86,36 @@ func (w *wait) run(ctx context.Context, key string) (err error) {
 		return err
 	}
 	go func() { failed <- follow(ctx, states) }()
-	return w.await(states.changed, failed)
+	seen, err := w.await(states.changed, failed)
+	if err != nil {
+		return err
+	}
+	if seen == nil {
+		if err := w.explainFree(ctx); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w.Out, "%s is %s\n", w.key.Bare(), w.state)
+	return nil
+}
+
+// explainFree tells of a lock that does not exist, that its namespace does not exist either, or that the key is
+// held in another one.
+func (w *wait) explainFree(ctx context.Context) error {
+	if w.UsesFacade() {
+		return nil
+	}
+	cluster, err := w.Cluster()
+	if err != nil {
+		return err
+	}
+	if err := checkNamespace(ctx, cluster, w.namespace); err != nil {
+		return err
+	}
+	if found, _ := locks.HeldElsewhere(ctx, cluster, locks.ID{Namespace: w.namespace, Key: w.key}, w.Now()); len(found) > 0 && !w.wasHeld {
+		fmt.Fprintf(w.ErrOut, "note: it is held in namespace %s\n", strings.Join(found, ", "))
+	}
+	return nil
 }
 
 // follower returns what shows the lock until its context ends.
@@ -126,8 +165,8 @@ func (w *wait) poll(ctx context.Context, backend lock.Backend, states *lastState
 	}
 }
 
-// await returns when the lock is as it should be.
-func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) error {
+// await returns the lock when it is as it should be; nil if there is none.
+func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) (*v1alpha1.Lock, error) {
 	var overdue, expired <-chan time.Time
 	if w.timeout > 0 {
 		timer := w.Clock.NewTimer(w.timeout)
@@ -135,6 +174,7 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) error {
 		overdue = timer.C()
 	}
 	var held *v1alpha1.Lock
+	isTold := false
 	var expiry clock.Timer
 	defer func() {
 		if expiry != nil {
@@ -144,18 +184,22 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) error {
 	for {
 		select {
 		case err := <-failed:
-			return err
+			return nil, err
 		case <-overdue:
-			return w.timedOut(held)
+			return nil, w.timedOut(held)
 		case <-expired:
 		case held = <-changed:
 		}
 		if isHeld(held, w.Now()) == (w.state == "held") {
-			fmt.Fprintf(w.Out, "%s is %s\n", w.key.Bare(), w.state)
-			return nil
+			return held, nil
+		}
+		if !isTold {
+			w.tellWaiting(held)
+			isTold = true
 		}
 		expired = nil
 		if isHeld(held, w.Now()) {
+			w.wasHeld = true
 			if expiry != nil {
 				expiry.Stop()
 			}
@@ -163,6 +207,15 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) error {
 			expired = expiry.C()
 		}
 	}
+}
+
+// tellWaiting says what is waited for.
+func (w *wait) tellWaiting(held *v1alpha1.Lock) {
+	if held == nil || w.state == "held" {
+		fmt.Fprintf(w.ErrOut, "waiting for %s to be %s\n", terminal.Clean(w.key.Bare()), w.state)
+		return
+	}
+	fmt.Fprintf(w.ErrOut, "waiting: %s\n", heldBy(w.Times(), held, false))
 }
 
 func (w *wait) timedOut(held *v1alpha1.Lock) error {

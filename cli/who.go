@@ -39,11 +39,16 @@ func newWho(s *session.Session) *cobra.Command {
 and why, who waits, what it guards, its history, and what you may do now with the
 command to type.
 
+In place of the KEY, job/NAME and pod/NAME name the lock of that Job or Pod.
+
 The history has the events of the lock: releases by force, and holders that have
 ended. Grants and releases are in the audit, which the operator writes to its log;
 give it with --audit.`,
 		Example: `  # Who holds it?
   kubectl lock who billing:report -n payments
+
+  # Which lock does the Job nightly hold or wait for?
+  kubectl lock who job/nightly -n payments
 
   # With its history
   kubectl logs -n forrst-system -l app.kubernetes.io/name=lock-operator --tail=-1 \
@@ -61,9 +66,25 @@ func (w *who) run(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	seen, err := w.look(ctx, namespace, v1alpha1.FullKeyOf(key))
+	lock, err := targetOf(ctx, w.Session, namespace, key)
 	if err != nil {
 		return err
+	}
+	if kind, _, isObject := locks.ObjectName(key); isObject && kind == "Job" {
+		lock.key = v1alpha1.FullKeyOf(key) // The page begins with what the Job has to do with its lock.
+	}
+	seen, err := w.look(ctx, namespace, lock.key)
+	if err != nil {
+		return err
+	}
+	if seen.Lock == nil && seen.Job == nil && !w.UsesFacade() {
+		cluster, err := w.Cluster()
+		if err != nil {
+			return err
+		}
+		if err := checkNamespace(ctx, cluster, namespace); err != nil {
+			return err
+		}
 	}
 	seen.HasProof = w.hasProof(seen)
 	return portrait.Printer{Times: w.Times(), Width: w.Terminal().Width, Command: w.Command}.Print(w.Out, seen)

@@ -117,6 +117,16 @@ func stoppingHolder() []client.Object {
 	return []client.Object{job, terminatingPod("nightly")}
 }
 
+// podHolder is a Pod and its lock.
+func podHolder() []client.Object {
+	return []client.Object{
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "worker-0", UID: "worker-0"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}},
+		heldLock("payments", "orders", func(spec *v1alpha1.LockSpec) {
+			spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "worker-0"}
+		}),
+	}
+}
+
 const auditLog = `a line of the log
 {"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:30:00.000000Z","event":"Granted","via":"facade","actor":"system:serviceaccount:payments:worker","namespace":"payments","lock":"billing--report","key":"billing:report","holder":"system:serviceaccount:payments:worker","fencingToken":48100}
 {"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:31:00.000000Z","event":"Renewed","via":"facade","namespace":"payments","lock":"billing--report","key":"billing:report"}
@@ -146,7 +156,10 @@ func TestWho(t *testing.T) {
 		{"a_job_that_waits", "carol@example.com", everything, append(payments(), behindBilling()...), []string{"job/second", "-n", "payments"}},
 		{"a_job_that_holds", "carol@example.com", everything, append(payments(), holdingJob()...), []string{"Job/nightly", "-n", "payments"}},
 		{"the_name_of_a_job", "carol@example.com", everything, payments(), []string{"first", "-n", "payments"}},
-		{"the_name_of_a_job_without_a_lock", "carol@example.com", everything, append(payments(), behindBilling()...), []string{"job/nightly", "-n", "payments"}},
+		{"a_pod_of_a_job", "carol@example.com", everything, append(payments(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "payments", Name: "second-abcde", OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "second", UID: "second", Controller: new(true)}},
+		}}), []string{"pod/second-abcde", "-n", "payments"}},
+		{"a_pod_that_holds", "carol@example.com", everything, append(payments(), podHolder()...), []string{"pod/worker-0", "-n", "payments"}},
 		{"whose_pod_is_pending", "carol@example.com", everything, append(payments(), holdingJob()...), []string{"billing:report", "-n", "payments"}},
 		{"whose_job_waits_for_pods", "carol@example.com", everything, blockedJob(), []string{"billing:report", "-n", "payments"}},
 		{"exact_times", "carol@example.com", everything, append(blockedJob(), waitingJob("second", "billing:report", time.Minute)), []string{"billing:report", "-n", "payments", "--show-times"}},

@@ -128,3 +128,19 @@ func FindJob(ctx context.Context, reader client.Reader, namespace, name string) 
 func (j *LockedJob) Holds(lock *v1alpha1.Lock) bool {
 	return lock != nil && IDOf(lock) == j.ID && lock.Spec.HolderRef != nil && lock.Spec.HolderRef.UID == j.UID
 }
+
+// ObjectName returns the kind and the name in "job/NAME" or "pod/NAME", as kubectl and the column HOLDER write
+// them, and reports whether the text is one of these.
+func ObjectName(text string) (kind, name string, isObject bool) {
+	kind, name, ok := strings.Cut(text, "/")
+	if !ok || name == "" {
+		return "", "", false
+	}
+	switch strings.ToLower(kind) {
+	case "job", "jobs", "job.batch", "jobs.batch":
+		return "Job", name, true
+	case "pod", "pods", "po":
+		return "Pod", name, true
+	}
+	return "", "", false
+}

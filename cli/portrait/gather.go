@@ -112,7 +112,12 @@ func (g *gathering) read(ctx context.Context) error {
 
 // findJob looks for a Job under a lock that has the key as its name.
 func (g *gathering) findJob(ctx context.Context) error {
-	name, isJob := jobName(g.Key.Bare())
+	name := g.Key.Bare()
+	kind, of, isObject := locks.ObjectName(name)
+	isJob := isObject && kind == "Job"
+	if isJob {
+		name = of
+	}
 	job, err := locks.FindJob(ctx, g.Cluster, g.Namespace, name)
 	if err != nil {
 		g.unknown("whether a Job has this name", err)
@@ -123,19 +128,6 @@ func (g *gathering) findJob(ctx context.Context) error {
 	}
 	g.ID, g.Lock = job.ID, nil
 	return g.read(ctx)
-}
-
-// jobName returns the name in "job/NAME", as kubectl and the column HOLDER write it, and reports whether
-// the text is one.
-func jobName(text string) (name string, isJob bool) {
-	kind, name, ok := strings.Cut(text, "/")
-	switch strings.ToLower(kind) {
-	case "job", "jobs", "job.batch", "jobs.batch":
-		if ok {
-			return name, true
-		}
-	}
-	return text, false
 }
 
 func (g *gathering) unknown(what string, err error) {

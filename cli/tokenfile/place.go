@@ -127,7 +127,7 @@ func (p Place) Prepare() (*Draft, error) {
 		}
 	}
 	if info, err := os.Lstat(p.Path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file, so no owner token is written to it; --token-fd writes to a descriptor", p.Path)
+		return nil, fmt.Errorf("%s is no regular file, so no owner token is written to it; --owner-fd writes to a descriptor", p.Path)
 	}
 	// CreateTemp makes the file with mode 0600, and never follows a link that is there.
 	file, err := os.CreateTemp(filepath.Dir(p.Path), ".kubectl-lock-*")

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/test/support/golden"
+)
+
+func TestTheNameOfAnObjectInPlaceOfAKey(t *testing.T) {
+	objects := append(append(payments(), holdingJob()...), podHolder()...)
+	objects = append(objects, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "plain"}},
+		heldLock("payments", "job/looks-like-one", nil), waitingJob("idle", "idle", time.Minute))
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status failure.Code
+	}{
+		{"wait_for_a_job", []string{"wait", "job/idle"}, 0},
+		{"wait_for_a_key_like_a_job", []string{"wait", "job/looks-like-one", "--for", "held"}, 0},
+		{"wait_for_no_job", []string{"wait", "job/nosuch"}, failure.Usage},
+		{"free_of_a_job", []string{"free", "job/nightly", "--reason", "it hangs", "--yes"}, 0},
+		{"free_of_a_waiting_job", []string{"free", "job/first", "--reason", "it hangs", "--yes"}, failure.NotHeld},
+		{"free_of_a_pod", []string{"free", "pod/worker-0", "--reason", "it hangs", "--yes"}, 0},
+		{"who_is_no_job", []string{"who", "job/nosuch"}, failure.Usage},
+		{"who_is_no_pod", []string{"who", "pod/nosuch"}, failure.Usage},
+		{"who_is_a_pod_without_a_lock", []string{"who", "pod/nightly-x7k2p"}, failure.NotHeld},
+		{"who_is_a_plain_job", []string{"who", "job/plain"}, failure.Usage},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := run(t, session.Options{Cluster: as("carol@example.com", everything, fakeCluster(objects...))}, append(test.args, "-n", "payments")...)
+			golden.Check(t, "target/"+test.name+".txt", got.String())
+			if got.status != int(test.status) {
+				t.Errorf("exit status %d, want %d", got.status, test.status)
+			}
+		})
+	}
+}
+
+// A Job's name is not taken as a KEY by mistake; a KEY that only looks like one is.
+func TestANewLockIsNotNamedAfterAJob(t *testing.T) {
+	s := session.New(session.Options{Cluster: fakeCluster(append(payments(), podHolder()...)...), Clock: clocktesting.NewFakeClock(now)})
+	s.ErrOut = io.Discard
+	for key, isRefused := range map[string]bool{"job/first": true, "pod/worker-0": true, "Jobs/first": true, "job/nosuch": false, "first": false, "jobs": false, "a/first": false} {
+		if err := checkKey(t.Context(), s, "payments", key); (err != nil) != isRefused {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+func TestANamespaceThatDoesNotExist(t *testing.T) {
+	for _, args := range [][]string{
+		{"wait", "a"}, {"who", "a"}, {"free", "a"}, {"list"}, {"thaw"}, {"who", "job/a"}, {"list", "-o", "name"},
+	} {
+		t.Run(fmt.Sprint(args), func(t *testing.T) {
+			got := run(t, session.Options{Cluster: as("carol@example.com", everything, fakeCluster(heldLock("payments", "other", nil)))}, append(args, "-n", "nosuch")...)
+			const want = "error: namespace nosuch does not exist\n  → see the namespaces: kubectl get namespaces\n"
+			if got.status != int(failure.Usage) || got.errOut != want || got.out != "" {
+				t.Errorf("status %d: %s", got.status, got)
+			}
+		})
+	}
+}
+
+func TestWaitTellsOfTheSameKeyElsewhere(t *testing.T) {
+	got := run(t, session.Options{Cluster: fakeCluster(heldLock("shop", "stock", func(*v1alpha1.LockSpec) {}))}, "wait", "stock", "-n", "payments")
+	if got.status != 0 || got.String() != "stock is free\n--- stderr\nnote: it is held in namespace shop\n" {
+		t.Errorf("status %d: %s", got.status, got)
+	}
+}
