@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -66,7 +67,7 @@ releases it whatever happens.`,
 	options.addFlags(flags)
 	flags.DurationVar(&options.ttl, "ttl", defaultHandTTL, "How long the lock lives unless it is renewed")
 	flags.StringVar(&options.wait, "wait", "0", "How long to wait for the holder, such as 10m; 0 for not at all, forever for as long as it takes")
-	flags.StringVar(&options.reason, "reason", "", "Why you hold the lock, for people")
+	flags.StringVar(&options.reason, "reason", "", "Why you hold the lock, for people. Default: this command and the name of the machine")
 	flags.BoolVar(&options.isOwnerGiven, "owner-stdin", false, "Read the owner token from the standard input, instead of making a random one. No two grants may share a token")
 	return command
 }
@@ -101,7 +102,7 @@ func (o *acquireOptions) run(ctx context.Context, key string) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	held, err := o.acquire(ctx, key, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithWait(wait), lock.WithOwner(owner), lock.WithoutRenewal())
+	held, err := o.acquire(ctx, key, wait, lock.WithTTL(o.ttl), lock.WithReason(cmp.Or(o.reason, defaultReason("acquire"))), lock.WithOwner(owner), lock.WithoutRenewal())
 	if err != nil {
 		draft.Drop()
 		return o.explain(ctx, key, err)
@@ -121,7 +122,8 @@ func (o *acquireOptions) run(ctx context.Context, key string) error {
 	return nil
 }
 
-func (o *acquireOptions) acquire(ctx context.Context, key string, options ...lock.Option) (*lock.Held, error) {
+// acquire waits for the lock, and says for whom.
+func (o *acquireOptions) acquire(ctx context.Context, key string, wait time.Duration, options ...lock.Option) (*lock.Held, error) {
 	client, err := o.client(ctx)
 	if err != nil {
 		return nil, err
@@ -129,7 +131,12 @@ func (o *acquireOptions) acquire(ctx context.Context, key string, options ...loc
 	if err := checkKey(ctx, o.Session, o.namespace, key); err != nil {
 		return nil, err
 	}
-	return client.Acquire(ctx, key, options...)
+	held, err := client.TryAcquire(ctx, key, options...)
+	if wait == 0 || !errors.Is(err, lock.ErrHeld) {
+		return held, err
+	}
+	fmt.Fprintf(o.ErrOut, "waiting: %s\n", busy(ctx, o.Session, err))
+	return client.Acquire(ctx, key, append(options, lock.WithWait(wait))...)
 }
 
 // explain says what a caller can do who did not get the lock.
@@ -141,7 +148,7 @@ func (o *acquireOptions) explain(ctx context.Context, key string, err error) err
 		}}
 	}
 	if errors.Is(err, context.Canceled) {
-		return failure.New(failure.Failed, fmt.Sprintf("interrupted; %s was not acquired", key))
+		return failure.New(interruptedBy(ctx), fmt.Sprintf("interrupted; %s was not acquired", key))
 	}
 	if apierrors.IsNotFound(err) && !o.UsesFacade() {
 		if cluster, failed := o.Cluster(); failed == nil {
@@ -149,6 +156,23 @@ func (o *acquireOptions) explain(ctx context.Context, key string, err error) err
 		}
 	}
 	return err
+}
+
+// interruptedBy returns the status of a program that a signal has ended: 128+n.
+func interruptedBy(ctx context.Context) failure.Code {
+	if cause := context.Cause(ctx); cause != nil && strings.HasPrefix(cause.Error(), syscall.SIGTERM.String()) {
+		return failure.Code(128 + int(syscall.SIGTERM))
+	}
+	return failure.Code(128 + int(syscall.SIGINT))
+}
+
+// defaultReason tells people which program on which machine holds a lock, where no reason was given.
+func defaultReason(command string) string {
+	reason := "kubectl lock " + command
+	if host, err := os.Hostname(); err == nil {
+		reason += " on " + host
+	}
+	return reason
 }
 
 // parseWait reads how long to wait.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/lock"
 )
@@ -39,6 +41,17 @@ func TestSaysWhyALockWasLost(t *testing.T) {
 	} {
 		if got := whyLost("lock:k", err); got != want {
 			t.Errorf("said %q, want %q", got, want)
+		}
+	}
+}
+
+func TestAnInterruptedWaitSaysBySignal(t *testing.T) {
+	for cause, want := range map[string]failure.Code{"interrupt signal received": 130, "terminated signal received": 143} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New(cause))
+		options := acquireOptions{grantOptions: grantOptions{Session: session.New(session.Options{Clock: clocktesting.NewFakeClock(now)})}}
+		if got := failure.From(options.explain(ctx, "k", ctx.Err())).Code; got != want {
+			t.Errorf("%s: %d, want %d", cause, got, want)
 		}
 	}
 }

@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -35,7 +38,13 @@ func completeKeys(s *session.Session) completer {
 		}
 		ctx, cancel := context.WithTimeout(command.Context(), completionTimeout)
 		defer cancel()
-		keys, err := heldKeys(ctx, s)
+		var keys []string
+		var err error
+		if kind, _, isNamed := strings.Cut(prefix, "/"); isNamed && kind == "job" && takesJobs[command.Name()] {
+			keys, err = lockedJobs(ctx, s)
+		} else {
+			keys, err = heldKeys(ctx, s, takesOwn[command.Name()])
+		}
 		if err != nil {
 			cobra.CompDebugln(err.Error(), false)
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -44,7 +53,33 @@ func completeKeys(s *session.Session) completer {
 	}
 }
 
-func heldKeys(ctx context.Context, s *session.Session) (keys []string, err error) {
+// takesJobs are the commands that take job/NAME in place of a KEY, and takesOwn those of one's own locks.
+var (
+	takesJobs = map[string]bool{"who": true, "wait": true, "free": true}
+	takesOwn  = map[string]bool{"renew": true, "release": true}
+)
+
+// lockedJobs returns job/NAME of the Jobs that run under locks.
+func lockedJobs(ctx context.Context, s *session.Session) (names []string, err error) {
+	namespace, err := s.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := s.Cluster()
+	if err != nil {
+		return nil, err
+	}
+	jobs := new(metav1.PartialObjectMetadataList)
+	jobs.SetGroupVersionKind(batchv1.SchemeGroupVersion.WithKind("JobList"))
+	err = cluster.List(ctx, jobs, client.InNamespace(namespace), client.Limit(maxCompletions), client.MatchingLabels{v1alpha1.LockLabel: "true"})
+	for index := range jobs.Items {
+		names = append(names, "job/"+jobs.Items[index].Name)
+	}
+	return names, err
+}
+
+// heldKeys returns the keys of all locks, or of the user's own.
+func heldKeys(ctx context.Context, s *session.Session, own bool) (keys []string, err error) {
 	namespace, err := s.Namespace()
 	if err != nil {
 		return nil, err
@@ -64,7 +99,15 @@ func heldKeys(ctx context.Context, s *session.Session) (keys []string, err error
 	if err != nil {
 		return nil, err
 	}
-	_, err = (&locks.Source{Cluster: cluster, Namespace: namespace}).List(ctx, func(each *v1alpha1.Lock) {
+	source := &locks.Source{Cluster: cluster, Namespace: namespace}
+	if own {
+		review := &authenticationv1.SelfSubjectReview{}
+		if err := cluster.Create(ctx, review); err != nil {
+			return nil, err
+		}
+		source.Fields = fields.OneTermEqualSelector("spec.holder", review.Status.UserInfo.Username)
+	}
+	_, err = source.List(ctx, func(each *v1alpha1.Lock) {
 		keys = append(keys, each.Spec.FullKey().Bare())
 	})
 	return keys, err

@@ -100,6 +100,7 @@ Owner tokens are left out of all formats.`,
 	flags.StringVar(&l.holder, "holder", "", "List only the locks whose holder's name or identity has this text in it")
 	flags.DurationVar(&l.expiring, "expiring", 0, "List only the locks that end within this time unless they are renewed, for example 5m")
 	flags.StringVar(&l.sortBy, "sort", "key", "Sort by: "+strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
+	_ = command.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(slices.Sorted(maps.Keys(orders)), cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVarP(&l.watch, "watch", "w", false, "Go on with each lock that is acquired, handed on or released; renewals are shown only by the formats that print objects")
 	flags.BoolVar(&l.noHeaders, "no-headers", false, "Leave out the headers")
 	l.output.addFlags(command)

@@ -113,6 +113,16 @@ func TestList(t *testing.T) {
 	}
 }
 
+// The object of a new grant has its fencing token as its resourceVersion, which scripts would have to know.
+func TestScriptsGetTheFencingTokenOfANewLock(t *testing.T) {
+	held := heldLock("payments", "new", func(spec *v1alpha1.LockSpec) { spec.FencingToken = nil })
+	held.ResourceVersion = "4711"
+	got := run(t, session.Options{Cluster: fakeCluster(held)}, "list", "-n", "payments", "-o", "jsonpath={.items[*].spec.fencingToken}")
+	if got.out != "4711" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestListTellsOfAHolderThatHasNotStarted(t *testing.T) {
 	for name, args := range map[string][]string{"list": {"list"}, "top": {"top"}, "by_script": {"list", "-o", "custom-columns=HOLDER:.spec.holderRef.name"}} {
 		got := run(t, session.Options{Cluster: fakeCluster(blockedJob()...)}, append(args, "-n", "payments")...)

@@ -97,6 +97,9 @@ func (o *output) printOne(out io.Writer, lock *v1alpha1.Lock) error {
 func publish(lock *v1alpha1.Lock) {
 	lock.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Lock"))
 	lock.Spec.Owner = ""
+	if token, err := lock.FencingToken(); err == nil && lock.Spec.FencingToken == nil {
+		lock.Spec.FencingToken = &token // Until the first write after the grant, the object has it as its resourceVersion.
+	}
 }
 
 // columnPrinter prints "HEADER:.path,…" as kubectl does.

@@ -41,9 +41,6 @@ func Main(ctx context.Context, args []string, options session.Options) int {
 	defer s.Close()
 	root := New(s) //nolint:contextcheck // completions have the context of their command
 	root.SetArgs(args)
-	root.SetIn(s.In)
-	root.SetOut(s.Out)
-	root.SetErr(s.ErrOut)
 	return failure.Print(s.ErrOut, root.ExecuteContext(ctx))
 }
 
@@ -67,6 +64,9 @@ Exit statuses: 0 done; 200 failed; 201 the lock is held; 202 the lock is not hel
 		RunE:              func(command *cobra.Command, _ []string) error { return command.Help() },
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error { return s.Check(command.Flags()) },
 	}
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.ErrOut)
 	s.AddFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("namespace", completeNamespaces(s))
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
@@ -91,7 +91,35 @@ Exit statuses: 0 done; 200 failed; 201 the lock is held; 202 the lock is not hel
 	add(other, newDoctor(s), newVersion(s))
 	root.SetHelpCommandGroupID(other)
 	root.SetCompletionCommandGroupID(other)
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown has the commands that cobra adds fail for arguments that they do not know.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, command := range root.Commands() {
+		switch command.Name() {
+		case "help":
+			help := command.Run
+			command.Run, command.RunE = nil, func(command *cobra.Command, args []string) error {
+				if found, _, err := root.Find(args); len(args) > 0 && (err != nil || found == root) {
+					return knownCommand(root, args)
+				}
+				help(command, args)
+				return nil
+			}
+		case "completion":
+			command.Args = func(command *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return nil
+				}
+				return failure.New(failure.Usage, fmt.Sprintf("there is no completion for %q", args[0]), "see the shells: "+command.CommandPath()+" --help")
+			}
+			command.RunE = func(command *cobra.Command, _ []string) error { return command.Help() }
+		}
+	}
 }
 
 // aboutFlag says what is probably meant by a flag that does not exist.

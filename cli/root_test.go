@@ -1,12 +1,40 @@
 package cli
 
 import (
+	"runtime/debug"
 	"testing"
 
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/test/support/golden"
 )
+
+func TestHelpForCommandsThatExist(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"help", "wait"}, {"completion"}, {"completion", "bash"}} {
+		if got := run(t, session.Options{}, args...); got.status != 0 || got.out == "" {
+			t.Errorf("%v: status %d: %s", args, got.status, got)
+		}
+	}
+}
+
+func TestVersionOfABuild(t *testing.T) {
+	local := func(modified string) *debug.BuildInfo {
+		return &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: []debug.BuildSetting{
+			{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: modified},
+		}}
+	}
+	for want, got := range map[string]string{
+		"v1": versionOf("v1", local("true")), "unknown": versionOf("", nil), "v2": versionOf("", &debug.BuildInfo{Main: debug.Module{Version: "v2"}}),
+		"commit 0123456789ab": versionOf("", local("false")), "commit 0123456789ab, with changes": versionOf("", local("true")),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := versionOf("", &debug.BuildInfo{}); got != "unknown" {
+		t.Errorf("%q without a revision", got)
+	}
+}
 
 func TestRoot(t *testing.T) {
 	for _, test := range []struct {
@@ -20,6 +48,9 @@ func TestRoot(t *testing.T) {
 		{"run_without_dashes", []string{"run", "x", "sh", "-c", "true"}, failure.Usage},
 		{"run_with_a_short_ttl", []string{"run", "x", "--ttl", "1s", "--", "true"}, failure.Usage},
 		{"run_with_a_long_grace", []string{"run", "x", "--ttl", "10s", "--grace", "9s", "--", "true"}, failure.Usage},
+		{"help_for_no_command", []string{"help", "nope"}, failure.Usage},
+		{"completion_for_no_shell", []string{"completion", "foo"}, failure.Usage},
+		{"no_kubeconfig", []string{"list", "--kubeconfig", "/nope"}, failure.Usage},
 		{"context_of_a_facade", []string{"version", "--server=http://127.0.0.1:1", "--context=a"}, failure.Usage},
 		{"token_without_a_facade", []string{"version", "--token-file=a"}, failure.Usage},
 	} {

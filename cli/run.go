@@ -110,10 +110,11 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 	flags.DurationVar(&o.ttl, "ttl", lock.DefaultTTL, "How soon the lock ends if this program dies; renewed at each third of it. At least 2s")
 	flags.DurationVar(&o.wait, "wait", 0, "How long to wait at most for the holder of the lock. Default: without a limit")
 	flags.StringVar(&o.onBusy, "on-busy", busyWait, "If the lock is held: wait for it, skip the command and succeed, or fail")
+	_ = command.RegisterFlagCompletionFunc("on-busy", cobra.FixedCompletions([]cobra.Completion{busyWait, busySkip, busyFail}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&o.onLost, "on-lost", string(supervise.OnLostKill), "If the lock is lost: kill the command (TERM, then KILL), only send TERM (term), or ignore it. With term and ignore, two holders may run at a time")
 	flags.DurationVar(&o.grace, "grace", -1, "Time between TERM and KILL if the lock is about to be lost, taken from the ttl. Default: a quarter of the ttl, at most 10s")
 	flags.Lookup("grace").DefValue = "0s" // It is not shown.
-	flags.StringVar(&o.reason, "reason", "", "Why the lock is held, for people. Default: the name of the command")
+	flags.StringVar(&o.reason, "reason", "", "Why the lock is held, for people. Default: the name of the command and of the machine, and the PID")
 	flags.IntVar(&o.conflictCode, "conflict-exit-code", int(failure.Busy), "Exit status if the lock is held, 0 to 255")
 	return command
 }
@@ -144,7 +145,7 @@ func (o *runOptions) complete(command *cobra.Command) error {
 	}
 	if o.reason == "" {
 		// Arguments may hold secrets.
-		o.reason = "kubectl lock run " + filepath.Base(o.program[0])
+		o.reason = fmt.Sprintf("%s, PID %d", defaultReason("run "+filepath.Base(o.program[0])), os.Getpid())
 	}
 	if o.ttl < supervise.MinTTL {
 		return failure.Usagef("--ttl is %s, and must be at least %s", o.ttl, supervise.MinTTL)

@@ -24,14 +24,27 @@ func newVersion(s *session.Session) *cobra.Command {
 	}
 }
 
-// versionOf returns the version for these values; info may be nil.
+// versionOf returns the version for these values; info may be nil. A local build has its commit.
 func versionOf(linked string, info *debug.BuildInfo) string {
 	switch {
 	case linked != "":
 		return linked
-	case info == nil || info.Main.Version == "" || info.Main.Version == "(devel)":
+	case info == nil:
 		return "unknown"
-	default:
+	case info.Main.Version != "" && info.Main.Version != "(devel)":
 		return info.Main.Version
 	}
+	settings := map[string]string{}
+	for _, setting := range info.Settings {
+		settings[setting.Key] = setting.Value
+	}
+	revision := settings["vcs.revision"]
+	if revision == "" {
+		return "unknown"
+	}
+	version := "commit " + revision[:min(12, len(revision))]
+	if settings["vcs.modified"] == "true" {
+		version += ", with changes"
+	}
+	return version
 }

@@ -23,6 +23,15 @@ func Judge(facts *Facts) []Finding {
 		return []Finding{failed("api server", "it does not answer: "+facts.Kubernetes.Err.Error(),
 			"see that kubectl get namespaces works with the same --context, and ask those who run the cluster")}
 	}
+	if apierrors.IsNotFound(facts.Labels.Err) {
+		return slices.Concat(
+			[]Finding{judgeKubernetes(facts), judgeClock(facts.Local, facts.Server), judgeDefinition(facts)},
+			[]Finding{failed("namespace", fmt.Sprintf("namespace %s does not exist, so rights and admission were not tried there", facts.Namespace),
+				"name one that exists with -n: kubectl get namespaces")},
+			judgeWebhooks(facts),
+			judgeOperator(facts),
+		)
+	}
 	return slices.Concat(
 		[]Finding{judgeKubernetes(facts), judgeClock(facts.Local, facts.Server), judgeDefinition(facts)},
 		judgeRights(facts),

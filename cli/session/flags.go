@@ -43,6 +43,9 @@ func (s *Session) AddFlags(flags *pflag.FlagSet) {
 
 // Check reports flags that do not go together. It is called before each command.
 func (s *Session) Check(flags *pflag.FlagSet) error {
+	if path := *s.config.KubeConfig; path != "" && !exists(path) {
+		return failure.New(failure.Usage, fmt.Sprintf("--kubeconfig: there is no file %s", path), "name a kubeconfig that exists, or leave the flag out")
+	}
 	if !s.UsesFacade() {
 		if s.tokenFile != "" {
 			return failure.New(failure.Usage, "--token-file is for a façade, and no --server names one",

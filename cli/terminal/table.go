@@ -16,6 +16,10 @@ type Column struct {
 	Fair int
 }
 
+// mostAligned bounds the width to which a column that may be cut is filled up in a pipe, where nothing is cut:
+// one long cell must not widen all rows.
+const mostAligned = 64
+
 // gap is between two columns.
 const gap = "   "
 
@@ -59,7 +63,10 @@ func (t *Table) Write(out io.Writer, rows [][]string) error {
 			if index > 0 {
 				line.WriteString(gap)
 			}
-			line.WriteString(Pad(Cut(cell, widths[index]), widths[index]))
+			if t.Width > 0 {
+				cell = Cut(cell, widths[index])
+			}
+			line.WriteString(Pad(cell, widths[index]))
 		}
 		text.WriteString(strings.TrimRight(line.String(), " "))
 		text.WriteByte('\n')
@@ -74,7 +81,11 @@ func (t *Table) measure(rows [][]string) {
 	}
 	for _, row := range rows {
 		for index, cell := range row {
-			t.natural[index] = max(t.natural[index], Columns(cell))
+			width := Columns(cell)
+			if t.Width == 0 && t.Columns[index].Least > 0 {
+				width = min(width, mostAligned)
+			}
+			t.natural[index] = max(t.natural[index], width)
 		}
 	}
 }

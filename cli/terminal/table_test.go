@@ -23,6 +23,19 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 	}
 }
 
+func TestALongCellInAPipeWidensNoOtherRow(t *testing.T) {
+	table := terminal.Table{Columns: []terminal.Column{{Header: "KEY", Least: 8}, {Header: "HELD"}}}
+	long := strings.Repeat("k", 300)
+	var out strings.Builder
+	if err := table.Write(&out, [][]string{{long, "1m"}, {"short", "2m"}}); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	if lines[1] != long+"   1m" || len(lines[2]) > 100 {
+		t.Errorf("got\n%s", out.String())
+	}
+}
+
 func TestWhatPeopleLookForIsCutLast(t *testing.T) {
 	table := terminal.Table{
 		Columns: []terminal.Column{{Header: "KEY", Least: 8, Fair: 16}, {Header: "REASON", Least: 6}}, Width: 24,

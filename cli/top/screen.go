@@ -33,9 +33,6 @@ func (s *Screen) Frame(model *Model, times human.Times) []string {
 	}
 	seen := model.view(times.Now, s.Order, most)
 	title := fmt.Sprintf("kubectl lock top   %s   %s UTC", s.Where, times.Now.UTC().Format(time.TimeOnly))
-	if s.IsTerminal {
-		title += fmt.Sprintf("   q quit   s sort (by %s)", orders[s.Order%len(orders)].name)
-	}
 	lines := []string{s.fit(title)}
 	if seen.trouble != "" {
 		lines = append(lines, s.fit("! Out of date; trying again: "+terminal.Clean(seen.trouble)))
@@ -47,7 +44,11 @@ func (s *Screen) Frame(model *Model, times human.Times) []string {
 	if seen.knowsWaiting {
 		waiting = strconv.Itoa(seen.waitingJobs)
 	}
-	lines = append(lines, s.fit(fmt.Sprintf("Locks %d   Jobs waiting %s", seen.held, waiting)))
+	count := fmt.Sprintf("Locks %d   Jobs waiting %s", seen.held, waiting)
+	if s.IsTerminal {
+		count += fmt.Sprintf("   q quit   s sort (by %s)", orders[s.Order%len(orders)].name)
+	}
+	lines = append(lines, s.fit(count))
 	if s.IsTerminal {
 		lines = append(lines, s.fit(fmt.Sprintf("Per second: acquired %s   handed off %s   renewed %s   released %s",
 			rate(seen.counts.Acquired, seen.window), rate(seen.counts.HandedOff, seen.window), rate(seen.counts.Renewed, seen.window), rate(seen.counts.Released, seen.window))))
