@@ -31,7 +31,7 @@ func busy(ctx context.Context, s *session.Session, err error) string {
 	case held.Holder == "":
 		return terminal.Clean(held.Key.Bare()) + " is held"
 	}
-	text := ""
+	var text string
 	if current := currentLock(ctx, s, held); current != nil {
 		text = heldBy(s.Times(), current, isMe(ctx, s, held))
 	} else {

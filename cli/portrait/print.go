@@ -336,13 +336,18 @@ func (p *page) advice() {
 	} else {
 		p.line("  ", "Ask its holder: %s.", p.ask())
 	}
+	p.adviceOnForce(do)
+}
+
+// adviceOnForce says whether to end the lock by force.
+func (p *page) adviceOnForce(do func(what string, args ...string)) {
 	switch {
 	case p.isUnstarted():
 		p.line("  ", "Do not free it: %s would only take it again.", locks.HolderOf(p.Lock))
 	case p.Behind != nil && p.Behind.Phase == jobs.Stopping:
 		p.line("  ", "To free it does not help: the next Job waits for the same Pods.")
 	case p.May.Force:
-		do("End it by force: you have the right, and are told what follows before it is done", "free", key, "--reason", "WHY")
+		do("End it by force: you have the right, and are told what follows before it is done", "free", p.Key.Bare(), "--reason", "WHY")
 	case p.May.Known:
 		p.line("  ", "You may not end it by force: that takes the verbs force-release, update and delete")
 		p.line("  ", "on locks in namespace %s. Ask an administrator.", p.Namespace)

@@ -99,7 +99,7 @@ func TestABusyLock(t *testing.T) {
 		"fail with a status":           {[]string{"--on-busy", "fail", "--conflict-exit-code", "75"}, 75, "alice"},
 		"fail with success":            {[]string{"--on-busy", "fail", "--conflict-exit-code", "0"}, 0, "alice"},
 		"skip":                         {[]string{"--on-busy", "skip"}, 0, "skipped"},
-		"a wait that is too short":     {[]string{"--wait", "10ms"}, 201, "waiting for backup, which is held by alice"},
+		"a wait that is too short":     {[]string{"--wait", "10ms"}, 201, "waiting: backup is held by alice"},
 		"the same, with a status":      {[]string{"--wait", "10ms", "--conflict-exit-code", "9"}, 9, "alice"},
 		"a wait of zero":               {[]string{"--wait", "0"}, 201, "alice"},
 		"usage: wait with skip":        {[]string{"--on-busy", "skip", "--wait", "1s"}, 205, "--wait"},

@@ -28,8 +28,8 @@ var _ = Describe("A lock that is taken by hand", func() {
 		Expect(tokenFiles(folder)).To(HaveEach(os.FileMode(0o600)))
 
 		busy := lockAs(ctx, bob, home(), namespace, "", "acquire", "billing:report")
-		Expect(busy).To(failWith(201, "held by "+ann.Name+"; it ends in "))
-		Expect(lockAs(ctx, ann, folder, namespace, "", "acquire", "billing:report")).To(failWith(201, "billing:report is held by you; "))
+		Expect(busy).To(failWith(201, "held by "+ann.Name+", for "))
+		Expect(lockAs(ctx, ann, folder, namespace, "", "acquire", "billing:report")).To(failWith(201, "billing:report is held by you, for "))
 		renewed := lockAs(ctx, ann, folder, namespace, "", "renew", "billing:report", "--ttl", "1h", "-o", "json")
 		Expect(renewed).To(succeed(`"ttl": "1h0m0s"`))
 		Expect(json.Valid([]byte(renewed.Out))).To(BeTrue())
