@@ -83,7 +83,7 @@ cli-binaries: ## Build kubectl-lock for all platforms into bin/cli (minutes the 
 	@set -e; for platform in $(CLI_PLATFORMS); do \
 	  export GOOS="$${platform%/*}" GOARCH="$${platform#*/}"; suffix=; [ "$$GOOS" != windows ] || suffix=.exe; \
 	  echo "Building kubectl-lock for $$platform"; \
-	  $(GO_BUILD) -o "bin/cli/kubectl-lock-$$GOOS-$$GOARCH$$suffix" ./cmd/kubectl-lock; \
+	  $(subst -s -w,-s -w $(if $(VERSION),-X main.linkedVersion=$(VERSION)),$(GO_BUILD)) -o "bin/cli/kubectl-lock-$$GOOS-$$GOARCH$$suffix" ./cmd/kubectl-lock; \
 	done
 
 .PHONY: image
@@ -100,6 +100,21 @@ krew: cli-binaries ## Pack those binaries and write the manifest for krew, into 
 .PHONY: bundle
 bundle: ## Render config/ and its overlays for kubectl into dist, with the image of IMAGE.
 	@go -C hack/chart run . -bundles "$(CURDIR)/dist" -image "$(IMAGE)"
+
+.PHONY: release
+release: ## Make all that a release has into dist, as in make release VERSION=v0.1.0 (minutes).
+	@VERSION="$(VERSION)" hack/release.sh dist
+
+# With one platform, since each takes minutes.
+.PHONY: release-test
+release-test: bin/helm ## Make a release twice, in two clones, and compare.
+	@set -e; folder="$$(mktemp -d)"; trap 'rm -rf "$$folder"' EXIT; \
+	for copy in one two; do \
+	  git clone --quiet --local . "$$folder/$$copy" && mkdir "$$folder/$$copy/bin" && cp bin/helm "$$folder/$$copy/bin/"; \
+	  $(MAKE) --no-print-directory -C "$$folder/$$copy" release VERSION=v0.0.1 PLATFORMS=linux/amd64 CLI_PLATFORMS="linux/amd64 windows/amd64"; \
+	done; \
+	diff "$$folder/one/dist/checksums.txt" "$$folder/two/dist/checksums.txt"; \
+	cd "$$folder/one/dist" && sha256sum --check --quiet checksums.txt && ls -l
 
 .PHONY: generate
 generate: ## Generate what follows from code, markers and config: the API's objects, roles, the chart, alerts, and pages of reference.
