@@ -5,7 +5,18 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
+
+// memoryFile returns a file without a name.
+func memoryFile() (*os.File, error) {
+	descriptor, err := unix.MemfdCreate("deadline", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(descriptor), "deadline"), nil
+}
 
 // parentOf returns zero if it is not known.
 func parentOf(pid int) int {
