@@ -13,7 +13,7 @@ import (
 func NewExpiryMetric(name string, notAfter func() time.Time) prometheus.Collector {
 	return &expiryMetric{
 		description: metric.CertificateExpiry.Desc(prometheus.Labels{"certificate": name}),
-		notAfter: notAfter,
+		notAfter:    notAfter,
 	}
 }
 

@@ -80,7 +80,7 @@ func (g *guard) stop() {
 	}
 	_ = unix.Kill(g.pid, syscall.SIGKILL)
 	for {
-		if _, err := unix.Wait4(g.pid, nil, 0, nil); err != unix.EINTR { //nolint:errorlint // a number
+		if _, err := unix.Wait4(g.pid, nil, 0, nil); err != unix.EINTR {
 			break
 		}
 	}
@@ -108,6 +108,7 @@ func RunGuard(clock Clock) (status int) {
 			group = told.PID
 		case kindEnded:
 			group = 0 // another group may get its number
+		case kindStopped:
 		}
 	}
 	kill := func() (killed int) {

@@ -105,7 +105,7 @@ func (w *watch) open(ctx context.Context) (*stream, error) {
 		case <-ctx.Done():
 		}
 	}()
-	response, err := w.request(ctx)
+	response, err := w.request(ctx) //nolint:bodyclose // The stream closes it.
 	if err != nil {
 		cancel()
 		return nil, err

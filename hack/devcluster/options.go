@@ -80,12 +80,9 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 		"how many locks a namespace may have; empty for the `number` that is the operator's default")
 	flags.StringVar(&opts.auth, "auth", fromEnv("AUTH", authNone),
 		"how the façade authenticates its callers, none or `token`; AUTH sets the default")
-	observe := false
-	if text := getenv("OBSERVE"); text != "" {
-		var err error
-		if observe, err = strconv.ParseBool(text); err != nil {
-			return options{}, fmt.Errorf("OBSERVE is %q; it must be 1 or 0", text)
-		}
+	observe, err := strconv.ParseBool(fromEnv("OBSERVE", "0"))
+	if err != nil {
+		return options{}, fmt.Errorf("OBSERVE is %q; it must be 1 or 0", getenv("OBSERVE"))
 	}
 	flags.BoolVar(&opts.observe, "observe", observe,
 		"start a Prometheus that reads the operator's metrics; OBSERVE sets the default")

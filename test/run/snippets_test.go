@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func newJob(t *testing.T) *job {
 	t.Helper()
 	j := &job{service: newService(t), folder: t.TempDir()}
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(j.folder, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(j.folder, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,9 +79,9 @@ func (j *job) ran() string { return filepath.Join(j.folder, "ran") }
 func (j *job) run(t *testing.T, argv ...string) (status int, ran string) {
 	t.Helper()
 	_ = os.Remove(j.ran())
-	program := exec.CommandContext(t.Context(), filepath.Join(j.folder, argv[0]), argv[1:]...) //nolint:gosec // of the page
+	program := exec.CommandContext(t.Context(), filepath.Join(j.folder, argv[0]), argv[1:]...)
 	if _, err := os.Stat(program.Path); err != nil {
-		program = exec.CommandContext(t.Context(), argv[0], argv[1:]...) //nolint:gosec // a shell
+		program = exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	}
 	program.Dir, program.Env = j.folder, j.environment
 	output, err := program.CombinedOutput()
@@ -197,7 +198,7 @@ func TestSnippetOfTekton(t *testing.T) {
 	var file struct{ Steps []corev1.Container }
 	fromYAML(t, "Tekton", &file)
 	j := newJob(t)
-	argv := append(file.Steps[0].Command, file.Steps[0].Args...)
+	argv := slices.Concat(file.Steps[0].Command, file.Steps[0].Args)
 	for i := range argv {
 		argv[i] = strings.ReplaceAll(argv[i], "$(params.component)", "shop")
 	}
