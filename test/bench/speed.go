@@ -42,8 +42,9 @@ func speedScenarios() []scenario {
 		all = append(all, scenario{fmt.Sprintf("release to next, %d", clients), releaseToNext(clients)})
 	}
 	for _, clients := range []int{1, 16} {
-		all = append(all, scenario{fmt.Sprintf("doors, %d", clients), doors(clients)})
-		all = append(all, scenario{fmt.Sprintf("observed, %d", clients), observing(clients)})
+		all = append(all,
+			scenario{fmt.Sprintf("doors, %d", clients), doors(clients)},
+			scenario{fmt.Sprintf("observed, %d", clients), observing(clients)})
 	}
 	return append(all,
 		scenario{"guardable writes", guardableWrites},
