@@ -22,11 +22,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/lock/observe/requestmetrics"
 	"forrst.dev/lock-operator/test/support/collector"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
@@ -65,8 +68,9 @@ func collect(ctx context.Context, protocol string) *collector.Collector {
 
 // traced is a façade whose traces are sent.
 type traced struct {
-	url     string
-	metrics *prometheus.Registry
+	url string
+	// requests has the metrics of requests to the API server.
+	requests *prometheus.Registry
 	// stop ends the façade and sends what is left.
 	stop func()
 }
@@ -77,10 +81,13 @@ func startTraced(ctx context.Context) *traced {
 	Expect(exporter).NotTo(BeNil())
 	config := rest.CopyConfig(environment.Operator().Config)
 	config.Wrap(exporter.Tracer().RoundTripper)
-	f := &traced{metrics: prometheus.NewRegistry()}
+	f := &traced{requests: prometheus.NewRegistry()}
+	requests, err := requestmetrics.New(f.requests, clock.RealClock{})
+	Expect(err).NotTo(HaveOccurred())
+	config.Wrap(requests.RoundTripper)
 	url, stop, err := testenv.StartFacade(ctx, config, testfacade.Settings{
 		Access: fixture.Access(config, auth.Options{}),
-		Server: server.Options{Tracer: exporter.Tracer(), Metrics: f.metrics},
+		Server: server.Options{Tracer: exporter.Tracer()},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	f.url = url
@@ -96,17 +103,23 @@ func startTraced(ctx context.Context) *traced {
 	return f
 }
 
-// waiting returns how many callers wait.
-func (f *traced) waiting() float64 {
+// reads returns how many requests to read a lock were answered.
+func (f *traced) reads() (count float64) {
 	GinkgoHelper()
-	families, err := f.metrics.Gather()
+	families, err := f.requests.Gather()
 	Expect(err).NotTo(HaveOccurred())
 	for _, family := range families {
-		if family.GetName() == "lock_operator_facade_waiting_calls" {
-			return family.GetMetric()[0].GetGauge().GetValue()
+		for _, each := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, pair := range each.GetLabel() {
+				labels[pair.GetName()] = pair.GetValue()
+			}
+			if family.GetName() == metric.APIRequests.Name && labels["verb"] == "get" && labels["resource"] == "locks" {
+				count += each.GetCounter().GetValue()
+			}
 		}
 	}
-	return 0
+	return count
 }
 
 // caller calls with a bearer token, in a trace of its own.

@@ -44,8 +44,9 @@ func acquireWaiting(ctx context.Context, f *traced, who caller, path string) (to
 		Expect(status).To(Equal(http.StatusCreated), "%s", answer)
 		granted <- tokenIn(answer)
 	}()
-	Eventually(f.waiting).WithTimeout(patience).Should(BeEquivalentTo(1))
-	// A request to the API server takes longer than the step into the queue.
+	// The caller has tried at once, and reads who was faster. Until it has, a release would not know that it waits.
+	Eventually(f.reads).WithTimeout(patience).Should(BeEquivalentTo(1))
+	// A request to the API server takes longer than the step from the answer into the queue.
 	status, answer := who.do(ctx, http.MethodGet, path, "", "Traceparent", "")
 	Expect(status).To(Equal(http.StatusOK), "%s", answer)
 	return granted
