@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,8 +73,17 @@ type streams struct {
 	opened chan *told
 	// refusals are the statuses of the answers to the next requests.
 	refusals []int
-	// requests are those that were made.
+
+	// mu guards requests, those that were made.
+	mu       sync.Mutex
 	requests []*http.Request
+}
+
+// made returns the requests so far.
+func (s *streams) made() []*http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
 }
 
 // told is a stream.
@@ -87,7 +98,9 @@ func (s *streams) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := request.Context().Err(); err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
 	s.requests = append(s.requests, request)
+	s.mu.Unlock()
 	if len(s.refusals) > 0 {
 		status := s.refusals[0]
 		s.refusals = s.refusals[1:]
@@ -233,8 +246,8 @@ func TestASilentStreamIsAskedForAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if len(s.requests) != 1 {
-			t.Fatalf("%d requests", len(s.requests))
+		if len(s.made()) != 1 {
+			t.Fatalf("%d requests", len(s.made()))
 		}
 		(<-s.opened).event("sync", "6", syncOf())
 		wantChange(t, changes, 1, "6", true)
@@ -251,8 +264,8 @@ func TestReconnectionsAreRare(t *testing.T) {
 			stream.event("sync", "5", syncOf())
 			_ = stream.Close()
 		}
-		if len(s.requests) > 140 {
-			t.Errorf("%d requests in an hour", len(s.requests))
+		if len(s.made()) > 140 {
+			t.Errorf("%d requests in an hour", len(s.made()))
 		}
 	})
 }
@@ -314,7 +327,7 @@ func TestTheStreamHasTheBearerToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = asking.Watch(t.Context(), namespace, "lock:k")
-	if got := s.requests[0].Header.Get("Authorization"); got != "Bearer secret" {
+	if got := s.made()[0].Header.Get("Authorization"); got != "Bearer secret" {
 		t.Errorf("Authorization %q", got)
 	}
 }

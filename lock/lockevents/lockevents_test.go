@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,18 +94,31 @@ func TestOnlyATakeOverIsReportedAsSuch(t *testing.T) {
 	}
 }
 
-// waits are those of a test.
-type waits map[*v1alpha1.Lock]int
+// waits are those of a test: at most one lock that callers wait for.
+type waits struct {
+	mu      sync.Mutex
+	lock    *v1alpha1.Lock
+	callers int
+}
 
-func (w waits) WaitedFor(each func(*v1alpha1.Lock, int)) {
-	for lock, callers := range w {
-		each(lock, callers)
+func (w *waits) WaitedFor(each func(*v1alpha1.Lock, int)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.callers > 0 {
+		each(w.lock, w.callers)
 	}
+}
+
+// set has so many callers wait for the lock.
+func (w *waits) set(lock *v1alpha1.Lock, callers int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lock, w.callers = lock, callers
 }
 
 func TestALongWaitIsReportedOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		recorder, now := events.NewFakeRecorder(100), waits{}
+		recorder, now := events.NewFakeRecorder(100), &waits{}
 		long := &lockevents.LongWaits{Waits: now, Reporter: &lockevents.Reporter{Recorder: recorder}, Clock: clock.RealClock{}}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -116,13 +130,13 @@ func TestALongWaitIsReportedOnceInAWhile(t *testing.T) {
 			return drain(t, recorder)
 		}
 		lock := grantedTo("alice", "billing:report", noon)
-		now[lock] = 3
+		now.set(lock, 3)
 		if notes := pass(4 * time.Minute); notes != nil {
 			t.Errorf("after 4 minutes: %v", notes)
 		}
-		delete(now, lock) // The clients call again.
+		now.set(nil, 0) // The clients call again.
 		pass(45 * time.Second)
-		now[lock.DeepCopy()] = 2
+		now.set(lock.DeepCopy(), 2)
 		want := []string{`Normal WaitingLong Callers have waited for lock:billing:report, held by "alice", for 5m0s, now 2 of them in one replica; it is held since 2026-11-23T12:00:00Z: monthly report`}
 		if diff := cmp.Diff(want, pass(2*time.Minute)); diff != "" {
 			t.Errorf("after 6 minutes (-want +got):\n%s", diff)
@@ -133,14 +147,13 @@ func TestALongWaitIsReportedOnceInAWhile(t *testing.T) {
 		if notes := pass(5 * time.Minute); len(notes) != 1 {
 			t.Errorf("10 minutes later: %v", notes)
 		}
-		clear(now)
+		now.set(nil, 0)
 		pass(2 * time.Minute)
-		now[lock] = 1 // Another wait begins.
+		now.set(lock, 1) // Another wait begins.
 		if notes := pass(4 * time.Minute); notes != nil {
 			t.Errorf("in another wait: %v", notes)
 		}
-		clear(now)
-		now[grantedTo("bob", "billing:report", noon.Add(time.Hour))] = 1 // Another grant begins.
+		now.set(grantedTo("bob", "billing:report", noon.Add(time.Hour)), 1) // Another grant begins.
 		if notes := pass(4 * time.Minute); notes != nil {
 			t.Errorf("after another grant: %v", notes)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/kubelet"
 	"forrst.dev/lock-operator/test/support/testenv"
@@ -207,10 +208,12 @@ func waitingJobs(gate prometheus.Collector, namespace string) float64 {
 	families, err := registry.Gather()
 	Expect(err).NotTo(HaveOccurred())
 	for _, family := range families {
-		Expect(family.GetName()).To(Equal("lock_operator_jobs_waiting"))
-		for _, metric := range family.GetMetric() {
-			if metric.GetLabel()[0].GetValue() == namespace {
-				return metric.GetGauge().GetValue()
+		if family.GetName() != metric.JobsWaiting.Name {
+			continue
+		}
+		for _, series := range family.GetMetric() {
+			if series.GetLabel()[0].GetValue() == namespace {
+				return series.GetGauge().GetValue()
 			}
 		}
 	}
