@@ -41,6 +41,10 @@ func TestMain(m *testing.M) {
 	case roleEcho:
 		echo()
 	default:
+		// Under nohup the tests' processes would ignore it, too.
+		if signal.Ignored(syscall.SIGHUP) {
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		}
 		os.Exit(m.Run())
 	}
 }
