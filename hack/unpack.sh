@@ -27,5 +27,6 @@ apt install --download-only --yes --no-install-recommends --reinstall "$name"
 for package in "$temporary"/archives/*.deb; do
   dpkg -x "$package" "$temporary/unpacked"
 done
-rm -rf "$folder"
+# Examples among the documentation are Go modules, which a walk of this one would find.
+rm -rf "$folder" "$temporary/unpacked/usr/share/doc"
 mv "$temporary/unpacked" "$folder"
