@@ -219,6 +219,10 @@ test-e2e: control-plane bin/kwok ## Run the end-to-end tests only.
 screenshots: control-plane ## Draw the pictures of README.
 	@SCREENSHOTS=1 && export SCREENSHOTS && $(GO_TEST) -count=1 ./test/e2e -ginkgo.focus="pictures of README"
 
+.PHONY: upgrade-test
+upgrade-test: control-plane ## Upgrade an installation of an earlier revision to this tree and back, under load; a part of "make test".
+	$(GO_TEST) -count=1 ./test/upgrade
+
 .PHONY: image-test
 image-test: image control-plane ## Look at the images, build them again, and run one (root, and Debian's podman and runc).
 	@hack/debian.sh podman runc
@@ -369,6 +373,7 @@ lint-openapi:
 ##= ROUTES              a file of routes for the façade, as in ROUTES=docs/routes.yaml
 ##= SEED                a number that repeats the choices of a run of "make robustness" or "make soak"
 ##= TESTFLAGS           more flags for go test, as in TESTFLAGS=-run=Expiry
+##= UPGRADE_FROM        the revision that "make upgrade-test" upgrades from (that in test/upgrade/from)
 ##= VERSION             version of "make release", of the images and of the plugin that "make krew" packs, as in VERSION=v0.1.0
 ##= VULNDB              folder with a copy of the vulnerability database, for "make vuln" without a network
 
