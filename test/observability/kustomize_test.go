@@ -23,13 +23,24 @@ type rendered struct {
 	Spec struct {
 		Groups    []ruleGroup `json:"groups"`
 		Endpoints []struct {
-			HonorLabels bool `json:"honorLabels"`
+			HonorLabels bool      `json:"honorLabels"`
+			TLSConfig   tlsConfig `json:"tlsConfig"`
 		} `json:"endpoints"`
 	} `json:"spec"`
 }
 
-// render returns the objects of the default installation with config/observability.
-func render(t *testing.T) []rendered {
+// tlsConfig says how a Prometheus knows what it scrapes.
+type tlsConfig struct {
+	ServerName string `json:"serverName"`
+	CA         struct {
+		ConfigMap, Secret struct {
+			Name string `json:"name"`
+		}
+	} `json:"ca"`
+}
+
+// render returns the objects of a kustomization, whose paths are those of folders in config/.
+func render(t *testing.T, kustomization map[string]any) []rendered {
 	t.Helper()
 	config, err := filepath.Abs(root + "/config")
 	if err != nil {
@@ -40,9 +51,16 @@ func render(t *testing.T) []rendered {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeYAML(t, filepath.Join(overlay, "kustomization.yaml"), map[string][]string{
-		"resources": {relative + "/default"}, "components": {relative + "/observability"},
-	})
+	for key, value := range kustomization {
+		if folders, ok := value.([]string); ok {
+			var paths []string
+			for _, folder := range folders {
+				paths = append(paths, filepath.Join(relative, folder))
+			}
+			kustomization[key] = paths
+		}
+	}
+	writeYAML(t, filepath.Join(overlay, "kustomization.yaml"), kustomization)
 	output, err := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), "kustomize", overlay).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +78,7 @@ func render(t *testing.T) []rendered {
 
 func TestTheComponentInstallsWhatIsTested(t *testing.T) {
 	found := map[string]int{}
-	for _, object := range render(t) {
+	for _, object := range render(t, map[string]any{"resources": []string{"default"}, "components": []string{"observability"}}) {
 		found[object.Kind+" "+object.Metadata.Name]++
 		switch object.Kind {
 		case "PrometheusRule":
@@ -87,6 +105,39 @@ func TestTheComponentInstallsWhatIsTested(t *testing.T) {
 	} {
 		if found[want] != 1 {
 			t.Errorf("%d times %s", found[want], want)
+		}
+	}
+}
+
+// TestWhatIsScrapedIsKnownByItsNames renders the ServiceMonitors for other names, and for certificates of cert-manager.
+func TestWhatIsScrapedIsKnownByItsNames(t *testing.T) {
+	for _, certificates := range []string{"own", "cert-manager"} {
+		base, components := "default", []string{"observability"}
+		if certificates == "cert-manager" {
+			base, components = "base", append(components, "certmanager")
+		}
+		found := 0
+		for _, object := range render(t, map[string]any{
+			"resources": []string{base}, "components": components, "transformers": []string{"identity"}, "namespace": "platform-locks", "namePrefix": "team-",
+		}) {
+			if object.Kind != "ServiceMonitor" {
+				continue
+			}
+			found++
+			var want tlsConfig
+			want.ServerName = object.Metadata.Name + ".platform-locks.svc"
+			if certificates == "own" {
+				want.CA.ConfigMap.Name = "team-lock-operator-authority"
+			} else {
+				// cert-manager's Secrets are not in the kustomization, so their names stay.
+				want.CA.Secret.Name = strings.TrimPrefix(object.Metadata.Name, "team-")
+			}
+			if got := object.Spec.Endpoints[0].TLSConfig; got != want {
+				t.Errorf("with %s certificates, %s knows %+v, want %+v", certificates, object.Metadata.Name, got, want)
+			}
+		}
+		if found != 3 {
+			t.Errorf("with %s certificates there are %d ServiceMonitors", certificates, found)
 		}
 	}
 }
