@@ -8,7 +8,7 @@ import (
 
 // everything are the values that make each object appear.
 const everything = "highAvailability=true,namespace.create=true,guards.enabled=true,lockPolicies.enabled=true,priorityClass.create=true," +
-	"facade.routes.functions.charge.url=https://charge,holderRules[0].apiGroups={apps},holderRules[0].resources={deployments},holderRules[0].verbs={get}," +
+	"facade.routes.routes[0].functions={charge},facade.routes.routes[0].url=https://charge,holderRules[0].apiGroups={apps},holderRules[0].resources={deployments},holderRules[0].verbs={get}," +
 	"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.reader.name=prometheus,metrics.serviceMonitor.reader.namespace=monitoring," +
 	"metrics.alerts.enabled=true,metrics.dashboard.enabled=true," +
 	"ingress.enabled=true,ingress.hosts={locks.example.com},httpRoute.enabled=true,httpRoute.parentRefs[0].name=public"

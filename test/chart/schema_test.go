@@ -20,6 +20,8 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"facade.service.type=ExternalName":       "/facade/service/type",
 		"facade.extraArgs={facade-max-block=1s}": "/facade/extraArgs/0",
 		"facade.audiences={a b}":                 "/facade/audiences/0",
+		"facade.routes.functions.charge=x":       "/facade/routes",
+		"facade.routes.routes[0].url=http://x":   "/facade/routes/routes/0",
 		"webhook.extraEnv[0].value=1":            "/webhook/extraEnv/0",
 		"image.digest=abc":                       "/image/digest",
 		"image.tag=a b":                          "/image/tag",

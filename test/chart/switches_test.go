@@ -65,7 +65,7 @@ func TestSwitches(t *testing.T) {
 			"facade: --leader-elect=false", "webhook: --leader-elect=false", "webhook: --webhook-max-connections=9", "facade: !--webhook-max-connections=9",
 		}},
 		{"facade.audiences={one,two},facade.maxBlock=2m", []string{"facade: --facade-audiences=one,two", "facade: --facade-max-block=2m"}},
-		{"facade.routes.functions.charge.url=https://charge", []string{"ConfigMap/lock-operator-routes", "facade: --facade-routes=/routes/routes.yaml"}},
+		{"facade.routes.routes[0].functions={charge},facade.routes.routes[0].url=https://charge", []string{"ConfigMap/lock-operator-routes", "facade: --facade-routes=/routes/routes.yaml"}},
 		{"webhook.clientAuthority.configMap=clients,webhook.clientAuthority.names={front-proxy-client}", []string{
 			"webhook: --webhook-client-ca=/clients/ca.crt", "webhook: --webhook-client-names=front-proxy-client",
 		}},
@@ -149,7 +149,7 @@ func TestValues(t *testing.T) {
 		{"facade.service.type=LoadBalancer", "Service/lock-operator-facade", "spec type", "LoadBalancer"},
 		{"facade.service.annotations.a=b", "Service/lock-operator-facade", "metadata annotations a", "b"},
 		{"webhook.clientAuthority.configMap=clients,webhook.clientAuthority.key=proxy.crt", "Deployment/lock-operator-webhook", pod + "volumes 1 configMap items 0 key", "proxy.crt"},
-		{"facade.routes.functions.charge.url=https://charge", "ConfigMap/lock-operator-routes", "data", map[string]any{"routes.yaml": "functions:\n  charge:\n    url: https://charge\n"}},
+		{"facade.routes.routes[0].functions={charge},facade.routes.routes[0].url=https://charge", "ConfigMap/lock-operator-routes", "data", map[string]any{"routes.yaml": "routes:\n- functions:\n  - charge\n  url: https://charge\n"}},
 		{"", "CustomResourceDefinition/locks.forrst.dev", "metadata annotations helm.sh/resource-policy", "keep"},
 		{"crds.keep=false", "CustomResourceDefinition/locks.forrst.dev", "metadata annotations helm.sh/resource-policy", nil},
 		{"", "ClusterRole/lock-operator-edit", "metadata labels rbac.authorization.k8s.io/aggregate-to-edit", "true"},
