@@ -233,6 +233,7 @@ image-test: image control-plane ## Look at the images, build them again, and run
 install-test: build image control-plane bin/kwok bin/helm ## Install the chart with Helm, run its pods in containers, and test that (root, podman, runc, iproute2).
 	@hack/debian.sh podman runc iproute2:ip
 	go test -c -o bin/test/ ./test/e2e ./test/installation
+	@go -C test/chart run ./definitions >bin/test/definitions
 	@assets="$$(cd "$(ASSETS)" && pwd)" && cd test/installation && KUBEBUILDER_ASSETS="$$assets" exec unshare --net --mount -- sh -c ' \
 	  ip link set lo up && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec ../../bin/test/installation.test -test.v -test.timeout=$(TEST_TIMEOUT)'
 

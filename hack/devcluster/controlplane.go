@@ -106,6 +106,7 @@ var controllers = []string{
 // nodeControllers have work in a cluster with nodes only.
 var nodeControllers = []string{
 	"daemonset-controller",
+	"disruption-controller",
 	"endpoints-controller",
 	"endpointslice-controller",
 	"node-lifecycle-controller",

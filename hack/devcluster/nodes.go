@@ -47,7 +47,10 @@ func (c *cluster) startNodes(ctx context.Context, admin client.Client) error {
 		return err
 	}
 	for i := range c.options.nodes {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i+1)}}
+		name := fmt.Sprintf("node-%d", i+1)
+		// A kubelet labels its node by itself. Pods are spread over nodes, and over zones, by these labels.
+		labels := map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i+1), corev1.LabelOSStable: "linux"}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 		if err := admin.Create(ctx, node); err != nil {
 			return fmt.Errorf("creating a node: %w", err)
 		}
