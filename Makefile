@@ -265,6 +265,10 @@ bench-scale: bin/bench ## Do the same with 100,000 live locks.
 bin/bench: build control-plane
 	@cd test/bench && $(GO_BUILD) -o "$(CURDIR)/$@" .
 
+.PHONY: nightly
+nightly: ## Run what takes longer than ten minutes, all night, and print a table of the results, which bin/nightly keeps.
+	@NIGHTLY="$(NIGHTLY)" hack/nightly.sh bin/nightly
+
 ##@ Check
 
 .PHONY: verify
@@ -364,6 +368,7 @@ lint-openapi:
 ##= IMAGE               the image in the bundles of "make bundle", as in IMAGE=registry.example.com/lock-operator:v1.0.0 (lock-operator:latest)
 ##= K8S                 version of Kubernetes in place of the pinned one, as in K8S=1.34.4 (built into bin/k8s-1.34.4)
 ##= KUBEBUILDER_ASSETS  folder of a ready-made control plane, or of envtest's binaries (bin/k8s, built when necessary)
+##= NIGHTLY             which steps of "make nightly" run, as in NIGHTLY="witness bench" (all)
 ##= NODES               how many nodes kwok simulates in the development cluster, whose pods only seem to run (0)
 ##= OBSERVE             1: the development cluster has a Prometheus that reads the operator's metrics (make prometheus unpacks one)
 ##= OPERATIONS          how many operations "make soak" adds (1000000)
