@@ -17,25 +17,7 @@ func TestWhatTheOperatorWritesIsNoDifference(t *testing.T) {
 	cluster := start(t)
 	cluster.restricted(t, namespace)
 	defer cluster.must(t, "delete", "namespace", namespace, "--wait=false")
-	var chosen []string
-	kinds := map[string]int{}
-	for _, object := range renderAs(t, release, namespace, "--set=guards.enabled=true") {
-		kind := object.GetKind()
-		_, isHook := object.GetAnnotations()["helm.sh/hook"]
-		if isHook || kind != "Secret" && kind != "ConfigMap" && !strings.HasSuffix(kind, "WebhookConfiguration") {
-			continue
-		}
-		kinds[kind]++
-		text, err := object.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		chosen = append(chosen, string(text))
-	}
-	if kinds["Secret"] != 4 || kinds["ConfigMap"] != 1 || kinds["MutatingWebhookConfiguration"] != 1 || kinds["ValidatingWebhookConfiguration"] != 2 {
-		t.Fatalf("the chart has %v", kinds)
-	}
-	manifests := strings.Join(chosen, "\n---\n")
+	manifests := filledByTheOperator(t, namespace)
 	kubectl := func(arguments ...string) {
 		t.Helper()
 		if _, err := cluster.kubectl(t.Context(), manifests, append(arguments, "-f", "-")...); err != nil {
@@ -64,4 +46,28 @@ func TestWhatTheOperatorWritesIsNoDifference(t *testing.T) {
 			}
 		})
 	}
+}
+
+// filledByTheOperator renders the objects of the chart into which the operator writes.
+func filledByTheOperator(t *testing.T, namespace string) string {
+	t.Helper()
+	var chosen []string
+	kinds := map[string]int{}
+	for _, object := range renderAs(t, release, namespace, "--set=guards.enabled=true") {
+		kind := object.GetKind()
+		_, isHook := object.GetAnnotations()["helm.sh/hook"]
+		if isHook || kind != "Secret" && kind != "ConfigMap" && !strings.HasSuffix(kind, "WebhookConfiguration") {
+			continue
+		}
+		kinds[kind]++
+		text, err := object.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		chosen = append(chosen, string(text))
+	}
+	if kinds["Secret"] != 4 || kinds["ConfigMap"] != 1 || kinds["MutatingWebhookConfiguration"] != 1 || kinds["ValidatingWebhookConfiguration"] != 2 {
+		t.Fatalf("the chart has %v", kinds)
+	}
+	return strings.Join(chosen, "\n---\n")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
@@ -146,6 +148,39 @@ func TestTheHooks(t *testing.T) {
 			t.Errorf("after its release: %v: %s", err, output)
 		}
 	})
+}
+
+// TestTheRightsOfHooks holds the roles of the hooks against the table in docs/operations.md.
+func TestTheRightsOfHooks(t *testing.T) {
+	page, err := os.ReadFile(root + "/docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rendered := render(t)
+	rows := 0
+	for role, where := range map[string]string{"Role/lock-operator-test": "own namespace", "ClusterRole/lock-operator-uninstall": "everywhere"} {
+		object, err := json.Marshal(rendered[role])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found rbacv1.ClusterRole
+		if err := json.Unmarshal(object, &found); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range found.Rules {
+			row := fmt.Sprintf("\n| `%s` | `%s/%s` | %s | `%s` | ", found.Name, rule.APIGroups[0], rule.Resources[0], where, strings.Join(rule.Verbs, "`, `"))
+			if len(rule.APIGroups) != 1 || len(rule.Resources) != 1 || !strings.Contains(string(page), row) {
+				t.Errorf("docs/operations.md has no row %s", row)
+			}
+			rows++
+		}
+		if policy := rendered[role].GetAnnotations()["helm.sh/hook-delete-policy"]; policy != "before-hook-creation,hook-succeeded,hook-failed" {
+			t.Errorf("Helm deletes %s by %q", role, policy)
+		}
+	}
+	if documented := strings.Count(string(page), "\n| `lock-operator-test` | `") + strings.Count(string(page), "\n| `lock-operator-uninstall` | `"); documented != rows {
+		t.Errorf("docs/operations.md has %d rows of hooks, want %d", documented, rows)
+	}
 }
 
 type runningFacade struct{ url, authority string }
