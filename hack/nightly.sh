@@ -12,7 +12,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 # A name, and what it runs, in the order of their use.
 steps=(
   "elsewhere|make test-elsewhere"
-  "upgrade-from-cert-manager|make upgrade-test UPGRADE_FROM=fb8588d"
   "witness|RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
   "release-test|make release-test"
   "bench|make bench"

@@ -124,21 +124,18 @@ func (r *release) arguments(component string) []string {
 	return nil
 }
 
-// apply applies all manifests but those that need what this cluster lacks: the objects of
-// cert-manager. Webhooks are called at the address, by the authority.
+// apply applies all manifests. Webhooks are called at the address, by the authority.
 func (r *release) apply(ctx context.Context, address string, authority []byte) {
 	GinkgoHelper()
 	var applied []string
 	for _, manifest := range r.manifests {
 		var head metav1.TypeMeta
 		Expect(yaml.Unmarshal(manifest, &head)).To(Succeed())
-		switch {
-		case strings.HasPrefix(head.APIVersion, "cert-manager.io/"):
-		case strings.HasSuffix(head.Kind, "WebhookConfiguration"):
-			applied = append(applied, redirected(manifest, address, authority))
-		default:
-			applied = append(applied, string(manifest))
+		text := string(manifest)
+		if strings.HasSuffix(head.Kind, "WebhookConfiguration") {
+			text = redirected(manifest, address, authority)
 		}
+		applied = append(applied, text)
 	}
 	_, err := environment.Admin.Kubectl.Run(ctx, strings.Join(applied, "\n---\n"), "apply", "--server-side", "--force-conflicts", "-f", "-")
 	Expect(err).NotTo(HaveOccurred())

@@ -81,17 +81,11 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 	return started
 }
 
-// stop stops a replica as a node does: it gets connections for a while. Only a webhook that is too old
-// to expect that gets none, so that the test goes on to what it is about.
+// stop stops a replica as a node does: it gets connections for a while.
 func (i *installation) stop(component string, stopped *replica) {
 	GinkgoHelper()
-	service := i.services[component]
-	isServing := service != nil && (component != webhook || stopped.of.flags["webhook-shutdown-delay"])
-	if service != nil && !isServing {
-		service.remove(stopped.address)
-	}
 	stopped.session.Terminate()
-	if isServing {
+	if service := i.services[component]; service != nil {
 		noticed := time.NewTimer(endpointsDelay)
 		defer noticed.Stop()
 		<-noticed.C
