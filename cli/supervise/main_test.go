@@ -41,9 +41,11 @@ func TestMain(m *testing.M) {
 	case roleEcho:
 		echo()
 	default:
-		// Under nohup the tests' processes would ignore it, too.
-		if signal.Ignored(syscall.SIGHUP) {
-			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		// Processes of tests would ignore what nohup, or a shell for its background, has this process ignore.
+		for _, ignored := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+			if signal.Ignored(ignored) {
+				signal.Notify(make(chan os.Signal, 1), ignored)
+			}
 		}
 		os.Exit(m.Run())
 	}

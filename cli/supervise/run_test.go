@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -189,6 +191,41 @@ func TestStop(t *testing.T) {
 		}
 		s.wantEnd(Outcome{Status: 6})
 	})
+}
+
+// A process can be forked after the look at the tree, and then lose its parent to KILL. Here it is forked by this
+// process, whose child such an orphan becomes.
+func TestWhatIsForkedDuringTheKillIsKilled(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := &testClock{now: time.Hour}
+	supervisor, err := Attach(clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer supervisor.Close() //nolint:errcheck // there is no front
+	// The command ends with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r := &run{Supervisor: supervisor, hold: &testHold{clock: clock}, policy: Policy{OnLost: OnLostKill}, tree: newTree(), timer: clock.NewTimer()}
+	if err := r.start(Command{Path: sleep, Args: []string{"sleep", "1000"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.kill()
+	late, err := syscall.ForkExec(sleep, []string{"sleep", "1000"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveUp := time.AfterFunc(patience, func() {
+		t.Error("it was not killed")
+		_ = syscall.Kill(late, syscall.SIGKILL)
+	})
+	defer giveUp.Stop()
+	if got, want := r.loop(), (Outcome{Status: 128 + 9, WasStopped: true}); got != want {
+		t.Errorf("outcome %+v, want %+v", got, want)
+	}
 }
 
 func TestTheLockIsHeldUntilDescendantsHaveEnded(t *testing.T) {
