@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -44,6 +45,12 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(programVariable) == "" {
+		// kubectl-lock would ignore what nohup, or a shell for its background, has this process ignore.
+		for _, ignored := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+			if signal.Ignored(ignored) {
+				signal.Notify(make(chan os.Signal, 1), ignored)
+			}
+		}
 		os.Exit(m.Run())
 	}
 	os.Exit(cli.Main(context.Background(), os.Args[1:], session.Options{
