@@ -24,6 +24,12 @@ import (
 // logTimeout is how long a Pod's log may take: a node that is gone must not keep the rest back.
 const logTimeout = 2 * time.Second
 
+// logBytes is more than the time takes with which a line begins.
+const logBytes = 64
+
+// defaultContainerAnnotation names the container whose log kubectl shows, if that is not the first one.
+const defaultContainerAnnotation = "kubectl.kubernetes.io/default-container"
+
 // who is the command "who".
 type who struct {
 	*session.Session
@@ -120,9 +126,7 @@ func (w *who) look(ctx context.Context, namespace string, key v1alpha1.FullKey) 
 	gatherer := &portrait.Gatherer{Cluster: cluster, Audit: records, Now: w.Now}
 	if config, err := w.RESTConfig(); err == nil {
 		if core, err := corev1client.NewForConfig(config); err == nil {
-			gatherer.LastLog = func(ctx context.Context, namespace, pod string) (time.Time, error) {
-				return lastLog(ctx, core, namespace, pod)
-			}
+			gatherer.LastLog = func(ctx context.Context, pod *corev1.Pod) (time.Time, error) { return lastLog(ctx, core, pod) }
 		}
 	}
 	return gatherer.Gather(ctx, namespace, key)
@@ -157,11 +161,19 @@ func (w *who) audit() (records io.Reader, closeRecords func(), err error) {
 	return file, func() { _ = file.Close() }, nil
 }
 
-// lastLog returns the time of the last line of a Pod.
-func lastLog(ctx context.Context, core corev1client.PodsGetter, namespace, pod string) (time.Time, error) {
+// lastLog returns the time of the last line of the container of a Pod whose log kubectl shows.
+func lastLog(ctx context.Context, core corev1client.PodsGetter, pod *corev1.Pod) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
-	log, err := core.Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{TailLines: new(int64(1)), Timestamps: true}).Stream(ctx)
+	container := pod.Spec.Containers[0].Name
+	for index := range pod.Spec.Containers {
+		if name := pod.Spec.Containers[index].Name; name == pod.Annotations[defaultContainerAnnotation] {
+			container = name
+		}
+	}
+	log, err := core.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
+		Container: container, TailLines: new(int64(1)), Timestamps: true, LimitBytes: new(int64(logBytes)),
+	}).Stream(ctx)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -57,9 +58,13 @@ func (g *gathering) podsOf(ctx context.Context, job types.UID) (seen []Pod) {
 	if err != nil {
 		g.unknown("the Pods of the Job", err)
 	}
+	// At the same time, since each may be on a node that does not answer.
+	seen = make([]Pod, len(pods.Items))
+	var reading sync.WaitGroup
 	for index := range pods.Items {
-		seen = append(seen, g.pod(ctx, &pods.Items[index]))
+		reading.Go(func() { seen[index] = g.pod(ctx, &pods.Items[index]) })
 	}
+	reading.Wait()
 	return seen
 }
 
@@ -119,7 +124,7 @@ func (g *gathering) pod(ctx context.Context, pod *corev1.Pod) Pod {
 	}
 	if g.LastLog != nil {
 		// A Pod that has not begun has no log, and one whose node is gone shows none.
-		seen.LastLog, _ = g.LastLog(ctx, pod.Namespace, pod.Name)
+		seen.LastLog, _ = g.LastLog(ctx, pod)
 	}
 	return seen
 }

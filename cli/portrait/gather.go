@@ -34,8 +34,9 @@ const (
 // Gatherer asks the API server what is known of a lock.
 type Gatherer struct {
 	Cluster client.Client
-	// LastLog returns when a Pod last wrote a line. Nil means that logs are not asked for.
-	LastLog func(ctx context.Context, namespace, pod string) (time.Time, error)
+	// LastLog returns when a Pod last wrote a line. It is called by several goroutines. Nil means that logs
+	// are not asked for.
+	LastLog func(ctx context.Context, pod *corev1.Pod) (time.Time, error)
 	// Audit has records of the audit, one a line, among other lines. May be nil.
 	Audit io.Reader
 	// Now returns the time of the service.

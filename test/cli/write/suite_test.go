@@ -1,5 +1,5 @@
-// Package write_test proves what the commands of kubectl-lock do that change locks, and what doctor finds:
-// with the program itself, a real API server, and the operator's own process.
+// Package write_test proves what the commands of kubectl-lock do that change locks, what doctor finds, and what who
+// tells of logs: with the program itself, a real API server, and the operator's own process.
 package write_test
 
 import (
