@@ -117,6 +117,10 @@ func (p Place) Prepare() (*Draft, error) {
 		return &Draft{place: p, file: file}, nil
 	}
 	if p.IsPrivate {
+		// A new user has no folder for configuration yet.
+		if err := os.MkdirAll(filepath.Dir(p.folders()[0]), 0o700); err != nil {
+			return nil, fmt.Errorf("make the folder for the owner token: %w", err)
+		}
 		for _, folder := range p.folders() {
 			if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 				return nil, fmt.Errorf("make the folder for the owner token: %w", err)

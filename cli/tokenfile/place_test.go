@@ -63,6 +63,22 @@ func TestKeepsAProofThatOnlyTheUserMayRead(t *testing.T) {
 	}
 }
 
+func TestKeepsAProofOfAUserWithoutAConfiguration(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "home")
+	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "AppData"} {
+		t.Setenv(name, home)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	place, err := tokenfile.Default(os.Getenv, "https://example.com", "shop", proof.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, place)
+	if _, err := place.Read(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestKeepsAFileThatWasThereUntilTheProofIsWritten(t *testing.T) {
 	place := tokenfile.Place{Path: filepath.Join(t.TempDir(), "token")}
 	if err := os.WriteFile(place.Path, []byte("former\n"), 0o644); err != nil {

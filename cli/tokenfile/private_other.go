@@ -16,7 +16,7 @@ func checkPrivate(folders []string) error {
 		case err != nil:
 			return err
 		case !info.IsDir():
-			return fmt.Errorf("%s is no folder, so no owner token is kept in it; name a file by --token-file", folder)
+			return fmt.Errorf("%s is no folder, so no owner token is kept in it", folder)
 		}
 	}
 	return nil

@@ -19,9 +19,9 @@ func checkPrivate(folders []string) error {
 		owner, isKnown := info.Sys().(*syscall.Stat_t)
 		switch {
 		case !info.IsDir():
-			return fmt.Errorf("%s is no folder, so no owner token is kept in it; name a file by --token-file", folder)
+			return fmt.Errorf("%s is no folder, so no owner token is kept in it", folder)
 		case isKnown && int(owner.Uid) != os.Geteuid():
-			return fmt.Errorf("%s belongs to another user, so no owner token is kept in it; name a file by --token-file", folder)
+			return fmt.Errorf("%s belongs to another user, so no owner token is kept in it", folder)
 		case info.Mode().Perm()&0o077 != 0:
 			return fmt.Errorf("other users have access to %s, so no owner token is kept in it: chmod 700 %s", folder, folder)
 		}
