@@ -138,6 +138,58 @@ var _ = Describe("kubectl lock", func() {
 				Expect(through("list", "-n", namespace)).To(ContainSubstring("cli:facade"))
 				Expect(through("who", "cli:facade", "-n", namespace)).To(ContainSubstring("Reason      monthly close"))
 				Expect(through("wait", "cli:facade", "--for", "held", "-n", namespace)).To(Equal("cli:facade is held\n"))
+				Expect(through("acquire", "cli:by-hand")).To(ContainSubstring("acquired"))
+				Expect(through("renew", "cli:by-hand")).To(ContainSubstring("renewed"))
+				Expect(through("release", "cli:by-hand")).To(ContainSubstring("released"))
+				Expect(alone.succeed(ctx, slices.Concat([]string{"run", "cli:by-hand"}, facade, []string{"--", "echo", "started"})...)).To(Equal("started\n"))
+			})
+
+			It("takes a lock by hand, keeps it, gives it back and ends it by force", func(ctx context.Context) {
+				Expect(kubectl.succeed(ctx, "acquire", "cli:hand", "-n", namespace, "--reason", "by hand")).To(HavePrefix("cli:hand acquired, fencing token "))
+				Expect(kubectl.succeed(ctx, "renew", "cli:hand", "-n", namespace)).To(HavePrefix("cli:hand renewed"))
+				completes(ctx, kubectl, "kubectl lock release -n "+namespace+" cli:h", "cli:hand")
+				Expect(kubectl.succeed(ctx, "release", "cli:hand", "-n", namespace)).To(HavePrefix("cli:hand released"))
+
+				Expect(kubectl.succeed(ctx, "acquire", "cli:hand", "-n", namespace, "--as", "carol", "--as-group", "system:masters")).To(ContainSubstring("acquired"))
+				Expect(kubectl.succeed(ctx, "free", "cli:hand", "-n", namespace, "--reason", "her disk is full", "--yes")).To(ContainSubstring("cli:hand taken from carol by force"))
+				Expect(kubectl.succeed(ctx, "who", "cli:hand", "-n", namespace)).To(ContainSubstring("free: no holder"))
+			})
+
+			It("runs a command under a lock", func(ctx context.Context) {
+				Expect(kubectl.succeed(ctx, "run", "cli:run", "-n", namespace, "--", "sh", "-c", "echo under $FORRST_LOCK_KEY")).To(Equal("under cli:run\n"))
+				create(ctx, own, namespace, "cli:run")
+				printed, status := kubectl.run(ctx, "run", "cli:run", "-n", namespace, "--on-busy", "fail", "--", "echo", "started")
+				Expect(status).To(Equal(int(clifailure.Busy)), printed)
+				Expect(printed).NotTo(ContainSubstring("started"))
+			})
+
+			It("freezes a namespace and thaws it", func(ctx context.Context) {
+				const frozen = "cli-frozen"
+				for _, arguments := range [][]string{{"create", "namespace", frozen}, {"label", "namespace", frozen, v1alpha1.GuardsLabel + "=" + v1alpha1.GuardsEnabled}} {
+					_, err := own.kubectl.Run(ctx, "", arguments...)
+					Expect(err).NotTo(HaveOccurred())
+				}
+				DeferCleanup(func(ctx context.Context) {
+					_, err := own.kubectl.Run(ctx, "", "delete", "namespace", frozen, "--wait=false")
+					Expect(err).NotTo(HaveOccurred())
+				})
+				completes(ctx, kubectl, "kubectl lock freeze cli-fr", frozen)
+				Expect(kubectl.succeed(ctx, "freeze", frozen, "--until", "1h", "--reason", "Year-end freeze")).To(HavePrefix("namespace " + frozen + " is frozen until "))
+				Eventually(func(ctx context.Context) error {
+					_, err := own.kubectl.Run(ctx, "", "-n", frozen, "create", "service", "clusterip", "web", "--tcp=80", "--dry-run=server",
+						"--as=bob", "--as-group=system:masters")
+					return err
+				}).WithContext(ctx).WithTimeout(startTimeout).Should(MatchError(ContainSubstring("Year-end freeze")))
+				Expect(kubectl.succeed(ctx, "thaw", frozen)).To(ContainSubstring("no longer frozen"))
+			})
+
+			It("examines the installation, and tells its version", func(ctx context.Context) {
+				printed, status := kubectl.run(ctx, "doctor", "-n", namespace)
+				Expect(status).To(BeZero(), printed)
+				Expect(printed).To(ContainSubstring("webhook"))
+				Expect(kubectl.succeed(ctx, append([]string{"doctor"}, facade...)...)).To(ContainSubstring("façade"))
+				Expect(kubectl.succeed(ctx, "version")).To(MatchRegexp(`^kubectl-lock .+ \(go`))
+				Expect(kubectl.succeed(ctx, "completion", "bash")).To(ContainSubstring("bash completion"))
 			})
 
 			It("says what to do about errors", func(ctx context.Context) {
@@ -188,10 +240,13 @@ var _ = Describe("kubectl lock", func() {
 func completes(ctx context.Context, kubectl *plugin, typed, want string) {
 	GinkgoHelper()
 	setup := filepath.Join(kubectl.path, "bashrc")
-	// What the script of kubectl expects of the package bash-completion.
+	// What the script of kubectl expects of the package bash-completion: the words of the line, which a colon does not end.
 	Expect(os.WriteFile(setup, []byte(`
 _get_comp_words_by_ref() {
-  words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}
+  local line="${COMP_LINE:0:COMP_POINT}"
+  read -ra words <<<"$line"
+  [[ $line != *" " ]] || words+=("")
+  cword=$((${#words[@]} - 1)); cur=${words[cword]}; prev=${words[cword-1]}
 }
 source <(kubectl completion bash)
 PS1='ready> '
