@@ -13,8 +13,10 @@ import (
 	"github.com/creack/pty"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +31,8 @@ var _ = Describe("the pictures of README", Ordered, func() {
 	var (
 		kubectl *plugin
 		worker  client.Client
+		pods    corev1client.PodInterface
+		logs    *kubelet.Logs
 	)
 	BeforeAll(func(ctx context.Context) {
 		kubectl = installPlugin(ctx, shared.kubeconfig)
@@ -37,6 +41,13 @@ var _ = Describe("the pictures of README", Ordered, func() {
 		nodes, err := kubelet.Start(ctx, clientset)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(nodes.Stop)
+		logs, err = kubelet.ServeLogs(ctx, clientset, kubelet.NodeName)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) {
+			logs.Stop()
+			Expect(clientset.CoreV1().Nodes().Delete(ctx, kubelet.NodeName, metav1.DeleteOptions{})).To(Succeed())
+		})
+		pods = clientset.CoreV1().Pods("payments")
 
 		_, err = shared.kubectl.Run(ctx, pictured, "apply", "--server-side", "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
@@ -59,12 +70,18 @@ var _ = Describe("the pictures of README", Ordered, func() {
 	})
 
 	It("has the screen of who", func(ctx context.Context) {
+		Eventually(func(g Gomega, ctx context.Context) {
+			nightly, err := pods.List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=nightly"})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(nightly.Items).To(HaveLen(1))
+			logs.Write("payments", nightly.Items[0].Name, "report", time.Now(), "page 17")
+		}).WithContext(ctx).WithTimeout(startTimeout).Should(Succeed())
 		var shown string
 		Eventually(func(ctx context.Context) string {
 			shown = kubectl.succeed(ctx, "who", "billing:report", "-n", "payments")
 			return shown
 		}).WithContext(ctx).WithTimeout(startTimeout).Should(And(
-			ContainSubstring("Job/nightly"), ContainSubstring("Running on node"), ContainSubstring("2. Job/"), ContainSubstring("What you may do now"),
+			ContainSubstring("Job/nightly"), MatchRegexp(`Running on node.*, last log line [3-9]s ago`), ContainSubstring("2. Job/"), ContainSubstring("What you may do now"),
 		))
 		draw("who.svg", "$ kubectl lock who billing:report -n payments\n"+shown)
 	})

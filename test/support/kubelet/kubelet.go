@@ -27,6 +27,9 @@ const (
 	Key = "test.forrst.dev/key"
 )
 
+// NodeName is the name of the node that a [Kubelet] gives to all pods. There need not be a Node.
+const NodeName = "node-1"
+
 // retryAfter is the delay before a write is repeated that found no API server.
 const retryAfter = 50 * time.Millisecond
 

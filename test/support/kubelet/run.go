@@ -73,7 +73,7 @@ func orZero(text string) string {
 func (k *Kubelet) bind(ctx context.Context, pod *corev1.Pod) bool {
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: "simulated"},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: NodeName},
 	}
 	err := k.persist(ctx, func() error { return k.client.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{}) })
 	return err == nil || pod.Spec.NodeName != ""
