@@ -13,6 +13,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/engine/keywatch"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -41,7 +42,7 @@ type lockCache struct {
 
 	mu sync.Mutex
 	// locks are those of each namespace that has any, by name.
-	locks map[string]map[string]*v1alpha1.Lock
+	locks map[string]map[string]*compact.Lock
 	// latest is the latest resourceVersion of all that the informer has shown.
 	latest string
 	// watchers is nil once they are closed.
@@ -55,13 +56,19 @@ func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten fun
 	return &lockCache{
 		changed:   changed,
 		forgotten: forgotten,
-		locks:     map[string]map[string]*v1alpha1.Lock{},
+		locks:     map[string]map[string]*compact.Lock{},
 		watchers:  map[types.NamespacedName]map[*watcher]struct{}{},
 		streams:   map[types.NamespacedName]map[*stream]struct{}{},
 	}
 }
 
-var _ keywatch.Handler = (*lockCache)(nil)
+var (
+	_ keywatch.Handler = (*lockCache)(nil)
+	_ compact.Handler  = (*lockCache)(nil)
+)
+
+// TakesCompactLocks implements [compact.Handler]: all locks are shared with the informer's store.
+func (c *lockCache) TakesCompactLocks() {}
 
 // OnAdd implements [cache.ResourceEventHandler].
 func (c *lockCache) OnAdd(object any, _ bool) { c.record(object, false) }
@@ -95,17 +102,17 @@ func (c *lockCache) OnForget(name types.NamespacedName) {
 }
 
 func (c *lockCache) record(object any, isGone bool) {
-	seen, ok := object.(*v1alpha1.Lock)
-	if !ok {
+	kept := compact.From(object)
+	if kept == nil {
 		return
 	}
-	name := nameOf(seen)
+	seen, name := kept.Full(), kept.NamespacedName()
 	change := lock.Change{Lock: seen, IsGone: isGone}
 	c.mu.Lock()
 	if isGone {
 		c.remove(name)
 	} else {
-		c.put(name, seen)
+		c.put(name, kept)
 	}
 	if c.latest == "" || rules.IsNewer(seen.ResourceVersion, c.latest) {
 		c.latest = seen.ResourceVersion
@@ -120,9 +127,9 @@ func (c *lockCache) record(object any, isGone bool) {
 }
 
 // put needs the mutex.
-func (c *lockCache) put(name types.NamespacedName, seen *v1alpha1.Lock) {
+func (c *lockCache) put(name types.NamespacedName, seen *compact.Lock) {
 	if c.locks[name.Namespace] == nil {
-		c.locks[name.Namespace] = map[string]*v1alpha1.Lock{}
+		c.locks[name.Namespace] = map[string]*compact.Lock{}
 	}
 	c.locks[name.Namespace][name.Name] = seen
 }
@@ -136,7 +143,10 @@ func (c *lockCache) remove(name types.NamespacedName) {
 }
 
 // get returns the lock as last seen, or nil. Callers must not modify it.
-func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock {
+func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock { return c.kept(name).Full() }
+
+// kept returns the lock as it is kept, or nil.
+func (c *lockCache) kept(name types.NamespacedName) *compact.Lock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.locks[name.Namespace][name.Name]
@@ -194,7 +204,7 @@ func (c *lockCache) watch(ctx context.Context, name types.NamespacedName, isComp
 		close(watcher.changes)
 		return watcher.changes
 	}
-	if present := c.locks[name.Namespace][name.Name]; present != nil || isComplete {
+	if present := c.locks[name.Namespace][name.Name].Full(); present != nil || isComplete {
 		watcher.send(lock.Change{Lock: present, IsGone: present == nil})
 	}
 	addTo(c.watchers, name, watcher)
@@ -248,17 +258,27 @@ func (e *Engine) Stream(ctx context.Context, namespace string, key v1alpha1.Full
 
 // stream begins a stream of one lock, or of a namespace if the name is empty.
 func (c *lockCache) stream(ctx context.Context, name types.NamespacedName) (lock.Stream, error) {
+	begun, present, err := c.beginStream(ctx, name)
+	for _, kept := range present { // Without the mutex, which each change needs.
+		begun.Present = append(begun.Present, kept.Full())
+	}
+	return begun, err
+}
+
+// beginStream returns a stream without the locks that are present, and these.
+func (c *lockCache) beginStream(ctx context.Context, name types.NamespacedName) (lock.Stream, []*compact.Lock, error) {
 	added := &stream{changes: make(chan lock.Change, lock.StreamBuffer)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.streams == nil {
-		return lock.Stream{}, fmt.Errorf("stream locks: the engine has stopped: %w", lock.ErrUnavailable)
+		return lock.Stream{}, nil, fmt.Errorf("stream locks: the engine has stopped: %w", lock.ErrUnavailable)
 	}
-	begun := lock.Stream{Version: c.latest, Changes: added.changes}
+	locks := c.locks[name.Namespace]
+	var present []*compact.Lock
 	if name.Name == "" {
-		begun.Present = slices.AppendSeq(make([]*v1alpha1.Lock, 0, len(c.locks[name.Namespace])), maps.Values(c.locks[name.Namespace]))
-	} else if present := c.locks[name.Namespace][name.Name]; present != nil {
-		begun.Present = append(begun.Present, present)
+		present = slices.AppendSeq(make([]*compact.Lock, 0, len(locks)), maps.Values(locks))
+	} else if only := locks[name.Name]; only != nil {
+		present = append(present, only)
 	}
 	addTo(c.streams, name, added)
 	context.AfterFunc(ctx, func() {
@@ -266,7 +286,7 @@ func (c *lockCache) stream(ctx context.Context, name types.NamespacedName) (lock
 		defer c.mu.Unlock()
 		c.endStream(name, added)
 	})
-	return begun, nil
+	return lock.Stream{Version: c.latest, Changes: added.changes}, present, nil
 }
 
 // sendToStreams needs the mutex. A receiver that is too slow loses its stream, not a change.

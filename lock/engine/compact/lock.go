@@ -1,0 +1,274 @@
+package compact
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// Lock is one state of a [v1alpha1.Lock]. It does not change, and is safe for concurrent use. Its zero
+// value is none. It is a runtime.Object, and tells its metadata, as the stores of informers ask of what
+// they keep.
+type Lock struct {
+	// full is the lock itself, as long as it is worth its memory: text says the same.
+	full atomic.Pointer[v1alpha1.Lock]
+	// shared is what many locks have in common.
+	shared unique.Handle[shared]
+	// text begins with the times of fixedTimes and the name, see encode. Empty if full is to stay.
+	text       string
+	nameLength uint8
+}
+
+type shared struct {
+	typeMeta                               metav1.TypeMeta
+	namespace, function, holder, holderUID string
+	scope                                  v1alpha1.Scope
+}
+
+var (
+	_ runtime.Object            = (*Lock)(nil)
+	_ metav1.ObjectMetaAccessor = (*Lock)(nil)
+)
+
+// Of returns the state in compact form, which keeps nothing of the given lock. A lock that has no such
+// form stays as it is: one with a name that the API server would not store.
+func Of(lock *v1alpha1.Lock) *Lock {
+	text, err := encode(lock)
+	if err != nil || len(lock.Name) > maxName {
+		return Wrap(lock)
+	}
+	return &Lock{text: text, nameLength: uint8(len(lock.Name)), shared: unique.Make(shared{ //nolint:gosec // see maxName
+		typeMeta: lock.TypeMeta, namespace: lock.Namespace,
+		scope: lock.Spec.Scope, function: lock.Spec.Function, holder: lock.Spec.Holder, holderUID: lock.Spec.HolderUID,
+	})}
+}
+
+// Wrap returns the lock as it is, which must not change any more.
+func Wrap(lock *v1alpha1.Lock) *Lock {
+	wrapped := &Lock{}
+	wrapped.full.Store(lock)
+	return wrapped
+}
+
+// From returns the state that the object is, whether compact or not; nil if it is no lock.
+func From(object any) *Lock {
+	switch object := object.(type) {
+	case *Lock:
+		return object
+	case *v1alpha1.Lock:
+		return Wrap(object)
+	}
+	return nil
+}
+
+// Full returns the lock, which may be shared and must not be modified; nil for nil.
+func (l *Lock) Full() *v1alpha1.Lock {
+	if l == nil {
+		return nil
+	}
+	if full := l.full.Load(); full != nil {
+		return full
+	}
+	return l.decode()
+}
+
+// NamespacedName returns the name of the lock, which keeps no more than l does in memory.
+func (l *Lock) NamespacedName() types.NamespacedName {
+	if l.text == "" {
+		full := l.Full()
+		return types.NamespacedName{Namespace: full.Namespace, Name: full.Name}
+	}
+	return types.NamespacedName{Namespace: l.shared.Value().namespace, Name: l.name()}
+}
+
+func (l *Lock) name() string { return l.text[fixedBytes:][:l.nameLength] }
+
+// ExpireTime returns when the lock expires; nil if it does not say.
+func (l *Lock) ExpireTime() *v1alpha1.Timestamp {
+	if l.text == "" {
+		return l.Full().Spec.ExpireTime
+	}
+	return timeAt(l.text, expireTime)
+}
+
+// GetObjectKind implements runtime.Object.
+func (l *Lock) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object. What does not change is its own copy.
+func (l *Lock) DeepCopyObject() runtime.Object { return l }
+
+// GetObjectMeta implements [metav1.ObjectMetaAccessor]. The result must not be modified.
+func (l *Lock) GetObjectMeta() metav1.Object { return &l.Full().ObjectMeta }
+
+// maxName is the longest name of a Kubernetes object.
+const maxName = 253
+
+// The times have a fixed place in the text.
+const (
+	acquireTime = iota
+	renewTime
+	expireTime
+	holderEndTime
+	fixedTimes
+
+	fixedBytes = 8 * fixedTimes
+)
+
+// noTime stands for a time that is not set. It is no time that a Lock can have.
+const noTime = -1 << 63
+
+func timesOf(spec *v1alpha1.LockSpec) [fixedTimes]**v1alpha1.Timestamp {
+	return [fixedTimes]**v1alpha1.Timestamp{&spec.AcquireTime, &spec.RenewTime, &spec.ExpireTime, &spec.HolderEndTime}
+}
+
+func timeAt(text string, which int) *v1alpha1.Timestamp {
+	micros := int64(binary.LittleEndian.Uint64([]byte(text[8*which:][:8]))) //nolint:gosec // as written
+	if micros == noTime {
+		return nil
+	}
+	return new(v1alpha1.NewTimestamp(time.UnixMicro(micros)))
+}
+
+// durationsOf and textsOf are the fields of a spec that encode writes one after another.
+func durationsOf(spec *v1alpha1.LockSpec) [2]**metav1.Duration {
+	return [...]**metav1.Duration{&spec.TTL, &spec.ReleaseDelay}
+}
+
+func textsOf(spec *v1alpha1.LockSpec) [3]*string {
+	return [...]*string{&spec.Key, &spec.Owner, &spec.Reason}
+}
+
+func textsOfRef(ref *v1alpha1.HolderReference) [4]*string {
+	return [...]*string{&ref.APIVersion, &ref.Kind, &ref.Name, (*string)(&ref.UID)}
+}
+
+// encode returns all of the lock that is not shared. Lengths, and numbers that may be absent, are
+// varints, where 0 means absent.
+func encode(lock *v1alpha1.Lock) (string, error) {
+	spec := lock.Spec
+	text := make([]byte, 0, 512)
+	for _, at := range timesOf(&spec) {
+		micros := int64(noTime)
+		if *at != nil {
+			micros = (*at).UnixMicro()
+		}
+		text = binary.LittleEndian.AppendUint64(text, uint64(micros)) //nolint:gosec // read back by timeAt
+	}
+	text = append(text, lock.Name...)
+	meta := lock.ObjectMeta
+	meta.Name, meta.Namespace = "", ""
+	encoded, err := meta.Marshal()
+	if err != nil {
+		return "", fmt.Errorf("encode metadata: %w", err)
+	}
+	text = appendText(text, encoded)
+	for _, field := range textsOf(&spec) {
+		text = appendText(text, []byte(*field))
+	}
+	for _, duration := range durationsOf(&spec) {
+		text = appendOptional(text, *duration, func(d metav1.Duration) int64 { return int64(d.Duration) })
+	}
+	text = appendOptional(text, spec.FencingToken, func(token int64) int64 { return token })
+	if spec.HolderRef == nil && len(spec.Guards) == 0 {
+		return string(text), nil
+	}
+	text = appendOptional(text, spec.HolderRef, func(v1alpha1.HolderReference) int64 { return 0 })
+	if spec.HolderRef != nil {
+		for _, field := range textsOfRef(spec.HolderRef) {
+			text = appendText(text, []byte(*field))
+		}
+	}
+	if len(spec.Guards) > 0 {
+		if encoded, err = json.Marshal(spec.Guards); err != nil {
+			return "", fmt.Errorf("encode guards: %w", err)
+		}
+		text = append(text, encoded...)
+	}
+	return string(text), nil
+}
+
+func appendText(to, text []byte) []byte {
+	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
+}
+
+func appendOptional[T any](to []byte, value *T, number func(T) int64) []byte {
+	if value == nil {
+		return append(to, 0)
+	}
+	return binary.AppendVarint(append(to, 1), number(*value))
+}
+
+// reader reads what encode has written, so nothing can be missing.
+type reader struct{ rest []byte }
+
+func (r *reader) take(count int) []byte {
+	taken := r.rest[:count]
+	r.rest = r.rest[count:]
+	return taken
+}
+
+func (r *reader) text() []byte {
+	length, size := binary.Uvarint(r.rest)
+	r.take(size)
+	return r.take(int(length)) //nolint:gosec // the length of what is in memory
+}
+
+func (r *reader) optional() (number int64, isPresent bool) {
+	if r.take(1)[0] == 0 {
+		return 0, false
+	}
+	number, size := binary.Varint(r.rest)
+	r.take(size)
+	return number, true
+}
+
+func (l *Lock) decode() *v1alpha1.Lock {
+	common := l.shared.Value()
+	lock := &v1alpha1.Lock{TypeMeta: common.typeMeta}
+	spec := &lock.Spec
+	for which, at := range timesOf(spec) {
+		*at = timeAt(l.text, which)
+	}
+	rest := reader{rest: []byte(l.text[fixedBytes+int(l.nameLength):])}
+	if err := lock.ObjectMeta.Unmarshal(rest.text()); err != nil {
+		panic(fmt.Sprintf("compact: metadata that was encoded here: %v", err)) // A defect of apimachinery.
+	}
+	lock.Namespace, lock.Name = common.namespace, l.name()
+	spec.Scope, spec.Function, spec.Holder, spec.HolderUID = common.scope, common.function, common.holder, common.holderUID
+	for _, field := range textsOf(spec) {
+		*field = string(rest.text())
+	}
+	for _, duration := range durationsOf(spec) {
+		if number, isPresent := rest.optional(); isPresent {
+			*duration = &metav1.Duration{Duration: time.Duration(number)}
+		}
+	}
+	if token, isPresent := rest.optional(); isPresent {
+		spec.FencingToken = &token
+	}
+	if len(rest.rest) == 0 {
+		return lock
+	}
+	if _, isPresent := rest.optional(); isPresent {
+		spec.HolderRef = &v1alpha1.HolderReference{}
+		for _, field := range textsOfRef(spec.HolderRef) {
+			*field = string(rest.text())
+		}
+	}
+	if len(rest.rest) > 0 {
+		if err := json.Unmarshal(rest.rest, &spec.Guards); err != nil {
+			panic(fmt.Sprintf("compact: guards that were encoded here: %v", err))
+		}
+	}
+	return lock
+}
