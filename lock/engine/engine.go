@@ -170,7 +170,6 @@ func New(options Options) (*Engine, error) {
 		via:       options.Via,
 		tracer:    options.Tracer,
 		observer:  observe.OrNothing(options.Observer),
-		grants:    newGrants(),
 		lists:     semaphore.NewWeighted(maxListed),
 
 		maxPerNamespace:    options.MaxPerNamespace,
@@ -183,6 +182,7 @@ func New(options Options) (*Engine, error) {
 	engine.working, engine.stop = context.WithCancel(context.Background())
 	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
 	engine.lockCache = newLockCache(engine.shown, func(name types.NamespacedName) { engine.queues.forgotten(name) })
+	engine.grants = newGrants(engine.lockCache.kept)
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
 	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {
@@ -205,7 +205,9 @@ func (e *Engine) shown(name types.NamespacedName, change lock.Change) {
 	}
 	if change.IsGone {
 		e.grants.forget(name, change.Lock.UID)
+		return
 	}
+	e.grants.shown(name)
 }
 
 // Start runs until ctx ends. After that every acquire fails, and waiting callers get

@@ -9,6 +9,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -78,38 +79,43 @@ func (g grant) isProvenBy(proof lock.Proof, now time.Time) bool {
 // grants remembers the grants of this engine; a release then needs no read. An entry is a hint:
 // the preconditions of the delete check it.
 type grants struct {
-	mu      sync.Mutex
-	byName  map[types.NamespacedName]grant
+	// seen returns the lock as the informer shows it, or nil.
+	seen func(types.NamespacedName) *compact.Lock
+
+	mu sync.Mutex
+	// byName shares what the informer has shown, too: it is in memory as long as the lock lasts.
+	byName  map[types.NamespacedName]*compact.Lock
 	sweepAt int
 }
 
 // minSweep is the size below which grants keeps expired entries.
 const minSweep = 1024
 
-func newGrants() *grants {
-	return &grants{byName: map[types.NamespacedName]grant{}, sweepAt: minSweep}
+func newGrants(seen func(types.NamespacedName) *compact.Lock) *grants {
+	return &grants{seen: seen, byName: map[types.NamespacedName]*compact.Lock{}, sweepAt: minSweep}
 }
 
 // put remembers a grant or its renewal, unless it knows a later one: answers may arrive out of
 // order. It forgets a lock whose end takes the whole object: one with finalizers, or one that is
 // not to be handed off.
 func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
-	granted, name := grantOf(lock), nameOf(lock)
+	granted, name := grantOf(lock).lock, nameOf(lock)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if known, ok := g.byName[name]; ok && rules.IsNewer(known.lock.ResourceVersion, lock.ResourceVersion) {
+	if known := g.byName[name].Full(); known != nil && rules.IsNewer(known.ResourceVersion, lock.ResourceVersion) {
 		return
 	}
 	if len(lock.Finalizers) > 0 || !rules.IsReusable(lock) {
 		delete(g.byName, name)
 		return
 	}
-	g.byName[name] = granted
+	g.byName[name] = compact.Wrap(granted)
+	g.share(name)
 	if len(g.byName) < g.sweepAt {
 		return
 	}
 	for name, known := range g.byName {
-		if rules.Expired(known.lock, now) {
+		if rules.Expired(known.Full(), now) {
 			delete(g.byName, name)
 		}
 	}
@@ -117,16 +123,58 @@ func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 	g.sweepAt = max(minSweep, 2*len(g.byName))
 }
 
+// shown takes in that the informer has shown a lock.
+func (g *grants) shown(name types.NamespacedName) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.share(name)
+}
+
+// share needs the mutex.
+func (g *grants) share(name types.NamespacedName) {
+	known := g.byName[name]
+	if known == nil {
+		return
+	}
+	if seen := g.seen(name); seen != known && isSameState(seen.Full(), known.Full()) {
+		g.byName[seen.NamespacedName()] = seen // With the name that is in memory anyway.
+	}
+}
+
+// isSameState reports whether both are one state of one object. Either may be nil, which is none.
+func isSameState(one, other *v1alpha1.Lock) bool {
+	return one != nil && other != nil && one.UID == other.UID && one.ResourceVersion == other.ResourceVersion
+}
+
 // take removes and returns the grant under the name if the proof permits and it has not expired.
 // The caller releases it; a second release finds nothing.
 func (g *grants) take(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	known, ok := g.byName[name]
-	if !ok || !known.isProvenBy(proof, now) {
+	known, ok := g.proven(name, proof, now)
+	if ok {
+		delete(g.byName, name)
+	}
+	return known, ok
+}
+
+// find returns the grant under the name if the proof permits and it has not expired.
+func (g *grants) find(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.proven(name, proof, now)
+}
+
+// proven needs the mutex.
+func (g *grants) proven(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
+	kept := g.byName[name].Full()
+	if kept == nil {
 		return grant{}, false
 	}
-	delete(g.byName, name)
+	known := grantOf(kept)
+	if !known.isProvenBy(proof, now) {
+		return grant{}, false
+	}
 	return known, true
 }
 
@@ -135,30 +183,17 @@ func (g *grants) take(name types.NamespacedName, proof lock.Proof, now time.Time
 func (g *grants) forget(name types.NamespacedName, uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if known, ok := g.byName[name]; ok && known.lock.UID == uid {
+	if known := g.byName[name].Full(); known != nil && known.UID == uid {
 		delete(g.byName, name)
 	}
-}
-
-// find returns the grant under the name if the proof permits and it has not expired.
-func (g *grants) find(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	known, ok := g.byName[name]
-	return known, ok && known.isProvenBy(proof, now)
 }
 
 // get returns the lock under the name as the engine has granted or renewed it last, or nil.
 func (g *grants) get(name types.NamespacedName) *v1alpha1.Lock {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.byName[name].lock
+	return g.byName[name].Full()
 }
 
 // isKnown reports whether the engine has granted or renewed the lock in this very state.
-func (g *grants) isKnown(lock *v1alpha1.Lock) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	known, ok := g.byName[nameOf(lock)]
-	return ok && known.lock.UID == lock.UID && known.lock.ResourceVersion == lock.ResourceVersion
-}
+func (g *grants) isKnown(lock *v1alpha1.Lock) bool { return isSameState(g.get(nameOf(lock)), lock) }
