@@ -18,7 +18,6 @@ import (
 	"forrst.dev/lock-operator/facade/rest"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/audit"
-	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/holderref"
 )
 
@@ -92,7 +91,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	return errors.Join(
 		manager.AddReadyzCheck("facade", server.Ready),
 		manager.AddReadyzCheck("lock-watch", watchCheck(engine, now)),
-		manager.Add(&facadeWithEngine{server: server, engine: engine}),
+		(&facadeWithEngine{server: server, engine: engine}).addTo(manager),
 	)
 }
 
@@ -145,24 +144,3 @@ func newFacadeServer(settings options, callers *access.Control, logger logr.Logg
 	}
 	return server.New(options)
 }
-
-// facadeWithEngine stops the façade before the engine, which the calls that are
-// still running need.
-type facadeWithEngine struct {
-	server *server.Server
-	engine *engine.Engine
-}
-
-// Start implements manager.Runnable.
-func (f *facadeWithEngine) Start(ctx context.Context) error {
-	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopEngine()
-	ended := make(chan error, 1)
-	go func() { ended <- f.engine.Start(engineCtx) }()
-	err := f.server.Start(ctx)
-	stopEngine()
-	return errors.Join(err, <-ended)
-}
-
-// NeedLeaderElection is false: every replica serves its own callers.
-func (f *facadeWithEngine) NeedLeaderElection() bool { return false }

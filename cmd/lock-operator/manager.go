@@ -106,10 +106,11 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 			return nil, fmt.Errorf("set up the %s: %w", component, err)
 		}
 	}
-	return manager, errors.Join(
-		manager.AddHealthzCheck("ping", healthz.Ping),
-		manager.AddReadyzCheck("cache", cacheCheck(manager.GetCache())),
-	)
+	if settings.runs(webhookComponent) || !settings.runs(facadeComponent) {
+		// The façade alone serves without: it needs the cache only to spare requests.
+		err = manager.AddReadyzCheck("cache", cacheCheck(manager.GetCache()))
+	}
+	return manager, errors.Join(err, manager.AddHealthzCheck("ping", healthz.Ping))
 }
 
 func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker) error {

@@ -1,14 +1,10 @@
 package expiry
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -24,16 +20,6 @@ const (
 	held    = "held"
 	expired = "expired"
 )
-
-// storeOf returns what the informer shows, which must not be modified. A List of the cache would copy each
-// lock for each scrape.
-func storeOf(informer cache.Informer) (toolscache.Store, error) {
-	shared, ok := informer.(toolscache.SharedIndexInformer)
-	if !ok {
-		return nil, fmt.Errorf("the informer of locks is a %T, which has no store", informer)
-	}
-	return shared.GetStore(), nil
-}
 
 // Describe implements [prometheus.Collector].
 func (r *Reconciler) Describe(descriptions chan<- *prometheus.Desc) {
@@ -59,17 +45,13 @@ type lockClass struct{ namespace, state string }
 func (r *Reconciler) count() (counts map[lockClass]int, oldest time.Duration) {
 	now, grace := r.Clock.Now(), r.ClockSkewAllowance+servertime.MaxAhead(r.Clock)
 	counts = map[lockClass]int{}
-	for _, object := range r.store.List() {
-		lock, ok := object.(*v1alpha1.Lock)
-		if !ok {
-			continue
-		}
-		state := held
-		if rules.Expired(lock, now) {
+	for _, lock := range r.all() {
+		state, expireTime := held, lock.ExpireTime()
+		if rules.UntilReclaimableAt(expireTime, now, 0) <= 0 {
 			state = expired
-			oldest = max(oldest, -rules.UntilReclaimable(lock, now, grace))
+			oldest = max(oldest, -rules.UntilReclaimableAt(expireTime, now, grace))
 		}
-		counts[lockClass{lock.Namespace, state}]++
+		counts[lockClass{lock.NamespacedName().Namespace, state}]++
 	}
 	return counts, oldest
 }

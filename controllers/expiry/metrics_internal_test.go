@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/exposition"
@@ -17,14 +17,11 @@ import (
 
 func TestLocksAreCountedByNamespaceAndState(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC))
-	store := toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
-	reconciler := &Reconciler{Clock: now, ClockSkewAllowance: time.Second, Leadership: leadership.Always(), store: store}
+	var kept []*compact.Lock
+	reconciler := &Reconciler{Clock: now, ClockSkewAllowance: time.Second, Leadership: leadership.Always(), all: func() []*compact.Lock { return kept }}
 	add := func(namespace, key string, ttl time.Duration) {
 		t.Helper()
-		err := store.Add(rules.Grant(namespace, rules.Acquisition{Key: key, Owner: "o", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), now.Now()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kept = append(kept, compact.Of(rules.Grant(namespace, rules.Acquisition{Key: key, Owner: "o", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), now.Now())))
 	}
 	want := func(lag, series string) {
 		t.Helper()
@@ -51,9 +48,7 @@ lock_operator_locks{namespace="b",state="held"} 1
 	want("0", expired)
 	now.Step(10 * time.Second)
 	want("9.5", expired)
-	if err := store.Replace(nil, ""); err != nil {
-		t.Fatal(err)
-	}
+	kept = nil
 	want("0", "")
 	reconciler.Leadership = &leadership.Election{}
 	if count := testutil.CollectAndCount(reconciler); count != 0 {

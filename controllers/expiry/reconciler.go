@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -18,6 +19,7 @@ import (
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/controllers/reaper"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -47,8 +49,8 @@ type Reconciler struct {
 	Events *lockevents.Reporter
 
 	reaper reaper.Reaper
-	// store has the locks of the cache, for the metrics.
-	store toolscache.Store
+	// all returns the locks of the cache.
+	all func() []*compact.Lock
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
@@ -84,7 +86,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
 	}
-	if wait := rules.UntilReclaimable(&lock, r.Clock.Now(), r.ClockSkewAllowance+servertime.MaxAhead(r.Clock)); wait > 0 {
+	if wait := rules.UntilReclaimable(&lock, r.Clock.Now(), r.grace()); wait > horizon {
+		return ctrl.Result{}, nil // A sweep finds it in time.
+	} else if wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	isDeleted, err := r.reaper.Delete(ctx, r.Client, &lock, r.Clock.Now())
@@ -121,22 +125,32 @@ func (r *Reconciler) changed(before, after any) {
 	}
 }
 
+// grace is how long after its expireTime a lock is left alone.
+func (r *Reconciler) grace() time.Duration {
+	return r.ClockSkewAllowance + servertime.MaxAhead(r.Clock)
+}
+
 // SetupWithManager adds the reconciler to the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	informer, err := manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("informer of locks: %w", err)
 	}
-	if r.store, err = storeOf(informer); err != nil {
-		return err
+	shared, ok := informer.(toolscache.SharedIndexInformer)
+	if !ok {
+		return fmt.Errorf("the informer of locks is a %T, which has no store", informer)
 	}
+	r.all = func() []*compact.Lock { return compact.All(shared) }
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: r.changed}); err != nil {
 		return fmt.Errorf("follow the changes of locks: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(manager).
 		Named("lock-expiry").
-		For(&v1alpha1.Lock{}).
-		WatchesRawSource(source.Func(leadership.EnqueueLocks(r.Leadership, r.Client))).
+		For(&v1alpha1.Lock{}, builder.WithPredicates(r.changesThatMatter())).
+		WatchesRawSource(source.Func(func(ctx context.Context, queue leadership.Queue) error {
+			go r.sweep(ctx, clock.RealClock{}, queue)
+			return nil
+		})).
 		WithOptions(reaper.ControllerOptions()).
 		Complete(r)
 }

@@ -7,8 +7,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -42,6 +44,14 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("index of the locks by holder: %w", err)
 	}
+	informer, err := manager.GetCache().GetInformer(context.Background(), &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("informer of locks: %w", err)
+	}
+	locks, ok := informer.(toolscache.SharedIndexInformer)
+	if !ok {
+		return fmt.Errorf("the informer of locks is a %T, which has no store", informer)
+	}
 	var queue leadership.Queue
 	r.watches = newHolderWatches(watcher, r.Clock, maxHolderWatches, r.Leadership.IsLeader,
 		func(lock types.NamespacedName) { queue.Add(reconcile.Request{NamespacedName: lock}) })
@@ -58,7 +68,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 			queue = own // before the first reconcile
 			return nil
 		})).
-		WatchesRawSource(source.Func(leadership.EnqueueLocks(r.Leadership, r.Client))).
+		WatchesRawSource(source.Func(leadership.EnqueueLocks(r.Leadership, locks))).
 		WatchesRawSource(source.Kind(endedPods, podMetadata(), handler.TypedEnqueueRequestsFromMapFunc(r.locksOf))).
 		WithOptions(reaper.ControllerOptions()).
 		Complete(r)

@@ -104,6 +104,9 @@ type Engine struct {
 	isAdmitted, isValidated, hasInformer bool
 	// keyInformer is the informer if it reports only the locks in use; nil if it reports all.
 	keyInformer KeyInformer
+	// shownAll is closed when the informer has shown all locks that there were when it began; nil if it
+	// never does.
+	shownAll <-chan struct{}
 	// runInformer runs the engine's own informer; nil if it has none.
 	runInformer func(context.Context)
 	// started is closed by Start.
@@ -186,8 +189,16 @@ func New(options Options) (*Engine, error) {
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
 	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {
-		if _, err := options.Informer.AddEventHandler(engine.lockCache); err != nil {
+		registered, err := options.Informer.AddEventHandler(engine.lockCache)
+		if err != nil {
 			return nil, fmt.Errorf("lock engine: watch locks: %w", err)
+		}
+		switch {
+		case engine.keyInformer != nil:
+		case registered == nil: // It shows all at once.
+			engine.lockCache.complete()
+		default:
+			engine.shownAll = registered.HasSyncedChecker().Done()
 		}
 	}
 	engine.orphans = newOrphans(engine.endGrant, engine.listAll, options.Clock, servertime.Timers(options.Clock), options.Logger)
@@ -220,6 +231,13 @@ func (e *Engine) Start(ctx context.Context) error {
 	if e.runInformer != nil {
 		informers.Go(func() { e.runInformer(e.working) })
 	}
+	informers.Go(func() {
+		select {
+		case <-e.working.Done():
+		case <-e.shownAll:
+			e.lockCache.complete()
+		}
+	})
 	informers.Go(func() {
 		e.trust.run(e.working, func(isTrusted, isPaced bool) { e.queues.setTrust(isTrusted, isPaced, e.clock.Now()) })
 	})

@@ -40,6 +40,10 @@ type lockCache struct {
 	changed   func(types.NamespacedName, lock.Change)
 	forgotten func(types.NamespacedName)
 
+	// completed is closed when the informer has shown all locks that there were when it began. One that
+	// reports only the locks in use never does.
+	completed chan struct{}
+
 	mu sync.Mutex
 	// locks are those of each namespace that has any, by name.
 	locks map[string]map[string]*compact.Lock
@@ -56,6 +60,7 @@ func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten fun
 	return &lockCache{
 		changed:   changed,
 		forgotten: forgotten,
+		completed: make(chan struct{}),
 		locks:     map[string]map[string]*compact.Lock{},
 		watchers:  map[types.NamespacedName]map[*watcher]struct{}{},
 		streams:   map[types.NamespacedName]map[*stream]struct{}{},
@@ -90,6 +95,30 @@ func (c *lockCache) OnAbsent(name types.NamespacedName) {
 	defer c.mu.Unlock()
 	for watcher := range c.watchers[name] {
 		watcher.send(lock.Change{IsGone: true})
+	}
+}
+
+// complete records, once, that the informer has shown all locks: what it has not shown does not exist.
+func (c *lockCache) complete() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.completed)
+	for name, watchers := range c.watchers {
+		if c.locks[name.Namespace][name.Name] != nil {
+			continue
+		}
+		for watcher := range watchers {
+			watcher.send(lock.Change{IsGone: true})
+		}
+	}
+}
+
+func (c *lockCache) isComplete() bool {
+	select {
+	case <-c.completed:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -164,13 +193,13 @@ func (c *lockCache) hasRoom(name types.NamespacedName, limit int) bool {
 // Watch implements [lock.Backend] with the engine's informer; it makes no request. The states come
 // from a cache, and the first may be behind what the caller knows already: compare
 // resourceVersions. With a [KeyInformer] the first may come a second later, after a request of the
-// informer. Without an informer the error matches [errors.ErrUnsupported].
+// informer; with any other it may come when the informer has shown all locks. Without an informer the error matches [errors.ErrUnsupported].
 func (e *Engine) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
 	if !e.hasInformer {
 		return nil, fmt.Errorf("watch %s: the engine has no informer: %w", key, errors.ErrUnsupported)
 	}
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
-	changes := e.lockCache.watch(ctx, name, e.keyInformer == nil)
+	changes := e.lockCache.watch(ctx, name)
 	if e.keyInformer != nil {
 		// Most holders are done before a watch of their lock would be worth a request.
 		context.AfterFunc(ctx, e.keyInformer.Use(name, e.grants.get(name), true))
@@ -195,8 +224,8 @@ func (w *watcher) send(change lock.Change) {
 }
 
 // watch sends the present state of a lock and each later one. That the lock does not exist it sends
-// only if isComplete says that the informer has shown all locks.
-func (c *lockCache) watch(ctx context.Context, name types.NamespacedName, isComplete bool) <-chan lock.Change {
+// once the informer has shown all locks.
+func (c *lockCache) watch(ctx context.Context, name types.NamespacedName) <-chan lock.Change {
 	watcher := &watcher{changes: make(chan lock.Change, 1)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +233,7 @@ func (c *lockCache) watch(ctx context.Context, name types.NamespacedName, isComp
 		close(watcher.changes)
 		return watcher.changes
 	}
-	if present := c.locks[name.Namespace][name.Name].Full(); present != nil || isComplete {
+	if present := c.locks[name.Namespace][name.Name].Full(); present != nil || c.isComplete() {
 		watcher.send(lock.Change{Lock: present, IsGone: present == nil})
 	}
 	addTo(c.watchers, name, watcher)
@@ -243,11 +272,15 @@ func (c *lockCache) unwatch(name types.NamespacedName, watcher *watcher) {
 // guards sending and closing.
 type stream struct{ changes chan lock.Change }
 
-// Stream implements [lock.Streamer] with the engine's informer; it makes no request. Without an
-// informer that shows all locks the error matches [errors.ErrUnsupported].
+// Stream implements [lock.Streamer] with the engine's informer; it makes no request. A stream begins when
+// the informer has shown all locks; until then the error matches [lock.ErrUnavailable]. Without an
+// informer that shows all locks it matches [errors.ErrUnsupported].
 func (e *Engine) Stream(ctx context.Context, namespace string, key v1alpha1.FullKey) (lock.Stream, error) {
 	if !e.hasInformer || e.keyInformer != nil {
 		return lock.Stream{}, fmt.Errorf("stream the locks of namespace %s: the engine does not watch all locks: %w", namespace, errors.ErrUnsupported)
+	}
+	if !e.lockCache.isComplete() {
+		return lock.Stream{}, fmt.Errorf("stream the locks of namespace %s: the engine has just started, and has not seen all locks yet: %w", namespace, lock.ErrUnavailable)
 	}
 	name := types.NamespacedName{Namespace: namespace}
 	if key != "" {

@@ -39,6 +39,8 @@ type WatchStream struct {
 	since time.Time
 	// isReported says that the log tells of a request that failed since the watch was open.
 	isReported bool
+	// isFilling says that the first list is under way: no watch was open yet, and no request has failed.
+	isFilling bool
 	// changed receives a value, unless it has one already, when the watch was opened or closed.
 	changed []chan<- struct{}
 
@@ -72,7 +74,7 @@ type WatchStream struct {
 // [servertime.Clock].
 func NewWatchStream(clock clock.WithTicker, logger logr.Logger) *WatchStream {
 	timers := servertime.Timers(clock)
-	return &WatchStream{clock: timers, log: logger, since: timers.Now()}
+	return &WatchStream{clock: timers, log: logger, since: timers.Now(), isFilling: true}
 }
 
 // NewInformer returns a shared informer whose requests pass through the stream if it is for Locks,
@@ -129,7 +131,11 @@ func (s *WatchStream) persist(ctx context.Context, request func() error) error {
 	backoff := newBackoff()
 	for {
 		err := request()
-		if err == nil || ctx.Err() != nil || isForInformer(err) {
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		s.filled()
+		if isForInformer(err) {
 			return err
 		}
 		s.failed(err)
@@ -143,6 +149,13 @@ func (s *WatchStream) persist(ctx context.Context, request func() error) error {
 		case <-s.clock.After(pause):
 		}
 	}
+}
+
+// filled records that the first list is over, or does not go well.
+func (s *WatchStream) filled() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isFilling = false
 }
 
 // isForInformer reports whether the same request would never succeed. An informer then lists anew,
@@ -304,7 +317,7 @@ func (s *WatchStream) opened(opened *streamedWatch) {
 	if s.isReported {
 		s.log.Info("Watching locks again")
 	}
-	s.open, s.since, s.isReported = opened, s.clock.Now(), false
+	s.open, s.since, s.isReported, s.isFilling = opened, s.clock.Now(), false, false
 	if s.whole != nil {
 		s.whole.partChanged(s, true)
 	}
@@ -403,19 +416,6 @@ func (s *WatchStream) state() (isOpen bool, since time.Time) {
 	defer s.mu.Unlock()
 	s.since = notAfter(s.since, s.clock.Now())
 	return s.open != nil || s.arePartsOpen(), s.since
-}
-
-// reopen closes a watch that has been open for the given time. The informer opens the next, which
-// goes on where this one was, perhaps on another connection.
-func (s *WatchStream) reopen(age time.Duration) {
-	s.mu.Lock()
-	opened := s.open
-	isDue := opened != nil && s.clock.Since(s.since) >= age
-	s.mu.Unlock()
-	if isDue {
-		s.log.Info("The watch of locks shows nothing, opening it anew", "openFor", age.String())
-		opened.Stop()
-	}
 }
 
 // streamedWatch passes the events of a watch on and tells its stream of its beginning and end.

@@ -226,7 +226,7 @@ type WatchState struct {
 	Silence time.Duration
 	// BehindFor is for how long the watch has not been trusted.
 	BehindFor time.Duration
-	// ClosedFor is for how long no watch has been open.
+	// ClosedFor is for how long no watch has been open; zero during the first list, as long as that goes well.
 	ClosedFor time.Duration
 	// Differing counts the heartbeats of other replicas that summed up other changes than the watch
 	// has shown: one of the two has lost some.
@@ -239,14 +239,10 @@ func (e *Engine) WatchState() WatchState {
 	if t.stream == nil {
 		return WatchState{}
 	}
-	isOpen, since := t.stream.state()
-	differing := t.stream.differed()
+	now := t.clock.Now()
+	state := WatchState{Differing: t.stream.differed(), ClosedFor: t.stream.closedFor(now)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, state := t.clock.Now(), WatchState{Differing: differing}
-	if !isOpen {
-		state.ClosedFor = now.Sub(since)
-	}
 	if t.isPaced {
 		state.Silence = now.Sub(t.heard)
 	}
@@ -254,4 +250,28 @@ func (e *Engine) WatchState() WatchState {
 		state.BehindFor = max(now.Sub(t.behindSince), 1)
 	}
 	return state
+}
+
+// closedFor returns for how long no watch has been open. That the first list takes long does not count.
+func (s *WatchStream) closedFor(now time.Time) time.Duration {
+	isOpen, since := s.state()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if isOpen || s.isFilling {
+		return 0
+	}
+	return now.Sub(since)
+}
+
+// reopen closes a watch that has been open for the given time. The informer opens the next, which
+// goes on where this one was, perhaps on another connection.
+func (s *WatchStream) reopen(age time.Duration) {
+	s.mu.Lock()
+	opened := s.open
+	isDue := opened != nil && s.clock.Since(s.since) >= age
+	s.mu.Unlock()
+	if isDue {
+		s.log.Info("The watch of locks shows nothing, opening it anew", "openFor", age.String())
+		opened.Stop()
+	}
 }

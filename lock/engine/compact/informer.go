@@ -79,9 +79,13 @@ func (i *Informer) GetStore() cache.Store { return i.GetIndexer() }
 // GetIndexer implements [cache.SharedIndexInformer].
 func (i *Informer) GetIndexer() cache.Indexer { return indexer{i.SharedIndexInformer.GetIndexer()} }
 
-// All returns all locks of the store as they are kept.
-func (i *Informer) All() []*Lock {
-	objects := i.SharedIndexInformer.GetIndexer().List()
+// All returns all locks that the informer shows as they are kept, whether or not it is a compact one. A list
+// of its store would be many times as large.
+func All(informer cache.SharedIndexInformer) []*Lock {
+	if made, isCompact := informer.(*Informer); isCompact {
+		informer = made.SharedIndexInformer
+	}
+	objects := informer.GetIndexer().List()
 	locks := make([]*Lock, 0, len(objects))
 	for _, object := range objects {
 		if lock := From(object); lock != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unique"
 
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -144,8 +145,8 @@ func durationsOf(spec *v1alpha1.LockSpec) [2]**metav1.Duration {
 	return [...]**metav1.Duration{&spec.TTL, &spec.ReleaseDelay}
 }
 
-func textsOf(spec *v1alpha1.LockSpec) [3]*string {
-	return [...]*string{&spec.Key, &spec.Owner, &spec.Reason}
+func textsOf(uid *types.UID, spec *v1alpha1.LockSpec) [4]*string {
+	return [...]*string{(*string)(uid), &spec.Key, &spec.Owner, &spec.Reason}
 }
 
 func textsOfRef(ref *v1alpha1.HolderReference) [4]*string {
@@ -166,14 +167,15 @@ func encode(lock *v1alpha1.Lock) (string, error) {
 	}
 	text = append(text, lock.Name...)
 	meta := lock.ObjectMeta
-	meta.Name, meta.Namespace = "", ""
+	meta.Name, meta.Namespace, meta.UID = "", "", ""
 	encoded, err := meta.Marshal()
 	if err != nil {
 		return "", fmt.Errorf("encode metadata: %w", err)
 	}
-	text = appendText(text, encoded)
-	for _, field := range textsOf(&spec) {
-		text = appendText(text, []byte(*field))
+	text = appendText(text, string(encoded))
+	uid := lock.UID
+	for _, field := range textsOf(&uid, &spec) {
+		text = appendText(text, *field)
 	}
 	for _, duration := range durationsOf(&spec) {
 		text = appendOptional(text, *duration, func(d metav1.Duration) int64 { return int64(d.Duration) })
@@ -185,7 +187,7 @@ func encode(lock *v1alpha1.Lock) (string, error) {
 	text = appendOptional(text, spec.HolderRef, func(v1alpha1.HolderReference) int64 { return 0 })
 	if spec.HolderRef != nil {
 		for _, field := range textsOfRef(spec.HolderRef) {
-			text = appendText(text, []byte(*field))
+			text = appendText(text, *field)
 		}
 	}
 	if len(spec.Guards) > 0 {
@@ -197,9 +199,16 @@ func encode(lock *v1alpha1.Lock) (string, error) {
 	return string(text), nil
 }
 
-func appendText(to, text []byte) []byte {
-	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
+// appendText writes a UUID, as most UIDs and owners are, as its number.
+func appendText(to []byte, text string) []byte {
+	if id, err := uuid.Parse(text); err == nil && id.String() == text {
+		return append(binary.AppendUvarint(to, uuidLength), id[:]...)
+	}
+	return append(binary.AppendUvarint(to, uint64(len(text))+1), text...)
 }
+
+// uuidLength stands for the length of a UUID. That of any other text is one more than it is.
+const uuidLength = 0
 
 func appendOptional[T any](to []byte, value *T, number func(T) int64) []byte {
 	if value == nil {
@@ -217,10 +226,13 @@ func (r *reader) take(count int) []byte {
 	return taken
 }
 
-func (r *reader) text() []byte {
+func (r *reader) text() string {
 	length, size := binary.Uvarint(r.rest)
 	r.take(size)
-	return r.take(int(length)) //nolint:gosec // the length of what is in memory
+	if length == uuidLength {
+		return uuid.UUID(r.take(len(uuid.UUID{}))).String()
+	}
+	return string(r.take(int(length - 1))) //nolint:gosec // the length of what is in memory
 }
 
 func (r *reader) optional() (number int64, isPresent bool) {
@@ -240,13 +252,13 @@ func (l *Lock) decode() *v1alpha1.Lock {
 		*at = timeAt(l.text, which)
 	}
 	rest := reader{rest: []byte(l.text[fixedBytes+int(l.nameLength):])}
-	if err := lock.ObjectMeta.Unmarshal(rest.text()); err != nil {
+	if err := lock.ObjectMeta.Unmarshal([]byte(rest.text())); err != nil {
 		panic(fmt.Sprintf("compact: metadata that was encoded here: %v", err)) // A defect of apimachinery.
 	}
 	lock.Namespace, lock.Name = common.namespace, l.name()
 	spec.Scope, spec.Function, spec.Holder, spec.HolderUID = common.scope, common.function, common.holder, common.holderUID
-	for _, field := range textsOf(spec) {
-		*field = string(rest.text())
+	for _, field := range textsOf(&lock.UID, spec) {
+		*field = rest.text()
 	}
 	for _, duration := range durationsOf(spec) {
 		if number, isPresent := rest.optional(); isPresent {
@@ -262,7 +274,7 @@ func (l *Lock) decode() *v1alpha1.Lock {
 	if _, isPresent := rest.optional(); isPresent {
 		spec.HolderRef = &v1alpha1.HolderReference{}
 		for _, field := range textsOfRef(spec.HolderRef) {
-			*field = string(rest.text())
+			*field = rest.text()
 		}
 	}
 	if len(rest.rest) > 0 {

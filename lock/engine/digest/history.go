@@ -1,12 +1,12 @@
 package digest
 
 import (
+	"hash/maphash"
 	"sort"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -18,13 +18,23 @@ const (
 	promptly = 300 * time.Millisecond
 )
 
+// nameHash stands for the name of a lock: a history outlasts no process, and names would take several
+// times the memory. Two names of a million have the same one once in 10⁷ processes.
+type nameHash uint64
+
+var nameSeed = maphash.MakeSeed()
+
+func nameOf(object metav1.Object) nameHash {
+	return nameHash(maphash.Comparable(nameSeed, [2]string{object.GetNamespace(), object.GetName()}))
+}
+
 // History is what an informer has been shown: each lock, and the sums after the last events. It
 // takes in lists and watches as the informer does, in the same order. Its zero value knows nothing.
 // Not safe for concurrent use.
 type History struct {
 	// hashes are those of all locks, and sum is theirs. They replace each other by name, as in the
 	// informer's store: what that has made up for is no difference.
-	hashes map[types.NamespacedName]uint64
+	hashes map[nameHash]uint64
 	sum    uint64
 	// reached is the resourceVersion from which the informer would go on; zero during a list, whose
 	// objects are not in the order of their versions, and if nothing is known.
@@ -44,12 +54,12 @@ type event struct {
 
 // Begin forgets everything: a list begins.
 func (h *History) Begin() {
-	*h = History{hashes: map[types.NamespacedName]uint64{}, events: h.events[:0]}
+	*h = History{hashes: map[nameHash]uint64{}, events: h.events[:0]}
 }
 
 // Add takes in one object of a list.
 func (h *History) Add(listed metav1.Object) {
-	h.put(types.NamespacedName{Namespace: listed.GetNamespace(), Name: listed.GetName()}, hashOf(listed.GetUID(), listed.GetResourceVersion()))
+	h.put(nameOf(listed), hashOf(listed.GetUID(), listed.GetResourceVersion()))
 }
 
 // Complete records that the list was one of that version, and is complete.
@@ -75,7 +85,7 @@ func (h *History) Resume(version string) {
 
 // Change is what an event of a watch says.
 type Change struct {
-	name     types.NamespacedName
+	name     nameHash
 	hash     uint64
 	version  uint64
 	kind     watch.EventType
@@ -91,7 +101,7 @@ func ChangeOf(shown watch.Event) Change {
 	if err != nil {
 		return Change{}
 	}
-	change := Change{kind: shown.Type, name: types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}}
+	change := Change{kind: shown.Type, name: nameOf(object)}
 	change.version, _ = parseVersion(object.GetResourceVersion())
 	switch shown.Type {
 	case watch.Added, watch.Modified:
@@ -136,7 +146,7 @@ func (h *History) Apply(change Change, now time.Time) {
 	h.begin = (h.begin + 1) % kept
 }
 
-func (h *History) put(name types.NamespacedName, hash uint64) {
+func (h *History) put(name nameHash, hash uint64) {
 	h.sum += hash - h.hashes[name]
 	h.hashes[name] = hash
 }
