@@ -166,9 +166,21 @@ func (e *etcd) store(object *v1alpha1.Lock) *v1alpha1.Lock {
 	e.revision++
 	object = object.DeepCopy()
 	object.ResourceVersion = strconv.Itoa(e.revision)
+	object.ManagedFields = managedFields(e.objects[object.Name], object)
 	e.objects[object.Name] = object
 	e.tell(func(handler cache.ResourceEventHandler) { handler.OnUpdate(nil, rules.Stripped(object.DeepCopy())) })
 	return object.DeepCopy()
+}
+
+// managedFields keeps the stored record of who sets which field, unless the write resets it.
+func managedFields(stored, written *v1alpha1.Lock) []metav1.ManagedFieldsEntry {
+	switch {
+	case len(written.ManagedFields) == 1 && written.ManagedFields[0] == metav1.ManagedFieldsEntry{}:
+		return nil
+	case len(written.ManagedFields) == 0 && stored != nil:
+		return stored.ManagedFields
+	}
+	return written.ManagedFields
 }
 
 func (e *etcd) discard(name string) {
@@ -194,6 +206,7 @@ func (e *etcd) Create(ctx context.Context, object *v1alpha1.Lock, _ metav1.Creat
 		}
 		object = object.DeepCopy()
 		object.UID = types.UID("uid-" + strconv.Itoa(e.revision+1))
+		object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "creator", Operation: metav1.ManagedFieldsOperationUpdate}}
 		stored = e.store(object)
 		return nil
 	})
@@ -302,6 +315,25 @@ func (e *etcd) annotate(annotation, value string) {
 	}
 	metav1.SetMetaDataAnnotation(&object.ObjectMeta, annotation, value)
 	e.store(object)
+}
+
+// apply writes the lock as a user does who applies its manifest on the server's side.
+func (e *etcd) apply() {
+	e.mu.Lock()
+	object := e.objects[name]
+	object.ManagedFields = append(object.ManagedFields, metav1.ManagedFieldsEntry{Manager: "flux", Operation: metav1.ManagedFieldsOperationApply})
+	e.mu.Unlock()
+	e.annotate(v1alpha1.AcquisitionAnnotation, "as stored")
+}
+
+// managers are those of the fields of the lock.
+func (e *etcd) managers() (managers []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, entry := range e.objects[name].ManagedFields {
+		managers = append(managers, entry.Manager)
+	}
+	return managers
 }
 
 // annotations returns those of the lock.

@@ -66,6 +66,37 @@ func TestRenewalsKeepTheAnnotationsOfUsers(t *testing.T) {
 	})
 }
 
+func TestOnlyAManifestKeepsItsFieldManagers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		renew := func(want ...string) {
+			t.Helper()
+			if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, etcd.managers()); diff != "" {
+				t.Errorf("managers (-want +got):\n%s", diff)
+			}
+		}
+		acquire(t, engine, by("a"))
+		renew()
+		etcd.apply()
+		renew("flux")
+		renew("flux") // The cache, which keeps no record of managers, has seen the renewal before.
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		release(t, engine, "a")
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		if managers := etcd.managers(); managers != nil {
+			t.Errorf("the lock of the next holder is managed by %v", managers)
+		}
+		release(t, engine, "b")
+	})
+}
+
 func TestRenewRefuses(t *testing.T) {
 	cases := map[string]struct {
 		owner string

@@ -66,6 +66,7 @@ func (b *Backend) store(e *entry, next *v1alpha1.Lock) {
 	if e.lock != nil {
 		next.CreationTimestamp = e.lock.CreationTimestamp
 	}
+	next.ManagedFields = nil // The API server does not store the wish for none.
 	b.version++
 	next.ResourceVersion = strconv.FormatInt(b.version, 10)
 	e.lock = next

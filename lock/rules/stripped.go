@@ -22,11 +22,12 @@ var keptAnnotations = []string{
 // Stripped returns the lock as caches keep it: without the API server's record of who sets which
 // field, and without the annotations of users and tools, which the service does not read. It returns
 // the lock itself if it has neither, and does not modify it. Labels, if they are not very many, and
-// owner references stay: renewals write them back. A lock with finalizers keeps all, since what ends it
+// owner references stay: renewals write them back. A renewal must know whether the lock is applied as a
+// manifest, so such a lock counts as lacking annotations. A lock with finalizers keeps all, since what ends it
 // writes it first.
 func Stripped(lock *v1alpha1.Lock) *v1alpha1.Lock {
 	hasManyLabels := len(lock.Labels) > maxKeptLabels
-	hasForeign := hasManyLabels
+	hasForeign := hasManyLabels || isManifest(lock)
 	for name := range lock.Annotations {
 		hasForeign = hasForeign || !slices.Contains(keptAnnotations, name)
 	}

@@ -42,10 +42,11 @@ func reclaimInPlace(current *v1alpha1.Lock, now time.Time, allowance time.Durati
 
 // HandOff returns the object whose conditional update replaces a releasing holder. The caller has
 // checked that the holder may release the lock. The object keeps its identity and loses all other
-// metadata, as in [TakeOver]. The request is as in [Grant].
+// metadata, as in [TakeOver], the record of who sets which field included. The request is as in [Grant].
 func HandOff(current *v1alpha1.Lock, request Acquisition, limits Limits, now time.Time) *v1alpha1.Lock {
 	next := Grant(current.Namespace, request, limits, now)
 	next.Name, next.UID, next.ResourceVersion = current.Name, current.UID, current.ResourceVersion
+	endFieldManagement(next)
 	// Key, scope and function are immutable, but the request may spell the same full key in other
 	// parts or another normal form.
 	next.Spec.Key, next.Spec.Scope, next.Spec.Function = current.Spec.Key, current.Spec.Scope, current.Spec.Function
@@ -58,7 +59,8 @@ const withoutTTL = "the lock ends at an absolute expireTime; say for how long to
 
 // Renew returns the object whose conditional update replaces the remaining time of the lock by a
 // whole ttl; it never adds to it. A ttl of zero means the one that the lock has; another must be
-// valid, see [Limits.ValidateTTL]. Current is nil if there is no lock. The error is [ErrNotHeld],
+// valid, see [Limits.ValidateTTL]. Current is nil if there is no lock. The API server's record of who
+// sets which field ends, unless a user applies the lock as a manifest. The error is [ErrNotHeld],
 // [ErrExpired], [ErrOwnerMismatch], [ErrStale] or, if there is no ttl, an [*InvalidError].
 func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time) (*v1alpha1.Lock, error) {
 	if err := Release(current, proof, now); err != nil {
@@ -66,6 +68,9 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time
 	}
 	next := current.DeepCopy()
 	dropHolderOwner(next, nil)
+	if !isManifest(current) {
+		endFieldManagement(next)
+	}
 	switch {
 	case ttl != 0:
 		next.Spec.TTL = &metav1.Duration{Duration: ttl}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -105,7 +106,7 @@ func TestTakeOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := stored()
-	want.Labels = nil
+	want.Labels, want.ManagedFields = nil, reset()
 	want.Spec.Owner, want.Spec.Holder, want.Spec.Reason = "token-b", "bob", "monthly close"
 	want.Spec.TTL = &metav1.Duration{Duration: time.Minute}
 	want.Spec.AcquireTime, want.Spec.RenewTime, want.Spec.ExpireTime = at(31), at(31), at(91)
@@ -165,7 +166,7 @@ func TestHandOff(t *testing.T) {
 	before := current.DeepCopy()
 	got := HandOff(current, byBob(), DefaultLimits(), noon.Add(10*time.Second))
 	want := &v1alpha1.Lock{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "billing--report", UID: "uid-1", ResourceVersion: "41"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "billing--report", UID: "uid-1", ResourceVersion: "41", ManagedFields: reset()},
 		Spec: v1alpha1.LockSpec{
 			Key: "billing:report", Scope: v1alpha1.ScopeGlobal, Owner: "token-b", Holder: "bob", Reason: "monthly close",
 			TTL: &metav1.Duration{Duration: time.Minute}, AcquireTime: at(10), RenewTime: at(10), ExpireTime: at(70),
@@ -228,11 +229,53 @@ func TestRenew(t *testing.T) {
 			want.Spec.TTL = &metav1.Duration{Duration: test.wantTTL}
 			want.Spec.RenewTime, want.Spec.ExpireTime = at(test.now), at(test.wantExpire)
 			want.Spec.FencingToken = new(int64(41))
+			want.ManagedFields = reset()
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("renewal (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(stored(), current); diff != "" {
 				t.Errorf("the lock that was renewed was changed in place (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// reset is what makes the API server drop the record of who sets which field.
+func reset() []metav1.ManagedFieldsEntry { return []metav1.ManagedFieldsEntry{{}} }
+
+func TestRenewKeepsTheFieldManagersOfAManifest(t *testing.T) {
+	entry := func(operation metav1.ManagedFieldsOperationType) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: "m", Operation: operation}
+	}
+	updated, applied := entry(metav1.ManagedFieldsOperationUpdate), entry(metav1.ManagedFieldsOperationApply)
+	cases := map[string]struct {
+		annotation string
+		before     []metav1.ManagedFieldsEntry
+		want       []metav1.ManagedFieldsEntry
+	}{
+		"none":                              {want: reset()},
+		"of updates":                        {before: []metav1.ManagedFieldsEntry{updated}, want: reset()},
+		"of a manifest applied by a server": {before: []metav1.ManagedFieldsEntry{updated, applied}, want: []metav1.ManagedFieldsEntry{updated, applied}},
+		"of a manifest applied by a client": {
+			annotation: "{}", before: []metav1.ManagedFieldsEntry{updated}, want: []metav1.ManagedFieldsEntry{updated},
+		},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			current := stored()
+			current.ManagedFields = test.before
+			if test.annotation != "" {
+				current = annotated(current, corev1.LastAppliedConfigAnnotation, test.annotation)
+			}
+			got, err := Renew(current, Proof{Owner: "token-a"}, 0, noon)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got.ManagedFields); diff != "" {
+				t.Errorf("managed fields (-want +got):\n%s", diff)
+			}
+			if isManifest := len(test.want) > 0 && test.want[0] != reset()[0]; IsStripped(Stripped(current)) != isManifest {
+				t.Error("a cache must mark a manifest, whose renewal needs the managed fields, and nothing else")
 			}
 		})
 	}
