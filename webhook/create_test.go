@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -76,6 +77,23 @@ var _ = Describe("Creating a Lock", func() {
 		},
 		Entry("zero", "0s"), Entry("negative", "-5s"), Entry("over the maximum", "24h1s"), Entry("nonsense", "soon"),
 		Entry("a number", "30"), Entry("without unit", `"30"`), Entry("overflowing", "99999999999999999999h"),
+	)
+
+	// The schema leaves these to the webhook, or says less about them.
+	DescribeTable("says what is wrong",
+		func(ctx context.Context, change func(*v1alpha1.LockSpec), message string) {
+			err := alice.Create(ctx, manifest("wrong", func(l *v1alpha1.Lock) { l.Name = ""; l.GenerateName = "any-"; change(&l.Spec) }))
+			Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		},
+		Entry("with a key of 171 characters of three bytes", func(s *v1alpha1.LockSpec) { s.Key = strings.Repeat("日", 171) }, "at most 512 bytes"),
+		Entry("with a control character in a key", func(s *v1alpha1.LockSpec) { s.Key = "a\nb" }, "must not contain control characters"),
+		Entry("with an owner of 171 characters of three bytes", func(s *v1alpha1.LockSpec) { s.Owner = strings.Repeat("日", 171) }, "at most 512 bytes"),
+		Entry("with a function of 171 characters of three bytes", func(s *v1alpha1.LockSpec) {
+			s.Scope, s.Function = v1alpha1.ScopeFunction, strings.Repeat("日", 171)
+		}, "at most 512 bytes"),
+		Entry("with a releaseDelay and no holderRef", func(s *v1alpha1.LockSpec) { s.ReleaseDelay = &metav1.Duration{Duration: time.Second} },
+			"needs a holderRef"),
 	)
 
 	It("refuses an invalid expireTime", func(ctx context.Context) {

@@ -67,14 +67,8 @@ type Lock struct {
 // owner, ttl or expireTime, holderRef, releaseDelay, guards and reason; the service stamps
 // the rest.
 //
-// +kubebuilder:validation:XValidation:rule="(self.scope == 'Function') == (has(self.function) && self.function.size() > 0)",message="function must be set when scope is Function and must be empty when scope is Global"
-// +kubebuilder:validation:XValidation:rule="has(self.owner) && has(self.holder) && has(self.acquireTime) && has(self.renewTime) && has(self.expireTime)",message="owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed"
-// +kubebuilder:validation:XValidation:rule="!has(self.renewTime) || !has(self.expireTime) || self.expireTime > self.renewTime",message="expireTime must be later than renewTime"
-// +kubebuilder:validation:XValidation:rule="!has(self.releaseDelay) || has(self.holderRef)",message="releaseDelay needs a holderRef: it counts from the end of that object"
-// +kubebuilder:validation:XValidation:rule="!has(self.owner) || !has(oldSelf.owner) || self.owner == oldSelf.owner || self.acquireTime != oldSelf.acquireTime",message="owner changes only with a new grant; release the lock or wait until it expires"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.acquireTime) || self.acquireTime != oldSelf.acquireTime || !has(oldSelf.fencingToken) || has(self.fencingToken) && self.fencingToken == oldSelf.fencingToken",message="fencingToken never changes while a grant lasts; leave it as it is"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.acquireTime) || self.acquireTime == oldSelf.acquireTime || !has(self.fencingToken)",message="a new grant must not carry a fencingToken: its token is the resourceVersion of the write"
-// +kubebuilder:validation:XValidation:rule="!has(self.holderUID) || has(oldSelf.holderUID) && self.holderUID == oldSelf.holderUID || !has(oldSelf.acquireTime) || self.acquireTime != oldSelf.acquireTime",message="holderUID is set by a new grant only; leave it out"
+// +kubebuilder:validation:XValidation:rule="has(self.owner) && has(self.holder) && has(self.acquireTime) && self.expireTime > self.renewTime && (self.scope == 'Function') == (has(self.function) && self.function != '')",messageExpression="!has(self.owner) || !has(self.holder) || !has(self.acquireTime) ? 'owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed' : self.expireTime <= self.renewTime ? 'expireTime must be later than renewTime' : 'function must be set when scope is Function and must be empty when scope is Global'",message="owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed"
+// +kubebuilder:validation:XValidation:rule="self.acquireTime != oldSelf.acquireTime ? !has(self.fencingToken) : self.owner == oldSelf.owner && (has(self.fencingToken) || !has(oldSelf.fencingToken)) && (!has(self.holderUID) || has(oldSelf.holderUID) && self.holderUID == oldSelf.holderUID)",messageExpression="self.acquireTime != oldSelf.acquireTime ? 'a new grant must not carry a fencingToken: its token is the resourceVersion of the write' : self.owner != oldSelf.owner ? 'owner changes only with a new grant; release the lock or wait until it expires' : has(oldSelf.fencingToken) && !has(self.fencingToken) ? 'fencingToken never changes while a grant lasts; leave it as it is' : 'holderUID is set by a new grant only; leave it out'",message="a lock has owner, holder and times as long as it is stored"
 type LockSpec struct {
 	// key names what is locked, for example "billing:report". Required; 1 to 512
 	// bytes of UTF-8, without control characters. Keys are case-sensitive. Two locks
@@ -83,8 +77,7 @@ type LockSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="bytes(self).size() <= 512",message="key must be at most 512 bytes of UTF-8"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('\\\\p{Cc}')",message="key must not contain control characters"
+	// +kubebuilder:validation:Pattern=`^\P{Cc}*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="key is immutable; create another Lock for another key"
 	Key string `json:"key"`
 
@@ -102,8 +95,7 @@ type LockSpec struct {
 	// characters. May not change.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="bytes(self).size() <= 512",message="function must be at most 512 bytes of UTF-8"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('\\\\p{Cc}')",message="function must not contain control characters"
+	// +kubebuilder:validation:Pattern=`^\P{Cc}*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="function is immutable; create another Lock for another function"
 	Function string `json:"function,omitempty"`
 
@@ -115,7 +107,6 @@ type LockSpec struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="bytes(self).size() <= 512",message="owner must be at most 512 bytes of UTF-8"
 	Owner string `json:"owner,omitempty"`
 
 	// ttl is how long the lock lives after it was acquired or last renewed, as a
@@ -210,6 +201,7 @@ type LockSpec struct {
 	// have larger numbers. Stamped; may not be set or changed.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="fencingToken never changes while a grant lasts; leave it as it is"
 	FencingToken *int64 `json:"fencingToken,omitempty"`
 }
 
