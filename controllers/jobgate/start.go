@@ -1,6 +1,7 @@
 package jobgate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -11,9 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/jobs"
 )
 
-// start starts the Job with the fencing token of its grant, in one write.
+// start starts the Job with the fencing token of its grant. One write of the spec starts it; where
+// the Job controller has noted that the Job is suspended, a write of the status comes first.
 func (p *pass) start(ctx context.Context, holder *jobInfo) error {
 	held := p.state.grant
 	token, err := held.lock.FencingToken()
@@ -25,13 +28,17 @@ func (p *pass) start(ctx context.Context, holder *jobInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, min(writeTimeout, left/2))
 	defer cancel()
 	delete(p.state.syncRequests, holder.job.UID) // It belongs to the previous run, if any.
-	isWritten, err := p.change(ctx, holder, func(job *batchv1.Job) {
-		job.Spec.Suspend = new(false)
-		delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
-		metav1.SetMetaDataAnnotation(&job.Spec.Template.ObjectMeta, v1alpha1.FencingTokenAnnotation, strconv.FormatInt(token, 10))
-	})
+	starting, err := p.removeSuspendedCondition(ctx, holder)
+	isWritten := false
+	if err == nil && starting != nil {
+		isWritten, err = p.change(ctx, starting, func(job *batchv1.Job) {
+			job.Spec.Suspend = new(false)
+			delete(job.Annotations, v1alpha1.LockWaitingAnnotation)
+			metav1.SetMetaDataAnnotation(&job.Spec.Template.ObjectMeta, v1alpha1.FencingTokenAnnotation, strconv.FormatInt(token, 10))
+		})
+	}
 	if refusalOf(err) != "" {
-		return p.handleRefusedStart(ctx, holder, err)
+		return p.handleRefusedStart(ctx, cmp.Or(starting, holder), err)
 	}
 	if err != nil || !isWritten {
 		return err
@@ -40,4 +47,23 @@ func (p *pass) start(ctx context.Context, holder *jobInfo) error {
 	p.emit(holder.job, corev1.EventTypeNormal, "LockAcquired", "Start",
 		fmt.Sprintf("Holds %s and is started, with the fencing token %d", holder.lockOptions.FullKey(), token))
 	return nil
+}
+
+// removeSuspendedCondition removes the condition Suspended from a Job that is about to start, and
+// returns the Job as written; nil if the Job was newer than in the cache.
+//
+// A started Job never gets the condition back: the Job controller writes a status only to the
+// version that it was computed from. If it adds the condition again before the start, the start
+// finds a newer version and is repeated from here; after the start, it sees a Job that is not
+// suspended, to which it adds none.
+func (p *pass) removeSuspendedCondition(ctx context.Context, holder *jobInfo) (starting *jobInfo, err error) {
+	changed := holder.job.DeepCopy()
+	if !jobs.RemoveSuspendedCondition(changed) {
+		return holder, nil
+	}
+	isWritten, err := p.write(ctx, holder, changed, p.sendStatus)
+	if err != nil || !isWritten {
+		return nil, err
+	}
+	return &jobInfo{job: changed, lockOptions: holder.lockOptions, phase: holder.phase}, nil
 }

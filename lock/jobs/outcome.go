@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"slices"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +34,7 @@ var (
 // completes or fails it by its own rules.
 func (o Outcome) Decide(job *batchv1.Job, message string, now metav1.Time) {
 	EnsureStartTime(job)
+	RemoveSuspendedCondition(job)
 	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{
 		Type: o.condition, Status: corev1.ConditionTrue, Reason: o.Reason, Message: message,
 		LastProbeTime: now, LastTransitionTime: now,
@@ -45,4 +48,16 @@ func EnsureStartTime(job *batchv1.Job) {
 	if job.Status.StartTime == nil {
 		job.Status.StartTime = job.CreationTimestamp.DeepCopy()
 	}
+}
+
+// RemoveSuspendedCondition removes the condition Suspended of a Job that is about to start or to
+// finish, and reports whether there was one. The Job controller sets it to False when it finds it
+// on a started Job, and adds none otherwise. Argo CD takes a Job with that condition in any status
+// but True for complete, and a complete Job that still has it for one that waits.
+func RemoveSuspendedCondition(job *batchv1.Job) (isRemoved bool) {
+	before := len(job.Status.Conditions)
+	job.Status.Conditions = slices.DeleteFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
+		return condition.Type == batchv1.JobSuspended
+	})
+	return len(job.Status.Conditions) < before
 }

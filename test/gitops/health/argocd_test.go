@@ -94,6 +94,12 @@ func runHealthScriptAt(t *testing.T, lock *unstructured.Unstructured, now int64)
 	if configuration["resource.customizations.useOpenLibs.forrst.dev_Lock"] != "true" {
 		t.Fatal("the script has no access to the string library")
 	}
+	return runScript(t, configuration["resource.customizations.health.forrst.dev_Lock"], lock, now)
+}
+
+// runScript runs a health script on an object. Its clock shows now, in seconds since 1970.
+func runScript(t *testing.T, script string, object *unstructured.Unstructured, now int64) healthStatus {
+	t.Helper()
 	state := lua.NewState()
 	defer state.Close()
 	state.SetContext(t.Context())
@@ -103,8 +109,8 @@ func runHealthScriptAt(t *testing.T, lock *unstructured.Unstructured, now int64)
 			return 1
 		}))
 	}
-	state.SetGlobal("obj", luaValue(state, lock.Object))
-	if err := state.DoString(configuration["resource.customizations.health.forrst.dev_Lock"]); err != nil {
+	state.SetGlobal("obj", luaValue(state, object.Object))
+	if err := state.DoString(script); err != nil {
 		t.Fatal(err)
 	}
 	result, ok := state.Get(-1).(*lua.LTable)
@@ -168,14 +174,20 @@ func samples(t *testing.T) []sample {
 
 func readLock(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
+	return read(t, name)
+}
+
+// read reads an object from a path below testdata.
+func read(t *testing.T, path ...string) *unstructured.Unstructured {
+	t.Helper()
 	var text json.RawMessage
-	unmarshal(t, filepath.Join("testdata", name), &text)
-	lock := &unstructured.Unstructured{}
+	unmarshal(t, filepath.Join("testdata", filepath.Join(path...)), &text)
+	object := &unstructured.Unstructured{}
 	// Unlike a plain decoder, this reads whole numbers as clients of Kubernetes do.
-	if err := lock.UnmarshalJSON(text); err != nil {
+	if err := object.UnmarshalJSON(text); err != nil {
 		t.Fatal(err)
 	}
-	return lock
+	return object
 }
 
 func unmarshal(t *testing.T, path string, into any) {

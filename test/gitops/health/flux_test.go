@@ -28,7 +28,7 @@ func TestFluxReadiness(t *testing.T) {
 }
 
 func TestFluxHealthCheckExpressions(t *testing.T) {
-	evaluator, err := cel.NewStatusEvaluator(documentedExpressions(t))
+	evaluator, err := cel.NewStatusEvaluator(documentedExpressions(t, "forrst.dev/v1alpha1", "Lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func TestFluxHealthCheckExpressions(t *testing.T) {
 	}
 }
 
-// documentedExpressions are those that docs/gitops.md shows.
-func documentedExpressions(t *testing.T) *kustomize.HealthCheckExpressions {
+// documentedExpressions are those that docs/gitops.md shows for a kind.
+func documentedExpressions(t *testing.T, apiVersion, kind string) *kustomize.HealthCheckExpressions {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "gitops.md"))
 	if err != nil {
@@ -76,11 +76,11 @@ func documentedExpressions(t *testing.T) *kustomize.HealthCheckExpressions {
 			continue // Several documents, or none of Flux.
 		}
 		for _, check := range kustomization.Spec.HealthCheckExprs {
-			if check.APIVersion == "forrst.dev/v1alpha1" && check.Kind == "Lock" {
+			if check.APIVersion == apiVersion && check.Kind == kind {
 				return &check.HealthCheckExpressions
 			}
 		}
 	}
-	t.Fatal("docs/gitops.md shows no healthCheckExprs")
+	t.Fatalf("docs/gitops.md shows no healthCheckExprs for %s", kind)
 	return nil
 }
