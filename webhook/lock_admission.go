@@ -221,6 +221,11 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 	change := rules.Change{
 		Old: old, Updated: submitted, IsUnchanged: isUnchanged, FieldManager: options.FieldManager, User: requesterOf(request),
 	}
+	if isDryRun(request) {
+		if change.IsTrial, err = rules.IsUnchangedExceptManagers(request.OldObject.Raw, request.Object.Raw); err != nil {
+			return nil, err
+		}
+	}
 	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), a.Clock.Now()); err != nil {
 		return nil, err
 	}

@@ -50,6 +50,10 @@ type Change struct {
 	Old, Updated *v1alpha1.Lock
 	// IsUnchanged says that the change changes nothing; see [IsUnchanged].
 	IsUnchanged bool
+	// IsTrial says that the request is a dry run that changes nothing but who manages which field; see
+	// [IsUnchangedExceptManagers]. Its answer, which tools compare with the stored lock, shows no stamp
+	// that only a write needs.
+	IsTrial bool
 	// FieldManager is what the request names, as a server-side apply always does. Empty if it names
 	// none.
 	FieldManager string
@@ -130,6 +134,9 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
+	if change.IsTrial {
+		return next, nil
+	}
 	return next, recordToken(next, old)
 }
 
@@ -143,7 +150,7 @@ func (c Change) asksForLock(next *v1alpha1.Lock) bool {
 // the resourceVersion, so the token is recorded; but not in a manifest that its holder applies again,
 // since a GitOps tool does that for ever and must see no difference.
 func admitUnchanged(next *v1alpha1.Lock, change Change) (*v1alpha1.Lock, error) {
-	if change.User.Holds(change.Old) && appliesFields(next, change.FieldManager) {
+	if change.IsTrial || change.User.Holds(change.Old) && appliesFields(next, change.FieldManager) {
 		return next, nil
 	}
 	return next, recordToken(next, change.Old)

@@ -413,6 +413,8 @@ func TestIsUnchanged(t *testing.T) {
 	}{
 		"the same":                     {stored, true},
 		"managed at another time":      {strings.Replace(stored, "10:00", "11:00", 1), true},
+		"with an empty creation time":  {strings.Replace(stored, `"name"`, `"creationTimestamp":null,"generation":7,"name"`, 1), true},
+		"with another label":           {strings.Replace(stored, `"name"`, `"labels":{"a":"b"},"name"`, 1), false},
 		"managed by another user":      {strings.Replace(stored, `"m"`, `"n"`, 1), false},
 		"the same ttl in other words":  {strings.Replace(stored, "60m", "1h", 1), false},
 		"an empty reason beside none":  {strings.Replace(stored, `"spec":{`, `"spec":{"reason":"",`, 1), false},

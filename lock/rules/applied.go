@@ -13,22 +13,43 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
+// restoredMetadata are the fields of metadata that the API server sets back to their stored values in
+// an update. Flux, for one, sends an empty creationTimestamp.
+var restoredMetadata = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "selfLink", "uid"}
+
 // IsUnchanged reports whether the API server will find nothing to write when updated replaces old,
 // both as JSON. Like the API server, it compares the text of all fields except the times in
-// managedFields. Another spelling of the same ttl is a change.
+// managedFields and what it sets back itself. Another spelling of the same ttl is a change.
 func IsUnchanged(old, updated []byte) (bool, error) {
-	before, err := withoutTimes(old)
+	return isSame(old, updated, func(metadata map[string]any) {
+		entries, _ := metadata["managedFields"].([]any)
+		for _, entry := range entries {
+			if fields, ok := entry.(map[string]any); ok {
+				delete(fields, "time")
+			}
+		}
+	})
+}
+
+// IsUnchangedExceptManagers is [IsUnchanged] for a request that may also change who manages which field.
+func IsUnchangedExceptManagers(old, updated []byte) (bool, error) {
+	return isSame(old, updated, func(metadata map[string]any) { delete(metadata, "managedFields") })
+}
+
+// isSame compares objects without the metadata that ignore removes.
+func isSame(old, updated []byte, ignore func(metadata map[string]any)) (bool, error) {
+	before, err := without(old, ignore)
 	if err != nil {
 		return false, err
 	}
-	after, err := withoutTimes(updated)
+	after, err := without(updated, ignore)
 	if err != nil {
 		return false, err
 	}
 	return reflect.DeepEqual(before, after), nil
 }
 
-func withoutTimes(text []byte) (map[string]any, error) {
+func without(text []byte, ignore func(metadata map[string]any)) (map[string]any, error) {
 	var object map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
@@ -36,12 +57,10 @@ func withoutTimes(text []byte) (map[string]any, error) {
 		return nil, fmt.Errorf("decode the lock: %w", err)
 	}
 	metadata, _ := object["metadata"].(map[string]any)
-	entries, _ := metadata["managedFields"].([]any)
-	for _, entry := range entries {
-		if fields, ok := entry.(map[string]any); ok {
-			delete(fields, "time")
-		}
+	for _, name := range restoredMetadata {
+		delete(metadata, name)
 	}
+	ignore(metadata)
 	return object, nil
 }
 

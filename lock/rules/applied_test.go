@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,5 +108,36 @@ func TestAnApplyUnderTheNameOfAnApplierIsAClaim(t *testing.T) {
 				t.Errorf("got %v, want %v", err, test.wantErr)
 			}
 		})
+	}
+}
+
+// The answer to a dry run is what a GitOps tool compares with the stored lock.
+func TestADryRunThatChangesNothingShowsNoToken(t *testing.T) {
+	const stored = `{"metadata":{"name":"a","managedFields":[{"manager":"m"}]},"spec":{"ttl":"60m"}}`
+	managed := strings.Replace(stored, `"m"`, `"n"`, 1)
+	if isSame, err := IsUnchangedExceptManagers([]byte(stored), []byte(managed)); err != nil || !isSame {
+		t.Errorf("another manager is a change: %v", err)
+	}
+	if isSame, err := IsUnchangedExceptManagers([]byte(stored), []byte(strings.Replace(stored, "60m", "1h", 1))); err != nil || isSame {
+		t.Errorf("another ttl is no change: %v", err)
+	}
+	old := &v1alpha1.Lock{}
+	old.ResourceVersion = "7"
+	at := v1alpha1.NewTimestamp(time.Now())
+	expire := v1alpha1.NewTimestamp(at.Add(time.Hour))
+	old.Spec = v1alpha1.LockSpec{
+		Key: "key", Owner: "owner", Holder: "alice", TTL: &metav1.Duration{Duration: time.Hour}, AcquireTime: &at, RenewTime: &at, ExpireTime: &expire,
+	}
+	for _, isUnchanged := range []bool{true, false} {
+		for _, isTrial := range []bool{true, false} {
+			change := Change{Old: old, Updated: old.DeepCopy(), IsUnchanged: isUnchanged, IsTrial: isTrial, User: User{Name: "alice"}}
+			admitted, _, err := AdmitUpdate(change, DefaultLimits(), time.Now(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (admitted.Spec.FencingToken == nil) != isTrial {
+				t.Errorf("unchanged %t, a trial %t: the token is %v", isUnchanged, isTrial, admitted.Spec.FencingToken)
+			}
+		}
 	}
 }
