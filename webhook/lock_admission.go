@@ -94,10 +94,22 @@ type decision struct {
 func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) admission.Response {
 	decision := a.decide(ctx, request)
 	a.Audit.record(request, decision)
+	response := decision.response
 	if decision.err != nil && !sender.FromContext(ctx).IsVerified {
-		return refuse(request, decision.name, withoutHolder(decision.err))
+		response = refuse(request, decision.name, withoutHolder(decision.err))
 	}
-	return decision.response
+	if a.mustKeep(request, decision) {
+		return keepingLock(response)
+	}
+	return response
+}
+
+// mustKeep reports whether a tool changes a lock that is held, or tries to.
+func (a *LockAdmission) mustKeep(request admission.Request, decision decision) bool {
+	if request.Operation != admissionv1.Update || decision.old == nil || rules.Expired(decision.old, a.Clock.Now()) {
+		return false
+	}
+	return decision.next == nil || rules.Change{Old: decision.old, Updated: decision.next}.IsByTool()
 }
 
 func (a *LockAdmission) decide(ctx context.Context, request admission.Request) (d decision) {
@@ -232,6 +244,11 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 	admitted, holder, err := rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.grace())
 	if err != nil {
 		return nil, err
+	}
+	if change.IsByTool() {
+		if err := change.ValidateStored(admitted, request.Object.Raw); err != nil {
+			return nil, err
+		}
 	}
 	needsForce := change.NeedsForce(admitted, a.Clock.Now(), a.grace())
 	if needsForce {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -153,6 +154,16 @@ func isTime(text string) bool {
 	var timestamp v1alpha1.Timestamp
 	quoted, err := json.Marshal(text)
 	return err == nil && timestamp.UnmarshalJSON(quoted) == nil
+}
+
+// keepingLock returns the response with another status than 422 if it has that: "kubectl apply --force"
+// and the like options of Flux and Argo CD take 422 for a change of a field that cannot change, delete
+// the object, which its holder may do, and create it again.
+func keepingLock(response admission.Response) admission.Response {
+	if response.Result != nil && response.Result.Code == http.StatusUnprocessableEntity {
+		response.Result.Code, response.Result.Reason = http.StatusBadRequest, metav1.StatusReasonBadRequest
+	}
+	return response
 }
 
 func denied(err *apierrors.StatusError) admission.Response {

@@ -29,7 +29,7 @@ func labels(count int) map[string]string {
 var _ = Describe("The size of a Lock", func() {
 	refused := func(err error) {
 		GinkgoHelper()
-		Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
+		Expect(apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)).To(BeTrue(), "got %v", err)
 		Expect(err).To(MatchError(And(ContainSubstring("metadata"), ContainSubstring("use fewer labels and annotations"))))
 	}
 

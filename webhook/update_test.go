@@ -144,16 +144,16 @@ var _ = Describe("Changing a Lock", func() {
 		Entry("a ttl by another user", asBob, ttl(2*time.Hour), isRefusedAsHeld, `is held by "alice" until`),
 		Entry("an owner by another user", asBob, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, isRefusedAsHeld, `is held by "alice" until`),
 		Entry("a new owner by the holder", asAlice, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, isRefusedAsHeld, "it is yours under another owner token"),
-		Entry("a foreign holder", asBob, func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, apierrors.IsInvalid, "spec.holder"),
-		Entry("an earlier renewTime", asAlice, func(l *v1alpha1.Lock) { *l.Spec.RenewTime = v1alpha1.NewTimestamp(time.Now().Add(-time.Hour)) }, apierrors.IsInvalid, "spec.renewTime"),
-		Entry("another token", asAlice, func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1)) }, apierrors.IsInvalid, "spec.fencingToken"),
-		Entry("another key", asAlice, func(l *v1alpha1.Lock) { l.Spec.Key = "other" }, apierrors.IsInvalid, "key is immutable"),
-		Entry("another scope", asAlice, func(l *v1alpha1.Lock) { l.Spec.Scope, l.Spec.Function = v1alpha1.ScopeFunction, "f" }, apierrors.IsInvalid, "scope is immutable"),
-		Entry("a finalizer", asAlice, func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, apierrors.IsInvalid, "metadata.finalizers"),
+		Entry("a foreign holder", asBob, func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, apierrors.IsBadRequest, "spec.holder"),
+		Entry("an earlier renewTime", asAlice, func(l *v1alpha1.Lock) { *l.Spec.RenewTime = v1alpha1.NewTimestamp(time.Now().Add(-time.Hour)) }, apierrors.IsBadRequest, "spec.renewTime"),
+		Entry("another token", asAlice, func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1)) }, apierrors.IsBadRequest, "spec.fencingToken"),
+		Entry("another key", asAlice, func(l *v1alpha1.Lock) { l.Spec.Key = "other" }, apierrors.IsBadRequest, "spec.key: Forbidden: cannot change"),
+		Entry("another scope", asAlice, func(l *v1alpha1.Lock) { l.Spec.Scope, l.Spec.Function = v1alpha1.ScopeFunction, "f" }, apierrors.IsBadRequest, "spec.scope: Forbidden: cannot change"),
+		Entry("a finalizer", asAlice, func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, apierrors.IsBadRequest, "metadata.finalizers"),
 		Entry("an owner reference by another user", asBob, func(l *v1alpha1.Lock) {
 			l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "gone", UID: "gone"}}
-		}, apierrors.IsInvalid, "metadata.ownerReferences"),
-		Entry("a ttl over the maximum", asAlice, ttl(25*time.Hour), apierrors.IsInvalid, "at most 24h"),
+		}, apierrors.IsBadRequest, "metadata.ownerReferences"),
+		Entry("a ttl over the maximum", asAlice, ttl(25*time.Hour), apierrors.IsBadRequest, "at most 24h"),
 	)
 
 	It("gives an expired lock to the user who changes its owner", func(ctx context.Context) {

@@ -63,7 +63,7 @@ type Change struct {
 
 // AdmitUpdate checks a change and returns the object to store, and the object that it newly names as
 // the holder, whose existence is yet to be checked, or nil. Stamped fields that the change leaves out
-// keep their values. The schema ensures that key, scope and function stay.
+// keep their values. What the schema would refuse is left to [Change.ValidateStored].
 //
 //   - The holder may change spec and metadata. A change of ttl, or of an absolute
 //     expireTime, renews the lock. Guards stay as they are until the next grant.

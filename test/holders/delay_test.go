@@ -77,7 +77,7 @@ var _ = Describe("A lock with a releaseDelay", func() {
 		at := v1alpha1.NewTimestamp(time.Now())
 		lock.Spec.HolderEndTime = &at
 		err := alice.Update(ctx, lock)
-		Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
+		Expect(apierrors.IsBadRequest(err)).To(BeTrue(), "%v", err)
 		remove(ctx, pod)
 		recorded := ended(ctx, lock)
 		recorded.Spec.HolderEndTime = nil

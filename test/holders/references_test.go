@@ -29,7 +29,7 @@ var _ = Describe("A reference to a holder", func() {
 
 	refused := func(err error, want string) {
 		GinkgoHelper()
-		Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
+		Expect(apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)).To(BeTrue(), "%v", err)
 		Expect(err).To(MatchError(ContainSubstring(want)))
 	}
 

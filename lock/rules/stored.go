@@ -1,0 +1,93 @@
+package rules
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	v1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+)
+
+// maxDurationLength is the longest text of a duration, in characters: a bound of the schema.
+const maxDurationLength = 64
+
+var (
+	// storedDuration and storedTime are the texts that the schema allows of those that the Go types read.
+	storedDuration = regexp.MustCompile(`^([0-9]+([.][0-9]+)?(ms|s|m|h))+$`)
+	storedTime     = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
+)
+
+// IsByTool reports whether the change is written like a manifest. Clients that take, renew and hand
+// off locks annotate their requests.
+func (c Change) IsByTool() bool {
+	_, isRequest := c.Updated.Annotations[v1alpha1.RequestAnnotation]
+	return !isRequest && !isNewAcquisition(c.Updated, c.Old)
+}
+
+// ValidateStored reports what the API server would refuse of an admitted change after admission, by the
+// schema and the rules for metadata. submitted is the JSON of the object as it was sent. The API server
+// refuses such objects as invalid, whereupon tools with an option to force a change delete the lock and
+// create it again. The error is an [*InvalidError].
+func (c Change) ValidateStored(admitted *v1alpha1.Lock, submitted []byte) error {
+	problems := identityChanged(&admitted.Spec, &c.Old.Spec)
+	if utf8.RuneCountInString(admitted.Spec.Reason) > MaxReasonLength {
+		problems = append(problems, field.TooLong(specPath.Child("reason"), field.OmitValueType{}, MaxReasonLength))
+	}
+	if expire, renew := admitted.Spec.ExpireTime, admitted.Spec.RenewTime; expire != nil && renew != nil && !expire.After(renew.Time) {
+		problems = append(problems, field.Invalid(specPath.Child("expireTime"), expire.String(), "must be later than renewTime"))
+	}
+	spelling, err := validateSpelling(submitted)
+	if err != nil {
+		return err
+	}
+	problems = append(problems, spelling...)
+	metadata := field.NewPath("metadata")
+	problems = append(problems, v1validation.ValidateLabels(admitted.Labels, metadata.Child("labels"))...)
+	problems = append(problems, validation.ValidateAnnotations(admitted.Annotations, metadata.Child("annotations"))...)
+	problems = append(problems, validation.ValidateOwnerReferences(admitted.OwnerReferences, metadata.Child("ownerReferences"))...)
+	if len(problems) > 0 {
+		return &InvalidError{Problems: problems}
+	}
+	return nil
+}
+
+// identityChanged reports changes of what a lock is identified by. The words are not those of the schema:
+// Flux takes "is immutable" in any error for the advice to delete the object.
+func identityChanged(next, old *v1alpha1.LockSpec) field.ErrorList {
+	var problems field.ErrorList
+	for _, part := range []struct{ name, next, old string }{
+		{"key", next.Key, old.Key}, {"scope", string(next.Scope), string(old.Scope)}, {"function", next.Function, old.Function},
+	} {
+		if part.next != part.old {
+			problems = append(problems, field.Forbidden(specPath.Child(part.name),
+				fmt.Sprintf("cannot change; create another Lock for another %s", part.name)))
+		}
+	}
+	return problems
+}
+
+// validateSpelling reports durations and times that the Go types read and the schema does not allow.
+func validateSpelling(submitted []byte) (field.ErrorList, error) {
+	var texts struct {
+		Spec map[string]any `json:"spec"`
+	}
+	if err := json.Unmarshal(submitted, &texts); err != nil {
+		return nil, fmt.Errorf("decode the lock: %w", err)
+	}
+	var problems field.ErrorList
+	check := func(allowed *regexp.Regexp, maxLength int, what string, names ...string) {
+		for _, name := range names {
+			if text, ok := texts.Spec[name].(string); ok && (len(text) > maxLength || !allowed.MatchString(text)) {
+				problems = append(problems, field.Invalid(specPath.Child(name), field.OmitValueType{}, what))
+			}
+		}
+	}
+	check(storedDuration, maxDurationLength, "must be a duration with units, such as 30s, 5m or 1h30m", "ttl", "releaseDelay")
+	check(storedTime, MaxBytes, "must be an RFC 3339 time such as 2026-12-24T00:00:00Z", "acquireTime", "renewTime", "expireTime", "holderEndTime")
+	return problems, nil
+}
