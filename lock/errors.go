@@ -34,8 +34,8 @@ var (
 	ErrInvalidKey = rules.ErrInvalidKey
 	// ErrPageExpired means that a list was not continued in time, and has to begin again.
 	ErrPageExpired = errors.New("the list can no longer be continued")
-	// ErrUnauthenticated means that a façade could not authenticate the caller: the bearer token
-	// is missing, invalid or no longer valid. The façade did nothing.
+	// ErrUnauthenticated means that a façade or the API server could not authenticate the caller: its
+	// credentials are missing, invalid or no longer valid. Nothing was done.
 	ErrUnauthenticated = errors.New("the caller is not authenticated")
 	// ErrForbidden means that the caller lacks a right that a façade or the API server requires.
 	// Nothing was done. The text names the right and its scope.

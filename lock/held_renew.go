@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // renewals is the state of renewals since the last success.
@@ -40,14 +44,28 @@ func RenewalPause(ttl time.Duration, failures int) time.Duration {
 // only to change the ttl.
 //
 // The error matches that of [Held.Err] if the lock has ended or is found to have ended,
-// [ErrInvalid] if the service does not allow the ttl, [ErrUnavailable], or the error of ctx. After
-// the last two the renewal may have happened; the deadline is then the earlier of the two possible
-// ones.
+// [ErrInvalid] if the ttl is negative, less than a millisecond or more than the service allows,
+// [ErrRefused], [ErrForbidden] or [ErrUnauthenticated] if the renewal is refused, [ErrUnavailable], or
+// the error of ctx. After the last two the renewal may have happened; the deadline is then the earlier
+// of the two possible ones. A renewal that is refused changes nothing.
 func (h *Held) Renew(ctx context.Context, ttl time.Duration) error {
-	if err := h.renew(ctx, ttl); err != nil {
+	if err := h.renewFor(ctx, ttl); err != nil {
 		return fmt.Errorf("renew %s in namespace %s: %w", h.key, h.client.namespace, err)
 	}
 	return nil
+}
+
+// renewFor refuses what no service grants before it could move the deadline.
+func (h *Held) renewFor(ctx context.Context, ttl time.Duration) error {
+	if ttl != 0 && ttl < rules.MinTTL {
+		if err := h.Err(); err != nil {
+			return err
+		}
+		return &InvalidError{Problems: field.ErrorList{
+			field.Invalid(field.NewPath("spec", "ttl"), ttl.String(), fmt.Sprintf("must be at least %s, or zero for the present one", rules.MinTTL)),
+		}}
+	}
+	return h.renew(ctx, renewal{ttl: ttl, isAsked: true})
 }
 
 // renewAutomatically makes one attempt and records its result. If its time ran out before it was
@@ -67,14 +85,14 @@ func (h *Held) renewAutomatically() {
 func (h *Held) renewWithin(ctx context.Context, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := h.renew(limited, 0)
+	err := h.renew(limited, renewal{})
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return asUnavailable(err)
 	}
 	return err
 }
 
-func (h *Held) renew(ctx context.Context, ttl time.Duration) error {
+func (h *Held) renew(ctx context.Context, attempt renewal) error {
 	// One at a time: answers then arrive in the order of the ttls in force.
 	select {
 	case h.renewing <- struct{}{}:
@@ -84,34 +102,36 @@ func (h *Held) renew(ctx context.Context, ttl time.Duration) error {
 	case <-h.done:
 		return h.Err()
 	}
-	attempt, err := h.beginRenewal(ttl)
-	if err != nil {
+	asked := attempt.ttl
+	if err := h.beginRenewal(&attempt); err != nil {
 		return err
 	}
 	defer h.wakeLoop()
 	ctx, cancel := h.Bind(ctx)
 	defer cancel()
-	renewed, err := h.client.backend.Renew(ctx, h.client.namespace, h.key, h.proof, ttl)
+	renewed, err := h.client.backend.Renew(ctx, h.client.namespace, h.key, h.proof, asked)
 	return h.finishRenewal(attempt, renewed, err)
 }
 
 type renewal struct {
 	sent time.Time
 	ttl  time.Duration
+	// isAsked says that the caller of the Held asked for it.
+	isAsked bool
 	// deadline was in force before the attempt.
 	deadline time.Time
 }
 
-func (h *Held) beginRenewal(ttl time.Duration) (renewal, error) {
+func (h *Held) beginRenewal(attempt *renewal) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock.Now()
 	h.checkDeadline(now)
 	if h.err != nil {
-		return renewal{}, h.err
+		return h.err
 	}
-	attempt := renewal{sent: now, ttl: ttl, deadline: h.deadline}
-	if ttl == 0 {
+	attempt.sent, attempt.deadline = now, h.deadline
+	if attempt.ttl == 0 {
 		attempt.ttl = h.ttl
 	}
 	// A shorter ttl may be in force before its answer arrives, or without one.
@@ -120,7 +140,7 @@ func (h *Held) beginRenewal(ttl time.Duration) (renewal, error) {
 		h.wakeLoop()
 	}
 	h.renewal.isUnderWay = true
-	return attempt, nil
+	return nil
 }
 
 func (h *Held) finishRenewal(attempt renewal, renewed *v1alpha1.Lock, err error) error {
@@ -139,13 +159,16 @@ func (h *Held) finishRenewal(attempt renewal, renewed *v1alpha1.Lock, err error)
 		h.endLocked(loss)
 		return loss
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		h.stored = renewed
 		h.prolong(attempt.sent, ttlOf(renewed, attempt.ttl))
 		return nil
-	case errors.Is(err, ErrInvalid):
+	}
+	if isRefusal(err) {
 		h.deadline = attempt.deadline
+		if attempt.isAsked {
+			return err // It says nothing of the lock or of its other renewals.
+		}
 	}
 	h.renewal.failures++
 	h.renewal.next = now.Add(RenewalPause(h.ttl, h.renewal.failures))
@@ -153,4 +176,11 @@ func (h *Held) finishRenewal(attempt renewal, renewed *v1alpha1.Lock, err error)
 		h.renewal.err = err
 	}
 	return err
+}
+
+// isRefusal reports whether a change of the lock that failed with err has certainly not happened, and
+// will not.
+func isRefusal(err error) bool {
+	refusals := []error{ErrInvalid, ErrRefused, ErrForbidden, ErrUnauthenticated}
+	return !errors.Is(err, ErrUnavailable) && slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }

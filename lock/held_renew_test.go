@@ -84,3 +84,43 @@ func TestRenewalThatIsAnsweredAfterTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestARefusedRenewalChangesNothing has the service refuse a shorter ttl for each of its reasons.
+func TestARefusedRenewalChangesNothing(t *testing.T) {
+	for _, refusal := range []error{lock.ErrInvalid, lock.ErrRefused, lock.ErrForbidden, lock.ErrUnauthenticated} {
+		synctest.Test(t, func(t *testing.T) {
+			service := newBackend()
+			held := mustHold(t, lock.NewClient(service, "default", lock.WithoutRenewal()))
+			deadline := held.Deadline()
+			service.SetHooks(before(locktest.Failing(locktest.Renew, refusal)))
+			if err := held.Renew(t.Context(), time.Second); !errors.Is(err, refusal) {
+				t.Errorf("got %v, want %v", err, refusal)
+			}
+			if !held.Deadline().Equal(deadline) {
+				t.Errorf("after %v the deadline is %s earlier", refusal, deadline.Sub(held.Deadline()))
+			}
+			pass(30 * time.Second)
+			if err := held.Err(); !errors.Is(err, lock.ErrExpired) {
+				t.Errorf("after %v the lock has ended by %v, want ErrExpired", refusal, err)
+			}
+		})
+	}
+}
+
+// TestARefusedRenewalLeavesTheAutomaticOnesAlone counts requests.
+func TestARefusedRenewalLeavesTheAutomaticOnesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newBackend()
+		held := mustHold(t, lock.NewClient(service, "default"))
+		requests(service)
+		if err := held.Renew(t.Context(), 48*time.Hour); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("got %v, want ErrInvalid", err)
+		}
+		pass(8 * time.Second)
+		if made := requests(service); len(made) != 1 {
+			t.Errorf("requests %v within a third of the ttl, want the refused one alone", made)
+		}
+		pass(20 * time.Second)
+		mustRelease(t, held)
+	})
+}

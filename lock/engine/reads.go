@@ -50,7 +50,10 @@ func (e *Engine) List(ctx context.Context, namespace string, filter lock.Filter)
 			held = append(held, *lock)
 		}
 	})
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
 		return nil, e.requestError("list locks in namespace "+namespace, err, filter.Owner)
 	}
 	slices.SortFunc(held, func(a, b v1alpha1.Lock) int { return cmp.Compare(a.Name, b.Name) })
@@ -316,15 +319,16 @@ func (e *Engine) listChunk(ctx context.Context, namespace string, options metav1
 // not protect a write.
 //
 // The error matches [lock.ErrNotHeld], from expireTime on also [lock.ErrExpired] if the lock has not
-// been deleted yet, or [lock.ErrUnavailable].
+// been deleted yet, or [lock.ErrUnavailable], or is that of ctx.
 func (e *Engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	operation, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	current, err := get(ctx, e.objects(namespace), key.ObjectName())
-	if err != nil {
-		return nil, e.requestError(fmt.Sprintf("get %s in namespace %s", key, namespace), err)
-	}
+	current, err := get(operation, e.objects(namespace), key.ObjectName())
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, e.requestError(fmt.Sprintf("get %s in namespace %s", key, namespace), err)
 	case current == nil:
 		return nil, lock.ErrNotHeld
 	case rules.Expired(current, e.clock.Now()):

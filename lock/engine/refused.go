@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ func (e *Engine) requestError(operation string, err error, owners ...string) err
 	err = refusal.WithoutOwners(err, owners...)
 	switch {
 	case errors.Is(err, lock.ErrUnavailable): // It says so already.
+	case isOutcome(err):
 	case !definitelyNotApplied(err), neverSent(err), apierrors.IsTooManyRequests(err):
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
 	case isRefused:
@@ -42,10 +44,18 @@ func (e *Engine) requestError(operation string, err error, owners ...string) err
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
 	case apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld):
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrForbidden, err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnauthenticated, err)
 	case apierrors.IsInvalid(err):
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrInvalid, err)
 	}
 	return fmt.Errorf("%s: %w", operation, err)
+}
+
+// isOutcome reports whether the rules have decided, and not the answer to a request.
+func isOutcome(err error) bool {
+	outcomes := []error{rules.ErrHeld, rules.ErrNotHeld, rules.ErrOwnerMismatch, rules.ErrStale, rules.ErrInvalid}
+	return slices.ContainsFunc(outcomes, func(outcome error) bool { return errors.Is(err, outcome) })
 }
 
 // checkRoom refuses a lock that is new to a namespace which has as many as it may have, as far as the

@@ -132,10 +132,14 @@ func (s *subject) expectFree(ctx context.Context) {
 	expectRefusal(s.look(ctx), lock.ErrNotHeld)
 }
 
-// expectRefusal checks the outcome, and that the error contains no owner token.
+// expectRefusal checks the outcome, that the error contains no owner token, and that no outage is
+// blamed for it: callers try again after that.
 func expectRefusal(err, want error) {
 	GinkgoHelper()
 	Expect(err).To(MatchError(want))
+	if !errors.Is(want, lock.ErrUnavailable) {
+		Expect(err).NotTo(MatchError(lock.ErrUnavailable))
+	}
 	Expect(err.Error()).NotTo(ContainSubstring(secret))
 	Expect(fmt.Sprintf("%+v", err)).NotTo(ContainSubstring(secret))
 }

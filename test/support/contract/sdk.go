@@ -3,6 +3,7 @@ package contract
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -209,6 +210,24 @@ func describeSDK(s *subject) {
 		Expect(held.Deadline()).To(BeTemporally(">=", before.Add(long)))
 		Expect(s.Backend.Get(ctx, s.Namespace, fullKey)).To(HaveField("Spec.TTL.Duration", 2*long))
 	})
+
+	DescribeTable("is not harmed by a renewal with a ttl", func(ctx context.Context, refused time.Duration) {
+		held := hold(ctx, lock.WithTTL(s.short()), lock.WithoutRenewal())
+		deadline := held.Deadline()
+		for range 20 {
+			expectRefusal(held.Renew(ctx, refused), lock.ErrInvalid)
+			Expect(held.Err()).To(Succeed())
+			Expect(held.Deadline()).To(Equal(deadline))
+		}
+		s.pass(deadline)
+		expectRefusal(held.Err(), lock.ErrExpired)
+	},
+		Entry("that is negative", -time.Second),
+		Entry("that overflows when it is added", time.Duration(math.MinInt64)),
+		Entry("of a nanosecond", time.Nanosecond),
+		Entry("of less than a millisecond", time.Millisecond-1),
+		Entry("of more than 24 hours", 24*time.Hour+time.Millisecond),
+	)
 
 	It("is taken up elsewhere after it was detached", func(ctx context.Context) {
 		held := hold(ctx, lock.WithOwner(alice))
