@@ -64,8 +64,8 @@ type Change struct {
 // [ErrRefused] if the cluster refuses the change.
 type Backend interface {
 	// Acquire takes the lock and returns it as stored, with all stamps.
-	// [v1alpha1.Lock.FencingToken] returns its fencing token. If ctx ends first, the caller does
-	// not hold the lock. A grant that expires before it can be returned is made anew while the
+	// [v1alpha1.Lock.FencingToken] returns its fencing token. If ctx ends first, the error is or wraps
+	// an [*InterruptedError], and the caller does not hold the lock. A grant that expires before it can be returned is made anew while the
 	// request waits, and else reported as [ErrUnavailable]. The error matches [ErrHeld],
 	// [ErrTimeout] or [ErrInvalid].
 	Acquire(ctx context.Context, namespace string, request Request) (*v1alpha1.Lock, error)
@@ -74,8 +74,10 @@ type Backend interface {
 	// [ErrOwnerMismatch], [ErrStale] or [ErrInvalid]. It matches [errors.ErrUnsupported] if the
 	// backend does not know the limits of the proof, as for Release.
 	Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof, ttl time.Duration) (*v1alpha1.Lock, error)
-	// Release ends the lock if the proof permits it. It completes even if ctx ends meanwhile. The
-	// error matches [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch] or [ErrStale].
+	// Release ends the lock if the proof permits it. It completes even if ctx is cancelled meanwhile, and
+	// also if ctx has ended before. A deadline of ctx that is still ahead bounds it: after that the lock
+	// may be released yet, and the error matches [ErrUnavailable]. Other errors match [ErrNotHeld], [ErrExpired], [ErrOwnerMismatch] or
+	// [ErrStale].
 	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof) error
 	// ForceRelease ends the lock of any holder, and records the reason. It completes a write that is
 	// under way when ctx ends, and begins none after that. The error

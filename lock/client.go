@@ -21,7 +21,7 @@ type Client struct {
 // NewClient returns a client for the locks of a namespace. The options are the defaults of its
 // calls.
 func NewClient(backend Backend, namespace string, options ...Option) *Client {
-	defaults := settings{request: Request{Wait: WaitForever}, isRenewed: true}
+	defaults := settings{request: Request{Wait: WaitForever}, isRenewed: true, releaseTimeout: DefaultReleaseTimeout}
 	for _, option := range options {
 		option(&defaults)
 	}
@@ -43,7 +43,8 @@ func (c *Client) Namespace() string { return c.namespace }
 //   - [ErrRefused] if the cluster refuses it, as by a quota,
 //   - [ErrUnavailable] if the service did not answer,
 //   - [ErrNotHeld] if the lock ended between the grant and the return,
-//   - the error of ctx if that ended first.
+//   - the error of ctx if that ended first; it wraps an [*InterruptedError] with what is known of the
+//     holder or of an outage.
 func (c *Client) Acquire(ctx context.Context, key string, options ...Option) (*Held, error) {
 	return c.acquire(ctx, c.settings(key, options))
 }
@@ -91,7 +92,7 @@ func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) 
 	held, err := c.hold(ctx, settings, lock, sent)
 	if err != nil {
 		// The caller is about to learn that it holds nothing.
-		_ = c.release(ctx, key, Proof{Owner: lock.Spec.Owner})
+		_ = c.release(ctx, key, Proof{Owner: lock.Spec.Owner}, settings.releaseTimeout)
 		return nil, fmt.Errorf("acquire %s in namespace %s: %w", key, c.namespace, err)
 	}
 	return held, nil
@@ -141,12 +142,9 @@ func (c *Client) hold(ctx context.Context, settings settings, lock *v1alpha1.Loc
 	return held, nil
 }
 
-// releaseTimeout bounds a release; the service gives up earlier.
-const releaseTimeout = 2 * OperationTimeout
-
 // release ends the lock even if ctx has ended.
-func (c *Client) release(ctx context.Context, key v1alpha1.FullKey, proof Proof) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+func (c *Client) release(ctx context.Context, key v1alpha1.FullKey, proof Proof, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	return c.backend.Release(ctx, c.namespace, key, proof)
 }

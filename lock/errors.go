@@ -1,9 +1,11 @@
 package lock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -84,6 +86,52 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("%s: %s", ErrRefused,
 
 // Is makes a RefusedError match [ErrRefused].
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// InterruptedError says that the context of an acquire ended before there was an answer. The caller does
+// not hold the lock.
+type InterruptedError struct {
+	// Key is the full key of the lock.
+	Key v1alpha1.FullKey
+	// Cause is the error of the context.
+	Cause error
+	// Held names the holder that was waited for. Nil if none is known.
+	Held *HeldError
+	// Last is why the last attempt failed, for one that matches [ErrUnavailable]. Nil if none did.
+	Last error
+}
+
+// Interrupted returns the error for an acquire whose context has ended. Known is what a wait that ended
+// now would have returned, or nil.
+func Interrupted(ctx context.Context, key v1alpha1.FullKey, known error) error {
+	interrupted := &InterruptedError{Key: key, Cause: ctx.Err()}
+	if held, ok := errors.AsType[*HeldError](known); ok && (held.Holder != "" || held.IsExpired) {
+		interrupted.Held = held
+	} else if errors.Is(known, ErrUnavailable) {
+		interrupted.Last = known
+	}
+	return interrupted
+}
+
+// Error implements error.
+func (e *InterruptedError) Error() string {
+	text := fmt.Sprintf("acquire %s: %s", e.Key, e.Cause)
+	switch {
+	case e.Last != nil:
+		return fmt.Sprintf("%s; the last attempt: %s", text, e.Last)
+	case e.Held != nil:
+		return fmt.Sprintf("%s; %s", text, e.Held)
+	}
+	return text
+}
+
+// Unwrap makes an InterruptedError match the error of the context, and [ErrUnavailable] if the lock
+// service did not answer. It does not match [ErrHeld]: the context ended, not the wait.
+func (e *InterruptedError) Unwrap() []error {
+	if e.Last != nil {
+		return []error{e.Cause, e.Last}
+	}
+	return []error{e.Cause}
+}
 
 // InvalidError lists every field that breaks a rule, with its path and the bound.
 type InvalidError = rules.InvalidError

@@ -34,6 +34,8 @@ type Held struct {
 	isOwnerUnique bool
 	token         int64
 	isRenewed     bool
+	// releaseTimeout bounds a release.
+	releaseTimeout time.Duration
 	// grant identifies the grant; it does not change.
 	grant heldGrant
 
@@ -87,6 +89,8 @@ func newHeld(ctx context.Context, client *Client, settings settings, lock *v1alp
 		isOwnerUnique: settings.request.Owner == "" && settings.resumed == nil,
 		token:         token,
 		isRenewed:     settings.isRenewed,
+
+		releaseTimeout: settings.releaseTimeout,
 		grant: heldGrant{
 			uid: lock.UID, acquireTime: lock.Spec.AcquireTime,
 			// A façade tells the number of the grant, which is the version that it began with.

@@ -19,7 +19,7 @@ type releasing struct {
 
 // Release ends the lock and returns when none of its goroutines is left. The lock counts as ended
 // from the beginning of the call. Release completes even if ctx has ended; it only uses the values
-// of ctx.
+// of ctx, and takes no longer than [WithReleaseTimeout] permits.
 //
 // Release returns nil if the lock was held until then, also when called again. If the lock was
 // lost before, the error matches that of [Held.Err]. If the service does not answer, the error
@@ -68,11 +68,11 @@ func (h *Held) sendRelease(ctx context.Context) (isFinal bool, result error) {
 		// An unanswered renewal may have kept the lock. If other callers have the owner token, the
 		// lock may be theirs by now.
 		if h.isOwnerUnique && errors.Is(loss, ErrUnavailable) {
-			_ = h.client.release(ctx, h.key, h.proof)
+			_ = h.client.release(ctx, h.key, h.proof, h.releaseTimeout)
 		}
 		return true, loss
 	}
-	err := h.client.release(ctx, h.key, h.proof)
+	err := h.client.release(ctx, h.key, h.proof, h.releaseTimeout)
 	loss = h.lossIn(err, h.clock.Now(), h.Deadline())
 	switch {
 	case err == nil, loss != nil && h.release.isUnanswered:

@@ -12,6 +12,9 @@ import (
 // renewal it only determines how soon other callers can acquire the lock of a holder that died.
 const DefaultTTL = 30 * time.Second
 
+// DefaultReleaseTimeout is how long a release takes at most without [WithReleaseTimeout].
+const DefaultReleaseTimeout = 2 * OperationTimeout
+
 // Option changes how a [Client] acquires or reads locks. Options given to [NewClient] are
 // defaults; options of a call override them. Methods ignore options that do not concern them.
 type Option func(*settings)
@@ -22,7 +25,9 @@ type settings struct {
 	isRenewed bool
 	retry     *RetryPolicy
 	isRaw     bool
-	clock     clock.WithTicker
+	// releaseTimeout is more than zero.
+	releaseTimeout time.Duration
+	clock          clock.WithTicker
 	// resumed proves the lock that is taken up, nil if one is acquired.
 	resumed *Proof
 }
@@ -75,6 +80,19 @@ func WithoutRenewal() Option {
 // WithRetry repeats failed attempts. The default is one attempt.
 func WithRetry(policy RetryPolicy) Option {
 	return func(s *settings) { s.retry = &policy }
+}
+
+// WithReleaseTimeout bounds how long [Held.Release], the end of [Client.Do] and [Client.Release] wait for
+// an answer, since they go on after their context has ended. After that they return an error that matches
+// [ErrUnavailable], and the lock may be released yet. Zero or less, and the default, mean
+// [DefaultReleaseTimeout].
+func WithReleaseTimeout(timeout time.Duration) Option {
+	return func(s *settings) {
+		s.releaseTimeout = DefaultReleaseTimeout
+		if timeout > 0 {
+			s.releaseTimeout = timeout
+		}
+	}
 }
 
 // WithRaw makes diagnostics return keys and owner tokens instead of their fingerprints. The owner

@@ -65,7 +65,7 @@ func (c *Client) resume(ctx context.Context, settings settings, key v1alpha1.Ful
 func (c *Client) Release(ctx context.Context, key string, proof Proof, options ...Option) error {
 	settings := c.settings(key, options)
 	fullKey := settings.request.FullKey()
-	if err := c.release(ctx, fullKey, proof); err != nil {
+	if err := c.release(ctx, fullKey, proof, settings.releaseTimeout); err != nil {
 		return fmt.Errorf("release %s in namespace %s: %w", fullKey, c.namespace, err)
 	}
 	return nil

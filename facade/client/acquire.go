@@ -25,8 +25,8 @@ import (
 // exact, an owner token that the caller chooses must not be in use by another
 // acquisition at the same time.
 func (c *Client) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, lock.Interrupted(ctx, request.FullKey(), nil)
 	}
 	attempt := acquisition{client: c, namespace: namespace, request: request, isTokenNew: request.Owner == ""}
 	if attempt.isTokenNew {
@@ -55,6 +55,10 @@ type acquisition struct {
 	isTokenNew bool
 	// sent is when the façade was asked last.
 	sent time.Time
+	// last is how the last call for the lock ended.
+	last error
+	// isNearEnd says that a call has told the holder just before the end of the caller's context.
+	isNearEnd bool
 }
 
 // run asks the façade until the wait is over.
@@ -68,6 +72,9 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		}
 		longest := time.Duration(a.client.maxBlock.Load())
 		block := min(remaining, longest)
+		if left := a.untilNearEnd(ctx); left > 0 && left < block {
+			block, a.isNearEnd = left, true
+		}
 		granted, err := a.ask(ctx, block)
 		permitted, isTooLong := longestBlock(err)
 		switch {
@@ -78,7 +85,10 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			continue
 		case ctx.Err() != nil:
 			a.giveUp(ctx, err)
-			return nil, ctx.Err()
+			if !isUnanswered(err) {
+				a.last = outcome(a.operation(), a.request.FullKey(), err)
+			}
+			return nil, lock.Interrupted(ctx, a.request.FullKey(), a.last)
 		}
 		if _, ok := errors.AsType[*unansweredError](err); ok {
 			return a.settle(ctx, err)
@@ -88,7 +98,22 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if block == remaining || !errors.Is(err, lock.ErrTimeout) {
 			return nil, err
 		}
+		a.last = err
 	}
+}
+
+// maxNearEnd is how long before the end of the caller's context the façade is to have told the holder.
+const maxNearEnd = 100 * time.Millisecond
+
+// untilNearEnd returns how long the façade may wait to tell the holder in time; zero if it has told
+// already, or the context has no deadline.
+func (a *acquisition) untilNearEnd(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok || a.isNearEnd {
+		return 0
+	}
+	left := deadline.Sub(a.client.options.clock.Now())
+	return (left - min(maxNearEnd, left/4)).Truncate(time.Millisecond)
 }
 
 func (a *acquisition) operation() string {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,8 +20,9 @@ import (
 // a handshake.
 const maxIdleConnections = 1024
 
-// Client is a [lock.Backend] on a façade. It is safe for concurrent use, starts no
-// goroutines of its own but for [Client.Watch], and keeps connections open for later calls.
+// Client is a [lock.Backend] on a façade. It is safe for concurrent use, and keeps connections open for
+// later calls. It has goroutines of its own only for [Client.Watch] and, for at most its timeout, to
+// release what a caller whose context has ended may have got.
 //
 // The namespace argument of every method may be empty for that of [WithNamespace] or, by
 // default, the caller's own. A façade that does not authenticate its callers serves one namespace and
@@ -41,6 +43,8 @@ type Client struct {
 	calls    atomic.Uint64
 	// maxBlock is the longest wait that the façade is asked for.
 	maxBlock atomic.Int64
+	// leaving are the releases that callers whose context has ended do not wait for.
+	leaving sync.WaitGroup
 	// ownNamespace is that of calls that name none, once the façade has told it.
 	ownNamespace atomic.Pointer[string]
 }
@@ -100,8 +104,10 @@ func newTransport() http.RoundTripper {
 	return transport
 }
 
-// Close closes the connections that no call is using. The client may be used again.
+// Close closes the connections that no call is using, after its own goroutines have ended. No call may be
+// under way. The client may be used again.
 func (c *Client) Close() {
+	c.leaving.Wait()
 	if c.options.http == nil {
 		c.http.CloseIdleConnections()
 	}

@@ -79,7 +79,7 @@ func (c *Client) releaseOnce(ctx context.Context, namespace string, key v1alpha1
 
 // end repeats a release until it is answered.
 func (c *Client) end(ctx context.Context, operation string, release func(context.Context) error) error {
-	ctx, cancel := detached(ctx, c.options.timeout)
+	ctx, cancel := bounded(ctx, c.options.timeout)
 	defer cancel()
 	backoff := newBackoff()
 	mayBeDone := false

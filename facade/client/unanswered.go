@@ -37,6 +37,21 @@ func detached(ctx context.Context, timeout time.Duration) (context.Context, cont
 	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }
 
+// bounded is detached for what the caller waits for: it also ends at the deadline of ctx, if that is still
+// ahead.
+func bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	outlasting, cancel := detached(ctx, timeout)
+	deadline, ok := ctx.Deadline()
+	if !ok || ctx.Err() != nil {
+		return outlasting, cancel
+	}
+	bounded, cancelBounded := context.WithDeadline(outlasting, deadline)
+	return bounded, func() {
+		cancelBounded()
+		cancel()
+	}
+}
+
 // settle finds out what became of an acquire whose answer was lost. A lock that it finds counts once
 // a renewal has succeeded: the façade may be about to end a grant whose answer did not arrive, and
 // ends none that was renewed.
@@ -59,8 +74,8 @@ func (a *acquisition) settle(ctx context.Context, unanswered error) (*v1alpha1.L
 		}
 	}
 	a.giveUp(ctx, unanswered)
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, lock.Interrupted(ctx, a.request.FullKey(), a.last)
 	}
 	return nil, fmt.Errorf("%s: %w", a.operation(), unanswered)
 }
@@ -90,13 +105,37 @@ func (a *acquisition) ours(ctx context.Context) (*wire.Lock, error) {
 	return state.Lock, nil
 }
 
+// maxLate is for how long a caller whose context has ended is kept for the release of what it may have got.
+const maxLate = 50 * time.Millisecond
+
 // giveUp releases what an acquire that failed with cause may have got. It looks twice:
 // the façade may learn that a connection is closed a moment after the next
-// request has arrived on another one.
+// request has arrived on another one. If that takes longer than the caller has time for, it goes on in
+// the background.
 func (a *acquisition) giveUp(ctx context.Context, cause error) {
 	if !isUnanswered(cause) {
 		return
 	}
+	done := make(chan struct{})
+	a.client.leaving.Go(func() {
+		defer close(done)
+		a.end(ctx)
+	})
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	late, cancel := detached(ctx, maxLate)
+	defer cancel()
+	select {
+	case <-done:
+	case <-late.Done():
+	}
+}
+
+// end releases what the acquire may have got.
+func (a *acquisition) end(ctx context.Context) {
 	ctx, cancel := detached(ctx, a.client.options.timeout/2)
 	defer cancel()
 	backoff := newBackoff()

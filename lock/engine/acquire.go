@@ -32,7 +32,7 @@ const maxTries = 10
 // engines. A caller that does not wait tries with one write, even if others wait: only etcd knows
 // whether the lock is free.
 //
-// If ctx ends first, Acquire returns the error of ctx and the caller does not hold the lock, even
+// If ctx ends first, Acquire returns a [*lock.InterruptedError] and the caller does not hold the lock, even
 // if its create was already under way: the engine releases a later grant or hands it to the next
 // waiter.
 //
@@ -43,8 +43,8 @@ const maxTries = 10
 // The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused],
 // [lock.ErrUnavailable] or, if the engine's writes are admitted, [lock.ErrForbidden].
 func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Request) (granted *v1alpha1.Lock, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, lock.Interrupted(ctx, request.FullKey(), nil)
 	}
 	if request.Owner == "" {
 		request.Owner = lock.NewOwner()
@@ -106,7 +106,7 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 		}
 		return result.lock, result.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, lock.Interrupted(ctx, request.FullKey(), nil)
 	}
 }
 

@@ -59,6 +59,10 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		queue.waiters.Remove(head.element)
 		return step{dismissed: head, reason: stoppedError(head.request)}
 	}
+	if q.isUnanswered(queue, head, now) {
+		queue.waiters.Remove(head.element)
+		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
+	}
 	pause := max(queue.untilDue(now, allowance), remaining(head.lapses.until, now, maxBackoff))
 	switch {
 	case pause <= 0:
@@ -82,6 +86,13 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		return step{isRecheck: true, version: queue.seen.version}
 	}
 	return step{pause: min(pause, turn), isAwaitingTurn: true, current: queue.seen.lock}
+}
+
+// isUnanswered reports whether the head has to be told that the API server does not answer: its wait is for
+// a holder, and nothing shows that there is one.
+func (q *queues) isUnanswered(queue *queue, head *waiter, now time.Time) bool {
+	isUnknown := queue.seen.version == "" && queue.rechecks.provenAt.IsZero()
+	return q.maxUnanswered > 0 && queue.backoff.err != nil && isUnknown && now.Sub(head.since) >= q.maxUnanswered
 }
 
 // untilDue returns how long the head must not contend yet.

@@ -26,6 +26,9 @@ type queues struct {
 	random func() float64
 	// maxSpread bounds the delays of [spread].
 	maxSpread time.Duration
+	// maxUnanswered is for how long the head of a queue waits that has learnt nothing of its lock, since
+	// requests fail. Zero means without a limit.
+	maxUnanswered time.Duration
 
 	mu        sync.Mutex
 	byName    map[types.NamespacedName]*queue
@@ -171,13 +174,14 @@ func (q *queues) doubt(now time.Time) {
 	}
 }
 
-// leave takes out a waiter whose caller has left.
-func (q *queues) leave(queue *queue, gone *waiter) {
+// leave takes out a waiter whose caller has left. It returns what a wait that ended now would have.
+func (q *queues) leave(queue *queue, gone *waiter, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.waiters.Remove(gone.element)
 	close(gone.left)
 	queue.signal()
+	return q.timeoutError(queue, gone, now)
 }
 
 // giveUp takes out a waiter whose wait is over, and returns the reason. It returns nil if a write

@@ -17,12 +17,13 @@ import (
 )
 
 // Release ends the lock if the proof permits it. If callers of this engine wait for the lock, the
-// first of them gets it in the same write. Release completes even if ctx ends meanwhile.
+// first of them gets it in the same write. Release completes even if ctx is cancelled meanwhile. If a
+// deadline of ctx passes first, the engine goes on in the background.
 //
 // The error matches [lock.ErrNotHeld], [lock.ErrOwnerMismatch], [lock.ErrStale], [lock.ErrRefused] or
 // [lock.ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
-	ctx, cancel := e.detached(ctx)
+	ctx, cancel := e.bounded(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("release %s in namespace %s", key, namespace)
 	objects := e.objects(namespace)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"time"
@@ -32,6 +33,10 @@ func MayHaveHappened(err error) bool { return !definitelyNotApplied(err) }
 
 // neverSent reports whether the request had no connection to be sent on.
 func neverSent(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		return true
+	}
 	var operation *net.OpError
 	return errors.As(err, &operation) && operation.Op == "dial"
 }

@@ -9,6 +9,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
@@ -48,8 +49,8 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 		case result := <-joined.outcome:
 			return result.lock, joined.hasWaited, result.err
 		case <-ctx.Done():
-			e.queues.leave(queue, joined)
-			return nil, false, ctx.Err()
+			known := e.queues.leave(queue, joined, e.clock.Now())
+			return nil, false, lock.Interrupted(ctx, request.FullKey(), known)
 		case <-overdue:
 			if err := e.queues.giveUp(queue, joined, e.clock.Now()); err != nil {
 				return nil, false, err
@@ -120,6 +121,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 		e.queues.recordHeld(queue, attempt.current, next.isContended, now, e.graceNow())
 	case errors.Is(err, lock.ErrUnavailable):
 		e.queues.recordFailure(queue, err, now)
+		e.logUnanswered(err)
 	case isQuota(err) && e.queues.recordQuota(queue, err, now):
 	default:
 		e.queues.remove(queue, next.head)
@@ -134,8 +136,18 @@ func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, ver
 	current, err := get(ctx, objects, queue.name.Name)
 	now := e.clock.Now()
 	if err != nil {
-		e.queues.recordRecheckFailed(queue, e.requestError("read "+queue.name.String(), err), now)
+		err = e.requestError("read "+queue.name.String(), err)
+		e.queues.recordRecheckFailed(queue, err, now)
+		e.logUnanswered(err)
 		return
 	}
 	e.queues.recordRecheck(queue, version, current, now)
+}
+
+// logUnanswered logs that callers wait although requests for them fail. The operator shows that in its
+// metrics instead.
+func (e *Engine) logUnanswered(err error) {
+	if e.isAdmitted && e.logged.isDue("unanswered", servertime.Timers(e.clock).Now()) {
+		e.log.Error(err, "Requests for locks fail; callers go on waiting")
+	}
 }

@@ -117,8 +117,12 @@ func (b *Backend) checkWait(joined *waiter) (granted *v1alpha1.Lock, isOver bool
 	b.handleExpiry(e, now)
 	switch {
 	case joined.ctx.Err() != nil:
+		var known error
+		if joined.granted == nil && (b.isUnavailable || e.lock != nil) {
+			known = b.timeout(joined)
+		}
 		b.leave(joined, now)
-		return nil, true, joined.ctx.Err()
+		return nil, true, lock.Interrupted(joined.ctx, joined.request.FullKey(), known)
 	case joined.granted != nil:
 		if e.undelivered == joined {
 			e.undelivered = nil

@@ -106,6 +106,9 @@ func do[T any](ctx context.Context, b *Backend, call Call, method func(Hooks) (T
 	}
 	// A release completes even if the caller has left.
 	if err := ctx.Err(); err != nil && call.Verb != Release && call.Verb != ForceRelease {
+		if call.Verb == Acquire {
+			err = lock.Interrupted(ctx, call.Key, nil)
+		}
 		return none, err
 	}
 	answer, err := method(hooks)

@@ -2,6 +2,8 @@ package contract
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -46,6 +48,22 @@ func describeCancellation(s *subject) {
 		Expect(second.granted().Spec.Owner).To(Equal(carol))
 		Expect(s.release(ctx, carol)).To(Succeed())
 		Consistently(s.look).WithContext(ctx).WithTimeout(quiet).WithPolling(poll).Should(MatchError(lock.ErrNotHeld))
+	})
+
+	It("tells key and holder when a context ends during a wait", func(ctx context.Context) {
+		granted := s.acquired(ctx, by(alice))
+		limited, cancel := context.WithTimeout(ctx, quiet)
+		defer cancel()
+		began := time.Now()
+		_, err := s.acquire(limited, by(bob, wait(lock.WaitForever)))
+		Expect(time.Since(began)).To(BeNumerically("<", quiet+late))
+		expectRefusal(err, context.DeadlineExceeded)
+		Expect(err).NotTo(MatchError(lock.ErrHeld), "which a caller may try again")
+		Expect(err).To(MatchError(And(ContainSubstring(string(fullKey)), ContainSubstring(s.Holder))))
+		var interrupted *lock.InterruptedError
+		Expect(errors.As(err, &interrupted)).To(BeTrue(), "%T wraps no InterruptedError", err)
+		Expect(interrupted.Held).NotTo(BeNil())
+		Expect(interrupted.Held.ExpireTime).To(BeTemporally("==", granted.Spec.ExpireTime.Time))
 	})
 
 	It("ends a wait without bound with its context", func(ctx context.Context) {

@@ -53,6 +53,8 @@ const (
 	soon = 10 * time.Second
 	// poll is how often a spec checks.
 	poll = 5 * time.Millisecond
+	// late is how long after the end of its context a call may return.
+	late = 100 * time.Millisecond
 	// quiet is how long a spec checks that nothing happens.
 	quiet = 200 * time.Millisecond
 	// secret begins all owner tokens. No error may contain it.
