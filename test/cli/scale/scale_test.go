@@ -135,6 +135,7 @@ func (b *bench) each(t *testing.T, fn func(number int) error) {
 
 // change renews one lock after the other until ctx ends, and counts that.
 func (b *bench) change(ctx context.Context, t *testing.T, renewed *atomic.Int64) {
+	t.Helper()
 	var all sync.WaitGroup
 	for writer := range writers {
 		all.Go(func() {
