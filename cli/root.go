@@ -60,6 +60,7 @@ Exit statuses: 0 done; 200 failed; 201 the lock is held; 202 the lock is not hel
 		SilenceErrors: true,
 		SilenceUsage:  true,
 
+		Version:           versionLine(s),
 		Args:              knownCommand,
 		RunE:              func(command *cobra.Command, _ []string) error { return command.Help() },
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error { return s.Check(command.Flags()) },
@@ -67,6 +68,8 @@ Exit statuses: 0 done; 200 failed; 201 the lock is held; 202 the lock is not hel
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.ErrOut)
+	root.SetVersionTemplate("{{.Version}}")
+	root.Flags().Bool("version", false, "Show the version of this program") // Else it would be -v as well.
 	s.AddFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("namespace", completeNamespaces(s))
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"forrst.dev/lock-operator/cli/failure"
@@ -33,6 +34,13 @@ func TestVersionOfABuild(t *testing.T) {
 	}
 	if got := versionOf("", &debug.BuildInfo{}); got != "unknown" {
 		t.Errorf("%q without a revision", got)
+	}
+}
+
+func TestVersionAsAFlag(t *testing.T) {
+	command, flag := run(t, session.Options{Version: "v1.2.3"}, "version"), run(t, session.Options{Version: "v1.2.3"}, "--version")
+	if flag != command || !strings.HasPrefix(flag.out, "kubectl-lock v1.2.3 (go") {
+		t.Errorf("--version: %+v, version: %+v", flag, command)
 	}
 }
 

@@ -17,11 +17,16 @@ func newVersion(s *session.Session) *cobra.Command {
 		Long:  "Show the version of this program. For those of the installation, see kubectl lock doctor.",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			info, _ := debug.ReadBuildInfo()
-			fmt.Fprintf(s.Out, "kubectl-lock %s (%s, %s/%s)\n", versionOf(s.Version, info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprint(s.Out, versionLine(s))
 			return nil
 		},
 	}
+}
+
+// versionLine is what "version" and --version print.
+func versionLine(s *session.Session) string {
+	info, _ := debug.ReadBuildInfo()
+	return fmt.Sprintf("kubectl-lock %s (%s, %s/%s)\n", versionOf(s.Version, info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // versionOf returns the version for these values; info may be nil. A local build has its commit.
