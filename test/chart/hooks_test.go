@@ -168,7 +168,7 @@ func TestTheRightsOfHooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, rule := range found.Rules {
-			row := fmt.Sprintf("\n| `%s` | `%s/%s` | %s | `%s` | ", found.Name, rule.APIGroups[0], rule.Resources[0], where, strings.Join(rule.Verbs, "`, `"))
+			row := "\n| `" + found.Name + "` | `" + rule.APIGroups[0] + "/" + rule.Resources[0] + "` | " + where + " | `" + strings.Join(rule.Verbs, "`, `") + "` | "
 			if len(rule.APIGroups) != 1 || len(rule.Resources) != 1 || !strings.Contains(string(page), row) {
 				t.Errorf("docs/operations.md has no row %s", row)
 			}
