@@ -142,7 +142,8 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 
 // asksForLock reports whether the change shows that its user wants to hold the lock.
 func (c Change) asksForLock(next *v1alpha1.Lock) bool {
-	return !equality.DeepEqual(next.Spec, c.Old.Spec) || isApplied(c.Updated, c.Old) || isNewAcquisition(next, c.Old)
+	return !equality.DeepEqual(next.Spec, c.Old.Spec) || isApplied(c.Updated, c.Old) || isNewAcquisition(next, c.Old) ||
+		claimsRelease(next, c.Old)
 }
 
 // admitUnchanged checks a change that changes nothing. The API server does not write it unless the

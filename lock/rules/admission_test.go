@@ -405,6 +405,41 @@ func TestAServerSideApplyAgainChangesNothing(t *testing.T) {
 	}
 }
 
+func TestAReleaseOfHelmIsAClaim(t *testing.T) {
+	at := v1alpha1.NewTimestamp(time.Now())
+	expire := v1alpha1.NewTimestamp(at.Add(time.Hour))
+	old := &v1alpha1.Lock{}
+	old.ResourceVersion = "7"
+	old.Annotations = map[string]string{"meta.helm.sh/release-name": "shop"}
+	old.Spec = v1alpha1.LockSpec{
+		Key: "key", Owner: "owner", Holder: "alice", TTL: &metav1.Duration{Duration: time.Hour}, AcquireTime: &at, RenewTime: &at, ExpireTime: &expire,
+	}
+	set := func(name, value string) func(*v1alpha1.Lock) {
+		return func(l *v1alpha1.Lock) { metav1.SetMetaDataAnnotation(&l.ObjectMeta, name, value) }
+	}
+	cases := map[string]struct {
+		user       string
+		change     func(*v1alpha1.Lock)
+		wantIsHeld bool
+	}{
+		"by another user":                      {"bob", set("meta.helm.sh/release-name", "mine"), true},
+		"in another namespace by another user": {"bob", set("meta.helm.sh/release-namespace", "mine"), true},
+		"by the holder":                        {"alice", set("meta.helm.sh/release-name", "mine"), false},
+		"left as it is by another user":        {"bob", set("example.com/note", "a"), false},
+		"removed by another user":              {"bob", func(l *v1alpha1.Lock) { l.Annotations = nil }, false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			updated := old.DeepCopy()
+			test.change(updated)
+			_, _, err := AdmitUpdate(Change{Old: old, Updated: updated, User: User{Name: test.user}}, DefaultLimits(), time.Now(), 0)
+			if _, isHeld := errors.AsType[*HeldError](err); isHeld != test.wantIsHeld || !isHeld && err != nil {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 func TestIsUnchanged(t *testing.T) {
 	const stored = `{"metadata":{"name":"a","managedFields":[{"manager":"m","time":"2026-11-20T10:00:00Z"}]},"spec":{"ttl":"60m"}}`
 	cases := map[string]struct {

@@ -90,6 +90,19 @@ func isApplied(updated, old *v1alpha1.Lock) bool {
 	return false
 }
 
+// releaseAnnotations are set by Helm on what a release is to consist of. Without server-side apply, Helm
+// sends nothing else of a manifest that equals the stored lock.
+var releaseAnnotations = []string{"meta.helm.sh/release-name", "meta.helm.sh/release-namespace"}
+
+// claimsRelease reports whether the change makes the lock a part of a release of Helm, which will delete
+// it with the release.
+func claimsRelease(next, old *v1alpha1.Lock) bool {
+	return slices.ContainsFunc(releaseAnnotations, func(name string) bool {
+		release := next.Annotations[name]
+		return release != "" && release != old.Annotations[name]
+	})
+}
+
 // appliesFields reports whether the field manager has applied fields of the object. A request of it
 // that changes nothing is its manifest, applied again.
 func appliesFields(lock *v1alpha1.Lock, manager string) bool {
