@@ -10,10 +10,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/kubelet"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -33,6 +35,8 @@ const (
 
 var (
 	environment *fixture.Cluster
+	manager     *testenv.ControllerManager
+	node        *kubelet.Kubelet
 	admin       client.Client
 	kubectl     = map[string]*testenv.Kubectl{}
 )
@@ -41,9 +45,15 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	environment = fixture.Start(ctx)
 	admin = environment.Admin.Client
 	// Argo CD prunes in the foreground, which the garbage collector completes.
-	manager, err := environment.StartControllerManager("garbage-collector-controller")
+	var err error
+	manager, err = environment.StartControllerManager("garbage-collector-controller", "job-controller")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(manager.Stop)
+	clientset, err := kubernetes.NewForConfig(environment.Admin.Config)
+	Expect(err).NotTo(HaveOccurred())
+	node, err = kubelet.Start(ctx, clientset)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { node.Stop() })
 
 	startOperator(ctx)
 	for _, user := range []string{flux, argo} {

@@ -18,6 +18,15 @@ func Build(ctx context.Context, folder string) (string, error) {
 	return build(ctx, root, "./"+folder, path.Base(folder))
 }
 
+// BuildModule is [Build] for the program of a module of its own, named by the module's folder.
+func BuildModule(ctx context.Context, folder string) (string, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	return build(ctx, filepath.Join(root, folder), ".", "gitops-"+path.Base(folder))
+}
+
 // EtcdTools returns the folder of etcdctl and etcdutl, which are built as [Build] does. The folder may have other
 // programs.
 func EtcdTools(ctx context.Context) (string, error) {
