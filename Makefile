@@ -28,7 +28,7 @@ GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwa
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/kwok hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/flux test/gitops/health test/observability
+MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/kwok hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/argocd test/gitops/flux test/gitops/health test/observability
 GENERATED := api config charts docs/alerts.md docs/cli-reference.md docs/metrics.md
 
 ##@ Help
@@ -325,6 +325,7 @@ vet: ## Run go vet.
 	go vet -C test/bench ./...
 	go vet -C test/browser ./...
 	go vet -C test/chart ./...
+	go vet -C test/gitops/argocd ./...
 	go vet -C test/gitops/flux ./...
 	go vet -C test/gitops/health ./...
 	go vet -C test/observability ./...
@@ -339,6 +340,7 @@ lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find pa
 	cd test/bench && ../../bin/golangci-lint run
 	cd test/browser && ../../bin/golangci-lint run
 	cd test/chart && ../../bin/golangci-lint run
+	cd test/gitops/argocd && ../../../bin/golangci-lint run
 	cd test/gitops/flux && ../../../bin/golangci-lint run
 	cd test/gitops/health && ../../../bin/golangci-lint run
 	cd test/observability && ../../bin/golangci-lint run
