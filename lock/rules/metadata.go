@@ -71,7 +71,7 @@ func keepDigest(next, old *v1alpha1.Lock) {
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.DigestAnnotation, kept)
 }
 
-// endFieldManagement has the API server drop the record of who sets which field, and keep none until a
+// endFieldManagement makes the API server drop the record of who sets which field, and keep none until a
 // user applies the object on the server's side. The record is a quarter of the cost of a write.
 func endFieldManagement(next *v1alpha1.Lock) {
 	next.ManagedFields = []metav1.ManagedFieldsEntry{{}}
