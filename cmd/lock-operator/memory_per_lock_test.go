@@ -19,7 +19,7 @@ import (
 )
 
 // bytesPerLock bounds what a live lock takes in a process that runs controllers and façade.
-const bytesPerLock = 700
+const bytesPerLock = 560
 
 // TestALiveLockTakesLittleMemory measures the caches, indexes, queues and sums of a whole process. With
 // MEMORY_PROFILE=FILE it writes a profile of what the locks take.
@@ -52,6 +52,9 @@ func TestALiveLockTakesLittleMemory(t *testing.T) {
 		writeHeapProfile(t, file)
 	}
 	t.Logf("%.0f bytes for each of %d live locks", each, count)
+	if opened := api.openWatches(); opened != 1 {
+		t.Errorf("the process has opened %d watches of locks, want one that all share", opened)
+	}
 	if each > bytesPerLock {
 		t.Errorf("a live lock takes %.0f bytes, want at most %d", each, bytesPerLock)
 	}

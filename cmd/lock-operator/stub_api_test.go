@@ -27,7 +27,7 @@ type stubAPI struct {
 
 	// shown are the events of the watch of locks, in order.
 	shown chan string
-	// watches counts the open watches of locks.
+	// watches counts the watches of locks that were opened.
 	mu      sync.Mutex
 	watches int
 }
@@ -84,6 +84,7 @@ func (s *stubAPI) watchLocks(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.watches++
 	s.mu.Unlock()
+	_ = http.NewResponseController(w).Flush()
 	for {
 		select {
 		case <-r.Context().Done():
@@ -95,6 +96,13 @@ func (s *stubAPI) watchLocks(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = http.NewResponseController(w).Flush()
 	}
+}
+
+// openWatches returns how many watches of locks were opened.
+func (s *stubAPI) openWatches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watches
 }
 
 // create stores nothing, and answers as if it had.
