@@ -34,6 +34,9 @@ func TestTheFacadeServesBeforeItsCacheIsFull(t *testing.T) {
 	if manager.GetCache().WaitForCacheSync(synced) {
 		t.Fatal("the cache is full already: the test shows nothing")
 	}
+	if api.openWatches() != 1 {
+		t.Errorf("%d watches of locks are open", api.openWatches())
+	}
 	if err := api.show(t.Context(), endOfList); err != nil {
 		t.Fatal(err)
 	}

@@ -91,12 +91,17 @@ func addHeartbeat(manager ctrl.Manager, settings options, now clock.WithTicker, 
 	return manager.Add(beat)
 }
 
-// watchCheck fails while this replica cannot watch locks though the API server answers it. If the
-// API server is away, no other replica would do better. A watch that is open but silent or late does
+// watchCheck fails until the API server has answered this replica, and while it cannot watch locks though the
+// API server answers it. It does not wait until all locks are listed: what decides about a lock is etcd. If
+// the API server is away later, no other replica would do better. A watch that is open but silent or late does
 // not count: if the heartbeat is missing, all replicas would be unready at once, though they serve.
 func watchCheck(locks *engine.Engine, now clock.PassiveClock) healthz.Checker {
 	return func(*http.Request) error {
-		if locks.WatchState().ClosedFor >= maxClosedWatch && servertime.IsFresh(now) {
+		state := locks.WatchState()
+		switch {
+		case state.IsUnanswered:
+			return errors.New("the API server has not answered yet")
+		case state.ClosedFor >= maxClosedWatch && servertime.IsFresh(now):
 			return errors.New("locks cannot be watched")
 		}
 		return nil

@@ -39,8 +39,8 @@ type WatchStream struct {
 	since time.Time
 	// isReported says that the log tells of a request that failed since the watch was open.
 	isReported bool
-	// isFilling says that the first list is under way: no watch was open yet, and no request has failed.
-	isFilling bool
+	// isReached says that the API server has answered a list or a watch, and hasOpened that a watch was open.
+	isReached, hasOpened bool
 	// changed receives a value, unless it has one already, when the watch was opened or closed.
 	changed []chan<- struct{}
 
@@ -74,7 +74,7 @@ type WatchStream struct {
 // [servertime.Clock].
 func NewWatchStream(clock clock.WithTicker, logger logr.Logger) *WatchStream {
 	timers := servertime.Timers(clock)
-	return &WatchStream{clock: timers, log: logger, since: timers.Now(), isFilling: true}
+	return &WatchStream{clock: timers, log: logger, since: timers.Now()}
 }
 
 // NewInformer returns a shared informer whose requests pass through the stream if it is for Locks,
@@ -131,11 +131,10 @@ func (s *WatchStream) persist(ctx context.Context, request func() error) error {
 	backoff := newBackoff()
 	for {
 		err := request()
-		if err == nil || ctx.Err() != nil {
-			return err
+		if err == nil {
+			s.reached()
 		}
-		s.filled()
-		if isForInformer(err) {
+		if err == nil || ctx.Err() != nil || isForInformer(err) {
 			return err
 		}
 		s.failed(err)
@@ -151,11 +150,10 @@ func (s *WatchStream) persist(ctx context.Context, request func() error) error {
 	}
 }
 
-// filled records that the first list is over, or does not go well.
-func (s *WatchStream) filled() {
+func (s *WatchStream) reached() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isFilling = false
+	s.isReached = true
 }
 
 // isForInformer reports whether the same request would never succeed. An informer then lists anew,
@@ -317,7 +315,7 @@ func (s *WatchStream) opened(opened *streamedWatch) {
 	if s.isReported {
 		s.log.Info("Watching locks again")
 	}
-	s.open, s.since, s.isReported, s.isFilling = opened, s.clock.Now(), false, false
+	s.open, s.since, s.isReported, s.hasOpened = opened, s.clock.Now(), false, true
 	if s.whole != nil {
 		s.whole.partChanged(s, true)
 	}

@@ -226,6 +226,8 @@ type WatchState struct {
 	Silence time.Duration
 	// BehindFor is for how long the watch has not been trusted.
 	BehindFor time.Duration
+	// IsUnanswered says that the API server has not answered a list or a watch since the process began.
+	IsUnanswered bool
 	// ClosedFor is for how long no watch has been open; zero during the first list, as long as that goes well.
 	ClosedFor time.Duration
 	// Differing counts the heartbeats of other replicas that summed up other changes than the watch
@@ -240,7 +242,8 @@ func (e *Engine) WatchState() WatchState {
 		return WatchState{}
 	}
 	now := t.clock.Now()
-	state := WatchState{Differing: t.stream.differed(), ClosedFor: t.stream.closedFor(now)}
+	isReached, closedFor := t.stream.filling(now)
+	state := WatchState{Differing: t.stream.differed(), IsUnanswered: !isReached, ClosedFor: closedFor}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isPaced {
@@ -252,15 +255,16 @@ func (e *Engine) WatchState() WatchState {
 	return state
 }
 
-// closedFor returns for how long no watch has been open. That the first list takes long does not count.
-func (s *WatchStream) closedFor(now time.Time) time.Duration {
+// filling reports whether the API server has answered, and for how long no watch has been open. That the
+// first list takes long does not count, as long as it goes well.
+func (s *WatchStream) filling(now time.Time) (isReached bool, closedFor time.Duration) {
 	isOpen, since := s.state()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if isOpen || s.isFilling {
-		return 0
+	if isOpen || s.isReached && !s.hasOpened && !s.isReported {
+		return true, 0
 	}
-	return now.Sub(since)
+	return s.isReached, now.Sub(since)
 }
 
 // reopen closes a watch that has been open for the given time. The informer opens the next, which
