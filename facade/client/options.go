@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
 )
 
@@ -51,14 +50,10 @@ func WithBearerToken(source func(context.Context) (string, error)) Option {
 // service-account token that is projected for the façade's audience, lock-operator.forrst.dev. The file is read again every minute, since such tokens
 // are replaced long before they expire.
 func WithBearerTokenFile(path string) Option {
-	source := transport.NewCachedFileTokenSource(path)
-	return WithBearerToken(func(context.Context) (string, error) {
-		token, err := source.Token()
-		if err != nil {
-			return "", err
-		}
-		return token.AccessToken, nil
-	})
+	file := &tokenFile{path: path}
+	return func(o *options) {
+		o.token = func(context.Context) (string, error) { return file.read(o.clock) }
+	}
 }
 
 // WithNamespace has calls that name no namespace be about this one. Without it, that is

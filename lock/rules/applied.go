@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -16,6 +15,10 @@ import (
 // restoredMetadata are the fields of metadata that the API server sets back to their stored values in
 // an update. Flux, for one, sends an empty creationTimestamp.
 var restoredMetadata = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "selfLink", "uid"}
+
+// lastAppliedAnnotation is what kubectl apply records on the client's side: corev1's
+// LastAppliedConfigAnnotation, whose package would come with every program that takes locks.
+const lastAppliedAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 
 // IsUnchanged reports whether the API server will find nothing to write when updated replaces old,
 // both as JSON. Like the API server, it compares the text of all fields except the times in
@@ -71,8 +74,8 @@ func without(text []byte, ignore func(metadata map[string]any)) (map[string]any,
 // write these, under any name of a manager, and remove them; then an apply lists what was there
 // before as an update. So no update makes up for fields of spec that were applied.
 func isApplied(updated, old *v1alpha1.Lock) bool {
-	manifest := updated.Annotations[corev1.LastAppliedConfigAnnotation]
-	if manifest != "" && manifest != old.Annotations[corev1.LastAppliedConfigAnnotation] {
+	manifest := updated.Annotations[lastAppliedAnnotation]
+	if manifest != "" && manifest != old.Annotations[lastAppliedAnnotation] {
 		return true
 	}
 	before := managedSpecs(old, metav1.ManagedFieldsOperationApply)
