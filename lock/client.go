@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -32,7 +33,8 @@ func NewClient(backend Backend, namespace string, options ...Option) *Client {
 func (c *Client) Namespace() string { return c.namespace }
 
 // Acquire takes the lock of the key, waits for its holder if there is one, and renews it until
-// [Held.Release]. The end of ctx ends the wait and [Held.Context], but never the lock.
+// [Held.Release]. The end of ctx ends the wait and [Held.Context], but never the lock. To bound the wait
+// alone, use [WithWait]; after a ctx that was only to bound the wait, work under [Held.Bind].
 //
 // If it fails, the caller does not hold the lock. The error matches
 //
@@ -51,10 +53,15 @@ func (c *Client) Acquire(ctx context.Context, key string, options ...Option) (*H
 
 // TryAcquire is [Client.Acquire] without waiting: if the lock is held, the error matches [ErrHeld]
 // and is, or wraps, a [*HeldError]. With [WithRetry] it repeats the request, which is neither fair
-// nor free; to queue for a lock, use Acquire.
+// nor free; to queue for a lock, use Acquire. [WithWait] among the options of the call is refused with
+// [ErrInvalid], unless it is zero; that of the client does not count.
 func (c *Client) TryAcquire(ctx context.Context, key string, options ...Option) (*Held, error) {
-	settings := c.settings(key, options)
-	settings.request.Wait = 0
+	settings := c.settings(key, append([]Option{WithWait(0)}, options...))
+	if settings.request.Wait != 0 {
+		return nil, &InvalidError{Problems: field.ErrorList{
+			field.Invalid(field.NewPath("wait"), settings.request.Wait.String(), "must be zero: TryAcquire does not wait, Acquire does"),
+		}}
+	}
 	return c.acquire(ctx, settings)
 }
 

@@ -170,3 +170,35 @@ func TestDoubleLock(t *testing.T) {
 		mustRelease(t, other)
 	})
 }
+
+func TestTryAcquireRefusesAWait(t *testing.T) {
+	service := newBackend()
+	client := lock.NewClient(service, "default", lock.WithWait(time.Hour))
+	_, err := client.TryAcquire(t.Context(), "billing:report", lock.WithWait(time.Second))
+	if !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("got %v, want ErrInvalid", err)
+	}
+	if sent := acquisitions(service); len(sent) > 0 {
+		t.Errorf("sent %v", sent)
+	}
+}
+
+// TestAContextThatBoundsTheWaitAlone has the caller end its context once it has the lock.
+func TestAContextThatBoundsTheWaitAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := lock.NewClient(newBackend(), "default")
+		waiting, cancel := context.WithTimeout(t.Context(), time.Second)
+		held, err := client.Acquire(waiting, "billing:report")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		work, stop := held.Bind(t.Context())
+		defer stop()
+		pass(time.Minute)
+		if err := errors.Join(held.Err(), work.Err()); err != nil {
+			t.Error(err)
+		}
+		mustRelease(t, held)
+	})
+}

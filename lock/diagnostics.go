@@ -16,7 +16,7 @@ import (
 // Info describes a held lock, for people and monitoring. It may be out of date when it arrives:
 // never decide by it whether to write. Use [Held] and its fencing token for that.
 type Info struct {
-	// Key is the [Fingerprint] of the full key or, with [WithRaw], the full key.
+	// Key is the [Fingerprint] of the full key or, with [WithKeys] or [WithRaw], the full key.
 	Key string
 	// Owner is the [Fingerprint] of the owner token or, with [WithRaw], the token. Empty if the
 	// backend does not return it.
@@ -128,7 +128,10 @@ func (s *settings) info(lock *v1alpha1.Lock) Info {
 		info.FencingToken = token
 	}
 	if !s.isRaw {
-		info.Key, info.Owner = Fingerprint(info.Key), Fingerprint(info.Owner)
+		info.Owner = Fingerprint(info.Owner)
+	}
+	if !s.isRaw && !s.hasKeys {
+		info.Key = Fingerprint(info.Key)
 	}
 	return info
 }

@@ -102,3 +102,16 @@ func TestClientForceRelease(t *testing.T) {
 		_ = held.Release(t.Context())
 	})
 }
+
+func TestKeysAreShownWithoutOwnerTokens(t *testing.T) {
+	client := lock.NewClient(newBackend(), "default")
+	held := mustHold(t, client, lock.WithOwner("secret"))
+	defer mustRelease(t, held)
+	listed, err := client.List(t.Context(), lock.WithKeys())
+	if err != nil || len(listed) != 1 {
+		t.Fatalf("got %v, %v", listed, err)
+	}
+	if listed[0].Key != string(key) || listed[0].Owner != lock.Fingerprint("secret") {
+		t.Errorf("got %+v, want the key, and the fingerprint of the owner token", listed[0])
+	}
+}

@@ -25,6 +25,7 @@ type settings struct {
 	isRenewed bool
 	retry     *RetryPolicy
 	isRaw     bool
+	hasKeys   bool
 	// releaseTimeout is more than zero.
 	releaseTimeout time.Duration
 	clock          clock.WithTicker
@@ -99,6 +100,11 @@ func WithReleaseTimeout(timeout time.Duration) Option {
 // token of a live lock suffices to release it: do not log it.
 func WithRaw() Option {
 	return func(s *settings) { s.isRaw = true }
+}
+
+// WithKeys makes diagnostics return keys in place of their fingerprints. Owner tokens stay fingerprints.
+func WithKeys() Option {
+	return func(s *settings) { s.hasKeys = true }
 }
 
 // WithClock sets the clock for deadlines, renewals and retries. Nil, and the default, is the real
