@@ -29,7 +29,7 @@ func TestSwitching(t *testing.T) {
 		}
 		defer held.Release(ctx) //nolint:errcheck // as in the page
 		err = held.Renew(ctx, time.Minute)
-		left := time.Until(held.Deadline()) //nolint:forbidigo // as in the page
+		left := time.Until(held.Deadline())
 		if left <= 0 {
 			return held.Err()
 		}

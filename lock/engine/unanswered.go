@@ -33,8 +33,7 @@ func MayHaveHappened(err error) bool { return !definitelyNotApplied(err) }
 
 // neverSent reports whether the request had no connection to be sent on.
 func neverSent(err error) bool {
-	var certificate *tls.CertificateVerificationError
-	if errors.As(err, &certificate) {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
 	}
 	var operation *net.OpError

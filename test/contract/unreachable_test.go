@@ -26,89 +26,90 @@ const (
 	late  = 100 * time.Millisecond
 )
 
-var _ = Describe("A service that cannot be reached", func() {
-	backends := map[string]func(ctx context.Context, url string) lock.Backend{
-		"a direct engine": func(ctx context.Context, url string) lock.Backend {
-			direct, err := engine.NewDirect(&rest.Config{Host: url}, "default", logr.Discard())
-			Expect(err).NotTo(HaveOccurred())
-			working, stop := context.WithCancel(context.WithoutCancel(ctx))
-			ended := make(chan error, 1)
-			go func() { ended <- direct.Start(working) }()
-			DeferCleanup(func() {
-				stop()
-				Eventually(ended).WithTimeout(20 * time.Second).Should(Receive(Succeed()))
-			})
-			return direct
-		},
-		"a client of a façade": func(_ context.Context, url string) lock.Backend {
-			asking, err := client.New(url)
-			Expect(err).NotTo(HaveOccurred())
-			DeferCleanup(asking.Close)
-			return asking
-		},
-		"a backend in memory": func(context.Context, string) lock.Backend {
-			backend := locktest.New()
-			backend.SetUnavailable(true)
-			return backend
-		},
-	}
-	reasons := map[string]func() string{
-		"nothing listens": func() string {
-			listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // the address alone is wanted
-			Expect(err).NotTo(HaveOccurred())
-			Expect(listener.Close()).To(Succeed())
-			return "http://" + listener.Addr().String()
-		},
-		"the certificate authority is wrong": func() string {
-			server := httptest.NewTLSServer(http.NotFoundHandler())
-			DeferCleanup(server.Close)
-			return server.URL
-		},
-	}
-	const key = v1alpha1.FullKey("lock:billing:report")
-	held := func(ctx context.Context, call func(context.Context) (*lock.Held, error)) error {
-		_, err := call(ctx)
+// unreachableBackends are told to use a service at the url.
+var unreachableBackends = map[string]func(ctx context.Context, url string) lock.Backend{
+	"a direct engine": func(ctx context.Context, url string) lock.Backend {
+		direct, err := engine.NewDirect(&rest.Config{Host: url}, "default", logr.Discard())
+		Expect(err).NotTo(HaveOccurred())
+		working, stop := context.WithCancel(context.WithoutCancel(ctx))
+		ended := make(chan error, 1)
+		go func() { ended <- direct.Start(working) }()
+		DeferCleanup(func() {
+			stop()
+			Eventually(ended).WithTimeout(20 * time.Second).Should(Receive(Succeed()))
+		})
+		return direct
+	},
+	"a client of a façade": func(_ context.Context, url string) lock.Backend {
+		asking, err := client.New(url)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(asking.Close)
+		return asking
+	},
+	"a backend in memory": func(context.Context, string) lock.Backend {
+		backend := locktest.New()
+		backend.SetUnavailable(true)
+		return backend
+	},
+}
+
+// unreachable returns urls where no service can be reached.
+var unreachable = map[string]func() string{
+	"nothing listens": func() string {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(listener.Close()).To(Succeed())
+		return "http://" + listener.Addr().String()
+	},
+	"the certificate authority is wrong": func() string {
+		server := httptest.NewTLSServer(http.NotFoundHandler())
+		DeferCleanup(server.Close)
+		return server.URL
+	},
+}
+
+// unreachableCalls are the calls that have to be told.
+var unreachableCalls = map[string]func(ctx context.Context, locks *lock.Client, backend lock.Backend) error{
+	"Acquire": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
+		_, err := locks.Acquire(ctx, "billing:report")
 		return err
-	}
-	calls := map[string]func(ctx context.Context, locks *lock.Client, backend lock.Backend) error{
-		"Acquire": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
-			return held(ctx, func(ctx context.Context) (*lock.Held, error) { return locks.Acquire(ctx, "billing:report") })
-		},
-		"Acquire with a wait": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
-			return held(ctx, func(ctx context.Context) (*lock.Held, error) {
-				return locks.Acquire(ctx, "billing:report", lock.WithWait(limit/2))
-			})
-		},
-		"TryAcquire": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
-			return held(ctx, func(ctx context.Context) (*lock.Held, error) { return locks.TryAcquire(ctx, "billing:report") })
-		},
-		"Do": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
-			return locks.Do(ctx, "billing:report", func(context.Context, *lock.Held) error { return errors.New("the function ran") })
-		},
-		"Resume": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
-			return held(ctx, func(ctx context.Context) (*lock.Held, error) {
-				return locks.Resume(ctx, "billing:report", lock.Proof{Owner: "job-17"})
-			})
-		},
-		"Release": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
-			return locks.Release(ctx, "billing:report", lock.Proof{Owner: "job-17"}, lock.WithReleaseTimeout(limit))
-		},
-		"ForceRelease": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
-			return locks.ForceRelease(ctx, "billing:report", "maintenance")
-		},
-		"Get": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
-			_, err := locks.Get(ctx, "billing:report")
-			return err
-		},
-		"List": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
-			_, err := locks.List(ctx)
-			return err
-		},
-		"Renew": func(ctx context.Context, _ *lock.Client, backend lock.Backend) error {
-			_, err := backend.Renew(ctx, "default", key, lock.Proof{Owner: "job-17"}, 0)
-			return err
-		},
-	}
+	},
+	"Acquire with a wait": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
+		_, err := locks.Acquire(ctx, "billing:report", lock.WithWait(limit/2))
+		return err
+	},
+	"TryAcquire": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
+		_, err := locks.TryAcquire(ctx, "billing:report")
+		return err
+	},
+	"Do": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
+		return locks.Do(ctx, "billing:report", func(context.Context, *lock.Held) error { return errors.New("the function ran") })
+	},
+	"Resume": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
+		_, err := locks.Resume(ctx, "billing:report", lock.Proof{Owner: "job-17"})
+		return err
+	},
+	"Release": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
+		return locks.Release(ctx, "billing:report", lock.Proof{Owner: "job-17"}, lock.WithReleaseTimeout(limit))
+	},
+	"ForceRelease": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
+		return locks.ForceRelease(ctx, "billing:report", "maintenance")
+	},
+	"Get": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
+		_, err := locks.Get(ctx, "billing:report")
+		return err
+	},
+	"List": func(ctx context.Context, locks *lock.Client, _ lock.Backend) error {
+		_, err := locks.List(ctx)
+		return err
+	},
+	"Renew": func(ctx context.Context, _ *lock.Client, backend lock.Backend) error {
+		_, err := backend.Renew(ctx, "default", v1alpha1.FullKey("lock:billing:report"), lock.Proof{Owner: "job-17"}, 0)
+		return err
+	},
+}
+
+var _ = Describe("A service that cannot be reached", func() {
 	for _, name := range []string{"a direct engine", "a client of a façade"} {
 		It("keeps no caller of "+name+" beyond the deadline while it answers nothing", func(ctx context.Context) {
 			frozen := make(chan struct{})
@@ -120,9 +121,9 @@ var _ = Describe("A service that cannot be reached", func() {
 			}))
 			DeferCleanup(server.Close)
 			DeferCleanup(func() { close(frozen) })
-			backend := backends[name](ctx, server.URL)
+			backend := unreachableBackends[name](ctx, server.URL)
 			locks := lock.NewClient(backend, "default")
-			for call, ask := range calls {
+			for call, ask := range unreachableCalls {
 				if call == "ForceRelease" {
 					continue // It completes the write that it has begun.
 				}
@@ -138,12 +139,12 @@ var _ = Describe("A service that cannot be reached", func() {
 		})
 	}
 
-	for reason, unreachable := range reasons {
-		for name, newBackend := range backends {
+	for reason, urlOf := range unreachable {
+		for name, newBackend := range unreachableBackends {
 			It("is told of as unavailable by "+name+" within the caller's deadline: "+reason, func(ctx context.Context) {
-				backend := newBackend(ctx, unreachable())
+				backend := newBackend(ctx, urlOf())
 				locks := lock.NewClient(backend, "default")
-				for call, ask := range calls {
+				for call, ask := range unreachableCalls {
 					limited, cancel := context.WithTimeout(ctx, limit)
 					began := time.Now()
 					err := ask(limited, locks, backend)
@@ -157,7 +158,7 @@ var _ = Describe("A service that cannot be reached", func() {
 			})
 
 			It("is told of by "+name+" to a caller without a deadline: "+reason, func(ctx context.Context) {
-				_, err := lock.NewClient(newBackend(ctx, unreachable()), "default").Acquire(ctx, "billing:report")
+				_, err := lock.NewClient(newBackend(ctx, urlOf()), "default").Acquire(ctx, "billing:report")
 				Expect(err).To(MatchError(lock.ErrUnavailable))
 				Expect(err).NotTo(MatchError(context.DeadlineExceeded))
 			}, SpecTimeout(2*lock.OperationTimeout))

@@ -62,7 +62,7 @@ func describeCancellation(s *subject) {
 		Expect(err).To(MatchError(And(ContainSubstring(string(fullKey)), ContainSubstring(s.Holder))))
 		var interrupted *lock.InterruptedError
 		Expect(errors.As(err, &interrupted)).To(BeTrue(), "%T wraps no InterruptedError", err)
-		Expect(interrupted.Held).NotTo(BeNil())
+		Expect(interrupted.Held).To(HaveOccurred())
 		Expect(interrupted.Held.ExpireTime).To(BeTemporally("==", granted.Spec.ExpireTime.Time))
 	})
 
