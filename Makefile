@@ -38,6 +38,8 @@ help: ## Show this help.
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^##= / { printf "  %s\n", substr($$0, 5) } \
+##= LOCKS               how many live locks "make bench-scale" holds, as in LOCKS=1000000 (100000)
+##= SUITE               what "make bench-report" measures: speed or scale (speed)
 	  /^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 ##@ Development cluster
@@ -252,13 +254,29 @@ soak: control-plane ## Do the same until so many operations, and add what was fo
 robustness-breakages: control-plane ## Break the code in several ways, and make sure that such a run, or a test, finds each.
 	@BREAKAGES=1 && export BREAKAGES && $(GO_TEST) -count=1 -timeout=0 -v -run='^TestBreakages$$' ./test/robustness
 
+AGAINST_TREE = $(CURDIR)/bin/against/$(AGAINST)
+BENCH = env KUBEBUILDER_ASSETS="$(ASSETS)" bin/bench $(if $(AGAINST),-against="$(AGAINST_TREE)")
+LOCKS ?= 100000
+SUITE ?= speed
+
 .PHONY: bench
-bench: bin/bench ## Measure against what locks are built on and against peers; fail on a figure out of bounds.
-	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" bin/bench $(BENCHFLAGS)
+bench: bin/bench bench-against ## Measure against what locks are built on and against peers; fail on a figure out of bounds.
+	@exec $(BENCH) $(BENCHFLAGS)
+
+.PHONY: bench-report
+bench-report: bin/bench bench-against ## Do the same, or what SUITE=scale says, and write tables and plots into docs/performance.md.
+	@exec $(BENCH) -suite=$(SUITE) -live-locks=$(LOCKS) -report=docs/performance.md -revision="$$(git describe --always --dirty)" $(BENCHFLAGS)
 
 .PHONY: bench-scale
-bench-scale: bin/bench ## Do the same with 100,000 live locks.
-	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" bin/bench -suite=scale $(BENCHFLAGS)
+bench-scale: bin/bench ## Measure with 100,000 live locks, or as many as LOCKS says.
+	@exec $(BENCH) -suite=scale -live-locks=$(LOCKS) $(BENCHFLAGS)
+
+# The commit of AGAINST in a folder of its own, built.
+.PHONY: bench-against
+bench-against:
+	@if test -n "$(AGAINST)" && ! test -x "$(AGAINST_TREE)/bin/lock-operator"; then \
+	  mkdir -p "$(AGAINST_TREE)" && git archive "$(AGAINST)" | tar -x -C "$(AGAINST_TREE)" && $(MAKE) --no-print-directory -C "$(AGAINST_TREE)" build; \
+	fi
 
 # Go finds out by itself whether there is something to build.
 .PHONY: bin/bench
@@ -362,6 +380,7 @@ lint-openapi:
 	else echo "lint: no npx, so facade/rest/openapi.yaml is not linted"; fi
 
 ##@ Variables
+##= AGAINST             a commit that "make bench" and "make bench-report" compare with, as in AGAINST=1585f14 (none)
 ##= AUTH                how the façade of the development cluster authenticates its callers: none or token (none)
 ##= BENCHFLAGS          flags for the benchmarks, as in BENCHFLAGS="-quick -only=hot"
 ##= CHROMIUM            a Chromium for the test with a browser (bin/chromium/headless-shell, unpacked from Debian's packages)
@@ -373,6 +392,8 @@ lint-openapi:
 ##= K8S                 version of Kubernetes in place of the pinned one, as in K8S=1.34.4 (built into bin/k8s-1.34.4)
 ##= KUBEBUILDER_ASSETS  folder of a ready-made control plane, or of envtest's binaries (bin/k8s, built when necessary)
 ##= NIGHTLY             which steps of "make nightly" run, as in NIGHTLY="witness bench" (all)
+
+##= LOCKS               how many live locks "make bench-scale" holds, as in LOCKS=1000000 (100000)
 ##= NODES               how many nodes kwok simulates in the development cluster, whose pods only seem to run (0)
 ##= OBSERVE             1: the development cluster has a Prometheus that reads the operator's metrics (make prometheus unpacks one)
 ##= OPERATIONS          how many operations "make soak" adds (1000000)
@@ -382,6 +403,7 @@ lint-openapi:
 ##= REPORT              folder of the report that "make soak" adds to (bin/soak)
 ##= ROUTES              a file of routes for the façade, as in ROUTES=docs/routes.yaml
 ##= SEED                a number that repeats the choices of a run of "make robustness" or "make soak"
+##= SUITE               what "make bench-report" measures: speed or scale (speed)
 ##= TESTFLAGS           more flags for go test, as in TESTFLAGS=-run=Expiry
 ##= UPGRADE_FROM        the revision that "make upgrade-test" upgrades from (that in test/upgrade/from)
 ##= VERSION             version of "make release", of the images and of the plugin that "make krew" packs, as in VERSION=v0.1.0

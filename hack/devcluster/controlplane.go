@@ -37,6 +37,8 @@ func (c *cluster) startEtcd(ctx context.Context) error {
 		// A member without peers need not wait a second for a leader.
 		"--heartbeat-interval=10",
 		"--election-timeout=100",
+		// Room for millions of locks, such as those of "make bench-scale".
+		"--quota-backend-bytes=8589934592",
 		// The data does not outlive the cluster, so it need not survive a crash.
 		"--unsafe-no-fsync",
 	)

@@ -13,20 +13,18 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"forrst.dev/lock-operator/test/bench/lab"
+	"forrst.dev/lock-operator/test/bench/measure"
+	"forrst.dev/lock-operator/test/bench/report"
 )
 
-// errMissed says that a figure misses its bound.
-var errMissed = errors.New("at least one figure misses its bound")
-
-// scenarioTimeout bounds a scenario. Acquiring 100,000 locks takes longest.
-const scenarioTimeout = 15 * time.Minute
-
-// errStuck says that a scenario exceeded scenarioTimeout.
+// errStuck says that a scenario exceeded its time.
 var errStuck = errors.New("the scenario did not finish in time")
 
 func main() {
-	if slices.Equal(os.Args[1:], []string{echoCommand}) {
-		if err := runEcho(os.Stdin, os.Stdout); err != nil {
+	if slices.Equal(os.Args[1:], []string{lab.EchoCommand}) {
+		if err := lab.RunEcho(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: echo:", err)
 			os.Exit(1)
 		}
@@ -47,36 +45,67 @@ func main() {
 	}
 }
 
-// run starts the cluster, runs every chosen scenario and prints the report. After a failed
-// scenario it runs the others.
-func run(ctx context.Context, settings options, out io.Writer) (err error) {
-	started := time.Now()
-	if err := raiseFileLimit(); err != nil {
+// run measures, prints the report, and writes it into the page of -report.
+func run(ctx context.Context, settings options, out io.Writer) error {
+	if err := measure.RaiseFileLimit(); err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stderr, "Starting the cluster")
-	lab, err := openLab(ctx, settings)
+	about, err := describe(settings)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lab.close()) }()
+	machine, err := measure.NewMachine()
+	if err != nil {
+		return err
+	}
+	result, err := measureAll(ctx, settings, machine, &about)
+	if err != nil {
+		return err
+	}
+	result.Print(out)
+	fmt.Fprintf(out, "\nTook %.0fs\n", about.Took.Seconds())
+	if settings.page != "" {
+		if err := writePage(settings, result, about); err != nil {
+			return fmt.Errorf("write %s: %w", settings.page, err)
+		}
+	}
+	return verdict(result)
+}
 
-	report := &report{}
+// verdict fails if a figure misses its bound, or could not be judged.
+func verdict(result *report.Report) error {
+	var failures []error
+	if missed := result.Missed(); missed > 0 {
+		failures = append(failures, fmt.Errorf("%d figures miss their bounds or could not be measured", missed))
+	}
+	if unjudged := result.Unjudged(); unjudged > 0 {
+		failures = append(failures, fmt.Errorf("the machine was too busy to judge %d figures; run it when nothing else runs", unjudged))
+	}
+	return errors.Join(failures...)
+}
+
+// measureAll starts the cluster and runs every chosen scenario. After a failed scenario it runs the others.
+func measureAll(ctx context.Context, settings options, machine *measure.Machine, about *report.About) (result *report.Report, err error) {
+	started := time.Now()
+	fmt.Fprintln(os.Stderr, "Starting the cluster")
+	opened, err := lab.Open(ctx, settings.Options, machine)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	about.Kubernetes, about.Etcd = opened.Versions.Kubernetes, opened.Versions.Etcd
+	result = &report.Report{}
 	for _, scenario := range settings.scenarios() {
-		fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(started).Seconds(), scenario.name)
-		limited, cancel := context.WithTimeoutCause(ctx, scenarioTimeout, errStuck)
-		if err := scenario.run(limited, lab, report); err != nil {
-			report.fail(scenario.name, err)
+		fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(started).Seconds(), scenario.Name)
+		limited, cancel := context.WithTimeoutCause(ctx, settings.scenarioTimeout, errStuck)
+		if err := scenario.Run(limited, opened, result); err != nil {
+			result.Fail(scenario.Name, err)
 		}
 		cancel()
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
-	report.print(out)
-	fmt.Fprintf(out, "\nTook %.0fs\n", time.Since(started).Seconds())
-	if report.missed() {
-		return errMissed
-	}
-	return nil
+	about.Took = time.Since(started)
+	return result, nil
 }

@@ -6,82 +6,93 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"time"
+
+	"forrst.dev/lock-operator/test/bench/lab"
+	"forrst.dev/lock-operator/test/bench/scenario"
+)
+
+// The suites.
+const (
+	suiteSpeed = "speed"
+	suiteScale = "scale"
 )
 
 // options are the options of the command line. All paths are absolute.
 type options struct {
-	// suite is "speed" or "scale".
+	lab.Options
+
+	// suite is suiteSpeed or suiteScale.
 	suite string
 	// only selects scenarios by name.
 	only *regexp.Regexp
-	// effort is a factor for the number of rounds.
-	effort float64
-	// liveLocks is how many locks the suite scale holds.
-	liveLocks int
-	// devcluster and operator are programs, binaries is the folder of the control plane's
-	// programs, config the folder of the manifests.
-	devcluster, operator, binaries, config string
-	// against is another build of the operator to compare with, or empty.
-	against string
+	// isTrial says that the run is too short to judge by.
+	isTrial bool
+	// page is the page of the documentation to write the report into, or empty.
+	page string
+	// revision is the commit that is measured, for the page.
+	revision string
+	// scenarioTimeout bounds a scenario.
+	scenarioTimeout time.Duration
 }
 
 func parseOptions(arguments []string) (options, error) {
 	var settings options
 	var only string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.StringVar(&settings.suite, "suite", "speed", "which `suite` to run: speed or scale")
+	flags.StringVar(&settings.suite, "suite", suiteSpeed, "which `suite` to run: speed or scale")
 	flags.StringVar(&only, "only", "", "run only scenarios that match the `expression`")
-	quick := flags.Bool("quick", false, "a tenth of the rounds and of the live locks: a trial, too short to judge by")
-	flags.Float64Var(&settings.effort, "effort", 1, "the `factor` for the number of rounds")
-	flags.IntVar(&settings.liveLocks, "live-locks", 100_000, "how many locks the suite scale holds")
-	flags.StringVar(&settings.devcluster, "devcluster", "bin/devcluster", "`path` of the development cluster's program")
-	flags.StringVar(&settings.operator, "operator", "bin/lock-operator", "`path` of the operator")
-	flags.StringVar(&settings.binaries, "binaries", "bin/k8s", "`folder` of the control plane's programs")
-	flags.StringVar(&settings.config, "config", "config", "`folder` of the manifests")
-	flags.StringVar(&settings.against, "against", "", "`path` of another build of the operator, whose façade to compare with")
+	flags.BoolVar(&settings.isTrial, "quick", false, "a tenth of the rounds and of the live locks: a trial, too short to judge by")
+	flags.Float64Var(&settings.Effort, "effort", 1, "the `factor` for the number of rounds")
+	flags.IntVar(&settings.LiveLocks, "live-locks", 100_000, "how many locks the suite scale holds")
+	flags.StringVar(&settings.Devcluster, "devcluster", "bin/devcluster", "`path` of the development cluster's program")
+	flags.StringVar(&settings.Operator, "operator", "bin/lock-operator", "`path` of the operator")
+	flags.StringVar(&settings.Binaries, "binaries", "bin/k8s", "`folder` of the control plane's programs")
+	flags.StringVar(&settings.Config, "config", "config", "`folder` of the manifests")
+	flags.StringVar(&settings.Against, "against", "", "`folder` of another commit, built, to compare with on a cluster of its own")
+	flags.StringVar(&settings.page, "report", "", "`path` of a page to write the tables into, with plots beside it")
+	flags.StringVar(&settings.revision, "revision", "unknown", "the `commit` that is measured, for the page")
 	if err := flags.Parse(arguments); err != nil {
 		return options{}, err
 	}
-	if settings.suite != "speed" && settings.suite != "scale" {
+	if settings.suite != suiteSpeed && settings.suite != suiteScale {
 		return options{}, fmt.Errorf("-suite: %q is neither speed nor scale", settings.suite)
 	}
-	if *quick {
-		settings.effort /= 10
-		settings.liveLocks /= 10
+	if settings.isTrial {
+		settings.Effort /= 10
+		settings.LiveLocks /= 10
 	}
-	if settings.effort <= 0 || settings.liveLocks < 1 {
+	if settings.Effort <= 0 || settings.LiveLocks < 1 {
 		return options{}, errors.New("-effort and -live-locks must be positive")
+	}
+	settings.scenarioTimeout = 15 * time.Minute
+	if settings.suite == suiteScale {
+		settings.scenarioTimeout = 2 * time.Hour
 	}
 	var err error
 	if settings.only, err = regexp.Compile(only); err != nil {
 		return options{}, fmt.Errorf("-only: %w", err)
 	}
-	for _, path := range []*string{&settings.devcluster, &settings.operator, &settings.binaries, &settings.config} {
+	for _, path := range []*string{&settings.Devcluster, &settings.Operator, &settings.Binaries, &settings.Config, &settings.Against, &settings.page} {
+		if *path == "" {
+			continue
+		}
 		if *path, err = filepath.Abs(*path); err != nil {
 			return options{}, err
 		}
 	}
-	if settings.against != "" {
-		settings.against, err = filepath.Abs(settings.against)
-	}
-	return settings, err
+	return settings, nil
 }
 
-// roundsOf returns the number of rounds to run if count is usual; at least two.
-func (o options) roundsOf(count int) int { return max(2, int(o.effort*float64(count))) }
-
 // scenarios returns the scenarios of the suite that -only selects.
-func (o options) scenarios() []scenario {
-	all := speedScenarios()
-	if o.suite == "scale" {
-		all = scaleScenarios()
+func (o options) scenarios() []scenario.Scenario {
+	all := scenario.Speed(o.Against != "")
+	if o.suite == suiteScale {
+		all = scenario.Scale()
 	}
-	if o.against != "" {
-		all = []scenario{{"builds, 1", builds(1)}, {"builds, 16", builds(16)}}
-	}
-	var chosen []scenario
+	var chosen []scenario.Scenario
 	for _, candidate := range all {
-		if o.only.MatchString(candidate.name) {
+		if o.only.MatchString(candidate.Name) {
 			chosen = append(chosen, candidate)
 		}
 	}

@@ -1,0 +1,136 @@
+// Package contender has the ways to lock that benchmarks compare, and the objects without a lock that are their floors.
+package contender
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/rest"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/bench/measure"
+)
+
+// The bare custom resource: any content, no schema, no webhook.
+const (
+	BareGroup    = "bench.forrst.dev"
+	BareResource = "bares"
+	BareKind     = "Bare"
+)
+
+// bare is an object of the bare custom resource, with the content of a lock.
+type bare struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec v1alpha1.LockSpec `json:"spec"`
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (b *bare) DeepCopyObject() runtime.Object {
+	return &bare{TypeMeta: b.TypeMeta, ObjectMeta: *b.ObjectMeta.DeepCopy(), Spec: *b.Spec.DeepCopy()}
+}
+
+// bareClient is client-go's typed client for bare objects, as it is generated for built-in types.
+type bareClient struct{ *gentype.Client[*bare] }
+
+func newBareClient(config *rest.Config) (bareClient, error) {
+	version := schema.GroupVersion{Group: BareGroup, Version: "v1"}
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypeWithName(version.WithKind(BareKind), &bare{})
+	metav1.AddToGroupVersion(scheme, version)
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = "/apis", &version
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return bareClient{}, err
+	}
+	return bareClient{gentype.NewClient(BareResource, client, runtime.NewParameterCodec(scheme), Namespace, func() *bare { return &bare{} })}, nil
+}
+
+// bareOf returns an object with the name and the content of the lock that the operator would write.
+func bareOf(key, owner string) *bare {
+	lock := StampedLock(key, owner)
+	return &bare{
+		TypeMeta:   metav1.TypeMeta{APIVersion: BareGroup + "/v1", Kind: BareKind},
+		ObjectMeta: metav1.ObjectMeta{Name: lock.Name}, Spec: lock.Spec,
+	}
+}
+
+// bareObject creates and deletes an object of the bare custom resource: no lock that is a custom resource can do less.
+type bareObject struct {
+	objects bareClient
+	owner   string
+}
+
+// NewBareObject returns the floor of locks on distinct keys as a contender with an identity.
+func NewBareObject(name string, config *rest.Config) (measure.Contender, error) {
+	objects, err := newBareClient(config)
+	if err != nil {
+		return measure.Contender{}, err
+	}
+	return measure.Contender{Name: name, Resource: BareResource, Open: func(_ context.Context, client int) (measure.Locker, error) {
+		return &bareObject{objects: objects, owner: OwnerOf(client)}, nil
+	}}, nil
+}
+
+// Acquire implements [measure.Locker].
+func (b *bareObject) Acquire(ctx context.Context, key string) error {
+	_, err := b.objects.Create(ctx, bareOf(key, b.owner), metav1.CreateOptions{})
+	return err
+}
+
+// Release implements [measure.Locker].
+func (b *bareObject) Release(ctx context.Context, key string) error {
+	return b.objects.Delete(ctx, bareOf(key, b.owner).Name, metav1.DeleteOptions{})
+}
+
+// Close implements [measure.Locker].
+func (b *bareObject) Close() {}
+
+// bareUpdates writes one owner over the other into one bare object: no hand-off in one write can do less.
+type bareUpdates struct {
+	objects bareClient
+	current *bare
+	grants  int
+}
+
+// NewBareUpdates returns the floor of hand-offs as a contender, which has one client.
+func NewBareUpdates(name string, config *rest.Config) (measure.Contender, error) {
+	objects, err := newBareClient(config)
+	if err != nil {
+		return measure.Contender{}, err
+	}
+	return measure.Contender{Name: name, Resource: BareResource, Clients: 1, Open: func(context.Context, int) (measure.Locker, error) {
+		return &bareUpdates{objects: objects}, nil
+	}}, nil
+}
+
+// Acquire implements [measure.Locker].
+func (b *bareUpdates) Acquire(ctx context.Context, key string) error {
+	b.grants++
+	next := bareOf(key+"-loop", OwnerOf(b.grants%2))
+	var err error
+	if b.current == nil {
+		b.current, err = b.objects.Create(ctx, next, metav1.CreateOptions{})
+		return err
+	}
+	next.UID, next.ResourceVersion = b.current.UID, b.current.ResourceVersion
+	b.current, err = b.objects.Update(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+// Release implements [measure.Locker].
+func (b *bareUpdates) Release(context.Context, string) error { return nil }
+
+// Close implements [measure.Locker].
+func (b *bareUpdates) Close() {
+	if b.current != nil {
+		_ = b.objects.Delete(context.Background(), b.current.Name, metav1.DeleteOptions{}) // the cluster ends soon
+	}
+}

@@ -1,0 +1,88 @@
+package lab
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"forrst.dev/lock-operator/test/bench/contender"
+	"forrst.dev/lock-operator/test/bench/measure"
+)
+
+// replicaPoll is how often a replica that starts is asked whether it serves.
+const replicaPoll = 10 * time.Millisecond
+
+// Start says how a replica of the façade started.
+type Start struct {
+	// FirstAcquire is the time from the start of the process until it answered an acquire that does not wait. Ready is
+	// that until it reported that it is ready.
+	FirstAcquire, Ready time.Duration
+	// AtRest is the resident memory when it was idle again, Peak the largest until then.
+	AtRest, Peak int64
+	// Processor is the processor time until then.
+	Processor time.Duration
+}
+
+// StartReplica starts another replica of the façade, measures it until it is idle, and ends it.
+func (l *Lab) StartReplica(ctx context.Context) (Start, error) {
+	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+	defer cancel()
+	started := time.Now()
+	process, err := startFacade(ctx, l.Options.Operator, l.Cluster.OperatorKubeconfig(), []string{"--facade-auth=none"}, nil)
+	if err != nil {
+		return Start{}, err
+	}
+	defer process.Stop()
+	var start Start
+	for start.FirstAcquire == 0 || start.Ready == 0 {
+		if start.FirstAcquire == 0 && process.acquires(ctx) {
+			start.FirstAcquire = time.Since(started)
+		}
+		if start.Ready == 0 && process.isReady(ctx) {
+			start.Ready = time.Since(started)
+		}
+		if err := measure.WaitUntil(ctx, time.Now().Add(replicaPoll)); err != nil {
+			return Start{}, err
+		}
+	}
+	pid := process.Command.Process.Pid
+	if err := measure.AwaitIdle(ctx, pid); err != nil {
+		return Start{}, err
+	}
+	if start.Processor, err = measure.CPUTime(pid); err != nil {
+		return Start{}, err
+	}
+	if start.AtRest, err = measure.ResidentBytes(pid); err != nil {
+		return Start{}, err
+	}
+	start.Peak, err = measure.PeakBytes(pid)
+	return start, err
+}
+
+// acquires reports whether the façade acquires a free lock now, which it then releases.
+func (f *Facade) acquires(ctx context.Context) bool {
+	connection, err := contender.DialFacade(ctx, f.Address)
+	if err != nil {
+		return false
+	}
+	defer connection.Close()
+	const key = "first"
+	owner := contender.OwnerOf(0)
+	if err := connection.Call(ctx, connection.Request(contender.AcquireBody(key, owner, contender.TTL, 0)), []byte(`"acquired":true`)); err != nil {
+		return false
+	}
+	return connection.Call(ctx, connection.Request(contender.ReleaseBody(key, owner)), []byte(`"released":true`)) == nil
+}
+
+func (f *Facade) isReady(ctx context.Context) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.Address+"/readyz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close() // the status is all there is to it
+	return response.StatusCode == http.StatusOK
+}

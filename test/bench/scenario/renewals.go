@@ -1,0 +1,199 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"forrst.dev/lock-operator/test/bench/contender"
+	"forrst.dev/lock-operator/test/bench/lab"
+	"forrst.dev/lock-operator/test/bench/measure"
+	"forrst.dev/lock-operator/test/bench/report"
+)
+
+const (
+	renewingHolders = 10_000
+	renewedTTL      = 30 * time.Second
+	// renewEvery is the interval of the SDK: a third of the ttl.
+	renewEvery = renewedTTL / 3
+	// renewConnections is how many connections the holders share.
+	renewConnections = 64
+	// renewFor is how long they renew: long enough for a lock that is not renewed to be lost.
+	renewFor = 60 * time.Second
+	// fewestHolders is where to give up.
+	fewestHolders = 500
+)
+
+// renewals lets many holders renew their locks, half as many if locks are lost, and measures acquires beside them.
+func renewals(ctx context.Context, l *lab.Lab, r *report.Report) error {
+	stored, err := newStoredLocks(ctx, l, renewedTTL)
+	if err != nil {
+		return err
+	}
+	alone, err := acquireAlone(ctx, l, "acquire, no renewals")
+	if err != nil {
+		return err
+	}
+	r.Add(alone)
+	most := max(1, min(renewingHolders, l.Options.LiveLocks/10))
+	for holders := most; ; holders /= 2 {
+		renewed, err := renewBeside(ctx, l, stored, holders)
+		if err != nil {
+			return err
+		}
+		renewed.add(r, alone, holders == most)
+		if renewed.lost == 0 {
+			r.Model(report.Model{
+				What: "API server, if each lock has a ttl of 30 s and is renewed every 10 s", Unit: "cores",
+				PerLock: renewed.apiServer.Seconds() / float64(renewed.answered) / renewEvery.Seconds(),
+			})
+			return nil
+		}
+		if holders/2 < fewestHolders {
+			return nil
+		}
+		r.Remark(fmt.Sprintf("%d holders with a ttl of %s are too many for this machine: it renewed %.0f times per second where they need %.0f.",
+			holders, renewedTTL, renewed.perSecond(), float64(holders)/renewEvery.Seconds()))
+	}
+}
+
+// renewed is the measurement of holders that renew.
+type renewed struct {
+	holders int
+	// answered is how many renewals succeeded, lost how many found that the lock was lost.
+	answered, lost int64
+	took           time.Duration
+	// apiServer is the processor time of the API server, with that of the acquires beside.
+	apiServer time.Duration
+	beside    *measure.Result
+	window    measure.Window
+}
+
+func (n *renewed) perSecond() float64 { return float64(n.answered) / n.took.Seconds() }
+
+func (n *renewed) add(r *report.Report, alone *measure.Result, hasBounds bool) {
+	lost := report.AtMost("locks lost", measure.Single(float64(n.lost), n.window), 0, "")
+	p99 := report.AtMost("acquire p99 beside / alone", measure.RatioOfMedians(n.beside, alone, measure.AcquireP99), 2, "")
+	if !hasBounds {
+		lost, p99 = report.Noted(lost.What, lost.Spread, ""), report.Noted(p99.What, p99.Spread, "")
+	}
+	r.Add(n.beside, lost, p99, report.Noted("renewals/s", measure.Single(n.perSecond(), n.window), ""))
+}
+
+// renewBeside stores the locks of the holders, renews them, and measures acquires meanwhile.
+func renewBeside(ctx context.Context, l *lab.Lab, stored *storedLocks, holders int) (*renewed, error) {
+	prefix := fmt.Sprintf("renewed%d", holders)
+	expire := time.Now().Add(2 * renewedTTL)
+	if err := stored.write(ctx, prefix, 0, holders, func(int) time.Time { return expire }); err != nil {
+		return nil, err
+	}
+	pid := l.Usage.Pids[measure.APIServerProgram]
+	before, err := measure.CPUTime(pid)
+	if err != nil {
+		return nil, err
+	}
+	end, err := l.Machine.Watch()
+	if err != nil {
+		return nil, err
+	}
+	n := &renewed{holders: holders}
+	started := time.Now()
+	until := started.Add(max(time.Duration(min(1, l.Options.Effort)*float64(renewFor)), 2*renewEvery))
+	failures := make(chan error, 1)
+	go func() { failures <- n.renew(ctx, l, prefix, started, until) }()
+
+	// The first round of renewals is over when acquires are measured.
+	rounds := int((time.Until(until) - renewEvery) / time.Second)
+	if err := measure.WaitUntil(ctx, started.Add(renewEvery)); err != nil {
+		return nil, err
+	}
+	results, compareErr := l.Compare(ctx, &measure.Comparison{
+		Name: fmt.Sprintf("acquire beside %d renewing holders", holders), Clients: 1, Rounds: max(2, rounds), Slice: 500 * time.Millisecond,
+		Contenders: []measure.Contender{contender.NewFacade(l.Cluster.Facade, 0)},
+	})
+	if err := <-failures; err != nil {
+		return nil, err
+	}
+	if compareErr != nil {
+		return nil, compareErr
+	}
+	n.took, n.beside = time.Since(started), results[contender.FacadeName]
+	after, err := measure.CPUTime(pid)
+	if err != nil {
+		return nil, err
+	}
+	n.apiServer = after - before
+	if n.window, err = end(); err != nil {
+		return nil, err
+	}
+	return n, awaitNone(ctx, l.Etcd, prefix)
+}
+
+// renew renews the locks of all holders, each every renewEvery, until the end.
+func (n *renewed) renew(ctx context.Context, l *lab.Lab, prefix string, started, end time.Time) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	for first := range min(renewConnections, n.holders) {
+		all.Go(func() {
+			if err := n.renewSome(ctx, l, prefix, first, started, end); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// renewSome renews the locks of every so many-th holder from the first one on. The holders of all connections take turns
+// evenly in time.
+func (n *renewed) renewSome(ctx context.Context, l *lab.Lab, prefix string, first int, started, end time.Time) error {
+	connection, err := contender.DialFacade(ctx, l.Cluster.Facade)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	lost := map[int]bool{}
+	for due := started; ; due = due.Add(renewEvery) {
+		for holder := first; holder < n.holders; holder += renewConnections {
+			at := due.Add(renewEvery * time.Duration(holder) / time.Duration(n.holders))
+			if at.After(end) {
+				return nil
+			}
+			if err := measure.WaitUntil(ctx, at); err != nil {
+				return err
+			}
+			if lost[holder] {
+				continue
+			}
+			body := contender.RenewBody(fmt.Sprintf("%s-%d", prefix, holder), contender.OwnerOf(holder))
+			isRenewed, err := connection.Asks(ctx, connection.Request(body), []byte(`"renewed":true`))
+			if err != nil {
+				return err
+			}
+			if !isRenewed {
+				lost[holder] = true
+				atomic.AddInt64(&n.lost, 1)
+				continue
+			}
+			atomic.AddInt64(&n.answered, 1)
+		}
+	}
+}
+
+// awaitNone returns when the locks of the prefix have expired and are deleted.
+func awaitNone(ctx context.Context, etcd *clientv3.Client, prefix string) error {
+	for {
+		left, err := etcd.Get(ctx, lockPath(prefix+"-"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil || left.Count == 0 {
+			return err
+		}
+		if err := measure.WaitUntil(ctx, time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+	}
+}
