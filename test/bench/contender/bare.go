@@ -1,6 +1,9 @@
 // Package contender has the ways to lock that benchmarks compare, and the objects without a lock that are their floors.
 package contender
 
+// No CRD is generated from it: its own has no schema.
+// +kubebuilder:skip
+
 import (
 	"context"
 
