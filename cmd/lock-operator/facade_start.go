@@ -45,13 +45,14 @@ func (b beforeCaches) GetCache() cache.Cache { return b.with }
 func (f *facadeWithEngine) Start(ctx context.Context) error {
 	f.begin.Do(func() {
 		var serving context.Context
-		serving, f.stop = context.WithCancel(context.WithoutCancel(ctx))
+		serving, f.stop = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // called below, when either ends
 		go func() {
 			defer close(f.ended)
 			f.err = f.serve(serving)
 		}()
 	})
-	defer context.AfterFunc(ctx, f.stop)()
+	forget := context.AfterFunc(ctx, f.stop)
+	defer forget()
 	<-f.ended
 	return f.err
 }

@@ -38,16 +38,14 @@ func TestALiveLockTakesLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := informer.(toolscache.SharedIndexInformer).GetStore() //nolint:errcheck,forcetypeassert // as the manager makes it
-	before := settledHeap()
+	before := settledHeap(t)
 	for number := range count {
 		if err := api.show(t.Context(), added(t, number)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for len(store.ListKeys()) < count {
-		time.Sleep(10 * time.Millisecond)
-	}
-	each := (settledHeap() - before) / count
+	eventually(t, func() bool { return len(store.ListKeys()) == count })
+	each := (settledHeap(t) - before) / count
 	if file := os.Getenv("MEMORY_PROFILE"); file != "" {
 		writeHeapProfile(t, file)
 	}
@@ -61,16 +59,15 @@ func TestALiveLockTakesLittleMemory(t *testing.T) {
 }
 
 // settledHeap returns the heap in use once handlers and queues have taken in what they were shown.
-func settledHeap() float64 {
+func settledHeap(t *testing.T) float64 {
+	t.Helper()
 	last := heapInUse()
-	for {
-		time.Sleep(200 * time.Millisecond)
-		next := heapInUse()
-		if next > last-64<<10 && next < last+64<<10 {
-			return next
-		}
-		last = next
-	}
+	eventually(t, func() bool {
+		before := last
+		last = heapInUse()
+		return last > before-64<<10 && last < before+64<<10
+	})
+	return last
 }
 
 func writeHeapProfile(t *testing.T, name string) {
@@ -101,7 +98,7 @@ func added(t *testing.T, number int) string {
 	lock.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: "lock-operator", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: v1alpha1.GroupVersion.String(),
 		Time: &lock.CreationTimestamp, FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{".":{},"f:acquireTime":{},"f:expireTime":{},"f:holder":{},"f:key":{},"f:owner":{},"f:renewTime":{},"f:scope":{},"f:ttl":{}}}`)},
+		FieldsV1: metav1.NewFieldsV1(`{"f:spec":{".":{},"f:acquireTime":{},"f:expireTime":{},"f:holder":{},"f:key":{},"f:owner":{},"f:renewTime":{},"f:scope":{},"f:ttl":{}}}`),
 	}}
 	return fmt.Sprintf(`{"type":"ADDED","object":%s}`+"\n", asText(lock))
 }

@@ -17,14 +17,10 @@ func TestTheFacadeServesBeforeItsCacheIsFull(t *testing.T) {
 	facade, probes := freePort(t), freePort(t)
 	manager := startOperator(t, api, "--components=facade", "--facade-bind-address="+facade, "--health-probe-bind-address="+probes)
 	begun := time.Now()
-	var status int
-	for status != http.StatusOK && time.Since(begun) < 10*time.Second {
-		status, _ = ask(t, http.MethodGet, "http://"+probes+"/readyz", "")
-		time.Sleep(10 * time.Millisecond)
-	}
-	if status != http.StatusOK {
-		t.Fatalf("it is not ready: %d", status)
-	}
+	eventually(t, func() bool {
+		status, _ := ask(t, http.MethodGet, "http://"+probes+"/readyz", "")
+		return status == http.StatusOK
+	})
 	t.Logf("ready after %s", time.Since(begun))
 	if status, text := ask(t, http.MethodPost, "http://"+facade+"/v1/namespaces/default/locks/k", `{"ttl_seconds":60}`); status != http.StatusCreated {
 		t.Errorf("a lock is not granted: %d %s", status, text)
@@ -74,4 +70,22 @@ func ask(t *testing.T, method, url, body string) (status int, text string) {
 		t.Fatal(err)
 	}
 	return response.StatusCode, string(content)
+}
+
+// eventually checks until what is asked for is true.
+func eventually(t *testing.T, isTrue func() bool) {
+	t.Helper()
+	checks := time.NewTicker(50 * time.Millisecond)
+	defer checks.Stop()
+	deadline := time.After(30 * time.Second)
+	for {
+		select {
+		case <-deadline:
+			t.Fatal("it has not come about")
+		case <-checks.C:
+			if isTrue() {
+				return
+			}
+		}
+	}
 }

@@ -53,7 +53,7 @@ func TestASweepFindsALockBeforeItsEnd(t *testing.T) {
 		}
 		locks = locks[1:]
 		for len(queue.names) == 1 && time.Since(start) < 5*time.Minute {
-			time.Sleep(time.Second)
+			<-time.After(time.Second) // of the bubble
 			synctest.Wait()
 		}
 		if left := 5*time.Minute - time.Since(start); queue.names[len(queue.names)-1] != "long" || left < sweepPeriod {

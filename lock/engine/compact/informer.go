@@ -116,14 +116,17 @@ func adapted(handler cache.ResourceEventHandler) cache.ResourceEventHandler {
 	return fullHandler{handler}
 }
 
+// OnAdd implements [cache.ResourceEventHandler].
 func (h fullHandler) OnAdd(object any, isInInitialList bool) {
 	h.ResourceEventHandler.OnAdd(full(object), isInInitialList)
 }
 
+// OnUpdate implements [cache.ResourceEventHandler].
 func (h fullHandler) OnUpdate(before, object any) {
 	h.ResourceEventHandler.OnUpdate(full(before), full(object))
 }
 
+// OnDelete implements [cache.ResourceEventHandler].
 func (h fullHandler) OnDelete(object any) { h.ResourceEventHandler.OnDelete(full(object)) }
 
 // Indexers returns the indexers for a store of compact locks.
@@ -143,28 +146,34 @@ func Indexers(indexers cache.Indexers) cache.Indexers {
 
 type indexer struct{ cache.Indexer }
 
+// Get implements [cache.Store].
 func (i indexer) Get(object any) (any, bool, error) {
 	found, exists, err := i.Indexer.Get(object)
 	return full(found), exists, err
 }
 
+// GetByKey implements [cache.Store].
 func (i indexer) GetByKey(key string) (any, bool, error) {
 	found, exists, err := i.Indexer.GetByKey(key)
 	return full(found), exists, err
 }
 
+// List implements [cache.Store].
 func (i indexer) List() []any { return allFull(i.Indexer.List()) }
 
+// Index implements [cache.Indexer].
 func (i indexer) Index(name string, object any) ([]any, error) {
 	found, err := i.Indexer.Index(name, object)
 	return allFull(found), err
 }
 
+// ByIndex implements [cache.Indexer].
 func (i indexer) ByIndex(name, value string) ([]any, error) {
 	found, err := i.Indexer.ByIndex(name, value)
 	return allFull(found), err
 }
 
+// AddIndexers implements [cache.Indexer].
 func (i indexer) AddIndexers(indexers cache.Indexers) error {
 	return i.Indexer.AddIndexers(Indexers(indexers))
 }

@@ -104,18 +104,7 @@ func TestReadersAndHandlersGetLocks(t *testing.T) {
 	if got, all := next[*compact.Lock](t, kept.shown), compact.All(informer); len(all) != 1 || all[0] != got {
 		t.Errorf("a handler of compact locks got %p, and the store has %v", got, all)
 	}
-	found, err := informer.GetIndexer().ByIndex("owner", usual(0).Spec.Owner)
-	if err != nil || len(found) != 1 || found[0].(*v1alpha1.Lock).Name != usual(0).Name { //nolint:errcheck,forcetypeassert // it fails if it is not
-		t.Errorf("found by index: %v, %v", found, err)
-	}
-	found, err = informer.GetIndexer().ByIndex(cache.NamespaceIndex, "payments")
-	if err != nil || len(found) != 1 {
-		t.Errorf("found by namespace: %v, %v", found, err)
-	}
-	got, exists, err := informer.GetStore().GetByKey("payments/" + usual(0).Name)
-	if lock, isLock := got.(*v1alpha1.Lock); !isLock || !exists || err != nil || lock.UID != usual(0).UID {
-		t.Errorf("the store has %v, %t, %v", got, exists, err)
-	}
+	checkReaders(t, informer)
 	renewed := usual(0)
 	renewed.ResourceVersion, renewed.Spec.Reason = "200000000", "renewed"
 	changes.Modify(renewed)
@@ -128,6 +117,22 @@ func TestReadersAndHandlersGetLocks(t *testing.T) {
 	}
 	if left := compact.All(informer); len(left) != 0 {
 		t.Errorf("%d are left", len(left))
+	}
+}
+
+func checkReaders(t *testing.T, informer *compact.Informer) {
+	t.Helper()
+	found, err := informer.GetIndexer().ByIndex("owner", usual(0).Spec.Owner)
+	if err != nil || len(found) != 1 || found[0].(*v1alpha1.Lock).Name != usual(0).Name { //nolint:errcheck,forcetypeassert // it fails if it is not
+		t.Errorf("found by index: %v, %v", found, err)
+	}
+	found, err = informer.GetIndexer().ByIndex(cache.NamespaceIndex, "payments")
+	if err != nil || len(found) != 1 {
+		t.Errorf("found by namespace: %v, %v", found, err)
+	}
+	got, exists, err := informer.GetStore().GetByKey("payments/" + usual(0).Name)
+	if lock, isLock := got.(*v1alpha1.Lock); !isLock || !exists || err != nil || lock.UID != usual(0).UID {
+		t.Errorf("the store has %v, %t, %v", got, exists, err)
 	}
 }
 

@@ -35,12 +35,12 @@ func complete(t *testing.T) *v1alpha1.Lock {
 	t.Helper()
 	at := func(after time.Duration) *v1alpha1.Timestamp { return new(v1alpha1.NewTimestamp(now.Add(after))) }
 	lock := usual(1)
-	lock.GenerateName, lock.SelfLink = "generated-", "/self"
+	lock.GenerateName, lock.SelfLink = "generated-", "/self" //nolint:staticcheck // a cache keeps what it gets
 	lock.DeletionTimestamp, lock.DeletionGracePeriodSeconds = new(metav1.NewTime(now.Truncate(time.Second).Local())), new(int64(0))
 	lock.Labels, lock.Annotations = map[string]string{"a": "b", "c": ""}, map[string]string{v1alpha1.AcquisitionAnnotation: "id"}
 	lock.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u", Controller: new(true), BlockOwnerDeletion: new(false)}}
 	lock.Finalizers = []string{"example.com/f", "example.com/g"}
-	lock.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}}}
+	lock.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}")}}
 	lock.Spec = v1alpha1.LockSpec{
 		Key: "clé", Scope: v1alpha1.ScopeFunction, Function: "f", Owner: "o", TTL: &metav1.Duration{Duration: time.Minute}, Holder: "h", HolderUID: "hu",
 		HolderRef:    &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"},
