@@ -3,6 +3,7 @@ package expiry
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,37 +28,63 @@ func names(requests []reconcile.Request) (found []string) {
 	return found
 }
 
-// added records what is enqueued.
-type added struct {
+// cluster is the cache that a sweep reads, and records what it enqueues.
+type cluster struct {
 	leadership.Queue
 
+	mu    sync.Mutex
+	locks []*compact.Lock
 	names []string
 }
 
-func (a *added) Add(request reconcile.Request) { a.names = append(a.names, request.Name) }
+func (c *cluster) Add(request reconcile.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.names = append(c.names, request.Name)
+}
+
+func (c *cluster) all() []*compact.Lock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.locks
+}
+
+func (c *cluster) enqueued() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.names)
+}
+
+func (c *cluster) show(locks ...*compact.Lock) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.locks = locks
+}
 
 // A lock is in the queue in time, though no event tells that its end has come near.
 func TestASweepFindsALockBeforeItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start, queue := time.Now(), &added{}
-		locks := []*compact.Lock{kept("brief", time.Second, start), kept("long", 5*time.Minute, start)}
+		start, shown := time.Now(), &cluster{}
+		long := kept("long", 5*time.Minute, start)
+		shown.show(kept("brief", time.Second, start), long)
 		reconciler := &Reconciler{
 			Clock: clock.RealClock{}, ClockSkewAllowance: time.Second, Leadership: leadership.Always(),
-			all: func() []*compact.Lock { return locks },
+			all: shown.all,
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go reconciler.sweep(ctx, clock.RealClock{}, queue)
+		go reconciler.sweep(ctx, clock.RealClock{}, shown)
 		synctest.Wait()
-		if !slices.Equal(queue.names, []string{"brief"}) {
-			t.Fatalf("at first %v are enqueued", queue.names)
+		if found := shown.enqueued(); !slices.Equal(found, []string{"brief"}) {
+			t.Fatalf("at first %v are enqueued", found)
 		}
-		locks = locks[1:]
-		for len(queue.names) == 1 && time.Since(start) < 5*time.Minute {
+		shown.show(long)
+		for len(shown.enqueued()) == 1 && time.Since(start) < 5*time.Minute {
 			<-time.After(time.Second) // of the bubble
 			synctest.Wait()
 		}
-		if left := 5*time.Minute - time.Since(start); queue.names[len(queue.names)-1] != "long" || left < sweepPeriod {
-			t.Errorf("%v are enqueued %s before the end of the last", queue.names, left)
+		found, left := shown.enqueued(), 5*time.Minute-time.Since(start)
+		if found[len(found)-1] != "long" || left < sweepPeriod {
+			t.Errorf("%v are enqueued %s before the end of the last", found, left)
 		}
 		cancel()
 		synctest.Wait()
