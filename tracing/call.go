@@ -26,6 +26,24 @@ type Call struct {
 		err          error
 	}
 	span trace.Span
+	// isDeclined says that the caller has decided that its trace is not sent.
+	isDeclined bool
+}
+
+// Declines reports whether a call with the headers of W3C Trace Context is not traced, because its caller has
+// decided so. It is cheaper than to find that out by a [Call].
+func (t *Tracer) Declines(header http.Header) bool {
+	if t == nil {
+		return true
+	}
+	const digits, flags = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"), 2
+	text := header.Get("Traceparent")
+	if !t.options.IsByParent || len(text) != digits+flags || !strings.HasPrefix(text, "00-") || text[35] != '-' || text[digits-1] != '-' {
+		return false
+	}
+	_, noTrace := trace.TraceIDFromHex(text[3:35])
+	_, noSpan := trace.SpanIDFromHex(text[36 : digits-1])
+	return noTrace == nil && noSpan == nil && strings.IndexByte("0123456789abcdef", text[digits]) >= 0 && strings.IndexByte("02468ace", text[digits+1]) >= 0
 }
 
 // Arrive is called when a request for the door has arrived. It returns nil if nothing is traced.
@@ -33,13 +51,13 @@ func (t *Tracer) Arrive(door string, request *http.Request) *Call {
 	if t == nil {
 		return nil
 	}
-	return &Call{tracer: t, door: door, request: request, arrived: t.clock.Now()}
+	return &Call{tracer: t, door: door, request: request, arrived: t.now()}
 }
 
 // BeginAuthentication is called before the caller is authenticated.
 func (c *Call) BeginAuthentication() {
 	if c != nil {
-		c.authentication.begun = c.tracer.clock.Now()
+		c.authentication.begun = c.tracer.now()
 	}
 }
 
@@ -48,16 +66,17 @@ func (c *Call) EndAuthentication(err error) {
 	if c == nil {
 		return
 	}
-	c.authentication.ended, c.authentication.err = c.tracer.clock.Now(), err
+	c.authentication.ended, c.authentication.err = c.tracer.now(), err
 	if c.span != nil {
 		c.traceAuthentication()
 	}
 }
 
-// traceAuthentication makes the span of the authentication, which is over. Requests to the API server are
-// none of its parts: calls with the same token share one.
+// traceAuthentication makes the span of the authentication, which is over, if it has failed or was slow.
+// Requests to the API server are none of its parts: calls with the same token share one.
 func (c *Call) traceAuthentication() {
-	if c.authentication.ended.IsZero() || !c.span.IsRecording() {
+	if c.authentication.ended.IsZero() || !c.span.IsRecording() ||
+		c.authentication.err == nil && c.authentication.ended.Sub(c.authentication.begun) < slowStep {
 		return
 	}
 	within := trace.ContextWithSpan(context.Background(), c.span)
@@ -76,7 +95,11 @@ type Parent struct {
 // ParentOfHeaders returns the parent by the headers of W3C Trace Context. The context is that of the request.
 func ParentOfHeaders(ctx context.Context, header http.Header) Parent {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(header))
-	return Parent{within: trace.SpanContextFromContext(ctx)}
+	within := trace.SpanContextFromContext(ctx)
+	if len(header.Get("Tracestate")) > maxState {
+		within = within.WithTraceState(trace.TraceState{})
+	}
+	return Parent{within: within}
 }
 
 // NewParent returns the parent that the caller names in its own words. The trace is that of the id if it is
@@ -93,7 +116,9 @@ func NewParent(traceID, spanID, flags, state string) Parent {
 	if len(flags) == 2 && strings.IndexByte("13579bdf", flags[1]) >= 0 {
 		config.TraceFlags = trace.FlagsSampled
 	}
-	config.TraceState, _ = trace.ParseTraceState(state)
+	if len(state) <= maxState {
+		config.TraceState, _ = trace.ParseTraceState(state)
+	}
 	return Parent{within: trace.NewSpanContext(config)}
 }
 
@@ -102,14 +127,16 @@ func (c *Call) Begin(ctx context.Context, parent Parent) context.Context {
 	if c == nil {
 		return ctx
 	}
+	if c.isDeclined = c.tracer.options.IsByParent && parent.within.IsValid() && !parent.within.IsSampled(); c.isDeclined {
+		return ctx
+	}
 	if parent.within.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent.within)
 	} else if parent.within.HasTraceID() {
 		ctx = context.WithValue(ctx, chosenTraceKey{}, parent.within.TraceID())
 	}
-	ctx, c.span = c.tracer.spans.Start(ctx, c.door+" call", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(c.arrived),
-		trace.WithAttributes(doorKey.String(c.door), httpMethod.String(knownMethod(c.request.Method))))
-	if parent.named != "" {
+	ctx, c.span = c.tracer.spans.Start(ctx, c.door, ofServer, trace.WithTimestamp(c.arrived))
+	if parent.named != "" && c.span.IsRecording() {
 		c.span.SetAttributes(forrstTrace.String(parent.named))
 	}
 	c.traceAuthentication()
@@ -117,7 +144,7 @@ func (c *Call) Begin(ctx context.Context, parent Parent) context.Context {
 }
 
 // IDs returns the ids of the trace and of the span of the call, and the flags of the trace, in lower-case
-// hexadecimal digits. It reports false if the call is not traced, or has not begun.
+// hexadecimal digits. It reports false if the call is not traced, has not begun, or was declined by its caller.
 func (c *Call) IDs() (traceID, spanID, flags string, ok bool) {
 	if c == nil || c.span == nil {
 		return "", "", "", false
@@ -147,18 +174,18 @@ type Result struct {
 // End ends the span of the call. A call whose trace was never begun is one by its headers. The context is
 // that of the request.
 func (c *Call) End(ctx context.Context, result Result) {
-	if c == nil {
+	if c == nil || c.isDeclined {
 		return
 	}
 	if c.span == nil {
 		_ = c.Begin(ctx, ParentOfHeaders(ctx, c.request.Header))
 	}
-	if !c.span.IsRecording() {
+	if c.span == nil || !c.span.IsRecording() {
 		return
 	}
 	c.span.SetName(c.door + " " + result.Operation)
-	attributes := make([]attribute.KeyValue, 0, 8)
-	attributes = append(attributes, operationKey.String(result.Operation), outcomeKey.String(result.Outcome), httpStatus.Int(result.Status))
+	attributes := make([]attribute.KeyValue, 0, 9)
+	attributes = append(attributes, doorKey.String(c.door), httpMethod.String(knownMethod(c.request.Method)), operationKey.String(result.Operation), outcomeKey.String(result.Outcome), httpStatus.Int(result.Status))
 	if result.Function != "" {
 		attributes = append(attributes, functionKey.String(text(result.Function)))
 	}

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
@@ -39,23 +39,25 @@ func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 		return r.next.RoundTrip(request)
 	}
 	verb, resource := requested(request)
-	ctx, span := r.tracer.spans.Start(ctx, verb+" "+resource, trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(httpMethod.String(request.Method), apiVerb.String(verb), apiResource.String(resource)))
+	ctx, span := r.tracer.spans.Start(ctx, verb+" "+resource, ofClient...)
 	defer span.End()
 	// A round tripper must not change the request.
 	request = request.WithContext(ctx)
 	request.Header = request.Header.Clone()
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(request.Header))
 	response, err := r.next.RoundTrip(request)
+	attributes := make([]attribute.KeyValue, 0, 4)
+	attributes = append(attributes, httpMethod.String(request.Method), apiVerb.String(verb), apiResource.String(resource))
 	switch {
 	case err != nil:
 		failAs(span, requestErrorType(ctx, err))
 	default:
-		span.SetAttributes(httpStatus.Int(response.StatusCode))
+		attributes = append(attributes, httpStatus.Int(response.StatusCode))
 		if response.StatusCode >= http.StatusBadRequest {
 			failAs(span, strconv.Itoa(response.StatusCode))
 		}
 	}
+	span.SetAttributes(attributes...)
 	return response, err
 }
 

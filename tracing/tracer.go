@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -24,6 +25,8 @@ const (
 	outcomeKey    = attribute.Key("lock_operator.outcome")
 	namespaceKey  = attribute.Key("lock_operator.namespace")
 	lockKey       = attribute.Key("lock_operator.key")
+	objectKey     = attribute.Key("lock_operator.object")
+	jobKey        = attribute.Key("k8s.job.name")
 	fencingKey    = attribute.Key("lock_operator.fencing_token")
 	forrstTrace   = attribute.Key("lock_operator.forrst_trace_id")
 	apiVerb       = attribute.Key("lock_operator.api_verb")
@@ -32,44 +35,47 @@ const (
 	httpMethod    = attribute.Key("http.request.method")
 	httpStatus    = attribute.Key("http.response.status_code")
 	maxText       = 1100 // bytes of an attribute; the longest full key is shorter.
+	maxState      = 512  // bytes of a tracestate header: as many as W3C asks to pass on. All spans of a call keep it.
 	okOutcome     = "OK"
 	otherError    = "_OTHER"
 	invalidString = "\uFFFD"
 )
 
+// slowStep is how long a step of a call takes that gets a span of its own: what was answered from memory would
+// double the spans of a call and tell nothing.
+const slowStep = time.Millisecond
+
+// Options configures a [Tracer].
+type Options struct {
+	// IsByParent says that the provider makes no spans of a call whose caller has decided against them. Calls
+	// of such callers then cost nothing. Zero means that this is not known.
+	IsByParent bool
+	// Clock tells when calls arrive, and how long they take. Nil means the real clock.
+	Clock clock.PassiveClock
+}
+
 // Tracer makes the spans of a process. It is safe for concurrent use. The methods of a nil *Tracer do
 // nothing, at next to no cost.
 type Tracer struct {
-	spans trace.Tracer
-	clock clock.PassiveClock
+	spans   trace.Tracer
+	options Options
 }
 
-// New returns a tracer whose spans the provider takes. Their times are those of the real clock.
-func New(provider trace.TracerProvider) *Tracer {
-	return &Tracer{spans: provider.Tracer(scope), clock: clock.RealClock{}}
-}
-
-// Span is one step of a call. The zero Span stands for none.
-type Span struct{ span trace.Span }
-
-// Begin begins a step within the span of ctx, and returns the context of the step. There is none if the call
-// is not traced.
-func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, Span) {
-	if t == nil || !isTraced(ctx) {
-		return ctx, Span{}
+// New returns a tracer whose spans the provider takes.
+func New(provider trace.TracerProvider, options Options) *Tracer {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
 	}
-	ctx, span := t.spans.Start(ctx, name)
-	return ctx, Span{span}
+	return &Tracer{spans: provider.Tracer(scope), options: options}
 }
 
-// End ends the step. An error makes it a failed one; its text is not told.
-func (s Span) End(err error) {
-	if s.span == nil {
-		return
-	}
-	fail(s.span, err)
-	s.span.End()
-}
+func (t *Tracer) now() time.Time { return t.options.Clock.Now() }
+
+// Options of spans that need none else. They must not be changed.
+var (
+	ofServer = trace.WithSpanKind(trace.SpanKindServer)
+	ofClient = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
+)
 
 // isTraced reports whether the spans of the trace of ctx are sent. The span itself may have ended.
 func isTraced(ctx context.Context) bool { return trace.SpanContextFromContext(ctx).IsSampled() }

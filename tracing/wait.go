@@ -41,5 +41,7 @@ func (t *Tracer) EndWait(wait context.Context, err error) {
 	if t == nil || !isTraced(wait) {
 		return
 	}
-	Span{trace.SpanFromContext(wait)}.End(err)
+	span := trace.SpanFromContext(wait)
+	fail(span, err)
+	span.End()
 }

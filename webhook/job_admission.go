@@ -18,6 +18,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/usage"
+	"forrst.dev/lock-operator/tracing"
+	"forrst.dev/lock-operator/webhook/traced"
 )
 
 // JobPath is where the webhook server serves [JobAdmission].
@@ -38,6 +40,8 @@ type JobAdmission struct {
 	// Exemption admits the operator's own requests. Nil means that they are judged like all
 	// others.
 	Exemption *Exemption
+	// Tracer makes the spans of reviews. Nil makes none.
+	Tracer *tracing.Tracer
 }
 
 // If another webhook changes the Job after this one, this one is called again: no other
@@ -47,7 +51,7 @@ type JobAdmission struct {
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *JobAdmission) SetupWithManager(manager ctrl.Manager) {
-	manager.GetWebhookServer().Register(JobPath, &admission.Webhook{Handler: a.Exemption.of(JobPath, a)})
+	manager.GetWebhookServer().Register(JobPath, traced.Webhook(a.Tracer, a.Exemption.of(JobPath, a)))
 }
 
 // Handle implements [admission.Handler].

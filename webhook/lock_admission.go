@@ -24,7 +24,9 @@ import (
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/usage"
+	"forrst.dev/lock-operator/tracing"
 	"forrst.dev/lock-operator/webhook/sender"
+	"forrst.dev/lock-operator/webhook/traced"
 )
 
 // LockPath is where the webhook server serves [LockAdmission].
@@ -60,6 +62,8 @@ type LockAdmission struct {
 	// Exemption admits the operator's own requests. Nil means that they are judged like all
 	// others.
 	Exemption *Exemption
+	// Tracer makes the spans of reviews. Nil makes none.
+	Tracer *tracing.Tracer
 
 	foreignChanges *foreignChanges
 }
@@ -74,7 +78,7 @@ func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {
 	limited := *a
 	limited.foreignChanges = newForeignChanges()
 	limited.LiveReader, limited.Authorizer = sender.LimitReader(a.LiveReader), sender.LimitAuthorizer(a.Authorizer)
-	manager.GetWebhookServer().Register(LockPath, &admission.Webhook{Handler: a.Exemption.of(LockPath, &limited)})
+	manager.GetWebhookServer().Register(LockPath, traced.Webhook(a.Tracer, a.Exemption.of(LockPath, &limited)))
 }
 
 // decision is the outcome of the admission of one request about a Lock.

@@ -110,7 +110,7 @@ func newAccess(manager ctrl.Manager, settings options, now clock.PassiveClock) (
 	if err != nil {
 		return nil, err
 	}
-	return access.New(access.Options{Access: reviews, Clock: now, Tracer: settings.tracer})
+	return access.New(access.Options{Access: reviews, Clock: now})
 }
 
 // newFacadeServer returns a server that already listens.

@@ -36,6 +36,7 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 		Recorder:   manager.GetEventRecorder("lock-operator"),
 		Audit:      settings.audit,
 		Count:      settings.metrics.CountDoor("job"),
+		Tracer:     settings.tracer,
 	}
 	if err := reconciler.SetupWithManager(manager); err != nil {
 		return nil, err

@@ -206,6 +206,7 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		return err
 	}
 	(&webhook.LockAdmission{
+		Tracer:             settings.tracer,
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
 		Limits:             settings.limits,
@@ -219,10 +220,10 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Exemption:          exemption,
 	}).SetupWithManager(manager)
 	(&webhook.JobAdmission{
-		Limits:    jobs.Limits{MinTTL: min(jobs.DefaultMinTTL, settings.limits.MaxTTL), MaxTTL: settings.limits.MaxTTL},
-		Clock:     now,
-		Bound:     jobBound,
-		Audit:     records,
+		Limits: jobs.Limits{MinTTL: min(jobs.DefaultMinTTL, settings.limits.MaxTTL), MaxTTL: settings.limits.MaxTTL},
+		Clock:  now,
+		Bound:  jobBound,
+		Audit:  records, Tracer: settings.tracer,
 		Exemption: exemption,
 	}).SetupWithManager(manager)
 	if !settings.runs(controllerComponent) && !settings.runs(facadeComponent) {
@@ -262,6 +263,7 @@ func addGuards(manager ctrl.Manager, settings options, now clock.PassiveClock) e
 		return err
 	}
 	(&guard.Admission{
+		Tracer:       settings.tracer,
 		Locks:        manager.GetCache(),
 		LiveReader:   manager.GetAPIReader(),
 		Mapper:       manager.GetRESTMapper(),

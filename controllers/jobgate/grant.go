@@ -15,6 +15,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/tracing"
 )
 
 // renewalsPerTTL is the number of renewals in a ttl. It leaves time for several attempts and
@@ -26,6 +27,8 @@ type grant struct {
 	job types.UID
 	// lock is the newest known state of the grant.
 	lock *v1alpha1.Lock
+	// trace is that of the Job; nil if it is not known.
+	trace *tracing.Job
 	// isSeen says that the cache has shown the grant: its absence is then a reason to verify
 	// the grant.
 	isSeen bool
@@ -47,8 +50,8 @@ func (h *grant) renewAt() time.Time {
 	return renew.Add(expire.Sub(renew) / renewalsPerTTL)
 }
 
-func (p *pass) recordGrant(job types.UID, granted *v1alpha1.Lock) {
-	p.state.grant = &grant{job: job, lock: granted, isVerified: true}
+func (p *pass) recordGrant(job types.UID, granted *v1alpha1.Lock, trace *tracing.Job) {
+	p.state.grant = &grant{job: job, lock: granted, trace: trace, isVerified: true}
 }
 
 // refreshGrant updates the grant from the cache, and verifies it if the cache contradicts
@@ -125,6 +128,7 @@ func (p *pass) loseGrant(ctx context.Context) {
 	held := p.state.grant
 	p.state.grant = nil
 	p.state.recordReleased(held.lock.Spec.Owner)
+	held.trace.Failed(lock.ErrNotHeld)
 	if !held.isVerified {
 		return // It may have been released long ago.
 	}
@@ -177,12 +181,15 @@ func (p *pass) renew(ctx context.Context) error {
 // to it in the same write.
 func (p *pass) release(ctx context.Context) error {
 	held := p.state.grant
+	ctx, end := p.Tracer.BeginRelease(ctx, held.trace, p.name.Namespace, held.lock.Spec.FullKey())
 	err := p.Engine.Release(ctx, p.name.Namespace, held.lock.Spec.FullKey(), p.proof())
+	end(err)
 	if err != nil && !isEnded(err) {
 		return fmt.Errorf("release it: %w", err)
 	}
 	p.state.grant = nil
 	p.state.recordReleased(held.lock.Spec.Owner)
+	held.trace.Failed(context.Canceled)
 	return nil
 }
 
@@ -195,7 +202,9 @@ func (p *pass) handOffEarly(ctx context.Context, holder *jobInfo) error {
 		return nil
 	}
 	held := p.state.grant
+	ctx, end := p.Tracer.BeginRelease(ctx, held.trace, p.name.Namespace, held.lock.Spec.FullKey())
 	handedOff, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), p.proof())
+	end(err)
 	switch {
 	case isEnded(err):
 		p.loseGrant(ctx)
@@ -211,12 +220,14 @@ func (p *pass) handOffEarly(ctx context.Context, holder *jobInfo) error {
 // tryAcquire takes the lock for a Job that does not wait. The error is a [*lock.HeldError]
 // if the lock has another holder.
 func (p *pass) tryAcquire(ctx context.Context, candidate *jobInfo) error {
-	granted, err := p.acquire(ctx, p.name.Namespace, p.request(candidate))
-	switch {
-	case err == nil:
-		p.recordGrant(candidate.job.UID, granted)
+	request, trace := p.request(candidate), p.beginTrace(candidate)
+	granted, err := p.acquire(trace.Within(ctx), p.name.Namespace, request)
+	if err == nil {
+		p.recordGrant(candidate.job.UID, granted, trace)
 		return nil
-	case errors.Is(err, lock.ErrHeld):
+	}
+	trace.Failed(err)
+	if errors.Is(err, lock.ErrHeld) {
 		return err
 	}
 	p.recordRefusedLock(candidate, err)

@@ -22,6 +22,7 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/tracing"
 )
 
 const (
@@ -71,6 +72,8 @@ type Reconciler struct {
 	Audit audit.Sink
 	// Count counts the requests for locks that have ended. Nil counts none.
 	Count func(observe.Acquired)
+	// Tracer makes the spans of Jobs that wait. Nil makes none.
+	Tracer *tracing.Tracer
 	// AnnotateAfter is how long a Job waits before an annotation reports its place and the
 	// holder. Zero means a minute.
 	AnnotateAfter time.Duration

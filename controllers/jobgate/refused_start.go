@@ -43,6 +43,7 @@ func refusalOf(err error) string {
 // later, under another policy or quota.
 func (p *pass) handleRefusedStart(ctx context.Context, holder *jobInfo, start error) error {
 	refusal := refusalOf(start)
+	p.state.grant.trace.Failed(lock.ErrRefused)
 	logf.FromContext(ctx).Info("The start of a Job was refused", "job", klog.KObj(holder.job), "reason", apierrors.ReasonForError(start))
 	p.recordRefusal(holder.job, p.state.grant.lock, "start", reasonOf(start), refusal)
 	// The template of a Job whose last pods are still counted is immutable for a moment.

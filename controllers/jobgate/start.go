@@ -25,7 +25,7 @@ func (p *pass) start(ctx context.Context, holder *jobInfo) error {
 	}
 	// A write that arrives after the lock has expired would start the Job without it.
 	left := held.lock.Spec.ExpireTime.Sub(p.Clock.Now())
-	ctx, cancel := context.WithTimeout(ctx, min(writeTimeout, left/2))
+	ctx, cancel := context.WithTimeout(held.trace.Within(ctx), min(writeTimeout, left/2))
 	defer cancel()
 	delete(p.state.syncRequests, holder.job.UID) // It belongs to the previous run, if any.
 	starting, err := p.removeSuspendedCondition(ctx, holder)
@@ -43,6 +43,7 @@ func (p *pass) start(ctx context.Context, holder *jobInfo) error {
 	if err != nil || !isWritten {
 		return err
 	}
+	held.trace.Started(token)
 	holder.reportedAt, holder.isAnnotated = time.Time{}, false // The Job may have to wait again.
 	p.emit(holder.job, corev1.EventTypeNormal, "LockAcquired", "Start",
 		fmt.Sprintf("Holds %s and is started, with the fencing token %d", holder.lockOptions.FullKey(), token))

@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/tracing"
 )
 
 // waiter waits for a lock on behalf of one Job. It is in the engine's queue: a release in
@@ -25,6 +26,13 @@ type waiter struct {
 	done chan struct{}
 	lock *v1alpha1.Lock
 	err  error
+	// trace is that of the Job, and ended by an error. Only its goroutine uses it before done is closed.
+	trace *tracing.Job
+}
+
+// beginTrace begins the trace of a Job that asks for its lock.
+func (p *pass) beginTrace(candidate *jobInfo) *tracing.Job {
+	return p.Tracer.BeginJob(p.name.Namespace, candidate.job.Name, candidate.lockOptions.FullKey(), candidate.orderingKey.WaitsSince)
 }
 
 // request returns the request to the engine for a Job.
@@ -56,11 +64,14 @@ func (p *pass) startWaiter(candidate *jobInfo) {
 	ctx, cancel := context.WithCancel(p.working)
 	request := p.request(candidate)
 	request.Wait = lock.WaitForever
-	waiting := &waiter{job: candidate.job.UID, owner: request.Owner, cancel: cancel, done: make(chan struct{})}
+	waiting := &waiter{job: candidate.job.UID, owner: request.Owner, cancel: cancel, done: make(chan struct{}), trace: p.beginTrace(candidate)}
 	p.state.waiter = waiting
 	p.background.Go(func() {
 		defer cancel()
-		waiting.lock, waiting.err = p.acquire(ctx, p.name.Namespace, request)
+		waiting.lock, waiting.err = p.acquire(waiting.trace.Within(ctx), p.name.Namespace, request)
+		if waiting.err != nil {
+			waiting.trace.Failed(waiting.err)
+		}
 		close(waiting.done)
 		p.workqueue.Add(reconcile.Request{NamespacedName: p.name})
 	})
@@ -79,7 +90,7 @@ func (p *pass) collectWaiter() error {
 	}
 	p.state.waiter = nil
 	if waiting.err == nil {
-		p.recordGrant(waiting.job, waiting.lock)
+		p.recordGrant(waiting.job, waiting.lock, waiting.trace)
 		return nil
 	}
 	// The engine ends a grant that it could not deliver, although the cache may show it.

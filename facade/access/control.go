@@ -15,7 +15,6 @@ import (
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/network"
-	"forrst.dev/lock-operator/tracing"
 )
 
 // Options configures a [Control].
@@ -31,8 +30,6 @@ type Options struct {
 	MaxAuthFailures int
 	// Clock tells the time. Nil means the real clock.
 	Clock clock.PassiveClock
-	// Tracer makes the spans of reviews of rights. Nil means none.
-	Tracer *tracing.Tracer
 }
 
 // Control decides about callers. All doors share one, and so count failed attempts to
@@ -42,7 +39,6 @@ type Control struct {
 	namespace string
 	failures  *authFailureLimiter
 	reviews   *reviewLimiter
-	tracer    *tracing.Tracer
 }
 
 // New returns a control, or an error if neither Access nor Namespace is set.
@@ -54,7 +50,7 @@ func New(options Options) (*Control, error) {
 		options.Clock = clock.RealClock{}
 	}
 	return &Control{
-		access: options.Access, namespace: options.Namespace, tracer: options.Tracer,
+		access: options.Access, namespace: options.Namespace,
 		failures: newAuthFailureLimiter(options.Clock, cmp.Or(options.MaxAuthFailures, maxFailures)), reviews: newReviewLimiter(options.Clock),
 	}, nil
 }
@@ -150,16 +146,14 @@ const maxFunctionName = 1024
 // authorize asks for the right to all objects of the resource, and only if the caller lacks it, for
 // that to the named one. An answer about all objects is remembered for every name, so the usual
 // caller costs one review for all its locks.
-func (c *Control) authorize(ctx context.Context, caller *Caller, verb, resource string, name func() string) (err error) {
+func (c *Control) authorize(ctx context.Context, caller *Caller, verb, resource string, name func() string) error {
 	if c.access == nil {
 		return nil
 	}
-	ctx, span := c.tracer.Begin(ctx, "authorize")
-	defer func() { span.End(err) }()
 	right := authorizationv1.ResourceAttributes{
 		Verb: verb, Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Namespace: caller.Namespace,
 	}
-	err = c.review(ctx, caller, right)
+	err := c.review(ctx, caller, right)
 	refusal := err
 	if errors.Is(err, lock.ErrForbidden) {
 		if right.Name = name(); right.Name != "" {

@@ -8,9 +8,11 @@ import (
 
 // beginTrace begins the trace of the call by its headers, and reports whether there is one.
 func (c *call) beginTrace(ctx context.Context) bool {
-	if c.trace = c.config.Server.Tracer().Arrive(doorName, c.request); c.trace == nil {
+	tracer := c.config.Server.Tracer()
+	if tracer.Declines(c.request.Header) {
 		return false
 	}
+	c.trace = tracer.Arrive(doorName, c.request)
 	c.request = c.request.WithContext(c.trace.Begin(ctx, tracing.ParentOfHeaders(ctx, c.request.Header)))
 	return true
 }

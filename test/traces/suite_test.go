@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -218,13 +219,26 @@ func (t tree) only(name string) *collector.Span {
 	return found[0]
 }
 
-// names returns each span as the names of its ancestors and its own.
+// names returns each span as the names of its ancestors and its own, but for authentications: one that was
+// quick has no span.
 func (t tree) names() []string {
 	var names []string
 	for _, span := range t {
-		names = append(names, t.path(span))
+		if span.GetName() != "authenticate" {
+			names = append(names, t.path(span))
+		}
 	}
 	return names
+}
+
+// failed returns the errors of the spans with the name that have failed.
+func (t tree) failed(name string) (messages []string) {
+	for _, span := range t {
+		if span.GetName() == name && span.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR {
+			messages = append(messages, span.GetStatus().GetMessage())
+		}
+	}
+	return messages
 }
 
 func (t tree) path(span *collector.Span) string {

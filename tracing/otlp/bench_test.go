@@ -17,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 	"forrst.dev/lock-operator/tracing"
+	"forrst.dev/lock-operator/tracing/otlp"
 )
 
 // instantLocks has one lock, which it grants to all callers, and does nothing else.
@@ -36,15 +37,16 @@ func (discarding) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { 
 func (discarding) Shutdown(context.Context) error                             { return nil }
 
 // BenchmarkAcquire is an acquire at the REST door without the network and the locks themselves: without
-// traces, with spans that are not sampled, and with all of them.
+// traces, with a caller that has decided against them, with spans that are not sampled, and with all of them.
 func BenchmarkAcquire(b *testing.B) {
 	provider := func(sampler sdktrace.Sampler) *tracing.Tracer {
-		provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(discarding{}), sdktrace.WithSampler(sampler))
+		provider := sdktrace.NewTracerProvider(otlp.WithQueue(discarding{}), sdktrace.WithSampler(sampler))
 		b.Cleanup(func() { _ = provider.Shutdown(context.WithoutCancel(b.Context())) })
-		return tracing.New(provider)
+		return tracing.New(provider, tracing.Options{IsByParent: true})
 	}
 	for name, tracer := range map[string]*tracing.Tracer{
-		"off": nil, "unsampled": provider(sdktrace.NeverSample()), "sampled": provider(sdktrace.AlwaysSample()),
+		"off": nil, "declined": provider(sdktrace.ParentBased(sdktrace.AlwaysSample())),
+		"unsampled": provider(sdktrace.NeverSample()), "sampled": provider(sdktrace.AlwaysSample()),
 	} {
 		b.Run(name, func(b *testing.B) {
 			granted, err := locktest.New().Acquire(b.Context(), "payments", lock.Request{Acquisition: rules.Acquisition{Key: "k", TTL: time.Minute}})
@@ -61,6 +63,9 @@ func BenchmarkAcquire(b *testing.B) {
 			for b.Loop() {
 				request := httptest.NewRequestWithContext(b.Context(), http.MethodPost, locksPath+"k", strings.NewReader(`{"ttl_seconds":60}`))
 				request.Header.Set("Content-Type", "application/json")
+				if name == "declined" {
+					request.Header.Set("Traceparent", strings.TrimSuffix(traceparent, "1")+"0")
+				}
 				writer := httptest.NewRecorder()
 				handler.ServeHTTP(writer, request)
 				if writer.Code != http.StatusCreated {

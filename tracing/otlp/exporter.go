@@ -28,8 +28,8 @@ const (
 type Options struct {
 	// Version is the version of the service, as an attribute of its resource. Empty leaves it out.
 	Version string
-	// Clock paces the messages about spans that could not be sent. Nil means the real clock.
-	Clock clock.PassiveClock
+	// Clock paces the batches, and the messages about spans that could not be sent. Nil means the real clock.
+	Clock clock.WithTicker
 	// Logger gets them, and what is wrong with the environment. Zero discards.
 	Logger logr.Logger
 }
@@ -83,11 +83,11 @@ func start(ctx context.Context, options Options, chosen protocol) (*Exporter, er
 		options.Logger.Error(err, "Some attributes of the environment are left out of traces")
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(&sending{SpanExporter: sender, log: log}),
+		sdktrace.WithSpanProcessor(newQueue(sender, boundsOf(os.Getenv), options.Clock, log)), //nolint:contextcheck // it sends beyond the start
 		sdktrace.WithResource(described),
 		sdktrace.WithIDGenerator(ids{}),
 	)
-	return &Exporter{provider: provider, tracer: tracing.New(provider)}, nil
+	return &Exporter{provider: provider, tracer: tracing.New(provider, tracing.Options{IsByParent: isByParent(os.Getenv)})}, nil
 }
 
 // describe returns what is told of this process with all spans. The environment counts for more than what

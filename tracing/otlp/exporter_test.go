@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -73,7 +74,7 @@ func (l *logged) matching(part string) (found []string) {
 	return found
 }
 
-func newFixture(t *testing.T, clock *clocktesting.FakePassiveClock) *fixture {
+func newFixture(t *testing.T, clock *clocktesting.FakeClock) *fixture {
 	t.Helper()
 	f := &fixture{t: t, log: &logged{}}
 	options := otlp.Options{Version: "1.2.3", Logger: funcr.New(f.log.add, funcr.Options{})}
@@ -149,15 +150,12 @@ func TestSpansReachTheCollector(t *testing.T) {
 			}
 			f.stop()
 			spans := received.Spans()
-			if len(spans) != 2 { // No identities, so no rights to review.
+			if len(spans) != 1 { // Without identities, no review is slow.
 				t.Fatalf("%d spans", len(spans))
 			}
-			call, authentication := spans[0], spans[1]
+			call := spans[0]
 			if hex(call.GetTraceId()) != traceID || hex(call.GetParentSpanId()) != parentID || call.GetTraceState() != "a=1" {
 				t.Errorf("the call is not a part of its caller's trace: %v", call)
-			}
-			if hex(authentication.GetParentSpanId()) != hex(call.GetSpanId()) || authentication.GetName() != "authenticate" {
-				t.Errorf("authentication: %v", authentication)
 			}
 			expectTexts(t, call.Text, map[string]string{
 				"lock_operator.door": "rest", "lock_operator.operation": "acquire", "lock_operator.outcome": "OK", "lock_operator.namespace": "payments",
@@ -235,7 +233,7 @@ func TestTracesOfTheForrstDoor(t *testing.T) {
 			}
 			f.stop()
 			spans := received.Spans()
-			if len(spans) != 2 {
+			if len(spans) != 1 {
 				t.Fatalf("%d spans", len(spans))
 			}
 			call := spans[0]
@@ -301,7 +299,7 @@ func TestTextsOfCallersCannotStopTheSending(t *testing.T) {
 	f.send("B\x2aR", "/forrst", "{}")
 	f.send(http.MethodPost, "/forrst", forrst("forrst.ping", "{}", `{"trace_id":"`+strings.Repeat("z", 100_000)+`"}`), "Tracestate", "\xff=\xff")
 	f.stop()
-	if spans := received.Spans(); len(spans) != 8 {
+	if spans := received.Spans(); len(spans) != 4 {
 		t.Errorf("%d spans", len(spans))
 	}
 	if size := len(received.Bytes()); size > 20_000 {
@@ -316,7 +314,7 @@ func TestSamplerOfTheEnvironment(t *testing.T) {
 	f.send(http.MethodGet, locksPath+"new", "")
 	f.send(http.MethodGet, locksPath+"theirs", "", "Traceparent", traceparent)
 	f.stop()
-	if spans := received.Spans(); len(spans) != 2 || spans[0].Text("lock_operator.key") != "theirs" {
+	if spans := received.Spans(); len(spans) != 1 || spans[0].Text("lock_operator.key") != "theirs" {
 		t.Errorf("%v", spans)
 	}
 }
@@ -330,7 +328,7 @@ func TestCallsDoNotNeedTheCollector(t *testing.T) {
 			t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
 			t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
 			t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
-			clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+			clock := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 			f := newFixture(t, clock)
 			for range 50 {
 				if status, _ := f.send(http.MethodGet, locksPath+"k", ""); status != http.StatusNotFound {
@@ -338,8 +336,16 @@ func TestCallsDoNotNeedTheCollector(t *testing.T) {
 				}
 			}
 			f.stop()
-			if lines := f.log.matching("could not be sent"); len(lines) != 1 {
-				t.Errorf("%d messages: %q", len(lines), lines)
+			// One for the first loss or fault, and one for those since then.
+			lines := f.log.matching("could not be sent")
+			lost := 0
+			for _, line := range lines {
+				_, count, _ := strings.Cut(line, `"lostSpans"=`)
+				number, _ := strconv.Atoi(count)
+				lost += number
+			}
+			if len(lines) > 2 || lost != 50 {
+				t.Errorf("%d spans were lost: %q", lost, lines)
 			}
 		})
 	}

@@ -1,12 +1,10 @@
 package otlp
 
 import (
-	"context"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"k8s.io/utils/clock"
 )
 
@@ -22,8 +20,9 @@ type lossLog struct {
 	mu sync.Mutex
 	// loggedAt is when the last message was logged.
 	loggedAt time.Time
-	// lost are the spans since then.
+	// lost are the spans since then, and last is why the last were.
 	lost int
+	last error
 }
 
 // Handle implements OpenTelemetry's ErrorHandler.
@@ -32,30 +31,32 @@ func (l *lossLog) Handle(err error) { l.record(0, err) }
 func (l *lossLog) record(spans int, err error) {
 	l.mu.Lock()
 	l.lost += spans
+	l.last = err
 	now := l.clock.Now()
 	isDue := l.loggedAt.IsZero() || now.Sub(l.loggedAt) >= lossPeriod
-	lost := l.lost
 	if isDue {
-		l.loggedAt, l.lost = now, 0
+		l.loggedAt = now
 	}
 	l.mu.Unlock()
 	if isDue {
-		l.logger.Error(err, "Traces could not be sent", "lostSpans", lost)
+		l.log()
 	}
 }
 
-// sending is an exporter whose failures are logged.
-type sending struct {
-	sdktrace.SpanExporter
-
-	log *lossLog
+// end logs the spans that have been lost since the last message.
+func (l *lossLog) end() {
+	l.mu.Lock()
+	hasLost := l.lost > 0
+	l.mu.Unlock()
+	if hasLost {
+		l.log()
+	}
 }
 
-// ExportSpans implements the SDK's SpanExporter. It returns no error: those are logged here, with the number
-// of spans.
-func (s *sending) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	if err := s.SpanExporter.ExportSpans(ctx, spans); err != nil {
-		s.log.record(len(spans), err)
-	}
-	return nil
+func (l *lossLog) log() {
+	l.mu.Lock()
+	lost, err := l.lost, l.last
+	l.lost = 0
+	l.mu.Unlock()
+	l.logger.Error(err, "Traces could not be sent", "lostSpans", lost)
 }

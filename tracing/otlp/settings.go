@@ -43,3 +43,9 @@ func protocolOf(getenv func(string) string) (protocol, error) {
 	}
 	return off, fmt.Errorf("%sPROTOCOL: %q is neither %s nor %s", variables, asked, overGRPC, overHTTP)
 }
+
+// isByParent reports whether the sampler follows the decision of the caller, as it does by default.
+func isByParent(getenv func(string) string) bool {
+	sampler := strings.ToLower(strings.TrimSpace(getenv("OTEL_TRACES_SAMPLER")))
+	return sampler == "" || strings.HasPrefix(sampler, "parentbased_")
+}

@@ -21,7 +21,9 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
+	"forrst.dev/lock-operator/tracing"
 	"forrst.dev/lock-operator/webhook/sender"
+	"forrst.dev/lock-operator/webhook/traced"
 )
 
 const (
@@ -36,7 +38,7 @@ const (
 const readTimeout = 3 * time.Second
 
 // Admission admits the creation, change and deletion of objects that locks may guard. All fields but
-// Audit are required. Safe for concurrent use.
+// Audit and Tracer are required. Safe for concurrent use.
 type Admission struct {
 	// Locks lists locks from a cache with the index of [AddIndex].
 	Locks client.Reader
@@ -54,13 +56,15 @@ type Admission struct {
 	// Audit takes a record of each admitted and each refused change of a guarded object. Nil means no
 	// records.
 	Audit audit.Sink
+	// Tracer makes the spans of reviews. Nil makes none.
+	Tracer *tracing.Tracer
 }
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *Admission) SetupWithManager(manager ctrl.Manager) {
 	limited := *a
 	limited.LiveReader = sender.LimitReader(a.LiveReader)
-	manager.GetWebhookServer().Register(Path, &admission.Webhook{Handler: &limited})
+	manager.GetWebhookServer().Register(Path, traced.Webhook(a.Tracer, &limited))
 }
 
 // Handle implements [admission.Handler].

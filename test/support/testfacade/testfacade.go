@@ -55,7 +55,7 @@ func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 		settings.Server.Limits = limits.Limits{}.Unshared()
 		settings.Server.MaxConnectionsPerAddress = cmp.Or(settings.Server.MaxConnections, server.DefaultMaxConnections)
 	}
-	control, err := access.New(access.Options{Access: settings.Access, Namespace: settings.Namespace, Clock: settings.Clock, Tracer: settings.Server.Tracer})
+	control, err := access.New(access.Options{Access: settings.Access, Namespace: settings.Namespace, Clock: settings.Clock})
 	if err != nil {
 		return nil, nil, err
 	}
