@@ -64,13 +64,13 @@ func TestSpansTakeBoundedMemory(t *testing.T) {
 	}
 
 	const callers = 1000
-	waits := make([]context.Context, callers)
+	waits := make([]context.Context, 0, callers)
 	calls := make([]*tracing.Call, callers)
 	before = heapInUse()
 	for i := range callers {
 		ctx, call := begin()
 		calls[i] = call
-		waits[i] = tracer.BeginWait(ctx, strings.Repeat("n", 63), v1alpha1.FullKeyOf(strings.Repeat("k", 10_000)))
+		waits = append(waits, tracer.BeginWait(ctx, strings.Repeat("n", 63), v1alpha1.FullKeyOf(strings.Repeat("k", 10_000))))
 	}
 	if each := (heapInUse() - before) / callers; each > waitingBytes {
 		t.Errorf("%d bytes for the spans of a caller that waits", each)
