@@ -222,25 +222,30 @@ func (a *LockAdmission) checkRoom(ctx context.Context, namespace, name string) e
 	return err
 }
 
+// changeOf returns what the request changes and who makes the change.
+func changeOf(old, submitted *v1alpha1.Lock, request admission.Request) (change rules.Change, err error) {
+	change = rules.Change{Old: old, Updated: submitted, User: requesterOf(request)}
+	if change.IsUnchanged, err = rules.IsUnchanged(request.OldObject.Raw, request.Object.Raw); err != nil {
+		return change, err
+	}
+	var options metav1.UpdateOptions
+	if err := json.Unmarshal(request.Options.Raw, &options); err != nil && len(request.Options.Raw) > 0 {
+		return change, fmt.Errorf("decode the options of the request: %w", err)
+	}
+	change.FieldManager = options.FieldManager
+	if isDryRun(request) {
+		change.IsTrial, err = rules.IsUnchangedExceptManagers(request.OldObject.Raw, request.Object.Raw)
+	}
+	return change, err
+}
+
 func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
-	isUnchanged, err := rules.IsUnchanged(request.OldObject.Raw, request.Object.Raw)
+	change, err := changeOf(old, submitted, request)
 	if err != nil {
 		return nil, err
 	}
 	if err := a.freshenClock(ctx, request.Namespace, request.Name); err != nil {
 		return nil, err
-	}
-	var options metav1.UpdateOptions
-	if err := json.Unmarshal(request.Options.Raw, &options); err != nil && len(request.Options.Raw) > 0 {
-		return nil, fmt.Errorf("decode the options of the request: %w", err)
-	}
-	change := rules.Change{
-		Old: old, Updated: submitted, IsUnchanged: isUnchanged, FieldManager: options.FieldManager, User: requesterOf(request),
-	}
-	if isDryRun(request) {
-		if change.IsTrial, err = rules.IsUnchangedExceptManagers(request.OldObject.Raw, request.Object.Raw); err != nil {
-			return nil, err
-		}
 	}
 	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), a.Clock.Now()); err != nil {
 		return nil, err

@@ -124,13 +124,7 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 	case (isClaim || isAcquisitionChanged) && !isHolder, next.Spec.Owner != old.Spec.Owner, isNewAcquisition(next, old):
 		return nil, HeldBy(old)
 	}
-	problems := append(admitRenewal(&next.Spec, &old.Spec, limits, now), guardsChanged(next, old)...)
-	if !isHolder && !slices.Contains(garbageCollectors, change.User.Name) {
-		problems = append(problems, foreignOwners(next, old)...)
-	}
-	if isHolder {
-		problems = append(problems, holderChanged(next, old)...)
-	}
+	problems := change.validate(next, limits, now)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
@@ -138,6 +132,18 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 		return next, nil
 	}
 	return next, recordToken(next, old)
+}
+
+// validate reports what the user may not change of a lock that stays with its holder.
+func (c Change) validate(next *v1alpha1.Lock, limits Limits, now time.Time) field.ErrorList {
+	problems := append(admitRenewal(&next.Spec, &c.Old.Spec, limits, now), guardsChanged(next, c.Old)...)
+	switch {
+	case c.User.Holds(c.Old):
+		problems = append(problems, holderChanged(next, c.Old)...)
+	case !slices.Contains(garbageCollectors, c.User.Name):
+		problems = append(problems, foreignOwners(next, c.Old)...)
+	}
+	return problems
 }
 
 // asksForLock reports whether the change shows that its user wants to hold the lock.

@@ -18,7 +18,7 @@ const maxDurationLength = 64
 
 var (
 	// storedDuration and storedTime are the texts that the schema allows of those that the Go types read.
-	storedDuration = regexp.MustCompile(`^([0-9]+([.][0-9]+)?(ms|s|m|h))+$`)
+	storedDuration = regexp.MustCompile(`^(\d+([.]\d+)?(ms|s|m|h))+$`)
 	storedTime     = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
 )
 
