@@ -43,18 +43,18 @@ type outcome struct {
 }
 
 func main() {
-	if err := run(context.Background()); err != nil {
+	kubeconfig := flag.String("kubeconfig", "", "The kubeconfig of the cluster.")
+	force := flag.Bool("force", false, "Sync with the option Force=true.")
+	flag.Parse()
+	if err := run(context.Background(), *kubeconfig, *force, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
 // run syncs all folders at the same time.
-func run(ctx context.Context) error {
-	kubeconfig := flag.String("kubeconfig", "", "The kubeconfig of the cluster.")
-	force := flag.Bool("force", false, "Sync with the option Force=true.")
-	flag.Parse()
-	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+func run(ctx context.Context, kubeconfig string, force bool, folders []string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -68,11 +68,11 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer clusterCache.Invalidate()
-	s := &syncer{config: config, cache: clusterCache, force: *force}
+	s := &syncer{config: config, cache: clusterCache, force: force}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
-	for _, folder := range flag.Args() {
+	for _, folder := range folders {
 		all.Go(func() {
 			ended := s.syncFolder(ctx, folder)
 			mu.Lock()

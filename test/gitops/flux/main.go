@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -27,7 +28,13 @@ import (
 )
 
 func main() {
-	if err := run(ctrl.SetupSignalHandler()); err != nil {
+	var s settings
+	flag.BoolVar(&s.force, "force", false, "The field force of the Kustomization.")
+	flag.DurationVar(&s.wait, "wait", 0, "Wait for this time until all is ready. Zero does not wait.")
+	flag.StringVar(&s.kustomization, "kustomization", "", "A file with the Kustomization, for its healthCheckExprs.")
+	flag.StringVar(&s.serviceAccount, "service-account", "", "The field serviceAccountName of the Kustomization, in the namespace default.")
+	flag.Parse()
+	if err := run(ctrl.SetupSignalHandler(), &s, flag.Arg(0), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -40,14 +47,9 @@ type settings struct {
 	serviceAccount string
 }
 
-func run(ctx context.Context) error {
-	var s settings
-	flag.BoolVar(&s.force, "force", false, "The field force of the Kustomization.")
-	flag.DurationVar(&s.wait, "wait", 0, "Wait for this time until all is ready. Zero does not wait.")
-	flag.StringVar(&s.kustomization, "kustomization", "", "A file with the Kustomization, for its healthCheckExprs.")
-	flag.StringVar(&s.serviceAccount, "service-account", "", "The field serviceAccountName of the Kustomization, in the namespace default.")
-	flag.Parse()
-	text, err := os.ReadFile(flag.Arg(0))
+// run applies the manifests in the file at path, and writes what has become of each object.
+func run(ctx context.Context, s *settings, path string, out io.Writer) error {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -59,7 +61,7 @@ func run(ctx context.Context) error {
 	if err := normalize.UnstructuredList(objects); err != nil {
 		return err
 	}
-	cluster, poller, err := connect(ctx, &s)
+	cluster, poller, err := connect(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	for _, entry := range changes.Entries {
-		fmt.Println(entry.Subject, entry.Action)
+		if _, err := fmt.Fprintln(out, entry.Subject, entry.Action); err != nil {
+			return err
+		}
 	}
 	if s.wait == 0 {
 		return nil
