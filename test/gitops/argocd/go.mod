@@ -92,7 +92,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// Those of the engine, which replaces of a dependency are not.
+// These are the replaces of the engine. The go command takes none from a dependency.
 replace (
 	k8s.io/api => k8s.io/api v0.36.1
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.36.1
