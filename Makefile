@@ -148,7 +148,7 @@ clean: ## Stop the cluster and delete what was built; Go's build cache stays.
 ##@ Test
 
 .PHONY: test
-test: control-plane bin/kwok ## Run all tests, with the race detector.
+test: control-plane bin/kwok bin/helm ## Run all tests, with the race detector.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
 # Most suites wait more than they compute. The longest one starts first.
 	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/e2e -e /test/image -e /test/installation -e /test/robustness -e /test/run$$)
