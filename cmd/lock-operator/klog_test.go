@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/zap/zapcore"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -17,7 +18,8 @@ import (
 // The library that reviews tokens logs by itself when the API server is away.
 func TestAFailedTokenReviewIsLoggedByTheLogger(t *testing.T) {
 	var out bytes.Buffer
-	setLoggers(newLogger(&zap.Options{DestWriter: &out}))
+	// It stays the logger of the tests that follow, whose goroutines log at the same time.
+	setLoggers(newLogger(&zap.Options{DestWriter: zapcore.Lock(zapcore.AddSync(&out))}))
 	t.Cleanup(klog.ClearLogger)
 	away := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(away.Close)

@@ -3,7 +3,6 @@ package rules
 import (
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -80,7 +79,7 @@ func endFieldManagement(next *v1alpha1.Lock) {
 // isManifest reports whether a user applies the object as a manifest. The next apply then needs the
 // record of who sets which field: without it, what the manifest no longer says would stay.
 func isManifest(lock *v1alpha1.Lock) bool {
-	_, isApplied := lock.Annotations[corev1.LastAppliedConfigAnnotation]
+	_, isApplied := lock.Annotations[lastAppliedAnnotation]
 	return isApplied || slices.ContainsFunc(lock.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Operation == metav1.ManagedFieldsOperationApply
 	})

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 // What RBAC gives the operator, config/admission-policy/controllers.yaml binds to Jobs under locks.
@@ -31,7 +32,7 @@ var _ = Describe("With the operator's identity", func() {
 		settings = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
 		Expect(admin.Create(ctx, settings)).To(Succeed())
 	})
-	deletePod := func(ctx context.Context, shape func(*corev1.Pod)) error {
+	createPod := func(ctx context.Context, shape func(*corev1.Pod)) *corev1.Pod {
 		GinkgoHelper()
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
@@ -44,15 +45,20 @@ var _ = Describe("With the operator's identity", func() {
 		}
 		shape(pod)
 		Expect(admin.Create(ctx, pod)).To(Succeed())
-		return operator.Delete(ctx, pod, client.DryRunAll)
+		return pod
+	}
+	deletion := func(pod *corev1.Pod) func(context.Context) error {
+		return func(ctx context.Context) error { return operator.Delete(ctx, pod, client.DryRunAll) }
 	}
 
 	It("pods of Jobs that were started under a lock can be deleted", func(ctx context.Context) {
-		Expect(deletePod(ctx, func(*corev1.Pod) {})).To(Succeed())
+		Expect(deletion(createPod(ctx, func(*corev1.Pod) {}))(ctx)).To(Succeed())
 	})
 
 	DescribeTable("no other pod can be deleted:", func(ctx context.Context, shape func(*corev1.Pod)) {
-		Expect(deletePod(ctx, shape)).To(MatchError(ContainSubstring("lock-operator may delete only pods of Jobs that it has started under a lock")))
+		// The API server may not have seen the policy yet.
+		Eventually(deletion(createPod(ctx, shape))).WithContext(ctx).WithTimeout(fixture.PolicyTimeout).
+			Should(MatchError(ContainSubstring("lock-operator may delete only pods of Jobs that it has started under a lock")))
 	},
 		Entry("a pod of its own", func(pod *corev1.Pod) { pod.Labels, pod.Annotations, pod.OwnerReferences = nil, nil, nil }),
 		Entry("the pod of a Job without a lock", func(pod *corev1.Pod) { pod.Annotations = nil }),
