@@ -23,12 +23,22 @@ func fakeCluster(objects ...client.Object) client.WithWatch {
 	for _, name := range []string{"payments", "shop", "empty"} {
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
+	objects = append(objects, node("node-a", corev1.ConditionTrue))
 	return fake.NewClientBuilder().WithScheme(session.Scheme).WithObjects(objects...).
 		WithIndex(&v1alpha1.Lock{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithIndex(&v1alpha1.Lock{}, "spec.holder", indexed(func(l *v1alpha1.Lock) string { return l.Spec.Holder })).
 		WithIndex(&corev1.Event{}, "involvedObject.kind", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Kind })).
 		WithIndex(&corev1.Event{}, "involvedObject.name", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Name })).
 		Build()
+}
+
+// node returns a node that has told 3 minutes ago whether it is ready. It has told nothing if that is empty.
+func node(name string, ready corev1.ConditionStatus) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if ready != "" {
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(now.Add(-3 * time.Minute))}}
+	}
+	return node
 }
 
 func indexed[T client.Object](field func(T) string) client.IndexerFunc {

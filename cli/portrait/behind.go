@@ -122,6 +122,7 @@ func (g *gathering) pod(ctx context.Context, pod *corev1.Pod) Pod {
 	for index := range pod.Status.ContainerStatuses {
 		seen.Restarts += pod.Status.ContainerStatuses[index].RestartCount
 	}
+	g.askNode(ctx, &seen)
 	if g.LastLog != nil {
 		// A Pod that has not begun has no log, and one whose node is gone shows none.
 		seen.LastLog, _ = g.LastLog(ctx, pod)

@@ -95,6 +95,7 @@ func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.Fu
 	slices.SortFunc(found.History, func(a, b Fact) int { return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.What, b.What)) })
 	found.History = found.History[max(0, len(found.History)-maxFacts):]
 	slices.Sort(found.Unknown)
+	found.Unknown = slices.Compact(found.Unknown) // Several Pods may be on one node.
 	return &found.Portrait, nil
 }
 
@@ -135,7 +136,7 @@ func (g *gathering) unknown(what string, err error) {
 	text := what + ": " + err.Error()
 	if apierrors.IsForbidden(err) {
 		text = what + ": you may not read them"
-		if what == "the holder's object" || what == "who you are" || what == "what you may do" {
+		if strings.HasPrefix(what, "whether ") || what == "the holder's object" || what == "who you are" || what == "what you may do" {
 			text = what + ": you may not read that"
 		}
 	}

@@ -73,6 +73,10 @@ type Pod struct {
 	Restarts         int32
 	// Deleted is when the Pod was deleted, and Deadline when its grace period ends. Zero if it was not.
 	Deleted, Deadline time.Time
+	// NodeTrouble says what is wrong with the node, such as "is not ready", and NodeTroubleSince since when;
+	// zero if that is not known. Empty if nothing is known to be wrong.
+	NodeTrouble      string
+	NodeTroubleSince time.Time
 	// LastLog is when the Pod last wrote a line; zero if that is not known.
 	LastLog time.Time
 }
@@ -103,8 +107,24 @@ func (p *Portrait) isUnstarted() bool {
 	return p.Behind != nil && !p.Behind.Gone && p.Behind.Phase == jobs.Waiting
 }
 
-// overdue returns the Pods that keep a Job from its start, and that should have ended: a node that is dead
-// does not end them.
+// isOnNodesInTrouble reports whether no Pod of the holder is known to run: those that may run are all on nodes
+// that are in trouble.
+func (b *Behind) isOnNodesInTrouble() bool {
+	isAny := false
+	for _, pod := range b.Pods {
+		switch {
+		case pod.Phase == string(corev1.PodSucceeded), pod.Phase == string(corev1.PodFailed), pod.Node == "":
+		case pod.NodeTrouble == "":
+			return false
+		default:
+			isAny = true
+		}
+	}
+	return b.IsAlive && isAny
+}
+
+// overdue returns the Pods that keep a Job from its start, and that should have ended, or do not end by themselves: a
+// node that is dead does not end them.
 func (p *Portrait) overdue(now time.Time) []Pod {
 	var pods []Pod
 	if p.Behind != nil {
@@ -114,7 +134,8 @@ func (p *Portrait) overdue(now time.Time) []Pod {
 		pods = append(pods, job.Pods...)
 	}
 	return slices.DeleteFunc(pods, func(pod Pod) bool {
-		return pod.Deadline.IsZero() || !pod.Deadline.Before(now) ||
+		mayEnd := !pod.Deadline.Before(now) && pod.NodeTrouble == ""
+		return pod.Deadline.IsZero() || mayEnd ||
 			pod.Phase == string(corev1.PodSucceeded) || pod.Phase == string(corev1.PodFailed)
 	})
 }

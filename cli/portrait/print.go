@@ -182,6 +182,16 @@ func (p Printer) Alive(portrait *Portrait) []string {
 		alive = "stopping, and keeps the lock until its Pods have ended"
 	case behind.isPending():
 		alive = "started, but no Pod runs yet"
+	case behind.isOnNodesInTrouble():
+		alive = "not known"
+		for index, pod := range behind.Pods {
+			isTold := slices.ContainsFunc(behind.Pods[:index], func(other Pod) bool { return other.Node == pod.Node })
+			if pod.NodeTrouble != "" && !isTold {
+				alive += "; node " + p.node(pod)
+			}
+		}
+		alive = strings.Replace(alive, "; ", ": ", 1)
+		return append([]string{alive, fmt.Sprintf("%s %s %s%s", behind.Kind, behind.Name, state(behind), details)}, p.pods(behind.Pods)...)
 	}
 	return append([]string{fmt.Sprintf("%s: %s %s %s%s", alive, behind.Kind, behind.Name, state(behind), details)}, p.pods(behind.Pods)...)
 }
@@ -202,6 +212,15 @@ func (p Printer) unstarted(portrait *Portrait) (lines []string) {
 	return lines
 }
 
+// node says what is wrong with the node of a Pod.
+func (p Printer) node(pod Pod) string {
+	text := pod.Node + " " + pod.NodeTrouble
+	if !pod.NodeTroubleSince.IsZero() {
+		text += ", " + p.Times.During(pod.NodeTroubleSince)
+	}
+	return text
+}
+
 func (p Printer) pods(pods []Pod) (lines []string) {
 	for _, pod := range pods {
 		lines = append(lines, p.pod(pod))
@@ -219,6 +238,9 @@ func (p Printer) pod(pod Pod) string {
 	}
 	if pod.Node != "" {
 		text += " on node " + pod.Node
+		if pod.NodeTrouble != "" {
+			text += " (which " + pod.NodeTrouble + ")"
+		}
 	}
 	if !pod.Deleted.IsZero() {
 		text += " " + p.Times.During(pod.Deleted)
@@ -367,7 +389,7 @@ func (p *page) adviceOnPods() {
 			p.text.WriteString("      " + terminal.Clean("kubectl get node "+session.Quote(pod.Node)) + "\n")
 		}
 		p.line("  ", "If its node is dead: see that the machine is off, since Kubernetes does not ask it,")
-		p.line("  ", "and then remove the Pod (docs/jobs.md, Outages):")
+		p.line("  ", "and then remove the Pod:")
 		p.text.WriteString("      " + terminal.Clean("kubectl delete pod "+session.Quote(pod.Name)+of+" --force --grace-period 0") + "\n")
 	}
 }
