@@ -133,7 +133,12 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	fullKey := v1alpha1.FullKeyOf(key)
+	named, err := targetOf(ctx, o.Session, namespace, key)
+	if err != nil {
+		return err
+	}
+	fullKey := named.key
+	key = fullKey.Bare()
 	shown, err := backend.Get(ctx, namespace, fullKey)
 	if err != nil {
 		return o.explain(key, err)
@@ -167,7 +172,9 @@ func (o *freeOptions) held(ctx context.Context, cluster client.Client, namespace
 		if err := checkNamespace(ctx, cluster, namespace); err != nil {
 			return nil, err
 		}
-		return nil, o.explain(key, lock.ErrNotHeld)
+		notHeld := failure.From(o.explain(key, lock.ErrNotHeld))
+		notHeld.Do = append(whereElse(ctx, o.Session, cluster, locks.ID{Namespace: namespace, Key: v1alpha1.FullKeyOf(key)}), notHeld.Do...)
+		return nil, notHeld
 	case err != nil:
 		return nil, err
 	case found.Spec.ExpireTime != nil && !found.Spec.ExpireTime.After(o.Now()):

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/terminal"
+	"forrst.dev/lock-operator/lock"
 )
 
 // target is the lock that an argument names.
@@ -27,29 +30,69 @@ type target struct {
 }
 
 // targetOf returns the lock that an argument names: by its KEY, or as job/NAME or pod/NAME by an object.
-// The KEY of a lock that exists comes first: it may look like the name of an object.
+// A full key, as events print it, is that of its KEY. The KEY of a lock that exists comes first: it may look like
+// one of these.
 func targetOf(ctx context.Context, s *session.Session, namespace, argument string) (target, error) {
 	literal := target{key: v1alpha1.FullKeyOf(argument)}
+	bare, isFull := strings.CutPrefix(argument, fullKeyPrefix)
+	isFull = isFull && bare != ""
 	kind, name, isObject := locks.ObjectName(argument)
-	if s.UsesFacade() || !isObject {
+	if !isFull && (s.UsesFacade() || !isObject) {
 		return literal, nil
 	}
-	cluster, err := s.Cluster()
-	if err != nil {
-		return literal, err
-	}
-	err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: literal.key.ObjectName()}, &v1alpha1.Lock{})
+	exists, err := lockExists(ctx, s, namespace, literal.key)
 	switch {
-	case err == nil:
-		return literal, nil
-	case !apierrors.IsNotFound(err):
+	case err != nil || exists:
 		return literal, err
+	case isFull:
+		return target{key: v1alpha1.FullKeyOf(bare)}, nil
 	case len(validation.IsDNS1123Subdomain(name)) > 0:
 		return literal, failure.Usagef("%q is no name of a %s", name, kind)
+	}
+	cluster, err := s.Cluster()
+	switch {
+	case err != nil:
+		return literal, err
 	case kind == "Pod":
 		return targetOfPod(ctx, s, cluster, client.ObjectKey{Namespace: namespace, Name: name})
 	}
 	return targetOfJob(ctx, s, cluster, client.ObjectKey{Namespace: namespace, Name: name})
+}
+
+// fullKeyPrefix begins full keys, such as lock:billing:report, as events and refusals print them.
+const fullKeyPrefix = "lock:"
+
+// lockExists reports whether there is a lock of the key, be it expired.
+func lockExists(ctx context.Context, s *session.Session, namespace string, key v1alpha1.FullKey) (bool, error) {
+	if s.UsesFacade() {
+		backend, err := s.Backend(ctx)
+		if err != nil {
+			return false, err
+		}
+		_, err = backend.Get(ctx, namespace, key)
+		if errors.Is(err, lock.ErrNotHeld) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	cluster, err := s.Cluster()
+	if err != nil {
+		return false, err
+	}
+	err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: key.ObjectName()}, &v1alpha1.Lock{})
+	return err == nil, client.IgnoreNotFound(err)
+}
+
+// whereElse says of a key that is not held where it is, and which similar ones are: the namespace may have been
+// left out, or the key mistyped.
+func whereElse(ctx context.Context, s *session.Session, cluster client.Client, named locks.ID) (hints []string) {
+	if namespaces, _ := locks.HeldElsewhere(ctx, cluster, named, s.Now()); len(namespaces) > 0 {
+		hints = append(hints, "it is held in namespace "+strings.Join(namespaces, ", "))
+	}
+	if keys, _ := locks.HeldNearby(ctx, cluster, named, s.Now()); len(keys) > 0 {
+		hints = append(hints, "did you mean "+terminal.Clean(strings.Join(keys, ", or "))+"?")
+	}
+	return hints
 }
 
 func targetOfJob(ctx context.Context, s *session.Session, cluster client.WithWatch, name client.ObjectKey) (target, error) {
@@ -114,6 +157,9 @@ func getNamed(ctx context.Context, s *session.Session, cluster client.Client, na
 // checkKey refuses the name of an object as the KEY of a new lock: job/nightly is that Job's lock for other
 // commands. There is no such check for users who may not read the object, nor through a façade.
 func checkKey(ctx context.Context, s *session.Session, namespace, key string) error {
+	if bare := strings.TrimPrefix(key, fullKeyPrefix); bare != key {
+		fmt.Fprintf(s.ErrOut, "note: %s is taken as a KEY; it is another lock than %s\n", session.Quote(key), session.Quote(bare))
+	}
 	kind, name, isObject := locks.ObjectName(key)
 	if s.UsesFacade() || !isObject {
 		return nil

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 func TestTheNameOfAnObjectInPlaceOfAKey(t *testing.T) {
 	objects := append(append(payments(), holdingJob()...), podHolder()...)
 	objects = append(objects, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "plain"}},
-		heldLock("payments", "job/looks-like-one", nil), waitingJob("idle", "idle", time.Minute))
+		heldLock("payments", "job/looks-like-one", nil), heldLock("payments", "lock:literal", nil), heldLock("payments", "literal", nil), waitingJob("idle", "idle", time.Minute))
 	for _, test := range []struct {
 		name   string
 		args   []string
@@ -31,6 +32,14 @@ func TestTheNameOfAnObjectInPlaceOfAKey(t *testing.T) {
 		{"free_of_a_job", []string{"free", "job/nightly", "--reason", "it hangs", "--yes"}, 0},
 		{"free_of_a_waiting_job", []string{"free", "job/first", "--reason", "it hangs", "--yes"}, failure.NotHeld},
 		{"free_of_a_pod", []string{"free", "pod/worker-0", "--reason", "it hangs", "--yes"}, 0},
+		{"who_by_a_full_key", []string{"who", "lock:billing:report"}, 0},
+		{"who_by_a_full_key_of_its_own", []string{"who", "lock:literal"}, 0},
+		{"who_by_nearly_a_key", []string{"who", "BILLING"}, 0},
+		{"wait_by_a_full_key", []string{"wait", "lock:billing:report", "--for", "held"}, 0},
+		{"wait_by_nearly_a_key", []string{"wait", "biling:report"}, 0},
+		{"free_by_a_full_key", []string{"free", "lock:deploy", "--yes"}, 0},
+		{"free_by_nearly_a_key", []string{"free", "deploi", "--yes"}, failure.NotHeld},
+		{"free_of_another_namespace", []string{"free", "stock", "--reason", "it hangs", "--yes"}, failure.NotHeld},
 		{"who_is_no_job", []string{"who", "job/nosuch"}, failure.Usage},
 		{"who_is_no_pod", []string{"who", "pod/nosuch"}, failure.Usage},
 		{"who_is_a_pod_without_a_lock", []string{"who", "pod/nightly-x7k2p"}, failure.NotHeld},
@@ -74,6 +83,25 @@ func TestANamespaceThatDoesNotExist(t *testing.T) {
 func TestWaitTellsOfTheSameKeyElsewhere(t *testing.T) {
 	got := run(t, session.Options{Cluster: fakeCluster(heldLock("shop", "stock", func(*v1alpha1.LockSpec) {}))}, "wait", "stock", "-n", "payments")
 	if got.status != 0 || got.String() != "stock is free\n--- stderr\nnote: it is held in namespace shop\n" {
+		t.Errorf("status %d: %s", got.status, got)
+	}
+}
+
+func TestAFullKeyThroughAFacade(t *testing.T) {
+	hand := newHand(t)
+	hand.run("acquire", "deploy")
+	options := session.Options{Locks: hand.backend, Clock: hand.clock}
+	if got := run(t, options, "who", "lock:deploy"); got.status != 0 || !strings.HasPrefix(got.out, "Lock deploy\n  State       held") {
+		t.Errorf("who: status %d: %s", got.status, got)
+	}
+	if got := run(t, options, "free", "lock:deploy", "--yes", "--reason", "it hangs"); got.status != 0 || hand.isHeld("lock:deploy") {
+		t.Errorf("free: status %d: %s", got.status, got)
+	}
+}
+
+func TestANewLockOfAFullKeyIsNoted(t *testing.T) {
+	hand := newHand(t)
+	if got := hand.run("acquire", "lock:deploy"); got.status != 0 || !strings.HasPrefix(got.errOut, "note: lock:deploy is taken as a KEY; it is another lock than deploy\n") {
 		t.Errorf("status %d: %s", got.status, got)
 	}
 }

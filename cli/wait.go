@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,8 +98,8 @@ func (w *wait) run(ctx context.Context, key string) (err error) {
 	return nil
 }
 
-// explainFree tells of a lock that does not exist, that its namespace does not exist either, or that the key is
-// held in another one.
+// explainFree tells of a lock that does not exist, that its namespace does not exist either, or where else the
+// key is held.
 func (w *wait) explainFree(ctx context.Context) error {
 	if w.UsesFacade() {
 		return nil
@@ -112,8 +111,10 @@ func (w *wait) explainFree(ctx context.Context) error {
 	if err := checkNamespace(ctx, cluster, w.namespace); err != nil {
 		return err
 	}
-	if found, _ := locks.HeldElsewhere(ctx, cluster, locks.ID{Namespace: w.namespace, Key: w.key}, w.Now()); len(found) > 0 && !w.wasHeld {
-		fmt.Fprintf(w.ErrOut, "note: it is held in namespace %s\n", strings.Join(found, ", "))
+	if !w.wasHeld {
+		for _, hint := range whereElse(ctx, w.Session, cluster, locks.ID{Namespace: w.namespace, Key: w.key}) {
+			fmt.Fprintf(w.ErrOut, "note: %s\n", hint)
+		}
 	}
 	return nil
 }

@@ -81,6 +81,7 @@ func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.Fu
 		"the Jobs that wait":    found.waiting,
 		"the Jobs that stop":    found.leaving,
 		"the other namespaces":  found.elsewhere,
+		"locks of similar keys": found.nearby,
 		"the events":            found.events,
 		"what you may do":       found.rights,
 		"the records of audits": found.audit,
@@ -198,6 +199,14 @@ func (g *gathering) waiting(ctx context.Context) error {
 func (g *gathering) elsewhere(ctx context.Context) (err error) {
 	if g.Job == nil && !g.IsHeld(g.Now()) {
 		g.HeldIn, err = locks.HeldElsewhere(ctx, g.Cluster, g.ID, g.Now())
+	}
+	return err
+}
+
+// nearby looks for similar keys if no lock has the key, not even an expired one: it may have been mistyped.
+func (g *gathering) nearby(ctx context.Context) (err error) {
+	if g.Job == nil && g.Lock == nil {
+		g.Nearby, err = locks.HeldNearby(ctx, g.Cluster, g.ID, g.Now())
 	}
 	return err
 }

@@ -35,6 +35,8 @@ type Portrait struct {
 	// HeldIn are other namespaces in which the key of a free lock is held, as far as the user may
 	// read all locks.
 	HeldIn []string
+	// Nearby are keys like that of a free lock that are held in its namespace.
+	Nearby []string
 	// History has the latest facts last.
 	History []Fact
 	// May is what the user has the rights for.

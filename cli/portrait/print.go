@@ -118,6 +118,9 @@ func (p *page) free() {
 	if len(p.HeldIn) > 0 {
 		p.fact("Held in", "namespace %s", strings.Join(p.HeldIn, ", "))
 	}
+	if len(p.Nearby) > 0 {
+		p.fact("Held here", "%s. Did you mean that?", strings.Join(p.Nearby, ", "))
+	}
 }
 
 func (p *page) held() {
