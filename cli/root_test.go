@@ -56,6 +56,7 @@ func TestRoot(t *testing.T) {
 		{"run_without_dashes", []string{"run", "x", "sh", "-c", "true"}, failure.Usage},
 		{"run_with_a_short_ttl", []string{"run", "x", "--ttl", "1s", "--", "true"}, failure.Usage},
 		{"run_with_a_long_grace", []string{"run", "x", "--ttl", "10s", "--grace", "9s", "--", "true"}, failure.Usage},
+		{"run_that_skips_with_a_status", []string{"run", "x", "--on-busy", "skip", "--conflict-exit-code", "75", "--", "true"}, failure.Usage},
 		{"help_for_no_command", []string{"help", "nope"}, failure.Usage},
 		{"completion_for_no_shell", []string{"completion", "foo"}, failure.Usage},
 		{"no_kubeconfig", []string{"list", "--kubeconfig", "/nope"}, failure.Usage},

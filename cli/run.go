@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,7 @@ The lock is renewed until the command and, on Linux, all processes that it has
 started have ended, and is then released. When the lock is lost or cannot be
 renewed, the command gets TERM, and KILL before another holder can have the lock.
 A release by force ends it by KILL at once: another holder may have the lock already.
+So does the end of this program by KILL.
 
 The command has the terminal and gets all signals. The exit status is its own,
 or 128+n if signal n ended it, and else one of
@@ -115,7 +117,7 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 	flags.DurationVar(&o.grace, "grace", -1, "Time between TERM and KILL if the lock is about to be lost, taken from the ttl. Default: a quarter of the ttl, at most 10s")
 	flags.Lookup("grace").DefValue = "0s" // It is not shown.
 	flags.StringVar(&o.reason, "reason", "", "Why the lock is held, for people. Default: the name of the command and of the machine, and the PID")
-	flags.IntVar(&o.conflictCode, "conflict-exit-code", int(failure.Busy), "Exit status if the lock is held, 0 to 255")
+	flags.IntVar(&o.conflictCode, "conflict-exit-code", int(failure.Busy), "Exit status if the lock is held, 0 to 255. Not with --on-busy skip, which ends with 0")
 	return command
 }
 
@@ -126,6 +128,10 @@ func (o *runOptions) complete(command *cobra.Command) error {
 	case busySkip, busyFail:
 		if command.Flags().Changed("wait") {
 			return failure.New(failure.Usage, fmt.Sprintf("--wait has no meaning with --on-busy %s", o.onBusy), "leave one of them out")
+		}
+		if o.onBusy == busySkip && command.Flags().Changed("conflict-exit-code") {
+			return failure.New(failure.Usage, "--conflict-exit-code has no meaning with --on-busy skip, which ends with 0",
+				fmt.Sprintf("to end with %d without a wait, use --on-busy fail", o.conflictCode))
 		}
 	default:
 		return failure.Usagef("--on-busy is %q, and must be %s, %s or %s", o.onBusy, busyWait, busySkip, busyFail)
@@ -145,7 +151,7 @@ func (o *runOptions) complete(command *cobra.Command) error {
 	}
 	if o.reason == "" {
 		// Arguments may hold secrets.
-		o.reason = fmt.Sprintf("%s, PID %d", defaultReason("run "+filepath.Base(o.program[0])), os.Getpid())
+		o.reason = fmt.Sprintf("%s, PID %d", defaultReason("run "+filepath.Base(o.program[0])), supervise.PID())
 	}
 	if o.ttl < supervise.MinTTL {
 		return failure.Usagef("--ttl is %s, and must be at least %s", o.ttl, supervise.MinTTL)
@@ -267,15 +273,15 @@ func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, h
 		fencingTokenVariable+"="+strconv.FormatInt(held.FencingToken(), 10),
 	)
 	return supervisor.Run(supervise.Command{Path: path, Args: o.program, Env: environment}, hold{held, o.session.Clock}, o.policy, supervise.Events{
-		Stopping: func(stage supervise.Stage) { o.reportStop(held, stage) },
+		Stopping: func(stage supervise.Stage, cause error) { o.reportStop(held, stage, cause) },
 		Leftover: func(count int) {
 			fmt.Fprintf(o.session.ErrOut, "the command has ended; waiting for %d of its processes before %s is released\n", count, o.key)
 		},
 	})
 }
 
-func (o *runOptions) reportStop(held *lock.Held, stage supervise.Stage) {
-	reason := whyLost(held.Key(), held.Err())
+func (o *runOptions) reportStop(held *lock.Held, stage supervise.Stage, cause error) {
+	reason := whyLost(held.Key(), cmp.Or(cause, held.Err()))
 	what := "sending TERM to the command"
 	if stage == supervise.StageKill {
 		what = "killing the command"
@@ -322,6 +328,8 @@ func (o *runOptions) result(outcome supervise.Outcome, released error) error {
 	wasLost := outcome.WasStopped || errors.Is(released, lock.ErrNotHeld) || errors.Is(released, lock.ErrOwnerMismatch) ||
 		errors.Is(released, lock.ErrForceReleased) || errors.Is(released, lock.ErrTakenOver)
 	switch {
+	case errors.Is(outcome.Cause, supervise.ErrFrontGone) && released == nil:
+		return failure.New(failure.Failed, outcome.Cause.Error()+"; the command was killed, and "+o.key+" was released")
 	case wasLost && o.policy.OnLost != supervise.OnLostIgnore && (outcome.WasStopped || outcome.Status == 0):
 		what := o.key + " was lost while the command ran"
 		if outcome.WasStopped {

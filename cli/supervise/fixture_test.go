@@ -155,7 +155,7 @@ func superviseScript(t *testing.T, onLost OnLost, script string) *supervised {
 		outcome, err := supervisor.Run(Command{
 			Path: "/bin/sh", Args: []string{"sh", "-c", "exec >/proc/self/fd/$OUT\n" + script}, Env: append(os.Environ(), "OUT="+inherited(input)),
 		}, s.hold, policy, Events{
-			Stopping: func(stage Stage) { s.stages <- stage },
+			Stopping: func(stage Stage, _ error) { s.stages <- stage },
 			Leftover: func(int) { s.leftover <- struct{}{} },
 		})
 		if err != nil {

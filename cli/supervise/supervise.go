@@ -44,8 +44,9 @@ type Command struct {
 
 // Events reports what people may want to know. A nil function is not called.
 type Events struct {
-	// Stopping is called before the command is told to end, and again before it is killed.
-	Stopping func(stage Stage)
+	// Stopping is called before the command is told to end, and again before it is killed. The cause is
+	// nil if that is the end of the hold.
+	Stopping func(stage Stage, cause error)
 	// Leftover is called when the command has ended and descendants of it are still running.
 	Leftover func(count int)
 }
@@ -54,8 +55,11 @@ type Events struct {
 type Outcome struct {
 	// Status is the exit status, 128 plus the number of the signal that ended the command.
 	Status int
-	// WasStopped says that the command was told to end because the hold ended or was about to.
+	// WasStopped says that the command was told to end, because the hold ended or was about to, or for
+	// the Cause.
 	WasStopped bool
+	// Cause is [ErrFrontGone] if the command was killed for that, and else nil.
+	Cause error
 }
 
 // ErrFrontGone is the cause of a context that ended because the front process was killed.

@@ -46,6 +46,14 @@ func IsAttached() bool {
 	return ok
 }
 
+// PID returns that of the process that the user has started: of the front, if one has started this process.
+func PID() int {
+	if IsAttached() {
+		return os.Getppid()
+	}
+	return os.Getpid()
+}
+
 // Close ends the connection to the front process.
 func (s *Supervisor) Close() error {
 	s.stopSignals()
@@ -151,6 +159,7 @@ type run struct {
 
 	pid         int
 	stage       Stage
+	cause       error
 	killAt      time.Duration
 	killedAt    time.Duration
 	hasEnded    bool
@@ -192,6 +201,9 @@ func (r *run) loop() Outcome {
 			lost = nil
 		case <-gone:
 			gone = nil
+			if r.stage == StageRun {
+				r.cause = ErrFrontGone
+			}
 			r.kill()
 		case <-r.timer.C():
 		case <-r.children:
@@ -206,7 +218,7 @@ func (r *run) loop() Outcome {
 }
 
 func (r *run) outcome() Outcome {
-	outcome := Outcome{Status: r.status.ExitStatus(), WasStopped: r.stage > StageRun}
+	outcome := Outcome{Status: r.status.ExitStatus(), WasStopped: r.stage > StageRun, Cause: r.cause}
 	if r.status.Signaled() {
 		outcome.Status = 128 + int(r.status.Signal())
 	}
@@ -259,7 +271,7 @@ func (r *run) announce(now, left time.Duration) {
 
 func (r *run) report() {
 	if r.events.Stopping != nil {
-		r.events.Stopping(r.stage)
+		r.events.Stopping(r.stage, r.cause)
 	}
 }
 

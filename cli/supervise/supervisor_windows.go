@@ -43,6 +43,9 @@ func Attach(clock Clock) (*Supervisor, error) {
 	return s, nil
 }
 
+// PID returns that of the process that the user has started, which is this one.
+func PID() int { return os.Getpid() }
+
 // Close ends the receipt of signals.
 func (s *Supervisor) Close() error {
 	signal.Stop(s.interrupted)
@@ -107,7 +110,7 @@ func (s *Supervisor) watch(job job, hold Hold, policy Policy, events Events, end
 		if stage, _ := policy.At(hold.Left()); stage != StageRun && !wasStopped {
 			wasStopped = true
 			if events.Stopping != nil {
-				events.Stopping(StageKill)
+				events.Stopping(StageKill, nil)
 			}
 			_ = windows.TerminateJobObject(job.handle, 1)
 		}

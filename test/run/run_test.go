@@ -3,6 +3,7 @@
 package run_test
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -291,8 +292,12 @@ func TestKills(t *testing.T) {
 		service := newService(t)
 		r := service.start(t, key, "--ttl", "1h", "--", "sh", "-c", stubborn)
 		r.line()
+		// What a user kills is what the reason names.
+		if held := service.All(); len(held) != 1 || !strings.HasSuffix(held[0].Spec.Reason, fmt.Sprintf("PID %d", r.front.Process.Pid)) {
+			t.Errorf("the front is PID %d, and the reason another: %v", r.front.Process.Pid, held)
+		}
 		kill(t, r.front.Process.Pid, syscall.SIGKILL)
-		r.wantEnd(-9)
+		r.wantEnd(-9, "killing the command: the process that started this one was killed", "the command was killed, and "+key+" was released")
 		service.wantFree(t)
 	})
 	t.Run("supervisor: the lock ends by its ttl", func(t *testing.T) {
