@@ -36,8 +36,9 @@ type acquireOptions struct {
 func newAcquire(s *session.Session) *cobra.Command {
 	options := acquireOptions{grantOptions: grantOptions{Session: s}}
 	command := &cobra.Command{
-		Use:   "acquire KEY",
-		Short: "Take a lock by hand, and keep what proves it in a file",
+		Use:        "acquire KEY",
+		SuggestFor: []string{"lock", "take"},
+		Short:      "Take a lock by hand, and keep what proves it in a file",
 		Long: `Take a lock, and leave it held when this command ends. Nothing renews the lock:
 it ends after its --ttl, unless it is renewed or released before.
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,9 @@ type freeOptions struct {
 func newFree(s *session.Session) *cobra.Command {
 	options := freeOptions{Session: s}
 	command := &cobra.Command{
-		Use:   "free KEY",
-		Short: "End a lock: your own, or by force that of another holder",
+		Use:        "free KEY",
+		SuggestFor: []string{"unlock", "break", "delete", "force-release"},
+		Short:      "End a lock: your own, or by force that of another holder",
 		Long: `Show who holds a lock, ask whether to go on, and end it.
 
 To end the lock of another holder you need the verb force-release on locks.forrst.dev
@@ -57,7 +59,7 @@ The KEY may be job/NAME, if that Job holds the lock.
 Only what was shown is ended. If another holder has got the lock meanwhile, nothing
 is done, and the exit status is 202. If you do not answer yes, it is 200.`,
 		Example: `  # See what would happen
-  kubectl lock free billing:report --reason "worker-7 lost its disk" --dry-run=server
+  kubectl lock free billing:report --dry-run
 
   # End it
   kubectl lock free billing:report --reason "worker-7 lost its disk"`,
@@ -70,11 +72,15 @@ is done, and the exit status is 202. If you do not answer yes, it is 200.`,
 	flags := command.Flags()
 	flags.StringVar(&options.reason, "reason", "", "Why you take the lock from its holder. Required unless the lock is yours; the release of your own goes without")
 	flags.BoolVarP(&options.isSure, "yes", "y", false, "Do not ask")
-	flags.StringVar(&options.dryRun, "dry-run", "none", "none, or server: the API server says whether you may, and nothing is done")
+	flags.StringVar(&options.dryRun, "dry-run", "none", "none, or server, which is meant without a value: the API server says whether you may, and nothing is done")
+	flags.Lookup("dry-run").NoOptDefVal = "server"
 	return command
 }
 
 func (o *freeOptions) run(ctx context.Context, key string) error {
+	if o.dryRun == "client" {
+		return failure.New(failure.Usage, "--dry-run=client is not possible: only the API server knows what you may do", "have it say so, and do nothing: --dry-run=server")
+	}
 	if o.dryRun != "none" && o.dryRun != "server" {
 		return failure.Usagef("--dry-run is %q, and may be none or server", o.dryRun)
 	}
@@ -110,7 +116,9 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 	}
 	order := freeing.Order{Shown: shown, IsDryRun: o.dryRun == "server"}
 	if !isOwn {
-		order.Reason = o.reason
+		if order.Reason = o.reason; order.IsDryRun {
+			order.Reason = cmp.Or(o.reason, "dry run")
+		}
 	}
 	if err := order.Carry(ctx, cluster); err != nil {
 		return o.explain(key, err)
@@ -266,7 +274,7 @@ func consequence(ctx context.Context, cluster client.Client, shown *portrait.Por
 func (o *freeOptions) confirm(key string, isOwn bool, consequence string) error {
 	question := "Release it?"
 	if !isOwn {
-		if strings.TrimSpace(o.reason) == "" {
+		if strings.TrimSpace(o.reason) == "" && o.dryRun != "server" {
 			return failure.New(failure.Usage, "another holder has the lock; to take it away, say why, which goes on record",
 				o.Command("free", key, "--reason", "..."), "ask the holder to release it, or wait: "+o.Command("wait", key))
 		}
@@ -317,7 +325,7 @@ func (o *freeOptions) explain(key string, err error) error {
 	case errors.Is(err, freeing.ErrBusy):
 		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s was not freed: %v", key, err), Do: []string{"try again"}, Cause: err}
 	case errors.Is(err, freeing.ErrKept):
-		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s: %v", key, err), Do: []string{"see docs/runbooks.md, A lock does not go"}, Cause: err}
+		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s: %v", key, err), Do: []string{"see who has put the finalizers there, and end that: " + o.Command("who", key)}, Cause: err}
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld):
 		return &failure.Error{Code: failure.Refused, What: err.Error(), Cause: err, Do: []string{
 			"ask the holder to release it, or wait: " + o.Command("wait", key),

@@ -28,6 +28,8 @@ func TestFree(t *testing.T) {
 		{"no_answer", "", payments(), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
 		{"a_job_that_waits_for_pods", "n\n", blockedJob(), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
 		{"a_job_about_to_start", "n\n", blockedJob()[:2], []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
+		{"a_dry_run_without_a_value_or_a_reason", "", append(payments(), holdingJob()...), []string{"billing:report", "--dry-run"}, 0},
+		{"a_reason_is_required", "", payments(), []string{"billing:report", "--yes"}, failure.Usage},
 		{"mine", "y\n", payments(), []string{"deploy"}, 0},
 		{"with_the_flag_of_others", "", payments(), []string{"deploy", "--force"}, failure.Usage},
 	} {

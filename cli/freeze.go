@@ -169,7 +169,7 @@ func (o *freezeOptions) explain(namespace string, err error) error {
 		}}
 	case strings.Contains(text, "are not enforced"):
 		return &failure.Error{Code: failure.Refused, What: "guards are not installed in this cluster, so a freeze would have no effect", Cause: err, Do: []string{
-			"have the component config/guards of lock-operator installed: docs/guards.md, Install",
+			"have the component config/guards of lock-operator installed",
 			"a lock without guards holds back only those who ask for it: " + o.Command("acquire", o.key, "--ttl", "24h"),
 		}}
 	case strings.Contains(text, "may not be guarded"):

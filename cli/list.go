@@ -63,9 +63,10 @@ type listed struct {
 func newList(s *session.Session) *cobra.Command {
 	l := &list{Session: s}
 	command := &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List the locks that are held: by whom, for how long, and why",
+		Use:        "list",
+		SuggestFor: []string{"get", "ps", "show"},
+		Aliases:    []string{"ls"},
+		Short:      "List the locks that are held: by whom, for how long, and why",
 		Long: `List the locks that are held: key, holder, for how long, when they expire unless
 they are renewed, how many Jobs wait, and why they are held.
 
@@ -95,7 +96,7 @@ Owner tokens are left out of all formats.`,
 		RunE: func(command *cobra.Command, _ []string) error { return l.run(command.Context()) },
 	}
 	flags := command.Flags()
-	flags.BoolVarP(&l.allNamespaces, "all-namespaces", "A", false, "List the locks of all namespaces")
+	flags.BoolVarP(&l.allNamespaces, "all-namespaces", "A", false, "List the locks of all namespaces. The operator's own heartbeat is left out of the table unless it is wide")
 	flags.BoolVar(&l.mine, "mine", false, "List only the locks that I hold, by my identity")
 	flags.StringVar(&l.holder, "holder", "", "List only the locks whose holder's name or identity has this text in it")
 	flags.DurationVar(&l.expiring, "expiring", 0, "List only the locks that end within this time unless they are renewed, for example 5m")
@@ -204,7 +205,8 @@ func (l *list) append(rows []*listed, each *v1alpha1.Lock) []*listed {
 }
 
 func (l *list) selects(row *locks.Row, now time.Time) bool {
-	return row.IsHeld(now) &&
+	isNoise := row.IsHeartbeat() && l.allNamespaces && l.output.isTable() && !l.output.isWide()
+	return row.IsHeld(now) && !isNoise &&
 		(!l.mine || row.Identity == l.identity) &&
 		(l.holder == "" || row.HeldBy(l.holder)) &&
 		(l.expiring == 0 || row.Expires.Sub(now) <= l.expiring)

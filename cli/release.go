@@ -18,8 +18,9 @@ type releaseOptions struct {
 func newRelease(s *session.Session) *cobra.Command {
 	options := releaseOptions{grantOptions{Session: s}}
 	command := &cobra.Command{
-		Use:   "release KEY",
-		Short: "Release a lock that was taken with acquire",
+		Use:        "release KEY",
+		SuggestFor: []string{"unlock"},
+		Short:      "Release a lock that was taken with acquire",
 		Long: `Release a lock that was taken with acquire, and remove the file with its owner
 token.
 

@@ -12,6 +12,7 @@ import (
 
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/similar"
 	"forrst.dev/lock-operator/cli/supervise"
 )
 
@@ -132,11 +133,25 @@ func aboutFlag(command *cobra.Command, err error) []string {
 	case !isUnknown:
 		return nil
 	case command.Name() == "run":
-		return []string{"if the flag is one of your command, put -- before the command: kubectl lock run KEY -- COMMAND"}
+		return append(likeFlag(command, unknown.GetSpecifiedName()), "if the flag is one of your command, put -- before the command: kubectl lock run KEY -- COMMAND")
 	case command.Name() == "free" && unknown.GetSpecifiedName() == "force":
 		return []string{"to take a lock from another holder, say why, which goes on record: kubectl lock free KEY --reason WHY"}
 	}
-	return nil
+	return likeFlag(command, unknown.GetSpecifiedName())
+}
+
+// likeFlag proposes the flags that are like one that does not exist.
+func likeFlag(command *cobra.Command, typed string) (do []string) {
+	var names []string
+	command.Flags().VisitAll(func(flag *pflag.Flag) {
+		if !flag.Hidden {
+			names = append(names, flag.Name)
+		}
+	})
+	if like := similar.To(typed, names); len(like) > 0 {
+		do = append(do, "did you mean --"+strings.Join(like, ", or --")+"?")
+	}
+	return do
 }
 
 // knownCommand says which commands are like one that does not exist.

@@ -39,8 +39,9 @@ type who struct {
 func newWho(s *session.Session) *cobra.Command {
 	w := &who{Session: s}
 	command := &cobra.Command{
-		Use:   "who KEY",
-		Short: "Show everything about one lock: who holds it, is it alive, who waits, what you may do",
+		Use:        "who KEY",
+		SuggestFor: []string{"status", "describe", "get", "show", "info"},
+		Short:      "Show everything about one lock: who holds it, is it alive, who waits, what you may do",
 		Long: `Show everything about one lock: the holder and the Pod or Job behind it, since when
 and why, who waits, what it guards, its history, and what you may do now with the
 command to type.

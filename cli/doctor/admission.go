@@ -49,7 +49,7 @@ func judgeRefusal(check string, facts *Facts) Finding {
 	case apierrors.IsNotFound(err):
 		return failed(check, text, fmt.Sprintf("see that the namespace exists: kubectl get namespace %s", facts.Namespace))
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeNamespaceFull):
-		return failed(check, text, "delete expired locks, or raise --max-locks-per-namespace: docs/operations.md, Memory")
+		return failed(check, text, "delete expired locks, or raise --max-locks-per-namespace")
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		return warning(check, "a new lock is refused: "+text, "see the admission policies and quotas of the namespace; programs that lock are refused, too")
 	default:
@@ -61,13 +61,13 @@ func judgeRefusal(check string, facts *Facts) Finding {
 func doAbout(text string) string {
 	switch {
 	case strings.Contains(text, "x509"), strings.Contains(text, "tls:"):
-		return "the API server does not trust its certificate: docs/certificates.md, When something fails"
+		return "the API server does not trust its certificate; see the authorities that it trusts: kubectl get validatingwebhookconfigurations -o yaml"
 	case strings.Contains(text, "no endpoints available"), strings.Contains(text, "not found"):
 		return "bring it back: kubectl get pods -n forrst-system -l app.kubernetes.io/component=webhook"
 	case strings.Contains(text, "deadline exceeded"), strings.Contains(text, "timeout"):
 		return "see that the network lets the API server reach it (network policies, firewall), and that it is not overloaded"
 	default:
-		return "bring it back: docs/operations.md, When something is down"
+		return "bring it back: kubectl get pods -A -l app.kubernetes.io/name=lock-operator"
 	}
 }
 

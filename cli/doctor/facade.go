@@ -78,7 +78,7 @@ func JudgeFacade(facts *FacadeFacts) []Finding {
 	if err := facts.Ready.Err; err != nil {
 		do := "see that the address is right and a network path leads there"
 		if strings.Contains(err.Error(), "x509") {
-			do = "name the authority of its certificate by --certificate-authority: docs/operations.md, Call the façade"
+			do = "name the authority of its certificate by --certificate-authority"
 		}
 		return []Finding{failed(check, "it does not answer: "+err.Error(), do)}
 	}
@@ -97,14 +97,14 @@ func judgeReadiness(facts *FacadeFacts) Finding {
 	case facts.Ready.Value != http.StatusOK:
 		return failed(check, fmt.Sprintf("it is not ready (status %d)", facts.Ready.Value), "see its log; it is not ready while it starts and stops")
 	case facts.Saturated.Err == nil && facts.Saturated.Value == http.StatusServiceUnavailable:
-		return warning(check, "it is ready and at a limit of all callers: "+facts.Shortage, "add replicas: docs/operations.md, The façade under load")
+		return warning(check, "it is ready and at a limit of all callers: "+facts.Shortage, "add replicas")
 	default:
 		return ok(check, "%s is ready", facts.URL)
 	}
 }
 
 func judgeServed(facts *FacadeFacts) Finding {
-	const check, do = "certificate", "see why it is not renewed: docs/certificates.md, When something fails"
+	const check, do = "certificate", "see why it is not renewed: kubectl get certificates,certificaterequests -A"
 	switch left := facts.NotAfter.Sub(facts.Server); {
 	case left <= 0:
 		return failed(check, "that of the façade has expired on "+day(facts.NotAfter), do)
@@ -122,7 +122,7 @@ func judgeList(err error) Finding {
 		return ok(check, "the façade knows you, and you may see locks")
 	case errors.Is(err, lock.ErrUnauthenticated):
 		return failed(check, "the façade does not know you: "+err.Error(),
-			"name a file with a token for the audience lock-operator.forrst.dev by --token-file: docs/operations.md, Call the façade")
+			"name a file with a token for the audience lock-operator.forrst.dev by --token-file")
 	case errors.Is(err, lock.ErrForbidden):
 		return warning(check, err.Error(), "to see locks, have the cluster role lock-operator-view bound in the namespace")
 	default:

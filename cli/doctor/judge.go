@@ -80,9 +80,9 @@ func judgeDefinition(facts *Facts) Finding {
 	definition := facts.Definition.Value
 	switch err := facts.Definition.Err; {
 	case apierrors.IsNotFound(err):
-		return failed(check, "the cluster does not know Locks", "install lock-operator: docs/operations.md, Install")
+		return failed(check, "the cluster does not know Locks", "install lock-operator")
 	case err != nil && facts.Served != nil:
-		return failed(check, "the cluster does not serve Locks: "+facts.Served.Error(), "install lock-operator: docs/operations.md, Install")
+		return failed(check, "the cluster does not serve Locks: "+facts.Served.Error(), "install lock-operator")
 	case err != nil:
 		return ok(check, "the cluster serves %s; you may not read its definition", v1alpha1.GroupVersion)
 	case !definition.IsEstablished:

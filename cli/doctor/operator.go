@@ -23,7 +23,7 @@ func judgeOperator(facts *Facts) []Finding {
 
 func judgeHeartbeat(facts *Facts) Finding {
 	const check = "heartbeat"
-	do := fmt.Sprintf("bring the controllers back: kubectl get pods -n %s -l app.kubernetes.io/component=controllers (docs/runbooks.md)", facts.OperatorNamespace)
+	do := fmt.Sprintf("bring the controllers back: kubectl get pods -n %s -l app.kubernetes.io/component=controllers", facts.OperatorNamespace)
 	beat := facts.Heartbeat
 	switch {
 	case apierrors.IsNotFound(beat.Err):
@@ -58,7 +58,7 @@ func judgeDeployments(facts *Facts) []Finding {
 	}
 	if names := sortedKeys(images); len(names) > 1 {
 		findings = append(findings, warning(check, "its Deployments run different images: "+strings.Join(names, ", "),
-			"finish the upgrade: docs/operations.md, Upgrading"))
+			"finish the upgrade"))
 	}
 	return findings
 }
@@ -89,7 +89,7 @@ func judgeIssued(facts *Facts) []Finding {
 	const check = "issued certificates"
 	switch err := facts.Certificates.Err; {
 	case apimeta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		return []Finding{skipped(check, "there is no cert-manager; docs/certificates.md says how to see when they end")}
+		return []Finding{skipped(check, "there is no cert-manager")}
 	case err != nil:
 		return []Finding{skipped(check, "you may not read Certificates in namespace %s", facts.OperatorNamespace)}
 	}

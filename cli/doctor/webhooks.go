@@ -36,7 +36,7 @@ func judgeWebhooks(facts *Facts) []Finding {
 	switch len(webhooks) {
 	case 0:
 		return []Finding{failed(check, "no webhook configuration judges Locks: no user can take one with kubectl, and any user who may delete Locks can end them",
-			"apply config/default of lock-operator: docs/operations.md, Install")}
+			"apply config/default of lock-operator")}
 	case 1:
 	default:
 		return []Finding{failed(check, fmt.Sprintf("%d webhook configurations judge Locks", len(webhooks)),
@@ -74,7 +74,7 @@ func judgeConfiguration(webhook admissionregistrationv1.MutatingWebhook) []Findi
 
 // judgeCertificate says whether the API server can trust the webhook.
 func judgeCertificate(check string, config admissionregistrationv1.WebhookClientConfig, now time.Time) []Finding {
-	const do = "see why it is not renewed: docs/certificates.md, When something fails"
+	const do = "see why it is not renewed: kubectl get certificates,certificaterequests -A"
 	if len(config.CABundle) == 0 {
 		return []Finding{failed(check, "the webhook configuration has no caBundle, so the API server does not trust the webhook", do)}
 	}
@@ -108,7 +108,7 @@ func judgeExemptions(webhook admissionregistrationv1.MutatingWebhook, facts *Fac
 	switch {
 	case len(users) == 0:
 		return []Finding{warning(check, "the webhook configuration exempts no user: the operator's own writes fail while the webhook is away",
-			"apply config/webhook, with config/identity if it is installed under other names: docs/operations.md, Other names")}
+			"apply config/webhook, with config/identity if it is installed under other names")}
 	case facts.Self.Err == nil && slices.Contains(users, facts.Self.Value.Username):
 		return []Finding{warning(check, fmt.Sprintf("you are %s, whose writes of Locks nothing judges or audits", facts.Self.Value.Username),
 			"use another account, and leave this one to the operator")}
@@ -116,7 +116,7 @@ func judgeExemptions(webhook admissionregistrationv1.MutatingWebhook, facts *Fac
 		return []Finding{skipped(check, "you may not read the service accounts of the operator")}
 	case len(facts.Missing.Value) > 0:
 		return []Finding{failed(check, fmt.Sprintf("%s is exempted and does not exist: a user who may create it could write Locks that nothing judges", strings.Join(facts.Missing.Value, ", ")),
-			"adapt the match conditions to where the operator runs: docs/operations.md, Other names")}
+			"adapt the match conditions to where the operator runs")}
 	default:
 		return []Finding{ok(check, "the webhook leaves out the operator alone: %s", strings.Join(users, ", "))}
 	}

@@ -31,7 +31,9 @@ func To(typed string, names []string) []string {
 			matches = append(matches, match{name, apart})
 		}
 	}
-	slices.SortFunc(matches, func(a, b match) int { return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.name, b.name)) })
+	slices.SortFunc(matches, func(a, b match) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.name, b.name))
+	})
 	matches = matches[:min(len(matches), most)]
 	found := make([]string, 0, len(matches))
 	for _, each := range matches {
