@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -123,18 +124,8 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 
 // complete checks what the flags say.
 func (o *runOptions) complete(command *cobra.Command) error {
-	switch o.onBusy {
-	case busyWait:
-	case busySkip, busyFail:
-		if command.Flags().Changed("wait") {
-			return failure.New(failure.Usage, fmt.Sprintf("--wait has no meaning with --on-busy %s", o.onBusy), "leave one of them out")
-		}
-		if o.onBusy == busySkip && command.Flags().Changed("conflict-exit-code") {
-			return failure.New(failure.Usage, "--conflict-exit-code has no meaning with --on-busy skip, which ends with 0",
-				fmt.Sprintf("to end with %d without a wait, use --on-busy fail", o.conflictCode))
-		}
-	default:
-		return failure.Usagef("--on-busy is %q, and must be %s, %s or %s", o.onBusy, busyWait, busySkip, busyFail)
+	if err := o.completeOnBusy(command.Flags()); err != nil {
+		return err
 	}
 	switch {
 	case o.wait < 0:
@@ -162,6 +153,24 @@ func (o *runOptions) complete(command *cobra.Command) error {
 	}
 	if o.policy, err = supervise.NewPolicy(supervise.OnLost(o.onLost), o.ttl, o.grace); err != nil {
 		return failure.New(failure.Usage, "--on-lost: "+err.Error(), "see "+command.CommandPath()+" --help")
+	}
+	return nil
+}
+
+// completeOnBusy checks --on-busy and what goes with it.
+func (o *runOptions) completeOnBusy(flags *pflag.FlagSet) error {
+	switch o.onBusy {
+	case busyWait:
+	case busySkip, busyFail:
+		if flags.Changed("wait") {
+			return failure.New(failure.Usage, fmt.Sprintf("--wait has no meaning with --on-busy %s", o.onBusy), "leave one of them out")
+		}
+		if o.onBusy == busySkip && flags.Changed("conflict-exit-code") {
+			return failure.New(failure.Usage, "--conflict-exit-code has no meaning with --on-busy skip, which ends with 0",
+				fmt.Sprintf("to end with %d without a wait, use --on-busy fail", o.conflictCode))
+		}
+	default:
+		return failure.Usagef("--on-busy is %q, and must be %s, %s or %s", o.onBusy, busyWait, busySkip, busyFail)
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func getNamed(ctx context.Context, s *session.Session, cluster client.Client, na
 // checkKey refuses the name of an object as the KEY of a new lock: job/nightly is that Job's lock for other
 // commands. There is no such check for users who may not read the object, nor through a façade.
 func checkKey(ctx context.Context, s *session.Session, namespace, key string) error {
-	if bare := strings.TrimPrefix(key, fullKeyPrefix); bare != key {
+	if bare, isFull := strings.CutPrefix(key, fullKeyPrefix); isFull {
 		fmt.Fprintf(s.ErrOut, "note: %s is taken as a KEY; it is another lock than %s\n", session.Quote(key), session.Quote(bare))
 	}
 	kind, name, isObject := locks.ObjectName(key)

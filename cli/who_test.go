@@ -117,11 +117,11 @@ func stoppingHolder() []client.Object {
 	return []client.Object{job, terminatingPod("nightly")}
 }
 
-// onNode moves the Pods to a node, and adds objects.
-func onNode(name string, objects []client.Object, more ...client.Object) []client.Object {
+// onNode moves the Pods to node-7, and adds objects.
+func onNode(objects []client.Object, more ...client.Object) []client.Object {
 	for _, object := range objects {
 		if pod, ok := object.(*corev1.Pod); ok {
-			pod.Spec.NodeName = name
+			pod.Spec.NodeName = "node-7"
 		}
 	}
 	return append(objects, more...)
@@ -167,11 +167,11 @@ func TestWho(t *testing.T) {
 	}{
 		{"held_by_a_job", "carol@example.com", withoutForce, append(payments(), behindBilling()...), []string{"billing:report", "-n", "payments", "--audit", path}},
 		{"may_force", "carol@example.com", everything, append(payments(), behindBilling()...), []string{"billing:report", "-n", "payments"}},
-		{"on_a_node_that_does_not_report", "carol@example.com", everything, append(payments(), onNode("node-7", behindBilling(), node("node-7", corev1.ConditionUnknown))...), []string{"billing:report", "-n", "payments"}},
-		{"on_a_node_that_is_not_ready", "carol@example.com", everything, append(payments(), onNode("node-7", behindBilling(), node("node-7", corev1.ConditionFalse))...), []string{"billing:report", "-n", "payments"}},
-		{"on_a_node_without_a_state", "carol@example.com", everything, append(payments(), onNode("node-7", behindBilling(), node("node-7", ""))...), []string{"billing:report", "-n", "payments"}},
-		{"on_a_node_that_is_gone", "carol@example.com", everything, append(payments(), onNode("node-7", behindBilling())...), []string{"billing:report", "-n", "payments"}},
-		{"whose_job_waits_for_a_dead_node", "carol@example.com", everything, justDeleted(onNode("node-7", blockedJob(), node("node-7", corev1.ConditionUnknown))), []string{"billing:report", "-n", "payments"}},
+		{"on_a_node_that_does_not_report", "carol@example.com", everything, append(payments(), onNode(behindBilling(), node("node-7", corev1.ConditionUnknown))...), []string{"billing:report", "-n", "payments"}},
+		{"on_a_node_that_is_not_ready", "carol@example.com", everything, append(payments(), onNode(behindBilling(), node("node-7", corev1.ConditionFalse))...), []string{"billing:report", "-n", "payments"}},
+		{"on_a_node_without_a_state", "carol@example.com", everything, append(payments(), onNode(behindBilling(), node("node-7", ""))...), []string{"billing:report", "-n", "payments"}},
+		{"on_a_node_that_is_gone", "carol@example.com", everything, append(payments(), onNode(behindBilling())...), []string{"billing:report", "-n", "payments"}},
+		{"whose_job_waits_for_a_dead_node", "carol@example.com", everything, justDeleted(onNode(blockedJob(), node("node-7", corev1.ConditionUnknown))), []string{"billing:report", "-n", "payments"}},
 		{"whose_job_is_gone", "carol@example.com", everything, payments(), []string{"billing:report", "-n", "payments"}},
 		{"whose_job_was_replaced", "carol@example.com", everything, append(payments(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "nightly", UID: "another"}}), []string{"billing:report", "-n", "payments"}},
 		{"mine", "carol@example.com", everything, payments(), []string{"deploy", "-n", "payments"}},

@@ -146,7 +146,7 @@ func (m *Model) view(now time.Time, order, most int, hidesHeartbeat bool) view {
 		seen.waitingJobs += len(each)
 	}
 	for _, row := range m.rows {
-		if row.IsHeld(now) && !(hidesHeartbeat && row.IsHeartbeat()) {
+		if row.IsHeld(now) && (!hidesHeartbeat || !row.IsHeartbeat()) {
 			waiters := len(row.Waiting(m.waiting))
 			seen.waitingJobs -= len(m.waiting[row.ID]) - waiters // its holder
 			seen.rows = append(seen.rows, shown{*row, row.HolderState(m.waiting), waiters})
