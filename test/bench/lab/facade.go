@@ -19,8 +19,8 @@ type Facade struct {
 
 // StartTokenFacade starts the program with entries of the environment, such as NAME=value, besides its own, and waits
 // until it asks for a token. The caller stops it.
-func StartTokenFacade(ctx context.Context, program, kubeconfig string, environment ...string) (*Facade, error) {
-	f, err := startFacade(ctx, program, kubeconfig, []string{"--facade-auth=token", "--facade-audiences=" + tokenAudience}, environment)
+func StartTokenFacade(ctx context.Context, program, kubeconfig string, flags []string, environment ...string) (*Facade, error) {
+	f, err := startFacade(ctx, program, kubeconfig, append([]string{"--facade-auth=token", "--facade-audiences=" + tokenAudience}, flags...), environment)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func StartTokenFacade(ctx context.Context, program, kubeconfig string, environme
 }
 
 func startFacade(ctx context.Context, program, kubeconfig string, authentication, environment []string) (*Facade, error) {
-	address, err := freeAddress(ctx)
+	address, err := FreeAddress(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +78,8 @@ func (f *Facade) Stop() {
 	_ = f.Command.Wait()
 }
 
-// freeAddress returns a loopback address that nothing listens on.
-func freeAddress(ctx context.Context) (string, error) {
+// FreeAddress returns a loopback address that nothing listens on.
+func FreeAddress(ctx context.Context) (string, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err

@@ -18,11 +18,12 @@ import (
 // Names of the contenders of observed.
 const (
 	unobserved = "façade, token"
-	observed   = "façade, token, traces"
+	scraped    = "façade, token, metrics"
+	observed   = "façade, token, metrics, traces"
 )
 
-// observing compares the façade with one that sends a trace of every call. Both authenticate their callers,
-// and serve the same cluster.
+// observing compares the façade with one whose metrics are read, and with one that sends a trace of every call
+// besides. All authenticate their callers, and serve the same cluster.
 func observing(clients int) func(context.Context, *lab.Lab, *report.Report) error {
 	return func(ctx context.Context, l *lab.Lab, r *report.Report) error {
 		bearer, err := lab.CallerToken(ctx, l.Admin)
@@ -34,15 +35,30 @@ func observing(clients int) func(context.Context, *lab.Lab, *report.Report) erro
 			return err
 		}
 		defer sink.stop()
+		reader, err := lab.NewScraper(ctx, l.Admin)
+		if err != nil {
+			return err
+		}
+		defer reader.Stop()
 		c := &measure.Comparison{
 			Name: fmt.Sprintf("observed, %d", clients), Clients: clients,
 			Rounds: l.Options.RoundsOf(30), Slice: 300 * time.Millisecond,
 		}
 		for _, each := range []struct {
 			name        string
+			isScraped   bool
 			environment []string
-		}{{unobserved, nil}, {observed, sink.environment()}} {
-			process, err := lab.StartTokenFacade(ctx, l.Options.Operator, l.Cluster.OperatorKubeconfig(), each.environment...)
+		}{{unobserved, false, nil}, {scraped, true, nil}, {observed, true, sink.environment()}} {
+			var flags []string
+			if each.isScraped {
+				address, err := lab.FreeAddress(ctx)
+				if err != nil {
+					return err
+				}
+				flags = []string{"--metrics-bind-address=" + address}
+				reader.Addresses = append(reader.Addresses, address)
+			}
+			process, err := lab.StartTokenFacade(ctx, l.Options.Operator, l.Cluster.OperatorKubeconfig(), flags, each.environment...)
 			if err != nil {
 				for _, started := range c.Contenders {
 					started.Stop()
@@ -51,6 +67,7 @@ func observing(clients int) func(context.Context, *lab.Lab, *report.Report) erro
 			}
 			c.Contenders = append(c.Contenders, tokenContender(process, each.name, bearer))
 		}
+		reader.Start(ctx)
 		results, err := l.Compare(ctx, c)
 		if err != nil {
 			return err
@@ -58,8 +75,12 @@ func observing(clients int) func(context.Context, *lab.Lab, *report.Report) erro
 		if sink.batches.Load() == 0 {
 			return errors.New("no traces were sent")
 		}
-		without, with := results[unobserved], results[observed]
+		if reader.Scrapes.Load() == 0 {
+			return errors.New("no metrics were read")
+		}
+		without, measured, with := results[unobserved], results[scraped], results[observed]
 		r.Add(without)
+		r.Add(measured, report.AtMost("time / without", measure.Ratio(measured, without, measure.Time), 1.02, ""))
 		r.Add(with, report.AtMost("time / without", measure.Ratio(with, without, measure.Time), 1.10, ""))
 		return nil
 	}
