@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -72,17 +72,29 @@ is done, and the exit status is 202. If you do not answer yes, it is 200.`,
 	flags := command.Flags()
 	flags.StringVar(&options.reason, "reason", "", "Why you take the lock from its holder. Required unless the lock is yours; the release of your own goes without")
 	flags.BoolVarP(&options.isSure, "yes", "y", false, "Do not ask")
-	flags.StringVar(&options.dryRun, "dry-run", "none", "none, or server, which is meant without a value: the API server says whether you may, and nothing is done")
-	flags.Lookup("dry-run").NoOptDefVal = "server"
+	addDryRun(flags, &options.dryRun)
 	return command
 }
 
-func (o *freeOptions) run(ctx context.Context, key string) error {
-	if o.dryRun == "client" {
+// addDryRun adds the flag, which [checkDryRun] checks.
+func addDryRun(flags *pflag.FlagSet, value *string) {
+	flags.StringVar(value, "dry-run", "none", "none or server. Without a value: server. The API server says whether you may, and nothing is done")
+	flags.Lookup("dry-run").NoOptDefVal = "server"
+}
+
+func checkDryRun(value string) error {
+	switch value {
+	case "none", "server":
+		return nil
+	case "client":
 		return failure.New(failure.Usage, "--dry-run=client is not possible: only the API server knows what you may do", "have it say so, and do nothing: --dry-run=server")
 	}
-	if o.dryRun != "none" && o.dryRun != "server" {
-		return failure.Usagef("--dry-run is %q, and may be none or server", o.dryRun)
+	return failure.Usagef("--dry-run is %q, and may be none or server", value)
+}
+
+func (o *freeOptions) run(ctx context.Context, key string) error {
+	if err := checkDryRun(o.dryRun); err != nil {
+		return err
 	}
 	if o.UsesFacade() {
 		return o.runFacade(ctx, key)
@@ -95,7 +107,7 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	named, err := targetOf(ctx, o.Session, namespace, key)
+	named, err := o.target(ctx, namespace, key)
 	if err != nil {
 		return err
 	}
@@ -116,8 +128,9 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 	}
 	order := freeing.Order{Shown: shown, IsDryRun: o.dryRun == "server"}
 	if !isOwn {
-		if order.Reason = o.reason; order.IsDryRun {
-			order.Reason = cmp.Or(o.reason, "dry run")
+		order.Reason = o.reason
+		if order.IsDryRun && strings.TrimSpace(o.reason) == "" {
+			order.Reason = "dry run"
 		}
 	}
 	if err := order.Carry(ctx, cluster); err != nil {
@@ -125,6 +138,17 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 	}
 	o.tell(shown, isOwn)
 	return nil
+}
+
+// target is targetOf. Without a question, a full key is not taken as another key: the lock with that very KEY may just
+// have ended.
+func (o *freeOptions) target(ctx context.Context, namespace, argument string) (target, error) {
+	named, err := targetOf(ctx, o.Session, namespace, argument)
+	if err == nil && strings.HasPrefix(argument, fullKeyPrefix) && named.key != v1alpha1.FullKeyOf(argument) && o.isSure && o.dryRun == "none" {
+		bare := named.key.Bare()
+		return named, failure.New(failure.Usage, fmt.Sprintf("%s is a full key, which is not freed with --yes", argument), "give the KEY: "+o.Command("free", bare))
+	}
+	return named, err
 }
 
 // runFacade ends a lock through a façade, which tells neither whose the lock is nor takes a condition: the
@@ -141,7 +165,7 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	named, err := targetOf(ctx, o.Session, namespace, key)
+	named, err := o.target(ctx, namespace, key)
 	if err != nil {
 		return err
 	}
@@ -325,7 +349,9 @@ func (o *freeOptions) explain(key string, err error) error {
 	case errors.Is(err, freeing.ErrBusy):
 		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s was not freed: %v", key, err), Do: []string{"try again"}, Cause: err}
 	case errors.Is(err, freeing.ErrKept):
-		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s: %v", key, err), Do: []string{"see who has put the finalizers there, and end that: " + o.Command("who", key)}, Cause: err}
+		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s: %v", key, err), Do: []string{
+			"the operator ends the lock at its expiry all the same; see the object: kubectl get locks.forrst.dev " + v1alpha1.FullKeyOf(key).ObjectName() + " -o yaml",
+		}, Cause: err}
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld):
 		return &failure.Error{Code: failure.Refused, What: err.Error(), Cause: err, Do: []string{
 			"ask the holder to release it, or wait: " + o.Command("wait", key),

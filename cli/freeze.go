@@ -65,13 +65,13 @@ To change the end or the reason of your freeze, freeze the namespace again.`,
 	flags.StringVar(&options.reason, "reason", "", "Why, which users are told who are refused")
 	flags.StringVar(&options.key, "key", freezing.Key, "KEY of the lock")
 	flags.StringSliceVar(&options.resources, "resources", nil, "What to freeze, such as deployments.apps,services. Default: "+freezing.Default())
-	flags.StringVar(&options.dryRun, "dry-run", "none", "none, or server: the API server says whether you may, and nothing is done")
+	addDryRun(flags, &options.dryRun)
 	return command
 }
 
 func (o *freezeOptions) run(ctx context.Context, args []string) error {
-	if o.dryRun != "none" && o.dryRun != "server" {
-		return failure.Usagef("--dry-run is %q, and may be none or server", o.dryRun)
+	if err := checkDryRun(o.dryRun); err != nil {
+		return err
 	}
 	if o.until == "" {
 		return failure.New(failure.Usage, "say when the freeze ends", "add --until, such as --until 36h or --until 2027-01-04")

@@ -205,7 +205,8 @@ func (l *list) append(rows []*listed, each *v1alpha1.Lock) []*listed {
 }
 
 func (l *list) selects(row *locks.Row, now time.Time) bool {
-	isNoise := row.IsHeartbeat() && l.allNamespaces && l.output.isTable() && !l.output.isWide()
+	isChosen := l.mine || l.holder != "" || l.expiring != 0
+	isNoise := row.IsHeartbeat() && l.allNamespaces && !isChosen && l.output.isTable() && !l.output.isWide()
 	return row.IsHeld(now) && !isNoise &&
 		(!l.mine || row.Identity == l.identity) &&
 		(l.holder == "" || row.HeldBy(l.holder)) &&

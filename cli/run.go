@@ -337,8 +337,12 @@ func (o *runOptions) result(outcome supervise.Outcome, released error) error {
 	wasLost := outcome.WasStopped || errors.Is(released, lock.ErrNotHeld) || errors.Is(released, lock.ErrOwnerMismatch) ||
 		errors.Is(released, lock.ErrForceReleased) || errors.Is(released, lock.ErrTakenOver)
 	switch {
-	case errors.Is(outcome.Cause, supervise.ErrFrontGone) && released == nil:
-		return failure.New(failure.Failed, outcome.Cause.Error()+"; the command was killed, and "+o.key+" was released")
+	case errors.Is(outcome.Cause, supervise.ErrFrontGone):
+		end := o.key + " was released"
+		if released != nil {
+			end = fmt.Sprintf("%s was not released: %v; it ends by itself, at the latest in %s", o.key, released, o.ttl)
+		}
+		return failure.New(failure.Failed, outcome.Cause.Error()+"; the command was killed, and "+end)
 	case wasLost && o.policy.OnLost != supervise.OnLostIgnore && (outcome.WasStopped || outcome.Status == 0):
 		what := o.key + " was lost while the command ran"
 		if outcome.WasStopped {

@@ -37,7 +37,8 @@ func TestTheNameOfAnObjectInPlaceOfAKey(t *testing.T) {
 		{"who_by_nearly_a_key", []string{"who", "BILLING"}, 0},
 		{"wait_by_a_full_key", []string{"wait", "lock:billing:report", "--for", "held"}, 0},
 		{"wait_by_nearly_a_key", []string{"wait", "biling:report"}, 0},
-		{"free_by_a_full_key", []string{"free", "lock:deploy", "--yes"}, 0},
+		{"free_by_a_full_key", []string{"free", "lock:deploy", "--dry-run"}, 0},
+		{"free_by_a_full_key_without_a_question", []string{"free", "lock:deploy", "--yes"}, failure.Usage},
 		{"free_by_nearly_a_key", []string{"free", "deploi", "--yes"}, failure.NotHeld},
 		{"free_of_another_namespace", []string{"free", "stock", "--reason", "it hangs", "--yes"}, failure.NotHeld},
 		{"who_is_no_job", []string{"who", "job/nosuch"}, failure.Usage},
@@ -94,7 +95,11 @@ func TestAFullKeyThroughAFacade(t *testing.T) {
 	if got := run(t, options, "who", "lock:deploy"); got.status != 0 || !strings.HasPrefix(got.out, "Lock deploy\n  State       held") {
 		t.Errorf("who: status %d: %s", got.status, got)
 	}
-	if got := run(t, options, "free", "lock:deploy", "--yes", "--reason", "it hangs"); got.status != 0 || hand.isHeld("lock:deploy") {
+	if got := run(t, options, "free", "lock:deploy", "--yes", "--reason", "it hangs"); got.status != int(failure.Usage) || !hand.isHeld("lock:deploy") {
+		t.Errorf("free without a question: status %d: %s", got.status, got)
+	}
+	options.Streams.In = strings.NewReader("y\n")
+	if got := run(t, options, "free", "lock:deploy", "--reason", "it hangs"); got.status != 0 || hand.isHeld("lock:deploy") {
 		t.Errorf("free: status %d: %s", got.status, got)
 	}
 }

@@ -13,6 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 steps=(
   "elsewhere|make test-elsewhere"
   "witness|RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
+  "scale|CLI_SCALE=1 go test -count=1 ./test/cli/scale"
   "release-test|make release-test"
   "bench|make bench"
   "bench-scale|make bench-scale"

@@ -61,7 +61,7 @@ func judgeRefusal(check string, facts *Facts) Finding {
 func doAbout(text string) string {
 	switch {
 	case strings.Contains(text, "x509"), strings.Contains(text, "tls:"):
-		return "the API server does not trust its certificate; see the authorities that it trusts: kubectl get validatingwebhookconfigurations -o yaml"
+		return "the API server does not trust its certificate; see the authorities that it trusts: kubectl get mutatingwebhookconfigurations -o yaml"
 	case strings.Contains(text, "no endpoints available"), strings.Contains(text, "not found"):
 		return "bring it back: kubectl get pods -n forrst-system -l app.kubernetes.io/component=webhook"
 	case strings.Contains(text, "deadline exceeded"), strings.Contains(text, "timeout"):

@@ -104,7 +104,7 @@ func judgeReadiness(facts *FacadeFacts) Finding {
 }
 
 func judgeServed(facts *FacadeFacts) Finding {
-	const check, do = "certificate", "see why it is not renewed: kubectl get certificates,certificaterequests -A"
+	const check, do = "certificate", "see why it is not renewed: the log of the controllers or, with cert-manager, kubectl get certificates -A"
 	switch left := facts.NotAfter.Sub(facts.Server); {
 	case left <= 0:
 		return failed(check, "that of the façade has expired on "+day(facts.NotAfter), do)

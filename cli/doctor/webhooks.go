@@ -74,7 +74,7 @@ func judgeConfiguration(webhook admissionregistrationv1.MutatingWebhook) []Findi
 
 // judgeCertificate says whether the API server can trust the webhook.
 func judgeCertificate(check string, config admissionregistrationv1.WebhookClientConfig, now time.Time) []Finding {
-	const do = "see why it is not renewed: kubectl get certificates,certificaterequests -A"
+	const do = "see why it is not renewed: the log of the controllers or, with cert-manager, kubectl get certificates -A"
 	if len(config.CABundle) == 0 {
 		return []Finding{failed(check, "the webhook configuration has no caBundle, so the API server does not trust the webhook", do)}
 	}

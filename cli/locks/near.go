@@ -5,7 +5,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -16,9 +15,8 @@ import (
 // at one page of locks. None are known to a user who may not list them.
 func HeldNearby(ctx context.Context, reader client.Reader, lock ID, now time.Time) ([]string, error) {
 	var found v1alpha1.LockList
-	err := reader.List(ctx, &found, &client.ListOptions{
-		Namespace: lock.Namespace, Limit: PageSize, Raw: &metav1.ListOptions{ResourceVersion: "0"}, // From the cache, as in HeldElsewhere.
-	})
+	// A list of the API server's cache, by resourceVersion 0, would have no limit.
+	err := reader.List(ctx, &found, client.InNamespace(lock.Namespace), client.Limit(PageSize))
 	if apierrors.IsForbidden(err) {
 		return nil, nil
 	}

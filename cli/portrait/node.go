@@ -9,6 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// What is wrong with a node that cannot end its Pods.
+const (
+	nodeGone   = "does not exist"
+	nodeSilent = "does not report"
+)
+
 // askNode finds out whether the node of a Pod works. If not, the Pod's state is only the last one that the node
 // has told.
 func (g *gathering) askNode(ctx context.Context, pod *Pod) {
@@ -19,7 +25,9 @@ func (g *gathering) askNode(ctx context.Context, pod *Pod) {
 	err := g.Cluster.Get(ctx, client.ObjectKey{Name: pod.Node}, node)
 	switch {
 	case apierrors.IsNotFound(err):
-		pod.NodeTrouble = "does not exist"
+		pod.NodeTrouble = nodeGone
+	case apierrors.IsForbidden(err):
+		g.unknown("whether the nodes of the Pods are ready", err)
 	case err != nil:
 		g.unknown("whether node "+pod.Node+" is ready", err)
 	default:
@@ -41,7 +49,7 @@ func troubleOf(node *corev1.Node) (trouble string, since time.Time) {
 			return "is not ready", since
 		case corev1.ConditionUnknown:
 		}
-		return "does not report", since
+		return nodeSilent, since
 	}
 	return "has not reported that it is ready", node.CreationTimestamp.Time
 }

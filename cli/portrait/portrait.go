@@ -136,7 +136,8 @@ func (p *Portrait) overdue(now time.Time) []Pod {
 		pods = append(pods, job.Pods...)
 	}
 	return slices.DeleteFunc(pods, func(pod Pod) bool {
-		mayEnd := !pod.Deadline.Before(now) && pod.NodeTrouble == ""
+		isNodeDead := pod.NodeTrouble == nodeGone || pod.NodeTrouble == nodeSilent
+		mayEnd := !pod.Deadline.Before(now) && !isNodeDead
 		return pod.Deadline.IsZero() || mayEnd ||
 			pod.Phase == string(corev1.PodSucceeded) || pod.Phase == string(corev1.PodFailed)
 	})

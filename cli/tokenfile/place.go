@@ -31,8 +31,7 @@ var ErrNoFolder = errors.New("neither XDG_RUNTIME_DIR nor a home folder is known
 // several clusters. Getenv reads the environment. The error matches [ErrNoFolder].
 func Default(getenv func(string) string, server, namespace string, key v1alpha1.FullKey) (Place, error) {
 	folder := getenv("XDG_RUNTIME_DIR")
-	if !filepath.IsAbs(folder) {
-		var err error
+	if info, err := os.Stat(folder); !filepath.IsAbs(folder) || err != nil || !info.IsDir() {
 		if folder, err = os.UserConfigDir(); err != nil {
 			return Place{}, fmt.Errorf("%w: %w", ErrNoFolder, err)
 		}

@@ -56,6 +56,8 @@ var _ = Describe("Freeing a lock", func() {
 	It("does nothing in a dry run, and says whether the caller may", func(ctx context.Context) {
 		Expect(lockAs(ctx, chief, home(), namespace, "", "free", "k", "--reason", "why", "--dry-run=server")).To(succeed("(server dry run)"))
 		expectUntouched(ctx)
+		Expect(lockAs(ctx, chief, home(), namespace, "", "free", "k", "--dry-run")).To(succeed("(server dry run)"))
+		expectUntouched(ctx)
 		Expect(lockAs(ctx, bob, home(), namespace, "", "free", "k", "--reason", "why", "--dry-run=server")).To(HaveField("Status", 204))
 		expectUntouched(ctx)
 		Expect(lockAs(ctx, ann, folder, namespace, "", "free", "k", "--dry-run=server")).To(succeed("released (server dry run)"))
