@@ -35,6 +35,9 @@ type lockState struct {
 	// reportedPods are the pods that keep the lock of an ended Job without being its own, and that an
 	// event on the Job has named.
 	reportedPods map[types.UID]types.UID
+	// lostStarts counts the starts of Jobs that came too late, since the Job controller had added the
+	// condition Suspended again.
+	lostStarts map[types.UID]int
 	// losses say how Jobs have lost the lock, as far as this replica has seen it.
 	losses map[types.UID]string
 	// backoffUntil is when a Job that was refused the lock or its start may be tried again.
@@ -57,6 +60,7 @@ func newLockState() *lockState {
 		expectedVersions: map[types.UID]string{},
 		syncRequests:     map[types.UID]string{},
 		withoutPods:      map[types.UID]bool{},
+		lostStarts:       map[types.UID]int{},
 		podsListedAt:     map[types.UID]time.Time{},
 		reportedPods:     map[types.UID]types.UID{},
 		losses:           map[types.UID]string{},
@@ -95,6 +99,7 @@ func (s *lockState) forgetGoneJobs() {
 	forgetGoneJobs(s, s.expectedVersions)
 	forgetGoneJobs(s, s.syncRequests)
 	forgetGoneJobs(s, s.withoutPods)
+	forgetGoneJobs(s, s.lostStarts)
 	forgetGoneJobs(s, s.podsListedAt)
 	forgetGoneJobs(s, s.reportedPods)
 	forgetGoneJobs(s, s.losses)

@@ -15,6 +15,11 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
+// maxLostStarts is how often a start may be lost against the Job controller, which adds the condition Suspended again
+// about a second after it was removed. Where admission of Jobs takes longer than that, the Job starts with the condition:
+// a Job that Argo CD shows as finished is better than one that never starts.
+const maxLostStarts = 3
+
 // start starts the Job with the fencing token of its grant. One write of the spec starts it; where
 // the Job controller has noted that the Job is suspended, a write of the status comes first.
 func (p *pass) start(ctx context.Context, holder *jobInfo) error {
@@ -28,8 +33,10 @@ func (p *pass) start(ctx context.Context, holder *jobInfo) error {
 	ctx, cancel := context.WithTimeout(held.trace.Within(ctx), min(writeTimeout, left/2))
 	defer cancel()
 	delete(p.state.syncRequests, holder.job.UID) // It belongs to the previous run, if any.
-	starting, err := p.removeSuspendedCondition(ctx, holder)
-	isWritten := false
+	starting, isWritten := holder, false
+	if p.state.lostStarts[holder.job.UID] < maxLostStarts {
+		starting, err = p.removeSuspendedCondition(ctx, holder)
+	}
 	if err == nil && starting != nil {
 		isWritten, err = p.change(ctx, starting, func(job *batchv1.Job) {
 			job.Spec.Suspend = new(false)
@@ -40,9 +47,13 @@ func (p *pass) start(ctx context.Context, holder *jobInfo) error {
 	if refusalOf(err) != "" {
 		return p.handleRefusedStart(ctx, cmp.Or(starting, holder), err)
 	}
+	if err == nil && !isWritten && starting != nil && starting != holder {
+		p.state.lostStarts[holder.job.UID]++
+	}
 	if err != nil || !isWritten {
 		return err
 	}
+	delete(p.state.lostStarts, holder.job.UID)
 	held.trace.Started(token)
 	holder.reportedAt, holder.isAnnotated = time.Time{}, false // The Job may have to wait again.
 	p.emit(holder.job, corev1.EventTypeNormal, "LockAcquired", "Start",

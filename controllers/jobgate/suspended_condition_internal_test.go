@@ -51,6 +51,24 @@ func TestAJobIsNotStartedIfTheConditionSuspendedComesBack(t *testing.T) {
 	}
 }
 
+// Where the start is always too late, since admission of Jobs is slow, the Job starts all the same.
+func TestAJobStartsThoughTheConditionSuspendedAlwaysComesBack(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a", condition(batchv1.JobSuspended))
+	w.pass(1)
+	w.refuse = func(_ client.Object, isStatus bool) error {
+		if !isStatus && !hasSuspended(w.read(job)) {
+			w.write(job, condition(batchv1.JobSuspended))
+		}
+		return nil
+	}
+	w.awaitContender()
+	w.pass(2 * maxLostStarts)
+	if !w.isRunning(job) || !hasSuspended(w.read(job)) {
+		t.Errorf("started %v, with the conditions %v", w.starts, w.read(job).Status.Conditions)
+	}
+}
+
 // A condition that cannot be removed is a start that is refused: the Jobs behind it go on.
 func TestAConditionThatCannotBeRemovedDelaysNoOthers(t *testing.T) {
 	w := newWorld(t)

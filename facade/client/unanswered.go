@@ -111,9 +111,13 @@ const maxLate = 50 * time.Millisecond
 // giveUp releases what an acquire that failed with cause may have got. It looks twice:
 // the façade may learn that a connection is closed a moment after the next
 // request has arrived on another one. If that takes longer than the caller has time for, it goes on in
-// the background.
+// the background, unless the caller has chosen the owner token: its next acquisition may have it, too.
 func (a *acquisition) giveUp(ctx context.Context, cause error) {
 	if !isUnanswered(cause) {
+		return
+	}
+	if !a.isTokenNew {
+		a.end(ctx)
 		return
 	}
 	done := make(chan struct{})

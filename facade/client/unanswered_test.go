@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -324,4 +325,31 @@ func TestResultsThatCannotBeRead(t *testing.T) {
 			t.Errorf("result %s: listed %v", result, got)
 		}
 	}
+}
+
+// A caller may acquire again with its own owner token as soon as the first call has returned: nothing of that call may
+// release the next grant.
+func TestNothingGoesOnBehindACallerWithAnOwnerTokenOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		slow := func(carry func() (*http.Response, error)) (*http.Response, error) {
+			time.Sleep(100 * time.Millisecond)
+			return carry()
+		}
+		f.befall(func(func() (*http.Response, error)) (*http.Response, error) {
+			time.Sleep(100 * time.Millisecond)
+			return nil, io.ErrUnexpectedEOF
+		}, slow, slow, slow, slow)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := f.Acquire(ctx, namespace, chosen("k")); err == nil {
+			t.Fatal("the lock is said to be acquired")
+		}
+		calls := f.calls
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(f.calls) != len(calls) {
+			t.Errorf("after the answer the client still calls %v", f.calls[len(calls):])
+		}
+	})
 }

@@ -296,21 +296,6 @@ func (e *Engine) begin() bool {
 // NeedLeaderElection is false: every replica serves its own callers.
 func (e *Engine) NeedLeaderElection() bool { return false }
 
-// bounded is detached for what its caller waits for: it also ends at the deadline of ctx, if that is still
-// ahead.
-func (e *Engine) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	detached, cancel := e.detached(ctx)
-	deadline, ok := ctx.Deadline()
-	if !ok || ctx.Err() != nil {
-		return detached, cancel
-	}
-	bounded, cancelBounded := context.WithDeadline(detached, deadline)
-	return bounded, func() {
-		cancelBounded()
-		cancel()
-	}
-}
-
 // detached returns a context that outlives the caller's, bounded by the operation timeout: the
 // engine follows every write to its end.
 func (e *Engine) detached(ctx context.Context) (context.Context, context.CancelFunc) {

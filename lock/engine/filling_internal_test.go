@@ -1,9 +1,9 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,8 +27,10 @@ func TestAnIncompleteCacheSaysOfNoLockThatItIsGone(t *testing.T) {
 	}
 	wantNothing(ofHeld, "before anything was shown")
 	wantNothing(ofFree, "before anything was shown")
-	engine := &Engine{hasInformer: true, lockCache: seen}
-	if _, err := engine.Stream(t.Context(), "a", ""); !errors.Is(err, lock.ErrUnavailable) {
+	engine := &Engine{hasInformer: true, lockCache: seen, clock: clock.RealClock{}, working: t.Context()}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := engine.Stream(left, "a", ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("a stream begins: %v", err)
 	}
 	seen.OnAdd(cached("a", "held"), true)
@@ -51,7 +53,7 @@ func TestAnIncompleteCacheSaysOfNoLockThatItIsGone(t *testing.T) {
 // A first list that takes long is no watch that is closed; one that fails, or is not answered, is.
 func TestAFirstListDoesNotCountAsAClosedWatch(t *testing.T) {
 	stream := NewWatchStream(clock.RealClock{}, logr.Discard())
-	later := stream.clock.Now().Add(time.Hour)
+	later := stream.clock.Now().Add(maxFirstList / 2)
 	want := func(isReached, isClosed bool, when string) {
 		t.Helper()
 		if reached, closed := stream.filling(later); reached != isReached || closed > 0 != isClosed {
@@ -61,6 +63,9 @@ func TestAFirstListDoesNotCountAsAClosedWatch(t *testing.T) {
 	want(false, true, "without an answer")
 	stream.reached()
 	want(true, false, "during the list")
+	later = later.Add(maxFirstList)
+	want(true, true, "during a list that never ends")
+	later = later.Add(-maxFirstList)
 	stream.failed(errors.New("made up"))
 	want(true, true, "after a failure")
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -16,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/engine/keywatch"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // Informer reports changes to Locks. Shared informers of client-go and of controller-runtime's
@@ -273,20 +275,42 @@ func (c *lockCache) unwatch(name types.NamespacedName, watcher *watcher) {
 type stream struct{ changes chan lock.Change }
 
 // Stream implements [lock.Streamer] with the engine's informer; it makes no request. A stream begins when
-// the informer has shown all locks; until then the error matches [lock.ErrUnavailable]. Without an
-// informer that shows all locks it matches [errors.ErrUnsupported].
+// the informer has shown all locks: Stream waits for that, and after half a minute the error matches
+// [lock.ErrUnavailable]. Without an informer that shows all locks it matches [errors.ErrUnsupported].
 func (e *Engine) Stream(ctx context.Context, namespace string, key v1alpha1.FullKey) (lock.Stream, error) {
 	if !e.hasInformer || e.keyInformer != nil {
 		return lock.Stream{}, fmt.Errorf("stream the locks of namespace %s: the engine does not watch all locks: %w", namespace, errors.ErrUnsupported)
 	}
-	if !e.lockCache.isComplete() {
-		return lock.Stream{}, fmt.Errorf("stream the locks of namespace %s: the engine has just started, and has not seen all locks yet: %w", namespace, lock.ErrUnavailable)
+	if err := e.awaitAll(ctx); err != nil {
+		return lock.Stream{}, fmt.Errorf("stream the locks of namespace %s: %w", namespace, err)
 	}
 	name := types.NamespacedName{Namespace: namespace}
 	if key != "" {
 		name.Name = key.ObjectName()
 	}
 	return e.lockCache.stream(ctx, name)
+}
+
+// maxFilling is for how long the informer may take to show all locks.
+const maxFilling = 30 * time.Second
+
+// awaitAll waits until the informer has shown all locks. A browser does not repeat a request for a stream that was
+// refused.
+func (e *Engine) awaitAll(ctx context.Context) error {
+	if e.lockCache.isComplete() {
+		return nil
+	}
+	timer := servertime.Timers(e.clock).NewTimer(maxFilling)
+	defer timer.Stop()
+	select {
+	case <-e.lockCache.completed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.working.Done():
+	case <-timer.C():
+	}
+	return fmt.Errorf("the engine has just started or stopped, and has not seen all locks: %w", lock.ErrUnavailable)
 }
 
 // stream begins a stream of one lock, or of a namespace if the name is empty.

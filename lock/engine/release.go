@@ -18,12 +18,33 @@ import (
 
 // Release ends the lock if the proof permits it. If callers of this engine wait for the lock, the
 // first of them gets it in the same write. Release completes even if ctx is cancelled meanwhile. If a
-// deadline of ctx passes first, the engine goes on in the background.
+// deadline of ctx passes first, the caller gets [lock.ErrUnavailable], and the engine goes on.
 //
 // The error matches [lock.ErrNotHeld], [lock.ErrOwnerMismatch], [lock.ErrStale], [lock.ErrRefused] or
 // [lock.ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
-	ctx, cancel := e.bounded(ctx)
+	if _, hasDeadline := ctx.Deadline(); !hasDeadline || ctx.Err() != nil || !e.begin() {
+		return e.release(ctx, namespace, key, proof)
+	}
+	released := make(chan error, 1)
+	go func() {
+		defer e.calls.Done()
+		released <- e.release(ctx, namespace, key, proof)
+	}()
+	select {
+	case err := <-released:
+		return err
+	case <-ctx.Done():
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("release %s in namespace %s: there was no answer in time: %w", key, namespace, lock.ErrUnavailable)
+	}
+	return <-released
+}
+
+// release is [Engine.Release] without regard to the deadline of ctx.
+func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("release %s in namespace %s", key, namespace)
 	objects := e.objects(namespace)

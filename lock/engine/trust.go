@@ -255,13 +255,17 @@ func (e *Engine) WatchState() WatchState {
 	return state
 }
 
+// maxFirstList is for how long the first list of locks may take until it counts as a watch that is closed.
+const maxFirstList = time.Minute
+
 // filling reports whether the API server has answered, and for how long no watch has been open. That the
-// first list takes long does not count, as long as it goes well.
+// first list takes long does not count, as long as it goes well, and not for longer than a minute.
 func (s *WatchStream) filling(now time.Time) (isReached bool, closedFor time.Duration) {
 	isOpen, since := s.state()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if isOpen || s.isReached && !s.hasOpened && !s.isReported {
+	isFirst := s.isReached && !s.hasOpened && !s.isReported && now.Sub(since) < maxFirstList
+	if isOpen || isFirst {
 		return true, 0
 	}
 	return s.isReached, now.Sub(since)

@@ -261,6 +261,31 @@ func TestReleaseByACancelledCaller(t *testing.T) {
 	})
 }
 
+// The deadline of its caller ends neither the release of a lock that the engine has not granted nor its record.
+func TestReleaseGoesOnAfterTheDeadlineOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		if _, err := start(t, etcd).Acquire(t.Context(), "default", by("a")); err != nil {
+			t.Fatal(err)
+		}
+		other := start(t, etcd)
+		etcd.inject(faults{before: func(string) error {
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if err := other.Release(ctx, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) || time.Since(began) > 50*time.Millisecond {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		time.Sleep(time.Second)
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("still held by %q", owner)
+		}
+	})
+}
+
 // Two callers with the same owner token acquire at the same moment, and both answers are lost.
 func TestCallersOfOneOwnerDoNotShareAGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
