@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -333,20 +334,21 @@ func TestNothingGoesOnBehindACallerWithAnOwnerTokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		slow := func(carry func() (*http.Response, error)) (*http.Response, error) {
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 			return carry()
 		}
-		f.befall(func(func() (*http.Response, error)) (*http.Response, error) {
-			time.Sleep(100 * time.Millisecond)
+		lost := func(func() (*http.Response, error)) (*http.Response, error) {
+			<-time.After(100 * time.Millisecond)
 			return nil, io.ErrUnexpectedEOF
-		}, slow, slow, slow, slow)
+		}
+		f.befall(append([]fault{lost}, slices.Repeat([]fault{slow}, 4)...)...)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if _, err := f.Acquire(ctx, namespace, chosen("k")); err == nil {
 			t.Fatal("the lock is said to be acquired")
 		}
 		calls := f.calls
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if len(f.calls) != len(calls) {
 			t.Errorf("after the answer the client still calls %v", f.calls[len(calls):])

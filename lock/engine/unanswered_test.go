@@ -270,7 +270,7 @@ func TestReleaseGoesOnAfterTheDeadlineOfItsCaller(t *testing.T) {
 		}
 		other := start(t, etcd)
 		etcd.inject(faults{before: func(string) error {
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 			return nil
 		}})
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -279,7 +279,7 @@ func TestReleaseGoesOnAfterTheDeadlineOfItsCaller(t *testing.T) {
 		if err := other.Release(ctx, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) || time.Since(began) > 50*time.Millisecond {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		if owner := etcd.owner(name); owner != "" {
 			t.Errorf("still held by %q", owner)
 		}
