@@ -2,6 +2,7 @@ package runbooks_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,6 +23,8 @@ var _ = Describe("The runbook for an operator that is away while Jobs wait", fun
 		takeAway(ctx, controllers)
 		hurried := createJob(ctx, namespace, "billing-report", "2s")
 		other := createJob(ctx, namespace, "other", "1s")
+		// The Job controller says so in its own time.
+		Eventually(isSuspended).WithContext(ctx).WithTimeout(patience).WithArguments(hurried).Should(BeTrue())
 		book := openRunbook("The operator is away, and Jobs wait", "payments", namespace)
 
 		seen := book.run(ctx, root, "get jobs --all-namespaces")
@@ -52,16 +55,25 @@ var _ = Describe("The runbook for an operator that is away while Jobs wait", fun
 	})
 })
 
+// isSuspended returns whether the Job's status says that it waits.
+func isSuspended(ctx context.Context, job *batchv1.Job) bool {
+	GinkgoHelper()
+	return hasCondition(ctx, job, batchv1.JobSuspended)
+}
+
 // hasEnded returns whether the Job is complete.
 func hasEnded(ctx context.Context, job *batchv1.Job) bool {
 	GinkgoHelper()
+	return hasCondition(ctx, job, batchv1.JobComplete)
+}
+
+// hasCondition returns whether the condition is true of the Job, as the API server has it.
+func hasCondition(ctx context.Context, job *batchv1.Job, condition batchv1.JobConditionType) bool {
+	GinkgoHelper()
 	Expect(exists(ctx, job)).To(BeTrue())
-	for _, condition := range job.Status.Conditions {
-		if condition.Type == batchv1.JobComplete && condition.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == condition && c.Status == corev1.ConditionTrue
+	})
 }
 
 var _ = Describe("The runbook for a namespace that does not terminate", func() {
