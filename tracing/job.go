@@ -61,7 +61,8 @@ func (j *Job) end() {
 }
 
 // BeginRelease begins the span of the release of a lock that was held for a Job. Of the grant of an earlier
-// process, whose trace is not known, the Job is nil. The function must be called with the outcome.
+// process, whose trace is not known, the Job is nil. The function must be called with the outcome. Unless it is
+// called, no span is sent: nothing was released.
 func (t *Tracer) BeginRelease(ctx context.Context, of *Job, namespace string, key v1alpha1.FullKey) (_ context.Context, end func(error)) {
 	if t == nil {
 		return ctx, func(error) {}

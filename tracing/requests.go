@@ -13,8 +13,8 @@ import (
 )
 
 // RoundTripper makes the spans of the requests that next sends to the API server on behalf of traced calls,
-// and tells it of their traces. Other requests are not traced: those of informers and controllers would each
-// be a trace of its own. It is a wrapper for [k8s.io/client-go/rest.Config.Wrap].
+// and tells it of them if [Options] says so. Other requests are not traced: those of informers and controllers
+// would each be a trace of its own. It is a wrapper for [k8s.io/client-go/rest.Config.Wrap].
 func (t *Tracer) RoundTripper(next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next
@@ -41,10 +41,12 @@ func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	verb, resource := requested(request)
 	ctx, span := r.tracer.spans.Start(ctx, verb+" "+resource, ofClient...)
 	defer span.End()
-	// A round tripper must not change the request.
-	request = request.WithContext(ctx)
-	request.Header = request.Header.Clone()
-	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(request.Header))
+	if r.tracer.options.TellsAPIServer {
+		// A round tripper must not change the request.
+		request = request.WithContext(ctx)
+		request.Header = request.Header.Clone()
+		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(request.Header))
+	}
 	response, err := r.next.RoundTrip(request)
 	attributes := make([]attribute.KeyValue, 0, 4)
 	attributes = append(attributes, httpMethod.String(request.Method), apiVerb.String(verb), apiResource.String(resource))

@@ -4,7 +4,46 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
+
+// sent is the request that comes to the API server.
+type sent struct{ request *http.Request }
+
+func (s *sent) RoundTrip(request *http.Request) (*http.Response, error) {
+	s.request = request
+	return &http.Response{StatusCode: http.StatusCreated, Body: http.NoBody}, nil
+}
+
+func TestTheAPIServerIsToldOnlyIfAsked(t *testing.T) {
+	for _, isAsked := range []bool{true, false} {
+		recorder := tracetest.NewSpanRecorder()
+		tracer := New(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)), Options{TellsAPIServer: isAsked})
+		ctx := tracer.Arrive("rest", httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)).Begin(t.Context(), Parent{})
+		request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/apis/forrst.dev/v1alpha1/namespaces/payments/locks", http.NoBody)
+		next := &sent{}
+		response, err := tracer.RoundTripper(next).RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if len(recorder.Ended()) != 1 {
+			t.Fatal(recorder.Ended())
+		}
+		want := ""
+		if of := recorder.Ended()[0].SpanContext(); isAsked {
+			want = "00-" + of.TraceID().String() + "-" + of.SpanID().String() + "-01"
+		}
+		if got := next.request.Header.Get("Traceparent"); got != want {
+			t.Errorf("the API server is told %q, want %q", got, want)
+		}
+		if len(request.Header) > 0 {
+			t.Errorf("the request itself was changed: %v", request.Header)
+		}
+	}
+}
 
 func TestRequestsAreNamedByWhatTheyAskFor(t *testing.T) {
 	const locks = "/apis/forrst.dev/v1alpha1/namespaces/payments/locks"

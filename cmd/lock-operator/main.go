@@ -52,7 +52,7 @@ func run(settings options) error {
 	}
 	settings.audit = records
 	ctx := ctrl.SetupSignalHandler()
-	traces := otlp.Start(ctx, otlp.Options{Version: version(), Logger: ctrl.Log.WithName("traces")})
+	traces := otlp.Start(ctx, otlp.Options{Version: version(), TellsAPIServer: settings.tracesAPIServer, Logger: ctrl.Log.WithName("traces")})
 	settings.tracer = traces.Tracer()
 	manager, err := newManager(ctx, config, settings)
 	if err == nil {

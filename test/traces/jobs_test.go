@@ -145,7 +145,8 @@ var _ = Describe("What Kubernetes asks for", func() {
 		wait := spans.under(starts[1], "wait")
 		release := spans.under(starts[0], "release")
 		expectLink(wait, release)
-		Expect(partsOf(received, release)).To(ContainElement("update locks"))
+		Expect(partsOf(received, release)).To(ContainElement("update locks"), "a hand-off")
+		Expect(partsOf(received, spans.under(starts[1], "release"))).To(ContainElement("delete locks"), "no Job waits")
 	})
 })
 

@@ -78,9 +78,16 @@ type traced struct {
 
 func startTraced(ctx context.Context) *traced {
 	GinkgoHelper()
-	exporter := otlp.Start(ctx, otlp.Options{Logger: GinkgoLogr})
+	return startTracedOn(ctx, environment.Operator().Config, otlp.Options{})
+}
+
+// startTracedOn is startTraced with the API server of the configuration.
+func startTracedOn(ctx context.Context, config *rest.Config, options otlp.Options) *traced {
+	GinkgoHelper()
+	options.Logger = GinkgoLogr
+	exporter := otlp.Start(ctx, options)
 	Expect(exporter).NotTo(BeNil())
-	config := rest.CopyConfig(environment.Operator().Config)
+	config = rest.CopyConfig(config)
 	config.Wrap(exporter.Tracer().RoundTripper)
 	f := &traced{requests: prometheus.NewRegistry()}
 	requests, err := requestmetrics.New(f.requests, clock.RealClock{})

@@ -28,6 +28,8 @@ const (
 type Options struct {
 	// Version is the version of the service, as an attribute of its resource. Empty leaves it out.
 	Version string
+	// TellsAPIServer is that of [tracing.Options].
+	TellsAPIServer bool
 	// Clock paces the batches, and the messages about spans that could not be sent. Nil means the real clock.
 	Clock clock.WithTicker
 	// Logger gets them, and what is wrong with the environment. Zero discards.
@@ -87,7 +89,8 @@ func start(ctx context.Context, options Options, chosen protocol) (*Exporter, er
 		sdktrace.WithResource(described),
 		sdktrace.WithIDGenerator(ids{}),
 	)
-	return &Exporter{provider: provider, tracer: tracing.New(provider, tracing.Options{IsByParent: isByParent(os.Getenv)})}, nil
+	tracer := tracing.New(provider, tracing.Options{IsByParent: isByParent(os.Getenv), TellsAPIServer: options.TellsAPIServer})
+	return &Exporter{provider: provider, tracer: tracer}, nil
 }
 
 // describe returns what is told of this process with all spans. The environment counts for more than what

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 
 	"k8s.io/client-go/rest"
@@ -11,9 +12,10 @@ import (
 // APIServer is an API server of an environment.
 type APIServer struct{ process *envtest.APIServer }
 
-// AnotherAPIServer starts one more API server with the same etcd. It takes the same certificates and
-// tokens as the first. The caller stops it before the environment.
-func (e *Environment) AnotherAPIServer() (*APIServer, error) {
+// AnotherAPIServer starts one more API server with the same etcd, and with further flags such as
+// "profiling=false". It takes the same certificates and tokens as the first. The caller stops it before the
+// environment.
+func (e *Environment) AnotherAPIServer(flags ...string) (*APIServer, error) {
 	first := e.envtest.ControlPlane.APIServer
 	another := &envtest.APIServer{
 		Path: first.Path, CertDir: first.CertDir, EtcdURL: first.EtcdURL,
@@ -21,6 +23,10 @@ func (e *Environment) AnotherAPIServer() (*APIServer, error) {
 	}
 	another.Authn = first.Authn
 	another.Configure().Set("service-account-issuer", first.SecureServing.URL("https", "/").String())
+	for _, flag := range flags {
+		name, value, _ := strings.Cut(flag, "=")
+		another.Configure().Set(name, value)
+	}
 	if err := another.Start(); err != nil {
 		return nil, fmt.Errorf("start another API server: %w", err)
 	}
