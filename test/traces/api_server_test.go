@@ -1,6 +1,7 @@
 package traces_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"forrst.dev/lock-operator/test/support/collector"
-	"forrst.dev/lock-operator/tracing/otlp"
 )
 
 // ofAPIServer returns the ids of the traces that the API server's spans of creates of locks link to, empty for
@@ -41,14 +41,20 @@ var _ = Describe("An API server that sends traces", func() {
 		server, err := environment.AnotherAPIServer("tracing-config-file=" + config)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(server.Stop)
-		for name, isTold := range map[string]bool{ofAlice: true, ofBob: false} {
-			f := startTracedOn(ctx, server.Config(environment.Operator().Config), otlp.Options{TellsAPIServer: isTold})
-			caller := worker(ctx, f.url, "caller-"+name[:1], name, everything...)
+		operator := environment.Operator()
+		kubeconfig, err := os.ReadFile(operator.Kubectl.Kubeconfig())
+		Expect(err).NotTo(HaveOccurred())
+		first, second := strings.TrimSuffix(operator.Config.Host, "/"), server.Config(operator.Config).Host
+		Expect(string(kubeconfig)).To(ContainSubstring(first))
+		kubectl, err := environment.Kubectl(bytes.ReplaceAll(kubeconfig, []byte(first), []byte(second)))
+		Expect(err).NotTo(HaveOccurred())
+		for _, test := range []struct{ name, traceID, flag string }{{"told", ofAlice, "--trace-api-server"}, {"by-default", ofBob, "--trace-api-server=false"}} {
+			program, who := startProgram(ctx, kubectl, test.name, test.traceID, test.flag)
 			Eventually(func() int {
-				status, _ := caller.do(ctx, http.MethodPost, "/v1/namespaces/"+namespace+"/locks/"+name[:1], `{"ttl_seconds":60}`)
+				status, _ := who.do(ctx, http.MethodPost, "/v1/namespaces/"+namespace+"/locks/"+test.name, `{"ttl_seconds":60}`)
 				return status
 			}).WithTimeout(patience).Should(Equal(http.StatusCreated), "this API server takes a moment to know the rights")
-			f.stop()
+			program.Terminate().Wait(patience)
 		}
 		Eventually(func() []string { return ofAPIServer(received) }).WithTimeout(patience).Should(ConsistOf(ofAlice, ""))
 	})

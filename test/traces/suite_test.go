@@ -78,16 +78,9 @@ type traced struct {
 
 func startTraced(ctx context.Context) *traced {
 	GinkgoHelper()
-	return startTracedOn(ctx, environment.Operator().Config, otlp.Options{})
-}
-
-// startTracedOn is startTraced with the API server of the configuration.
-func startTracedOn(ctx context.Context, config *rest.Config, options otlp.Options) *traced {
-	GinkgoHelper()
-	options.Logger = GinkgoLogr
-	exporter := otlp.Start(ctx, options)
+	exporter := otlp.Start(ctx, otlp.Options{Logger: GinkgoLogr})
 	Expect(exporter).NotTo(BeNil())
-	config = rest.CopyConfig(config)
+	config := rest.CopyConfig(environment.Operator().Config)
 	config.Wrap(exporter.Tracer().RoundTripper)
 	f := &traced{requests: prometheus.NewRegistry()}
 	requests, err := requestmetrics.New(f.requests, clock.RealClock{})

@@ -9,10 +9,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"forrst.dev/lock-operator/test/support/collector"
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 const (
@@ -186,18 +188,25 @@ var _ = Describe("A trace", func() {
 	})
 })
 
+// startProgram starts the program's façade with further flags, and returns a caller of it.
+func startProgram(ctx context.Context, identity *testenv.Kubectl, name, traceID string, flags ...string) (*gexec.Session, caller) {
+	GinkgoHelper()
+	const audience = "locks"
+	address := fixture.FreeAddress(ctx)
+	program := fixture.StartOperator(ctx, identity, append(flags, "--components=facade", "--facade-auth=token", "--facade-audiences="+audience,
+		"--facade-bind-address="+address, "--facade-shutdown-delay=0s", "--leader-election-namespace=default")...)
+	who := worker(ctx, "http://"+address, name, traceID, everything...)
+	who.token = tokenOf(ctx, name, audience)
+	return program, who
+}
+
 var _ = Describe("The program", func() {
 	for _, protocol := range protocols {
 		It("sends what is left when it stops, over "+protocol, func(ctx context.Context) {
-			const audience = "locks"
 			received := collect(ctx, protocol)
 			GinkgoT().Setenv("OTEL_SERVICE_NAME", "locks-of-payments")
 			GinkgoT().Setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
-			address := fixture.FreeAddress(ctx)
-			program := fixture.StartOperator(ctx, environment.Operator().Kubectl, "--components=facade", "--facade-auth=token", "--facade-audiences="+audience,
-				"--facade-bind-address="+address, "--facade-shutdown-delay=0s", "--leader-election-namespace=default")
-			alice := worker(ctx, "http://"+address, "alice", ofAlice, everything...)
-			alice.token = tokenOf(ctx, "alice", audience)
+			program, alice := startProgram(ctx, environment.Operator().Kubectl, "alice", ofAlice)
 			status, answer := alice.do(ctx, http.MethodPost, "/v1/namespaces/"+namespace+"/locks/k", `{"ttl_seconds":60}`)
 			Expect(status).To(Equal(http.StatusCreated), "%s", answer)
 			Expect(received.Spans()).To(BeEmpty())
