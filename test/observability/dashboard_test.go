@@ -70,6 +70,7 @@ func TestOnACluster(t *testing.T) {
 		}
 	})
 	t.Run("rules", func(t *testing.T) { requireRules(t, on) })
+	t.Run("kube-state-metrics", func(t *testing.T) { requireStateMetrics(t, on) })
 	t.Run("commands", func(t *testing.T) { runCommands(t, on) })
 }
 

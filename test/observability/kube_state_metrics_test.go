@@ -1,18 +1,22 @@
 package observability_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
 // A stateConfig is the part of the configuration of kube-state-metrics that Locks need, as its documentation
-// describes it. The module of kube-state-metrics itself is not to be had where these tests run.
+// describes it. The module of kube-state-metrics itself is not to be had where these tests run
+// (docs/observability.md).
 type stateConfig struct {
 	Kind string `json:"kind"`
 	Spec struct {
@@ -44,15 +48,21 @@ type stateMetric struct {
 	} `json:"each"`
 }
 
-func TestKubeStateMetricsReadsWhatLocksHave(t *testing.T) {
+func readStateConfig(t *testing.T) *stateConfig {
+	t.Helper()
 	content, err := os.ReadFile(filepath.Join(folder, "kube_state_metrics.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var config stateConfig
-	if err := yaml.UnmarshalStrict(content, &config); err != nil {
+	config := &stateConfig{}
+	if err := yaml.UnmarshalStrict(content, config); err != nil {
 		t.Fatal(err)
 	}
+	return config
+}
+
+func TestKubeStateMetricsReadsWhatLocksHave(t *testing.T) {
+	config := readStateConfig(t)
 	if config.Kind != "CustomResourceStateMetrics" || len(config.Spec.Resources) != 1 {
 		t.Fatalf("kind %s with %d resources", config.Kind, len(config.Spec.Resources))
 	}
@@ -122,4 +132,65 @@ func (f fields) check(where string, path []string) (format string) {
 		f.Errorf("%s: %s is of type %s, so its text is not that of a label", where, strings.Join(path, "."), field.Type)
 	}
 	return field.Format
+}
+
+// requireStateMetrics fails unless each lock of the cluster has each metric, and each label a value of a lock.
+// It reads Locks as kube-state-metrics does.
+func requireStateMetrics(t *testing.T, on *cluster) {
+	t.Helper()
+	if output, err := on.shell(t.Context(), "kubectl create --filename config/samples/function_lock.yaml"); err != nil {
+		t.Fatal(output)
+	}
+	output, err := on.shell(t.Context(), "kubectl get locks.forrst.dev --all-namespaces --output json")
+	if err != nil {
+		t.Fatal(output)
+	}
+	var locks struct {
+		Items []map[string]any `json:"items"`
+	}
+	if err := json.Unmarshal([]byte(output), &locks); err != nil {
+		t.Fatal(err)
+	}
+	if len(locks.Items) == 0 {
+		t.Fatal("there are no locks")
+	}
+	resource := readStateConfig(t).Spec.Resources[0]
+	for name, path := range resource.LabelsFromPath {
+		if found := valuesAt(t, locks.Items, path); len(found) != len(locks.Items) {
+			t.Errorf("%d of %d locks have the label %s", len(found), len(locks.Items), name)
+		}
+	}
+	for _, metric := range resource.Metrics {
+		if metric.Each.Info != nil {
+			for name, path := range metric.Each.Info.LabelsFromPath {
+				if len(valuesAt(t, locks.Items, path)) == 0 {
+					t.Errorf("no lock has the label %s of %s", name, metric.Name)
+				}
+			}
+			continue
+		}
+		found := valuesAt(t, locks.Items, metric.Each.Gauge.Path)
+		if len(found) != len(locks.Items) {
+			t.Errorf("%d of %d locks have %s", len(found), len(locks.Items), metric.Name)
+		}
+		for _, value := range found {
+			if _, err := time.Parse(time.RFC3339, value); err != nil {
+				t.Errorf("%s: %v", metric.Name, err)
+			}
+		}
+	}
+}
+
+// valuesAt returns the texts at a path of objects, of those that have one.
+func valuesAt(t *testing.T, objects []map[string]any, path []string) (values []string) {
+	t.Helper()
+	for _, object := range objects {
+		value, _, err := unstructured.NestedString(object, path...)
+		if err != nil {
+			t.Error(err)
+		} else if value != "" {
+			values = append(values, value)
+		}
+	}
+	return values
 }
