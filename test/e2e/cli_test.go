@@ -112,7 +112,7 @@ var _ = Describe("kubectl lock", func() {
 				Expect(shown).To(ContainSubstring("held by you"))
 				Expect(shown).To(ContainSubstring("kubectl lock free cli:report -n " + namespace))
 				Expect(shown).NotTo(ContainSubstring("Not known"))
-				_, err := own.kubectl.Run(ctx, "", "create", "rolebinding", "carol", "-n", namespace, "--clusterrole=lock-operator-view", "--user=carol")
+				_, err := own.kubectl.Run(ctx, "", "create", "rolebinding", "carol", "-n", namespace, "--clusterrole="+testenv.Installed("lock-operator-view"), "--user=carol")
 				Expect(err).NotTo(HaveOccurred())
 				shown = kubectl.succeed(ctx, "who", "cli:report", "-n", namespace, "--as", "carol")
 				Expect(shown).To(ContainSubstring("the Jobs that wait: you may not read them"))
