@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -61,18 +62,25 @@ func (j *Job) end() {
 }
 
 // BeginRelease begins the span of the release of a lock that was held for a Job. Of the grant of an earlier
-// process, whose trace is not known, the Job is nil. The function must be called with the outcome. Unless it is
-// called, no span is sent: nothing was released.
+// process, whose trace is not known, the Job is nil. The function must be called with the outcome. No span is
+// sent if it is nil and nothing was asked of the API server, as by a hand-off that finds no waiter.
 func (t *Tracer) BeginRelease(ctx context.Context, of *Job, namespace string, key v1alpha1.FullKey) (_ context.Context, end func(error)) {
 	if t == nil {
 		return ctx, func(error) {}
 	}
-	ctx, span := t.spans.Start(of.Within(ctx), "release")
+	hasSent := &atomic.Bool{}
+	ctx, span := t.spans.Start(context.WithValue(of.Within(ctx), hasSentKey{}, hasSent), "release")
 	if span.IsRecording() {
 		span.SetAttributes(namespaceKey.String(namespace), lockKey.String(text(key.Bare())))
 	}
 	return ctx, func(err error) {
+		if err == nil && !hasSent.Load() {
+			return
+		}
 		fail(span, err)
 		span.End()
 	}
 }
+
+// hasSentKey is the key of the *atomic.Bool that says whether a request was sent for a release.
+type hasSentKey struct{}

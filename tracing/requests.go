@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
@@ -41,9 +42,12 @@ func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	verb, resource := requested(request)
 	ctx, span := r.tracer.spans.Start(ctx, verb+" "+resource, ofClient...)
 	defer span.End()
+	if hasSent, ok := ctx.Value(hasSentKey{}).(*atomic.Bool); ok {
+		hasSent.Store(true)
+	}
+	// A round tripper must not change the request.
+	request = request.WithContext(ctx)
 	if r.tracer.options.TellsAPIServer {
-		// A round tripper must not change the request.
-		request = request.WithContext(ctx)
 		request.Header = request.Header.Clone()
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(request.Header))
 	}

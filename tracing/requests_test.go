@@ -7,6 +7,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // sent is the request that comes to the API server.
@@ -31,6 +32,9 @@ func TestTheAPIServerIsToldOnlyIfAsked(t *testing.T) {
 		_ = response.Body.Close()
 		if len(recorder.Ended()) != 1 {
 			t.Fatal(recorder.Ended())
+		}
+		if got, want := trace.SpanContextFromContext(next.request.Context()), recorder.Ended()[0].SpanContext(); !got.Equal(want) {
+			t.Errorf("the request is sent within %v, want its own span %v", got, want)
 		}
 		want := ""
 		if of := recorder.Ended()[0].SpanContext(); isAsked {

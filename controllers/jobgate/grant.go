@@ -204,9 +204,7 @@ func (p *pass) handOffEarly(ctx context.Context, holder *jobInfo) error {
 	held := p.state.grant
 	ctx, end := p.Tracer.BeginRelease(ctx, held.trace, p.name.Namespace, held.lock.Spec.FullKey())
 	handedOff, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), p.proof())
-	if handedOff || err != nil {
-		end(err)
-	}
+	end(err)
 	switch {
 	case isEnded(err):
 		p.loseGrant(ctx)
