@@ -28,7 +28,7 @@ GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwa
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/kwok hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/argocd test/gitops/flux test/gitops/health test/observability
+MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/kwok hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/argocd test/gitops/flux test/gitops/health test/observability test/peers
 GENERATED := api config charts docs/alerts.md docs/cli-reference.md docs/metrics.md
 
 ##@ Help
@@ -172,6 +172,10 @@ browser-test: control-plane $(CHROMIUM) ## Run the tests of the REST door's even
 chart-test: control-plane bin/helm ## Check the Helm chart, hold it against config/, and install it with Helm.
 	bin/helm lint --strict charts/lock-operator
 	assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test -C test/chart -count=1 $(TESTFLAGS) ./...
+
+.PHONY: peers-test
+peers-test: control-plane ## Run the test suites of other lock libraries over adapters, on each backend (minutes the first time).
+	assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test -C test/peers -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) .
 
 # Debian keeps only the latest version, so there is none to pin.
 bin/chromium/headless-shell: hack/chromium.sh hack/unpack.sh
@@ -347,6 +351,7 @@ vet: ## Run go vet.
 	go vet -C test/gitops/flux ./...
 	go vet -C test/gitops/health ./...
 	go vet -C test/observability ./...
+	go vet -C test/peers ./...
 
 .PHONY: lint
 lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find packages of more than 25 files, and lint the OpenAPI document.
@@ -362,6 +367,7 @@ lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find pa
 	cd test/gitops/flux && ../../../bin/golangci-lint run
 	cd test/gitops/health && ../../../bin/golangci-lint run
 	cd test/observability && ../../bin/golangci-lint run
+	cd test/peers && ../../bin/golangci-lint run
 
 # Tests and generated files are not counted.
 .PHONY: lint-packages
