@@ -21,6 +21,7 @@ steps=(
   "breakages|make robustness-breakages"
   "robustness|make robustness DURATION=30m"
   "soak|make soak REPORT=$out/soak"
+  "oldest-client-go|hack/oldest-client-go.sh"
   "oldest-kubernetes|make test K8S=1.34.4"
 )
 names="${steps[*]%%|*}"
