@@ -100,7 +100,7 @@ func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) 
 	if err != nil {
 		// The caller is about to learn that it holds nothing.
 		_ = c.release(ctx, key, Proof{Owner: lock.Spec.Owner}, settings.releaseTimeout)
-		return nil, fmt.Errorf("acquire %s in namespace %s: %w", key, c.namespace, err)
+		return nil, failed("acquire", key, c.namespace, err)
 	}
 	return held, nil
 }

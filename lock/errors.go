@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
@@ -135,3 +136,26 @@ func (e *InterruptedError) Unwrap() []error {
 
 // InvalidError lists every field that breaks a rule, with its path and the bound.
 type InvalidError = rules.InvalidError
+
+// operationError says what an error kept from being done.
+type operationError struct {
+	text string
+	err  error
+}
+
+// failed wraps an error of what was done to a lock. It names the lock once, though backends and the ends of holds
+// name it as well.
+func failed(operation string, key v1alpha1.FullKey, namespace string, err error) error {
+	text := err.Error()
+	subject := fmt.Sprintf("%s %s in namespace %s: ", operation, key, namespace)
+	if strings.HasPrefix(text, subject) {
+		return err
+	}
+	return &operationError{text: subject + strings.TrimPrefix(text, string(key)+": "), err: err}
+}
+
+// Error implements error.
+func (e *operationError) Error() string { return e.text }
+
+// Unwrap makes an operationError match what it wraps.
+func (e *operationError) Unwrap() error { return e.err }

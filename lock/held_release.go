@@ -36,7 +36,7 @@ func (h *Held) Release(ctx context.Context) error {
 	}
 	h.routines.Wait()
 	if h.release.result != nil {
-		return fmt.Errorf("release %s in namespace %s: %w", h.key, h.client.namespace, h.release.result)
+		return failed("release", h.key, h.client.namespace, h.release.result)
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ func (h *Held) Detach() error {
 	}
 	h.routines.Wait()
 	if reason := h.Err(); !errors.Is(reason, ErrDetached) {
-		return fmt.Errorf("detach %s in namespace %s: %w", h.key, h.client.namespace, reason)
+		return failed("detach", h.key, h.client.namespace, reason)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func RenewalPause(ttl time.Duration, failures int) time.Duration {
 // of the two possible ones. A renewal that is refused changes nothing.
 func (h *Held) Renew(ctx context.Context, ttl time.Duration) error {
 	if err := h.renewFor(ctx, ttl); err != nil {
-		return fmt.Errorf("renew %s in namespace %s: %w", h.key, h.client.namespace, err)
+		return failed("renew", h.key, h.client.namespace, err)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -39,7 +38,7 @@ func (c *Client) Resume(ctx context.Context, key string, proof Proof, options ..
 	}
 	held, err := c.resume(ctx, settings, fullKey, proof)
 	if err != nil {
-		return nil, fmt.Errorf("resume %s in namespace %s: %w", fullKey, c.namespace, err)
+		return nil, failed("resume", fullKey, c.namespace, err)
 	}
 	return held, nil
 }
@@ -66,7 +65,7 @@ func (c *Client) Release(ctx context.Context, key string, proof Proof, options .
 	settings := c.settings(key, options)
 	fullKey := settings.request.FullKey()
 	if err := c.release(ctx, fullKey, proof, settings.releaseTimeout); err != nil {
-		return fmt.Errorf("release %s in namespace %s: %w", fullKey, c.namespace, err)
+		return failed("release", fullKey, c.namespace, err)
 	}
 	return nil
 }
