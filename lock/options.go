@@ -49,7 +49,8 @@ func WithFunction(function string) Option {
 }
 
 // WithTTL sets how long the lock lives unless it is renewed: at least a millisecond and at most
-// what the service allows, usually 24 hours. Zero means [DefaultTTL].
+// what the service allows, usually 24 hours. Zero means [DefaultTTL]. Below about a second, a slow answer of
+// the API server can end the lock before it is renewed.
 func WithTTL(ttl time.Duration) Option {
 	return func(s *settings) { s.request.TTL = ttl }
 }

@@ -57,6 +57,9 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Req
 			return nil, err
 		}
 	}
+	if err := e.checkNamespace(namespace); err != nil {
+		return nil, err
+	}
 	if err := e.awaitStart(ctx); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w", request.FullKey(), err)
 	}

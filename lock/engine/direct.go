@@ -7,6 +7,7 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -19,6 +20,8 @@ import (
 // NewDirect returns an engine for a program that accesses the locks of one namespace with the
 // identity of config. That identity needs the verbs get, list, watch, create, update and delete on
 // locks there. Admission stamps it as the holder.
+//
+// An acquire in another namespace fails with [lock.ErrInvalid], unless this one is empty.
 //
 // [Engine.Start] runs the engine with its informer, which watches the locks that are waited for, or
 // held for longer than a second: each by a watch of its own, or all locks of the namespace while there
@@ -53,6 +56,7 @@ func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engi
 		return nil, err
 	}
 	engine.runInformer = informer.Run
+	engine.watchedNamespace = namespace
 	engine.queues.maxUnanswered = engine.timeout
 	return engine, nil
 }
@@ -81,6 +85,17 @@ func (e *Engine) awaitStart(ctx context.Context) error {
 	case <-overdue.C():
 		return errNotStarted
 	}
+}
+
+// checkNamespace refuses a namespace whose locks the engine does not watch: a caller that waits for one would not
+// learn of its release.
+func (e *Engine) checkNamespace(namespace string) error {
+	if e.watchedNamespace == "" || namespace == e.watchedNamespace {
+		return nil
+	}
+	return &lock.InvalidError{Problems: field.ErrorList{
+		field.Invalid(field.NewPath("metadata", "namespace"), namespace, fmt.Sprintf("the engine was made for the namespace %s", e.watchedNamespace)),
+	}}
 }
 
 // stampedLater is the placeholder for a holder that admission will stamp.

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/lock"
@@ -36,4 +38,20 @@ func TestAcquireFailsIfTheEngineWasNotStarted(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestDirectEngineRefusesAnotherNamespace(t *testing.T) {
+	engine, err := NewDirect(&rest.Config{Host: "http://127.0.0.1:1"}, "payments", logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{"billing", ""} {
+		_, err := lock.NewClient(engine, namespace).TryAcquire(t.Context(), "billing:report")
+		if !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("namespace %q: %v", namespace, err)
+		}
+	}
+	if err := engine.checkNamespace("payments"); err != nil {
+		t.Errorf("its own namespace: %v", err)
+	}
 }

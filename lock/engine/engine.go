@@ -109,6 +109,8 @@ type Engine struct {
 	shownAll <-chan struct{}
 	// runInformer runs the engine's own informer; nil if it has none.
 	runInformer func(context.Context)
+	// watchedNamespace is the namespace of that informer. Empty if there is none, or for all namespaces.
+	watchedNamespace string
 	// started is closed by Start.
 	started   chan struct{}
 	startOnce sync.Once
