@@ -62,9 +62,13 @@ func invalidUpdates() map[string][]string {
 		"acquireTime":   stamp("acquireTime"),
 		"renewTime":     stamp("renewTime"),
 		"holderEndTime": stamp("holderEndTime"),
-		"holder":        spec(`"holder":"bob"`, `"holder":"`+long+`"`, `"holder":5`),
-		"holderUID":     spec(`"holderUID":"other"`, `"holderUID":"`+long+`"`, `"holderUID":5`),
-		"fencingToken":  spec(`"fencingToken":0`, `"fencingToken":-1`, `"fencingToken":"5"`, `"fencingToken":1.5`),
+
+		"renewalPolicy":  spec(`"renewalPolicy":"Operator"`, `"renewalPolicy":"Always"`, `"renewalPolicy":""`, `"renewalPolicy":5`),
+		"renewalEndTime": stamp("renewalEndTime"),
+
+		"holder":       spec(`"holder":"bob"`, `"holder":"`+long+`"`, `"holder":5`),
+		"holderUID":    spec(`"holderUID":"other"`, `"holderUID":"`+long+`"`, `"holderUID":5`),
+		"fencingToken": spec(`"fencingToken":0`, `"fencingToken":-1`, `"fencingToken":"5"`, `"fencingToken":1.5`),
 
 		"holderRef":            spec(`"holderRef":{}`, `"holderRef":"pod"`),
 		"holderRef.apiVersion": {holder("apiVersion", ""), holder("apiVersion", long)},

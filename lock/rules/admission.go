@@ -87,9 +87,9 @@ func AdmitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 
 func admitUpdate(change Change, limits Limits, now time.Time, allowance time.Duration) (*v1alpha1.Lock, error) {
 	old, next := change.Old, change.Updated.DeepCopy()
-	if next.ResourceVersion != "" && next.ResourceVersion != old.ResourceVersion {
-		// Check this before the stamps: those of a stale object were in force when it was read.
-		return nil, ErrStale
+	// Before the stamps: those of a stale object were in force when it was read.
+	if err := change.validateVersion(); err != nil {
+		return nil, err
 	}
 	keepStamps(&next.Spec, &old.Spec)
 	keepDigest(next, old)

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -47,6 +48,9 @@ func (c Change) ValidateStored(admitted *v1alpha1.Lock, submitted []byte) error 
 	}
 	problems = append(problems, spelling...)
 	metadata := field.NewPath("metadata")
+	if uid := c.Updated.UID; uid != "" && uid != c.Old.UID {
+		problems = append(problems, field.Forbidden(metadata.Child("uid"), "is that of another object; leave it out of a manifest"))
+	}
 	problems = append(problems, v1validation.ValidateLabels(admitted.Labels, metadata.Child("labels"))...)
 	problems = append(problems, validation.ValidateAnnotations(admitted.Annotations, metadata.Child("annotations"))...)
 	problems = append(problems, validation.ValidateOwnerReferences(admitted.OwnerReferences, metadata.Child("ownerReferences"))...)
@@ -54,6 +58,41 @@ func (c Change) ValidateStored(admitted *v1alpha1.Lock, submitted []byte) error 
 		return &InvalidError{Problems: problems}
 	}
 	return nil
+}
+
+// validateVersion refuses a change to another version of the lock than the stored one. A manifest that names it, as
+// "kubectl get --output yaml" writes it, is invalid: tools with an option to force a change answer a conflict by
+// deleting the lock. To a client that writes what it has read, it is a conflict. The error is an [*InvalidError]
+// or [ErrStale].
+func (c Change) validateVersion() error {
+	switch version := c.Updated.ResourceVersion; {
+	case version == "", version == c.Old.ResourceVersion:
+		return nil
+	case c.appliesVersion(version):
+		return &InvalidError{Problems: field.ErrorList{field.Forbidden(field.NewPath("metadata", "resourceVersion"),
+			"is not the one that the lock has now; leave it out of a manifest")}}
+	}
+	return ErrStale
+}
+
+// appliesVersion reports whether the change applies a manifest, and the version is from there. The API server does not
+// tell an apply on its side from an update, so the manager must have applied fields, and never have updated any.
+func (c Change) appliesVersion(version string) bool {
+	var manifest struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if text := c.Updated.Annotations[lastAppliedAnnotation]; text != "" && json.Unmarshal([]byte(text), &manifest) == nil && manifest.Metadata.ResourceVersion == version {
+		return true
+	}
+	operations := map[metav1.ManagedFieldsOperationType]bool{}
+	for _, entry := range c.Updated.ManagedFields {
+		if entry.Manager == c.FieldManager {
+			operations[entry.Operation] = true
+		}
+	}
+	return operations[metav1.ManagedFieldsOperationApply] && !operations[metav1.ManagedFieldsOperationUpdate]
 }
 
 // identityChanged reports changes of what a lock is identified by. The words are not those of the schema:
@@ -71,7 +110,7 @@ func identityChanged(next, old *v1alpha1.LockSpec) field.ErrorList {
 	return problems
 }
 
-// validateSpelling reports durations and times that the Go types read and the schema does not allow.
+// validateSpelling reports texts that the Go types read and the schema does not allow.
 func validateSpelling(submitted []byte) (field.ErrorList, error) {
 	var texts struct {
 		Spec map[string]any `json:"spec"`

@@ -23,21 +23,34 @@ const syncs = 6
 
 // syncOutcome is a line of the program in test/gitops/argocd.
 type syncOutcome struct {
-	Folder string            `json:"folder"`
-	Phase  string            `json:"phase"`
-	Phases map[string]string `json:"phases"`
-	Error  string            `json:"error"`
+	Folder   string            `json:"folder"`
+	Phase    string            `json:"phase"`
+	Phases   map[string]string `json:"phases"`
+	Messages map[string]string `json:"messages"`
+	Error    string            `json:"error"`
 }
 
 // syncAll syncs the applications with Argo CD's engine. The outcomes come when all have ended.
 func syncAll(ctx context.Context, all []*migration) (outcomes func() map[string]syncOutcome) {
 	GinkgoHelper()
+	var folders []string
+	for _, m := range all {
+		folders = append(folders, m.folder)
+	}
+	return startSync(ctx, folders...)
+}
+
+// syncOne syncs one folder of manifests, with the flags of the program in test/gitops/argocd, until that has ended.
+func syncOne(ctx context.Context, folder string, flags ...string) syncOutcome {
+	GinkgoHelper()
+	return startSync(ctx, append(flags, folder)...)()[filepath.Base(folder)]
+}
+
+func startSync(ctx context.Context, flagsAndFolders ...string) (outcomes func() map[string]syncOutcome) {
+	GinkgoHelper()
 	program, err := testenv.BuildModule(ctx, "test/gitops/argocd")
 	Expect(err).NotTo(HaveOccurred())
-	arguments := []string{"-kubeconfig", environment.Admin.Kubectl.Kubeconfig()}
-	for _, m := range all {
-		arguments = append(arguments, m.folder)
-	}
+	arguments := append([]string{"-kubeconfig", environment.Admin.Kubectl.Kubeconfig()}, flagsAndFolders...)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	command := exec.CommandContext(ctx, program, arguments...)
 	var stdout, stderr bytes.Buffer
@@ -57,7 +70,7 @@ func syncAll(ctx context.Context, all []*migration) (outcomes func() map[string]
 			Expect(json.Unmarshal([]byte(line), &outcome)).To(Succeed())
 			found[filepath.Base(outcome.Folder)] = outcome
 		}
-		Expect(found).To(HaveLen(len(all)))
+		Expect(found).NotTo(BeEmpty())
 		return found
 	}
 }
@@ -127,7 +140,9 @@ var _ = Describe("Argo CD's engine", func() {
 			for _, m := range all {
 				node.End(m.runningPod(ctx).UID)
 			}
-			for name, outcome := range outcomes() {
+			ended := outcomes()
+			Expect(ended).To(HaveLen(len(all)))
+			for name, outcome := range ended {
 				Expect(outcome.Phase).To(Equal("Succeeded"), "%s: %+v", name, outcome)
 			}
 			for _, m := range all {

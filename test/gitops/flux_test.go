@@ -50,25 +50,6 @@ var _ = Describe("Flux's engine", func() {
 		}
 	})
 
-	It("keeps a lock that an invalid manifest is to change by force", func(ctx context.Context) {
-		path, name := folder("gitops:forced", "  owner: repository\n  ttl: 1h\n")
-		must(runFlux(ctx, kubectl[flux], "-force", filepath.Join(path, "manifest.yaml")))
-		before := get(ctx, name)
-		for _, wrong := range []string{
-			"  owner: repository\n  ttl: 48h\n", "  owner: repository\n  ttl: 1 hour\n", "  owner: repository\n  expireTime: 2020-01-01T00:00:00Z\n",
-			"  owner: other\n  ttl: 1h\n", "  owner: repository\n  ttl: 1h\n  holder: other\n", "  owner: repository\n  ttl: 1h\n  scope: Function\n  function: f\n",
-		} {
-			wrongPath, _ := folder("gitops:forced", "  owner: repository\n  ttl: 1h\n")
-			write(wrongPath, "manifest.yaml", "apiVersion: forrst.dev/v1alpha1\nkind: Lock\nmetadata:\n  name: "+name+"\n  namespace: default\nspec:\n  key: gitops:forced\n"+wrong)
-			_, err := runFlux(ctx, kubectl[flux], "-force", filepath.Join(wrongPath, "manifest.yaml"))
-			Expect(err).To(HaveOccurred(), wrong)
-			_, err = kubectl[flux].Run(ctx, "", "apply", "--force", "-f", filepath.Join(wrongPath, "manifest.yaml"))
-			Expect(err).To(HaveOccurred(), wrong)
-			Expect(get(ctx, name).UID).To(Equal(before.UID), wrong)
-			Expect(get(ctx, name).Spec.ExpireTime.Time).To(BeTemporally("==", before.Spec.ExpireTime.Time), wrong)
-		}
-	})
-
 	It("applies nothing of a Kustomization with a freeze whose end is over", func(ctx context.Context) {
 		path, _ := folder("gitops:over", "  owner: repository\n  expireTime: 2020-01-01T00:00:00Z\n")
 		lock := must(os.ReadFile(filepath.Join(path, "manifest.yaml")))

@@ -36,6 +36,8 @@ type outcome struct {
 	Folder string `json:"folder"`
 	// Phases are those of the resources that were synced, by kind and name.
 	Phases map[string]common.OperationPhase `json:"phases"`
+	// Messages are what became of the resources, by kind and name.
+	Messages map[string]string `json:"messages"`
 	// Phase is that of the whole sync, empty if it did not end.
 	Phase   common.OperationPhase `json:"phase"`
 	Message string                `json:"message"`
@@ -93,7 +95,7 @@ type syncer struct {
 }
 
 func (s *syncer) syncFolder(ctx context.Context, folder string) outcome {
-	ended := outcome{Folder: folder, Phases: map[string]common.OperationPhase{}}
+	ended := outcome{Folder: folder, Phases: map[string]common.OperationPhase{}, Messages: map[string]string{}}
 	application := filepath.Base(folder)
 	objects, err := read(folder, application)
 	if err != nil {
@@ -115,7 +117,8 @@ func (s *syncer) syncFolder(ctx context.Context, folder string) outcome {
 		}
 	}
 	for _, result := range results {
-		ended.Phases[result.ResourceKey.Kind+"/"+result.ResourceKey.Name] = result.HookPhase
+		of := result.ResourceKey.Kind + "/" + result.ResourceKey.Name
+		ended.Phases[of], ended.Messages[of] = result.HookPhase, result.Message
 	}
 	ended.Phase, ended.Message = phase, message
 	return ended
