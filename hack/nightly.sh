@@ -13,6 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 steps=(
   "elsewhere|make test-elsewhere"
   "witness|RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
+  "gitops|GITOPS_SYNCS=40 make test-one PKG=./test/gitops FOCUS='engine waits for the pods'"
   "scale|CLI_SCALE=1 go test -count=1 ./test/cli/scale"
   "peers|make peers-test"
   "release-test|make release-test"

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +20,16 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// syncs is how many syncs of each kind run at the same time.
-const syncs = 6
+// syncs returns how many syncs run at the same time, half of them with a hook and half with a wave. The variable
+// GITOPS_SYNCS of the environment raises it.
+func syncs() int {
+	GinkgoHelper()
+	text := os.Getenv("GITOPS_SYNCS")
+	if text == "" {
+		return 6
+	}
+	return must(strconv.Atoi(text))
+}
 
 // syncOutcome is a line of the program in test/gitops/argocd.
 type syncOutcome struct {
@@ -101,7 +111,7 @@ func slowJobController() {
 var _ = Describe("Argo CD's engine", func() {
 	DescribeTable("waits for the pods of a Job under a lock, as a hook and in a wave,",
 		func(ctx context.Context, isHeld bool, prepare func()) {
-			all := migrations(syncs, "")
+			all := migrations(syncs(), "")
 			if isHeld {
 				for _, m := range all {
 					Expect(admin.Create(ctx, fixture.Manifest(m.namespace, m.key))).To(Succeed())
@@ -166,6 +176,10 @@ var _ = Describe("Argo CD's engine", func() {
 			for _, m := range all {
 				Expect(outcomes[m.name()].Phase).To(Equal(phase), "%+v", outcomes[m.name()])
 				Expect(m.isRolledOut(ctx)).To(Equal(isRolledOut))
+				if job := m.job(ctx); phase == "Failed" && job != nil {
+					Expect(job.Status.Conditions).To(ContainElement(And(
+						HaveField("Type", batchv1.JobFailed), HaveField("Message", ContainSubstring("admin")))))
+				}
 			}
 		},
 		Entry("which is skipped", "    forrst.dev/lock-policy: skip\n", "Succeeded", true),

@@ -69,6 +69,8 @@ func run(ctx context.Context, s *settings, path string, out io.Writer) error {
 	manager.SetOwnerLabels(objects, "application", "flux-system")
 	options := ssa.DefaultApplyOptions()
 	options.Force = s.force
+	// As kustomize-controller sets it.
+	options.IfNotPresentSelector = map[string]string{"kustomize.toolkit.fluxcd.io/ssa": "IfNotPresent"}
 	changes, err := manager.ApplyAll(ctx, objects, options)
 	if err != nil {
 		return err
