@@ -38,8 +38,6 @@ help: ## Show this help.
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^##= / { printf "  %s\n", substr($$0, 5) } \
-##= LOCKS               how many live locks "make bench-scale" holds, as in LOCKS=1000000 (100000)
-##= SUITE               what "make bench-report" measures: speed or scale (speed)
 	  /^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 ##@ Development cluster
