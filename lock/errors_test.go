@@ -22,7 +22,7 @@ func TestErrorsNameTheLockOnce(t *testing.T) {
 		}
 		return held
 	}
-	expired := acquire(lock.WithTTL(time.Millisecond), lock.WithoutRenewal())
+	expired := acquire(lock.WithTTL(200*time.Millisecond), lock.WithoutRenewal())
 	<-expired.Done()
 	released := acquire()
 	if err := released.Release(t.Context()); err != nil {

@@ -176,7 +176,10 @@ var _ = Describe("Argo CD's engine", func() {
 			for _, m := range all {
 				Expect(outcomes[m.name()].Phase).To(Equal(phase), "%+v", outcomes[m.name()])
 				Expect(m.isRolledOut(ctx)).To(Equal(isRolledOut))
-				if job := m.job(ctx); phase == "Failed" && job != nil {
+				if phase == "Failed" {
+					job := m.job(ctx)
+					Expect(job).NotTo(BeNil())
+					Expect(job.Status.Conditions).NotTo(BeEmpty())
 					Expect(job.Status.Conditions[0].Type).To(Equal(batchv1.JobFailureTarget)) // Argo Workflows looks at the first.
 					Expect(job.Status.Conditions).To(ContainElement(And(
 						HaveField("Type", batchv1.JobFailed), HaveField("Message", ContainSubstring("admin")))))
