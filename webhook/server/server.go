@@ -109,6 +109,7 @@ type Server struct {
 	refused          *prometheus.CounterVec
 	onRefused        func(Refused)
 	serving          atomic.Bool
+	stopping         atomic.Bool
 	// listener is nil until the server listens.
 	listener atomic.Pointer[listener]
 }
@@ -221,6 +222,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("serve reviews: %w", err)
 	case <-ctx.Done():
 	}
+	s.stopping.Store(true)
 	if s.options.ShutdownDelay > 0 {
 		s.serving.Store(false)
 		s.options.Logger.Info("Webhook is no longer ready and stops soon", "delay", s.options.ShutdownDelay.String())
@@ -256,7 +258,7 @@ func (s *Server) newHTTPServer(ctx context.Context, config *tls.Config) *http.Se
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler:           s.mux,
+		Handler:           s.moveClients(s.mux),
 		TLSConfig:         config,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: headerTimeout,
@@ -272,6 +274,17 @@ func (s *Server) newHTTPServer(ctx context.Context, config *tls.Config) *http.Se
 		// Clients that are refused must not fill the log.
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.options.Logger.V(1)), slog.LevelInfo),
 	}
+}
+
+// moveClients asks the client of each review to send the next one to another replica, if this one is stopping:
+// a connection that is closed when the next review has just been sent refuses a write.
+func (s *Server) moveClients(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.stopping.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // tenantOf returns on whose account the client takes memory, as long as the namespace is not known.

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,8 +21,17 @@ func TestAStoppingServerStillServes(t *testing.T) {
 			t.Fatal("a server that is to stop is ready")
 		}
 	}
-	if err := w.serve(1); err != nil {
-		t.Errorf("a server that is no longer ready: %v", err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := w.client(1).Do(request)
+	if err != nil {
+		t.Fatalf("a server that is no longer ready: %v", err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK || !response.Close {
+		t.Errorf("a server that is no longer ready answers %s, closing the connection: %t", response.Status, response.Close)
 	}
 	clock.Step(time.Minute) // Otherwise the test would not end.
 }
