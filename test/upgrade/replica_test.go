@@ -50,7 +50,9 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 	flags := from.known("--health-probe-bind-address="+probes, "--metrics-bind-address=0", "--metrics-cert-dir=")
 	switch component {
 	case facade:
-		flags = append(flags, "--facade-bind-address="+started.address,
+		// The clients of the test call as fast as they are answered.
+		flags = append(flags, "--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0",
+			"--facade-bind-address="+started.address,
 			"--facade-tls-cert-file="+filepath.Join(i.folders[facade], "tls.crt"), "--facade-tls-key-file="+filepath.Join(i.folders[facade], "tls.key"))
 	case webhook:
 		client := environment.WebhookClient()
