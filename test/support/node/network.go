@@ -20,6 +20,9 @@ import (
 const (
 	bridge        = "pods"
 	bridgeAddress = "10.244.1.254"
+	// bridgeMAC is the bridge's own. Without one it takes the lowest of the pods' on it: with each that comes or
+	// goes the others may send to one that is gone, until their neighbour tables expire after half a minute.
+	bridgeMAC = "02:00:00:00:00:01"
 	// apiServiceAddress is that of the Service kubernetes, the first of the devcluster's range.
 	apiServiceAddress = "10.0.0.1"
 )
@@ -44,7 +47,7 @@ type network struct {
 
 func newNetwork(ctx context.Context, apiServer string) (*network, error) {
 	n := &network{targets: map[string][]string{}}
-	err := ip(ctx, "link add "+bridge+" type bridge", "addr add "+bridgeAddress+"/24 dev "+bridge, "link set "+bridge+" up")
+	err := ip(ctx, "link add "+bridge+" address "+bridgeMAC+" type bridge", "addr add "+bridgeAddress+"/24 dev "+bridge, "link set "+bridge+" up")
 	if err != nil {
 		return nil, err
 	}
