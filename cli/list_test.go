@@ -58,7 +58,7 @@ func heldLock(namespace, key string, change func(*v1alpha1.LockSpec)) *v1alpha1.
 	stamp := func(before time.Duration) *v1alpha1.Timestamp { return new(v1alpha1.NewTimestamp(now.Add(-before))) }
 	spec := v1alpha1.LockSpec{
 		Key: key, Scope: v1alpha1.ScopeGlobal, Owner: "secret-of-" + key, Holder: "system:serviceaccount:payments:worker",
-		TTL: &metav1.Duration{Duration: 30 * time.Second}, FencingToken: new(int64(48211)),
+		TTL: &v1alpha1.Duration{Duration: 30 * time.Second}, FencingToken: new(int64(48211)),
 		AcquireTime: stamp(12 * time.Minute), RenewTime: stamp(3 * time.Second), ExpireTime: stamp(-27 * time.Second),
 	}
 	if change != nil {

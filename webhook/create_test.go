@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -92,7 +91,7 @@ var _ = Describe("Creating a Lock", func() {
 		Entry("with a function of 171 characters of three bytes", func(s *v1alpha1.LockSpec) {
 			s.Scope, s.Function = v1alpha1.ScopeFunction, strings.Repeat("日", 171)
 		}, "at most 512 bytes"),
-		Entry("with a releaseDelay and no holderRef", func(s *v1alpha1.LockSpec) { s.ReleaseDelay = &metav1.Duration{Duration: time.Second} },
+		Entry("with a releaseDelay and no holderRef", func(s *v1alpha1.LockSpec) { s.ReleaseDelay = &v1alpha1.Duration{Duration: time.Second} },
 			"needs a holderRef"),
 	)
 

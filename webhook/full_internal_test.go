@@ -53,7 +53,7 @@ func TestAFullNamespaceTakesNoOtherLock(t *testing.T) {
 	manifest := func(namespace, key string) *v1alpha1.Lock {
 		return &v1alpha1.Lock{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
-			Spec:       v1alpha1.LockSpec{Key: key, Owner: "token", TTL: &metav1.Duration{Duration: time.Minute}},
+			Spec:       v1alpha1.LockSpec{Key: key, Owner: "token", TTL: &v1alpha1.Duration{Duration: time.Minute}},
 		}
 	}
 	expired, _, err := rules.AdmitCreate(manifest("full", "expired"), rules.User{Name: "alice"}, rules.DefaultLimits(), noon.Add(-time.Hour))

@@ -160,7 +160,7 @@ var _ = Describe("Changing a Lock", func() {
 		lock := expired(ctx, "taken-over")
 		before, err := lock.FencingToken()
 		Expect(err).NotTo(HaveOccurred())
-		lock.Spec.Owner, lock.Spec.TTL = "token-b", &metav1.Duration{Duration: time.Hour}
+		lock.Spec.Owner, lock.Spec.TTL = "token-b", &v1alpha1.Duration{Duration: time.Hour}
 		Expect(bob.Update(ctx, lock)).To(Succeed())
 		Expect(lock.Spec.Holder).To(Equal("bob"))
 		Expect(lock.Spec.FencingToken).To(BeNil())

@@ -123,7 +123,7 @@ type LockSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('1ms') && duration(self) <= duration('24h')",message="ttl must be a duration with units of at least 1ms and at most 24h, such as 30s, 5m or 1h30m"
-	TTL *metav1.Duration `json:"ttl,omitempty"`
+	TTL *Duration `json:"ttl,omitempty"`
 
 	// holder is the authenticated user or service account that acquired the lock,
 	// for example "system:serviceaccount:payments:worker". Stamped when the lock is
@@ -159,7 +159,7 @@ type LockSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) <= duration('24h')",message="releaseDelay must be a duration with units of at most 24h, such as 0s, 30s or 5m"
-	ReleaseDelay *metav1.Duration `json:"releaseDelay,omitempty"`
+	ReleaseDelay *Duration `json:"releaseDelay,omitempty"`
 
 	// holderEndTime is when the object of holderRef was found to have ended. Unset unless
 	// the lock stays for its releaseDelay. Stamped; may not be set or changed.

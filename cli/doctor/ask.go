@@ -188,7 +188,7 @@ func (c Cluster) tryLock(ctx context.Context, holder string) Answer[*v1alpha1.Lo
 	key := "kubectl-lock:doctor:" + lock.NewOwner()
 	tried := &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
-		Spec:       v1alpha1.LockSpec{Key: key, Holder: holder, TTL: &metav1.Duration{Duration: time.Second}, Reason: "dry run of kubectl lock doctor"},
+		Spec:       v1alpha1.LockSpec{Key: key, Holder: holder, TTL: &v1alpha1.Duration{Duration: time.Second}, Reason: "dry run of kubectl lock doctor"},
 	}
 	err := c.Client.Create(ctx, tried, client.DryRunAll)
 	return Answer[*v1alpha1.Lock]{Value: tried, Err: err}

@@ -8,7 +8,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -96,7 +95,7 @@ var _ = Describe("An expired Lock", func() {
 		Expect(gone(stale)(ctx)).To(BeFalse(), "a lock that is held was deleted")
 	},
 		Entry("it was renewed", "stale-renewed", func(ctx context.Context, lock *v1alpha1.Lock) {
-			lock.Spec.TTL = &metav1.Duration{Duration: time.Hour}
+			lock.Spec.TTL = &v1alpha1.Duration{Duration: time.Hour}
 			Expect(admin.Update(ctx, lock)).To(Succeed())
 		}),
 		Entry("it was released and acquired again", "stale-reacquired", func(ctx context.Context, lock *v1alpha1.Lock) {

@@ -30,7 +30,7 @@ func TestLifeOfALock(t *testing.T) {
 	want := &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "payments.charge--user--1"},
 		Spec: v1alpha1.LockSpec{
-			Key: "user:1", Scope: v1alpha1.ScopeFunction, Function: "payments.charge", Owner: "o", TTL: &metav1.Duration{Duration: 1500 * time.Millisecond},
+			Key: "user:1", Scope: v1alpha1.ScopeFunction, Function: "payments.charge", Owner: "o", TTL: &v1alpha1.Duration{Duration: 1500 * time.Millisecond},
 			Holder: access.Anonymous, Reason: "monthly <close>", AcquireTime: &acquired, RenewTime: &acquired, ExpireTime: &expires, FencingToken: &token,
 		},
 	}
@@ -52,7 +52,7 @@ func TestLifeOfALock(t *testing.T) {
 	want.Spec.RenewTime, want.Spec.ExpireTime = &renewed, &later
 	same(f.Renew(ctx, namespace, key, lock.Proof{Owner: "o"}, 0))
 	longer := v1alpha1.NewTimestamp(renewed.Add(time.Hour))
-	want.Spec.TTL, want.Spec.ExpireTime = &metav1.Duration{Duration: time.Hour}, &longer
+	want.Spec.TTL, want.Spec.ExpireTime = &v1alpha1.Duration{Duration: time.Hour}, &longer
 	same(f.Renew(ctx, namespace, key, lock.Proof{Owner: "o"}, time.Hour))
 
 	listed, err := f.List(ctx, namespace, lock.Filter{Owner: "o"})

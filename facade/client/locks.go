@@ -40,10 +40,10 @@ func lockOf(namespace string, described *wire.Lock) (*v1alpha1.Lock, error) {
 		spec.Key = strings.TrimPrefix(spec.Key, v1alpha1.NormalizeKey(described.Function)+":")
 	}
 	if described.TTL != nil {
-		spec.TTL = &metav1.Duration{Duration: described.TTL.Length}
+		spec.TTL = &v1alpha1.Duration{Duration: described.TTL.Length}
 	}
 	if described.ReleaseDelay != nil {
-		spec.ReleaseDelay = &metav1.Duration{Duration: described.ReleaseDelay.Length}
+		spec.ReleaseDelay = &v1alpha1.Duration{Duration: described.ReleaseDelay.Length}
 	}
 	if err := setStamps(&spec, described.AcquiredAt, described.RenewedAt, described.ExpiresAt); err != nil {
 		return nil, &unansweredError{fmt.Errorf("the result has a time that cannot be read: %w", err)}

@@ -307,9 +307,9 @@ func watchedLock(described *wire.Lock) (*v1alpha1.Lock, error) {
 	return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: described.Namespace, Name: spec.FullKey().ObjectName()}, Spec: spec}, nil
 }
 
-func fromSeconds(seconds *float64) *metav1.Duration {
+func fromSeconds(seconds *float64) *v1alpha1.Duration {
 	if seconds == nil {
 		return nil
 	}
-	return &metav1.Duration{Duration: time.Duration(math.Round(*seconds * float64(time.Second)))}
+	return &v1alpha1.Duration{Duration: time.Duration(math.Round(*seconds * float64(time.Second)))}
 }

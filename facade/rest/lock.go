@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -30,7 +29,7 @@ func describe(held *v1alpha1.Lock) wire.Lock {
 	return described
 }
 
-func secondsOf(length *metav1.Duration) *float64 {
+func secondsOf(length *v1alpha1.Duration) *float64 {
 	if length == nil {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -117,7 +116,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 func (r *renewalAttempt) isRenewedSince(current, sent *v1alpha1.Lock) bool {
 	return r.read != nil && current != nil && r.read.Spec.RenewTime != nil && current.Spec.RenewTime != nil &&
 		grantOf(r.read).matches(current) && r.read.Spec.RenewTime.Time.Before(current.Spec.RenewTime.Time) &&
-		!current.Spec.RenewTime.Time.Before(r.began) && ptr.Equal(sent.Spec.TTL, current.Spec.TTL)
+		!current.Spec.RenewTime.Time.Before(r.began) && sent.Spec.TTL.Equal(current.Spec.TTL)
 }
 
 // isToRestamp reports whether the lock must be renewed again, since it was stamped by a wrong clock

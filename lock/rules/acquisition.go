@@ -4,7 +4,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -88,11 +87,11 @@ func (a *Acquisition) Validate(limits Limits) (holder *ValidReference, err error
 	return validated(a.HolderRef), nil
 }
 
-func (a *Acquisition) releaseDelay() *metav1.Duration {
+func (a *Acquisition) releaseDelay() *v1alpha1.Duration {
 	if a.ReleaseDelay == 0 {
 		return nil
 	}
-	return &metav1.Duration{Duration: a.ReleaseDelay}
+	return &v1alpha1.Duration{Duration: a.ReleaseDelay}
 }
 
 func (a *Acquisition) spec(limits Limits) v1alpha1.LockSpec {
@@ -100,7 +99,7 @@ func (a *Acquisition) spec(limits Limits) v1alpha1.LockSpec {
 		Key:    v1alpha1.NormalizeKey(a.Key),
 		Scope:  a.Scope,
 		Owner:  a.Owner,
-		TTL:    &metav1.Duration{Duration: a.TTL},
+		TTL:    &v1alpha1.Duration{Duration: a.TTL},
 		Reason: a.Reason,
 
 		HolderRef:    a.HolderRef.DeepCopy(),

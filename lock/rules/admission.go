@@ -6,7 +6,6 @@ import (
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -15,7 +14,10 @@ import (
 
 var equality = func() conversion.Equalities {
 	equality := apiequality.Semantic.Copy()
-	if err := equality.AddFunc(func(a, b v1alpha1.Timestamp) bool { return a.Equal(&b) }); err != nil {
+	if err := equality.AddFuncs(
+		func(a, b v1alpha1.Timestamp) bool { return a.Equal(&b) },
+		func(a, b v1alpha1.Duration) bool { return a.Equal(&b) },
+	); err != nil {
 		panic(err)
 	}
 	return equality
@@ -224,7 +226,7 @@ func admitGrant(spec *v1alpha1.LockSpec, user User, limits Limits, now time.Time
 	case spec.ExpireTime != nil:
 		problems = append(problems, limits.validateExpireTime(spec.ExpireTime, nil, now)...)
 	default:
-		spec.TTL = &metav1.Duration{Duration: limits.DefaultTTL}
+		spec.TTL = &v1alpha1.Duration{Duration: limits.DefaultTTL}
 	}
 	problems = append(problems, validateHolder(spec)...)
 	problems = append(problems, validateGuards(spec.Guards)...)

@@ -18,7 +18,7 @@ import (
 func manifest(changes ...func(*v1alpha1.Lock)) *v1alpha1.Lock {
 	lock := &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "billing--report"},
-		Spec:       v1alpha1.LockSpec{Key: "billing:report", Scope: v1alpha1.ScopeGlobal, Owner: "token-a", TTL: &metav1.Duration{Duration: 30 * time.Second}},
+		Spec:       v1alpha1.LockSpec{Key: "billing:report", Scope: v1alpha1.ScopeGlobal, Owner: "token-a", TTL: &v1alpha1.Duration{Duration: 30 * time.Second}},
 	}
 	for _, change := range changes {
 		change(lock)
@@ -32,16 +32,16 @@ func TestAdmitCreate(t *testing.T) {
 		submitted  *v1alpha1.Lock
 		wantName   string
 		wantExpire *v1alpha1.Timestamp
-		wantTTL    *metav1.Duration
+		wantTTL    *v1alpha1.Duration
 	}{
 		"a ttl is counted from now": {
-			submitted: manifest(), wantName: "billing--report", wantExpire: at(30), wantTTL: &metav1.Duration{Duration: 30 * time.Second}},
+			submitted: manifest(), wantName: "billing--report", wantExpire: at(30), wantTTL: &v1alpha1.Duration{Duration: 30 * time.Second}},
 		"no ttl means the default": {
-			submitted: manifest(func(l *v1alpha1.Lock) { l.Spec.TTL = nil }), wantName: "billing--report", wantExpire: at(300), wantTTL: &metav1.Duration{Duration: 5 * time.Minute}},
+			submitted: manifest(func(l *v1alpha1.Lock) { l.Spec.TTL = nil }), wantName: "billing--report", wantExpire: at(300), wantTTL: &v1alpha1.Duration{Duration: 5 * time.Minute}},
 		"an absolute time stays as it is": {
 			submitted: manifest(func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, absolute }), wantName: "billing--report", wantExpire: absolute},
 		"a missing name is filled in": {
-			submitted: manifest(func(l *v1alpha1.Lock) { l.Name, l.GenerateName = "", "any-" }), wantName: "billing--report", wantExpire: at(30), wantTTL: &metav1.Duration{Duration: 30 * time.Second}},
+			submitted: manifest(func(l *v1alpha1.Lock) { l.Name, l.GenerateName = "", "any-" }), wantName: "billing--report", wantExpire: at(30), wantTTL: &v1alpha1.Duration{Duration: 30 * time.Second}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func appliedFields(lock *v1alpha1.Lock, fields string) {
 }
 
 func TestAdmitUpdate(t *testing.T) {
-	minute := metav1.Duration{Duration: time.Minute}
+	minute := v1alpha1.Duration{Duration: time.Minute}
 	recorded := int64(41)
 	another := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "settings", UID: "config-1"}
 	cases := map[string]struct {
@@ -294,8 +294,8 @@ func TestAdmitUpdate(t *testing.T) {
 		"the fencing token is set":              {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.FencingToken = &recorded }, wantErr: ErrInvalid},
 		"expireTime is set beside a ttl":        {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(1000) }, wantErr: ErrInvalid},
 		"an expireTime in the past":             {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL, l.Spec.ExpireTime = nil, at(5) }, wantErr: ErrInvalid},
-		"a ttl over the maximum":                {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
-		"a take-over with a ttl over the bound": {user: "bob", now: 31, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
+		"a ttl over the maximum":                {user: "alice", now: 10, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &v1alpha1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
+		"a take-over with a ttl over the bound": {user: "bob", now: 31, change: func(l *v1alpha1.Lock) { l.Spec.TTL = &v1alpha1.Duration{Duration: 25 * time.Hour} }, wantErr: ErrInvalid},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -412,7 +412,7 @@ func TestAReleaseOfHelmIsAClaim(t *testing.T) {
 	old.ResourceVersion = "7"
 	old.Annotations = map[string]string{"meta.helm.sh/release-name": "shop"}
 	old.Spec = v1alpha1.LockSpec{
-		Key: "key", Owner: "owner", Holder: "alice", TTL: &metav1.Duration{Duration: time.Hour}, AcquireTime: &at, RenewTime: &at, ExpireTime: &expire,
+		Key: "key", Owner: "owner", Holder: "alice", TTL: &v1alpha1.Duration{Duration: time.Hour}, AcquireTime: &at, RenewTime: &at, ExpireTime: &expire,
 	}
 	set := func(name, value string) func(*v1alpha1.Lock) {
 		return func(l *v1alpha1.Lock) { metav1.SetMetaDataAnnotation(&l.ObjectMeta, name, value) }
@@ -485,7 +485,7 @@ func TestUsersDoNotChangeTheDigestOfTheHeartbeat(t *testing.T) {
 		}
 	}
 	created := annotated("3/4")
-	created.Spec = v1alpha1.LockSpec{Key: "key", Owner: "owner", TTL: &metav1.Duration{Duration: time.Minute}}
+	created.Spec = v1alpha1.LockSpec{Key: "key", Owner: "owner", TTL: &v1alpha1.Duration{Duration: time.Minute}}
 	admitted, _, err := AdmitCreate(created, User{Name: "tenant"}, DefaultLimits(), time.Now())
 	if err != nil || admitted.Annotations[v1alpha1.DigestAnnotation] != "" {
 		t.Errorf("%+v, %v", admitted, err)

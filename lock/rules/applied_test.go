@@ -126,7 +126,7 @@ func TestADryRunThatChangesNothingShowsNoToken(t *testing.T) {
 	at := v1alpha1.NewTimestamp(time.Now())
 	expire := v1alpha1.NewTimestamp(at.Add(time.Hour))
 	old.Spec = v1alpha1.LockSpec{
-		Key: "key", Owner: "owner", Holder: "alice", TTL: &metav1.Duration{Duration: time.Hour}, AcquireTime: &at, RenewTime: &at, ExpireTime: &expire,
+		Key: "key", Owner: "owner", Holder: "alice", TTL: &v1alpha1.Duration{Duration: time.Hour}, AcquireTime: &at, RenewTime: &at, ExpireTime: &expire,
 	}
 	for _, isUnchanged := range []bool{true, false} {
 		for _, isTrial := range []bool{true, false} {

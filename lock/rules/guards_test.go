@@ -100,7 +100,7 @@ func TestGuardsOfAGrant(t *testing.T) {
 		}
 	}
 	owner := func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }
-	ttl := func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: time.Minute} }
+	ttl := func(l *v1alpha1.Lock) { l.Spec.TTL = &v1alpha1.Duration{Duration: time.Minute} }
 	for name, test := range map[string]struct {
 		user    string
 		changes []func(*v1alpha1.Lock)

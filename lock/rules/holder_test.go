@@ -186,9 +186,9 @@ func TestHandOffWithinAPod(t *testing.T) {
 }
 
 func TestUntilHolderReleased(t *testing.T) {
-	minute := &metav1.Duration{Duration: time.Minute}
+	minute := &v1alpha1.Duration{Duration: time.Minute}
 	cases := map[string]struct {
-		delay *metav1.Duration
+		delay *v1alpha1.Duration
 		ended *v1alpha1.Timestamp
 		want  time.Duration
 	}{
@@ -237,7 +237,7 @@ func TestHolderEndTime(t *testing.T) {
 	if err != nil || got.Spec.HolderEndTime != nil {
 		t.Errorf("another holder: %v, %v", got, err)
 	}
-	got, err = admit(t, 40, func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: time.Minute} })
+	got, err = admit(t, 40, func(l *v1alpha1.Lock) { l.Spec.TTL = &v1alpha1.Duration{Duration: time.Minute} })
 	if err != nil || got.Spec.HolderEndTime != nil {
 		t.Errorf("a new grant: %v, %v", got, err)
 	}

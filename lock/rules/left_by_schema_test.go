@@ -16,7 +16,7 @@ import (
 func TestRulesBoundWhatTheSchemaDoesNot(t *testing.T) {
 	var (
 		texts  = rapid.Map(rapid.SampledFrom([]int{0, 1, 170, 171, 512}), func(n int) string { return strings.Repeat("日", n) })
-		delays = rapid.SampledFrom([]*metav1.Duration{nil, {}, {Duration: time.Second}, {Duration: 25 * time.Hour}})
+		delays = rapid.SampledFrom([]*v1alpha1.Duration{nil, {}, {Duration: time.Second}, {Duration: 25 * time.Hour}})
 		refs   = rapid.SampledFrom([]*v1alpha1.HolderReference{nil, {APIVersion: "v1", Kind: "Pod", Name: "a", UID: "b"}, {APIVersion: "v1", Kind: "Pod", Name: "c", UID: "d"}})
 		users  = rapid.SampledFrom([]User{{Name: "alice"}, {Name: "bob"}})
 	)

@@ -24,11 +24,11 @@ func TestAdmitUpdateOnRequest(t *testing.T) {
 		want    error
 	}{
 		"the holder renews":                      {changes: []func(*v1alpha1.Lock){request("renew")}, user: "alice"},
-		"the holder renews for another ttl":      {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: time.Minute} }}, user: "alice"},
+		"the holder renews for another ttl":      {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.TTL = &v1alpha1.Duration{Duration: time.Minute} }}, user: "alice"},
 		"another user renews":                    {changes: []func(*v1alpha1.Lock){request("renew")}, user: "bob", want: ErrHeld},
 		"another owner renews":                   {changes: []func(*v1alpha1.Lock){request("renew"), owner}, user: "alice", want: ErrHeld},
 		"a renewal of an expired lock":           {changes: []func(*v1alpha1.Lock){request("renew")}, user: "alice", after: 30 * time.Second, want: ErrExpired},
-		"a renewal beyond the maximum":           {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.TTL = &metav1.Duration{Duration: 25 * time.Hour} }}, user: "alice", want: ErrInvalid},
+		"a renewal beyond the maximum":           {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.TTL = &v1alpha1.Duration{Duration: 25 * time.Hour} }}, user: "alice", want: ErrInvalid},
 		"a renewal until an absolute time":       {changes: []func(*v1alpha1.Lock){request("renew"), func(l *v1alpha1.Lock) { l.Spec.ExpireTime = at(300) }}, user: "alice", want: ErrInvalid},
 		"the holder hands off":                   {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "alice"},
 		"another user hands off":                 {changes: []func(*v1alpha1.Lock){request("hand-off"), owner}, user: "bob", want: ErrHeld},

@@ -66,7 +66,7 @@ func TestAManifestOfAnotherObjectIsInvalid(t *testing.T) {
 // manifested is a lock that alice took at noon by a manifest.
 func manifested(t *testing.T) *v1alpha1.Lock {
 	t.Helper()
-	lock, _, err := AdmitCreate(&v1alpha1.Lock{Spec: v1alpha1.LockSpec{Key: "declared", Scope: v1alpha1.ScopeGlobal, Owner: "repository", TTL: &metav1.Duration{Duration: time.Hour}}},
+	lock, _, err := AdmitCreate(&v1alpha1.Lock{Spec: v1alpha1.LockSpec{Key: "declared", Scope: v1alpha1.ScopeGlobal, Owner: "repository", TTL: &v1alpha1.Duration{Duration: time.Hour}}},
 		User{Name: "alice"}, DefaultLimits(), noon)
 	if err != nil {
 		t.Fatal(err)

@@ -72,8 +72,10 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time
 		endFieldManagement(next)
 	}
 	switch {
+	case next.Spec.TTL != nil && ttl != 0:
+		next.Spec.TTL.Duration = ttl
 	case ttl != 0:
-		next.Spec.TTL = &metav1.Duration{Duration: ttl}
+		next.Spec.TTL = &v1alpha1.Duration{Duration: ttl}
 	case next.Spec.TTL == nil:
 		return nil, &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("spec", "ttl"), withoutTTL)}}
 	}

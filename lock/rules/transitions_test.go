@@ -27,7 +27,7 @@ func stored() *v1alpha1.Lock {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "billing--report", UID: "uid-1", ResourceVersion: "41", Labels: map[string]string{"team": "billing"}},
 		Spec: v1alpha1.LockSpec{
 			Key: "billing:report", Scope: v1alpha1.ScopeGlobal, Owner: "token-a", Holder: "alice",
-			TTL: &metav1.Duration{Duration: 30 * time.Second}, AcquireTime: at(0), RenewTime: at(0), ExpireTime: at(30),
+			TTL: &v1alpha1.Duration{Duration: 30 * time.Second}, AcquireTime: at(0), RenewTime: at(0), ExpireTime: at(30),
 		},
 	}
 }
@@ -42,7 +42,7 @@ func TestGrant(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "billing--report"},
 		Spec: v1alpha1.LockSpec{
 			Key: "billing:report", Scope: v1alpha1.ScopeGlobal, Owner: "token-b", Holder: "bob", Reason: "monthly close",
-			TTL: &metav1.Duration{Duration: time.Minute}, AcquireTime: at(0), RenewTime: at(0), ExpireTime: at(60),
+			TTL: &v1alpha1.Duration{Duration: time.Minute}, AcquireTime: at(0), RenewTime: at(0), ExpireTime: at(60),
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -108,7 +108,7 @@ func TestTakeOver(t *testing.T) {
 	want := stored()
 	want.Labels, want.ManagedFields = nil, reset()
 	want.Spec.Owner, want.Spec.Holder, want.Spec.Reason = "token-b", "bob", "monthly close"
-	want.Spec.TTL = &metav1.Duration{Duration: time.Minute}
+	want.Spec.TTL = &v1alpha1.Duration{Duration: time.Minute}
 	want.Spec.AcquireTime, want.Spec.RenewTime, want.Spec.ExpireTime = at(31), at(31), at(91)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("take-over (-want +got):\n%s", diff)
@@ -169,7 +169,7 @@ func TestHandOff(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "billing--report", UID: "uid-1", ResourceVersion: "41", ManagedFields: reset()},
 		Spec: v1alpha1.LockSpec{
 			Key: "billing:report", Scope: v1alpha1.ScopeGlobal, Owner: "token-b", Holder: "bob", Reason: "monthly close",
-			TTL: &metav1.Duration{Duration: time.Minute}, AcquireTime: at(10), RenewTime: at(10), ExpireTime: at(70),
+			TTL: &v1alpha1.Duration{Duration: time.Minute}, AcquireTime: at(10), RenewTime: at(10), ExpireTime: at(70),
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -226,7 +226,7 @@ func TestRenew(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := stored()
-			want.Spec.TTL = &metav1.Duration{Duration: test.wantTTL}
+			want.Spec.TTL = &v1alpha1.Duration{Duration: test.wantTTL}
 			want.Spec.RenewTime, want.Spec.ExpireTime = at(test.now), at(test.wantExpire)
 			want.Spec.FencingToken = new(int64(41))
 			want.ManagedFields = reset()
@@ -290,6 +290,24 @@ func TestRenewKeepsTheToken(t *testing.T) {
 	}
 	if token, err := got.FencingToken(); err != nil || token != 17 {
 		t.Errorf("token %d, error %v; want the token of the grant, 17", token, err)
+	}
+}
+
+func TestRenewKeepsTheSpellingOfItsTTL(t *testing.T) {
+	spelled, err := v1alpha1.ParseDuration("60m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	current := stored()
+	current.Spec.TTL, current.Spec.ExpireTime = &spelled, at(3600)
+	for ttl, want := range map[time.Duration]string{0: "60m", time.Hour: "60m", 2 * time.Hour: "2h0m0s"} {
+		renewed, err := Renew(current, Proof{Owner: current.Spec.Owner}, ttl, at(10).Time)
+		if err != nil || renewed.Spec.TTL.String() != want {
+			t.Errorf("renewed for %s, its ttl is spelled %s, %v, want %s", ttl, renewed.Spec.TTL, err, want)
+		}
+	}
+	if got := current.Spec.TTL.String(); got != "60m" {
+		t.Errorf("the lock itself has become one with a ttl of %s", got)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -45,7 +44,7 @@ func (f *flood) create(ctx context.Context) {
 	number := f.begun.Add(1)
 	_ = flooder.Client.Create(ctx, fixture.Manifest(f.namespace, fmt.Sprint("malformed-", number), func(lock *v1alpha1.Lock) {
 		if number%3 == 0 {
-			lock.Spec.TTL = &metav1.Duration{Duration: -time.Second}
+			lock.Spec.TTL = &v1alpha1.Duration{Duration: -time.Second}
 		} else {
 			lock.Labels = map[string]string{"not a label": "x"}
 		}

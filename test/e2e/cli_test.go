@@ -74,7 +74,7 @@ var _ = Describe("kubectl lock", func() {
 		GinkgoHelper()
 		lock := &v1alpha1.Lock{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
-			Spec:       v1alpha1.LockSpec{Key: key, Owner: "a-secret", TTL: &metav1.Duration{Duration: 10 * time.Minute}, Reason: "monthly close"},
+			Spec:       v1alpha1.LockSpec{Key: key, Owner: "a-secret", TTL: &v1alpha1.Duration{Duration: 10 * time.Minute}, Reason: "monthly close"},
 		}
 		cluster := of.client()
 		Expect(cluster.Create(ctx, lock)).To(Succeed())

@@ -209,7 +209,7 @@ func acquireAsRacer(ctx context.Context, key, owner string, overHTTP bool) bool 
 	}
 	err := admin.Create(ctx, &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.FullKeyOf(key).ObjectName()},
-		Spec:       v1alpha1.LockSpec{Key: key, Owner: owner, TTL: &metav1.Duration{Duration: time.Minute}},
+		Spec:       v1alpha1.LockSpec{Key: key, Owner: owner, TTL: &v1alpha1.Duration{Duration: time.Minute}},
 	})
 	Expect(err == nil || apierrors.IsAlreadyExists(err)).To(BeTrue(), "got %v", err)
 	return err == nil

@@ -144,7 +144,7 @@ func work(ctx context.Context, worker client.Client) {
 func lockOf(key, reason string, ttl time.Duration) *v1alpha1.Lock {
 	return &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: v1alpha1.FullKeyOf(key).ObjectName()},
-		Spec:       v1alpha1.LockSpec{Key: key, Owner: "by-hand", TTL: &metav1.Duration{Duration: ttl}, Reason: reason},
+		Spec:       v1alpha1.LockSpec{Key: key, Owner: "by-hand", TTL: &v1alpha1.Duration{Duration: ttl}, Reason: reason},
 	}
 }
 

@@ -21,7 +21,7 @@ var _ = Describe("A Lock in a repository that the service writes", func() {
 
 	for _, way := range ways {
 		It("stays the repository's when it is renewed, with "+way.name, func(ctx context.Context) {
-			const rest = "  owner: repository\n  ttl: 1h0m0s\n" // as the service spells it
+			const rest = "  owner: repository\n  ttl: 1h\n"
 			path, name := folder("gitops:renewed-by-service", rest+"  reason: Monthly close\n")
 			must(way.apply(ctx, kubectl[flux], path))
 			for range 2 {

@@ -87,7 +87,7 @@ var _ = Describe("A guard", func() {
 		lock := held(ctx, deployer, namespace, fixture.TTL(2*time.Second))
 		Eventually(paintWeb).WithContext(ctx).WithTimeout(timeout).WithArguments(stranger, namespace).Should(Succeed())
 		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
-		lock.Spec.Owner, lock.Spec.TTL = "token-b", &metav1.Duration{Duration: time.Hour}
+		lock.Spec.Owner, lock.Spec.TTL = "token-b", &v1alpha1.Duration{Duration: time.Hour}
 		Expect(stranger.Client.Update(ctx, lock)).To(Succeed())
 		Eventually(func(ctx context.Context) error { return paintWeb(ctx, deployer, namespace) }).WithContext(ctx).WithTimeout(timeout).
 			Should(MatchError(ContainSubstring(`which "stranger" has held`)))
@@ -98,7 +98,7 @@ var _ = Describe("A guard", func() {
 		lock := held(ctx, deployer, namespace, fixture.TTL(2*time.Second))
 		Eventually(paintWeb).WithContext(ctx).WithTimeout(timeout).WithArguments(stranger, namespace).Should(Succeed())
 		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
-		lock.Spec.Owner, lock.Spec.TTL = "token-b", &metav1.Duration{Duration: time.Hour}
+		lock.Spec.Owner, lock.Spec.TTL = "token-b", &v1alpha1.Duration{Duration: time.Hour}
 		Expect(bystander.Client.Update(ctx, lock.DeepCopy())).To(MatchError(ContainSubstring(`you may not create deployments.apps "web"`)))
 		lock.Spec.Guards = nil
 		Expect(bystander.Client.Update(ctx, lock)).To(Succeed(), "the lock itself is free")

@@ -12,7 +12,6 @@ import (
 	. "github.com/onsi/gomega"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -125,7 +124,7 @@ func manifest(namespace, key string, ref *v1alpha1.HolderReference, changes ...f
 }
 
 func delayed(by time.Duration) func(*v1alpha1.Lock) {
-	return func(lock *v1alpha1.Lock) { lock.Spec.ReleaseDelay = &metav1.Duration{Duration: by} }
+	return func(lock *v1alpha1.Lock) { lock.Spec.ReleaseDelay = &v1alpha1.Duration{Duration: by} }
 }
 
 // held creates a lock for the object.

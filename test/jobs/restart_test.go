@@ -46,7 +46,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		granted := &v1alpha1.Lock{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "key"},
 			Spec: v1alpha1.LockSpec{
-				Key: "key", Scope: v1alpha1.ScopeGlobal, Owner: "left-behind", TTL: &metav1.Duration{Duration: 5 * time.Minute},
+				Key: "key", Scope: v1alpha1.ScopeGlobal, Owner: "left-behind", TTL: &v1alpha1.Duration{Duration: 5 * time.Minute},
 				Holder: testenv.OperatorUser, AcquireTime: &now, RenewTime: &now, ExpireTime: &expire,
 				HolderRef: &v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: other.Name, UID: other.UID},
 			},

@@ -38,7 +38,7 @@ func stamped(key string) *v1alpha1.Lock {
 	return &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.FullKeyOf(key).ObjectName()},
 		Spec: v1alpha1.LockSpec{
-			Key: key, Scope: v1alpha1.ScopeGlobal, Owner: "token-a", Holder: "alice", TTL: &metav1.Duration{Duration: time.Minute},
+			Key: key, Scope: v1alpha1.ScopeGlobal, Owner: "token-a", Holder: "alice", TTL: &v1alpha1.Duration{Duration: time.Minute},
 			AcquireTime: &now, RenewTime: &now, ExpireTime: &expire,
 		},
 	}

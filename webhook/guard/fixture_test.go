@@ -64,7 +64,7 @@ func guarded(t *testing.T, key string, changes ...func(*v1alpha1.Lock)) *v1alpha
 	lock := &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop"},
 		Spec: v1alpha1.LockSpec{
-			Key: key, Owner: "token-a", TTL: &metav1.Duration{Duration: time.Minute}, Reason: "rollout",
+			Key: key, Owner: "token-a", TTL: &v1alpha1.Duration{Duration: time.Minute}, Reason: "rollout",
 			Guards: []v1alpha1.Guard{
 				{Group: "apps", Resource: "deployments", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
 				{Resource: "configmaps", Name: "settings"},

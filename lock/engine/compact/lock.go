@@ -141,8 +141,8 @@ func timeAt(text string, which int) *v1alpha1.Timestamp {
 }
 
 // durationsOf and textsOf are the fields of a spec that encode writes one after another.
-func durationsOf(spec *v1alpha1.LockSpec) [2]**metav1.Duration {
-	return [...]**metav1.Duration{&spec.TTL, &spec.ReleaseDelay}
+func durationsOf(spec *v1alpha1.LockSpec) [2]**v1alpha1.Duration {
+	return [...]**v1alpha1.Duration{&spec.TTL, &spec.ReleaseDelay}
 }
 
 func textsOf(uid *types.UID, spec *v1alpha1.LockSpec) [4]*string {
@@ -178,7 +178,7 @@ func encode(lock *v1alpha1.Lock) (string, error) {
 		text = appendText(text, *field)
 	}
 	for _, duration := range durationsOf(&spec) {
-		text = appendOptional(text, *duration, func(d metav1.Duration) int64 { return int64(d.Duration) })
+		text = appendDuration(text, *duration)
 	}
 	text = appendOptional(text, spec.FencingToken, func(token int64) int64 { return token })
 	if spec.HolderRef == nil && len(spec.Guards) == 0 {
@@ -217,6 +217,16 @@ func appendOptional[T any](to []byte, value *T, number func(T) int64) []byte {
 	return binary.AppendVarint(append(to, 1), number(*value))
 }
 
+// spelled stands before the text of a duration that package time spells differently.
+const spelled = 2
+
+func appendDuration(to []byte, duration *v1alpha1.Duration) []byte {
+	if duration != nil && duration.String() != duration.Duration.String() {
+		return appendText(append(to, spelled), duration.String())
+	}
+	return appendOptional(to, duration, func(d v1alpha1.Duration) int64 { return int64(d.Duration) })
+}
+
 // reader reads what encode has written, so nothing can be missing.
 type reader struct{ rest []byte }
 
@@ -244,6 +254,21 @@ func (r *reader) optional() (number int64, isPresent bool) {
 	return number, true
 }
 
+func (r *reader) duration() *v1alpha1.Duration {
+	if r.rest[0] != spelled {
+		if number, isPresent := r.optional(); isPresent {
+			return &v1alpha1.Duration{Duration: time.Duration(number)}
+		}
+		return nil
+	}
+	r.take(1)
+	duration, err := v1alpha1.ParseDuration(r.text())
+	if err != nil {
+		panic(fmt.Sprintf("compact: a duration that was encoded here: %v", err))
+	}
+	return &duration
+}
+
 func (l *Lock) decode() *v1alpha1.Lock {
 	common := l.shared.Value()
 	lock := &v1alpha1.Lock{TypeMeta: common.typeMeta}
@@ -261,9 +286,7 @@ func (l *Lock) decode() *v1alpha1.Lock {
 		*field = rest.text()
 	}
 	for _, duration := range durationsOf(spec) {
-		if number, isPresent := rest.optional(); isPresent {
-			*duration = &metav1.Duration{Duration: time.Duration(number)}
-		}
+		*duration = rest.duration()
 	}
 	if token, isPresent := rest.optional(); isPresent {
 		spec.FencingToken = &token

@@ -1,6 +1,7 @@
 package compact_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -42,9 +43,9 @@ func complete(t *testing.T) *v1alpha1.Lock {
 	lock.Finalizers = []string{"example.com/f", "example.com/g"}
 	lock.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}")}}
 	lock.Spec = v1alpha1.LockSpec{
-		Key: "clé", Scope: v1alpha1.ScopeFunction, Function: "f", Owner: "o", TTL: &metav1.Duration{Duration: time.Minute}, Holder: "h", HolderUID: "hu",
+		Key: "clé", Scope: v1alpha1.ScopeFunction, Function: "f", Owner: "o", TTL: &v1alpha1.Duration{Duration: time.Minute}, Holder: "h", HolderUID: "hu",
 		HolderRef:    &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"},
-		ReleaseDelay: &metav1.Duration{}, HolderEndTime: at(4), Reason: strings.Repeat("x", 300),
+		ReleaseDelay: &v1alpha1.Duration{}, HolderEndTime: at(4), Reason: strings.Repeat("x", 300),
 		Guards:      []v1alpha1.Guard{{Group: "apps", Resource: "deployments", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
 		AcquireTime: at(time.Microsecond), RenewTime: at(2 * time.Microsecond), ExpireTime: at(24 * time.Hour), FencingToken: new(int64(1 << 62)),
 	}
@@ -62,9 +63,15 @@ func complete(t *testing.T) *v1alpha1.Lock {
 func TestALockIsWhatItWas(t *testing.T) {
 	bare := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	negative := usual(2)
-	negative.Spec.TTL, negative.Spec.FencingToken = &metav1.Duration{Duration: -time.Second}, new(int64(0))
+	negative.Spec.TTL, negative.Spec.FencingToken = &v1alpha1.Duration{Duration: -time.Second}, new(int64(0))
 	negative.Spec.ExpireTime = new(v1alpha1.NewTimestamp(time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)))
 	negative.Spec.AcquireTime = new(v1alpha1.NewTimestamp(time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)))
+	spelled := complete(t)
+	for text, duration := range map[string]*v1alpha1.Duration{"60m": spelled.Spec.TTL, "0h": spelled.Spec.ReleaseDelay} {
+		if err := json.Unmarshal([]byte(`"`+text+`"`), duration); err != nil {
+			t.Fatal(err)
+		}
+	}
 	guarded := usual(3)
 	guarded.Spec.Guards = []v1alpha1.Guard{{Resource: "pods", Name: "p"}}
 	long := usual(4)
@@ -75,6 +82,7 @@ func TestALockIsWhatItWas(t *testing.T) {
 	locks := map[string]*v1alpha1.Lock{
 		"of the façade": usual(1), "with everything": complete(t), "without a spec": bare, "of odd numbers": negative,
 		"with guards": guarded, "of the longest name": long, "of a name that none has": impossible, "empty": {},
+		"with durations as a user spells them": spelled,
 	}
 	spec := reflect.ValueOf(complete(t).Spec)
 	for index := range spec.NumField() {

@@ -96,7 +96,7 @@ func newBench(t *testing.T) *bench {
 		b.locks[number] = &v1alpha1.Lock{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespaces[number%len(namespaces)], Name: v1alpha1.FullKeyOf(keyOf(number)).ObjectName()},
 			Spec: v1alpha1.LockSpec{
-				Key: keyOf(number), Owner: "550e8400-e29b-41d4-a716-446655440000", TTL: &metav1.Duration{Duration: time.Hour},
+				Key: keyOf(number), Owner: "550e8400-e29b-41d4-a716-446655440000", TTL: &v1alpha1.Duration{Duration: time.Hour},
 				Holder: "system:serviceaccount:payments:worker", Reason: "shop " + strconv.Itoa(number),
 			},
 		}

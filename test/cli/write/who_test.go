@@ -56,7 +56,7 @@ var _ = Describe("Who shows when the holder last wrote to its log", func() {
 		GinkgoHelper()
 		Expect(cluster.Admin.Client.Create(ctx, &v1alpha1.Lock{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
-			Spec: v1alpha1.LockSpec{Key: key, Owner: "a-secret", TTL: &metav1.Duration{Duration: 10 * time.Minute},
+			Spec: v1alpha1.LockSpec{Key: key, Owner: "a-secret", TTL: &v1alpha1.Duration{Duration: 10 * time.Minute},
 				HolderRef: &v1alpha1.HolderReference{APIVersion: apiVersion, Kind: kind, Name: object.GetName(), UID: object.GetUID()}},
 		})).To(Succeed())
 	}
