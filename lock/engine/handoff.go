@@ -210,8 +210,6 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 			e.queues.recordLapsed(queue, recipient, granted, now)
 			return
 		}
-		held := grantOf(granted)
-		held.endReason = audit.Abandoned
 		if isMisstamped && !isRestamped {
 			isRestamped = true
 		} else {
@@ -220,9 +218,11 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 				e.queues.remove(queue, recipient)
 				return
 			}
-			e.grants.take(nameOf(held.lock), lock.Proof{Owner: held.lock.Spec.Owner}, e.clock.Now())
+			e.grants.take(nameOf(granted), lock.Proof{Owner: granted.Spec.Owner}, e.clock.Now())
 			recipient = e.queues.skipWaiter(queue, recipient)
 		}
+		held := grantOf(granted)
+		held.endReason = audit.Abandoned
 		if recipient == nil {
 			if err := e.deleteGrant(ctx, objects, held); err != nil && !refusal.IsNotFound(err) {
 				held.isEnding = !definitelyNotApplied(err)
@@ -260,18 +260,19 @@ func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, 
 }
 
 func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, desired *v1alpha1.Lock) (*v1alpha1.Lock, error) {
-	sent := e.sentGrant(desired)
-	sent.event, sent.former = audit.HandedOn, &held
+	sent := grant{grantAudit: grantAudit{event: audit.HandedOn, former: &held}}
 	backoff := newBackoff()
 	for {
 		stored, err := objects.Update(ctx, desired, metav1.UpdateOptions{})
-		switch {
-		case err == nil:
+		if err == nil {
 			if sent.isUnanswered {
 				e.observer.Unanswered(observe.HandOff, observe.NotHappened)
 			}
 			e.recordGrant(sent, stored)
 			return stored, nil
+		}
+		sent.lock = e.sentGrant(desired).lock
+		switch {
 		case sent.isUnanswered && refusal.IsNotFound(err), refusal.IsConflict(err):
 			// A conflict with the first write may be one with itself: a proxy on the way may have
 			// repeated it.
