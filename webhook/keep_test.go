@@ -63,6 +63,10 @@ func invalidUpdates() map[string][]string {
 		"renewTime":     stamp("renewTime"),
 		"holderEndTime": stamp("holderEndTime"),
 
+		// The namespace of these tests does not allow Operator.
+		"renewalPolicy":  spec(`"renewalPolicy":"Operator"`, `"renewalPolicy":"Nobody"`, `"renewalPolicy":5`),
+		"renewalEndTime": stamp("renewalEndTime"),
+
 		"holder":       spec(`"holder":"bob"`, `"holder":"`+long+`"`, `"holder":5`),
 		"holderUID":    spec(`"holderUID":"other"`, `"holderUID":"`+long+`"`, `"holderUID":5`),
 		"fencingToken": spec(`"fencingToken":0`, `"fencingToken":-1`, `"fencingToken":"5"`, `"fencingToken":1.5`),

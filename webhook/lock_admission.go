@@ -192,7 +192,12 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if err := a.freshenClock(ctx, request.Namespace, candidate.Spec.FullKey().ObjectName()); err != nil {
 		return nil, err
 	}
-	admitted, holder, err := rules.AdmitCreate(candidate, requesterOf(request), a.Limits, a.Clock.Now())
+	now := a.Clock.Now()
+	limits, err := a.limitsFor(ctx, request.Namespace, rules.AsksForOperatorRenewal(candidate, nil, now))
+	if err != nil {
+		return nil, err
+	}
+	admitted, holder, err := rules.AdmitCreate(candidate, requesterOf(request), limits, now)
 	if err != nil {
 		return nil, err
 	}
@@ -247,10 +252,15 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 	if err := a.freshenClock(ctx, request.Namespace, request.Name); err != nil {
 		return nil, err
 	}
-	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), a.Clock.Now()); err != nil {
+	now := a.Clock.Now()
+	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), now); err != nil {
 		return nil, err
 	}
-	admitted, holder, err := rules.AdmitUpdate(change, a.Limits, a.Clock.Now(), a.grace())
+	limits, err := a.limitsFor(ctx, request.Namespace, rules.AsksForOperatorRenewal(submitted, old, now))
+	if err != nil {
+		return nil, err
+	}
+	admitted, holder, err := rules.AdmitUpdate(change, limits, now, a.grace())
 	if err != nil {
 		return nil, err
 	}

@@ -69,8 +69,8 @@ type Lock struct {
 // one of them is read from self, whose bound limits the estimated cost.
 
 // LockSpec is the whole state of a Lock. A manifest sets key, scope, function,
-// owner, ttl or expireTime, holderRef, releaseDelay, guards and reason; the service stamps
-// the rest.
+// owner, ttl or expireTime, renewalPolicy, holderRef, releaseDelay, guards and reason; the
+// service stamps the rest.
 //
 // +kubebuilder:validation:XValidation:rule="optional.of(self).?owner.hasValue() && optional.of(self).?holder.hasValue() && timestamp(dyn(optional.of(self).?expireTime.value())) > timestamp(dyn(optional.of(self).?renewTime.value())) && (optional.of(self).?scope.orValue(\"\") == 'Function') == (optional.of(self).?function.orValue(\"\").size() > 0) && (!oldSelf.hasValue() ? optional.of(self).?acquireTime.hasValue() : timestamp(dyn(optional.of(self).?acquireTime.value())) != timestamp(dyn(oldSelf.?acquireTime.value())) ? !optional.of(self).?fencingToken.hasValue() : self.owner == oldSelf.value().owner && (optional.of(self).?fencingToken.hasValue() || !oldSelf.?fencingToken.hasValue()) && (!optional.of(self).?holderUID.hasValue() || oldSelf.?holderUID.hasValue() && self.holderUID == oldSelf.value().holderUID))",optionalOldSelf=true,messageExpression="!has(self.owner) || !has(self.holder) || !has(self.acquireTime) ? 'owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed' : self.expireTime <= self.renewTime ? 'expireTime must be later than renewTime' : (self.scope == 'Function') != (has(self.function) && self.function.size() > 0) ? 'function must be set when scope is Function and must be empty when scope is Global' : 'owner, fencingToken and holderUID never change while a grant lasts, and a new grant must not carry a fencingToken; leave them as they are, or release the lock'",message="owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed"
 type LockSpec struct {
@@ -124,6 +124,20 @@ type LockSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('1ms') && duration(self) <= duration('24h')",message="ttl must be a duration with units of at least 1ms and at most 24h, such as 30s, 5m or 1h30m"
 	TTL *Duration `json:"ttl,omitempty"`
+
+	// renewalPolicy says who renews the lock. Holder: the holder does, or the lock expires
+	// after its ttl. Operator: lock-operator renews it at a third of its ttl until
+	// renewalEndTime, for as long as the Lock exists; deleting the Lock ends it. Operator needs
+	// a ttl of at least "1m", and a namespace that allows it by the annotation
+	// forrst.dev/max-operator-renewal. Unset means Holder. The holder may change it.
+	// +optional
+	RenewalPolicy RenewalPolicy `json:"renewalPolicy,omitempty"`
+
+	// renewalEndTime bounds the renewals by lock-operator: none sets a later expireTime. Unset
+	// unless renewalPolicy is Operator. Stamped when that is set, from the annotation of the
+	// namespace; may not be set or changed.
+	// +optional
+	RenewalEndTime *Timestamp `json:"renewalEndTime,omitempty"`
 
 	// holder is the authenticated user or service account that acquired the lock,
 	// for example "system:serviceaccount:payments:worker". Stamped when the lock is

@@ -122,6 +122,10 @@ func (in *LockSpec) DeepCopyInto(out *LockSpec) {
 		in, out := &in.TTL, &out.TTL
 		*out = (*in).DeepCopy()
 	}
+	if in.RenewalEndTime != nil {
+		in, out := &in.RenewalEndTime, &out.RenewalEndTime
+		*out = (*in).DeepCopy()
+	}
 	if in.HolderRef != nil {
 		in, out := &in.HolderRef, &out.HolderRef
 		*out = new(HolderReference)

@@ -25,6 +25,7 @@ import (
 	"forrst.dev/lock-operator/controllers/expiry"
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/controllers/renewal"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
@@ -148,6 +149,17 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		return err
 	}
 	if err := metric.Register(metrics.Registry, expiry, leading(election)); err != nil {
+		return err
+	}
+	renewals := &renewal.Reconciler{
+		Client:     manager.GetClient(),
+		LiveReader: manager.GetAPIReader(),
+		Clock:      now,
+		Leadership: election,
+		Audit:      settings.audit,
+		Events:     &lockevents.Reporter{Recorder: settings.events},
+	}
+	if err := renewals.SetupWithManager(manager); err != nil {
 		return err
 	}
 	return (&holders.Reconciler{

@@ -20,6 +20,9 @@ const (
 	ReasonTakenOver = "TakenOver"
 	// ReasonWaitingLong means that callers have waited for long for one holder.
 	ReasonWaitingLong = "WaitingLong"
+	// ReasonRenewalEnded means that the operator renews a held lock no longer, since it has done so for as long
+	// as the namespace allows.
+	ReasonRenewalEnded = "RenewalEnded"
 )
 
 // Actions of the Events.
@@ -27,6 +30,7 @@ const (
 	actionDelete   = "Delete"
 	actionTakeOver = "TakeOver"
 	actionWait     = "Wait"
+	actionRenew    = "Renew"
 )
 
 // Reporter makes Events about locks. None has an owner token. It is safe for concurrent use; a nil Reporter
@@ -50,6 +54,12 @@ func (r *Reporter) Changed(before, after *v1alpha1.Lock) {
 	}
 	r.emit(after, corev1.EventTypeWarning, ReasonTakenOver, actionTakeOver, fmt.Sprintf("%s expired at %s and was taken over by %q: its holder neither renewed nor released it",
 		held(before), clockTime(before.Spec.ExpireTime), after.Spec.Holder))
+}
+
+// RenewalEnded reports that the operator does not renew the held lock any more.
+func (r *Reporter) RenewalEnded(lock *v1alpha1.Lock) {
+	r.emit(lock, corev1.EventTypeWarning, ReasonRenewalEnded, actionRenew, fmt.Sprintf("%s expires at %s: lock-operator renews it until %s only, as its namespace sets it",
+		held(lock), clockTime(lock.Spec.ExpireTime), clockTime(lock.Spec.RenewalEndTime)))
 }
 
 // isTakeOver reports whether the lock was granted anew after it had expired. A lock of the same name that was

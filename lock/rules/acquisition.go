@@ -50,6 +50,9 @@ type Limits struct {
 	// refused. At most [MaxExpireAhead]; zero means that no absolute expireTime is granted. A holder may
 	// end its lock sooner in any case.
 	MaxExpireAhead time.Duration
+	// MaxOperatorRenewal is for how long the operator renews a lock with the renewalPolicy Operator, as
+	// the namespace of the lock sets it. Zero means that no such lock is granted.
+	MaxOperatorRenewal time.Duration
 }
 
 // DefaultLimits are the limits unless the operator is configured otherwise: a default of five

@@ -139,6 +139,7 @@ func admitChange(next *v1alpha1.Lock, change Change, limits Limits, now time.Tim
 // validate reports what the user may not change of a lock that stays with its holder.
 func (c Change) validate(next *v1alpha1.Lock, limits Limits, now time.Time) field.ErrorList {
 	problems := append(admitRenewal(&next.Spec, &c.Old.Spec, limits, now), guardsChanged(next, c.Old)...)
+	problems = append(problems, limits.changeRenewalPolicy(&next.Spec, &c.Old.Spec, now)...)
 	switch {
 	case c.User.Holds(c.Old):
 		problems = append(problems, holderChanged(next, c.Old)...)
@@ -228,6 +229,7 @@ func admitGrant(spec *v1alpha1.LockSpec, user User, limits Limits, now time.Time
 	default:
 		spec.TTL = &v1alpha1.Duration{Duration: limits.DefaultTTL}
 	}
+	problems = append(problems, limits.beginRenewalPolicy(spec, now)...)
 	problems = append(problems, validateHolder(spec)...)
 	problems = append(problems, validateGuards(spec.Guards)...)
 	stampGrant(spec, user, now)

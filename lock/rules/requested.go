@@ -66,6 +66,7 @@ func admitRequestedRenewal(next, old *v1alpha1.Lock, limits Limits, now time.Tim
 	default:
 		problems = limits.validateTTL(next.Spec.TTL.Duration)
 	}
+	problems = append(problems, limits.changeRenewalPolicy(&next.Spec, &old.Spec, now)...)
 	problems = append(problems, holderChanged(next, old)...)
 	problems = append(problems, guardsChanged(next, old)...)
 	if len(problems) > 0 {

@@ -90,6 +90,9 @@ func keepStamps(next, old *v1alpha1.LockSpec) {
 	if next.HolderEndTime == nil {
 		next.HolderEndTime = old.HolderEndTime.DeepCopy()
 	}
+	if next.RenewalEndTime == nil {
+		next.RenewalEndTime = old.RenewalEndTime.DeepCopy()
+	}
 	if next.FencingToken == nil && old.FencingToken != nil {
 		token := *old.FencingToken
 		next.FencingToken = &token
@@ -116,6 +119,9 @@ func foreignStamps(next, old *v1alpha1.LockSpec) field.ErrorList {
 	}
 	if !next.HolderEndTime.Equal(old.HolderEndTime) {
 		refuse("holderEndTime")
+	}
+	if !next.RenewalEndTime.Equal(old.RenewalEndTime) {
+		refuse("renewalEndTime")
 	}
 	if !equality.DeepEqual(next.FencingToken, old.FencingToken) {
 		refuse("fencingToken")

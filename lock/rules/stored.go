@@ -127,6 +127,6 @@ func validateSpelling(submitted []byte) (field.ErrorList, error) {
 		}
 	}
 	check(storedDuration, maxDurationLength, "must be a duration with units, such as 30s, 5m or 1h30m", "ttl", "releaseDelay")
-	check(storedTime, MaxBytes, "must be an RFC 3339 time such as 2026-12-24T00:00:00Z", "acquireTime", "renewTime", "expireTime", "holderEndTime")
+	check(storedTime, MaxBytes, "must be an RFC 3339 time such as 2026-12-24T00:00:00Z", "acquireTime", "renewTime", "expireTime", "renewalEndTime", "holderEndTime")
 	return problems, nil
 }

@@ -3,7 +3,6 @@ package gitops_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -100,12 +99,3 @@ var _ = DescribeTable("A held Lock is not lost by an invalid manifest that a too
 	Entry("Flux with force: true", forced(byFlux)),
 	Entry("Argo CD with Force=true", forced(byArgoCD)),
 )
-
-// application writes a folder with nothing but a manifest of a Lock, which Argo CD syncs.
-func application(key, rest string) (path, name string) {
-	GinkgoHelper()
-	manifest, name := folder(key, rest)
-	path = GinkgoT().TempDir()
-	write(path, "lock.yaml", string(must(os.ReadFile(filepath.Join(manifest, "manifest.yaml")))))
-	return path, name
-}

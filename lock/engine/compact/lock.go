@@ -181,7 +181,7 @@ func encode(lock *v1alpha1.Lock) (string, error) {
 		text = appendDuration(text, *duration)
 	}
 	text = appendOptional(text, spec.FencingToken, func(token int64) int64 { return token })
-	if spec.HolderRef == nil && len(spec.Guards) == 0 {
+	if spec.HolderRef == nil && spec.RenewalPolicy == "" && spec.RenewalEndTime == nil && len(spec.Guards) == 0 {
 		return string(text), nil
 	}
 	text = appendOptional(text, spec.HolderRef, func(v1alpha1.HolderReference) int64 { return 0 })
@@ -190,6 +190,8 @@ func encode(lock *v1alpha1.Lock) (string, error) {
 			text = appendText(text, *field)
 		}
 	}
+	text = appendText(text, string(spec.RenewalPolicy))
+	text = appendOptional(text, spec.RenewalEndTime, func(at v1alpha1.Timestamp) int64 { return at.UnixMicro() })
 	if len(spec.Guards) > 0 {
 		if encoded, err = json.Marshal(spec.Guards); err != nil {
 			return "", fmt.Errorf("encode guards: %w", err)
@@ -299,6 +301,10 @@ func (l *Lock) decode() *v1alpha1.Lock {
 		for _, field := range textsOfRef(spec.HolderRef) {
 			*field = rest.text()
 		}
+	}
+	spec.RenewalPolicy = v1alpha1.RenewalPolicy(rest.text())
+	if micros, isPresent := rest.optional(); isPresent {
+		spec.RenewalEndTime = new(v1alpha1.NewTimestamp(time.UnixMicro(micros)))
 	}
 	if len(rest.rest) > 0 {
 		if err := json.Unmarshal(rest.rest, &spec.Guards); err != nil {

@@ -46,7 +46,8 @@ func complete(t *testing.T) *v1alpha1.Lock {
 		Key: "clé", Scope: v1alpha1.ScopeFunction, Function: "f", Owner: "o", TTL: &v1alpha1.Duration{Duration: time.Minute}, Holder: "h", HolderUID: "hu",
 		HolderRef:    &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"},
 		ReleaseDelay: &v1alpha1.Duration{}, HolderEndTime: at(4), Reason: strings.Repeat("x", 300),
-		Guards:      []v1alpha1.Guard{{Group: "apps", Resource: "deployments", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
+		Guards:        []v1alpha1.Guard{{Group: "apps", Resource: "deployments", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
+		RenewalPolicy: v1alpha1.RenewalByOperator, RenewalEndTime: at(48 * time.Hour),
 		AcquireTime: at(time.Microsecond), RenewTime: at(2 * time.Microsecond), ExpireTime: at(24 * time.Hour), FencingToken: new(int64(1 << 62)),
 	}
 	for _, part := range []any{lock.Spec, lock.ObjectMeta} {
