@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
@@ -28,17 +27,16 @@ func (a *LockAdmission) limitsFor(ctx context.Context, namespace string, asksFor
 	if err := a.LiveReader.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {
 		return limits, fmt.Errorf("read the annotation %s of the namespace: %w", v1alpha1.MaxOperatorRenewalAnnotation, err)
 	}
-	text, isSet := found.Annotations[v1alpha1.MaxOperatorRenewalAnnotation]
-	if !isSet {
-		return limits, nil
-	}
-	longest, err := time.ParseDuration(text)
-	if err != nil || longest <= 0 {
-		// It allows nothing: a mistake must not open what the annotation bounds. The refusal names the annotation.
-		logf.FromContext(ctx).V(1).Info("The annotation of a namespace is no positive duration with units, such as 720h",
-			"namespace", namespace, "annotation", v1alpha1.MaxOperatorRenewalAnnotation, "value", text)
-		return limits, nil
-	}
-	limits.MaxOperatorRenewal = longest
+	limits.MaxOperatorRenewal = operatorRenewal(found.Annotations[v1alpha1.MaxOperatorRenewalAnnotation])
 	return limits, nil
+}
+
+// operatorRenewal returns the time that the annotation allows: none if it is no positive duration, since a mistake must not
+// open what it bounds.
+func operatorRenewal(annotation string) time.Duration {
+	longest, err := time.ParseDuration(annotation)
+	if err != nil {
+		return 0
+	}
+	return max(longest, 0)
 }

@@ -2,11 +2,9 @@ package renewal
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -59,6 +57,8 @@ type Reconciler struct {
 	Events *lockevents.Reporter
 }
 
+// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;patch
+
 // Reconcile renews the lock if that is due, and otherwise returns when it will be. The renewal is of the version
 // of the lock that was judged, so it fails if the lock has been released, handed on or changed since; the watch
 // then shows what there is instead.
@@ -94,40 +94,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // renew writes nothing but stamps, and needs no fields that the cache leaves out. Whatever the manifest says keeps
 // its text and its field manager: tools would take "1m0s" for a change of "1m".
 func (r *Reconciler) renew(ctx context.Context, known *v1alpha1.Lock) (ctrl.Result, error) {
-	patch, err := stamps(known, r.Clock.Now())
+	next, err := rules.Renew(known, rules.Proof{Owner: known.Spec.Owner}, 0, r.Clock.Now())
 	if err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, fmt.Errorf("renew a lock with the renewalPolicy Operator: %w", err)
 	}
 	renewed := known.DeepCopy()
-	switch err := r.Client.Patch(ctx, renewed, client.RawPatch(types.MergePatchType, patch)); {
+	renewed.Spec.RenewTime, renewed.Spec.ExpireTime, renewed.Spec.FencingToken = next.Spec.RenewTime, next.Spec.ExpireTime, next.Spec.FencingToken
+	switch err := r.Client.Patch(ctx, renewed, client.MergeFromWithOptions(known, client.MergeFromWithOptimisticLock{})); {
 	case reaper.HasChanged(err):
 		return ctrl.Result{RequeueAfter: minDelay}, nil // The cache is behind; later it knows the lock, or that it is gone.
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("renew a lock with the renewalPolicy Operator: %w", err)
 	}
 	audit.OrNowhere(r.Audit).Record(audit.Prolonged(audit.Controller, "", known, renewed))
-	logf.FromContext(ctx).V(1).Info("Renewed a Lock", "lock", klog.KObj(renewed), "expireTime", renewed.Spec.ExpireTime)
+	logf.FromContext(ctx).V(1).Info("Renewed a Lock", "lock", klog.KObj(renewed))
 	// The watch shows the renewal as well; but a watch that has lost it must not let the lock expire.
-	next, wait := rules.NextOperatorRenewal(renewed, r.Clock.Now())
-	if next != rules.Renewal {
+	upcoming, wait := rules.NextOperatorRenewal(renewed, r.Clock.Now())
+	if upcoming != rules.Renewal {
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{RequeueAfter: max(wait, minDelay)}, nil
 }
-
-// stamps returns the merge patch that renews this version of the lock, and no other.
-func stamps(known *v1alpha1.Lock, now time.Time) ([]byte, error) {
-	next, err := rules.Renew(known, rules.Proof{Owner: known.Spec.Owner}, 0, now)
-	if err != nil {
-		return nil, fmt.Errorf("renew a lock with the renewalPolicy Operator: %w", err)
-	}
-	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": known.UID, "resourceVersion": known.ResourceVersion},
-		"spec":     map[string]any{"renewTime": next.Spec.RenewTime, "expireTime": next.Spec.ExpireTime, "fencingToken": next.Spec.FencingToken},
-	})
-}
-
-// +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;patch
 
 func isByOperator(object client.Object) bool {
 	known, isLock := object.(*v1alpha1.Lock)

@@ -212,7 +212,7 @@ func TestARenewalWritesNothingThatAManifestSays(t *testing.T) {
 	if err := json.Unmarshal([]byte(c.renewals[0]), &patch); err != nil {
 		t.Fatal(err)
 	}
-	if patch.Metadata["resourceVersion"] != before.ResourceVersion || len(patch.Metadata) != 2 {
+	if patch.Metadata["resourceVersion"] != before.ResourceVersion || len(patch.Metadata) != 1 {
 		t.Errorf("the condition is %v", patch.Metadata)
 	}
 	token, err := before.FencingToken()

@@ -19,9 +19,9 @@ func inMonth() Limits {
 }
 
 // declared is a manifest of a lock that the operator is to renew.
-func declared(ttl time.Duration) *v1alpha1.Lock {
+func declared() *v1alpha1.Lock {
 	return &v1alpha1.Lock{Spec: v1alpha1.LockSpec{
-		Key: "declared", Scope: v1alpha1.ScopeGlobal, Owner: "repository", TTL: &v1alpha1.Duration{Duration: ttl}, RenewalPolicy: v1alpha1.RenewalByOperator,
+		Key: "declared", Scope: v1alpha1.ScopeGlobal, Owner: "repository", TTL: &v1alpha1.Duration{Duration: time.Hour}, RenewalPolicy: v1alpha1.RenewalByOperator,
 	}}
 }
 
@@ -53,7 +53,7 @@ func TestTheOperatorRenewsOnlyWhereTheNamespaceAllowsItAndTheTTLIsLongEnough(t *
 		"an end of renewals of their own": {limits: inMonth(), change: func(s *v1alpha1.LockSpec) { s.RenewalEndTime = &atTime }, want: "spec.renewalEndTime: Forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			manifest := declared(time.Hour)
+			manifest := declared()
 			if test.change != nil {
 				test.change(&manifest.Spec)
 			}
@@ -100,7 +100,7 @@ func TestAHolderChangesWhoRenewsItsLock(t *testing.T) {
 		}, limits: inMonth(), end: later.Add(30 * day)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			old := granted(t, declared(time.Hour))
+			old := granted(t, declared())
 			if test.old != nil {
 				test.old(old)
 			}
@@ -127,7 +127,7 @@ func TestAHolderChangesWhoRenewsItsLock(t *testing.T) {
 // An expired lock is not resurrected: what is declared is acquired again, as a new grant, and the time for which it is
 // renewed counts from then.
 func TestAnExpiredLockOfAManifestIsANewGrant(t *testing.T) {
-	old := granted(t, declared(time.Hour))
+	old := granted(t, declared())
 	later := noon.Add(2 * time.Hour)
 	if _, err := Renew(old, Proof{Owner: "repository"}, 0, later); !errors.Is(err, ErrExpired) {
 		t.Errorf("a renewal after the expiry: %v", err)
@@ -172,7 +172,7 @@ func TestNextOperatorRenewal(t *testing.T) {
 		"with a ttl of seconds, as others": {change: func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = time.Second }, want: Renewal, wait: 20 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lock := granted(t, declared(time.Hour))
+			lock := granted(t, declared())
 			if test.change != nil {
 				test.change(lock)
 			}
@@ -185,7 +185,7 @@ func TestNextOperatorRenewal(t *testing.T) {
 
 // What is written in another holder's name must not be what its predecessor asked for.
 func TestAHandOffByTheServiceEndsTheRenewalByTheOperator(t *testing.T) {
-	next := HandOff(granted(t, declared(time.Hour)), Acquisition{Key: "declared", Owner: "b", Holder: "bob"}, DefaultLimits(), noon)
+	next := HandOff(granted(t, declared()), Acquisition{Key: "declared", Owner: "b", Holder: "bob"}, DefaultLimits(), noon)
 	if next.Spec.RenewalPolicy != "" || next.Spec.RenewalEndTime != nil {
 		t.Errorf("the next holder's lock is renewed: %+v", next.Spec)
 	}
