@@ -115,4 +115,12 @@ var _ = Describe("The samples", func() {
 		Expect(job.Status.Succeeded).To(BeEquivalentTo(1))
 		Expect(admin.Delete(ctx, job, client.PropagationPolicy("Background"))).To(Succeed())
 	})
+
+	It("hold a lock that the operator renews, in a namespace that allows it", func(ctx context.Context) {
+		folder := filepath.Join("..", "..", "config", "samples", "renewal")
+		must(environment.Admin.Kubectl.Run(ctx, "", "apply", "-k", folder))
+		renewed := must(environment.Admin.Kubectl.Run(ctx, "", "get", "lock", "database--shop", "--namespace=shop", "--output=jsonpath={.spec.renewalEndTime}"))
+		Expect(renewed).NotTo(BeEmpty())
+		must(environment.Admin.Kubectl.Run(ctx, "", "delete", "lock", "database--shop", "--namespace=shop"))
+	})
 })
