@@ -41,6 +41,12 @@ type LockAdmission struct {
 	LiveReader client.Reader
 	// Limits bounds the granted ttl.
 	Limits rules.Limits
+	// MaxOperatorRenewal is what the annotation of a namespace may allow at most, see [rules.MaxOperatorRenewal]. Zero
+	// admits no lock that the operator is to renew.
+	MaxOperatorRenewal time.Duration
+	// OperatorRenewals bounds the locks of a namespace that the operator renews, see [CountOperatorRenewals]. Nil
+	// means no bound.
+	OperatorRenewals *usage.Bound
 	// ClockSkewAllowance is added to the expireTime of a lock before it may be taken over.
 	ClockSkewAllowance time.Duration
 	// Clock tells the time for the stamps of grants and the check of expiry. A stale clock,

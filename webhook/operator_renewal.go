@@ -3,14 +3,17 @@ package webhook
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/usage"
 )
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
@@ -22,21 +25,31 @@ func (a *LockAdmission) limitsFor(ctx context.Context, namespace string, asksFor
 	if !asksForRenewal {
 		return limits, nil
 	}
+	if a.OperatorRenewals.IsFull(namespace) {
+		return limits, &rules.InvalidError{Problems: field.ErrorList{field.Forbidden(field.NewPath("spec", "renewalPolicy"), fmt.Sprintf(
+			"the namespace has as many locks that the operator renews as it may have, %d; release some", a.OperatorRenewals.Max()))}}
+	}
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := a.LiveReader.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {
 		return limits, fmt.Errorf("read the annotation %s of the namespace: %w", v1alpha1.MaxOperatorRenewalAnnotation, err)
 	}
-	limits.MaxOperatorRenewal = operatorRenewal(found.Annotations[v1alpha1.MaxOperatorRenewalAnnotation])
+	limits.MaxOperatorRenewal = rules.MaxOperatorRenewal(found.Annotations[v1alpha1.MaxOperatorRenewalAnnotation], a.MaxOperatorRenewal)
 	return limits, nil
 }
 
-// operatorRenewal returns the time that the annotation allows: none if it is no positive duration, since a mistake must not
-// open what it bounds.
-func operatorRenewal(annotation string) time.Duration {
-	longest, err := time.ParseDuration(annotation)
+// CountOperatorRenewals returns a bound on the locks of a namespace that the operator renews, as the informer shows them.
+func CountOperatorRenewals(informer cache.Informer, most int) (*usage.Bound, error) {
+	bound := usage.NewBound(most)
+	_, err := informer.AddEventHandler(toolscache.FilteringResourceEventHandler{Handler: bound, FilterFunc: func(object any) bool {
+		if last, isGone := object.(toolscache.DeletedFinalStateUnknown); isGone {
+			object = last.Obj
+		}
+		lock, isLock := object.(*v1alpha1.Lock)
+		return isLock && lock.Spec.RenewalPolicy == v1alpha1.RenewalByOperator
+	}})
 	if err != nil {
-		return 0
+		return nil, fmt.Errorf("count the locks that the operator renews: %w", err)
 	}
-	return max(longest, 0)
+	return bound, nil
 }

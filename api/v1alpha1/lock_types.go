@@ -134,8 +134,9 @@ type LockSpec struct {
 	RenewalPolicy RenewalPolicy `json:"renewalPolicy,omitempty"`
 
 	// renewalEndTime bounds the renewals by lock-operator: none sets a later expireTime. Unset
-	// unless renewalPolicy is Operator. Stamped when that is set, from the annotation of the
-	// namespace; may not be set or changed.
+	// unless renewalPolicy is Operator. Stamped when that is set, from acquireTime and the
+	// annotation of the namespace; may not be set or changed. They end sooner if the namespace
+	// allows less since.
 	// +optional
 	RenewalEndTime *Timestamp `json:"renewalEndTime,omitempty"`
 

@@ -16,8 +16,9 @@ const (
 )
 
 // MaxOperatorRenewalAnnotation is on a namespace in which locks may have [RenewalByOperator]. Its value is
-// for how long the operator renews such a lock at most, as a duration with units, for example "720h". A
-// namespace without it allows no such lock. A change counts for locks that are acquired afterwards.
+// for how long after its acquisition the operator renews such a lock at most, as a duration with units, for
+// example "720h". A namespace without it allows no such lock. A lower value, or none, counts at the next renewal of a
+// lock; a higher one for locks that are acquired afterwards.
 const MaxOperatorRenewalAnnotation = "forrst.dev/max-operator-renewal"
 
 // MinOperatorRenewalTTL is the shortest ttl of a lock with [RenewalByOperator]: another replica must have time

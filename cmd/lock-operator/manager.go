@@ -42,6 +42,10 @@ import (
 // cacheCheckTimeout bounds one readiness check of the cache.
 const cacheCheckTimeout = time.Second
 
+// maxOperatorRenewals is how many locks of a namespace the operator renews. With the shortest ttl, they take 25 writes a
+// second.
+const maxOperatorRenewals = 500
+
 var scheme = runtime.NewScheme()
 
 func init() {
@@ -71,7 +75,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 		GracefulShutdownTimeout: &stopTimeout,
 		MapperProvider:          newRESTMapper,
 		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
+			DefaultTransform: transform,
 			NewInformer:      settings.lockWatch.NewInformer,
 		},
 	}
@@ -114,6 +118,15 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	return manager, errors.Join(err, manager.AddHealthzCheck("ping", healthz.Ping))
 }
 
+// transform leaves out of the cache what no component reads.
+func transform(object any) (any, error) {
+	stripped, err := renewal.StripNamespace(object)
+	if err != nil {
+		return nil, err
+	}
+	return cache.TransformStripManagedFields()(stripped)
+}
+
 func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker) error {
 	election := leadership.Always()
 	if settings.leaderElect {
@@ -152,12 +165,13 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 		return err
 	}
 	renewals := &renewal.Reconciler{
-		Client:     manager.GetClient(),
-		LiveReader: manager.GetAPIReader(),
-		Clock:      now,
-		Leadership: election,
-		Audit:      settings.audit,
-		Events:     &lockevents.Reporter{Recorder: settings.events},
+		Client:             manager.GetClient(),
+		LiveReader:         manager.GetAPIReader(),
+		Clock:              now,
+		Leadership:         election,
+		MaxOperatorRenewal: settings.maxOperatorRenewal,
+		Audit:              settings.audit,
+		Events:             &lockevents.Reporter{Recorder: settings.events},
 	}
 	if err := renewals.SetupWithManager(manager); err != nil {
 		return err
@@ -207,6 +221,10 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 	if err != nil {
 		return err
 	}
+	operatorRenewals, err := webhook.CountOperatorRenewals(informer, maxOperatorRenewals)
+	if err != nil {
+		return err
+	}
 	jobBound, err := webhook.CountJobs(manager, settings.maxJobs)
 	if err != nil {
 		return err
@@ -222,6 +240,8 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Client:             manager.GetClient(),
 		LiveReader:         manager.GetAPIReader(),
 		Limits:             settings.limits,
+		MaxOperatorRenewal: settings.maxOperatorRenewal,
+		OperatorRenewals:   operatorRenewals,
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
 		Audit:              records,

@@ -65,7 +65,9 @@ type options struct {
 	certificates certificateOptions
 	guards       bool
 
-	limits             rules.Limits
+	limits rules.Limits
+	// maxOperatorRenewal bounds what the annotations of namespaces may allow.
+	maxOperatorRenewal time.Duration
 	maxLocks, maxJobs  int
 	clockSkewAllowance time.Duration
 	holderKinds        holderref.Kinds
@@ -107,6 +109,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.DurationVar(&o.limits.DefaultTTL, "default-ttl", limits.DefaultTTL, "How long a lock lives that names no ttl.")
 	flags.DurationVar(&o.limits.MaxTTL, "max-ttl", limits.MaxTTL, "The longest ttl that is granted, at most 24h.")
 	flags.DurationVar(&o.limits.MaxExpireAhead, "max-expire-ahead", limits.MaxExpireAhead, "How far ahead a manifest may set a fixed expireTime, at most 8784h; 0 to grant none.")
+	flags.DurationVar(&o.maxOperatorRenewal, "max-operator-renewal", rules.MaxExpireAhead, "How long after its acquisition the operator may renew a lock with renewalPolicy Operator, whatever its namespace allows; 0 to renew none.")
 	flags.IntVar(&o.maxLocks, "max-locks-per-namespace", defaultMaxLocks, "How many locks a namespace may have; 0 for any number. Those of Jobs and of the operator count, but are never refused.")
 	flags.IntVar(&o.maxJobs, "max-jobs-per-namespace", defaultMaxJobs, "How many Jobs with the label forrst.dev/lock a namespace may have, those that have ended included; 0 for any number.")
 	flags.Var(&o.holderKinds, "holder-kinds", "The `kinds` of objects that locks may be held for besides Pods and Jobs, with their groups, separated by commas, such as Deployment.apps,ConfigMap. The operator needs get, list and watch on them.")
@@ -149,6 +152,8 @@ func (o *options) validateLimits() error {
 		return fmt.Errorf("--default-ttl: must be more than 0s and at most --max-ttl, %s", o.limits.MaxTTL)
 	case o.limits.MaxExpireAhead < 0 || o.limits.MaxExpireAhead > rules.MaxExpireAhead:
 		return fmt.Errorf("--max-expire-ahead: must be at least 0s and at most %s", rules.MaxExpireAhead)
+	case o.maxOperatorRenewal < 0:
+		return errors.New("--max-operator-renewal: must not be negative")
 	case o.maxLocks < 0:
 		return errors.New("--max-locks-per-namespace: must not be negative")
 	case o.maxJobs < 0:

@@ -43,6 +43,8 @@ func TestOptions(t *testing.T) {
 		"a maximum of zero":                  {arguments: []string{"--max-ttl=0s"}, want: "--max-ttl"},
 		"no fixed time":                      {arguments: []string{"--max-expire-ahead=0"}},
 		"a fixed time in the past":           {arguments: []string{"--max-expire-ahead=-1s"}, want: "--max-expire-ahead"},
+		"no renewals by the operator":        {arguments: []string{"--max-operator-renewal=0"}},
+		"renewals of a negative time":        {arguments: []string{"--max-operator-renewal=-1s"}, want: "--max-operator-renewal"},
 		"a fixed time beyond a year":         {arguments: []string{"--max-expire-ahead=8785h"}, want: "--max-expire-ahead"},
 		"a default over the maximum":         {arguments: []string{"--max-ttl=1m"}, want: "--default-ttl"},
 		"a negative allowance":               {arguments: []string{"--clock-skew-allowance=-1s"}, want: "--clock-skew-allowance"},

@@ -5,38 +5,38 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/fairqueue"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/controllers/reaper"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/lockevents"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
-	// concurrency is the number of simultaneous renewals, and timeout bounds one.
-	concurrency = 8
+	// concurrency is the number of simultaneous renewals, and timeout bounds one. Etcd commits concurrent writes together.
+	concurrency = 16
 	timeout     = 10 * time.Second
-	// maxBackoff bounds the delay before a failed renewal is repeated. It is well below the time that is left
+	// maxBackoff bounds the delay before a look that has failed is repeated. It is well below the time that is left
 	// of the shortest ttl when a renewal is due.
 	maxBackoff = 10 * time.Second
-	// minDelay is the shortest time between two renewals of a lock.
-	minDelay = time.Second
+	// maxJudgements bounds how often one look judges a lock that changes meanwhile.
+	maxJudgements = 4
 )
 
 // Reconciler renews the locks with the renewalPolicy Operator. It ends none: a lock that it does not renew
@@ -48,72 +48,100 @@ type Reconciler struct {
 	LiveReader client.Reader
 	// Clock tells the time. A stale clock, see [servertime.IsFresh], is freshened by a read through LiveReader
 	// first.
-	Clock clock.PassiveClock
+	Clock clock.WithTicker
 	// Leadership says whether this replica renews.
 	Leadership *leadership.Election
+	// MaxOperatorRenewal is what the annotation of a namespace may allow at most, see [rules.MaxOperatorRenewal]. Zero
+	// allows no renewal.
+	MaxOperatorRenewal time.Duration
 	// Audit takes a record of each renewal. Nil discards the records.
 	Audit audit.Sink
-	// Events tells of locks that are not renewed any more. Nil makes no Events.
+	// Events tells of locks that are not renewed any more, once for each. Nil makes no Events.
 	Events *lockevents.Reporter
+
+	failures refusal.Logged
+	over     over
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;patch
 
 // Reconcile renews the lock if that is due, and otherwise returns when it will be. The renewal is of the version
-// of the lock that was judged, so it fails if the lock has been released, handed on or changed since; the watch
-// then shows what there is instead.
+// of the lock that was judged, so it fails if the lock has been released, handed on or changed since. The cache is
+// enough to renew a lock, and not to give one up or after a conflict: a watch that has lost renewals must not let the lock
+// expire.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if !r.Leadership.IsLeader() {
 		return ctrl.Result{}, nil // On becoming the leader it looks at all locks.
 	}
 	var known v1alpha1.Lock
 	if err := r.Client.Get(ctx, request.NamespacedName, &known); err != nil {
+		r.over.forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !isByOperator(&known) {
+		r.over.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	if !servertime.IsFresh(r.Clock) {
-		known = v1alpha1.Lock{} // Decoding keeps the fields that an answer does not have.
-		if err := r.LiveReader.Get(ctx, request.NamespacedName, &known); err != nil {
-			return ctrl.Result{}, client.IgnoreNotFound(err)
-		}
+	delay, err := r.judge(ctx, &known)
+	if err != nil {
+		delay = r.failed(ctx, &known, err)
 	}
-	switch next, wait := rules.NextOperatorRenewal(&known, r.Clock.Now()); {
-	case next == rules.NoRenewal:
-		return ctrl.Result{}, nil
-	case next == rules.RenewalOver:
-		r.Events.RenewalEnded(&known)
-		return ctrl.Result{}, nil
-	case wait > 0:
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	return r.renew(ctx, &known)
+	return ctrl.Result{RequeueAfter: delay}, nil
 }
 
-// renew writes nothing but stamps, and needs no fields that the cache leaves out. Whatever the manifest says keeps
-// its text and its field manager: tools would take "1m0s" for a change of "1m".
-func (r *Reconciler) renew(ctx context.Context, known *v1alpha1.Lock) (ctrl.Result, error) {
-	next, err := rules.Renew(known, rules.Proof{Owner: known.Spec.Owner}, 0, r.Clock.Now())
+// judge returns after which time the lock is to be judged again; zero if no more.
+func (r *Reconciler) judge(ctx context.Context, lock *v1alpha1.Lock) (time.Duration, error) {
+	name := client.ObjectKeyFromObject(lock)
+	longest, err := r.allowedIn(ctx, r.Client, name.Namespace)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("renew a lock with the renewalPolicy Operator: %w", err)
+		return 0, err
 	}
-	renewed := known.DeepCopy()
-	renewed.Spec.RenewTime, renewed.Spec.ExpireTime, renewed.Spec.FencingToken = next.Spec.RenewTime, next.Spec.ExpireTime, next.Spec.FencingToken
-	switch err := r.Client.Patch(ctx, renewed, client.MergeFromWithOptions(known, client.MergeFromWithOptimisticLock{})); {
-	case reaper.HasChanged(err):
-		return ctrl.Result{RequeueAfter: minDelay}, nil // The cache is behind; later it knows the lock, or that it is gone.
-	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("renew a lock with the renewalPolicy Operator: %w", err)
+	isLive := false
+	if !servertime.IsFresh(r.Clock) {
+		if lock, err = r.live(ctx, name); lock == nil {
+			return 0, err
+		}
 	}
-	audit.OrNowhere(r.Audit).Record(audit.Prolonged(audit.Controller, "", known, renewed))
-	logf.FromContext(ctx).V(1).Info("Renewed a Lock", "lock", klog.KObj(renewed))
-	// The watch shows the renewal as well; but a watch that has lost it must not let the lock expire.
-	upcoming, wait := rules.NextOperatorRenewal(renewed, r.Clock.Now())
-	if upcoming != rules.Renewal {
-		return ctrl.Result{}, nil
+	for range maxJudgements {
+		next, wait := rules.NextOperatorRenewal(lock, longest, r.Clock.Now())
+		switch {
+		case next == rules.Renewal && wait > 0:
+			r.over.forget(name)
+			return wait, nil
+		case next == rules.Renewal:
+			stored, delay := r.renew(ctx, lock, longest)
+			if stored == nil {
+				return delay, nil
+			}
+			lock = stored
+		case !isLive:
+			isLive = true
+			if longest, err = r.allowedIn(ctx, r.LiveReader, name.Namespace); err != nil {
+				return 0, err
+			}
+			if lock, err = r.live(ctx, name); lock == nil {
+				return 0, err
+			}
+		case next == rules.RenewalOver:
+			if r.over.isNew(lock) {
+				r.Events.RenewalEnded(lock)
+			}
+			return wait, nil // The namespace may allow more by then.
+		default:
+			r.over.forget(name)
+			return 0, nil
+		}
 	}
-	return ctrl.Result{RequeueAfter: max(wait, minDelay)}, nil
+	return minDelay, nil
+}
+
+// live returns the lock from the API server, or nil if there is none.
+func (r *Reconciler) live(ctx context.Context, name types.NamespacedName) (*v1alpha1.Lock, error) {
+	var lock v1alpha1.Lock
+	if err := r.LiveReader.Get(ctx, name, &lock); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return &lock, nil
 }
 
 func isByOperator(object client.Object) bool {
@@ -131,6 +159,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if !ok {
 		return fmt.Errorf("the informer of locks is a %T, which has no store", informer)
 	}
+	// From the start, since the first renewals would wait for it.
+	if _, err := manager.GetCache().GetInformer(context.Background(), metadataOfNamespaces(), cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("informer of namespaces: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(manager).
 		Named("lock-renewal").
 		For(&v1alpha1.Lock{}, builder.WithPredicates(predicate.NewPredicateFuncs(isByOperator))).
@@ -140,6 +172,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 			MaxConcurrentReconciles: concurrency,
 			ReconciliationTimeout:   timeout,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, maxBackoff),
+			NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) leadership.Queue {
+				return fairqueue.New(name, limiter, r.urgencyIn(locks.GetStore()))
+			},
 		}).
 		Complete(r)
 }

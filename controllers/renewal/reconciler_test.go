@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,10 +21,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/controllers/renewal"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -29,13 +34,16 @@ import (
 
 var noon = time.Date(2026, 3, 15, 12, 0, 0, 0, time.UTC)
 
-// cluster has one lock.
+// cluster has one lock, in a namespace that allows 10 hours.
 type cluster struct {
 	client.Client
 	clock *clocktesting.FakeClock
-	// renewals are the patches, and failure what they fail with.
+	// renewals are the patches, failure is what they fail with, and before runs before they are stored.
 	renewals []string
 	failure  error
+	before   func(ctx context.Context)
+	// isLost says that failure is the answer to patches that are stored.
+	isLost bool
 }
 
 func (c *cluster) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
@@ -44,10 +52,22 @@ func (c *cluster) Patch(ctx context.Context, object client.Object, patch client.
 		return err
 	}
 	c.renewals = append(c.renewals, string(text))
-	if c.failure != nil {
+	if c.before != nil {
+		c.before(ctx)
+	}
+	if c.failure != nil && !c.isLost {
 		return c.failure
 	}
-	return c.Client.Patch(ctx, object, patch, options...)
+	return errors.Join(c.Client.Patch(ctx, object, patch, options...), c.failure)
+}
+
+// allow sets the annotation of the namespace.
+func (c *cluster) allow(t *testing.T, longest string) {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: map[string]string{v1alpha1.MaxOperatorRenewalAnnotation: longest}}}
+	if err := c.Update(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func declared() *v1alpha1.Lock {
@@ -61,14 +81,16 @@ func declared() *v1alpha1.Lock {
 func start(t *testing.T, stored *v1alpha1.Lock) (*cluster, *renewal.Reconciler, *events.FakeRecorder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(stored).Build()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: map[string]string{v1alpha1.MaxOperatorRenewalAnnotation: "10h"}}}
+	objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(stored, namespace).Build()
 	c := &cluster{Client: objects, clock: clocktesting.NewFakeClock(noon)}
 	recorder := events.NewFakeRecorder(10)
 	return c, &renewal.Reconciler{
 		Client: c, LiveReader: objects, Clock: c.clock, Leadership: leadership.Always(), Events: &lockevents.Reporter{Recorder: recorder},
+		MaxOperatorRenewal: 100 * time.Hour,
 	}, recorder
 }
 
@@ -135,8 +157,8 @@ func TestARenewalIsOfTheVersionThatWasJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Client = staleCache{Client: c, lock: stale}
-	if wait := c.reconcile(t, r); wait <= 0 {
-		t.Error("does not look again when the cache is behind")
+	if wait := c.reconcile(t, r); wait != 0 {
+		t.Errorf("looks again after %s", wait)
 	}
 	if got := c.lock(t); len(c.renewals) != 1 || !got.Spec.RenewTime.Equal(stale.Spec.RenewTime) {
 		t.Errorf("renewed a lock whose holder has ended the renewals: %+v", got.Spec)
@@ -193,8 +215,12 @@ type staleCache struct {
 	lock *v1alpha1.Lock
 }
 
-func (c staleCache) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	c.lock.DeepCopyInto(object.(*v1alpha1.Lock)) //nolint:errcheck,forcetypeassert // it reads nothing else
+func (c staleCache) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	shown, isLock := object.(*v1alpha1.Lock)
+	if !isLock {
+		return c.Client.Get(ctx, key, object, options...)
+	}
+	c.lock.DeepCopyInto(shown)
 	return nil
 }
 
@@ -227,21 +253,217 @@ func TestARenewalWritesNothingThatAManifestSays(t *testing.T) {
 
 func TestARenewalThatFailsIsRepeatedAndALostLockIsNot(t *testing.T) {
 	locks := v1alpha1.Resource("locks")
-	for failure, isRepeated := range map[error]bool{
-		apierrors.NewConflict(locks, "declared", errors.New("changed")): false,
-		apierrors.NewNotFound(locks, "declared"):                        false,
-		apierrors.NewInternalError(errors.New("etcd is away")):          true,
-		context.DeadlineExceeded:                                        true,
+	for name, test := range map[string]struct {
+		failure error
+		isGone  bool
+		want    time.Duration
+	}{
+		"a conflict, again and again": {failure: apierrors.NewConflict(locks, "declared", errors.New("changed")), want: time.Second},
+		"a lock that is gone":         {failure: apierrors.NewNotFound(locks, "declared"), isGone: true},
+		"an error of the API server":  {failure: apierrors.NewInternalError(errors.New("etcd is away")), want: 10 * time.Second},
+		"no answer":                   {failure: context.DeadlineExceeded, want: 10 * time.Second},
+		"a refusal":                   {failure: apierrors.NewForbidden(locks, "declared", errors.New("exceeded quota: x")), want: 10 * time.Second},
 	} {
-		c, r, _ := start(t, declared())
+		t.Run(name, func(t *testing.T) {
+			c, r, _ := start(t, declared())
+			c.clock.Step(30 * time.Minute)
+			c.failure = test.failure
+			if test.isGone {
+				c.before = func(ctx context.Context) {
+					if err := c.Delete(ctx, declared()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if wait := c.reconcile(t, r); wait != test.want {
+				t.Errorf("looks again after %s", wait)
+			}
+		})
+	}
+}
+
+func TestARenewalIsRepeatedMoreOftenTowardsTheExpiry(t *testing.T) {
+	c, r, _ := start(t, declared())
+	c.failure = context.DeadlineExceeded
+	c.clock.Step(time.Hour - 40*time.Second)
+	if wait := c.reconcile(t, r); wait != 5*time.Second {
+		t.Errorf("with 40 s left after %s", wait)
+	}
+	c.clock.Step(36 * time.Second)
+	if wait := c.reconcile(t, r); wait != time.Second {
+		t.Errorf("with 4 s left after %s", wait)
+	}
+}
+
+// A watch may have lost every renewal for longer than the ttl.
+func TestAFrozenCacheDoesNotLetALockExpire(t *testing.T) {
+	c, r, _ := start(t, declared())
+	r.Client = staleCache{Client: c, lock: c.lock(t)}
+	for c.clock.Now().Before(noon.Add(150 * time.Minute)) {
+		wait := c.reconcile(t, r)
+		if wait <= 0 {
+			t.Fatalf("gave the lock up at %s", c.clock.Now())
+		}
+		c.clock.Step(wait)
+		if lock := c.lock(t); rules.Expired(lock, c.clock.Now()) {
+			t.Fatalf("it expired at %s, it is %s", lock.Spec.ExpireTime, c.clock.Now())
+		}
+	}
+	if len(c.renewals) > 20 {
+		t.Errorf("%d writes for 7 renewals", len(c.renewals))
+	}
+}
+
+// What the API server holds up, or a frozen process sends late, must not prolong a lock that others have seen free.
+func TestARenewalIsNotSentOrAwaitedUntilTheExpiry(t *testing.T) {
+	c, r, _ := start(t, declared())
+	c.clock.Step(time.Hour - 5*time.Second)
+	sent := time.Now()
+	c.before = func(ctx context.Context) {
+		if deadline, isSet := ctx.Deadline(); !isSet || deadline.Sub(sent) > 4*time.Second {
+			t.Errorf("it may be sent until %s, %s from now", deadline, deadline.Sub(sent))
+		}
+	}
+	c.reconcile(t, r)
+	if len(c.renewals) != 1 {
+		t.Fatalf("%d writes", len(c.renewals))
+	}
+	c, r, _ = start(t, declared())
+	c.clock.Step(time.Hour - rules.OperatorRenewalMargin)
+	if c.reconcile(t, r); len(c.renewals) > 0 {
+		t.Error("it was renewed just before it expired")
+	}
+}
+
+func TestAnAdministratorWithdrawsTheRenewals(t *testing.T) {
+	for _, withdrawn := range []string{"", "1h10m"} {
+		c, r, recorder := start(t, declared())
+		c.allow(t, withdrawn)
 		c.clock.Step(30 * time.Minute)
-		c.failure = failure
-		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(declared())})
-		if (err != nil) != isRepeated {
-			t.Errorf("after %v: %v", failure, err)
+		if wait := c.reconcile(t, r); len(c.renewals) > 0 || wait != 20*time.Minute || len(recorder.Events) != 1 {
+			t.Errorf("with %q: %d renewals, %d Events, looks again after %s", withdrawn, len(c.renewals), len(recorder.Events), wait)
+		}
+		c.allow(t, "10h")
+		if c.reconcile(t, r); len(c.renewals) != 1 {
+			t.Error("it is not renewed where it is allowed again")
 		}
 	}
 }
+
+// A cache that is behind does not know a namespace or its annotation yet.
+func TestTheRenewalsAreNotEndedByWhatTheCacheShowsOfTheNamespace(t *testing.T) {
+	c, r, recorder := start(t, declared())
+	stale := *c
+	c.Client = withoutNamespaces{c.Client}
+	c.clock.Step(30 * time.Minute)
+	r.LiveReader = stale.Client
+	if c.reconcile(t, r); len(c.renewals) != 1 || len(recorder.Events) > 0 {
+		t.Errorf("%d renewals, %d Events", len(c.renewals), len(recorder.Events))
+	}
+}
+
+type withoutNamespaces struct{ client.Client }
+
+func (c withoutNamespaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if _, isLock := object.(*v1alpha1.Lock); !isLock {
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), key.Name)
+	}
+	return c.Client.Get(ctx, key, object, options...)
+}
+
+func TestTheClusterBoundsWhatANamespaceAllows(t *testing.T) {
+	c, r, _ := start(t, declared())
+	r.MaxOperatorRenewal = 0
+	c.clock.Step(30 * time.Minute)
+	if c.reconcile(t, r); len(c.renewals) > 0 {
+		t.Error("it was renewed")
+	}
+}
+
+// An earlier webhook admits these fields as they are.
+func TestABoundThatNoWebhookHasStampedIsNotTrusted(t *testing.T) {
+	forged := declared()
+	end := v1alpha1.NewTimestamp(noon.Add(9999 * time.Hour))
+	forged.Spec.RenewalEndTime = &end
+	c, r, _ := start(t, forged)
+	c.allow(t, "90m")
+	for range 4 {
+		c.clock.Step(15 * time.Minute)
+		c.reconcile(t, r)
+	}
+	if got := c.lock(t).Spec.ExpireTime; got.After(noon.Add(90 * time.Minute)) {
+		t.Errorf("renewed until %s", got)
+	}
+	missing := declared()
+	missing.Spec.RenewalEndTime = nil
+	c, r, _ = start(t, missing)
+	c.clock.Step(30 * time.Minute)
+	c.reconcile(t, r)
+	if got := c.lock(t).Spec; got.RenewalEndTime == nil || !got.RenewalEndTime.Time.Equal(noon.Add(10*time.Hour)) || len(c.renewals) != 1 {
+		t.Errorf("the renewals end at %v", got.RenewalEndTime)
+	}
+}
+
+func TestTheEndOfTheRenewalsIsToldOnce(t *testing.T) {
+	c, r, recorder := start(t, declared())
+	c.allow(t, "0s")
+	for range 5 {
+		c.reconcile(t, r) // As after each change of the lock by others.
+		c.clock.Step(time.Minute)
+	}
+	if len(recorder.Events) != 1 {
+		t.Errorf("%d Events", len(recorder.Events))
+	}
+}
+
+// A policy may quote the lock that it refuses, and it refuses the renewals of many.
+func TestARefusalIsLoggedOnceAndWithoutTheOwner(t *testing.T) {
+	c, r, _ := start(t, declared())
+	c.clock.Step(30 * time.Minute)
+	c.failure = &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden,
+		Message: `admission webhook "x.example.com" denied the request: not {"owner":"repository"}`,
+	}}
+	var lines []string
+	ctx := logf.IntoContext(t.Context(), funcr.New(func(prefix, line string) { lines = append(lines, prefix+line) }, funcr.Options{}))
+	for range 3 {
+		if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(declared())}); err != nil {
+			t.Fatalf("controller-runtime logs each time %v", err)
+		}
+		c.clock.Step(10 * time.Second)
+	}
+	if len(c.renewals) != 3 || len(lines) != 1 || !strings.Contains(lines[0], "x.example.com") || strings.Contains(lines[0], "repository") {
+		t.Errorf("%d writes, logged %q", len(c.renewals), lines)
+	}
+}
+
+// The record of a renewal must not be missing because its answer was.
+func TestARenewalWhoseAnswerIsLostIsRecordedOnce(t *testing.T) {
+	for name, failure := range map[string]error{
+		"no answer": io.ErrUnexpectedEOF,
+		"a conflict, as a proxy repeats the request": apierrors.NewConflict(v1alpha1.Resource("locks"), "declared", errors.New("changed")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, r, _ := start(t, declared())
+			var records recorded
+			r.Audit = &records
+			c.failure, c.isLost = failure, true
+			c.clock.Step(30 * time.Minute)
+			wait := c.reconcile(t, r)
+			c.clock.Step(time.Minute)
+			c.reconcile(t, r)
+			if len(records) != 1 || records[0].Event != audit.Renewed || len(c.renewals) != 1 || wait != 20*time.Minute {
+				t.Errorf("%d writes, records %+v, looks again after %s", len(c.renewals), records, wait)
+			}
+		})
+	}
+}
+
+type recorded []audit.Record
+
+func (r *recorded) Record(record audit.Record) { *r = append(*r, record) }
+
+func (r *recorded) Lost(audit.Record) {}
 
 // A clock that no answer of the API server has corrected may be wrong in either direction.
 func TestAStaleClockIsFreshenedByAReadOfTheLock(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/observe"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -124,7 +125,7 @@ type Engine struct {
 	queues    *queues
 	grants    *grants
 	orphans   *orphans
-	logged    logged
+	logged    refusal.Logged
 	listed    listVersion
 	// lists counts the locks that lists under way ask for.
 	lists *semaphore.Weighted

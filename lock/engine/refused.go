@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,14 +30,14 @@ func (e *Engine) requestError(operation string, err error, owners ...string) err
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
 	case isRefused:
 		reason := refused.Reason(owners...)
-		if e.logged.isDue(refused.Source, servertime.Timers(e.clock).Now()) {
+		if e.logged.IsDue(refused.Source, servertime.Timers(e.clock).Now()) {
 			e.log.Info("The cluster refuses locks", "source", refused.Source, "operation", operation, "reason", reason)
 		}
 		return fmt.Errorf("%s: %w", operation, &lock.RefusedError{Reason: reason})
 	case !e.isAdmitted && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
 		// Not the caller's fault: a freshly started API server refuses the operator until it has
 		// loaded the roles.
-		if e.logged.isDue(refusal.Explanation(err), servertime.Timers(e.clock).Now()) {
+		if e.logged.IsDue(refusal.Explanation(err), servertime.Timers(e.clock).Now()) {
 			e.log.Error(err, "The API server refuses what the roles of the operator should allow", "operation", operation)
 		}
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
@@ -66,7 +65,7 @@ func (e *Engine) checkRoom(namespace string, key v1alpha1.FullKey) error {
 		return nil
 	}
 	full := &rules.FullError{Namespace: namespace, Max: e.maxPerNamespace}
-	if e.logged.isDue(full.Error(), servertime.Timers(e.clock).Now()) {
+	if e.logged.IsDue(full.Error(), servertime.Timers(e.clock).Now()) {
 		e.log.Info("Refusing further locks of a namespace", "namespace", namespace, "max", e.maxPerNamespace)
 	}
 	return &lock.RefusedError{Reason: full.Error()}
@@ -79,32 +78,4 @@ const maxQuotaLag = 5 * time.Second
 func isQuota(err error) bool {
 	refused, ok := errors.AsType[*lock.RefusedError](err)
 	return ok && strings.HasPrefix(refused.Reason, refusal.ExceededQuota)
-}
-
-const (
-	// logAgainAfter is how often a cause is logged that lasts.
-	logAgainAfter = 10 * time.Minute
-	// maxLogged bounds how many causes are remembered.
-	maxLogged = 1000
-)
-
-// logged remembers which causes of failures are in the log: every request of every caller may meet
-// them. Safe for concurrent use.
-type logged struct {
-	mu sync.Mutex
-	at map[string]time.Time
-}
-
-// isDue reports whether a cause is to be logged, and records that it was.
-func (l *logged) isDue(cause string, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if at, ok := l.at[cause]; ok && now.Sub(at) < logAgainAfter {
-		return false
-	}
-	if l.at == nil || len(l.at) >= maxLogged {
-		l.at = map[string]time.Time{}
-	}
-	l.at[cause] = now
-	return true
 }

@@ -147,7 +147,7 @@ func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, ver
 // logUnanswered logs that callers wait although requests for them fail. The operator shows that in its
 // metrics instead.
 func (e *Engine) logUnanswered(err error) {
-	if e.isAdmitted && e.logged.isDue("unanswered", servertime.Timers(e.clock).Now()) {
+	if e.isAdmitted && e.logged.IsDue("unanswered", servertime.Timers(e.clock).Now()) {
 		e.log.Error(err, "Requests for locks fail; callers go on waiting")
 	}
 }

@@ -58,8 +58,8 @@ func (r *Reporter) Changed(before, after *v1alpha1.Lock) {
 
 // RenewalEnded reports that the operator does not renew the held lock any more.
 func (r *Reporter) RenewalEnded(lock *v1alpha1.Lock) {
-	r.emit(lock, corev1.EventTypeWarning, ReasonRenewalEnded, actionRenew, fmt.Sprintf("%s expires at %s: lock-operator renews it until %s only, as its namespace sets it",
-		held(lock), clockTime(lock.Spec.ExpireTime), clockTime(lock.Spec.RenewalEndTime)))
+	r.emit(lock, corev1.EventTypeWarning, ReasonRenewalEnded, actionRenew, fmt.Sprintf("%s expires at %s: lock-operator renews it no more, since it has done so for as long as its namespace allows",
+		held(lock), clockTime(lock.Spec.ExpireTime)))
 }
 
 // isTakeOver reports whether the lock was granted anew after it had expired. A lock of the same name that was

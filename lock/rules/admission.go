@@ -229,7 +229,7 @@ func admitGrant(spec *v1alpha1.LockSpec, user User, limits Limits, now time.Time
 	default:
 		spec.TTL = &v1alpha1.Duration{Duration: limits.DefaultTTL}
 	}
-	problems = append(problems, limits.beginRenewalPolicy(spec, now)...)
+	problems = append(problems, limits.beginRenewalPolicy(spec, now, now)...)
 	problems = append(problems, validateHolder(spec)...)
 	problems = append(problems, validateGuards(spec.Guards)...)
 	stampGrant(spec, user, now)

@@ -37,7 +37,7 @@ func foreignOwners(next, old *v1alpha1.Lock) field.ErrorList {
 		"may be changed by the holder only: the garbage collector deletes a lock whose owners are gone")}
 }
 
-// dropFormerHolder removes owner references, holderRef, reason and acquisition ID of the former
+// dropFormerHolder removes owner references, holderRef, renewalPolicy, reason and acquisition ID of the former
 // holder, unless next sets its own.
 func dropFormerHolder(next, old *v1alpha1.Lock) {
 	if equality.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
@@ -45,8 +45,12 @@ func dropFormerHolder(next, old *v1alpha1.Lock) {
 	}
 	// A client that sets an acquisition ID writes the whole spec. Equal values are then meant, as
 	// between two callers in one Pod.
-	if isWhole := isNewAcquisition(next, old); !isWhole && equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
+	isWhole := isNewAcquisition(next, old)
+	if !isWhole && equality.DeepEqual(next.Spec.HolderRef, old.Spec.HolderRef) {
 		next.Spec.HolderRef, next.Spec.ReleaseDelay = nil, nil
+	}
+	if !isWhole && next.Spec.RenewalPolicy == old.Spec.RenewalPolicy {
+		next.Spec.RenewalPolicy = "" // The lock of the next holder would outlast the ttl that it asked for.
 	}
 	if next.Spec.Reason == old.Spec.Reason {
 		next.Spec.Reason = ""

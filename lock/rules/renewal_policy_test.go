@@ -2,11 +2,13 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
@@ -50,6 +52,8 @@ func TestTheOperatorRenewsOnlyWhereTheNamespaceAllowsItAndTheTTLIsLongEnough(t *
 		"a ttl that is too short":         {limits: inMonth(), change: func(s *v1alpha1.LockSpec) { s.TTL.Duration = time.Minute - 1 }, want: "spec.ttl: Invalid"},
 		"an absolute end":                 {limits: inMonth(), change: func(s *v1alpha1.LockSpec) { s.TTL, s.ExpireTime = nil, &atTime }, want: "Operator needs a ttl"},
 		"a policy that there is not":      {limits: inMonth(), change: func(s *v1alpha1.LockSpec) { s.RenewalPolicy = "Always" }, want: "spec.renewalPolicy: Unsupported value"},
+		"a ttl that fits":                 {limits: Limits{MaxTTL: day, MaxOperatorRenewal: 80 * time.Minute}},
+		"a ttl that is too long":          {limits: Limits{MaxTTL: day, MaxOperatorRenewal: 80*time.Minute - time.Microsecond}, want: "would never renew the lock"},
 		"an end of renewals of their own": {limits: inMonth(), change: func(s *v1alpha1.LockSpec) { s.RenewalEndTime = &atTime }, want: "spec.renewalEndTime: Forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +69,7 @@ func TestTheOperatorRenewsOnlyWhereTheNamespaceAllowsItAndTheTTLIsLongEnough(t *
 				return
 			}
 			isByOperator := manifest.Spec.RenewalPolicy == v1alpha1.RenewalByOperator
-			if isByOperator != (lock.Spec.RenewalEndTime != nil) || isByOperator && !lock.Spec.RenewalEndTime.Time.Equal(noon.Add(30*day)) {
+			if isByOperator != (lock.Spec.RenewalEndTime != nil) || isByOperator && !lock.Spec.RenewalEndTime.Time.Equal(noon.Add(test.limits.MaxOperatorRenewal)) {
 				t.Errorf("the renewals end at %v", lock.Spec.RenewalEndTime)
 			}
 		})
@@ -83,7 +87,7 @@ func TestAHolderChangesWhoRenewsItsLock(t *testing.T) {
 		want   string
 		end    time.Time
 	}{
-		"to the operator":         {old: byHolder, change: func(l *v1alpha1.Lock) { l.Spec.RenewalPolicy = v1alpha1.RenewalByOperator }, limits: inMonth(), end: later.Add(30 * day)},
+		"to the operator":         {old: byHolder, change: func(l *v1alpha1.Lock) { l.Spec.RenewalPolicy = v1alpha1.RenewalByOperator }, limits: inMonth(), end: noon.Add(30 * day)},
 		"where it is not allowed": {old: byHolder, change: func(l *v1alpha1.Lock) { l.Spec.RenewalPolicy = v1alpha1.RenewalByOperator }, limits: DefaultLimits(), want: "not allowed"},
 		"to itself":               {change: func(l *v1alpha1.Lock) { l.Spec.RenewalPolicy = "" }, limits: DefaultLimits()},
 		"not, but its reason":     {change: func(l *v1alpha1.Lock) { l.Spec.Reason, l.Spec.RenewalEndTime = "close", nil }, limits: DefaultLimits(), end: noon.Add(30 * day)},
@@ -94,10 +98,24 @@ func TestAHolderChangesWhoRenewsItsLock(t *testing.T) {
 			l.Spec.TTL.Duration = time.Second
 			l.Annotations = map[string]string{v1alpha1.RequestAnnotation: "renew"}
 		}, limits: inMonth(), want: "spec.ttl"},
-		"by a hand-off, counted again": {change: func(l *v1alpha1.Lock) {
+		"by a renewal of a client that does not know it": {change: func(l *v1alpha1.Lock) {
+			l.Spec.RenewalPolicy, l.Spec.RenewalEndTime = "", nil
+			l.Annotations = map[string]string{v1alpha1.RequestAnnotation: "renew"}
+		}, limits: inMonth(), end: noon.Add(30 * day)},
+		"by a hand-off to one that does not ask for it": {change: func(l *v1alpha1.Lock) {
 			l.Spec.Owner = "next"
 			l.Annotations = map[string]string{v1alpha1.RequestAnnotation: "hand-off"}
+		}, limits: inMonth()},
+		"by a hand-off to one that asks for it, counted again": {change: func(l *v1alpha1.Lock) {
+			l.Spec.Owner = "next"
+			l.Annotations = map[string]string{v1alpha1.RequestAnnotation: "hand-off", v1alpha1.AcquisitionAnnotation: "1b4e28ba-2fa1-11d2-883f-0016d3cca427"}
 		}, limits: inMonth(), end: later.Add(30 * day)},
+		"not, but to a ttl beyond its end": {old: func(l *v1alpha1.Lock) { l.Spec.RenewalEndTime = after(*l.Spec.AcquireTime, 2*time.Hour) },
+			change: func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = 100 * time.Minute }, want: "would never renew"},
+		"to the operator, too late": {old: func(l *v1alpha1.Lock) {
+			byHolder(l)
+			l.Spec.AcquireTime = after(*l.Spec.AcquireTime, -30*day+time.Hour)
+		}, change: func(l *v1alpha1.Lock) { l.Spec.RenewalPolicy = v1alpha1.RenewalByOperator }, limits: inMonth(), want: "would never renew"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := granted(t, declared())
@@ -152,8 +170,10 @@ func TestNextOperatorRenewal(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.Lock)
 		after  time.Duration
-		want   OperatorRenewal
-		wait   time.Duration
+		// withdrawn is by how much less than 30 days the namespace allows now.
+		withdrawn time.Duration
+		want      OperatorRenewal
+		wait      time.Duration
 	}{
 		"at a third of its ttl":           {want: Renewal, wait: 20 * time.Minute},
 		"sooner each moment":              {after: 15 * time.Minute, want: Renewal, wait: 5 * time.Minute},
@@ -161,13 +181,21 @@ func TestNextOperatorRenewal(t *testing.T) {
 		"not once it has expired":         {after: time.Hour, want: NoRenewal},
 		"not by the holder's policy":      {change: func(l *v1alpha1.Lock) { l.Spec.RenewalPolicy = v1alpha1.RenewalByHolder }, want: NoRenewal},
 		"not without a policy":            {change: func(l *v1alpha1.Lock) { l.Spec.RenewalPolicy = "" }, want: NoRenewal},
-		"not without a bound":             {change: func(l *v1alpha1.Lock) { l.Spec.RenewalEndTime = nil }, want: NoRenewal},
+		"without a stamp of its bound":    {change: func(l *v1alpha1.Lock) { l.Spec.RenewalEndTime = nil }, want: Renewal, wait: 20 * time.Minute},
+		"without a stamp and a bound":     {change: func(l *v1alpha1.Lock) { l.Spec.RenewalEndTime = nil }, withdrawn: 30 * day, want: RenewalOver, wait: 20 * time.Minute},
+		"not where it is allowed no more": {withdrawn: 30 * day, want: RenewalOver, wait: 20 * time.Minute},
+		"not beyond what is allowed now":  {withdrawn: 30*day - 80*time.Minute + 1, want: RenewalOver, wait: 20 * time.Minute},
+		"up to what is allowed now":       {withdrawn: 30*day - 80*time.Minute, want: Renewal, wait: 20 * time.Minute},
+		"not beyond it by a forged stamp": {withdrawn: 30*day - time.Hour, change: func(l *v1alpha1.Lock) { l.Spec.RenewalEndTime = after(*l.Spec.RenewTime, 9999*day) }, want: RenewalOver, wait: 20 * time.Minute},
+		"until shortly before it expires": {after: time.Hour - OperatorRenewalMargin - 1, want: Renewal},
+		"not just before it expires":      {after: time.Hour - OperatorRenewalMargin, want: NoRenewal},
+		"not without an acquisition":      {change: func(l *v1alpha1.Lock) { l.Spec.AcquireTime = nil }, want: NoRenewal},
 		"not without stamps":              {change: func(l *v1alpha1.Lock) { l.Spec.RenewTime = nil }, want: NoRenewal},
 		"not while it is being deleted":   {change: func(l *v1alpha1.Lock) { l.DeletionTimestamp = &metav1.Time{Time: noon} }, want: NoRenewal},
 		"not after the end of its holder": {change: func(l *v1alpha1.Lock) { l.Spec.HolderEndTime = l.Spec.RenewTime }, want: NoRenewal},
 		"not beyond its bound": {change: func(l *v1alpha1.Lock) {
 			l.Spec.RenewalEndTime = after(*l.Spec.RenewTime, 80*time.Minute-time.Microsecond)
-		}, want: RenewalOver},
+		}, want: RenewalOver, wait: 20 * time.Minute},
 		"up to its bound":                  {change: func(l *v1alpha1.Lock) { l.Spec.RenewalEndTime = after(*l.Spec.RenewTime, 80*time.Minute) }, want: Renewal, wait: 20 * time.Minute},
 		"with a ttl of seconds, as others": {change: func(l *v1alpha1.Lock) { l.Spec.TTL.Duration = time.Second }, want: Renewal, wait: 20 * time.Second},
 	} {
@@ -176,7 +204,7 @@ func TestNextOperatorRenewal(t *testing.T) {
 			if test.change != nil {
 				test.change(lock)
 			}
-			if got, wait := NextOperatorRenewal(lock, noon.Add(test.after)); got != test.want || wait != test.wait {
+			if got, wait := NextOperatorRenewal(lock, 30*day-test.withdrawn, noon.Add(test.after)); got != test.want || wait != test.wait {
 				t.Errorf("got %v after %v, want %v after %v", got, wait, test.want, test.wait)
 			}
 		})
@@ -188,5 +216,114 @@ func TestAHandOffByTheServiceEndsTheRenewalByTheOperator(t *testing.T) {
 	next := HandOff(granted(t, declared()), Acquisition{Key: "declared", Owner: "b", Holder: "bob"}, DefaultLimits(), noon)
 	if next.Spec.RenewalPolicy != "" || next.Spec.RenewalEndTime != nil {
 		t.Errorf("the next holder's lock is renewed: %+v", next.Spec)
+	}
+}
+
+// After a long absence of the operator all locks are due at once.
+func TestTheNextRenewalsOfLocksThatWereRenewedAtOnceAreSpread(t *testing.T) {
+	lock := granted(t, declared())
+	at := map[time.Duration]int{}
+	for number := range 1000 {
+		lock.UID = types.UID(fmt.Sprint(number))
+		_, wait := NextOperatorRenewal(lock, 30*day, noon)
+		if wait < 18*time.Minute || wait > 20*time.Minute {
+			t.Fatalf("due after %s", wait)
+		}
+		at[wait.Truncate(12*time.Second)]++
+	}
+	if len(at) < 10 {
+		t.Errorf("due at %v", at)
+	}
+}
+
+func TestMaxOperatorRenewal(t *testing.T) {
+	for annotation, want := range map[string]time.Duration{
+		"": 0, "30 days": 0, "720": 0, "0s": 0, "-1h": 0, "1h": time.Hour, "240h": 10 * day, "241h": 10 * day, "999999999h": 0,
+	} {
+		if got := MaxOperatorRenewal(annotation, 10*day); got != want {
+			t.Errorf("%q allows %s", annotation, got)
+		}
+	}
+	if got := MaxOperatorRenewal("1h", 0); got != 0 {
+		t.Errorf("allowed for %s where the cluster allows none", got)
+	}
+}
+
+func TestTheOperatorRenewsStampsOnly(t *testing.T) {
+	lock := granted(t, declared())
+	lock.Spec.RenewalEndTime = nil
+	renewed, err := RenewedByOperator(lock, 30*day, noon.Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := renewed.Spec; !got.ExpireTime.Time.Equal(noon.Add(61*time.Minute)) || !got.RenewTime.Time.Equal(noon.Add(time.Minute)) ||
+		!got.RenewalEndTime.Time.Equal(noon.Add(30*day)) || *got.FencingToken != 7 {
+		t.Errorf("renewed to %+v", got)
+	}
+	lock.Spec.RenewTime, lock.Spec.ExpireTime, lock.Spec.RenewalEndTime, lock.Spec.FencingToken = renewed.Spec.RenewTime, renewed.Spec.ExpireTime, renewed.Spec.RenewalEndTime, renewed.Spec.FencingToken
+	if !equality.DeepEqual(lock, renewed) {
+		t.Errorf("changed more: %+v", renewed)
+	}
+}
+
+// A stored ttl or namespace that would be refused now must not keep a user from ending the lock by force.
+func TestAChangeOfSomethingElseDoesNotDependOnTheRenewalPolicy(t *testing.T) {
+	for name, spoil := range map[string]func(*v1alpha1.LockSpec){
+		"a ttl that is too short":   func(s *v1alpha1.LockSpec) { s.TTL.Duration = 30 * time.Second },
+		"no bound":                  func(s *v1alpha1.LockSpec) { s.RenewalEndTime = nil },
+		"a bound that is too close": func(s *v1alpha1.LockSpec) { s.RenewalEndTime = s.RenewTime },
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := granted(t, declared())
+			spoil(&old.Spec)
+			forced := old.DeepCopy()
+			forced.Annotations = map[string]string{v1alpha1.ForceReleaseReasonAnnotation: "stuck"}
+			if _, _, err := AdmitUpdate(Change{Old: old, Updated: forced, User: User{Name: "root"}}, DefaultLimits(), noon, 0); err != nil {
+				t.Errorf("a reason for a forced release: %v", err)
+			}
+			explained := old.DeepCopy()
+			explained.Spec.Reason = "other"
+			if _, _, err := AdmitUpdate(Change{Old: old, Updated: explained, User: User{Name: "alice"}}, DefaultLimits(), noon, 0); err != nil {
+				t.Errorf("another reason of the holder: %v", err)
+			}
+		})
+	}
+}
+
+// The doors' renewals do not pass admission.
+func TestARenewalDoesNotMakeTheTTLTooShortForTheOperator(t *testing.T) {
+	lock := granted(t, declared())
+	renew := func(ttl time.Duration) error {
+		_, err := Renew(lock, Proof{Owner: "repository"}, ttl, noon)
+		return err
+	}
+	if err := renew(time.Minute - 1); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "spec.ttl") {
+		t.Errorf("to less than a minute: %v", err)
+	}
+	if err := errors.Join(renew(0), renew(time.Minute)); err != nil {
+		t.Error(err)
+	}
+	lock.Spec.TTL.Duration = time.Second
+	if err := renew(time.Second); err != nil {
+		t.Errorf("as it is stored: %v", err)
+	}
+	lock.Spec.TTL.Duration, lock.Spec.RenewalPolicy = time.Hour, ""
+	if err := renew(time.Second); err != nil {
+		t.Errorf("of a lock that its holder renews: %v", err)
+	}
+}
+
+// A server-side apply leaves the fields of the former holder's manifest in the object.
+func TestATakeOverDoesNotInheritTheRenewalByTheOperator(t *testing.T) {
+	old := granted(t, declared())
+	next := old.DeepCopy()
+	next.Spec.Owner, next.Spec.TTL = "b", &v1alpha1.Duration{Duration: 30 * time.Second}
+	change := Change{Old: old, Updated: next, User: User{Name: "bob"}}
+	lock, _, err := AdmitUpdate(change, DefaultLimits(), noon.Add(2*time.Hour), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lock.Spec.RenewalPolicy != "" || lock.Spec.RenewalEndTime != nil {
+		t.Errorf("the next holder's lock is renewed: %+v", lock.Spec)
 	}
 }

@@ -58,6 +58,9 @@ func isNewAcquisition(next, old *v1alpha1.Lock) bool {
 func admitRequestedRenewal(next, old *v1alpha1.Lock, limits Limits, now time.Time) (*v1alpha1.Lock, error) {
 	var problems field.ErrorList
 	spec := field.NewPath("spec")
+	if next.Spec.RenewalPolicy == "" {
+		next.Spec.RenewalPolicy = old.Spec.RenewalPolicy // Clients of earlier versions write the whole lock without it.
+	}
 	switch {
 	case !next.Spec.ExpireTime.Equal(old.Spec.ExpireTime):
 		problems = append(problems, field.Forbidden(spec.Child("expireTime"), "follows from ttl when a lock is renewed; leave it out"))

@@ -18,9 +18,10 @@ import (
 const maxDurationLength = 64
 
 var (
-	// storedDuration and storedTime are the texts that the schema allows of those that the Go types read.
+	// These are the texts that the schema allows of those that the Go types read.
 	storedDuration = regexp.MustCompile(`^(\d+([.]\d+)?(ms|s|m|h))+$`)
 	storedTime     = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
+	storedPolicy   = regexp.MustCompile(`^(Holder|Operator)$`)
 )
 
 // IsByTool reports whether the change is written like a manifest. Clients that take, renew and hand
@@ -128,5 +129,6 @@ func validateSpelling(submitted []byte) (field.ErrorList, error) {
 	}
 	check(storedDuration, maxDurationLength, "must be a duration with units, such as 30s, 5m or 1h30m", "ttl", "releaseDelay")
 	check(storedTime, MaxBytes, "must be an RFC 3339 time such as 2026-12-24T00:00:00Z", "acquireTime", "renewTime", "expireTime", "renewalEndTime", "holderEndTime")
+	check(storedPolicy, MaxBytes, "must be Holder or Operator; leave it out for Holder", "renewalPolicy")
 	return problems, nil
 }

@@ -61,7 +61,8 @@ const withoutTTL = "the lock ends at an absolute expireTime; say for how long to
 // whole ttl; it never adds to it. A ttl of zero means the one that the lock has; another must be
 // valid, see [Limits.ValidateTTL]. Current is nil if there is no lock. The API server's record of who
 // sets which field ends, unless a user applies the lock as a manifest. The error is [ErrNotHeld],
-// [ErrExpired], [ErrOwnerMismatch], [ErrStale] or, if there is no ttl, an [*InvalidError].
+// [ErrExpired], [ErrOwnerMismatch], [ErrStale] or, if there is no ttl or one that is too short for a lock
+// that the operator renews, an [*InvalidError].
 func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time) (*v1alpha1.Lock, error) {
 	if err := Release(current, proof, now); err != nil {
 		return nil, err
@@ -72,6 +73,9 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time
 		endFieldManagement(next)
 	}
 	switch {
+	case ttl != 0 && ttl < v1alpha1.MinOperatorRenewalTTL && current.Spec.RenewalPolicy == v1alpha1.RenewalByOperator &&
+		!current.Spec.TTL.Equal(&v1alpha1.Duration{Duration: ttl}):
+		return nil, &InvalidError{Problems: tooShortForOperator(ttl)}
 	case next.Spec.TTL != nil && ttl != 0:
 		next.Spec.TTL.Duration = ttl
 	case ttl != 0:

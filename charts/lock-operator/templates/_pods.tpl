@@ -14,7 +14,7 @@
 {{/* The flags that all components share. */}}
 {{- define "lock-operator.settings" -}}
 {{- with .Values.settings }}
-{{- range list "defaultTTL:default-ttl" "maxTTL:max-ttl" "maxExpireAhead:max-expire-ahead" "clockSkewAllowance:clock-skew-allowance"
+{{- range list "defaultTTL:default-ttl" "maxTTL:max-ttl" "maxExpireAhead:max-expire-ahead" "maxOperatorRenewal:max-operator-renewal" "clockSkewAllowance:clock-skew-allowance"
   "maxLocksPerNamespace:max-locks-per-namespace" "maxJobsPerNamespace:max-jobs-per-namespace" "logLevel:zap-log-level" }}
 {{- $names := splitList ":" . }}
 {{- $value := index $.Values.settings (first $names) }}
