@@ -217,11 +217,7 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 	if err != nil {
 		return err
 	}
-	lockBound, err := boundLocks(informer, settings.maxLocks)
-	if err != nil {
-		return err
-	}
-	operatorRenewals, err := webhook.CountOperatorRenewals(informer, maxOperatorRenewals)
+	lockBound, operatorRenewals, err := boundLocks(informer, settings.maxLocks)
 	if err != nil {
 		return err
 	}
@@ -280,13 +276,15 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 	)
 }
 
-// boundLocks returns a bound on the locks of a namespace that the informer shows.
-func boundLocks(informer cache.Informer, most int) (*usage.Bound, error) {
-	bound := usage.NewBound(most)
-	if _, err := informer.AddEventHandler(bound); err != nil {
-		return nil, fmt.Errorf("count locks: %w", err)
+// boundLocks returns bounds on the locks of a namespace that the informer shows: on all, and on those that the
+// operator renews.
+func boundLocks(informer cache.Informer, most int) (all, renewed *usage.Bound, err error) {
+	all = usage.NewBound(most)
+	if _, err := informer.AddEventHandler(all); err != nil {
+		return nil, nil, fmt.Errorf("count locks: %w", err)
 	}
-	return bound, nil
+	renewed, err = webhook.CountOperatorRenewals(informer, maxOperatorRenewals)
+	return all, renewed, err
 }
 
 // addGuards adds the admission of the objects that locks guard.

@@ -330,7 +330,8 @@ func TestARenewalIsNotSentOrAwaitedUntilTheExpiry(t *testing.T) {
 	}
 	c, r, _ = start(t, declared())
 	c.clock.Step(time.Hour - rules.OperatorRenewalMargin)
-	if c.reconcile(t, r); len(c.renewals) > 0 {
+	c.reconcile(t, r)
+	if len(c.renewals) > 0 {
 		t.Error("it was renewed just before it expired")
 	}
 }
@@ -344,7 +345,8 @@ func TestAnAdministratorWithdrawsTheRenewals(t *testing.T) {
 			t.Errorf("with %q: %d renewals, %d Events, looks again after %s", withdrawn, len(c.renewals), len(recorder.Events), wait)
 		}
 		c.allow(t, "10h")
-		if c.reconcile(t, r); len(c.renewals) != 1 {
+		c.reconcile(t, r)
+		if len(c.renewals) != 1 {
 			t.Error("it is not renewed where it is allowed again")
 		}
 	}
@@ -357,7 +359,8 @@ func TestTheRenewalsAreNotEndedByWhatTheCacheShowsOfTheNamespace(t *testing.T) {
 	c.Client = withoutNamespaces{c.Client}
 	c.clock.Step(30 * time.Minute)
 	r.LiveReader = stale.Client
-	if c.reconcile(t, r); len(c.renewals) != 1 || len(recorder.Events) > 0 {
+	c.reconcile(t, r)
+	if len(c.renewals) != 1 || len(recorder.Events) > 0 {
 		t.Errorf("%d renewals, %d Events", len(c.renewals), len(recorder.Events))
 	}
 }
@@ -375,7 +378,8 @@ func TestTheClusterBoundsWhatANamespaceAllows(t *testing.T) {
 	c, r, _ := start(t, declared())
 	r.MaxOperatorRenewal = 0
 	c.clock.Step(30 * time.Minute)
-	if c.reconcile(t, r); len(c.renewals) > 0 {
+	c.reconcile(t, r)
+	if len(c.renewals) > 0 {
 		t.Error("it was renewed")
 	}
 }

@@ -62,7 +62,7 @@ func (r *Reconciler) renew(ctx context.Context, known *v1alpha1.Lock, longest ti
 	audit.OrNowhere(r.Audit).Record(audit.Prolonged(audit.Controller, "", known, renewed))
 	logf.FromContext(ctx).V(1).Info("Renewed a Lock", "lock", klog.KObj(renewed))
 	if rules.Expired(known, r.Clock.Now()) && r.failures.IsDue("late", servertime.Timers(r.Clock).Now()) {
-		logf.FromContext(ctx).Info("A renewal was held up and may have been stored after the expiry of the lock", "lock", klog.KObj(renewed), "expireTime", known.Spec.ExpireTime)
+		logf.FromContext(ctx).Info("A renewal was held up and may have been stored after the expiry of the lock", "lock", klog.KObj(renewed))
 	}
 	return renewed, 0
 }
@@ -75,8 +75,7 @@ func isWritten(current, desired *v1alpha1.Lock) bool {
 // failed logs why a lock cannot be renewed, once for each cause, and returns when to try again.
 func (r *Reconciler) failed(ctx context.Context, lock *v1alpha1.Lock, err error) time.Duration {
 	if r.failures.IsDue(causeOf(err), servertime.Timers(r.Clock).Now()) {
-		logf.FromContext(ctx).Error(refusal.WithoutOwners(err, lock.Spec.Owner), "Locks with the renewalPolicy Operator cannot be renewed, trying again",
-			"lock", klog.KObj(lock), "expireTime", lock.Spec.ExpireTime)
+		logf.FromContext(ctx).Error(refusal.WithoutOwners(err, lock.Spec.Owner), "Locks with the renewalPolicy Operator cannot be renewed, trying again", "lock", klog.KObj(lock))
 	}
 	if lock.Spec.ExpireTime == nil {
 		return maxDelay

@@ -112,7 +112,8 @@ var _ = Describe("A Lock that the operator renews", func() {
 			Eventually(func() time.Time { return get(ctx, d.name).Spec.RenewTime.Time }).WithTimeout(timeout).WithPolling(200*time.Millisecond).
 				Should(BeTemporally(">", d.taken.Spec.RenewTime.Time), title)
 			renewed := get(ctx, d.name)
-			Expect(renewed.Spec.RenewTime.Sub(d.taken.Spec.RenewTime.Time)).To(BeNumerically("~", 20*time.Second, 10*time.Second), title)
+			// A third of the ttl, less the spread; more if the others took long to apply.
+			Expect(renewed.Spec.RenewTime.Sub(d.taken.Spec.RenewTime.Time)).To(BeNumerically(">=", 18*time.Second), title)
 			Expect(renewed.Spec.ExpireTime.Sub(renewed.Spec.RenewTime.Time)).To(Equal(time.Minute), title)
 			Expect(renewed.FencingToken()).To(Equal(must(d.taken.FencingToken())), title)
 			Expect(renewed.Spec.RenewalEndTime).To(Equal(d.taken.Spec.RenewalEndTime), title)
