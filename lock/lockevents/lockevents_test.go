@@ -65,6 +65,20 @@ func TestAnExpiredLockIsReported(t *testing.T) {
 	none.Expired(grantedTo("alice", "billing:report", noon))
 }
 
+func TestTheHolderIsNotBlamedForALockThatTheOperatorRenews(t *testing.T) {
+	recorder := events.NewFakeRecorder(10)
+	reporter := &lockevents.Reporter{Recorder: recorder}
+	before := grantedTo("alice", "billing:report", noon)
+	before.Spec.RenewalPolicy = v1alpha1.RenewalByOperator
+	reporter.Expired(before)
+	reporter.Changed(before, grantedTo("bob", "billing:report", noon.Add(time.Hour)))
+	for _, note := range drain(t, recorder) {
+		if !strings.HasSuffix(note, ": lock-operator could not renew it in time, or may renew it no more") {
+			t.Error(note)
+		}
+	}
+}
+
 func TestOnlyATakeOverIsReportedAsSuch(t *testing.T) {
 	before := grantedTo("alice", "billing:report", noon)
 	const takenOver = `Warning TakenOver lock:billing:report, held by "alice", expired at 2026-11-23T12:00:30Z and was taken over by "bob": its holder neither renewed nor released it`

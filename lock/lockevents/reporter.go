@@ -42,8 +42,8 @@ type Reporter struct {
 
 // Expired reports that the expired lock was deleted.
 func (r *Reporter) Expired(lock *v1alpha1.Lock) {
-	r.emit(lock, corev1.EventTypeWarning, ReasonExpired, actionDelete, fmt.Sprintf("%s expired at %s and was deleted: its holder neither renewed nor released it",
-		held(lock), clockTime(lock.Spec.ExpireTime)))
+	r.emit(lock, corev1.EventTypeWarning, ReasonExpired, actionDelete, fmt.Sprintf("%s expired at %s and was deleted: %s",
+		held(lock), clockTime(lock.Spec.ExpireTime), whyExpired(lock)))
 }
 
 // Changed reports a take-over, if the lock has changed by one. Both are states of it that an informer has shown.
@@ -52,14 +52,21 @@ func (r *Reporter) Changed(before, after *v1alpha1.Lock) {
 	if !isTakeOver(before, after) {
 		return
 	}
-	r.emit(after, corev1.EventTypeWarning, ReasonTakenOver, actionTakeOver, fmt.Sprintf("%s expired at %s and was taken over by %q: its holder neither renewed nor released it",
-		held(before), clockTime(before.Spec.ExpireTime), after.Spec.Holder))
+	r.emit(after, corev1.EventTypeWarning, ReasonTakenOver, actionTakeOver, fmt.Sprintf("%s expired at %s and was taken over by %q: %s",
+		held(before), clockTime(before.Spec.ExpireTime), after.Spec.Holder, whyExpired(before)))
 }
 
 // RenewalEnded reports that the operator does not renew the held lock any more.
 func (r *Reporter) RenewalEnded(lock *v1alpha1.Lock) {
 	r.emit(lock, corev1.EventTypeWarning, ReasonRenewalEnded, actionRenew, fmt.Sprintf("%s expires at %s: lock-operator renews it no more, since it has done so for as long as its namespace allows",
 		held(lock), clockTime(lock.Spec.ExpireTime)))
+}
+
+func whyExpired(lock *v1alpha1.Lock) string {
+	if lock.Spec.RenewalPolicy == v1alpha1.RenewalByOperator {
+		return "lock-operator could not renew it in time, or may renew it no more"
+	}
+	return "its holder neither renewed nor released it"
 }
 
 // isTakeOver reports whether the lock was granted anew after it had expired. A lock of the same name that was
