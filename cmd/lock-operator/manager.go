@@ -232,12 +232,10 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		return err
 	}
 	(&webhook.LockAdmission{
-		Tracer:             settings.tracer,
-		Client:             manager.GetClient(),
-		LiveReader:         manager.GetAPIReader(),
+		Tracer: settings.tracer,
+		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(),
 		Limits:             settings.limits,
-		MaxOperatorRenewal: settings.maxOperatorRenewal,
-		OperatorRenewals:   operatorRenewals,
+		MaxOperatorRenewal: settings.maxOperatorRenewal, OperatorRenewals: operatorRenewals,
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
 		Audit:              records,

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers/fairqueue"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/lockevents"
@@ -172,9 +171,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 			MaxConcurrentReconciles: concurrency,
 			ReconciliationTimeout:   timeout,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, maxBackoff),
-			NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) leadership.Queue {
-				return fairqueue.New(name, limiter, r.urgencyIn(locks.GetStore()))
-			},
+			NewQueue:                r.newQueue(locks.GetStore()),
 		}).
 		Complete(r)
 }

@@ -336,6 +336,26 @@ func TestARenewalIsNotSentOrAwaitedUntilTheExpiry(t *testing.T) {
 	}
 }
 
+// An API server may go on with a request that its client has given up. It is stored, and told.
+func TestARenewalThatComesTooLateIsTold(t *testing.T) {
+	c, r, _ := start(t, declared())
+	var records recorded
+	r.Audit = &records
+	c.clock.Step(50 * time.Minute)
+	c.before = func(context.Context) {
+		c.clock.Step(20 * time.Minute)
+		c.before = nil
+	}
+	var lines []string
+	ctx := logf.IntoContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+	if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(declared())}); err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], "after the expiry of the lock") || len(records) == 0 || !records[0].IsLate {
+		t.Errorf("logged %q, records %+v", lines, records)
+	}
+}
+
 func TestAnAdministratorWithdrawsTheRenewals(t *testing.T) {
 	for _, withdrawn := range []string{"", "1h10m"} {
 		c, r, recorder := start(t, declared())

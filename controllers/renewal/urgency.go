@@ -4,11 +4,21 @@ import (
 	"time"
 
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/fairqueue"
+	"forrst.dev/lock-operator/controllers/leadership"
 )
+
+// newQueue returns a constructor of a queue that serves namespaces in turn: the locks of one must not let those of
+// another lapse.
+func (r *Reconciler) newQueue(store toolscache.Store) func(string, workqueue.TypedRateLimiter[reconcile.Request]) leadership.Queue {
+	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) leadership.Queue {
+		return fairqueue.New(name, limiter, r.urgencyIn(store))
+	}
+}
 
 // urgencyIn returns how urgent a look at a lock is, as the store of the cache shows it.
 func (r *Reconciler) urgencyIn(store toolscache.Store) func(reconcile.Request) fairqueue.Urgency {

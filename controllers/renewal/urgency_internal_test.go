@@ -1,6 +1,7 @@
 package renewal
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -43,6 +45,20 @@ func TestALockThatIsAboutToExpireIsMoreUrgent(t *testing.T) {
 	lock.Spec.RenewalPolicy = ""
 	if got := urgency(reconcile.Request{NamespacedName: name}); got != fairqueue.Start {
 		t.Errorf("a lock that its holder renews has %v", got)
+	}
+}
+
+func TestALockWaitsForOneOfEachOtherNamespace(t *testing.T) {
+	queue := (&Reconciler{}).newQueue(toolscache.NewStore(toolscache.MetaNamespaceKeyFunc))("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	for number := range 1000 {
+		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "many", Name: fmt.Sprint(number)}})
+	}
+	queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "few", Name: "lock"}})
+	first, _ := queue.Get()
+	second, _ := queue.Get()
+	if first.Namespace == second.Namespace {
+		t.Errorf("served %s and %s first", first, second)
 	}
 }
 
