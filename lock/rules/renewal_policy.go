@@ -74,7 +74,7 @@ func (l Limits) changeRenewalPolicy(next, old *v1alpha1.LockSpec, now time.Time)
 		return nil // The schema refuses it.
 	case next.RenewalPolicy != v1alpha1.RenewalByOperator || old.RenewalPolicy != v1alpha1.RenewalByOperator:
 		return l.beginRenewalPolicy(next, next.AcquireTime.Time, now)
-	case equality.DeepEqual(next.TTL, old.TTL):
+	case next.TTL.Equal(old.TTL):
 		return nil
 	}
 	return validateOperatorTTL(next, now)
