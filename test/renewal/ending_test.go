@@ -1,0 +1,96 @@
+package renewal_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/lock/lockevents"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+var _ = Describe("A lock that the operator renews", func() {
+	It("is renewed no more once it is released, deleted or at its renewalEndTime", func(ctx context.Context) {
+		startOperator(ctx, leadership.Always(), func(*rest.Config) {})
+		namespace := namespaceAllowing(ctx, "720h")
+		take := func(key string) *v1alpha1.Lock {
+			GinkgoHelper()
+			lock := declared(namespace, key)
+			Expect(alice.Create(ctx, lock)).To(Succeed())
+			return lock
+		}
+		forced, handed, background, foreground, kept := take("forced"), take("handed"), take("background"), take("foreground"), take("kept")
+		// It is renewed once: 20 s and its ttl are within this time, 40 s and its ttl are not.
+		bounded := declared(namespaceAllowing(ctx, "85s"), "bounded")
+		Expect(alice.Create(ctx, bounded)).To(Succeed())
+		// A finalizer that was stored while the webhook was away.
+		withFinalizer := kept.DeepCopy()
+		withFinalizer.Finalizers = []string{"example.com/keep"}
+		Expect(operator.Patch(ctx, withFinalizer, client.MergeFrom(kept))).To(Succeed())
+
+		for _, lock := range []*v1alpha1.Lock{forced, handed, background, foreground, kept, bounded} {
+			Eventually(func() time.Time { return current(ctx, lock).Spec.RenewTime.Time }).Should(BeTemporally(">", lock.Spec.RenewTime.Time), lock.Name)
+		}
+		lastRenewal := map[string]time.Time{}
+		for _, lock := range []*v1alpha1.Lock{kept, bounded} {
+			lastRenewal[lock.Name] = current(ctx, lock).Spec.RenewTime.Time
+		}
+
+		By("releasing one by force, whose holder is away")
+		released := current(ctx, forced)
+		released.Annotations = map[string]string{v1alpha1.ForceReleaseReasonAnnotation: "its repository is gone"}
+		Expect(admin.Update(ctx, released)).To(Succeed())
+		Expect(admin.Delete(ctx, released)).To(Succeed())
+		By("deleting the manifests of others")
+		Expect(alice.Delete(ctx, background, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+		Expect(alice.Delete(ctx, foreground, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
+		Expect(alice.Delete(ctx, kept)).To(Succeed())
+		By("ending the policy of one")
+		changed := current(ctx, handed)
+		changed.Spec.RenewalPolicy = ""
+		Expect(alice.Update(ctx, changed)).To(Succeed())
+		Expect(changed.Spec.RenewalEndTime).To(BeNil())
+
+		for _, lock := range []*v1alpha1.Lock{forced, background, foreground} {
+			Eventually(func() error { return admin.Get(ctx, client.ObjectKeyFromObject(lock), &v1alpha1.Lock{}) }).
+				Should(Satisfy(apierrors.IsNotFound), lock.Name)
+		}
+		// Another holder gets each of them for a time of its own.
+		var next []*v1alpha1.Lock
+		for _, lock := range []*v1alpha1.Lock{forced, background, foreground} {
+			other := fixture.Manifest(namespace, lock.Spec.Key, func(lock *v1alpha1.Lock) {
+				lock.Spec.Owner, lock.Spec.TTL = "another", &v1alpha1.Duration{Duration: time.Hour}
+			})
+			Expect(admin.Create(ctx, other)).To(Succeed())
+			Expect(other.Spec.RenewalPolicy).To(BeEmpty())
+			next = append(next, other)
+		}
+		By("waiting for the end of the others")
+		for _, lock := range []*v1alpha1.Lock{kept, handed, bounded} {
+			Eventually(func() error {
+				var stored v1alpha1.Lock
+				err := admin.Get(ctx, client.ObjectKeyFromObject(lock), &stored)
+				if last, isFixed := lastRenewal[lock.Name]; err == nil && isFixed {
+					Expect(stored.Spec.RenewTime.Time).To(BeTemporally("==", last), lock.Name)
+				}
+				return err
+			}).WithTimeout(2*v1alpha1.MinOperatorRenewalTTL).WithPolling(200*time.Millisecond).Should(Satisfy(apierrors.IsNotFound), lock.Name)
+		}
+		Expect(time.Now()).To(BeTemporally(">=", lastRenewal[bounded.Name].Add(v1alpha1.MinOperatorRenewalTTL)))
+		for _, other := range next {
+			Expect(current(ctx, other).ResourceVersion).To(Equal(other.ResourceVersion))
+		}
+		var events eventsv1.EventList
+		Expect(admin.List(ctx, &events, client.InNamespace(bounded.Namespace))).To(Succeed())
+		Expect(events.Items).To(ContainElement(HaveField("Reason", lockevents.ReasonRenewalEnded)))
+	})
+})
