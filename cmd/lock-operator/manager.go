@@ -176,6 +176,9 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 	if err := renewals.SetupWithManager(manager); err != nil {
 		return err
 	}
+	if err := metric.Register(metrics.Registry, renewals); err != nil {
+		return err
+	}
 	return (&holders.Reconciler{
 		Client:            manager.GetClient(),
 		LiveReader:        manager.GetAPIReader(),

@@ -39,7 +39,7 @@ const (
 )
 
 // Reconciler renews the locks with the renewalPolicy Operator. It ends none: a lock that it does not renew
-// expires like any other. All fields but Audit and Events are required.
+// expires like any other. It is a [prometheus.Collector] of how that goes. All fields but Audit and Events are required.
 type Reconciler struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
@@ -60,6 +60,8 @@ type Reconciler struct {
 
 	failures refusal.Logged
 	over     over
+	pending  pending
+	outcomes outcomes
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;patch
@@ -70,15 +72,16 @@ type Reconciler struct {
 // expire.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if !r.Leadership.IsLeader() {
+		r.pending.forget(request.NamespacedName)
 		return ctrl.Result{}, nil // On becoming the leader it looks at all locks.
 	}
 	var known v1alpha1.Lock
 	if err := r.Client.Get(ctx, request.NamespacedName, &known); err != nil {
-		r.over.forget(request.NamespacedName)
+		r.forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !isByOperator(&known) {
-		r.over.forget(request.NamespacedName)
+		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	delay, err := r.judge(ctx, &known)
@@ -106,8 +109,10 @@ func (r *Reconciler) judge(ctx context.Context, lock *v1alpha1.Lock) (time.Durat
 		switch {
 		case next == rules.Renewal && wait > 0:
 			r.over.forget(name)
+			r.pending.keep(lock)
 			return wait, nil
 		case next == rules.Renewal:
+			r.pending.keep(lock)
 			stored, delay := r.renew(ctx, lock, longest)
 			if stored == nil {
 				return delay, nil
@@ -122,16 +127,23 @@ func (r *Reconciler) judge(ctx context.Context, lock *v1alpha1.Lock) (time.Durat
 				return 0, err
 			}
 		case next == rules.RenewalOver:
+			r.pending.forget(name)
 			if r.over.isNew(lock) {
 				r.Events.RenewalEnded(lock)
 			}
 			return wait, nil // The namespace may allow more by then.
 		default:
-			r.over.forget(name)
+			r.forget(name)
 			return 0, nil
 		}
 	}
 	return minDelay, nil
+}
+
+// forget is for a lock that is gone, or that the operator does not renew.
+func (r *Reconciler) forget(name types.NamespacedName) {
+	r.over.forget(name)
+	r.pending.forget(name)
 }
 
 // live returns the lock from the API server, or nil if there is none.

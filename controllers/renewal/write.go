@@ -55,10 +55,12 @@ func (r *Reconciler) renew(ctx context.Context, known *v1alpha1.Lock, longest ti
 			if !hasChanged {
 				return nil, r.failed(ctx, known, err)
 			}
+			r.outcomes.changed.Add(1)
 			return current, 0
 		}
 		renewed = current // The answer was lost, or a proxy has repeated the request.
 	}
+	r.outcomes.renewed.Add(1)
 	audit.OrNowhere(r.Audit).Record(audit.Prolonged(audit.Controller, "", known, renewed))
 	logf.FromContext(ctx).V(1).Info("Renewed a Lock", "lock", klog.KObj(renewed))
 	if rules.Expired(known, r.Clock.Now()) && r.failures.IsDue("late", servertime.Timers(r.Clock).Now()) {
@@ -74,6 +76,7 @@ func isWritten(current, desired *v1alpha1.Lock) bool {
 
 // failed logs why a lock cannot be renewed, once for each cause, and returns when to try again.
 func (r *Reconciler) failed(ctx context.Context, lock *v1alpha1.Lock, err error) time.Duration {
+	r.outcomes.failed.Add(1)
 	if r.failures.IsDue(causeOf(err), servertime.Timers(r.Clock).Now()) {
 		logf.FromContext(ctx).Error(refusal.WithoutOwners(err, lock.Spec.Owner), "Locks with the renewalPolicy Operator cannot be renewed, trying again", "lock", klog.KObj(lock))
 	}

@@ -78,6 +78,10 @@ var holders = row{"Holders", []panel{
 	{title: "Renewals", kind: graph, unit: perSecond, queries: []query{
 		{`sum by (via) (rate(lock_operator_lock_events_total{event="Renewed"}[$__rate_interval]))`, "{{via}}"},
 		{`sum(rate(lock_operator_late_renewals_total[$__rate_interval])) or on () vector(0)`, "late"}}},
+	{title: "Renewals by the operator", text: "Of locks that are held as long as their manifests stand.", kind: graph, unit: perSecond, queries: []query{
+		{`sum by (outcome) (rate(lock_operator_renewals_by_operator_total[$__rate_interval])) or on () vector(0)`, "{{outcome}}"}}},
+	{title: "Least time left to renew", text: "Of all locks that the operator renews: the least part of its ttl that one has left. Below two thirds, a renewal is due.", kind: graph, unit: share, queries: []query{
+		{`min(lock_operator_renewals_by_operator_least_left_ratio) or on () vector(1)`, "least left"}}},
 	{title: "Refusals", text: "By admission, by guards, and of the façade for a right.", kind: graph, unit: perSecond, queries: []query{
 		{`sum by (event, reason) (rate(lock_operator_lock_events_total{event=~"Refused|WriteRefused"}[$__rate_interval])) or on () vector(0)`, "{{event}} {{reason}}"}}},
 }}

@@ -11,7 +11,7 @@ type Section struct {
 // Catalogue returns all metrics, by topic.
 func Catalogue() []Section {
 	return []Section{
-		{"Locks", []*Definition{&Locks, &LockEvents, &HeldSeconds, &ReaperLag, &LateRenewals}},
+		{"Locks", []*Definition{&Locks, &LockEvents, &HeldSeconds, &ReaperLag, &LateRenewals, &OperatorRenewals, &OperatorRenewalLeastLeft}},
 		{"Acquiring and waiting", []*Definition{&Acquires, &AcquireDuration, &Waiters, &LongestWait, &FreeLockWaitedFor}},
 		{"Jobs", []*Definition{&JobsWaiting, &JobsOldestWait}},
 		{"The façade", []*Definition{
@@ -58,6 +58,15 @@ var (
 	LateRenewals = Definition{
 		Name: "lock_operator_late_renewals_total", Type: Counter, Labels: []string{"via"}, By: Recorders,
 		Help: "Renewals that came when less than a fifth was left of the time since the grant or the renewal before. All renewals are lock_operator_lock_events_total with the event Renewed.",
+	}
+	OperatorRenewals = Definition{
+		Name: "lock_operator_renewals_by_operator_total", Type: Counter, Labels: []string{"outcome"}, By: Controllers,
+		Values: map[string]string{"outcome": "`renewed`; `changed`: another user or replica was faster, and the lock is judged anew; `failed`: it is tried again until the lock expires"},
+		Help:   "Attempts to renew locks with the renewalPolicy Operator.",
+	}
+	OperatorRenewalLeastLeft = Definition{
+		Name: "lock_operator_renewals_by_operator_least_left_ratio", Type: Gauge, By: Leader,
+		Help: "The least part of its ttl that a lock has left which the operator is to renew; 1 if there is none. A renewal is due when two thirds are left.",
 	}
 )
 
