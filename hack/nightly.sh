@@ -14,6 +14,7 @@ steps=(
   "elsewhere|make test-elsewhere"
   "witness|RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
   "gitops|GITOPS_SYNCS=40 make test-one PKG=./test/gitops FOCUS='engine waits for the pods'"
+  "renewals|RENEWED=10000 make test-one PKG=./test/renewal FOCUS='change of leader'"
   "scale|CLI_SCALE=1 go test -count=1 ./test/cli/scale"
   "peers|make peers-test"
   "release-test|make release-test"

@@ -63,7 +63,7 @@ func startOperator(ctx context.Context, election *leadership.Election, change fu
 	Expect(manager.Add(election)).To(Succeed())
 	Expect((&expiry.Reconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: election,
-	}).SetupWithManager(manager)).To(Succeed())
+	}).SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck,nolintlint // it ends with the manager; the linter does not always see a context
 	Expect((&renewal.Reconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: election,
 		MaxOperatorRenewal: rules.MaxExpireAhead, Events: &lockevents.Reporter{Recorder: manager.GetEventRecorder("lock-operator")},

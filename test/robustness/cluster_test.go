@@ -30,7 +30,9 @@ type cluster struct {
 	reservations reservations
 	programs     []*program
 	// holders are programs in processes of their own, one for each replica.
-	holders      []*holder
+	holders []*holder
+	// declared are locks that the operator renews, as they were made.
+	declared     []*v1alpha1.Lock
 	stopPrograms func() error
 }
 
@@ -51,6 +53,9 @@ func startCluster(ctx context.Context, binary, artifacts string, options options
 	}
 	operator, _, err := c.environment.User(testenv.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:forrst-system")
 	if err != nil {
+		return c, err
+	}
+	if err := c.declare(ctx, options); err != nil {
 		return c, err
 	}
 	for number := range options.replicas {

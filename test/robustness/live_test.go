@@ -65,6 +65,7 @@ func (c *cluster) checkLive(ctx context.Context) (violations []string) {
 			violations = append(violations, fmt.Sprintf("live: %v", err))
 		}
 	}
+	violations = append(violations, c.checkDeclared(recovering)...)
 	if len(violations) > 0 {
 		return violations
 	}

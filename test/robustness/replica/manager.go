@@ -26,6 +26,7 @@ import (
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/jobgate"
 	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/controllers/renewal"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
@@ -140,6 +141,14 @@ func addControllers(manager ctrl.Manager, settings settings, now clock.WithTicke
 			Leadership:         election,
 			Audit:              records,
 		}).SetupWithManager(manager),
+		(&renewal.Reconciler{
+			Client:             manager.GetClient(),
+			LiveReader:         manager.GetAPIReader(),
+			Clock:              now,
+			Leadership:         election,
+			MaxOperatorRenewal: rules.MaxExpireAhead,
+			Audit:              records,
+		}).SetupWithManager(manager),
 		(&holders.Reconciler{
 			Client:     manager.GetClient(),
 			LiveReader: manager.GetAPIReader(),
@@ -159,6 +168,7 @@ func newRESTMapper(*rest.Config, *http.Client) (apimeta.RESTMapper, error) {
 	known := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion, corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion})
 	known.Add(v1alpha1.GroupVersion.WithKind("Lock"), apimeta.RESTScopeNamespace)
 	known.Add(corev1.SchemeGroupVersion.WithKind("Pod"), apimeta.RESTScopeNamespace)
+	known.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), apimeta.RESTScopeRoot)
 	known.Add(batchv1.SchemeGroupVersion.WithKind("Job"), apimeta.RESTScopeNamespace)
 	return known, nil
 }
