@@ -55,6 +55,32 @@ var _ = Describe("A Lock that the operator is to renew", func() {
 		Expect(alice.Update(ctx, lock)).To(MatchError(ContainSubstring("not allowed in this namespace")))
 	})
 
+	It("is renewed no more by the operator once a façade of an earlier version renews it, until its manifest is applied", func(ctx context.Context) {
+		lock := created(ctx, alice, fixture.Manifest(namespaced(ctx, "720h"), "declared", byOperator))
+		// It writes what it knows of a lock, and the API server asks no webhook about that.
+		earlier := lock.DeepCopy()
+		earlier.Spec.RenewalPolicy, earlier.Spec.RenewalEndTime = "", nil
+		Expect(environment.Operator().Client.Update(ctx, earlier)).To(Succeed())
+		Expect(earlier.Spec.RenewalPolicy).To(BeEmpty())
+		Expect(earlier.Spec.RenewalEndTime).To(BeNil())
+		Expect(earlier.Spec.AcquireTime).To(Equal(lock.Spec.AcquireTime))
+
+		earlier.Spec.RenewalPolicy = v1alpha1.RenewalByOperator
+		Expect(alice.Update(ctx, earlier)).To(Succeed())
+		Expect(earlier.Spec.RenewalEndTime.Time).To(BeTemporally("==", lock.Spec.AcquireTime.Add(720*time.Hour)))
+	})
+
+	It("stays one when a program of an earlier version renews it", func(ctx context.Context) {
+		lock := created(ctx, alice, fixture.Manifest(namespaced(ctx, "720h"), "declared", byOperator))
+		earlier := lock.DeepCopy()
+		earlier.Spec.RenewalPolicy, earlier.Spec.RenewalEndTime = "", nil
+		earlier.Annotations = map[string]string{v1alpha1.RequestAnnotation: v1alpha1.RequestRenewal}
+		Expect(alice.Update(ctx, earlier)).To(Succeed())
+		Expect(earlier.Spec.RenewTime.Time).To(BeTemporally(">", lock.Spec.RenewTime.Time))
+		Expect(earlier.Spec.RenewalPolicy).To(Equal(v1alpha1.RenewalByOperator))
+		Expect(earlier.Spec.RenewalEndTime).To(Equal(lock.Spec.RenewalEndTime))
+	})
+
 	It("has no bound of its manifest", func(ctx context.Context) {
 		lock := fixture.Manifest(namespaced(ctx, "720h"), "declared", byOperator)
 		end := v1alpha1.NewTimestamp(time.Now().Add(9000 * time.Hour))
