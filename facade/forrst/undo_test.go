@@ -26,7 +26,7 @@ func TestASuccessThatTheCallerDoesNotLearnOfIsUndone(t *testing.T) {
 	}
 
 	late, invoke := newCall()
-	if result, err := late.invokeWithin(t.Context(), &callDeadline{length: time.Millisecond}, invoke); result != nil || err == nil || undone != 1 {
+	if result, err := late.invokeWithin(t.Context(), &callDeadline{length: 50 * time.Millisecond}, invoke); result != nil || err == nil || undone != 1 {
 		t.Errorf("after the deadline: %v, %v, undone %d times", result, err, undone)
 	}
 
