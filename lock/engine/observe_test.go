@@ -72,6 +72,7 @@ func TestGrantsAreTimedByWhetherTheirCallersWaited(t *testing.T) {
 		<-answers
 		count(1, 2)
 		release(t, engine, "c")
+		synctest.Wait()                             // Until the watch has shown the end.
 		acquire(t, engine, waiting("d", time.Hour)) // It may wait, but need not.
 		count(2, 2)
 		pass(31 * time.Second) // The lock expires, and a caller that may wait takes it over at once.
