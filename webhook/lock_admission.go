@@ -195,11 +195,12 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if candidate.Spec.Owner == "" {
 		candidate.Spec.Owner = lock.NewOwner()
 	}
-	if err := a.freshenClock(ctx, request.Namespace, candidate.Spec.FullKey().ObjectName()); err != nil {
+	name := client.ObjectKey{Namespace: request.Namespace, Name: candidate.Spec.FullKey().ObjectName()}
+	if err := a.freshenClock(ctx, name.Namespace, name.Name); err != nil {
 		return nil, err
 	}
 	now := a.Clock.Now()
-	limits, err := a.limitsFor(ctx, request.Namespace, rules.AsksForOperatorRenewal(candidate, nil, now))
+	limits, err := a.limitsFor(ctx, name, rules.AsksForOperatorRenewal(candidate, nil, now))
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +263,7 @@ func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha
 	if err := change.ValidateSize(len(request.OldObject.Raw), len(request.Object.Raw), now); err != nil {
 		return nil, err
 	}
-	limits, err := a.limitsFor(ctx, request.Namespace, rules.AsksForOperatorRenewal(submitted, old, now))
+	limits, err := a.limitsFor(ctx, client.ObjectKeyFromObject(old), rules.AsksForOperatorRenewal(submitted, old, now))
 	if err != nil {
 		return nil, err
 	}

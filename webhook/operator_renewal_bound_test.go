@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -25,21 +26,27 @@ import (
 func TestTheCreationOfALockThatTheOperatorIsToRenewIsBounded(t *testing.T) {
 	full := usage.NewBound(1)
 	full.OnAdd(fixture.Manifest("shop", "other"), false)
+	declared := func(lock *v1alpha1.Lock) { lock.Spec.RenewalPolicy = v1alpha1.RenewalByOperator }
+	expired := fixture.Manifest("shop", "declared", declared, func(lock *v1alpha1.Lock) {
+		lock.Spec.ExpireTime = new(v1alpha1.NewTimestamp(time.Now().Add(-time.Hour)))
+	})
 	for name, test := range map[string]struct {
 		ceiling time.Duration
 		bound   *usage.Bound
+		stored  []client.Object
 		want    string
 	}{
-		"within the bounds":                              {ceiling: 720 * time.Hour, bound: usage.NewBound(1)},
+		"within the bounds": {ceiling: 720 * time.Hour, bound: usage.NewBound(1)},
+		"within the bounds, since it is counted already": {ceiling: 720 * time.Hour, bound: full, stored: []client.Object{expired}},
 		"by the cluster, which allows less":              {ceiling: time.Minute, want: "would never renew the lock"},
 		"by the cluster, which allows none":              {want: "not allowed in this namespace"},
 		"by the number of such locks of their namespace": {ceiling: 720 * time.Hour, bound: full, want: "as many locks that the operator renews as it may have, 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster := newFakeCluster(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			cluster := newFakeCluster(t, append(test.stored, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 				Name: "shop", Annotations: map[string]string{v1alpha1.MaxOperatorRenewalAnnotation: "9000h"},
-			}}).Build()
-			lock := fixture.Manifest("shop", "declared", func(lock *v1alpha1.Lock) { lock.Spec.RenewalPolicy = v1alpha1.RenewalByOperator })
+			}})...).Build()
+			lock := fixture.Manifest("shop", "declared", declared)
 			raw, err := json.Marshal(lock)
 			if err != nil {
 				t.Fatal(err)

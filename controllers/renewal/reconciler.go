@@ -72,7 +72,7 @@ type Reconciler struct {
 // expire.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if !r.Leadership.IsLeader() {
-		r.pending.forget(request.NamespacedName)
+		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil // On becoming the leader it looks at all locks.
 	}
 	var known v1alpha1.Lock
