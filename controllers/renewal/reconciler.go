@@ -105,7 +105,8 @@ func (r *Reconciler) judge(ctx context.Context, lock *v1alpha1.Lock) (time.Durat
 		}
 	}
 	for range maxJudgements {
-		next, wait := rules.NextOperatorRenewal(lock, longest, r.Clock.Now())
+		judged := r.Clock.Now()
+		next, wait := rules.NextOperatorRenewal(lock, longest, judged)
 		switch {
 		case next == rules.Renewal && wait > 0:
 			r.over.forget(name)
@@ -113,7 +114,7 @@ func (r *Reconciler) judge(ctx context.Context, lock *v1alpha1.Lock) (time.Durat
 			return wait, nil
 		case next == rules.Renewal:
 			r.pending.keep(lock)
-			stored, delay := r.renew(ctx, lock, longest)
+			stored, delay := r.renew(ctx, lock, longest, judged)
 			if stored == nil {
 				return delay, nil
 			}

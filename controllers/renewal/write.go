@@ -28,16 +28,16 @@ const (
 
 // renew returns the lock as it is stored then, renewed or changed by others, which is to be judged anew. It returns nil if
 // the lock is gone, or if it is to be tried again after the delay. It writes nothing but stamps: whatever the manifest
-// says keeps its text and its field manager, since tools would take "1m0s" for a change of "1m".
-func (r *Reconciler) renew(ctx context.Context, known *v1alpha1.Lock, longest time.Duration) (stored *v1alpha1.Lock, delay time.Duration) {
-	now := r.Clock.Now()
-	desired, err := rules.RenewedByOperator(known, longest, now)
+// says keeps its text and its field manager, since tools would take "1m0s" for a change of "1m". The ttl begins when the
+// lock was judged, so that it ends within the bound that it was judged by.
+func (r *Reconciler) renew(ctx context.Context, known *v1alpha1.Lock, longest time.Duration, judged time.Time) (stored *v1alpha1.Lock, delay time.Duration) {
+	desired, err := rules.RenewedByOperator(known, longest, judged)
 	if err != nil {
 		return nil, r.failed(ctx, known, err)
 	}
 	renewed := desired.DeepCopy()
 	// A process that was frozen since it judged the lock must not send what it decided then.
-	writing, cancel := context.WithTimeout(ctx, min(writeTimeout, known.Spec.ExpireTime.Sub(now)-rules.OperatorRenewalMargin))
+	writing, cancel := context.WithTimeout(ctx, min(writeTimeout, known.Spec.ExpireTime.Sub(r.Clock.Now())-rules.OperatorRenewalMargin))
 	defer cancel()
 	err = r.Client.Patch(writing, renewed, client.MergeFromWithOptions(known, client.MergeFromWithOptimisticLock{}))
 	if err != nil {
