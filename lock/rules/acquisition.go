@@ -18,6 +18,9 @@ type Acquisition struct {
 	Key      string
 	// Owner is the owner token. Empty means a new UUID v4.
 	Owner string
+	// ID tells the acquisition from others of the same owner. The lock carries it as its
+	// [v1alpha1.AcquisitionAnnotation]. Optional; a UUID if it is set.
+	ID string
 	// TTL is how long the lock lives. Zero means the default of [Limits].
 	TTL time.Duration
 	// Holder is the authenticated identity of the caller. Required.

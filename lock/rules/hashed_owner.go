@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 // Owner tokens with these beginnings are hashes of secrets. A door of the façade whose callers show
@@ -32,5 +34,12 @@ func IsHashedOwner(owner string) bool {
 	return strings.HasPrefix(owner, randomHashPrefix) || strings.HasPrefix(owner, derivedHashPrefix)
 }
 
-// IsRandomHash reports whether the owner token stands for a secret of one acquisition alone.
-func IsRandomHash(owner string) bool { return strings.HasPrefix(owner, randomHashPrefix) }
+// IsRandomOwner reports whether the owner token, a UUID v4 or such a hash, is of one acquisition alone. Callers that
+// share another one may acquire through two replicas in the same microsecond.
+func IsRandomOwner(owner string) bool {
+	if strings.HasPrefix(owner, randomHashPrefix) {
+		return true
+	}
+	id, err := uuid.Parse(owner)
+	return err == nil && id.Version() == 4
+}

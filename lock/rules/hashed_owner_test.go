@@ -14,7 +14,7 @@ func TestHashedOwners(t *testing.T) {
 			t.Errorf("%s: %v", owner, err)
 		}
 	}
-	if !IsRandomHash(random) || IsRandomHash(derived) || random == derived {
+	if !IsRandomOwner(random) || IsRandomOwner(derived) || random == derived {
 		t.Errorf("%s is not told from %s", random, derived)
 	}
 	if random != HashedOwner([]byte("secret"), false) || random == HashedOwner([]byte("secret2"), false) {

@@ -19,6 +19,9 @@ type Proof struct {
 	// under the same owner token, and a late request of the former grant must not count for the next.
 	// Zero means any grant.
 	FencingToken int64
+	// Acquisition limits the proof to the grants of one acquisition, of which the tries may have been granted one after
+	// the other: it is what their IDs share, see [SplitTry]. Empty means any.
+	Acquisition string
 	// ResourceVersion limits the proof to a lock that is stored in this version. Empty means any.
 	ResourceVersion string
 }
@@ -28,9 +31,29 @@ func IsRenewed(lock *v1alpha1.Lock) bool {
 	return !lock.Spec.RenewTime.Equal(lock.Spec.AcquireTime)
 }
 
+// LimitedTo returns the proof for the grants of that acquisition alone which the lock records. If it records none, such
+// as that of a call which did not wait, the proof is for that grant alone.
+func (p Proof) LimitedTo(granted *v1alpha1.Lock) Proof {
+	if p.FencingToken != 0 {
+		return p
+	}
+	if p.Acquisition = acquisitionOf(granted); p.Acquisition == "" {
+		p.FencingToken, _ = granted.FencingToken()
+	}
+	return p
+}
+
+func acquisitionOf(lock *v1alpha1.Lock) string {
+	acquisition, _ := SplitTry(lock.Annotations[v1alpha1.AcquisitionAnnotation])
+	return acquisition
+}
+
 // isOfOtherGrant reports whether the proof is limited to a grant that the lock does not record. A lock
 // that is being deleted may have lost the number of its grant; the owner token decides then.
 func (p Proof) isOfOtherGrant(lock *v1alpha1.Lock) bool {
+	if p.Acquisition != "" && p.Acquisition != acquisitionOf(lock) {
+		return true
+	}
 	if p.FencingToken == 0 {
 		return false
 	}

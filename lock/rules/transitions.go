@@ -14,10 +14,14 @@ import (
 func Grant(namespace string, request Acquisition, limits Limits, now time.Time) *v1alpha1.Lock {
 	spec := request.spec(limits)
 	stampGrant(&spec, User{Name: request.Holder, UID: request.HolderUID}, now)
-	return &v1alpha1.Lock{
+	granted := &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: spec.FullKey().ObjectName()},
 		Spec:       spec,
 	}
+	if request.ID != "" {
+		granted.Annotations = map[string]string{v1alpha1.AcquisitionAnnotation: request.ID}
+	}
+	return granted
 }
 
 // TakeOver returns the object whose conditional update replaces an expired holder. The object
