@@ -24,6 +24,14 @@ type Request struct {
 	// at all, [WaitForever] until the context ends. A write that is under way when the wait ends
 	// is completed: a wait shorter than a write still acquires a free lock.
 	Wait time.Duration
+	// Since is when the caller came, for a request that is passed on: its place among those that wait.
+	// Zero, or a time in the future, means now.
+	Since time.Time
+	// PlaceSince is since when the caller has its place, for one that another replica has let wait: the bounds on
+	// how many wait do not apply to it. Zero means that it is new.
+	PlaceSince time.Time
+	// Door is how the caller came, for [Waiter] alone. Optional.
+	Door string
 }
 
 // Validate reports what makes the request impossible to grant: a negative wait, and what
@@ -34,6 +42,13 @@ func (r *Request) Validate(limits rules.Limits) (holder *rules.ValidReference, e
 		return nil, &InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("wait"), r.Wait.String(), "must not be negative")}}
 	}
 	return r.Acquisition.Validate(limits)
+}
+
+// RequestAcquirer is a [Backend] that gets a request by reference. The stack of a caller that waits then keeps no copies
+// of it, and is half as large.
+type RequestAcquirer interface {
+	// AcquireRequest is Acquire of [Backend]. It reads the request only until it returns, and does not change it.
+	AcquireRequest(ctx context.Context, namespace string, request *Request) (*v1alpha1.Lock, error)
 }
 
 // Proof proves that a caller may renew or release a lock.

@@ -134,6 +134,35 @@ func (e *InterruptedError) Unwrap() []error {
 	return []error{e.Cause}
 }
 
+// LineFullError refuses a caller that would wait for a lock: too many wait already. Nothing was done, and trying
+// again later may succeed.
+type LineFullError struct {
+	// Bound is what is full.
+	Bound LineBound `json:"bound"`
+	// Waiting are those that wait within it, which is as many as may.
+	Waiting int `json:"waiting"`
+}
+
+// LineBound is what the number of waiting callers is bounded for.
+type LineBound string
+
+const (
+	// LinePerLock bounds those that wait for one lock.
+	LinePerLock LineBound = "lock"
+	// LinePerNamespace bounds those that wait for the locks of one namespace.
+	LinePerNamespace LineBound = "namespace"
+	// LinePerHolder bounds those of one identity, see [rules.Acquisition]'s Holder.
+	LinePerHolder LineBound = "holder"
+)
+
+// Error implements error.
+func (e *LineFullError) Error() string {
+	if e.Bound == LinePerLock {
+		return fmt.Sprintf("the place in line would be %d, and at most %d may wait for one lock", e.Waiting+1, e.Waiting)
+	}
+	return fmt.Sprintf("at most %d callers of one %s may wait for locks", e.Waiting, e.Bound)
+}
+
 // InvalidError lists every field that breaks a rule, with its path and the bound.
 type InvalidError = rules.InvalidError
 

@@ -11,7 +11,8 @@ const StreamBuffer = 256
 
 // Streamer is a [Backend] that shows every state of its locks, where [Backend.Watch] may skip some.
 type Streamer interface {
-	// Stream shows the locks of a namespace or, unless the key is empty, one lock. The error matches
+	// Stream shows the locks of a namespace or, unless the key is empty, one lock. An empty namespace, with an
+	// empty key, means the locks of all namespaces. The error matches
 	// [errors.ErrUnsupported] if the backend cannot watch, and [ErrUnavailable] if it has ended.
 	Stream(ctx context.Context, namespace string, key v1alpha1.FullKey) (Stream, error)
 }

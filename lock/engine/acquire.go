@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -64,7 +63,7 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Req
 		return nil, fmt.Errorf("acquire %s: %w", request.FullKey(), err)
 	}
 	if !e.begin() {
-		return nil, stoppedError(request)
+		return nil, stoppedError(request.FullKey())
 	}
 	timers := servertime.Timers(e.clock)
 	began, hasWaited := timers.Now(), false
@@ -180,11 +179,17 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	return nil, &lock.HeldError{Key: a.request.FullKey()}
 }
 
-// revokeLapsed deletes a lapsed grant for which admission would keep the skew allowance before a
-// take-over. A holder may delete its lock at any time.
+// revokeLapsed deletes a lapsed grant that cannot be taken over: admission would keep the skew allowance before that, and
+// a clock that was wrong at the delivery may have been corrected since. A holder may delete its lock at any time.
 func (a *acquireAttempt) revokeLapsed(ctx context.Context) error {
-	if !a.isLapsed || !a.engine.isAdmitted {
+	if !a.isLapsed {
 		return nil
+	}
+	if !a.engine.isAdmitted {
+		now, err := a.engine.checkedNow(ctx, a.objects, a.current.Name)
+		if err != nil || rules.Expired(a.current, now.Time) {
+			return err
+		}
 	}
 	lapsed := a.current
 	a.current = nil
@@ -195,7 +200,7 @@ func (a *acquireAttempt) revokeLapsed(ctx context.Context) error {
 func (a *acquireAttempt) lose(ctx context.Context, desired *v1alpha1.Lock) (err error) {
 	sent := a.sent(desired)
 	a.current, err = a.readWinner(ctx, desired.Name)
-	if err == nil && a.current != nil && sent.matches(a.current) && isRandom(a.request.Owner) {
+	if err == nil && a.current != nil && sent.matches(a.current) && rules.IsRandomOwner(a.request.Owner) {
 		// A proxy on the way has repeated the write, which met its own success.
 		a.trackUnanswered(sent)
 	}
@@ -382,16 +387,6 @@ func (a *acquireAttempt) fail(err error) error {
 		owners = append(owners, a.current.Spec.Owner)
 	}
 	return a.engine.requestError(operation, err, owners...)
-}
-
-// isRandom reports whether no other caller has the owner token. Callers that share one may acquire
-// through two replicas in the same microsecond.
-func isRandom(owner string) bool {
-	if rules.IsRandomHash(owner) {
-		return true
-	}
-	id, err := uuid.Parse(owner)
-	return err == nil && id.Version() == 4
 }
 
 // isLostRace reports whether a conditional write failed because the object has changed, or because

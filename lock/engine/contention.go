@@ -17,6 +17,8 @@ type step struct {
 	// dismissed is a waiter whose wait is over, for the given reason.
 	dismissed *waiter
 	reason    error
+	// granted is a waiter that another engine has granted the lock; current is the grant.
+	granted *waiter
 	// head is the waiter to acquire the lock for; current is the object last seen under the name,
 	// or nil, also while the goroutine sleeps.
 	head    *waiter
@@ -34,8 +36,13 @@ type step struct {
 	pause time.Duration
 }
 
+// ErrFoundElsewhere ends a wait whose caller has found its grant in another way, and relies on it: it has renewed it
+// by another call, or a later try has got it.
+var ErrFoundElsewhere = fmt.Errorf("%w: another call under its owner token has found the lock granted, and relies on it", lock.ErrUnavailable)
+
 // next returns the next action of the queue's goroutine. It marks a head that it returns as
-// in flight until [queues.recordHeld], [queues.recordFailure] or [queues.remove].
+// in flight until [queues.recordHeld], [queues.recordFailure] or [queues.remove], and so a waiter that
+// was granted the lock elsewhere.
 func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,14 +63,23 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		q.keepSpread(queue, now)
 		return step{isOver: true, current: queue.seen.lock, isLapsed: queue.seen.isLapsed()}
 	case q.isStopped:
-		queue.waiters.Remove(head.element)
-		return step{dismissed: head, reason: stoppedError(head.request)}
+		queue.takeOut(head)
+		return step{dismissed: head, reason: stoppedError(head.request.FullKey())}
 	}
 	if q.isUnanswered(queue, head, now) {
-		queue.waiters.Remove(head.element)
+		queue.takeOut(head)
 		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
 	}
-	pause := max(queue.untilDue(now, allowance), remaining(head.lapses.until, now, maxBackoff))
+	if late := queue.overdueBehind(head); late != nil {
+		q.dismiss(queue, late, now)
+		return step{dismissed: late, reason: q.timeoutError(queue, late, now)}
+	}
+	if granted, isStale := queue.grantedElsewhere(now); granted != nil {
+		if next, isNext := queue.claimStep(granted, isStale, now); isNext {
+			return next
+		}
+	}
+	pause := max(queue.untilDue(now, allowance), head.lapses.pause(now))
 	switch {
 	case pause <= 0:
 		queue.inFlight = head
@@ -72,7 +88,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 			isLapsed: queue.seen.isLapsed(), isContended: queue.seen.version != "",
 		}
 	case head.isOverdue:
-		queue.waiters.Remove(head.element)
+		q.dismiss(queue, head, now)
 		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
 	case queue.seen.lock == nil:
 		return step{pause: pause}
@@ -88,6 +104,23 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	return step{pause: min(pause, turn), isAwaitingTurn: true, current: queue.seen.lock}
 }
 
+// claimStep returns what is next for a waiter that another engine has granted the lock, if it can have that grant
+// or has it already.
+func (q *queue) claimStep(granted *waiter, isStale bool, now time.Time) (next step, isNext bool) {
+	current := q.seen.lock
+	switch pause := remaining(q.backoff.until, now, maxBackoff); {
+	case isStale, rules.IsRenewed(current):
+		q.takeOut(granted)
+		return step{dismissed: granted, reason: fmt.Errorf("wait for %s: %w", granted.request.FullKey(), ErrFoundElsewhere)}, true
+	case len(current.Finalizers) > 0, !rules.IsReusable(current):
+		return step{}, false
+	case pause > 0:
+		return step{pause: pause, current: current}, true
+	}
+	q.inFlight = granted
+	return step{granted: granted, current: current}, true
+}
+
 // isUnanswered reports whether the head has to be told that the API server does not answer: its wait is for
 // a holder, and nothing shows that there is one.
 func (q *queues) isUnanswered(queue *queue, head *waiter, now time.Time) bool {
@@ -97,7 +130,7 @@ func (q *queues) isUnanswered(queue *queue, head *waiter, now time.Time) bool {
 
 // untilDue returns how long the head must not contend yet.
 func (q *queue) untilDue(now time.Time, allowance time.Duration) time.Duration {
-	pause := max(remaining(q.yieldUntil, now, yieldFor), remaining(q.backoff.until, now, maxBackoff))
+	pause := max(remaining(q.yieldUntil, now, yieldFor), remaining(q.backoff.until, now, maxBackoff), remaining(q.settled, now, settleFor))
 	if q.seen.lock == nil || q.seen.isLapsed() {
 		return max(pause, remaining(q.spread.until, now, q.spread.delay))
 	}
@@ -222,15 +255,22 @@ func (q *queues) recordRecheck(queue *queue, version string, current *v1alpha1.L
 	}
 }
 
+// recordLost records that a claim has met another change of the lock.
+func (q *queues) recordLost(queue *queue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue.inFlight = nil
+}
+
 // remove takes out a waiter that has acquired the lock or never will.
 func (q *queues) remove(queue *queue, tried *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.inFlight = nil
-	queue.waiters.Remove(tried.element)
+	queue.takeOut(tried)
 	queue.signal()
 }
 
-func stoppedError(request lock.Request) error {
-	return fmt.Errorf("acquire %s: the engine has stopped: %w", request.FullKey(), lock.ErrUnavailable)
+func stoppedError(key v1alpha1.FullKey) error {
+	return fmt.Errorf("acquire %s: the engine has stopped: %w", key, lock.ErrUnavailable)
 }

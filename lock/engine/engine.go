@@ -62,6 +62,8 @@ type Options struct {
 	// MaxPerNamespace is how many locks the informer may have shown of a namespace for the engine to
 	// create another one there. Zero, or an informer that does not show all locks, means any number.
 	MaxPerNamespace int
+	// Waiters bounds how many callers wait. Zero means any number.
+	Waiters WaiterLimits
 	// ClockSkewAllowance is how long after its expireTime the engine leaves a lock alone, in case
 	// its clock is ahead. Zero means not at all.
 	ClockSkewAllowance time.Duration
@@ -90,6 +92,7 @@ type Options struct {
 // callers have left.
 type Engine struct {
 	objects   func(namespace string) Objects
+	reach     *reach
 	limits    rules.Limits
 	allowance time.Duration
 	timeout   time.Duration
@@ -165,8 +168,10 @@ func New(options Options) (*Engine, error) {
 	if options.IsAdmitted {
 		options.Audit = nil
 	}
+	reach := &reach{timers: servertime.Timers(options.Clock)}
 	engine := &Engine{
-		objects:   options.Objects,
+		objects:   func(namespace string) Objects { return noted{options.Objects(namespace), reach} },
+		reach:     reach,
 		limits:    options.Limits,
 		allowance: options.ClockSkewAllowance,
 		timeout:   lock.OperationTimeout,
@@ -190,6 +195,7 @@ func New(options Options) (*Engine, error) {
 	engine.lockCache = newLockCache(engine.shown, func(name types.NamespacedName) { engine.queues.forgotten(name) })
 	engine.grants = newGrants(engine.lockCache.kept)
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
+	engine.queues.standing.limits = options.Waiters
 	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {
 		registered, err := options.Informer.AddEventHandler(engine.lockCache)

@@ -54,10 +54,14 @@ func nameOf(lock *v1alpha1.Lock) types.NamespacedName {
 
 // matches reports whether the object records this grant.
 func (g grant) matches(lock *v1alpha1.Lock) bool {
-	if id := g.lock.Annotations[v1alpha1.AcquisitionAnnotation]; id != "" {
-		return lock.Annotations[v1alpha1.AcquisitionAnnotation] == id && lock.Spec.Owner == g.lock.Spec.Owner
+	id, acquired := g.lock.Annotations[v1alpha1.AcquisitionAnnotation], g.lock.Spec.AcquireTime
+	switch {
+	case lock.Spec.Owner != g.lock.Spec.Owner, id != "" && lock.Annotations[v1alpha1.AcquisitionAnnotation] != id:
+		return false
+	case acquired == nil: // Admission stamps the grant, or another engine made it.
+		return id != ""
 	}
-	return lock.Spec.Owner == g.lock.Spec.Owner && lock.Spec.AcquireTime != nil && lock.Spec.AcquireTime.Equal(g.lock.Spec.AcquireTime)
+	return acquired.Equal(lock.Spec.AcquireTime)
 }
 
 // isRenewedIn reports whether the object, which records this grant, has been renewed since this
@@ -123,11 +127,15 @@ func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 	g.sweepAt = max(minSweep, 2*len(g.byName))
 }
 
-// shown takes in that the informer has shown a lock.
+// shown takes in that the informer has shown a lock. It forgets a grant that another engine has replaced.
 func (g *grants) shown(name types.NamespacedName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.share(name)
+	known, seen := g.byName[name].Full(), g.seen(name).Full()
+	if known != nil && seen != nil && rules.IsNewer(seen.ResourceVersion, known.ResourceVersion) && !grantOf(known).matches(seen) {
+		delete(g.byName, name)
+	}
 }
 
 // share needs the mutex.

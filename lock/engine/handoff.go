@@ -55,7 +55,7 @@ func (q *queues) nextWaiter(name types.NamespacedName, now time.Time) (*queue, *
 	if queue == nil || queue.inFlight != nil || queue.head() == nil {
 		return nil, nil
 	}
-	if !queue.burst.mayGoOn(now) {
+	if !queue.burst.mayGoOn(now) || remaining(queue.settled, now, settleFor) > 0 {
 		return nil, nil
 	}
 	queue.inFlight = queue.head()
@@ -67,7 +67,7 @@ func (q *queues) nextWaiter(name types.NamespacedName, now time.Time) (*queue, *
 func (q *queues) skipWaiter(queue *queue, gone *waiter) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.waiters.Remove(gone.element)
+	queue.takeOut(gone)
 	queue.inFlight = queue.head()
 	queue.signal()
 	return queue.inFlight
@@ -90,9 +90,12 @@ func (q *queues) recordLapsed(queue *queue, recipient *waiter, lapsed *v1alpha1.
 	queue.inFlight = nil
 	q.observeGrant(queue, lapsed, now)
 	queue.seen.lapsed = lapsed.ResourceVersion
+	if recipient.lapses == nil {
+		recipient.lapses = &lapses{}
+	}
 	recipient.lapses.failed(nil, now)
-	recipient.lapsed++
-	if recipient.lapsed >= maxLapses {
+	recipient.lapses.count++
+	if recipient.lapses.count >= maxLapses {
 		if next := recipient.element.Next(); next != nil {
 			queue.waiters.MoveAfter(recipient.element, next)
 		}
@@ -151,9 +154,9 @@ func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) 
 }
 
 // handOff hands the lock off to a waiter that is marked as in flight. After an error the caller
-// removes the mark.
+// removes the mark. The error is errEnded if the grant is over, which a write that went unanswered may have done.
 func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue *queue, recipient *waiter) error {
-	granted, isMisstamped, err := e.writeHandOff(ctx, objects, held, recipient.request)
+	granted, isMisstamped, err := e.writeHandOff(ctx, objects, held, recipient.request.Acquisition)
 	switch {
 	case err == nil:
 		e.queues.recordHandOff(queue, granted, e.clock.Now())
@@ -161,8 +164,6 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 		e.deliver(ctx, objects, queue, recipient, granted, isMisstamped)
 	case errors.Is(err, errEnded):
 		e.recordEnd(held.lock, held.endReason, held.endedBy, true)
-		e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
-		err = nil
 	}
 	return err
 }
@@ -231,7 +232,7 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 			return
 		}
 		var err error
-		if granted, isMisstamped, err = e.writeHandOff(ctx, objects, held, recipient.request); err != nil {
+		if granted, isMisstamped, err = e.writeHandOff(ctx, objects, held, recipient.request.Acquisition); err != nil {
 			if errors.Is(err, errEnded) {
 				e.recordEnd(held.lock, held.endReason, held.endedBy, true)
 			} else {
@@ -248,12 +249,12 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 // writeHandOff grants the lock to the waiter in one write. It repeats an unanswered write
 // unchanged: only one of the two can happen, and either is recognised. It reports whether its
 // clock was wrong.
-func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient lock.Request) (granted *v1alpha1.Lock, isMisstamped bool, err error) {
+func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient rules.Acquisition) (granted *v1alpha1.Lock, isMisstamped bool, err error) {
 	now, err := e.stampNow(ctx, objects, held.lock.Name)
 	if err != nil {
 		return nil, false, err
 	}
-	desired := rules.HandOff(held.lock, recipient.Acquisition, e.limits, e.stamp(now.Time))
+	desired := rules.HandOff(held.lock, recipient, e.limits, e.stamp(now.Time))
 	e.clearStamps(desired, v1alpha1.RequestHandOff)
 	granted, err = e.sendHandOff(ctx, objects, held, desired)
 	return granted, e.isMisstamped(now), err

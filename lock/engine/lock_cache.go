@@ -153,6 +153,7 @@ func (c *lockCache) record(object any, isGone bool) {
 	}
 	c.sendToStreams(name, change)
 	c.sendToStreams(types.NamespacedName{Namespace: name.Namespace}, change)
+	c.sendToStreams(types.NamespacedName{}, change)
 	c.mu.Unlock()
 	c.changed(name, change)
 }
@@ -270,7 +271,7 @@ func (c *lockCache) unwatch(name types.NamespacedName, watcher *watcher) {
 	}
 }
 
-// stream receives every state of one lock, or of all locks of a namespace. The mutex of lockCache
+// stream receives every state of one lock, of all locks of a namespace, or of all. The mutex of lockCache
 // guards sending and closing.
 type stream struct{ changes chan lock.Change }
 
@@ -313,7 +314,7 @@ func (e *Engine) awaitAll(ctx context.Context) error {
 	return fmt.Errorf("the engine has just started or stopped, and has not seen all locks: %w", lock.ErrUnavailable)
 }
 
-// stream begins a stream of one lock, or of a namespace if the name is empty.
+// stream begins a stream of one lock, of a namespace if the name is empty, or of all if both are.
 func (c *lockCache) stream(ctx context.Context, name types.NamespacedName) (lock.Stream, error) {
 	begun, present, err := c.beginStream(ctx, name)
 	for _, kept := range present { // Without the mutex, which each change needs.
@@ -332,10 +333,15 @@ func (c *lockCache) beginStream(ctx context.Context, name types.NamespacedName) 
 	}
 	locks := c.locks[name.Namespace]
 	var present []*compact.Lock
-	if name.Name == "" {
+	switch {
+	case name.Namespace == "":
+		for _, each := range c.locks {
+			present = slices.AppendSeq(present, maps.Values(each))
+		}
+	case name.Name == "":
 		present = slices.AppendSeq(make([]*compact.Lock, 0, len(locks)), maps.Values(locks))
-	} else if only := locks[name.Name]; only != nil {
-		present = append(present, only)
+	case locks[name.Name] != nil:
+		present = append(present, locks[name.Name])
 	}
 	addTo(c.streams, name, added)
 	context.AfterFunc(ctx, func() {

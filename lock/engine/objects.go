@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -177,4 +179,88 @@ func (c *ObjectClient) source(namespace string, selector fields.Selector) *cache
 			return locks.Watch(ctx, options)
 		},
 	}
+}
+
+const (
+	// failingAfter is how long all requests fail until the engine is said to have lost touch.
+	failingAfter = time.Second
+	// failingFor is how long that counts after the last of them.
+	failingFor = 5 * time.Second
+)
+
+// reach tells whether the API server answers the requests of an engine.
+type reach struct {
+	timers clock.PassiveClock
+
+	mu sync.Mutex
+	// answered is when the API server has answered last.
+	answered time.Time
+	// since is from when on all requests have failed, and last when the last of them has. Zero if there are none.
+	since, last time.Time
+}
+
+func (r *reach) isFailing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last.After(r.since) && r.timers.Since(r.since) >= failingAfter && r.timers.Since(r.last) < failingFor
+}
+
+// note takes in how a request has ended.
+func (r *reach) note(began time.Time, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
+		r.answered, r.since, r.last = r.timers.Now(), time.Time{}, time.Time{}
+		return
+	}
+	now := r.timers.Now()
+	if now.Sub(r.last) >= failingFor {
+		r.since = began
+		if r.answered.After(began) {
+			r.since = r.answered
+		}
+	}
+	r.last = now
+}
+
+// noted are requests whose ends a reach takes in.
+type noted struct {
+	Objects
+	reach *reach
+}
+
+// Create implements [Objects].
+func (n noted) Create(ctx context.Context, lock *v1alpha1.Lock, options metav1.CreateOptions) (*v1alpha1.Lock, error) {
+	began := n.reach.timers.Now()
+	stored, err := n.Objects.Create(ctx, lock, options)
+	n.reach.note(began, err)
+	return stored, err
+}
+
+// Update implements [Objects].
+func (n noted) Update(ctx context.Context, lock *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error) {
+	began := n.reach.timers.Now()
+	stored, err := n.Objects.Update(ctx, lock, options)
+	n.reach.note(began, err)
+	return stored, err
+}
+
+// Delete implements [Objects].
+func (n noted) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	began := n.reach.timers.Now()
+	err := n.Objects.Delete(ctx, name, options)
+	n.reach.note(began, err)
+	return err
+}
+
+// Get implements [Objects].
+func (n noted) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
+	began := n.reach.timers.Now()
+	found, err := n.Objects.Get(ctx, name, options)
+	n.reach.note(began, err)
+	return found, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
@@ -120,7 +121,7 @@ func (o *orphans) run(ctx context.Context) {
 // process tries to end the grant and reports whether it needs no further try.
 func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 	// Whether an unanswered delete has ended a grant is to be recorded even after its ttl.
-	if ctx.Err() != nil || !orphan.isEnding && rules.Expired(orphan.lock, o.clock.Now()) {
+	if ctx.Err() != nil || !orphan.isEnding && o.hasExpired(orphan) {
 		return true
 	}
 	found, err := o.end(ctx, orphan)
@@ -135,6 +136,11 @@ func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.isOverdue(o.lookedUp, orphan)
+}
+
+// hasExpired reports whether the grant is over for certain. A stale clock may be ahead; the next request corrects it.
+func (o *orphans) hasExpired(orphan grant) bool {
+	return servertime.IsFresh(o.clock) && rules.Expired(orphan.lock, o.clock.Now())
 }
 
 // isOverdue records that the API server has answered that the grant does not exist, and reports
@@ -239,7 +245,7 @@ func (o *orphans) sort(searched map[string][]grant, late map[grant]bool, err err
 	for _, orphans := range searched {
 		for _, orphan := range orphans {
 			switch {
-			case rules.Expired(orphan.lock, o.clock.Now()):
+			case o.hasExpired(orphan):
 				delete(o.searched, orphan)
 			case late[orphan], apierrors.IsForbidden(err):
 				o.lookedUp[orphan] = o.searched[orphan]

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -40,6 +42,10 @@ type queues struct {
 	nextRead time.Time
 	// ended are the spreads of queues that have ended.
 	ended map[types.NamespacedName]spread
+	// standing counts those that wait.
+	standing standing
+	// kept are the places of waiters that have left without the lock.
+	kept places.Kept
 }
 
 // watchTrust is what the rechecks of all queues depend on.
@@ -65,14 +71,22 @@ func newQueues(seen func(types.NamespacedName) *v1alpha1.Lock, maxSpread time.Du
 // that releases the lock.
 type queue struct {
 	name types.NamespacedName
+	// counted counts the waiters of all queues.
+	counted *standing
 	// wake makes the queue's goroutine check its state.
 	wake chan struct{}
 
 	// The mutex of queues guards the fields below.
 
 	waiters list.List
+	// byCaller has the waiter that has come last of each caller.
+	byCaller waiterIndex
+	// byID are the waiters with the ID of an acquisition, of which it has the last try.
+	byID waiterIndex
 	// inFlight is the waiter that a goroutine is writing for, or nil.
 	inFlight *waiter
+	// overdue are the waiters whose waits were over while they were in flight, or at the head.
+	overdue  []*waiter
 	burst    handOffBurst
 	seen     lastSeen
 	rechecks rechecks
@@ -84,7 +98,9 @@ type queue struct {
 	isYielding bool
 	// yieldUntil is when the pause for the waiters of other replicas ends.
 	yieldUntil time.Time
-	backoff    backoffState
+	// settled is when those have come that waited at another engine before; zero if no one did.
+	settled time.Time
+	backoff backoffState
 	// freedAt is when the lock became free as far as the engine knows; zero if it has not.
 	freedAt time.Time
 	// release is the release of this engine that has deleted the lock, or is about to.
@@ -98,6 +114,10 @@ type ownRelease struct {
 	// span is the context of its caller; nil if there is no such release.
 	span context.Context //nolint:containedctx // the wait that it ends is in another goroutine
 }
+
+// settleFor is how long a queue that begins with a waiter from another engine waits for the others who waited there:
+// they come through several replicas, and the order of their places counts.
+const settleFor = 50 * time.Millisecond
 
 // maxBackoff is how long a queue pauses at most before it contends again: half of the time within
 // which a waiter is served once requests get through again.
@@ -121,13 +141,26 @@ func (b *backoffState) failed(err error, now time.Time) {
 // add appends a waiter, and reports whether its queue is new and needs a goroutine. A new queue
 // begins with the state that the informer shows, and reads the lock once unless isOwn says that it
 // is a grant of this engine: the watch may have lost the end of any other.
-func (q *queues) add(span context.Context, name types.NamespacedName, request lock.Request, now time.Time, isOwn func(*v1alpha1.Lock) bool) (*queue, *waiter, bool) {
-	joined := &waiter{span: span, request: request, since: now, outcome: make(chan outcome), left: make(chan struct{})}
+//
+// The error is a [*lock.LineFullError].
+func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, isOwn func(*v1alpha1.Lock) bool) (of *queue, isNew bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	known, exists := q.byName[name]
+	if !joined.isAccepted {
+		inLine := 0
+		if exists {
+			inLine = known.waiters.Len()
+		}
+		if err := q.standing.check(name.Namespace, joined.request.Holder, inLine); err != nil {
+			return nil, false, err
+		}
+	}
+	if kept, isKept := q.kept.Take(joined.caller(name), now); isKept && kept.Before(joined.since) {
+		joined.since = kept
+	}
 	if !exists {
-		known = &queue{name: name, wake: make(chan struct{}, 1), spread: q.takeSpread(name, now)}
+		known = &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1), spread: q.takeSpread(name, now)}
 		q.byName[name] = known
 		if seen := q.seen(name); seen != nil {
 			known.seen.update(lock.Change{Lock: seen}, true)
@@ -137,8 +170,40 @@ func (q *queues) add(span context.Context, name types.NamespacedName, request lo
 		}
 	}
 	joined.hasWaited = exists || known.seen.lock != nil && !rules.Expired(known.seen.lock, now)
-	joined.element = known.waiters.PushBack(joined)
-	return known, joined, !exists
+	if !exists && joined.isAccepted {
+		known.settled = now.Add(settleFor)
+	}
+	known.insert(joined, now)
+	if joined.request.ID != "" {
+		known.signal() // Another engine may have granted it the lock.
+	}
+	return known, !exists, nil
+}
+
+// dismiss takes out a waiter that leaves without the lock. It keeps its place for a while.
+func (q *queues) dismiss(queue *queue, gone *waiter, now time.Time) {
+	queue.takeOut(gone)
+	q.keep(gone.place(queue.name), now)
+}
+
+// keep keeps the place of a caller that has left. If it has come again meanwhile, the place is that of the new
+// call.
+func (q *queues) keep(left places.Place, now time.Time) {
+	queue := q.byName[left.Lock]
+	if queue == nil {
+		q.kept.Keep(left, now)
+		return
+	}
+	again := queue.byCaller.find(hashOf(left.Caller))
+	switch {
+	case again == nil || again.caller(left.Lock) != left.Caller:
+		q.kept.Keep(left, now)
+	case again.since.After(left.Since):
+		again.since = left.Since
+		queue.waiters.Remove(again.element)
+		queue.place(again, now)
+		queue.signal()
+	}
 }
 
 // hasObserved reports whether the informer has shown the object and will therefore report its end.
@@ -178,10 +243,24 @@ func (q *queues) doubt(now time.Time) {
 func (q *queues) leave(queue *queue, gone *waiter, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.waiters.Remove(gone.element)
-	close(gone.left)
+	q.dismiss(queue, gone, now)
+	gone.goAway()
 	queue.signal()
 	return q.timeoutError(queue, gone, now)
+}
+
+// move takes out a waiter whose caller may stand in the line of another replica. Its place is kept here at most.
+func (q *queues) move(queue *queue, gone *waiter, isKept bool, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue.takeOut(gone)
+	if isKept {
+		left := gone.place(queue.name)
+		left.IsFixed = true
+		q.keep(left, now)
+	}
+	gone.goAway()
+	queue.signal()
 }
 
 // giveUp takes out a waiter whose wait is over, and returns the reason. It returns nil if a write
@@ -189,16 +268,20 @@ func (q *queues) leave(queue *queue, gone *waiter, now time.Time) error {
 func (q *queues) giveUp(queue *queue, overdue *waiter, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if overdue.isOut {
+		return nil // Its outcome is under way.
+	}
 	isHead := queue.head() == overdue
 	isNext := isHead && queue.seen.lock == nil && queue.backoff.err == nil
 	if queue.inFlight == overdue || isNext {
 		overdue.isOverdue = true
+		queue.overdue = append(queue.overdue, overdue)
 		queue.spread.until = time.Time{}
 		queue.signal()
 		return nil
 	}
-	queue.waiters.Remove(overdue.element)
-	close(overdue.left)
+	q.dismiss(queue, overdue, now)
+	overdue.goAway()
 	if isHead {
 		queue.signal() // The goroutine may sleep for the sake of this head, or the queue may be empty.
 	}
@@ -268,6 +351,75 @@ func (q *queue) signal() {
 	case q.wake <- struct{}{}:
 	default:
 	}
+}
+
+// insert adds the waiter behind those that came before it.
+func (q *queue) insert(joined *waiter, now time.Time) {
+	q.place(joined, now)
+	q.counted.add(q.name.Namespace, joined.request.Holder, 1)
+	q.byCaller.put(hashOf(joined.caller(q.name)), joined)
+	if id, _ := rules.SplitTry(joined.request.ID); id != "" {
+		q.byID.put(hashOf(id), joined)
+	}
+}
+
+// place puts the waiter into its place. One whose time is still to come has come by now: the clock was set back since.
+func (q *queue) place(joined *waiter, now time.Time) {
+	isBehind := func(each *waiter) bool { return notAfter(each.since, now).After(joined.since) }
+	before := q.waiters.Back()
+	for before != nil && isBehind(before.Value.(*waiter)) { //nolint:errcheck,forcetypeassert // the list holds only waiters
+		before = before.Prev()
+	}
+	if before == nil {
+		joined.element = q.waiters.PushFront(joined)
+	} else {
+		joined.shareText(before.Value.(*waiter)) //nolint:errcheck,forcetypeassert // the list holds only waiters
+		joined.element = q.waiters.InsertAfter(joined, before)
+	}
+}
+
+// takeOut removes the waiter, if it is still there.
+func (q *queue) takeOut(gone *waiter) {
+	if gone.isOut {
+		return
+	}
+	gone.isOut = true
+	q.waiters.Remove(gone.element)
+	q.counted.add(q.name.Namespace, gone.request.Holder, -1)
+	q.byCaller.remove(hashOf(gone.caller(q.name)), gone)
+	id, _ := rules.SplitTry(gone.request.ID)
+	q.byID.remove(hashOf(id), gone)
+}
+
+// grantedElsewhere returns the waiter whose acquisition the lock records, or nil. If the grant is to a later try,
+// the waiter is stale: its caller has left, may have been told of the grant, and only its leaving is not known here
+// yet. Otherwise the engine that granted it could not tell the caller, who has joined this queue since.
+func (q *queue) grantedElsewhere(now time.Time) (granted *waiter, isStale bool) {
+	current := q.seen.lock
+	if len(q.byID) == 0 || current == nil || q.seen.isLapsed() || rules.Expired(current, now) {
+		return nil, false
+	}
+	id, grantedTry := rules.SplitTry(current.Annotations[v1alpha1.AcquisitionAnnotation])
+	granted = q.byID.find(hashOf(id))
+	if granted == nil || granted.request.Owner != current.Spec.Owner {
+		return nil, false
+	}
+	waiting, try := rules.SplitTry(granted.request.ID)
+	if waiting != id {
+		return nil, false
+	}
+	return granted, try < grantedTry
+}
+
+// overdueBehind returns a waiter behind the head whose wait is over and for whom no write is under way, or nil.
+func (q *queue) overdueBehind(head *waiter) *waiter {
+	q.overdue = slices.DeleteFunc(q.overdue, func(of *waiter) bool { return of.isOut })
+	for _, waiter := range q.overdue {
+		if waiter != head {
+			return waiter
+		}
+	}
+	return nil
 }
 
 // head returns the first waiter, or nil.

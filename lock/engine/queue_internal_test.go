@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"context"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,14 +14,17 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 func isOwn(*v1alpha1.Lock) bool { return true }
 
+func newWaiter() *waiter { return &waiter{outcome: make(chan outcome), left: make(chan struct{})} }
+
 // queueOf returns a queue with one waiter for a lock that the informer shows.
 func queueOf(held *v1alpha1.Lock) (*queues, *queue) {
 	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, maxSpread(false))
-	queue, _, _ := q.add(context.Background(), nameOf(held), lock.Request{}, time.Time{}, isOwn)
+	queue, _, _ := q.add(nameOf(held), newWaiter(), time.Time{}, isOwn)
 	return q, queue
 }
 
@@ -47,7 +50,7 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 		}()
 		return held
 	}, 0)
-	queue, _, isNew := q.add(t.Context(), name, lock.Request{}, time.Time{}, isOwn)
+	queue, isNew, _ := q.add(name, newWaiter(), time.Time{}, isOwn)
 	<-told
 	if !isNew {
 		t.Error("the queue is not new")
@@ -243,8 +246,9 @@ func TestTheNextWaiterIsSeenToWhenTheHeadLeaves(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	now := time.Unix(1e9, 0)
 	q, queue := queueOf(held)
-	q.add(t.Context(), nameOf(held), lock.Request{}, now, isOwn)
-	_, third, _ := q.add(t.Context(), nameOf(held), lock.Request{}, now, isOwn)
+	_, _, _ = q.add(nameOf(held), newWaiter(), now, isOwn)
+	third := newWaiter()
+	_, _, _ = q.add(nameOf(held), third, now, isOwn)
 	isWoken := func() bool {
 		select {
 		case <-queue.wake:
@@ -258,6 +262,20 @@ func TestTheNextWaiterIsSeenToWhenTheHeadLeaves(t *testing.T) {
 	}
 	if err := q.giveUp(queue, queue.head(), now); err == nil || !isWoken() {
 		t.Errorf("the head has left (%v), and the queue was not woken", err)
+	}
+}
+
+// A watch that shows each heartbeat late from its beginning on is not trusted.
+func TestAWatchThatIsLateFromTheBeginningIsNotTrusted(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	trust := newTrust(nil, DefaultMaxWatchSilence, clock)
+	for range 10 {
+		trust.hear(true, DefaultMaxWatchSilence+time.Second)
+		clock.Step(HeartbeatPeriod)
+	}
+	known := evidence{isOpen: true, since: clock.Now().Add(-time.Hour), isPaced: trust.isPaced, heard: trust.heard}
+	if left := known.trustedFor(clock.Now(), DefaultMaxWatchSilence); left > 0 {
+		t.Errorf("it is trusted for %s", left)
 	}
 }
 
@@ -330,5 +348,87 @@ func TestADoubtedStateIsReadUntilAReadIsAnswered(t *testing.T) {
 	mustRead(false, "after a read that was answered")
 	if !q.isProven(queue, now) {
 		t.Error("the state does not count as known")
+	}
+}
+
+// A caller that has been granted the lock, and has not looked yet, is not told that its wait is over.
+func TestAWaitDoesNotEndAfterItsGrant(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	q, queue := queueOf(held)
+	granted := queue.head()
+	q.remove(queue, granted)
+	if err := q.giveUp(queue, granted, time.Time{}); err != nil {
+		t.Errorf("the wait ends: %v", err)
+	}
+	if kept := q.kept.Remove(func(types.NamespacedName) bool { return true }, time.Time{}); len(kept) > 0 {
+		t.Errorf("the place of a caller that was served is kept: %v", kept)
+	}
+}
+
+// Callers are served in the order of their arrival, also if the clock is set back in between, as when a program learns
+// from the first answer of the API server that its machine was ahead.
+func TestAClockThatIsSetBackChangesNoPlace(t *testing.T) {
+	now := time.Now()
+	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
+	name := types.NamespacedName{Namespace: "default", Name: "report"}
+	join := func(owner string, at time.Time) *waiter {
+		joined := waiterFor(lock.Request{Acquisition: rules.Acquisition{Owner: owner}, Wait: lock.WaitForever}, at)
+		if _, _, err := q.add(name, joined, at, isOwn); err != nil {
+			t.Fatal(err)
+		}
+		return joined
+	}
+	first := join("first", now.Add(10*time.Minute))
+	second := join("second", now)
+	third := join("third", now.Add(time.Second))
+	var order []*waiter
+	for element := q.byName[name].waiters.Front(); element != nil; element = element.Next() {
+		order = append(order, element.Value.(*waiter)) //nolint:errcheck,forcetypeassert // the list holds only waiters
+	}
+	if !slices.Equal(order, []*waiter{first, second, third}) {
+		t.Error("a later caller stands before an earlier one")
+	}
+}
+
+// A line that moves to this engine serves no one before those have come who stood there: the first to come need not be the
+// first in line.
+func TestALineThatMovesSettlesFirst(t *testing.T) {
+	now := time.Now()
+	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
+	name := types.NamespacedName{Namespace: "default", Name: "report"}
+	join := func(place, at time.Time) *queue {
+		request := lock.Request{Acquisition: rules.Acquisition{Owner: place.String()}, Wait: lock.WaitForever, Since: place, PlaceSince: place}
+		queue, _, err := q.add(name, waiterFor(request, at), at, isOwn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return queue
+	}
+	first, second := now.Add(-time.Minute), now.Add(-time.Second)
+	queue := join(second, now)
+	if _, recipient := q.nextWaiter(name, now); recipient != nil {
+		t.Error("the first to come is handed the lock")
+	}
+	if next := q.next(queue, now, time.Second); next.head != nil || next.pause != settleFor {
+		t.Errorf("the first to come contends after %s", next.pause)
+	}
+	join(first, now.Add(settleFor/2))
+	_, recipient := q.nextWaiter(name, now.Add(settleFor))
+	if recipient == nil || recipient.request.Owner != first.String() {
+		t.Errorf("%+v is handed the lock", recipient)
+	}
+}
+
+// Those who wait here from the beginning on are served at once.
+func TestALineThatBeginsHereIsServedAtOnce(t *testing.T) {
+	now := time.Now()
+	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
+	name := types.NamespacedName{Namespace: "default", Name: "report"}
+	joined := waiterFor(lock.Request{Wait: lock.WaitForever}, now)
+	if _, _, err := q.add(name, joined, now, isOwn); err != nil {
+		t.Fatal(err)
+	}
+	if _, recipient := q.nextWaiter(name, now); recipient != joined {
+		t.Error("a waiter is not handed the lock")
 	}
 }

@@ -52,31 +52,24 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 
 	known, isKnown := e.grants.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
-	var unanswered types.UID
+	var first firstRelease
 	if isKnown {
-		err := e.releaseGrant(ctx, objects, known)
-		switch {
-		case err == nil:
-			return nil
-		case refusal.IsNotFound(err):
-			return lock.ErrNotHeld
-		case !definitelyNotApplied(err):
-			unanswered = known.lock.UID
-		case !refusal.IsConflict(err):
-			err = e.requestError(operation, err, proof.Owner)
-			if errors.Is(err, lock.ErrUnavailable) {
-				e.orphans.add(known)
-			} else { // Its owner was told that nothing was done, and goes on with it.
-				e.grants.put(known.lock, e.clock.Now())
-			}
-			return err
+		first = e.releaseKnown(ctx, operation, objects, known, proof.Owner)
+		if first.isDone {
+			return first.err
 		}
 	}
+	unanswered := first.unanswered
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
 		return rules.Release(current, proof, e.clock.Now())
 	})
 	e.observeRelease(unanswered, ended, err)
+	if err == nil {
+		err = e.confirmEnd(ctx, operation, objects, name.Name, proof, ended)
+	}
 	switch {
+	case first.isOver && !errors.Is(err, lock.ErrExpired) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)):
+		return nil
 	case err == nil && ended.lock != nil:
 		e.recordEnd(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
 	case err == nil:
@@ -90,6 +83,58 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		e.orphans.add(known)
 	}
 	return err
+}
+
+// confirmEnd returns an error if another object has taken the place of the one that was to end, and the proof permits to
+// end that, too: it may be the next grant to the same owner, or the one that was meant. What this release has read itself
+// is what was meant.
+func (e *Engine) confirmEnd(ctx context.Context, operation string, objects Objects, name string, proof lock.Proof, ended ending) error {
+	if !ended.isUnconfirmed || ended.lock != nil {
+		return nil
+	}
+	current, err := get(ctx, objects, name)
+	if err != nil {
+		return e.requestError(operation, err)
+	}
+	if rules.Release(current, proof, e.clock.Now()) == nil {
+		return fmt.Errorf("%s: the lock is held under the same owner token anew: %w", operation, lock.ErrUnavailable)
+	}
+	return nil
+}
+
+// firstRelease is what has become of the release of a grant that the engine knows.
+type firstRelease struct {
+	// isDone says that there is nothing more to do, and err is the outcome.
+	isDone bool
+	err    error
+	// isOver says that the grant is over. The proof may be for a later one, of which the engine does not know.
+	isOver bool
+	// unanswered is the UID of the object, if the write went unanswered.
+	unanswered types.UID
+}
+
+// releaseKnown releases a grant that the engine knows, without a read.
+func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known grant, owner string) firstRelease {
+	err := e.releaseGrant(ctx, objects, known)
+	switch {
+	case err == nil:
+		return firstRelease{isDone: true}
+	case errors.Is(err, errEnded):
+		return firstRelease{isOver: true}
+	case refusal.IsNotFound(err):
+		return firstRelease{isDone: true, err: lock.ErrNotHeld}
+	case !definitelyNotApplied(err):
+		return firstRelease{unanswered: known.lock.UID}
+	case refusal.IsConflict(err):
+		return firstRelease{}
+	}
+	err = e.requestError(operation, err, owner)
+	if errors.Is(err, lock.ErrUnavailable) {
+		e.orphans.add(known)
+	} else { // Its owner was told that nothing was done, and goes on with it.
+		e.grants.put(known.lock, e.clock.Now())
+	}
+	return firstRelease{isDone: true, err: err}
 }
 
 // HandOff is [Engine.Release] on the condition that a waiter of this engine gets the lock in the
@@ -116,6 +161,8 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 	if err := e.handOff(ctx, e.objects(namespace), held, queue, recipient); err != nil {
 		e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
 		switch {
+		case errors.Is(err, errEnded):
+			return true, nil
 		case isRefused(err):
 			return false, nil // The waiter gets the error of its request when it tries itself.
 		case definitelyNotApplied(err):

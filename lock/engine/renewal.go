@@ -175,9 +175,10 @@ func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock) (*
 	return desired, err
 }
 
-// isRenewed reports whether current is the result of an unanswered renewal. For a renewal that
-// admission stamps it is always false.
+// isRenewed reports whether current is the result of an unanswered renewal, or as good as that: another replica may
+// have made one for the same ttl in the same microsecond. For a renewal that admission stamps it is always false.
 func isRenewed(current, sent *v1alpha1.Lock) bool {
 	return current != nil && current.Spec.Owner == sent.Spec.Owner && sent.Spec.RenewTime != nil &&
-		current.Spec.AcquireTime.Equal(sent.Spec.AcquireTime) && current.Spec.RenewTime.Equal(sent.Spec.RenewTime)
+		current.Spec.AcquireTime.Equal(sent.Spec.AcquireTime) && current.Spec.RenewTime.Equal(sent.Spec.RenewTime) &&
+		sent.Spec.TTL.Equal(current.Spec.TTL)
 }

@@ -168,6 +168,26 @@ func TestRenewThroughAnotherReplica(t *testing.T) {
 	})
 }
 
+// Two renewals through two replicas in the same microsecond are still two.
+func TestARenewalIsNotTakenForAnotherOfTheSameTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		first, second := start(t, etcd), start(t, etcd)
+		acquire(t, first, by("a"))
+		etcd.mute(true)
+		pass(10 * time.Second)
+		for of, ttl := range []time.Duration{time.Minute, 2 * time.Minute} {
+			renewed, err := []*engine.Engine{second, first}[of].Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, ttl)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if renewed.Spec.TTL.Duration != ttl {
+				t.Errorf("a renewal for %v is one for %v", ttl, renewed.Spec.TTL.Duration)
+			}
+		}
+	})
+}
+
 func TestRenewOfALockThatWasWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

@@ -344,3 +344,37 @@ func TestAWrongClockDoesNotEndGrantsThatAdmissionStamped(t *testing.T) {
 		}
 	})
 }
+
+// A grant that was not delivered, since it looked expired, is held by its engine alone.
+func TestAGrantThatLooksExpiredByAStepOfTheClockIsMadeAnew(t *testing.T) {
+	for _, verb := range []string{"create", "update"} {
+		synctest.Test(t, func(t *testing.T) {
+			etcd := newEtcd()
+			engine, step := startSkewedBy(t, etcd, -time.Hour, time.Second)
+			acquire(t, engine, by("first"))
+			if verb == "create" {
+				release(t, engine, "first")
+			}
+			etcd.inject(faults{after: func(got string) error {
+				if got == verb {
+					etcd.inject(faults{})
+					step(time.Hour)
+				}
+				return nil
+			}})
+			answers := make(chan answer, 1)
+			queueUp(t.Context(), t, engine, waiting("next", time.Hour), answers)
+			if verb == "update" {
+				release(t, engine, "first")
+			}
+			select {
+			case got := <-answers:
+				if got.err != nil {
+					t.Error(got.err)
+				}
+			case <-time.After(time.Second):
+				t.Errorf("%s: %q has the lock, and is not told", verb, etcd.owner(name))
+			}
+		})
+	}
+}

@@ -3,12 +3,16 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/engine/places"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -31,11 +35,11 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 	span := e.tracer.BeginWait(ctx, namespace, request.FullKey())
 	defer func() { e.tracer.EndWait(span, err) }()
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
-	queue, joined, isNew := e.queues.add(span, name, request, e.clock.Now(), e.grants.isKnown)
-	if isNew {
-		// The queue's goroutine ends with its last waiter.
-		e.calls.Add(1)
-		go e.contend(e.working, queue) //nolint:contextcheck // the queue serves all callers
+	joined := waiterFor(request, e.clock.Now())
+	joined.span, joined.outcome, joined.left = span, make(chan outcome), make(chan struct{})
+	queue, err := e.join(name, joined)
+	if err != nil {
+		return nil, false, fmt.Errorf("wait for %s: %w", request.FullKey(), err)
 	}
 
 	var overdue <-chan time.Time
@@ -59,6 +63,189 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 	}
 }
 
+// join adds the waiter to the queue of the lock. The error is a [*lock.LineFullError].
+func (e *Engine) join(name types.NamespacedName, joined *waiter) (*queue, error) {
+	queue, isNew, err := e.queues.add(name, joined, e.clock.Now(), e.grants.isKnown)
+	if isNew {
+		// The queue's goroutine ends with its last waiter.
+		e.calls.Add(1)
+		go e.contend(e.working, queue)
+	}
+	return queue, err
+}
+
+// Place is that of a caller at another replica, in the queue of a lock.
+type Place struct {
+	engine *Engine
+	queue  *queue
+	waiter *waiter
+}
+
+// Enlist lets a caller at another replica wait in the queue of the lock, at the place of [lock.Request]'s
+// Since. The other replica bounds its wait, see [Place.GiveUp], and has validated the request. Its Wait is only
+// what [Engine.Waiters] tells.
+//
+// Take is called once at most, unless the caller leaves before. It gets the lock, or the error for which the
+// caller cannot have it. It must not block, and is called while other callers wait. If it returns false the
+// lock passes to the next waiter. Once it has returned true, the lock is the other replica's to release: this
+// one does not know whether the caller still waits. If the lock already records the ID of the request or of an
+// earlier try, see [rules.NthTry], another replica has granted it and could not tell: the caller is granted it anew.
+//
+// If the caller has also renewed that grant, or it is to a later try, take gets [ErrFoundElsewhere].
+//
+// Ctx is for [Tracer] alone. The error matches [lock.ErrUnavailable], or wraps a [*lock.LineFullError].
+func (e *Engine) Enlist(ctx context.Context, namespace string, request lock.Request, take func(*v1alpha1.Lock, error) bool) (Place, error) {
+	select {
+	case <-e.started:
+	default:
+		return Place{}, fmt.Errorf("wait for %s: %w", request.FullKey(), errNotStarted)
+	}
+	if !e.begin() {
+		return Place{}, stoppedError(request.FullKey())
+	}
+	defer e.calls.Done()
+	joined := waiterFor(request, e.clock.Now())
+	span := e.tracer.BeginWait(ctx, namespace, request.FullKey())
+	joined.span = span
+	timers := servertime.Timers(e.clock)
+	came := timers.Now()
+	if !request.Since.IsZero() {
+		came = came.Add(-max(0, e.clock.Since(request.Since)))
+	}
+	joined.take = func(granted *v1alpha1.Lock, err error) bool {
+		isTaken := take(granted, err)
+		if !isTaken {
+			return false
+		}
+		e.tracer.EndWait(span, err)
+		if err == nil {
+			e.observer.Granted(timers.Since(came), joined.hasWaited)
+		}
+		return true
+	}
+	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
+	queue, err := e.join(name, joined)
+	if err != nil {
+		e.tracer.EndWait(span, err)
+		return Place{}, fmt.Errorf("wait for %s: %w", request.FullKey(), err)
+	}
+	return Place{engine: e, queue: queue, waiter: joined}, nil
+}
+
+// Leave gives the place up, and returns what a wait that ended now would have. A grant that is under way passes
+// to the next waiter, or is ended. It and its like must not be called twice, nor after Take or a GiveUp that has ended
+// the wait.
+func (p Place) Leave() error {
+	p.engine.tracer.EndWait(p.waiter.span, context.Canceled)
+	return p.engine.queues.leave(p.queue, p.waiter, p.engine.clock.Now())
+}
+
+// Move is Leave for a caller that takes its place to the line of another replica: it is not kept.
+func (p Place) Move() { p.move(false) }
+
+// Lose is Leave for a caller whose replica is gone, or has moved it to another line: its place is kept here alone.
+func (p Place) Lose() { p.move(true) }
+
+func (p Place) move(isKept bool) {
+	p.engine.tracer.EndWait(p.waiter.span, context.Canceled)
+	p.engine.queues.move(p.queue, p.waiter, isKept, p.engine.clock.Now())
+}
+
+// Since returns since when the caller has its place: earlier than the request says if it has taken up that of a
+// former call.
+func (p Place) Since() time.Time {
+	p.engine.queues.mu.Lock()
+	defer p.engine.queues.mu.Unlock()
+	return p.waiter.since
+}
+
+// GiveUp ends the wait at its bound, and returns the reason. It returns nil if a write for the caller is under
+// way: Take gets its outcome.
+func (p Place) GiveUp() error {
+	err := p.engine.queues.giveUp(p.queue, p.waiter, p.engine.clock.Now())
+	if err != nil {
+		p.engine.tracer.EndWait(p.waiter.span, err)
+	}
+	return err
+}
+
+// IsRunning reports whether the engine has started and not stopped.
+func (e *Engine) IsRunning() bool {
+	select {
+	case <-e.started:
+	default:
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.stopped
+}
+
+// HasWaiters reports whether callers wait.
+func (e *Engine) HasWaiters() bool {
+	e.queues.mu.Lock()
+	defer e.queues.mu.Unlock()
+	return len(e.queues.byName) > 0
+}
+
+// Known reports whether this engine has granted the lock that the proof is for. Only then a release hands
+// the lock on without a read. Limited is the proof for it alone, see [rules.Proof.LimitedTo], and version the
+// resourceVersion of its last write that the engine knows.
+func (e *Engine) Known(namespace string, key v1alpha1.FullKey, proof lock.Proof) (limited lock.Proof, version string, isKnown bool) {
+	known, isKnown := e.grants.find(types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}, proof, e.clock.Now())
+	if !isKnown {
+		return proof, "", false
+	}
+	if _, err := known.lock.FencingToken(); err != nil {
+		return proof, "", false
+	}
+	return proof.LimitedTo(known.lock), known.lock.ResourceVersion, true
+}
+
+// Shown returns the lock that the informer shows, or nil.
+func (e *Engine) Shown(name types.NamespacedName) *v1alpha1.Lock { return e.lockCache.get(name) }
+
+// MoveKept forgets the kept places in the lines of the locks that isElsewhere selects, and returns them.
+// IsElsewhere is called while other callers wait.
+func (e *Engine) MoveKept(isElsewhere func(types.NamespacedName) bool) []places.Place {
+	e.queues.mu.Lock()
+	defer e.queues.mu.Unlock()
+	return e.queues.kept.Remove(isElsewhere, e.clock.Now())
+}
+
+// Keep keeps a place of a caller that has left the line of another replica. If the caller waits here already,
+// it stands there from now on.
+func (e *Engine) Keep(left places.Place) {
+	e.queues.mu.Lock()
+	defer e.queues.mu.Unlock()
+	e.queues.keep(left, e.clock.Now())
+}
+
+// lostAfter is how long no watch may be open until another replica serves the waiters better.
+const lostAfter = 750 * time.Millisecond
+
+// Lag tells how the engine keeps up with the API server. IsLost says that it has lost touch: one that has not serves
+// waiters sooner. Silence is the age of the newest change that its watch has shown, see [WatchState]. While no operator
+// beats, all watches are silent: only one that is more so than others is behind.
+func (e *Engine) Lag() (isLost bool, silence time.Duration) {
+	watch := e.WatchState()
+	return watch.IsUnanswered || watch.ClosedFor > lostAfter || e.reach.isFailing(), watch.Silence
+}
+
+// SeemsFree reports whether neither the informer nor a caller that waits here shows that the lock is held.
+func (e *Engine) SeemsFree(name types.NamespacedName) bool {
+	return e.queues.isEmpty(name) && e.lockCache.get(name) == nil
+}
+
+func (q *queues) isEmpty(name types.NamespacedName) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.byName[name] == nil
+}
+
+// Now is the time by which the engine grants.
+func (e *Engine) Now() time.Time { return e.clock.Now() }
+
 // contend acquires the lock for one waiter after the other. It returns after the last.
 func (e *Engine) contend(ctx context.Context, queue *queue) {
 	defer e.calls.Done()
@@ -77,6 +264,8 @@ func (e *Engine) contend(ctx context.Context, queue *queue) {
 			return
 		case step.dismissed != nil:
 			step.dismissed.deliver(outcome{err: step.reason})
+		case step.granted != nil:
+			e.claim(ctx, objects, queue, step.granted, step.current)
 		case step.isRecheck:
 			e.recheck(ctx, objects, queue, step.version)
 		case step.head != nil:
@@ -150,4 +339,31 @@ func (e *Engine) logUnanswered(err error) {
 	if e.isAdmitted && e.logged.IsDue("unanswered", servertime.Timers(e.clock).Now()) {
 		e.log.Error(err, "Requests for locks fail; callers go on waiting")
 	}
+}
+
+// claim grants the lock anew to a waiter whom another engine has granted it. That engine may end its grant at
+// any moment, since it could not tell the caller; after this write it cannot.
+func (e *Engine) claim(ctx context.Context, objects Objects, queue *queue, recipient *waiter, current *v1alpha1.Lock) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	held := grantOf(current)
+	held.endReason = audit.Abandoned
+	err := e.handOff(ctx, objects, held, queue, recipient)
+	switch {
+	case err == nil:
+		return
+	case refusal.IsConflict(err), refusal.IsNotFound(err):
+		// Another change has come first, and the watch may be late to show it.
+		e.queues.recordLost(queue)
+		e.recheck(ctx, objects, queue, current.ResourceVersion)
+		return
+	}
+	err = e.requestError("claim "+queue.name.String(), err, current.Spec.Owner)
+	if errors.Is(err, lock.ErrUnavailable) {
+		e.queues.recordFailure(queue, err, e.clock.Now())
+		e.logUnanswered(err)
+		return
+	}
+	e.queues.remove(queue, recipient)
+	recipient.deliver(outcome{err: err})
 }

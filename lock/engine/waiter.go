@@ -3,10 +3,16 @@ package engine
 import (
 	"container/list"
 	"context"
+	"hash/maphash"
+	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -46,23 +52,96 @@ func (noTracer) EndWait(context.Context, error) {}
 type waiter struct {
 	// span is the context of the caller's wait, for [Tracer] alone.
 	span    context.Context //nolint:containedctx // other goroutines make its requests
-	request lock.Request
+	request waiterRequest
 	element *list.Element
-	// since is when the caller came.
+	// since is when the caller came, or first came if it has taken its place up again.
 	since time.Time
+	// until is when the wait ends; zero if only the caller ends it.
+	until time.Time
+	// isOut says that it waits no more.
+	isOut bool
+	// isAccepted says that another replica has let it wait.
+	isAccepted bool
 	// hasWaited says that another caller had the lock, or waited for it.
 	hasWaited bool
 	// The caller receives from outcome. The channel is unbuffered: a grant that the caller did not
-	// take is known.
+	// take is known. It is nil if take is not.
 	outcome chan outcome
-	// left is closed when the caller has left.
+	// take passes the outcome on to a caller at another replica.
+	take func(*v1alpha1.Lock, error) (isTaken bool)
+	// left is closed when the caller has left. It is nil if take is not, which tells by itself.
 	left chan struct{}
 	// isOverdue says that the wait is over and only the present try is awaited.
 	isOverdue bool
-	// lapses spaces the grants to this waiter after one that expired before its delivery.
-	lapses backoffState
-	// lapsed counts them.
-	lapsed int
+	// lapses is nil unless a grant to this waiter has expired before its delivery.
+	lapses *lapses
+}
+
+// waiterRequest is what is kept of the request of a waiter.
+type waiterRequest struct {
+	rules.Acquisition
+	door string
+}
+
+// lapses spaces the grants to a waiter after one that expired before its delivery.
+type lapses struct {
+	backoffState
+	count int
+}
+
+// pause is how long the waiter is not granted the lock yet.
+func (l *lapses) pause(now time.Time) time.Duration {
+	if l == nil {
+		return 0
+	}
+	return remaining(l.until, now, maxBackoff)
+}
+
+// caller returns who waits.
+func (w *waiter) caller(of types.NamespacedName) places.Caller {
+	return places.Caller{Lock: of, Owner: w.request.Owner, Holder: w.request.Holder, HolderUID: w.request.HolderUID}
+}
+
+// place returns where it stands.
+func (w *waiter) place(of types.NamespacedName) places.Place {
+	return places.Place{Caller: w.caller(of), Since: w.since}
+}
+
+// waiterIndex finds waiters by a hash, which takes less memory than texts. Those that look check what they find.
+type waiterIndex map[uint64]*waiter
+
+func (x waiterIndex) find(hash uint64) *waiter { return x[hash] }
+
+func (x *waiterIndex) put(hash uint64, joined *waiter) {
+	if *x == nil {
+		*x = waiterIndex{}
+	}
+	(*x)[hash] = joined
+}
+
+func (x waiterIndex) remove(hash uint64, gone *waiter) {
+	if x[hash] == gone {
+		delete(x, hash)
+	}
+}
+
+var hashSeed = maphash.MakeSeed()
+
+func hashOf[T comparable](of T) uint64 { return maphash.Comparable(hashSeed, of) }
+
+// waiterFor returns a waiter for a request that comes now.
+func waiterFor(request lock.Request, now time.Time) *waiter {
+	joined := &waiter{request: waiterRequest{request.Acquisition, request.Door}, since: now, isAccepted: !request.PlaceSince.IsZero()}
+	if since := request.Since; !since.IsZero() && since.Before(now) {
+		joined.since = since
+	}
+	if request.Wait < lock.WaitForever {
+		joined.until = joined.since.Add(request.Wait)
+	}
+	if joined.isAccepted && request.PlaceSince.Before(joined.since) {
+		joined.since = request.PlaceSince
+	}
+	return joined
 }
 
 type outcome struct {
@@ -70,8 +149,34 @@ type outcome struct {
 	err  error
 }
 
+// shareText saves the memory of what another waiter says in the same words.
+func (w *waiter) shareText(other *waiter) {
+	own, its := &w.request, &other.request
+	for _, text := range []struct{ own, its *string }{
+		{(*string)(&own.Scope), (*string)(&its.Scope)}, {&own.Key, &its.Key}, {&own.Function, &its.Function}, {&own.door, &its.door},
+		{&own.Holder, &its.Holder}, {&own.HolderUID, &its.HolderUID}, {&own.Reason, &its.Reason},
+	} {
+		if *text.own == *text.its {
+			*text.own = *text.its
+		}
+	}
+	if own.HolderRef != nil && its.HolderRef != nil && *own.HolderRef == *its.HolderRef {
+		own.HolderRef = its.HolderRef
+	}
+}
+
+// goAway records that the caller has left.
+func (w *waiter) goAway() {
+	if w.left != nil {
+		close(w.left)
+	}
+}
+
 // deliver gives the outcome to the caller. It returns false if the caller has left.
 func (w *waiter) deliver(result outcome) bool {
+	if w.take != nil {
+		return w.take(result.lock, result.err)
+	}
 	select {
 	case w.outcome <- result:
 		return true
@@ -136,5 +241,124 @@ func (e *Engine) WaitedFor(each func(held *v1alpha1.Lock, callers int)) {
 	e.queues.mu.Unlock()
 	for _, of := range all {
 		each(of.lock, of.callers)
+	}
+}
+
+// Waiters implements [lock.LineReader] for the callers that wait here.
+func (e *Engine) Waiters(_ context.Context, namespace string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
+	return e.queues.list(namespace, key, limit), nil
+}
+
+func (q *queues) list(namespace string, key v1alpha1.FullKey, limit int) []lock.Waiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	names := q.names(namespace, key)
+	slices.SortFunc(names, func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) })
+	var found []lock.Waiter
+	for _, name := range names {
+		if len(found) >= limit {
+			break
+		}
+		found = q.byName[name].list(found, limit)
+	}
+	return found
+}
+
+// names returns the queues of a lock, of a namespace, or all. The mutex must be held.
+func (q *queues) names(namespace string, key v1alpha1.FullKey) []types.NamespacedName {
+	var names []types.NamespacedName
+	if key != "" {
+		name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
+		if q.byName[name] != nil {
+			names = append(names, name)
+		}
+		return names
+	}
+	for name := range q.byName {
+		if namespace == "" || name.Namespace == namespace {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Lines implements [lock.LineCounter] for the callers that wait here.
+func (e *Engine) Lines(_ context.Context, namespace string, key v1alpha1.FullKey, limit int) (lines []lock.Line, isComplete bool, err error) {
+	q := e.queues
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range q.names(namespace, key) {
+		queue := q.byName[name]
+		head := queue.head()
+		switch {
+		case head == nil:
+		case len(lines) >= limit:
+			return lines, false, nil
+		default:
+			lines = append(lines, lock.Line{
+				Namespace: name.Namespace, Scope: head.request.Scope, Function: head.request.Function, Key: head.request.Key,
+				Waiting: queue.waiters.Len(),
+			})
+		}
+	}
+	return lines, true, nil
+}
+
+// list appends the waiters of the queue until there are limit.
+func (q *queue) list(found []lock.Waiter, limit int) []lock.Waiter {
+	place := 0
+	for element := q.waiters.Front(); element != nil && len(found) < limit; element = element.Next() {
+		place++
+		waiter := element.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
+		found = append(found, lock.Waiter{
+			Namespace: q.name.Namespace, Scope: waiter.request.Scope, Function: waiter.request.Function, Key: waiter.request.Key,
+			Place: place, Holder: waiter.request.Holder, HolderRef: waiter.request.HolderRef, Reason: waiter.request.Reason, Door: waiter.request.door,
+			Since: waiter.since, Until: waiter.until,
+		})
+	}
+	return found
+}
+
+// WaiterLimits bounds how many callers wait in one engine. Zero means any number.
+type WaiterLimits struct {
+	// PerLock, PerNamespace and PerHolder are for one lock, the locks of one namespace and one
+	// [rules.Acquisition]'s Holder.
+	PerLock, PerNamespace, PerHolder int
+}
+
+// standing counts the callers that wait.
+type standing struct {
+	limits                WaiterLimits
+	byNamespace, byHolder map[string]int
+}
+
+// check reports what is full for one more. Of its lock so many callers wait.
+func (s *standing) check(namespace, holder string, inLine int) error {
+	for _, of := range []struct {
+		bound         lock.LineBound
+		waiting, most int
+	}{
+		{lock.LinePerLock, inLine, s.limits.PerLock},
+		{lock.LinePerNamespace, s.byNamespace[namespace], s.limits.PerNamespace},
+		{lock.LinePerHolder, s.byHolder[holder], s.limits.PerHolder},
+	} {
+		if of.most > 0 && of.waiting >= of.most {
+			return &lock.LineFullError{Bound: of.bound, Waiting: of.waiting}
+		}
+	}
+	return nil
+}
+
+func (s *standing) add(namespace, holder string, number int) {
+	if s.byNamespace == nil {
+		s.byNamespace, s.byHolder = map[string]int{}, map[string]int{}
+	}
+	for _, of := range []struct {
+		counts map[string]int
+		key    string
+	}{{s.byNamespace, namespace}, {s.byHolder, holder}} {
+		if of.counts[of.key] += number; of.counts[of.key] == 0 {
+			delete(of.counts, of.key)
+		}
 	}
 }

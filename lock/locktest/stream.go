@@ -10,8 +10,8 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// stream receives every state of one lock or, if the name is empty, of a namespace. The mutex of the
-// backend guards sending and closing.
+// stream receives every state of one lock or, if the name is empty, of a namespace; of all
+// locks if both are empty. The mutex of the backend guards sending and closing.
 type stream struct {
 	name    types.NamespacedName
 	changes chan lock.Change
@@ -54,7 +54,7 @@ func (b *Backend) Stream(ctx context.Context, namespace string, key v1alpha1.Ful
 }
 
 func (s *stream) isOf(name types.NamespacedName) bool {
-	return s.name.Namespace == name.Namespace && (s.name.Name == "" || s.name.Name == name.Name)
+	return s.name.Namespace == "" || s.name.Namespace == name.Namespace && (s.name.Name == "" || s.name.Name == name.Name)
 }
 
 // sendToStreams needs the mutex. A receiver that is too slow loses its stream, not a change.

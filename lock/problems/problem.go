@@ -31,6 +31,8 @@ type Document struct {
 	Holder     string `json:"holder,omitempty"`
 	AcquiredAt string `json:"acquired_at,omitempty"`
 	ExpiresAt  string `json:"expires_at,omitempty"`
+	// Waiting is how many callers wait for the lock. Nil if that is not known.
+	Waiting *int `json:"waiting,omitempty"`
 	// Right is what the caller is not allowed to do, in the terms of a Role.
 	Right *Right `json:"right,omitempty"`
 	// Errors are all mistakes in the request.

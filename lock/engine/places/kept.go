@@ -1,0 +1,99 @@
+// Package places keeps the places in line of callers that have left without their locks.
+package places
+
+import (
+	"container/list"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// KeepFor is how long a place is kept.
+	KeepFor = 5 * time.Second
+	// maxKept bounds the memory of a [Kept], to some ten megabytes.
+	maxKept = 50_000
+)
+
+// Kept are the places of callers that have left a line without the lock: one that comes again within [KeepFor]
+// takes its place up. Of more than 50,000 the oldest are forgotten. Not safe for
+// concurrent use. The zero value keeps none.
+type Kept struct {
+	byCaller map[Caller]*list.Element
+	// oldest has the places in the order in which they end.
+	oldest list.List
+}
+
+// Caller is one that waits for a lock. Callers of other identities are others, also with an equal owner token,
+// which may be a name.
+type Caller struct {
+	Lock                     types.NamespacedName
+	Owner, Holder, HolderUID string
+}
+
+// Place is that of a caller which came at Since.
+type Place struct {
+	Caller
+	Since time.Time
+	// IsFixed says that [Kept.Remove] leaves it, since its caller may stand in the line of another replica already.
+	IsFixed bool
+}
+
+type place struct {
+	Place
+	until time.Time
+}
+
+// Keep keeps the place of a caller that has left. Of two places of one caller it keeps the earlier.
+func (k *Kept) Keep(left Place, now time.Time) {
+	if earlier, isKept := k.Take(left.Caller, now); isKept && earlier.Before(left.Since) {
+		left.Since = earlier
+	}
+	if k.oldest.Len() >= maxKept {
+		k.forget(k.oldest.Front())
+	}
+	if k.byCaller == nil {
+		k.byCaller = map[Caller]*list.Element{}
+	}
+	k.byCaller[left.Caller] = k.oldest.PushBack(place{Place: left, until: now.Add(KeepFor)})
+}
+
+// Take returns since when a caller that comes again has waited, and forgets it.
+func (k *Kept) Take(of Caller, now time.Time) (since time.Time, isKept bool) {
+	k.expire(now)
+	element := k.byCaller[of]
+	if element == nil {
+		return time.Time{}, false
+	}
+	k.forget(element)
+	return placeOf(element).Since, true
+}
+
+// Remove forgets the places in the lines of the locks that isGone selects, but for fixed ones, and returns them.
+func (k *Kept) Remove(isGone func(types.NamespacedName) bool, now time.Time) (removed []Place) {
+	k.expire(now)
+	for element := k.oldest.Front(); element != nil; {
+		next := element.Next()
+		if kept := placeOf(element); !kept.IsFixed && isGone(kept.Lock) {
+			k.forget(element)
+			removed = append(removed, kept.Place)
+		}
+		element = next
+	}
+	return removed
+}
+
+func (k *Kept) expire(now time.Time) {
+	for oldest := k.oldest.Front(); oldest != nil && !now.Before(placeOf(oldest).until); oldest = k.oldest.Front() {
+		k.forget(oldest)
+	}
+}
+
+func (k *Kept) forget(element *list.Element) {
+	k.oldest.Remove(element)
+	delete(k.byCaller, placeOf(element).Caller)
+}
+
+func placeOf(element *list.Element) place {
+	return element.Value.(place) //nolint:errcheck,forcetypeassert // the list holds only places
+}
