@@ -16,7 +16,7 @@ func Catalogue() []Section {
 		{"Jobs", []*Definition{&JobsWaiting, &JobsOldestWait}},
 		{"The façade", []*Definition{
 			&FacadeCalls, &FacadeCallDuration, &FacadeRefusedCalls, &FacadeRunningCalls, &FacadeWaitingCalls, &FacadeBodyBytes,
-			&FacadeConnections, &FacadeEndedRequests, &FacadeClosedConnections, &FacadeSaturated,
+			&FacadeConnections, &FacadeEndedRequests, &FacadeClosedConnections, &FacadeSaturated, &FacadePeers,
 		}},
 		{"The webhook", []*Definition{&WebhookRefused, &WebhookOwnRequests, &WebhookOtherUsers}},
 		{"Limits", []*Definition{&LimitUsage}},
@@ -90,7 +90,7 @@ var (
 	Waiters = Definition{
 		Name: "lock_operator_waiters", Type: Gauge, Labels: []string{"via", "namespace"}, By: Engines,
 		Values: map[string]string{"via": "`facade`, `controller`: of Jobs, the first of each lock"},
-		Help:   "Callers that wait for locks now in this replica. A namespace without any has no series.",
+		Help:   "Callers that wait for locks now in this replica. Where replicas of the façade share their lines, a caller counts at the home of its line alone, so the sum over replicas counts each once. A namespace without any has no series.",
 	}
 	LongestWait = Definition{
 		Name: "lock_operator_longest_wait_seconds", Type: Gauge, Labels: []string{"via", "namespace"}, By: Engines,
@@ -165,6 +165,11 @@ var (
 		Name: "lock_operator_facade_saturated_seconds", Type: Gauge, Labels: []string{"limit"}, By: Facade,
 		Values: map[string]string{"limit": "`running`, `waiting`, `connections`"},
 		Help:   "For how long a limit of all callers together has been used up; 0 if it is not.",
+	}
+	FacadePeers = Definition{
+		Name: "lock_operator_facade_peers", Type: Gauge, Labels: []string{"state"}, By: Facade,
+		Values: map[string]string{"state": "`ready`; `connected`: ready, and this replica reaches it; `known`: ready, with this replica itself, and absent without --peers-bind-address"},
+		Help:   "Other replicas of the façade that this one shares lines with. 0 without --peers-bind-address.",
 	}
 )
 

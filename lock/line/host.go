@@ -1,0 +1,428 @@
+package line
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/engine/places"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/tracing"
+)
+
+// host serves the lines that this replica is home to.
+type host struct {
+	local  Local
+	timers clock.WithTicker
+	// lag tells how this replica keeps up.
+	lag func() lag
+
+	mu sync.Mutex
+	// visits are the streams of other replicas.
+	visits map[*visit]struct{}
+	// isDraining says that the lines move to other replicas.
+	isDraining bool
+	// endings are the locks being taken back from replicas whose streams have ended.
+	endings sync.WaitGroup
+	// isFinishing says that the line ends when the streams of other replicas have, which gone tells.
+	isFinishing bool
+	gone        chan struct{}
+	// isOver says that the line has ended, and takes back nothing any more.
+	isOver bool
+}
+
+// takeBackAfter is how long after the end of its stream a replica may claim at another home what it was offered.
+const takeBackAfter = pingPeriod
+
+func (h *host) serves() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.isDraining && h.local.IsRunning()
+}
+
+// drain asks the other replicas to take their callers elsewhere.
+func (h *host) drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.isDraining = true
+	for visit := range h.visits {
+		visit.outbox.put(answer{Result: leaving})
+	}
+}
+
+// tell tells the other replicas at once whether this one keeps up, which its answers to pings do, too.
+func (h *host) tell(now lag) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isDraining || !h.local.IsRunning() {
+		return
+	}
+	for visit := range h.visits {
+		visit.outbox.put(answer{Result: pong, IsLost: now.isLost, Silence: now.silence})
+	}
+}
+
+func (h *host) add(visit *visit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.visits[visit] = struct{}{}
+}
+
+func (h *host) remove(visit *visit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.visits, visit)
+	if h.isFinishing && len(h.visits) == 0 {
+		h.signalGone()
+	}
+}
+
+// visit is one stream of another replica.
+type visit struct {
+	host   *host
+	outbox *outbox[answer]
+	// behind relates the clock of the other replica to this one's. Only the listener uses it.
+	behind offset
+	// calls are the releases and renewals under way.
+	calls sync.WaitGroup
+
+	mu sync.Mutex
+	// places are those of the callers that wait, by the ID of their question. Nil when the stream has ended.
+	places map[uint64]engine.Place
+	// offers are the locks that were granted to them, and are not taken yet.
+	offers map[uint64]*v1alpha1.Lock
+}
+
+// serve answers the questions of one replica until its stream ends. Its callers then leave the line, and keep
+// their places for a while.
+func (h *host) serve(stream grpc.ServerStream) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	visit := &visit{host: h, outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, offers: map[uint64]*v1alpha1.Lock{}}
+	h.add(visit)
+	defer visit.calls.Wait()
+	defer h.remove(visit)
+	defer visit.end(ctx)
+	pulse := newPulse(h.timers)
+	ended := make(chan error, 2)
+	go func() { ended <- visit.listen(ctx, stream, pulse) }() // It ends with the stream.
+	go func() {
+		ended <- visit.outbox.drain(ctx.Done(), func(message answer) error { return stream.SendMsg(&message) })
+	}()
+	return pulse.watch(ctx, ended)
+}
+
+func (v *visit) listen(ctx context.Context, stream grpc.ServerStream, pulse *pulse) error {
+	for {
+		var asked question
+		if err := stream.RecvMsg(&asked); err != nil {
+			return err
+		}
+		pulse.beat()
+		v.behind.note(v.host.timers.Now(), asked.Sent)
+		v.answer(ctx, asked)
+	}
+}
+
+func (v *visit) answer(ctx context.Context, asked question) {
+	switch asked.Kind {
+	case ping:
+		if !v.host.serves() {
+			v.outbox.put(answer{Result: leaving})
+			return
+		}
+		now := v.host.lag()
+		v.outbox.put(answer{ID: asked.ID, Result: pong, IsLost: now.isLost, Silence: now.silence})
+	case enlist:
+		v.enlist(ctx, asked)
+	case take:
+		v.take(asked.ID)
+	case leave:
+		v.leave(ctx, asked)
+	case giveUp:
+		v.giveUp(asked.ID)
+	case keep:
+		if asked.Kept != nil {
+			v.host.local.Keep(places.Place{Caller: *asked.Kept, Since: v.since(asked.Stood)})
+		}
+	case list, count:
+		// Not here: callers that take their locks come first.
+		v.begin(func() { v.outbox.put(v.list(ctx, asked)) })
+	case release, renew:
+		if v.host.timers.Since(v.behind.at(asked.Came)) > forwardFor {
+			v.outbox.put(answer{ID: asked.ID, Result: declined}) // Its replica has done it by itself.
+			return
+		}
+		v.begin(func() { v.outbox.put(v.call(ctx, asked)) })
+	default:
+		v.outbox.put(answer{ID: asked.ID, Result: declined})
+	}
+}
+
+// since returns a time of the other replica by the clock that grants.
+func (v *visit) since(shown time.Duration) time.Time {
+	return v.host.local.Now().Add(-v.host.timers.Since(v.behind.at(shown)))
+}
+
+// enlist lets the caller wait in the line of the lock.
+func (v *visit) enlist(ctx context.Context, asked question) {
+	if asked.Acquisition == nil {
+		v.outbox.put(answer{ID: asked.ID, Result: declined})
+		return
+	}
+	request := lock.Request{Acquisition: *asked.Acquisition, Wait: asked.Wait, Door: asked.Door}
+	request.Since = v.since(asked.Came)
+	if asked.IsAccepted {
+		request.PlaceSince = v.since(asked.Stood)
+	}
+	id := asked.ID // The function below must not keep all of the question.
+	// The mutex keeps an outcome from being passed on before the place is known.
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, waits := v.places[id]
+	_, isOffered := v.offers[id]
+	if v.places == nil || waits || isOffered {
+		return // An ID is of one caller.
+	}
+	place, err := v.host.local.Enlist(tracing.ContextWithTraceparent(ctx, asked.Trace), asked.Namespace, request, func(granted *v1alpha1.Lock, err error) bool {
+		return v.pass(id, granted, err)
+	})
+	if err != nil {
+		told := answer{ID: asked.ID, Result: leaving}
+		if tooMany, ok := errors.AsType[*lock.LineFullError](err); ok {
+			told.Result, told.Full = full, tooMany
+		}
+		v.outbox.put(told)
+		return
+	}
+	v.places[asked.ID] = place
+	if age, known := v.host.local.Now().Sub(place.Since()), v.host.timers.Since(v.behind.at(asked.Stood)); age > known+placedAfter {
+		v.outbox.put(answer{ID: asked.ID, Result: placed, Age: age})
+	}
+}
+
+// placedAfter is by how much a place is older than its replica knows, for that to be told.
+const placedAfter = time.Millisecond
+
+// begin runs a call, unless the stream has ended.
+func (v *visit) begin(call func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.places != nil {
+		v.calls.Go(call)
+	}
+}
+
+// pass passes an outcome on. It reports false if the caller has left.
+func (v *visit) pass(id uint64, granted *v1alpha1.Lock, err error) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if _, waits := v.places[id]; !waits {
+		return false
+	}
+	delete(v.places, id)
+	if err != nil {
+		return v.outbox.put(v.answerOf(id, err))
+	}
+	v.offers[id] = granted
+	return v.outbox.put(answer{ID: id, Result: offered, Lock: granted})
+}
+
+// answerOf tells how a wait has ended without the lock.
+func (v *visit) answerOf(id uint64, err error) answer {
+	switch {
+	case errors.Is(err, engine.ErrFoundElsewhere):
+		return answer{ID: id, Result: renewed}
+	case errors.Is(err, lock.ErrTimeout):
+		held, _ := errors.AsType[*lock.HeldError](err)
+		return answer{ID: id, Result: timedOut, Held: held}
+	case !errors.Is(err, lock.ErrUnavailable):
+		return answer{ID: id, Result: declined}
+	case v.host.local.IsRunning():
+		return answer{ID: id, Result: unavailable}
+	}
+	return answer{ID: id, Result: leaving}
+}
+
+// take makes the lock that was offered the caller's.
+func (v *visit) take(id uint64) {
+	v.mu.Lock()
+	granted, isOffered := v.offers[id]
+	delete(v.offers, id)
+	v.mu.Unlock()
+	if isOffered {
+		v.outbox.put(answer{ID: id, Result: done, HeldFor: rules.UntilReclaimable(granted, v.host.local.Now(), 0)})
+	}
+}
+
+// leave takes a caller out of the line, or its lock back.
+func (v *visit) leave(ctx context.Context, asked question) {
+	id := asked.ID
+	told := answer{ID: id, Result: left}
+	if place, waits := v.takeOut(id); waits {
+		if asked.IsMoving {
+			place.Move()
+		} else {
+			_ = place.Leave()
+		}
+		v.outbox.put(told)
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	offer := v.offers[id]
+	if offer == nil {
+		v.outbox.put(told)
+		return
+	}
+	delete(v.offers, id)
+	v.calls.Go(func() {
+		v.host.takeBack(ctx, offer)
+		v.outbox.put(told)
+	})
+}
+
+// takeBack ends a grant that no replica has taken. The next caller in line gets the lock.
+func (h *host) takeBack(ctx context.Context, granted *v1alpha1.Lock) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lock.OperationTimeout)
+	defer cancel()
+	// What fails here is followed up by the engine.
+	_ = h.local.Release(ctx, granted.Namespace, granted.Spec.FullKey(), proofOf(granted))
+}
+
+// proofOf proves a grant of which no caller has learnt: it does not end one that was renewed since, nor the
+// next one under the same owner token.
+func proofOf(granted *v1alpha1.Lock) lock.Proof {
+	proof := lock.Proof{Owner: granted.Spec.Owner, IsUnrenewed: true}
+	proof.FencingToken, _ = granted.FencingToken()
+	return proof
+}
+
+// giveUp ends the wait of a caller at its bound.
+func (v *visit) giveUp(id uint64) {
+	v.mu.Lock()
+	place, waits := v.places[id]
+	v.mu.Unlock()
+	if !waits {
+		return // Its outcome is under way.
+	}
+	err := place.GiveUp()
+	if err == nil {
+		return
+	}
+	if _, waits := v.takeOut(id); waits {
+		v.outbox.put(v.answerOf(id, err))
+	}
+}
+
+// takeOut removes the place of a caller, and reports whether it had one.
+func (v *visit) takeOut(id uint64) (place engine.Place, waits bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	place, waits = v.places[id]
+	delete(v.places, id)
+	return place, waits
+}
+
+// call releases or renews a lock that this replica has granted. It declines any other: the replica that asks
+// then finds out by itself.
+func (v *visit) call(ctx context.Context, asked question) answer {
+	if asked.Proof == nil {
+		return answer{ID: asked.ID, Result: declined}
+	}
+	// The proof is for that grant alone: if the stream breaks, its replica releases it by itself, and the next grant may
+	// be to the same owner.
+	proof, version, isKnown := v.host.local.Known(asked.Namespace, asked.Key, *asked.Proof)
+	if !isKnown {
+		return answer{ID: asked.ID, Result: declined}
+	}
+	// What has begun is completed, also if the stream breaks.
+	ctx, cancel := context.WithTimeout(lock.ContextWithUser(context.WithoutCancel(tracing.ContextWithTraceparent(ctx, asked.Trace)), asked.User), lock.OperationTimeout)
+	defer cancel()
+	if asked.Kind == release {
+		if err := v.host.local.Release(ctx, asked.Namespace, asked.Key, proof); err != nil {
+			// That the grant is over may be what its own first try has done.
+			return answer{ID: asked.ID, Result: unknown}
+		}
+		return answer{ID: asked.ID, Result: done}
+	}
+	// Of this version alone: if this takes too long, its replica renews the lock by itself, maybe for longer, and more
+	// than once. None of these may be undone by a write that comes late.
+	proof.ResourceVersion = cmp.Or(proof.ResourceVersion, version)
+	renewed, err := v.host.local.Renew(ctx, asked.Namespace, asked.Key, proof, asked.TTL)
+	if err != nil {
+		return answer{ID: asked.ID, Result: declined}
+	}
+	return answer{ID: asked.ID, Result: done, Lock: renewed}
+}
+
+// end takes the callers out of the lines, and the locks back that they have not learnt of.
+func (v *visit) end(ctx context.Context) {
+	v.outbox.close()
+	v.mu.Lock()
+	places, offers := v.places, v.offers
+	v.places, v.offers = nil, nil
+	v.mu.Unlock()
+	for _, place := range places {
+		place.Lose()
+	}
+	for _, offer := range offers {
+		v.host.takeBackLater(ctx, offer)
+	}
+}
+
+func (h *host) takeBackLater(ctx context.Context, offer *v1alpha1.Lock) {
+	h.later(func() {
+		<-h.timers.After(takeBackAfter)
+		h.takeBack(ctx, offer)
+	})
+}
+
+// later runs what ends a grant, unless the line has ended.
+func (h *host) later(end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.isOver {
+		h.endings.Go(end)
+	}
+}
+
+// maxEndings is how long the line waits for the streams of other replicas to end before it ends.
+const maxEndings = time.Second
+
+// finish waits for the locks that are being taken back. The server that the streams have come to is stopped
+// beside it.
+func (h *host) finish() {
+	h.mu.Lock()
+	h.isFinishing = true
+	if len(h.visits) == 0 {
+		h.signalGone()
+	}
+	h.mu.Unlock()
+	timer := h.timers.NewTimer(maxEndings)
+	defer timer.Stop()
+	select {
+	case <-h.gone:
+	case <-timer.C():
+	}
+	h.mu.Lock()
+	h.isOver = true
+	h.mu.Unlock()
+	h.endings.Wait()
+}
+
+// signalGone needs the mutex.
+func (h *host) signalGone() {
+	select {
+	case h.gone <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,252 @@
+package line
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/engine/places"
+	"forrst.dev/lock-operator/lock/servertime"
+)
+
+// Local is the engine of this replica.
+type Local interface {
+	lock.Backend
+	lock.Pager
+	lock.Streamer
+	lock.LineReader
+	lock.LineCounter
+	// Those below are the methods of [engine.Engine].
+	Enlist(ctx context.Context, namespace string, request lock.Request, take func(*v1alpha1.Lock, error) bool) (engine.Place, error)
+	Known(namespace string, key v1alpha1.FullKey, proof lock.Proof) (limited lock.Proof, version string, isKnown bool)
+	Shown(name types.NamespacedName) *v1alpha1.Lock
+	MoveKept(isElsewhere func(types.NamespacedName) bool) []places.Place
+	Keep(left places.Place)
+	// Lag tells how the engine keeps up with the API server.
+	Lag() (isLost bool, silence time.Duration)
+	// IsRunning reports whether callers can wait in it, and HasWaiters whether any do.
+	IsRunning() bool
+	HasWaiters() bool
+	SeemsFree(name types.NamespacedName) bool
+	// Now is the time by which it grants.
+	Now() time.Time
+}
+
+// Options configures a [Line].
+type Options struct {
+	// Local is the engine of this replica. Required.
+	Local Local
+	// Self is the name of this replica among the members. Required.
+	Self string
+	// Clock measures waits. Nil means the real clock.
+	Clock clock.WithTicker
+	// Logger gets the streams that break. Zero discards.
+	Logger logr.Logger
+}
+
+// Line is a [lock.Backend] whose waiting callers stand in one line with those of all replicas. Safe for
+// concurrent use.
+type Line struct {
+	Local
+	self    string
+	timers  clock.WithTicker
+	members *members
+	host    host
+	waits   waits
+	recent  recent
+	// lookups bounds the reads of locks that homes which have gone may have granted.
+	lookups chan struct{}
+}
+
+// maxLookups is how many such reads are under way at once.
+const maxLookups = 16
+
+var (
+	_ lock.Backend         = (*Line)(nil)
+	_ lock.RequestAcquirer = (*Line)(nil)
+	_ lock.Pager           = (*Line)(nil)
+	_ lock.Streamer        = (*Line)(nil)
+	_ lock.LineReader      = (*Line)(nil)
+	_ lock.LineCounter     = (*Line)(nil)
+)
+
+// New returns a line without other members; see [Line.SetMembers].
+func New(options Options) (*Line, error) {
+	if options.Local == nil || options.Self == "" {
+		return nil, errors.New("line: Local and Self are required")
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	timers := servertime.Timers(options.Clock)
+	l := &Line{
+		Local: options.Local, self: options.Self, timers: timers,
+		host:  host{local: options.Local, timers: timers, visits: map[*visit]struct{}{}, gone: make(chan struct{}, 1)},
+		waits: waits{byName: map[types.NamespacedName]int{}}, lookups: make(chan struct{}, maxLookups),
+	}
+	l.members = newMembers(options.Self, timers, options.Logger, options.Local.Lag, l.host.tell)
+	l.host.lag = l.members.ownLag
+	return l, nil
+}
+
+// Acquire implements [lock.Backend]. A call that does not wait is decided here. One that waits is, too, if the
+// lock seems free and no other replica has its line: nothing is known of a line elsewhere.
+func (l *Line) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	return l.AcquireRequest(ctx, namespace, &request)
+}
+
+// AcquireRequest implements [lock.RequestAcquirer].
+func (l *Line) AcquireRequest(ctx context.Context, namespace string, request *lock.Request) (*v1alpha1.Lock, error) {
+	wait, granted, err := l.begin(ctx, namespace, request)
+	if wait == nil {
+		return granted, err
+	}
+	return wait.run(ctx)
+}
+
+// begin returns the wait of a call, or nil and what is decided here. It is not a part of AcquireRequest since a stack
+// keeps the frames of those that wait: a caller whose frames are small takes half the stack.
+func (l *Line) begin(ctx context.Context, namespace string, request *lock.Request) (*lineWait, *v1alpha1.Lock, error) {
+	if request.Wait <= 0 || !l.IsRunning() {
+		granted, err := l.Local.Acquire(ctx, namespace, *request)
+		return nil, granted, err
+	}
+	came := l.timers.Now()
+	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
+	if l.members.view().homeOf(name) == l.self && l.waits.none(name) && l.SeemsFree(name) {
+		now := *request
+		now.Wait = 0
+		granted, err := l.Local.Acquire(ctx, namespace, now)
+		if err == nil || errors.Is(err, lock.ErrInvalid) || ctx.Err() != nil {
+			return nil, granted, err
+		}
+		// A wait outlasts what may pass, such as a failure; the line tells of what does not.
+	}
+	wait := &lineWait{line: l, namespace: namespace, name: name, request: *request, came: came, stood: came}
+	if wait.request.Owner == "" {
+		wait.request.Owner = lock.NewOwner()
+	}
+	wait.request.ID = uuid.NewString()
+	return wait, nil, nil
+}
+
+// waits counts the callers of this replica that wait in a line.
+type waits struct {
+	mu     sync.Mutex
+	byName map[types.NamespacedName]int
+}
+
+func (w *waits) add(name types.NamespacedName, number int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.byName[name] += number; w.byName[name] == 0 {
+		delete(w.byName, name)
+	}
+}
+
+func (w *waits) none(name types.NamespacedName) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.byName[name] == 0
+}
+
+// Drain makes this replica home to no line any more, and moves the callers that wait here to the next homes, with
+// their places. It returns when they are there, or ctx ends. A line without other members does nothing.
+func (l *Line) Drain(ctx context.Context) {
+	l.members.leave()
+	l.host.drain()
+	ticker := l.timers.NewTicker(drainPeriod)
+	defer ticker.Stop()
+	for !l.members.isAlone() && l.HasWaiters() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+// drainPeriod is how often [Line.Drain] looks whether callers wait here still.
+const drainPeriod = 10 * time.Millisecond
+
+// Start keeps streams to the other members until ctx ends. It implements controller-runtime's
+// manager.Runnable.
+func (l *Line) Start(ctx context.Context) error {
+	var moving sync.WaitGroup
+	moving.Go(func() { l.moveKept(ctx) })
+	err := l.members.run(ctx)
+	moving.Wait()
+	l.host.finish()
+	return err
+}
+
+// keepPeriod is how often kept places move to the homes of their lines.
+const keepPeriod = pingPeriod / 3
+
+// maxLeaving is how long after a change of the homes callers may leave their former ones, which keep their places.
+const maxLeaving = 2 * places.KeepFor
+
+// moveKept tells the homes of the lines of the places that are kept here after the home has changed.
+func (l *Line) moveKept(ctx context.Context) {
+	ticker := l.timers.NewTicker(keepPeriod)
+	defer ticker.Stop()
+	view, since := l.members.view(), l.timers.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		if now := l.members.view(); now.changed != view.changed {
+			view, since = now, l.timers.Now()
+		}
+		if l.members.isAlone() || l.timers.Since(since) > maxLeaving {
+			continue
+		}
+		for _, left := range l.MoveKept(func(of types.NamespacedName) bool { return view.homeOf(of) != l.self }) {
+			stream := l.members.streamTo(view.homeOf(left.Lock))
+			stood := l.timers.Now().Add(-l.Now().Sub(left.Since)).Sub(l.members.epoch)
+			if stream == nil || !stream.outbox.put(question{Kind: keep, Kept: &left.Caller, Stood: stood}) {
+				l.Keep(left)
+			}
+		}
+	}
+}
+
+// SetMembers says which replicas are ready. Connections are those to the others, by their names; the caller
+// closes them after they are no longer members. The name of this replica is among the names if it is ready.
+func (l *Line) SetMembers(names []string, connections map[string]*grpc.ClientConn) {
+	l.members.set(names, connections)
+}
+
+// Peers counts the other replicas that are ready, and of them those that this one has an open stream to.
+func (l *Line) Peers() (ready, connected int) { return l.members.count() }
+
+// ServerOptions are those of a server that Register is called with.
+func ServerOptions() []grpc.ServerOption { return []grpc.ServerOption{grpc.ForceServerCodec(codec{})} }
+
+// Register adds the service for the other replicas to a server, which
+// authenticates them and has the [ServerOptions].
+func (l *Line) Register(server grpc.ServiceRegistrar) {
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "forrst.dev.line.v1.Line",
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{
+			StreamName: streamDescription.StreamName, ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error { return l.host.serve(stream) },
+		}},
+	}, struct{}{})
+}
+
+// Self is the name of this replica.
+func (l *Line) Self() string { return l.self }

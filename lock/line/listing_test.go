@@ -1,0 +1,110 @@
+package line_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// crowd has callers wait at a replica, each by its request, until the test ends.
+func (r *replicas) crowd(at *replica, number int, request func(int) lock.Request) {
+	r.t.Helper()
+	ctx, leave := context.WithCancel(r.t.Context())
+	var callers sync.WaitGroup
+	for i := range number {
+		callers.Go(func() { _, _ = at.Acquire(ctx, "default", request(i)) })
+	}
+	r.t.Cleanup(func() { leave(); callers.Wait() })
+	<-time.After(time.Second)
+	synctest.Wait()
+}
+
+// Long texts of one tenant must not end the stream, and with it the waits of all others.
+func TestALongListDoesNotBreakTheStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 0, 0)
+		edge, home := r.edges()[0], r.all[r.home()]
+		r.hold(home, "holder")
+		const callers = 1000
+		long := strings.Repeat("<", rules.MaxReasonLength)
+		r.crowd(edge, callers, func(i int) lock.Request {
+			request := by(fmt.Sprint("w", i), lock.WaitForever)
+			request.Reason = long
+			return request
+		})
+		listed, err := edge.Waiters(t.Context(), "default", key, callers)
+		if err != nil || len(listed) == 0 || len(listed) == callers {
+			t.Fatalf("%d waiters are listed: %v", len(listed), err)
+		}
+		for i, waiter := range listed {
+			if waiter.Place != i+1 {
+				t.Fatalf("place %d is listed after %d others", waiter.Place, i)
+			}
+		}
+		if _, connected := edge.Peers(); connected != 1 {
+			t.Error("the stream broke")
+		}
+		if lines, isComplete, err := edge.Lines(t.Context(), "default", key, 1); err != nil || !isComplete || len(lines) != 1 || lines[0].Waiting != callers {
+			t.Errorf("%+v, complete %t: %v", lines, isComplete, err)
+		}
+	})
+}
+
+func TestLinesAreCountedAcrossReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 0, 0)
+		const keys = 10
+		request := func(i int) lock.Request {
+			request := by(fmt.Sprint("w", i), lock.WaitForever)
+			request.Key = fmt.Sprint("k", i%keys)
+			return request
+		}
+		for i := range keys {
+			first := request(i)
+			first.Owner, first.Wait = "holder", 0
+			if _, err := r.at(i).Acquire(t.Context(), "default", first); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(time.Second) // All replicas have seen who holds them.
+		r.crowd(r.at(0), 2*keys, request)
+		r.crowd(r.at(1), keys, func(i int) lock.Request { return request(2*keys + i) })
+		atHome := 0
+		for i := range 2 {
+			for _, of := range r.at(i).engine.Waits().Namespaces {
+				atHome += of.Callers
+			}
+			r.at(i).mustCount("", keys, 3)
+		}
+		// The metric of a replica is of the lines that it is home to.
+		if atHome != 3*keys {
+			t.Errorf("the metrics of all replicas count %d callers of %d", atHome, 3*keys)
+		}
+		if lines, isComplete, err := r.at(0).Lines(t.Context(), "", "", keys-1); err != nil || isComplete || len(lines) != keys-1 {
+			t.Errorf("of more than the limit: %d, complete %t: %v", len(lines), isComplete, err)
+		}
+		r.at(0).mustCount(v1alpha1.FullKeyOf("free"), 0, 0)
+	})
+}
+
+// mustCount fails unless as many callers wait for each of a number of locks.
+func (r *replica) mustCount(key v1alpha1.FullKey, number, waiting int) {
+	r.t.Helper()
+	lines, isComplete, err := r.Lines(r.t.Context(), "default", key, number+1)
+	if err != nil || !isComplete || len(lines) != number {
+		r.t.Fatalf("%+v, complete %t: %v", lines, isComplete, err)
+	}
+	for _, line := range lines {
+		if line.Namespace != "default" || line.Waiting != waiting {
+			r.t.Errorf("%+v", line)
+		}
+	}
+}

@@ -1,0 +1,347 @@
+package line
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock/engine"
+)
+
+// peer is another replica. It is asked over one stream, which is opened anew whenever it breaks.
+type peer struct {
+	name       string
+	connection *grpc.ClientConn
+	timers     clock.WithTicker
+	log        logr.Logger
+	// epoch is where the clock begins by which the others are told when callers came.
+	epoch time.Time
+	// changed is called when the stream has been opened or has broken.
+	changed func()
+
+	mu sync.Mutex
+	// stream is nil while there is none.
+	stream *visitOut
+	// lag is how the replica keeps up.
+	lag lag
+}
+
+// visitOut is one stream to another replica.
+type visitOut struct {
+	outbox *outbox[question]
+	timers clock.WithTicker
+
+	// refused has a value when the replica has said that it cannot serve.
+	refused chan struct{}
+
+	mu     sync.Mutex
+	lastID uint64
+	// asked are the questions that have no answer yet. Nil when the stream has ended.
+	asked map[uint64]recipient
+}
+
+// recipient gets the answer to a question once, also when the stream breaks, with the result leaving.
+type recipient struct {
+	// Either into is that of a caller that waits, or call gets the answer.
+	into *mailbox
+	call chan<- answer
+	// hasLeft says that the caller has left, and that the home has not said yet that it knows.
+	hasLeft bool
+}
+
+func (r recipient) answered(told answer) {
+	switch {
+	case r.hasLeft && told.Result == leaving:
+		r.into.doubt()
+	case r.hasLeft:
+	case r.into != nil:
+		if !r.into.put(outcomeOf(told)) && told.Result == leaving {
+			r.into.doubt() // The caller is leaving, and its word to the home came too late.
+		}
+	default:
+		r.call <- told
+	}
+}
+
+// run keeps a stream open until ctx ends.
+func (p *peer) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := p.visit(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		p.log.V(1).Info("Stream to another replica has ended", "replica", p.name, "reason", errorText(err))
+		select {
+		case <-ctx.Done():
+		case <-p.timers.After(pingPeriod):
+		}
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// visit opens a stream and returns when it has ended.
+func (p *peer) visit(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := p.connection.NewStream(ctx, &streamDescription, streamMethod, grpc.WaitForReady(true), grpc.ForceCodec(codec{}))
+	if err != nil {
+		return err
+	}
+	out := &visitOut{outbox: newOutbox[question](), timers: p.timers, refused: make(chan struct{}, 1), asked: map[uint64]recipient{}}
+	pulse := newPulse(p.timers)
+	ended := make(chan error, 3)
+	var running sync.WaitGroup
+	running.Go(func() {
+		ended <- out.outbox.drain(ctx.Done(), func(message question) error {
+			message.Sent = p.timers.Since(p.epoch)
+			return stream.SendMsg(&message)
+		})
+	})
+	running.Go(func() { out.ping(ctx, p.timers) })
+	running.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-out.refused:
+			ended <- errRefused
+		}
+	})
+	running.Go(func() { ended <- p.listen(stream, out, pulse) })
+	err = pulse.watch(ctx, ended)
+	cancel()
+	running.Wait() // What is heard last must not make an ended stream the one that is asked.
+	p.use(nil, lag{})
+	out.end()
+	return err
+}
+
+// errRefused means that the other replica cannot serve the lines that it is home to.
+var errRefused = errors.New("the other replica cannot serve its lines")
+
+// use makes the stream the one that is asked; nil if there is none.
+func (p *peer) use(stream *visitOut, now lag) {
+	p.mu.Lock()
+	p.stream, p.lag = stream, now
+	p.mu.Unlock()
+	p.changed()
+}
+
+// note takes in how the replica keeps up, which counts when the members are looked at next.
+func (p *peer) note(now lag) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lag = now
+}
+
+// current returns the stream, or nil.
+func (p *peer) current() *visitOut {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stream
+}
+
+// state reports whether there is a stream, and how the replica keeps up.
+func (p *peer) state() (isConnected bool, now lag) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stream != nil, p.lag
+}
+
+// distrust closes the stream; it is opened anew after a pause.
+func (v *visitOut) distrust() {
+	select {
+	case v.refused <- struct{}{}:
+	default:
+	}
+}
+
+func (v *visitOut) ping(ctx context.Context, timers clock.WithTicker) {
+	ticker := timers.NewTicker(pingPeriod)
+	defer ticker.Stop()
+	for v.outbox.put(question{Kind: ping}) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+func (p *peer) listen(stream grpc.ClientStream, out *visitOut, pulse *pulse) error {
+	isServing, isLost := false, false
+	for {
+		var told answer
+		if err := stream.RecvMsg(&told); err != nil {
+			return err
+		}
+		pulse.beat()
+		if told.ID != 0 {
+			out.tell(told)
+			continue
+		}
+		if told.Result != pong && told.Result != leaving {
+			continue // It is of another version.
+		}
+		// Only its answers to pings show whether the replica serves.
+		serves, now := told.Result == pong, lag{isLost: told.IsLost, silence: told.Silence}
+		switch hasChanged := serves != isServing || now.isLost != isLost; {
+		case serves && hasChanged:
+			p.use(out, now)
+		case serves:
+			p.note(now)
+		case hasChanged:
+			p.use(nil, lag{})
+		}
+		isServing, isLost = serves, now.isLost
+	}
+}
+
+// ask sends a question.
+func (v *visitOut) ask(asked question, by recipient) (id uint64) {
+	v.mu.Lock()
+	if v.asked == nil {
+		v.mu.Unlock()
+		by.answered(answer{Result: leaving})
+		return 0
+	}
+	v.lastID++
+	asked.ID = v.lastID
+	v.asked[asked.ID] = by
+	v.mu.Unlock()
+	v.outbox.put(asked)
+	return asked.ID
+}
+
+// tell passes an answer on. A lock that is offered is the caller's when the home has heard that it is taken:
+// otherwise the home could not know whom to give it to after the stream has broken.
+func (v *visitOut) tell(told answer) {
+	v.mu.Lock()
+	by, isAsked := v.asked[told.ID]
+	if !isAsked {
+		v.mu.Unlock()
+		return // The home has been told that the caller has left.
+	}
+	isFinal := told.Result != offered && told.Result != placed && (!by.hasLeft || told.Result == left)
+	if isFinal {
+		delete(v.asked, told.ID)
+	}
+	v.mu.Unlock()
+	switch {
+	case by.hasLeft && !isFinal: // The home has not heard yet that the caller has left.
+		return
+	case isFinal:
+		by.answered(told)
+		return
+	case by.into != nil && told.Result == placed:
+		by.into.place(v.timers.Now().Add(-told.Age))
+		return
+	case by.into != nil && told.Lock != nil && by.into.offer(told.Lock, v.timers.Now()):
+		v.outbox.put(question{ID: told.ID, Kind: take})
+		return
+	}
+	v.leave(told.ID, false)
+}
+
+// leave tells the home that the caller has left. It says that it knows, so that what it has granted before it
+// goes is not forgotten.
+func (v *visitOut) leave(id uint64, isMoving bool) {
+	v.mu.Lock()
+	by, isAsked := v.asked[id]
+	isAsked = isAsked && !by.hasLeft
+	if by.hasLeft = true; isAsked && by.into != nil {
+		v.asked[id] = by
+	} else if isAsked {
+		delete(v.asked, id)
+	}
+	v.mu.Unlock()
+	if isAsked {
+		v.outbox.put(question{ID: id, Kind: leave, IsMoving: isMoving})
+	}
+}
+
+// end answers all questions that are open.
+func (v *visitOut) end() {
+	v.outbox.close()
+	v.mu.Lock()
+	asked := v.asked
+	v.asked = nil
+	v.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(asked)) { // Lines are made anew in order, which is quickest.
+		asked[id].answered(answer{Result: leaving})
+	}
+}
+
+// call asks and waits for the answer, until ctx ends. The result is declined if the question was not sent.
+func (v *visitOut) call(ctx context.Context, asked question) answer {
+	answered := make(chan answer, 1)
+	id := v.ask(asked, recipient{call: answered})
+	if id == 0 {
+		return answer{Result: declined}
+	}
+	select {
+	case told := <-answered:
+		return told
+	case <-ctx.Done():
+		v.leave(id, false)
+		return answer{Result: leaving}
+	}
+}
+
+// remotePlace is the place of a caller in the line of another replica.
+type remotePlace struct {
+	stream *visitOut
+	id     uint64
+}
+
+func (v *visitOut) enlist(asked question, into *mailbox) place {
+	asked.Kind = enlist
+	return remotePlace{stream: v, id: v.ask(asked, recipient{into: into})}
+}
+
+func outcomeOf(told answer) outcome {
+	result := outcome{result: told.Result, held: told.Held, heldFor: told.HeldFor}
+	switch told.Result {
+	case done, timedOut, leaving:
+	case full:
+		if told.Full == nil {
+			return outcome{result: declined}
+		}
+		result.err = fmt.Errorf("wait at another replica: %w", told.Full)
+	case renewed:
+		result.err = engine.ErrFoundElsewhere
+	default:
+		result.result = declined
+	}
+	return result
+}
+
+// Leave implements place. Who has the lock is not known here.
+func (p remotePlace) Leave() error {
+	p.stream.leave(p.id, false)
+	return nil
+}
+
+// Move implements place.
+func (p remotePlace) Move() { p.stream.leave(p.id, true) }
+
+// GiveUp implements place.
+func (p remotePlace) GiveUp() *outcome {
+	p.stream.outbox.put(question{ID: p.id, Kind: giveUp})
+	return nil
+}
+
+// Distrust implements place.
+func (p remotePlace) Distrust() { p.stream.distrust() }

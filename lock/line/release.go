@@ -1,0 +1,171 @@
+package line
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/tracing"
+)
+
+// forwardFor is how long a release or a renewal waits for the home. Then this replica does it by itself, and the
+// home, if it is late, does nothing any more.
+const forwardFor = 500 * time.Millisecond
+
+// Release implements [lock.Backend]. The replica that has granted the lock hands it on.
+func (l *Line) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
+	limited, wasShown := l.limit(name, proof)
+	if !wasShown {
+		// If the home did not answer, it would stay unknown whether the proof was for the grant that it has ended,
+		// and a second try could end the next one under the same owner token.
+		return l.Local.Release(ctx, namespace, key, proof)
+	}
+	told := l.atHome(ctx, question{Kind: release, Namespace: namespace, Key: key, Proof: &limited})
+	defer l.recent.forget(name, proof)
+	switch told.Result {
+	case done:
+		return nil
+	case unknown, leaving:
+	default:
+		return l.Local.Release(ctx, namespace, key, proof)
+	}
+	err := l.Local.Release(ctx, namespace, key, limited)
+	switch isOver := errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch); {
+	case errors.Is(err, lock.ErrExpired):
+		return err // By another clock it may be held still.
+	case isOver && proof.FencingToken != 0:
+		return nil
+	case isOver:
+		return l.afterEnd(ctx, namespace, key, proof)
+	}
+	return err
+}
+
+// afterEnd is the outcome of a release whose grant is over: the home has released it, or the ttl has. It is unknown if
+// the lock is held under the same owner token again, since the caller may have meant that grant.
+func (l *Line) afterEnd(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	current, err := l.Get(ctx, namespace, key)
+	switch {
+	case errors.Is(err, lock.ErrNotHeld):
+		return nil
+	case err != nil:
+		return err
+	case rules.Release(current, proof, l.Now()) != nil:
+		return nil //nolint:nilerr // It is over, as the caller wants.
+	}
+	return fmt.Errorf("release %s in namespace %s: the home of its line did not answer: %w", key, namespace, lock.ErrUnavailable)
+}
+
+// limit limits a proof to the grant that it is for, if this replica was told or shown of that: a home grants anew what it
+// finds granted by another one, so to all grants of one wait. What this replica knows may be a former one to the same
+// owner.
+func (l *Line) limit(name types.NamespacedName, proof lock.Proof) (limited lock.Proof, wasShown bool) {
+	var latest *v1alpha1.Lock
+	for _, known := range []*v1alpha1.Lock{l.recent.find(name, l.timers.Now()), l.Shown(name)} {
+		if rules.Release(known, proof, l.Now()) == nil && (latest == nil || rules.IsNewer(known.ResourceVersion, latest.ResourceVersion)) {
+			latest = known
+		}
+	}
+	if latest == nil {
+		return proof, false
+	}
+	return proof.LimitedTo(latest), true
+}
+
+// Renew implements [lock.Backend]. The replica that has granted the lock renews it, so that its next release
+// hands it on without a read.
+func (l *Line) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
+	told := l.atHome(ctx, question{Kind: renew, Namespace: namespace, Key: key, Proof: &proof, TTL: ttl})
+	if told.Result == done && told.Lock != nil {
+		return told.Lock, nil
+	}
+	return l.Local.Renew(ctx, namespace, key, proof, ttl)
+}
+
+// atHome asks the home of the line about a lock that this replica has not granted. The result is declined if
+// nothing was done, such as if there is no other home to ask.
+func (l *Line) atHome(ctx context.Context, asked question) answer {
+	if l.members.isAlone() {
+		return answer{Result: declined}
+	}
+	if _, _, isKnown := l.Known(asked.Namespace, asked.Key, *asked.Proof); isKnown {
+		return answer{Result: declined}
+	}
+	name := types.NamespacedName{Namespace: asked.Namespace, Name: asked.Key.ObjectName()}
+	home := l.members.view().homeOf(name)
+	stream := l.members.streamTo(home)
+	if home == l.self || stream == nil {
+		return answer{Result: declined}
+	}
+	asked.User, asked.Trace, asked.Came = lock.UserFrom(ctx), tracing.Traceparent(ctx), l.timers.Since(l.members.epoch)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardFor)
+	defer cancel()
+	return stream.call(ctx, asked)
+}
+
+// recentFor is how long the informer may take to show a grant.
+const recentFor = 2 * time.Second
+
+// recent are the locks that callers of this replica have got from other homes a moment ago, which the informer
+// may not show yet.
+type recent struct {
+	mu     sync.Mutex
+	byName map[types.NamespacedName]*v1alpha1.Lock
+	order  []recentGrant
+}
+
+type recentGrant struct {
+	lock  *v1alpha1.Lock
+	until time.Time
+}
+
+func (r *recent) note(granted *v1alpha1.Lock, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sweep(now)
+	if r.byName == nil {
+		r.byName = map[types.NamespacedName]*v1alpha1.Lock{}
+	}
+	r.byName[nameOf(granted)] = granted
+	r.order = append(r.order, recentGrant{granted, now.Add(recentFor)})
+}
+
+// forget forgets the lock that the proof is for: a release of it has been answered.
+func (r *recent) forget(name types.NamespacedName, proof lock.Proof) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.byName[name]; known != nil && known.Spec.Owner == proof.Owner {
+		delete(r.byName, name)
+	}
+}
+
+// find returns nil if there is none.
+func (r *recent) find(name types.NamespacedName, now time.Time) *v1alpha1.Lock {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sweep(now)
+	return r.byName[name]
+}
+
+// sweep forgets those that the informer shows by now. It needs the mutex.
+func (r *recent) sweep(now time.Time) {
+	for len(r.order) > 0 && !now.Before(r.order[0].until) {
+		if old := r.order[0].lock; r.byName[nameOf(old)] == old {
+			delete(r.byName, nameOf(old))
+		}
+		r.order[0] = recentGrant{}
+		r.order = r.order[1:]
+	}
+}
+
+func nameOf(granted *v1alpha1.Lock) types.NamespacedName {
+	return types.NamespacedName{Namespace: granted.Namespace, Name: granted.Name}
+}
