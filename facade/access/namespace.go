@@ -37,3 +37,12 @@ func (c *Control) Namespace(caller *Caller, named []string, isNeeded bool) (stri
 	}
 	return namespace, nil
 }
+
+// Everywhere returns the namespace of a call about the locks of all namespaces that are served: the only one, or none.
+// The right to such a call is one in all namespaces.
+func (c *Control) Everywhere() string {
+	if c.access == nil {
+		return c.namespace
+	}
+	return ""
+}

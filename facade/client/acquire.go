@@ -14,7 +14,8 @@ import (
 )
 
 // Acquire implements [lock.Backend]. A wait that is longer than the façade permits in
-// one call is made of several; between them, another waiter may be served first.
+// one call is made of several, and keeps its place in line between them. So does one that the façade ends
+// because it stops: another replica is asked for the rest of it.
 //
 // If the answer of the façade is lost, Acquire looks whether the lock is held under the
 // owner token since it was asked for. If so, it renews the lock, and returns it once that
@@ -59,17 +60,17 @@ type acquisition struct {
 	last error
 	// isNearEnd says that a call has told the holder just before the end of the caller's context.
 	isNearEnd bool
+	// moved is when the façade last ended a wait because it stops; zero if it has not. Moves counts how often it
+	// has since it has answered otherwise.
+	moved time.Time
+	moves int
 }
 
 // run asks the façade until the wait is over.
 func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	start := a.client.options.clock.Now()
 	for {
-		remaining := a.request.Wait
-		if remaining > 0 && remaining < lock.WaitForever {
-			// The first call is always made, and asks for some time.
-			remaining = max(remaining-a.client.options.clock.Since(start), time.Millisecond)
-		}
+		remaining := a.remaining(start)
 		longest := time.Duration(a.client.maxBlock.Load())
 		block := min(remaining, longest)
 		if left := a.untilNearEnd(ctx); left > 0 && left < block {
@@ -93,12 +94,62 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if _, ok := errors.AsType[*unansweredError](err); ok {
 			return a.settle(ctx, err)
 		}
+		if a.isMoving(err, start) && a.pause(ctx) {
+			continue
+		}
+		a.moved, a.moves = time.Time{}, 0
 		a.giveUp(ctx, err)
 		err = outcome(a.operation(), a.request.FullKey(), err)
 		if block == remaining || !errors.Is(err, lock.ErrTimeout) {
 			return nil, err
 		}
 		a.last = err
+	}
+}
+
+// remaining returns how long the wait that began at start goes on. The first call is always made, and asks for some
+// time.
+func (a *acquisition) remaining(start time.Time) time.Duration {
+	if a.request.Wait <= 0 || a.request.Wait == lock.WaitForever {
+		return a.request.Wait
+	}
+	return max(a.request.Wait-a.client.options.clock.Since(start), time.Millisecond)
+}
+
+const (
+	// waitedFor is how long a call has taken at least that the façade has let wait.
+	waitedFor = 50 * time.Millisecond
+	// moveFor is how long another replica is looked for: for less than the façade keeps the place.
+	moveFor = 4 * time.Second
+	// movePause is the pause between two looks.
+	movePause = 100 * time.Millisecond
+	// maxMoves bounds how often a wait is ended so: an API server that does not answer looks alike.
+	maxMoves = 10
+)
+
+// isMoving reports whether the façade has ended a wait that began at start because it stops, and the place in line
+// is kept still.
+func (a *acquisition) isMoving(err error, start time.Time) bool {
+	now := a.client.options.clock.Now()
+	if !isUnavailable(err) || now.Sub(start) >= a.request.Wait {
+		return false
+	}
+	if now.Sub(a.sent) >= waitedFor {
+		a.moved = now
+		a.moves++
+	}
+	return !a.moved.IsZero() && now.Sub(a.moved) < moveFor && a.moves <= maxMoves
+}
+
+// pause waits before another replica is asked. It returns false if ctx ends first.
+func (a *acquisition) pause(ctx context.Context) bool {
+	timer := a.client.options.clock.NewTimer(movePause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
 )
@@ -151,6 +152,53 @@ func (c *Client) List(ctx context.Context, namespace string, filter lock.Filter)
 		}
 		arguments.Continue = result.Continue
 	}
+}
+
+// Waiters implements [lock.LineReader]; of more than [wire.MaxWaiters], they are the first. An older façade does not tell
+// them: then the error matches [errors.ErrUnsupported].
+func (c *Client) Waiters(ctx context.Context, namespace string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
+	arguments := wire.WaitersArguments{Limit: int64(min(limit, wire.MaxWaiters))}
+	if key != "" {
+		arguments.Key = sent(key)
+	}
+	answer, err := c.exchange(ctx, namespace, wire.ListWaiters, arguments, c.options.timeout)
+	if problems, ok := errors.AsType[envelope.Errors](err); ok && problems[0].Code == envelope.FunctionNotFound {
+		return nil, fmt.Errorf("list who waits: the façade does not tell: %w", errors.ErrUnsupported)
+	}
+	if err != nil {
+		return nil, c.failed(ctx, "list who waits", key, err)
+	}
+	var result wire.Waiters
+	if err := decode(answer, &result); err != nil {
+		return nil, fmt.Errorf("list who waits: %w", err)
+	}
+	waiters := make([]lock.Waiter, 0, len(result.Waiters))
+	for index := range result.Waiters {
+		waiter, err := waiterOf(namespace, &result.Waiters[index])
+		if err != nil {
+			return nil, fmt.Errorf("list who waits: %w", err)
+		}
+		waiters = append(waiters, waiter)
+	}
+	return waiters, nil
+}
+
+func waiterOf(namespace string, described *wire.Waiter) (lock.Waiter, error) {
+	waiter := lock.Waiter{
+		Namespace: namespace, Scope: v1alpha1.ScopeGlobal, Function: described.Function, Key: described.Key, Place: described.Place,
+		Holder: described.Holder, HolderRef: described.HolderRef.Reference(), Reason: described.Reason, Door: described.Door,
+	}
+	if described.Scope == wire.FunctionScope {
+		waiter.Scope = v1alpha1.ScopeFunction
+	}
+	var err error
+	if waiter.Since, err = time.Parse(time.RFC3339, described.Since); err == nil && described.Until != "" {
+		waiter.Until, err = time.Parse(time.RFC3339, described.Until)
+	}
+	if err != nil {
+		return lock.Waiter{}, &unansweredError{fmt.Errorf("the result has a time that cannot be read: %w", err)}
+	}
+	return waiter, nil
 }
 
 // failed is outcome, unless the caller's context ended.

@@ -11,6 +11,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -119,4 +120,87 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
 	f.wantHeld("lock:k")
+}
+
+// A wait that the façade ends because it stops goes on at another replica, under the same owner token, for the
+// rest of its time. A façade that refuses at once, or for long, is not asked again.
+func TestAWaitGoesOnWhenItsReplicaStops(t *testing.T) {
+	const second = time.Second
+	for name, test := range map[string]struct {
+		// waits is for how long each call waits before it is told that the replica stops. The next is granted the lock.
+		waits []time.Duration
+		want  []time.Duration
+		err   error
+	}{
+		"one stops":         {[]time.Duration{5 * second}, []time.Duration{30 * second, 25*second - 100*time.Millisecond}, nil},
+		"so does the next":  {[]time.Duration{5 * second, 0, 2 * second}, []time.Duration{30 * second, 24900 * time.Millisecond, 24800 * time.Millisecond, 22700 * time.Millisecond}, nil},
+		"it refuses a wait": {[]time.Duration{0}, []time.Duration{30 * second}, lock.ErrUnavailable},
+		"it goes on doing so": {
+			append([]time.Duration{second}, make([]time.Duration, 100)...), nil, lock.ErrUnavailable,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				calls := 0
+				f.locks.SetHooks(locktest.Hooks{Before: func(_ context.Context, call locktest.Call) error {
+					if call.Verb != locktest.Acquire {
+						return nil
+					}
+					calls++
+					if calls > len(test.waits) {
+						return nil
+					}
+					<-time.After(test.waits[calls-1])
+					return lock.ErrUnavailable
+				}})
+				began := time.Now()
+				_, err := f.Acquire(t.Context(), namespace, waiting(30*second))
+				if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
+					t.Errorf("got %v", err)
+				}
+				requests := f.locks.requests()
+				var waits []time.Duration
+				for _, request := range requests {
+					waits = append(waits, request.Wait)
+					if request.Owner != requests[0].Owner {
+						t.Error("the owner token has changed")
+					}
+				}
+				if test.want != nil && !slices.Equal(waits, test.want) {
+					t.Errorf("asked to wait %s, want %s", waits, test.want)
+				}
+				if took := time.Since(began); test.want == nil && (took < 4*second || took > 6*second) {
+					t.Errorf("gave up after %s", took)
+				}
+			})
+		})
+	}
+}
+
+// An API server that does not answer for long is told in the end, also to a caller that waits.
+func TestAWaitEndsWithoutTheAPIServer(t *testing.T) {
+	for name, test := range map[string]struct{ wait, most time.Duration }{
+		"at its bound":           {10 * time.Second, 11 * time.Second},
+		"if it has none, sooner": {lock.WaitForever, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				f.locks.SetHooks(locktest.Hooks{Before: func(_ context.Context, call locktest.Call) error {
+					if call.Verb == locktest.Acquire {
+						<-time.After(min(call.Request.Wait, lock.OperationTimeout))
+					}
+					return lock.ErrUnavailable
+				}})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				_, err := f.Acquire(ctx, namespace, waiting(test.wait))
+				if took := time.Since(began); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || took > test.most {
+					t.Errorf("after %v: %v", took, err)
+				}
+			})
+		})
+	}
 }

@@ -2,6 +2,7 @@ package forrst
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,6 +18,8 @@ type acquireArguments struct {
 	// key is as sent.
 	key   string
 	block *waitOption
+	// waiting is how many callers wait for a lock that could not be had. Nil if that is not known.
+	waiting *int
 	locks.Acquisition
 }
 
@@ -26,6 +29,9 @@ func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 		granted, err := arguments.Acquire(ctx, c.permit, c.request.Call.Function)
 		if err != nil {
 			c.about = arguments.FullKey()
+			if errors.Is(err, lock.ErrHeld) {
+				arguments.waiting = c.config.Locks.Waiting(ctx, &c.caller, c.about)
+			}
 			return nil, arguments.problem(err)
 		}
 		c.undo = func(ctx context.Context) { c.config.Locks.TakeBack(ctx, c.request.Call.Function, &c.caller, granted) }
@@ -34,10 +40,10 @@ func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 	}, problems
 }
 
-func (c *call) readAcquireArguments() (acquireArguments, envelope.Errors) {
+func (c *call) readAcquireArguments() (*acquireArguments, envelope.Errors) {
 	var problems envelope.Errors
 	fields := c.readArguments(&problems)
-	var arguments acquireArguments
+	arguments := &acquireArguments{}
 	var request lock.Request
 	arguments.key, _ = fields.RequiredText("key")
 	request.Key = arguments.key
@@ -88,7 +94,7 @@ func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
 func (a *acquireArguments) problem(err error) error {
 	about := errorContext{
 		kind: acquireFunction, key: a.key, pointer: argumentsPointer, block: a.block,
-		held: wire.HeldDetails{Key: a.key, Scope: wire.GlobalScope, FullKey: string(a.FullKey())},
+		held: wire.HeldDetails{Key: a.key, Scope: wire.GlobalScope, FullKey: string(a.FullKey()), Waiting: a.waiting},
 	}
 	if a.Scope() == v1alpha1.ScopeFunction {
 		about.held.Scope = wire.FunctionScope

@@ -164,6 +164,9 @@ func (c *call) run(ctx context.Context) (_ json.RawMessage, err error) {
 
 // verb is what the caller has to be allowed to do, or empty if the call touches no lock.
 func (c *call) verb() string {
+	if c.function.verbOfAll != "" && c.requestedLock() == "" {
+		return c.function.verbOfAll
+	}
 	if c.function.verb == "" && c.position(envelope.AtomicLock) >= 0 {
 		return access.VerbCreate
 	}

@@ -153,7 +153,7 @@ func TestHowArgumentsAreRefused(t *testing.T) {
 }
 
 func TestVendorFunctionsExcludeTheLockExtension(t *testing.T) {
-	for _, name := range []string{wire.Acquire, wire.Renew, wire.Release, wire.Status, wire.List} {
+	for _, name := range []string{wire.Acquire, wire.Renew, wire.Release, wire.Status, wire.List, wire.ListWaiters} {
 		f := newFixture(t)
 		got := f.post(envelopeWith(name, arguments(`"key":"k","owner":"o"`), `{"urn":"urn:forrst:ext:atomicLock"}`))
 		f.wantProblems(got, 400, "EXTENSION_NOT_APPLICABLE /extensions/0")

@@ -34,6 +34,8 @@ type function struct {
 	prepare func(c *call) (Invocation, envelope.Errors)
 	// verb is what callers must be allowed to do with locks, or empty if nothing.
 	verb string
+	// verbOfAll is the verb for a call that names no lock, where the lock may be left out. Empty elsewhere.
+	verbOfAll string
 	// lock returns the one lock that a call is about, see [call.requestedLock]. Nil if the function
 	// is about none or several.
 	lock func(c *call) v1alpha1.FullKey
@@ -64,6 +66,7 @@ func servedFunctions() []*function {
 		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareExtendedRelease},
 		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareExtendedStatus},
 		{names: []string{wire.List}, class: extendedClass, excluded: noLock, verb: access.VerbList, cost: limits.Work, keepsBody: true, prepare: (*call).prepareList},
+		{names: []string{wire.ListWaiters}, class: extendedClass, excluded: noLock, verb: access.VerbGet, verbOfAll: access.VerbList, cost: limits.Work, lock: (*call).lockOfWaiters, keepsBody: true, prepare: (*call).prepareWaiters},
 
 		{names: systemNames("diagnostics", "ping"), class: systemClass, prepare: (*call).preparePing},
 		{names: systemNames("diagnostics", "health"), class: systemClass, prepare: (*call).prepareHealth},

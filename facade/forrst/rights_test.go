@@ -40,6 +40,7 @@ func TestCallsAreAuthorizedForTheNameOfTheirLock(t *testing.T) {
 		{"create", "a--b", wire.Renew, `"key":"a:b","owner":"o"`, ""},
 		{"get", "a--b", wire.Status, `"key":"lock:a:b"`, ""},
 		{"get", "a--b", "forrst.locks.status", `"key":"forrst_lock:a:b"`, ""},
+		{"get", "a--b", wire.ListWaiters, `"key":"lock:a:b"`, ""},
 		{"create", "a--b", wire.Release, `"key":"a:b","owner":"o"`, ""},
 		{"create", "f--a", wire.Acquire, `"key":"a","owner":"o","scope":"function","function":"f"`, ""},
 		{"create", "f--a", "forrst.locks.release", `"key":"f:a","owner":"o"`, ""},
@@ -62,6 +63,12 @@ func TestCallsAreAuthorizedForTheNameOfTheirLock(t *testing.T) {
 		known.asked = nil
 	}
 	f.wantProblems(f.post(envelopeWith(wire.List, arguments(``), "")), 403, "FORBIDDEN")
+	// Who waits for any lock is told to those alone that may list all.
+	known.asked = nil
+	f.wantProblems(f.post(envelopeWith(wire.ListWaiters, arguments(``), "")), 403, "FORBIDDEN")
+	if diff := cmp.Diff([]string{"list default"}, known.asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
 }
 
 func TestACallerWithARightToOneLockHasNoneToAnother(t *testing.T) {

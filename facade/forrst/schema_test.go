@@ -129,6 +129,7 @@ func TestSchemasOfArgumentsAgreeWithTheChecks(t *testing.T) {
 		"forrst.locks.status":       {`"key":"lock:k"`, `"key":"lock:k","future":1`, `"key":false`, ``},
 		wire.Renew:                  {full, full + `,"ttl":{"value":"1.5"}`, full + `,"ttl":{"value":0}`, full + `,"ttl":{"value":1,"unit":"weeks"}`, full + `,"ttl":{}`, full + `,"ttl":5`},
 		wire.List:                   {``, `"owner":"o"`, `"owner":""`, `"owner":1`},
+		wire.ListWaiters:            {``, `"key":"lock:k"`, `"key":""`, `"key":1`, `"limit":500`, `"limit":0`, `"limit":"x"`},
 		wire.Acquire: {
 			`"key":"a"`, `"key":"a","ttl":{"value":1,"unit":"day"}`, `"key":"a","scope":"global"`, `"key":"a","scope":"local"`, `"key":"a","scope":"function","function":"f"`,
 			`"key":"a","block":{"value":0}`, `"key":"a","block":{"value":-1}`, `"key":"a","block":{"value":"x"}`, `"key":"a","reason":"r"`, `"ttl":{"value":1}`, `"key":""`,
@@ -242,6 +243,7 @@ func TestResultsConformToTheirSchemas(t *testing.T) {
 		{wire.Acquire, `"key":"a","owner":"o","scope":"function","function":"f","reason":"r"`},
 		{wire.Renew, `"key":"lock:f:a","owner":"o"`},
 		{wire.List, ``},
+		{wire.ListWaiters, ``},
 		{wire.Release, `"key":"lock:f:a","owner":"o"`},
 		{"forrst.locks.forceRelease", `"key":"lock:held"`},
 	} {

@@ -136,9 +136,6 @@ func (u usage) negative() usage {
 type Limiter struct {
 	limits Limits
 	clock  clock.Clock
-	// draining ends when calls must stop waiting.
-	draining context.Context // It belongs to no call.
-	drain    context.CancelFunc
 
 	mu    sync.Mutex
 	total usage
@@ -146,6 +143,9 @@ type Limiter struct {
 	callers    map[Caller]usage
 	namespaces map[string]usage
 	rates      rates
+	// waits end the waits of calls, and isDraining says that no call is to wait any more.
+	waits      map[*Permit]context.CancelFunc
+	isDraining bool
 	// isFull tells since when the calls of all callers are at their limits.
 	isFull struct{ running, waiting Level }
 }
@@ -158,9 +158,8 @@ func New(limits Limits, timers clock.Clock) (*Limiter, error) {
 	if timers == nil {
 		timers = clock.RealClock{}
 	}
-	l := &Limiter{limits: limits.withDefaults(), clock: timers, callers: map[Caller]usage{}, namespaces: map[string]usage{}}
+	l := &Limiter{limits: limits.withDefaults(), clock: timers, callers: map[Caller]usage{}, namespaces: map[string]usage{}, waits: map[*Permit]context.CancelFunc{}}
 	l.rates = newRates(l.limits)
-	l.draining, l.drain = context.WithCancel(context.Background())
 	return l, nil
 }
 
@@ -191,7 +190,14 @@ func (l *Limiter) Full() (running, waiting time.Duration) {
 }
 
 // Drain ends the waits of all calls, and of those that come later. Calls go on running.
-func (l *Limiter) Drain() { l.drain() }
+func (l *Limiter) Drain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isDraining = true
+	for _, end := range l.waits {
+		end()
+	}
+}
 
 // Admit lets a call of the cost run, or returns the [*Error] that refuses it. [Permit.Release] must
 // follow when the call is over.
@@ -276,7 +282,7 @@ func WithWaits(ctx context.Context, told Waits) context.Context {
 // Wait runs wait as a waiting call instead of a running one, with a context that also ends
 // when the server stops; the error is then [ErrDraining]. It refuses with another [*Error]
 // if too many calls are waiting. Afterwards the call runs again, even beyond the limits: it
-// may have got its lock.
+// may have got its lock. A permit must not wait twice at a time.
 func (p *Permit) Wait(ctx context.Context, wait func(context.Context) error) error {
 	if err := p.beginWait(); err != nil {
 		return err
@@ -288,13 +294,23 @@ func (p *Permit) Wait(ctx context.Context, wait func(context.Context) error) err
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(p.limiter.draining, cancel) //nolint:contextcheck // It ends with the server, not with the call.
-	defer stop()
+	p.endAtDrain(cancel)
 	err := wait(waiting)
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
 		return ErrDraining
 	}
 	return err
+}
+
+// endAtDrain ends the wait when the server stops. A context of the server would cost each wait some hundred bytes.
+func (p *Permit) endAtDrain(end context.CancelFunc) {
+	p.limiter.mu.Lock()
+	defer p.limiter.mu.Unlock()
+	if p.limiter.isDraining {
+		end()
+		return
+	}
+	p.limiter.waits[p] = end
 }
 
 func (p *Permit) beginWait() error {
@@ -311,5 +327,6 @@ func (p *Permit) beginWait() error {
 func (p *Permit) endWait() {
 	p.limiter.mu.Lock()
 	defer p.limiter.mu.Unlock()
+	delete(p.limiter.waits, p)
 	p.limiter.add(p.caller, p.running().plus(usage{waiting: -1}))
 }

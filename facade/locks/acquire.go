@@ -51,7 +51,7 @@ func (l *Locks) PrepareSecret(caller *access.Caller, request lock.Request, secre
 
 func (l *Locks) prepare(caller *access.Caller, request lock.Request, isKept bool, problems field.ErrorList) (Acquisition, error) {
 	request.Holder, request.HolderUID = caller.Holder(), caller.User.GetUID()
-	request.HolderRef = request.HolderRef.DeepCopy()
+	request.HolderRef, request.Door = request.HolderRef.DeepCopy(), l.door
 	a := Acquisition{request: request, locks: l, caller: caller}
 	mustExist := false
 	if isKept {
@@ -92,19 +92,26 @@ func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 // Acquire takes the lock for a call of the function, or waits for it as long as the permit
 // allows. It counts against the rate of the caller when it asks for the lock; then waiting costs
 // nothing. If the caller goes away meanwhile, no lock is left behind: the caller could not
-// learn the owner token. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
+// learn the owner token. It must not be called twice. The error is a [*limits.Error] or one of [lock.Backend]'s
+// Acquire.
 func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
-	defer func() { a.locks.count(endOf(err)) }()
 	if a.request.Wait > 0 {
 		granted, err = a.acquireWaiting(ctx, permit)
 	} else if err = permit.Spend(limits.Work); err == nil {
-		granted, err = a.ask(ctx, a.request)
+		granted, err = a.ask(ctx, 0)
 	}
-	if err != nil || ctx.Err() == nil {
-		return granted, err
+	return a.ended(ctx, function, granted, err)
+}
+
+// ended counts how the acquisition has ended, and takes back a lock whose caller has gone. The results are those of
+// Acquire.
+func (a *Acquisition) ended(ctx context.Context, function string, granted *v1alpha1.Lock, err error) (*v1alpha1.Lock, error) {
+	if err == nil && ctx.Err() != nil {
+		a.locks.TakeBack(ctx, function, a.caller, granted)
+		granted, err = nil, ctx.Err()
 	}
-	a.locks.TakeBack(ctx, function, a.caller, granted)
-	return nil, ctx.Err()
+	a.locks.count(endOf(err))
+	return granted, err
 }
 
 // endOf returns how the acquisition ended.
@@ -126,26 +133,63 @@ func (a *Acquisition) acquireWaiting(ctx context.Context, permit *limits.Permit)
 		if err != nil {
 			return err
 		}
-		request := a.request
-		request.Wait -= waited
-		granted, err = a.ask(ctx, request)
+		granted, err = a.ask(ctx, waited)
 		return err
 	})
 	return granted, err
 }
 
 // ask asks for the lock, if the object that the caller names exists. Either costs the API server a
-// request.
-func (a *Acquisition) ask(ctx context.Context, request lock.Request) (*v1alpha1.Lock, error) {
+// request. Waited is how much of the wait is over.
+func (a *Acquisition) ask(ctx context.Context, waited time.Duration) (granted *v1alpha1.Lock, err error) {
 	if a.named != nil {
-		err := a.locks.holders.Check(ctx, a.caller.Namespace, *a.named)
-		switch {
-		case err == nil:
-		case errors.Is(err, rules.ErrInvalid):
+		if err := a.checkNamed(ctx); err != nil {
 			return nil, err
-		default:
-			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
 		}
 	}
-	return a.locks.backend.Acquire(ctx, a.caller.Namespace, request)
+	a.request.Wait -= waited
+	if from, ok := a.locks.backend.(lock.RequestAcquirer); ok {
+		granted, err = from.AcquireRequest(ctx, a.caller.Namespace, &a.request)
+	} else {
+		granted, err = a.askByValue(ctx)
+	}
+	return granted, errOfBackend(err)
+}
+
+// askByValue is not a part of ask, whose frame would then have two copies of the request.
+//
+//go:noinline
+func (a *Acquisition) askByValue(ctx context.Context) (*v1alpha1.Lock, error) {
+	return a.locks.backend.Acquire(ctx, a.caller.Namespace, a.request)
+}
+
+// checkNamed returns an error unless the object that the caller names exists.
+func (a *Acquisition) checkNamed(ctx context.Context) error {
+	err := a.locks.holders.Check(ctx, a.caller.Namespace, *a.named)
+	if err == nil || errors.Is(err, rules.ErrInvalid) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
+}
+
+// errOfBackend is the error of a call to which the backend has given that one, or nil.
+func errOfBackend(err error) error {
+	if full, ok := errors.AsType[*lock.LineFullError](err); ok {
+		return errLineFull(full)
+	}
+	return err
+}
+
+// errLineFull refuses a caller for whom there is no place in line.
+func errLineFull(full *lock.LineFullError) *limits.Error {
+	refused := &limits.Error{IsCaller: true, Limit: "line_per_" + string(full.Bound)}
+	switch full.Bound {
+	case lock.LinePerLock:
+		refused.Reason = fmt.Sprintf("The place in line would be %d, and at most %d callers may wait for one lock", full.Waiting+1, full.Waiting)
+	case lock.LinePerNamespace:
+		refused.Reason = fmt.Sprintf("%d callers wait for locks of this namespace, which is as many as may", full.Waiting)
+	case lock.LinePerHolder:
+		refused.Reason = fmt.Sprintf("%d calls of the caller wait for locks, which is as many as may", full.Waiting)
+	}
+	return refused
 }

@@ -37,7 +37,7 @@ func TestAcquisitionsAreCountedByTheirEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	var counted []observe.Acquired
-	door := shared.CountedBy(func(end observe.Acquired) { counted = append(counted, end) })
+	door := shared.Through("rest", func(end observe.Acquired) { counted = append(counted, end) })
 	caller := &access.Caller{User: &user.DefaultInfo{Name: "alice"}, Namespace: "default"}
 	permit := poorPermit(t, 100)
 	acquire := func(of *locks.Locks, key string, wait time.Duration) {

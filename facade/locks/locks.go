@@ -42,6 +42,7 @@ type Locks struct {
 	limits  rules.Limits
 	holders HolderChecker
 	logger  logr.Logger
+	door    string
 	count   func(observe.Acquired)
 }
 
@@ -53,14 +54,18 @@ func New(options Options) (*Locks, error) {
 	case options.Limits.MaxTTL <= 0:
 		return nil, errors.New("facade: the maximum ttl must be more than zero")
 	}
-	return &Locks{options.Backend, options.Limits, options.Holders, options.Logger, func(observe.Acquired) {}}, nil
+	return &Locks{
+		backend: options.Backend, limits: options.Limits, holders: options.Holders, logger: options.Logger,
+		count: func(observe.Acquired) {},
+	}, nil
 }
 
-// CountedBy returns the same locks, with a function that is called with the end of each request for a lock.
-func (l *Locks) CountedBy(count func(observe.Acquired)) *Locks {
-	counted := *l
-	counted.count = count
-	return &counted
+// Through returns the same locks for one door, with a function that is called with the end of each request for
+// a lock. The name of the door tells those who look at the waiters how each came.
+func (l *Locks) Through(door string, count func(observe.Acquired)) *Locks {
+	through := *l
+	through.door, through.count = door, count
+	return &through
 }
 
 // MaxTTL is the longest ttl that is granted.

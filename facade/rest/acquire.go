@@ -34,13 +34,12 @@ func (c *call) acquire() (*answer, error) {
 		return nil, err
 	}
 	c.forgetBody()
-	ctx := c.request.Context()
-	var granted *v1alpha1.Lock
-	if requested.isRepeatable {
-		granted, err = c.acquireOrFind(ctx, requested)
-	} else {
-		granted, err = c.take(ctx, &requested.Acquisition)
-	}
+	granted, err := c.acquireOrFind(requested)
+	return c.answerGranted(requested, granted, err)
+}
+
+// answerGranted answers a call that has the lock, unless it has failed.
+func (c *call) answerGranted(requested *acquisition, granted *v1alpha1.Lock, err error) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -57,31 +56,37 @@ func (c *call) acquire() (*answer, error) {
 	}, nil
 }
 
-// take acquires the lock. If the answer cannot be sent, the lock is taken back.
-func (c *call) take(ctx context.Context, requested *locks.Acquisition) (*v1alpha1.Lock, error) {
-	granted, err := requested.Acquire(ctx, c.permit, c.operation.name)
-	if err != nil {
-		return nil, err
-	}
-	c.undo = func() { c.config.Locks.TakeBack(ctx, c.operation.name, &c.caller, granted) }
-	return granted, nil
-}
-
 // acquireOrFind acquires the lock, or finds the grant that an earlier try of the same caller has made. The
-// earlier try may be waiting still; so one that waits looks before, and again afterwards.
-func (c *call) acquireOrFind(ctx context.Context, requested *acquisition) (*v1alpha1.Lock, error) {
-	if requested.wait > 0 {
-		// The look is a read of its own.
-		if err := c.permit.Spend(limits.Work); err != nil {
-			return nil, err
-		}
-		if granted, err := c.findOwn(ctx, requested, lock.ErrHeld); !errors.Is(err, lock.ErrHeld) {
+// earlier try may be waiting still; so one that waits looks before, and again afterwards. A stack keeps the frames of
+// calls that wait, so what comes before and after is not a part of it.
+func (c *call) acquireOrFind(requested *acquisition) (*v1alpha1.Lock, error) {
+	if requested.isRepeatable && requested.wait > 0 {
+		if granted, err := c.lookBefore(requested); !errors.Is(err, lock.ErrHeld) {
 			return granted, err
 		}
 	}
-	granted, err := c.take(ctx, &requested.Acquisition)
-	if errors.Is(err, lock.ErrHeld) {
-		granted, err = c.findOwn(ctx, requested, err)
+	granted, err := requested.Acquire(c.request.Context(), c.permit, c.operation.name)
+	return c.afterAcquire(requested, granted, err)
+}
+
+// lookBefore looks for a grant before the call waits.
+func (c *call) lookBefore(requested *acquisition) (*v1alpha1.Lock, error) {
+	// The look is a read of its own.
+	if err := c.permit.Spend(limits.Work); err != nil {
+		return nil, err
+	}
+	return c.findOwn(c.request.Context(), requested, lock.ErrHeld)
+}
+
+// afterAcquire looks for the grant of an earlier try if there is another one. If the answer cannot be sent, a lock that
+// was acquired is taken back.
+func (c *call) afterAcquire(requested *acquisition, granted *v1alpha1.Lock, err error) (*v1alpha1.Lock, error) {
+	ctx := c.request.Context()
+	switch {
+	case err == nil:
+		c.undo = func() { c.config.Locks.TakeBack(ctx, c.operation.name, &c.caller, granted) }
+	case requested.isRepeatable && errors.Is(err, lock.ErrHeld):
+		return c.findOwn(ctx, requested, err)
 	}
 	return granted, err
 }

@@ -33,7 +33,7 @@ func manyStreams(tb testing.TB) (send func()) {
 	streams := make([]*eventStream, 100)
 	for i := range streams {
 		writer := discard{io.Discard}
-		streams[i] = &eventStream{call: &call{Handler: handler, request: request, writer: writer}, out: bufio.NewWriter(writer)}
+		streams[i] = &eventStream{eventWriter: eventWriter{&call{Handler: handler, request: request, writer: writer}, bufio.NewWriter(writer)}}
 	}
 	return func() {
 		for i := range handler.config.encoded.recent {

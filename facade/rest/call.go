@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,30 +64,46 @@ type answer struct {
 // serve returns the handler of a resource.
 func (h *Handler) serve(resource resource) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &call{Handler: h, request: r, writer: w, start: h.config.Clock.Now()}
-		defer c.forgetBody()
-		if c.beginTrace(r.Context()) {
-			defer c.endTrace(r.Context())
-		}
-		answer, err := c.runSafely(resource) //nolint:contextcheck // The call has the context of its request.
-		switch {
-		case err != nil && c.hasBegun:
-			c.observe(c.problemOf(err).Kind.Name)
-		case err != nil:
-			if c.undo != nil { // The call failed after it had acquired the lock.
-				c.undo()
-				c.undo = nil
-			}
-			c.refuse(c.problemOf(err))
-		case answer == nil:
-			c.observe(okOutcome)
-		default:
-			c.send(answer)
-		}
+		c := h.begin(w, r)
+		defer c.end(r.Context())
+		c.answer(c.runSafely(resource)) //nolint:contextcheck // The call has the context of its request.
 	})
 }
 
-// runSafely runs the call. A panic is an internal error.
+// begin begins the call, and its trace unless the request declines that.
+func (h *Handler) begin(w http.ResponseWriter, r *http.Request) *call {
+	c := &call{Handler: h, request: r, writer: w, start: h.config.Clock.Now()}
+	c.beginTrace(r.Context())
+	return c
+}
+
+// end ends what begin has begun. The context is that of the request.
+func (c *call) end(ctx context.Context) {
+	if c.trace != nil {
+		c.endTrace(ctx)
+	}
+	c.forgetBody()
+}
+
+// answer sends what has come of the call. Both are nil for a stream that has ended.
+func (c *call) answer(succeeded *answer, err error) {
+	switch {
+	case err != nil && c.hasBegun:
+		c.observe(c.problemOf(err).Kind.Name)
+	case err != nil:
+		if c.undo != nil { // The call failed after it had acquired the lock.
+			c.undo()
+			c.undo = nil
+		}
+		c.refuse(c.problemOf(err))
+	case succeeded == nil:
+		c.observe(okOutcome)
+	default:
+		c.send(succeeded)
+	}
+}
+
+// runSafely admits the call and does its operation. A panic is an internal error.
 func (c *call) runSafely(resource resource) (answered *answer, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -94,56 +111,74 @@ func (c *call) runSafely(resource resource) (answered *answer, err error) {
 			answered, err = nil, errPanic
 		}
 	}()
-	return c.run(resource)
+	defer c.endCount()
+	if err := c.admit(resource); err != nil {
+		return nil, err
+	}
+	return c.operation.run(c)
 }
 
-// run does what comes before every operation, in the order in which a caller without a right learns
-// least, and then the operation.
-func (c *call) run(resource resource) (*answer, error) {
+// endCount ends the count of a call that was admitted.
+func (c *call) endCount() {
+	if c.permit != nil {
+		c.permit.Release()
+	}
+}
+
+// admit does what comes before every operation, in the order in which a caller without a right learns
+// least. A stack keeps the frames of calls that wait, so it is not a part of runSafely.
+func (c *call) admit(resource resource) error {
 	if len(resource) == 0 {
-		return nil, problems.New(problems.NoSuchPath, "There is nothing under this path; "+documentPath+" describes what there is")
+		return problems.New(problems.NoSuchPath, "There is nothing under this path; "+documentPath+" describes what there is")
 	}
 	choose := resource[c.request.Method]
 	if choose == nil {
 		c.writer.Header().Set("Allow", resource.allowed())
-		return nil, problems.New(problems.MethodNotAllowed, "The method must be one of "+resource.allowed())
+		return problems.New(problems.MethodNotAllowed, "The method must be one of "+resource.allowed())
 	}
 	c.trace.BeginAuthentication()
 	var err error
 	c.caller, err = server.Authenticate(c.request, c.config.Access)
 	c.trace.EndAuthentication(err)
 	if err != nil {
-		return nil, c.authenticationError(err)
+		return c.authenticationError(err)
 	}
 	if c.query, err = readQuery(c.request); err != nil {
-		return nil, err
+		return err
 	}
 	c.operation = choose(c)
 	if err := c.checkAccepted(); err != nil {
-		return nil, err
+		return err
 	}
 	who := limits.CallerOf(c.request, c.caller.Holder())
 	c.counted = c.config.Server.Limiter().Body(who, c.request.Body, maxRequestBytes)
 	if c.operation.hasBody {
 		if c.body, err = receive(c.request, c.counted); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	server.BeginCall(c.writer, c.request)
 	if c.permit, err = c.config.Server.Limiter().Admit(who, c.operation.cost); err != nil {
-		return nil, err
+		return err
 	}
-	defer c.permit.Release()
-	if c.caller.Namespace, err = c.config.Access.Namespace(&c.caller, []string{c.request.PathValue(namespacePart)}, true); err != nil {
-		return nil, err
+	if c.operation.verb != "" {
+		if c.caller.Namespace, err = c.readNamespace(c.request.PathValue(namespacePart)); err != nil {
+			return err
+		}
+		if err := c.config.Access.Authorize(c.request.Context(), &c.caller, c.operation.verb, c.requestedLock); err != nil {
+			return err
+		}
 	}
-	if err := c.config.Access.Authorize(c.request.Context(), &c.caller, c.operation.verb, c.requestedLock); err != nil {
-		return nil, err
+	return c.permit.Spend(c.operation.cost)
+}
+
+// readNamespace returns the namespace of that name. An empty name means all that are served, and the namespace is empty
+// unless only one is.
+func (c *call) readNamespace(name string) (string, error) {
+	if name == "" {
+		return c.config.Access.Everywhere(), nil
 	}
-	if err := c.permit.Spend(c.operation.cost); err != nil {
-		return nil, err
-	}
-	return c.operation.run(c)
+	return c.config.Access.Namespace(&c.caller, []string{name}, true)
 }
 
 // forgetBody gives the room of the body back: when the answer is sent, or before if the call may wait for
@@ -216,7 +251,7 @@ func (c *call) write(status int, contentType string, body []byte) error {
 	}
 	c.status = status
 	c.writer.WriteHeader(status)
-	if _, err := c.writer.Write(body); err != nil && len(body) > 0 && c.request.Method != http.MethodHead {
+	if _, err := c.writer.Write(body); err != nil && len(body) > 0 && c.request.Method != http.MethodHead { //nolint:gosec // It is JSON, and no browser takes it for anything else.
 		return err
 	}
 	if c.undo == nil {

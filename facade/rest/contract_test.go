@@ -197,6 +197,13 @@ func (c *contract) checkEvents(text string) error {
 			continue
 		case "sync":
 			schema = "Locks"
+			if strings.Contains(fields["data"], `"now"`) {
+				schema = "FeedSnapshot"
+			}
+		case "changes":
+			schema = "FeedChanges"
+		case "lines":
+			schema = "FeedLines"
 		}
 		if err := c.checkSchema(schema, []byte(fields["data"])); err != nil {
 			return fmt.Errorf("the event %s: %w", event, err)

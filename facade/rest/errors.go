@@ -20,7 +20,7 @@ var lockErrors = []struct {
 	problem func(c *call, err error) *problems.Error
 }{
 	// The holder is named to every caller that may acquire the lock, as at all doors.
-	{lock.ErrHeld, func(c *call, err error) *problems.Error { return problems.Held(err, c.config.Clock.Now()) }},
+	{lock.ErrHeld, (*call).heldLock},
 	{lock.ErrNotHeld, about(problems.LockNotFound, "No caller holds the lock")},
 	{lock.ErrOwnerMismatch, about(problems.WrongToken, "The lock token is not one of this lock, or not the caller's")},
 	{lock.ErrStale, about(problems.VersionMismatch, "The lock has changed; read it again for its present entity tag")},
@@ -82,6 +82,12 @@ func namespaceProblem(err *access.NamespaceError) *problems.Error {
 		return problems.New(problems.NamespaceNotServed, "The path must name the namespace "+err.Name+": no other one is served here")
 	}
 	return problems.Invalid(FieldError{In: inPath, Field: namespacePart, Detail: "must be the name of a namespace: " + err.Rule, Value: err.Name})
+}
+
+func (c *call) heldLock(err error) *problems.Error {
+	problem := problems.Held(err, c.config.Clock.Now())
+	problem.Waiting = c.config.Locks.Waiting(c.request.Context(), &c.caller, c.acquired.fullKey())
+	return problem
 }
 
 func refusedLock(_ *call, err error) *problems.Error {

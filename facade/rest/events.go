@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
@@ -23,7 +25,7 @@ type event struct {
 // once: an end by time is told when the time has come, not again when the object is deleted.
 type history struct {
 	// held are the locks that are held as far as was told, by the names of their objects.
-	held map[string]*heldLock
+	held map[types.NamespacedName]*heldLock
 	// byEnd are the same locks, that which expires first at the front: a namespace may have thousands that
 	// expire one by one.
 	byEnd byEnd
@@ -71,7 +73,7 @@ func (b *byEnd) Pop() any {
 
 // begin returns the locks of a stream that are held at its beginning.
 func begin(present []*v1alpha1.Lock, isWanted func(*v1alpha1.Lock) bool, now time.Time) *history {
-	h := &history{held: map[string]*heldLock{}}
+	h := &history{held: map[types.NamespacedName]*heldLock{}}
 	for _, each := range present {
 		if isWanted(each) && !rules.Expired(each, now) {
 			h.keep(each)
@@ -90,18 +92,22 @@ func (h *history) next() time.Time {
 
 // keep replaces the lock of that name, or adds it.
 func (h *history) keep(current *v1alpha1.Lock) {
-	if known := h.held[current.Name]; known != nil {
+	if known := h.held[nameOf(current)]; known != nil {
 		known.Lock = current
 		heap.Fix(&h.byEnd, known.place)
 		return
 	}
 	added := &heldLock{Lock: current}
-	h.held[current.Name] = added
+	h.held[nameOf(current)] = added
 	heap.Push(&h.byEnd, added)
 }
 
+func nameOf(each *v1alpha1.Lock) types.NamespacedName {
+	return types.NamespacedName{Namespace: each.Namespace, Name: each.Name}
+}
+
 // forget removes the lock of that name, if there is one.
-func (h *history) forget(name string) {
+func (h *history) forget(name types.NamespacedName) {
 	if known := h.held[name]; known != nil {
 		delete(h.held, name)
 		heap.Remove(&h.byEnd, known.place)
@@ -113,7 +119,7 @@ func (h *history) expire(now time.Time) []event {
 	var ended []event
 	for len(h.byEnd) > 0 && rules.Expired(h.byEnd[0].Lock, now) {
 		first := h.byEnd[0].Lock
-		h.forget(first.Name)
+		h.forget(nameOf(first))
 		ended = append(ended, event{name: wire.EventExpired, lock: first})
 	}
 	return ended
@@ -123,14 +129,14 @@ func (h *history) expire(now time.Time) []event {
 func (h *history) follow(change lock.Change, now time.Time) []event {
 	current := change.Lock
 	var former *v1alpha1.Lock
-	if known := h.held[current.Name]; known != nil {
+	if known := h.held[nameOf(current)]; known != nil {
 		former = known.Lock
 	}
 	if former != nil && former.ResourceVersion == current.ResourceVersion && !change.IsGone {
 		return nil // A list of the watch has repeated it.
 	}
 	if change.IsGone || rules.Expired(current, now) {
-		h.forget(current.Name)
+		h.forget(nameOf(current))
 		switch {
 		case former == nil:
 			return nil

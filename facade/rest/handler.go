@@ -15,6 +15,13 @@ import (
 const (
 	locksPath = "/v1/namespaces/{" + namespacePart + "}/locks"
 	lockPath  = locksPath + "/{" + keyPart + "}"
+	// Those that wait have a part of their own, since a key may be "waiters".
+	lockWaitersPath = lockPath + "/waiters"
+	waitersPath     = "/v1/namespaces/{" + namespacePart + "}/waiters"
+	feedPath        = "/v1/namespaces/{" + namespacePart + "}/feed"
+	// allFeedPath is about the locks of all namespaces.
+	allFeedPath = "/v1/feed"
+	rightsPath  = "/v1/rights"
 
 	namespacePart = "namespace"
 	keyPart       = "key"
@@ -29,6 +36,7 @@ type Handler struct {
 	metrics  server.Metrics
 	refusals server.Refusals
 	document document
+	feeds    feeds
 }
 
 // New returns a door, or an error that says what is wrong with config.
@@ -41,7 +49,10 @@ func New(config Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{config: config, metrics: config.Server.Metrics(doorName), refusals: config.Server.Refusals(doorName), document: document}, nil
+	return &Handler{
+		config: config, metrics: config.Server.Metrics(doorName), refusals: config.Server.Refusals(doorName), document: document,
+		feeds: feeds{config: config, open: map[string]*feed{}},
+	}, nil
 }
 
 // Register implements [server.Door].
@@ -52,6 +63,11 @@ func (h *Handler) Register(mux *http.ServeMux) {
 	sameOrigin.SetDenyHandler(http.HandlerFunc(h.serveCrossOrigin))
 	mux.Handle(locksPath, sameOrigin.Handler(h.serve(namespaceResource)))
 	mux.Handle(lockPath, sameOrigin.Handler(h.serve(lockResource)))
+	mux.Handle(lockWaitersPath, sameOrigin.Handler(h.serve(lockWaitersResource)))
+	mux.Handle(waitersPath, sameOrigin.Handler(h.serve(waitersResource)))
+	mux.Handle(feedPath, sameOrigin.Handler(h.serve(feedResource)))
+	mux.Handle(allFeedPath, sameOrigin.Handler(h.serve(feedResource)))
+	mux.Handle(rightsPath, sameOrigin.Handler(h.serve(rightsResource)))
 	mux.Handle("/v1/", h.serve(noResource))
 	mux.Handle(documentPath, h.serveStatic(h.document.json, jsonType, ""))
 	mux.Handle(docsPath, h.serveStatic(h.document.html, "text/html; charset=utf-8", h.document.policy))
@@ -61,7 +77,7 @@ func (h *Handler) Register(mux *http.ServeMux) {
 type operation struct {
 	// name is what metrics count it as.
 	name string
-	// verb is what the caller must be allowed to do with locks.
+	// verb is what the caller must be allowed to do with locks. Empty if every caller may ask.
 	verb string
 	// cost is what the operation costs the API server, but for the lock that it acquires.
 	cost limits.Cost
@@ -81,7 +97,11 @@ var (
 	forceRelease = &operation{name: "force_release", verb: access.VerbForceRelease, cost: limits.Work, run: (*call).forceRelease}
 	getLock      = &operation{name: "get", verb: access.VerbGet, cost: limits.Work, run: (*call).get}
 	listLocks    = &operation{name: "list", verb: access.VerbList, cost: limits.Work, run: (*call).list}
+	listWaiters  = &operation{name: "list_waiters", verb: access.VerbList, cost: limits.Work, run: (*call).waiters}
+	getWaiters   = &operation{name: "get_waiters", verb: access.VerbGet, cost: limits.Work, run: (*call).waiters}
 	watchLocks   = &operation{name: "watch", verb: access.VerbWatch, isStream: true, run: (*call).watch}
+	followFeed   = &operation{name: "feed", verb: access.VerbWatch, isStream: true, run: (*call).followFeed}
+	listRights   = &operation{name: "rights", run: (*call).rights}
 )
 
 // resource is what a path names: its methods, each with the operation that its query chooses.
@@ -99,6 +119,10 @@ var (
 		http.MethodGet:  unlessWatched(listLocks),
 		http.MethodHead: always(listLocks),
 	}
+	lockWaitersResource = resource{http.MethodGet: always(getWaiters), http.MethodHead: always(getWaiters)}
+	waitersResource     = resource{http.MethodGet: always(listWaiters), http.MethodHead: always(listWaiters)}
+	feedResource        = resource{http.MethodGet: always(followFeed)}
+	rightsResource      = resource{http.MethodGet: always(listRights)}
 	// noResource is what other paths name.
 	noResource = resource{}
 )

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -22,6 +23,14 @@ func describe(held *v1alpha1.Lock) wire.Lock {
 	}
 	if ref := spec.HolderRef; ref != nil {
 		described.HolderRef = &wire.HolderRef{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: string(ref.UID)}
+	}
+	for _, each := range spec.Guards {
+		guard := wire.Guard{Group: each.Group, Resource: each.Resource, Name: each.Name}
+		if each.Selector != nil && each.Name == "" {
+			// Without requirements it selects all, which is told by its absence.
+			guard.Selector, _ = strings.CutPrefix(metav1.FormatLabelSelector(each.Selector), "<none>")
+		}
+		described.Guards = append(described.Guards, guard)
 	}
 	if token, err := held.FencingToken(); err == nil {
 		described.FencingToken = &token
@@ -61,9 +70,14 @@ func (n lockName) fullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(n.scop
 
 // readName returns the lock that path and query name.
 func (c *call) readName(found *mistakes) lockName {
-	name := newLockName(c.request.PathValue(keyPart), c.query.text("function"))
+	return c.nameOf(c.request.PathValue(keyPart), inPath, found)
+}
+
+// nameOf returns the lock of a key that is in that part of the request, and of the function that the query names.
+func (c *call) nameOf(key, in string, found *mistakes) lockName {
+	name := newLockName(key, c.query.text("function"))
 	if err := v1alpha1.ValidateKey(name.key); err != nil {
-		found.add(FieldError{In: inPath, Field: keyPart, Detail: err.Error(), Value: strings.ToValidUTF8(name.key, "\uFFFD")})
+		found.add(FieldError{In: in, Field: keyPart, Detail: err.Error(), Value: strings.ToValidUTF8(name.key, "\uFFFD")})
 	}
 	if c.query.has("function") {
 		if err := v1alpha1.ValidateFunction(name.function); err != nil {

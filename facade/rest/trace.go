@@ -6,15 +6,14 @@ import (
 	"forrst.dev/lock-operator/tracing"
 )
 
-// beginTrace begins the trace of the call by its headers, and reports whether there is one.
-func (c *call) beginTrace(ctx context.Context) bool {
+// beginTrace begins the trace of the call, unless its headers decline that.
+func (c *call) beginTrace(ctx context.Context) {
 	tracer := c.config.Server.Tracer()
 	if tracer.Declines(c.request.Header) {
-		return false
+		return
 	}
 	c.trace = tracer.Arrive(doorName, c.request)
 	c.request = c.request.WithContext(c.trace.Begin(ctx, tracing.ParentOfHeaders(ctx, c.request.Header)))
-	return true
 }
 
 // endTrace tells what has come of the call.

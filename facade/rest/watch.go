@@ -35,9 +35,16 @@ const (
 	anyKey v1alpha1.FullKey = "lock:any"
 )
 
-// eventStream is one answer of events.
-type eventStream struct {
+// eventWriter writes an answer of events.
+type eventWriter struct {
 	*call
+
+	out *bufio.Writer
+}
+
+// eventStream is one answer of events about locks.
+type eventStream struct {
+	eventWriter
 
 	// key is that of the lock. Empty means the locks of the namespace.
 	key v1alpha1.FullKey
@@ -48,7 +55,6 @@ type eventStream struct {
 	lastSeen string
 	// lastSent is the id that was sent last in this stream. Empty if none was.
 	lastSent string
-	out      *bufio.Writer
 	timers   clock.WithTicker
 }
 
@@ -56,7 +62,7 @@ type eventStream struct {
 func (c *call) watch() (*answer, error) {
 	var found mistakes
 	stream := &eventStream{
-		call: c, lastSeen: c.readLastEventID(&found), out: bufio.NewWriter(c.writer), timers: servertime.Timers(c.config.Clock),
+		eventWriter: eventWriter{c, bufio.NewWriter(c.writer)}, lastSeen: c.readLastEventID(&found), timers: servertime.Timers(c.config.Clock),
 	}
 	if c.request.PathValue(keyPart) != "" {
 		stream.key = c.readName(&found).fullKey()
@@ -188,19 +194,25 @@ func (s *eventStream) expiryTimer(next time.Time) (expiry <-chan time.Time, stop
 
 func (s *eventStream) isWanted(each *v1alpha1.Lock) bool { return lock.HasPrefix(each, s.prefix) }
 
+// beginStream sends the header, if that was not sent yet.
+func (s *eventWriter) beginStream() {
+	if s.hasBegun {
+		return
+	}
+	s.hasBegun = true
+	header := s.writer.Header()
+	header.Set("Content-Type", wire.EventStream)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Accel-Buffering", "no") // Proxies must not collect events.
+	server.BeginAnswer(s.writer, s.request)
+	s.status = http.StatusOK
+	s.writer.WriteHeader(s.status)
+}
+
 // begin sends the header, if that was not sent yet, and what is held.
 func (s *eventStream) begin(version string, told *history) error {
-	if !s.hasBegun {
-		s.hasBegun = true
-		header := s.writer.Header()
-		header.Set("Content-Type", wire.EventStream)
-		header.Set("Cache-Control", "no-store")
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("X-Accel-Buffering", "no") // Proxies must not collect events.
-		server.BeginAnswer(s.writer, s.request)
-		s.status = http.StatusOK
-		s.writer.WriteHeader(s.status)
-	}
+	s.beginStream()
 	held := slices.SortedFunc(slices.Values(told.byEnd), func(a, b *heldLock) int {
 		return cmp.Or(cmp.Compare(a.Spec.Key, b.Spec.Key), cmp.Compare(a.Spec.Function, b.Spec.Function))
 	})
@@ -251,11 +263,11 @@ func (s *eventStream) beginEvent(name, id string) {
 	s.write("data: ")
 }
 
-// write needs [eventStream.send], which tells the error.
-func (s *eventStream) write(text string) { _, _ = s.out.WriteString(text) }
+// write needs [eventWriter.send], which tells the error.
+func (s *eventWriter) write(text string) { _, _ = s.out.WriteString(text) }
 
 // send sends what is written.
-func (s *eventStream) send(write func()) error {
+func (s *eventWriter) send(write func()) error {
 	server.BeginAnswer(s.writer, s.request)
 	write()
 	if err := s.out.Flush(); err != nil {

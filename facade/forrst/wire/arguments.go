@@ -67,3 +67,14 @@ type ListArguments struct {
 	// Continue is that of the answer before. Empty asks for the first locks.
 	Continue string `json:"continue,omitempty"`
 }
+
+// MaxWaiters is how many callers an answer of [ListWaiters] has at most.
+const MaxWaiters = 500
+
+// WaitersArguments are the arguments of [ListWaiters].
+type WaitersArguments struct {
+	// Key is the full key. Empty asks about all locks of the namespace.
+	Key string `json:"key,omitempty"`
+	// Limit is the largest number of callers in the answer, at most [MaxWaiters], which zero means too.
+	Limit int64 `json:"limit,omitempty"`
+}

@@ -7,7 +7,7 @@ import (
 )
 
 // HeldDetails are the details of LOCK_ACQUISITION_FAILED and LOCK_TIMEOUT. Those of
-// the atomic lock extension have neither holder nor time.
+// the atomic lock extension have neither holder nor time, nor how many wait.
 type HeldDetails struct {
 	// Key is as sent.
 	Key     string `json:"key"`
@@ -21,6 +21,8 @@ type HeldDetails struct {
 	ExpiresAt string `json:"expires_at,omitempty"`
 	// Expired says that the lock has no holder, but may not be taken over yet.
 	Expired bool `json:"expired,omitempty"`
+	// Waiting is how many callers wait for the lock. Nil if that is not known at once.
+	Waiting *int `json:"waiting,omitempty"`
 }
 
 // KeyDetails are the details of LOCK_NOT_FOUND and LOCK_OWNERSHIP_MISMATCH.

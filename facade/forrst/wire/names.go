@@ -18,6 +18,8 @@ const (
 	Status = extendedFunction + "status"
 	// List takes [ListArguments] and returns [Locks].
 	List = extendedFunction + "list"
+	// ListWaiters takes [WaitersArguments] and returns [Waiters].
+	ListWaiters = extendedFunction + "waiters"
 
 	extendedFunction = "urn:k8s:forrst:ext:atomic-lock:fn:"
 )

@@ -85,6 +85,38 @@ type ListedLock struct {
 	Lock
 }
 
+// Waiters is the result of [ListWaiters].
+type Waiters struct {
+	// Waiters are in the order in which they get their lock; those of several locks are ordered by full key.
+	Waiters []Waiter `json:"waiters"`
+	// More says that others may wait after these.
+	More bool `json:"more,omitempty"`
+}
+
+// Waiter is a caller that waits for a lock.
+type Waiter struct {
+	// Key is the key without scope and prefix.
+	Key string `json:"key"`
+	// FullKey is "lock:{function}:{key}" or "lock:{key}", in NFC.
+	FullKey string `json:"full_key"`
+	Scope   string `json:"scope"`
+	// Function is set with function scope.
+	Function string `json:"function,omitempty"`
+	// Place is 1 for the caller that gets the lock next.
+	Place int `json:"place"`
+	// Holder is the authenticated identity that waits, and Reason what for.
+	Holder string `json:"holder"`
+	Reason string `json:"reason,omitempty"`
+	// HolderRef is the object that it wants the lock for. Nil if none is named.
+	HolderRef *HolderRef `json:"holder_ref,omitempty"`
+	// Door is how the caller came: forrst or rest. Empty if that is not known.
+	Door string `json:"door,omitempty"`
+	// Since is when the caller came.
+	Since string `json:"since"`
+	// Until is when its wait ends. Empty if only the caller ends it.
+	Until string `json:"until,omitempty"`
+}
+
 // Fencing is the data of the entry [FencingURN].
 type Fencing struct {
 	// Token is the number of the grant: a later grant of a lock has a larger one.

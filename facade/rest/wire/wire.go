@@ -20,6 +20,8 @@ type Lock struct {
 	Holder       string     `json:"holder"`
 	Reason       string     `json:"reason,omitempty"`
 	HolderRef    *HolderRef `json:"holder_ref,omitempty"`
+	// Guards are the objects that only the holder may write.
+	Guards []Guard `json:"guards,omitempty"`
 	// ReleaseDelaySeconds is how long the lock stays after the object of HolderRef has ended.
 	ReleaseDelaySeconds *float64 `json:"release_delay_seconds,omitempty"`
 	// TTLSeconds is nil for a lock that a manifest holds until a fixed time.
@@ -37,12 +39,45 @@ type HolderRef struct {
 	UID        string `json:"uid"`
 }
 
+// Guard names guarded objects in the namespace of a lock: one by its name, or those that a selector matches.
+type Guard struct {
+	// Group is empty for the core group.
+	Group    string `json:"group,omitempty"`
+	Resource string `json:"resource"`
+	Name     string `json:"name,omitempty"`
+	// Selector is a label selector as kubectl takes it. It and Name are empty for all objects of the resource.
+	Selector string `json:"selector,omitempty"`
+}
+
 // Locks is a part of the locks of a namespace.
 type Locks struct {
 	// Locks are ordered by the names of their objects.
 	Locks []Lock `json:"locks"`
 	// Continue is a parameter that asks for the next part. Empty if there is none.
 	Continue string `json:"continue,omitempty"`
+}
+
+// Waiters are those that wait for a lock, in the order in which they get it, or for any of a namespace.
+type Waiters struct {
+	Waiters []Waiter `json:"waiters"`
+	// More says that others may wait after these.
+	More bool `json:"more,omitempty"`
+}
+
+// Waiter is a caller that waits for a lock.
+type Waiter struct {
+	Key      string `json:"key"`
+	Function string `json:"function,omitempty"`
+	// Place is 1 for the caller that gets the lock next.
+	Place     int        `json:"place"`
+	Holder    string     `json:"holder"`
+	Reason    string     `json:"reason,omitempty"`
+	HolderRef *HolderRef `json:"holder_ref,omitempty"`
+	// Door is how the caller came: forrst or rest.
+	Door  string `json:"door,omitempty"`
+	Since string `json:"since"`
+	// Until is when its wait ends. Empty if only the caller ends it.
+	Until string `json:"until,omitempty"`
 }
 
 // Names of events.
@@ -61,6 +96,62 @@ const (
 	EventReleased = "released"
 	EventExpired  = "expired"
 )
+
+// Events of a feed, whose first is [EventSync], too.
+const (
+	// EventChanges has what happened to locks since the event before, in order, as [Changes].
+	EventChanges = "changes"
+	// EventLines has how many callers wait for each lock, as [Lines].
+	EventLines = "lines"
+)
+
+// Snapshot is the [EventSync] of a feed.
+type Snapshot struct {
+	// Now is the time of the service.
+	Now   string `json:"now"`
+	Locks []Lock `json:"locks"`
+}
+
+// Changes are changes of locks.
+type Changes struct {
+	// Now is the time of the service.
+	Now     string   `json:"now"`
+	Changes []Change `json:"changes"`
+}
+
+// Change is a change of a lock.
+type Change struct {
+	// Event is the name of an event, such as [EventAcquired].
+	Event string `json:"event"`
+	// Lock is as it is stored or, if it is no longer held, as it was last.
+	Lock Lock `json:"lock"`
+}
+
+// Lines are those of all locks that callers wait for.
+type Lines struct {
+	Lines []Line `json:"lines"`
+	// IsComplete is false if callers wait for more locks than these.
+	IsComplete bool `json:"is_complete"`
+}
+
+// Line tells how many callers wait for a lock.
+type Line struct {
+	Namespace string `json:"namespace"`
+	Key       string `json:"key"`
+	Function  string `json:"function,omitempty"`
+	Waiting   int    `json:"waiting"`
+}
+
+// Rights is what a caller may do.
+type Rights struct {
+	// User is who calls, and IsAuthenticated whether the caller has an identity.
+	User            string `json:"user"`
+	IsAuthenticated bool   `json:"is_authenticated"`
+	// OwnNamespace is that of the caller's service account, or the only one that is served. Empty if there is none.
+	OwnNamespace string `json:"own_namespace,omitempty"`
+	// Verbs are those on locks.forrst.dev that the caller has where it asked.
+	Verbs []string `json:"verbs"`
+}
 
 // EventStream is the media type of events.
 const EventStream = "text/event-stream"
