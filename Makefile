@@ -75,6 +75,15 @@ build: ## Build the operator, kubectl-lock and the development cluster.
 # Under this name, it completes the arguments of "kubectl lock".
 	@ln -sf kubectl-lock bin/kubectl_complete-lock
 
+.PHONY: page
+page: web/node_modules ## Build the page at /ui/ from web/ into facade/ui (Debian's npm).
+	cd web && npm run --silent check && npm run --silent build
+
+web/node_modules: web/package-lock.json
+	@hack/debian.sh nodejs:node npm
+	cd web && npm ci --silent --ignore-scripts --no-audit --no-fund
+	@touch $@
+
 # Those that krew knows and most people have.
 CLI_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
@@ -149,11 +158,11 @@ clean: ## Stop the cluster and delete what was built; Go's build cache stays.
 test: control-plane bin/kwok bin/helm ## Run all tests, with the race detector.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
 # Most suites wait more than they compute. The longest one starts first.
-	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/cli/scale -e /test/e2e -e /test/image -e /test/installation -e /test/robustness -e /test/run$$)
+	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/cli/scale -e /test/e2e -e /test/image -e /test/installation -e /test/line -e /test/robustness -e /test/run$$)
 # Alone, because they measure times or use up the machine.
-	$(GO_TEST) -count=1 -p=1 ./cli/supervise ./test/cli/scale ./test/run ./test/audit ./test/auth ./test/e2e/... ./test/robustness/...
+	$(GO_TEST) -count=1 -p=1 ./cli/supervise ./test/cli/scale ./test/run ./test/audit ./test/auth ./test/e2e/... ./test/line ./test/robustness/...
 # The race detector makes allocations of its own.
-	go test -count=1 -run='^Test(Allocations|Memory|TheDefaultsFit)' ./facade/forrst ./facade/rest ./cmd/lock-operator ./webhook
+	go test -count=1 -run='^Test(Allocations|Chaos|Memory|TheDefaultsFit)' ./lock/line ./facade/forrst ./facade/rest ./cmd/lock-operator ./webhook
 	go test -C hack/controlplane ./...
 	go test -C hack/krew ./...
 # It reads a file that is not of its module, so its results cannot be cached.
@@ -163,8 +172,12 @@ test: control-plane bin/kwok bin/helm ## Run all tests, with the race detector.
 	@$(MAKE) --no-print-directory browser-test
 
 .PHONY: browser-test
-browser-test: control-plane $(CHROMIUM) ## Run the tests of the REST door's events with a browser.
+browser-test: control-plane $(CHROMIUM) web/node_modules ## Run the tests of the page and of the REST door's events with a browser.
 	assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" CHROMIUM="$(abspath $(CHROMIUM))" go test -C test/browser -count=1 ./...
+
+.PHONY: page-pictures
+page-pictures: $(CHROMIUM) ## Draw the pictures of docs/page.md.
+	SCREENSHOTS="$(CURDIR)/docs/images" CHROMIUM="$(abspath $(CHROMIUM))" go test -C test/browser -count=1 -run='^TestPictures$$' ./ui
 
 .PHONY: chart-test
 chart-test: control-plane bin/helm ## Check the Helm chart, hold it against config/, and install it with Helm.
@@ -241,9 +254,13 @@ install-test: build image control-plane bin/kwok bin/helm ## Install the chart w
 	@assets="$$(cd "$(ASSETS)" && pwd)" && cd test/installation && KUBEBUILDER_ASSETS="$$assets" exec unshare --net --mount -- sh -c ' \
 	  ip link set lo up && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec ../../bin/test/installation.test -test.v -test.timeout=$(TEST_TIMEOUT)'
 
+.PHONY: line-test
+line-test: control-plane ## Measure the lines that replicas share: 50 kills, 10,000 waiters, 1,000 in a rolling restart (minutes).
+	LINE_KILLS=50 LINE_CROWD=10000 LINE_ROLLED=1000 && export LINE_KILLS LINE_CROWD LINE_ROLLED && $(subst $(RACE),,$(GO_TEST)) -count=1 -v ./test/line -ginkgo.v
+
 .PHONY: robustness
-robustness: control-plane ## Break things under running clients for two minutes, and check what they saw.
-	@DURATION="$${DURATION:-2m}" && export DURATION && $(GO_TEST) -count=1 -timeout=0 -v -run='^TestRobustness$$' ./test/robustness
+robustness: control-plane ## Break things under running clients for two minutes, and two more with shared lines, and check what they saw.
+	@DURATION="$${DURATION:-2m}" && export DURATION && $(GO_TEST) -count=1 -timeout=0 -v -run='^TestRobustness(OfSharedLines)?$$' ./test/robustness
 
 .PHONY: soak
 soak: control-plane ## Do the same until so many operations, and add what was found to a report.
@@ -292,7 +309,7 @@ nightly: ## Run what takes longer than ten minutes, all night, and print a table
 ##@ Check
 
 .PHONY: verify
-verify: verify-generated verify-modules verify-platforms licenses ## Fail if generated files or go.mod files are out of date, a platform of kubectl-lock does not compile, or a licence is not allowed.
+verify: verify-generated verify-page verify-modules verify-platforms licenses ## Fail if generated files, the page or go.mod files are out of date, a platform of kubectl-lock does not compile, or a licence is not allowed.
 
 .PHONY: verify-generated
 verify-generated:
@@ -307,6 +324,12 @@ verify-generated:
 	if [ -n "$$changed" ]; then \
 	  echo "verify: generated files were out of date in:$$changed; they are up to date now, commit them" >&2; exit 1; \
 	fi
+
+# The page is checked in, so that only who changes it needs npm.
+.PHONY: verify-page
+verify-page: web/node_modules
+	@built="$$(mktemp -d)" && trap 'rm -rf "$$built"' EXIT && cd web && npm run --silent check && OUT="$$built" npm run --silent build && \
+	if ! diff -rq "$$built" ../facade/ui/assets; then echo 'verify: facade/ui/assets is not what web/ makes; run "make page"' >&2; exit 1; fi
 
 .PHONY: verify-modules
 verify-modules:
@@ -325,11 +348,12 @@ verify-platforms:
 
 .PHONY: licenses
 licenses: build ## Fail unless all modules of the operator and kubectl-lock have licences that are allowed.
-	@for binary in lock-operator kubectl-lock; do go -C hack/supplychain run . -module "$(CURDIR)" "$(CURDIR)/bin/$$binary" || exit 1; done
+	@go -C hack/supplychain run . -module "$(CURDIR)" -page "$(CURDIR)/web" "$(CURDIR)/bin/lock-operator"
+	@go -C hack/supplychain run . -module "$(CURDIR)" "$(CURDIR)/bin/kubectl-lock"
 
 .PHONY: sbom
 sbom: build ## Write the bill of materials of the operator's binary to bin/lock-operator.cdx.json.
-	@go -C hack/supplychain run . -module "$(CURDIR)" -sbom "$(CURDIR)/bin/lock-operator.cdx.json" "$(CURDIR)/bin/lock-operator"
+	@go -C hack/supplychain run . -module "$(CURDIR)" -page "$(CURDIR)/web" -sbom "$(CURDIR)/bin/lock-operator.cdx.json" "$(CURDIR)/bin/lock-operator"
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities in the code that is called; needs vuln.go.dev, or a copy of it in VULNDB.

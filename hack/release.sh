@@ -32,7 +32,7 @@ for platform in ${PLATFORMS:-linux/amd64 linux/arm64}; do
     -o "$out/lock-operator-$VERSION-${platform/\//-}" ./cmd/lock-operator
 done
 first="$(find "$out" -name "lock-operator-$VERSION-linux-*" | sort | head -n 1)"
-go -C hack/supplychain run . -module "$PWD" -sbom "$out/lock-operator-$VERSION.cdx.json" "$first"
+go -C hack/supplychain run . -module "$PWD" -page "$PWD/web" -sbom "$out/lock-operator-$VERSION.cdx.json" "$first"
 
 # An archive has the time of the commit, which Helm passes on.
 tree="$(mktemp -d)"

@@ -23,11 +23,13 @@ type program struct {
 	modules       []module
 }
 
-// module is one module of a program.
+// module is one module of a program, or one package of npm in the page that it serves.
 type module struct {
 	path, version string
 	// sha256 is the hash of the module's content in hexadecimal, as go.sum has it; empty if it has none.
 	sha256 string
+	// sha512 is that of the archive of a package of npm. Empty for a module of Go.
+	sha512 string
 	// folder has the sources.
 	folder   string
 	licenses []string

@@ -47,6 +47,10 @@ func componentOf(of module) cyclonedx.Component {
 		BOMRef: of.name(), Type: cyclonedx.ComponentTypeLibrary, Name: of.path, Version: of.version,
 		PackageURL: "pkg:golang/" + of.name(), Licenses: &licenses,
 	}
+	if of.sha512 != "" {
+		component.PackageURL = "pkg:npm/" + of.name()
+		component.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA512, Value: of.sha512}}
+	}
 	if of.sha256 != "" {
 		component.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: of.sha256}}
 	}

@@ -17,7 +17,7 @@ func TestABinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = run(t.Context(), ".", "", []string{binary})
+	err = run(t.Context(), ".", "", "", []string{binary})
 	if err == nil || !strings.Contains(err.Error(), "forrst.dev/lock-operator/hack/supplychain@(devel) has no licence") || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("got %v", err)
 	}

@@ -1,0 +1,238 @@
+// What the page knows. Events change it as they come; what is on the screen follows once a frame.
+
+import type { Line, Lock } from "./api";
+import type { LockName, Route } from "./route";
+
+export interface Ended { how: string; at: number }
+export interface Entry {
+  id: string; lock: Lock; acquired: number; renewed: number; expires: number;
+  /** How many wait; undefined as long as that is not known. */
+  waiting?: number;
+  /** Lower case, for the search. */
+  text: string;
+  /** Set for a moment after the end, so that it can be seen. */
+  ended?: Ended;
+}
+/** One holder in the past of a lock, as far as this page has seen it. */
+export interface Tenure { holder: string; ref: string; token?: number; from: number; to?: number; how?: string; renewals: number }
+export interface Happened { number: number; at: number; event: string; lock: Lock }
+
+interface Change { event: string; lock: Lock }
+
+/** For how long the end of a lock is shown. */
+const shownFor = 2500;
+const keptTenures = 24;
+const keptHappened = 60;
+/** So many past locks keep their timeline. */
+const keptPasts = 20_000;
+const seconds = 60;
+
+export function idOf(of: LockName): string { return of.namespace + "\0" + of.key + "\0" + (of.function ?? ""); }
+
+export class Store {
+  readonly entries = new Map<string, Entry>();
+  readonly pasts = new Map<string, Tenure[]>();
+  happened: Happened[] = [];
+  /** Changes in each of the last seconds, the present one last. */
+  readonly rates: number[] = Array(seconds).fill(0);
+  waiting = 0;
+  linesComplete = true;
+  /** Since when this page has seen everything, or 0. */
+  watchedSince = 0;
+  isSynced = false;
+
+  private offset = 0;
+  private second = 0;
+  private hasLines = false;
+  private lines = new Map<string, number>();
+  private happenings = 0;
+  private isStale = true;
+  private viewed: Entry[] = [];
+  private viewedAt = 0;
+  private viewedRoute = "";
+  private frame = 0;
+
+  constructor(private readonly changed: () => void) {
+    setInterval(() => this.tick(), 100);
+  }
+
+  /** The time of the service, in milliseconds since 1970. */
+  now(): number { return Date.now() + this.offset; }
+
+  clear(): void {
+    this.entries.clear();
+    this.pasts.clear();
+    this.lines.clear();
+    this.hasLines = false;
+    this.happened = [];
+    this.waiting = 0;
+    this.isSynced = false;
+    this.watchedSince = 0;
+    this.redraw(true);
+  }
+
+  /** Draws in the next frame, however often it is called. */
+  redraw(isStale = false): void {
+    this.isStale ||= isStale;
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.changed();
+    });
+  }
+
+  sync(locks: Lock[], now?: string): void {
+    if (now) this.offset = Date.parse(now) - Date.now();
+    const missing = new Set(this.entries.keys());
+    for (const lock of locks) {
+      missing.delete(idOf(lock));
+      this.put(lock);
+    }
+    for (const id of missing) if (!this.entries.get(id)!.ended) this.end(id, "ended");
+    this.isSynced = true;
+    this.watchedSince ||= this.now();
+    this.redraw(true);
+  }
+
+  apply(changes: Change[], now?: string): void {
+    // The event that came fastest tells the clocks' difference best.
+    if (now) this.offset = Math.max(this.offset, Date.parse(now) - Date.now());
+    for (const each of changes) {
+      switch (each.event) {
+        case "released":
+        case "expired":
+          // The lock as it was last: another grant that has begun meanwhile goes on.
+          if (this.entries.get(idOf(each.lock))?.lock.acquired_at === each.lock.acquired_at) this.end(idOf(each.lock), each.event);
+          break;
+        default:
+          this.put(each.lock, each.event);
+      }
+      this.rates[seconds - 1]!++;
+      if (each.event !== "renewed" && each.event !== "changed") {
+        this.happened.push({ number: this.happenings++, at: this.now(), event: each.event, lock: each.lock });
+      }
+    }
+    if (this.happened.length > 2 * keptHappened) this.happened = this.happened.slice(-keptHappened);
+    this.redraw(true);
+  }
+
+  setLines(lines: Line[], isComplete: boolean): void {
+    this.lines.clear();
+    this.waiting = 0;
+    this.linesComplete = isComplete;
+    for (const each of lines) {
+      this.lines.set(idOf(each), each.waiting);
+      this.waiting += each.waiting;
+    }
+    this.hasLines = true;
+    for (const entry of this.entries.values()) entry.waiting = this.waitingFor(entry.id);
+    this.redraw(true);
+  }
+
+  private waitingFor(id: string): number | undefined {
+    return this.lines.get(id) ?? (this.hasLines && this.linesComplete ? 0 : undefined);
+  }
+
+  private put(lock: Lock, event?: string): void {
+    const id = idOf(lock);
+    const former = this.entries.get(id);
+    const entry: Entry = {
+      id, lock, acquired: Date.parse(lock.acquired_at), renewed: Date.parse(lock.renewed_at), expires: Date.parse(lock.expires_at),
+      waiting: this.waitingFor(id),
+      text: [lock.namespace, lock.key, lock.function, lock.holder, lock.reason, lock.holder_ref?.name].join("\n").toLowerCase(),
+    };
+    this.entries.set(id, entry);
+    let past = this.pasts.get(id);
+    if (!past) this.pasts.set(id, past = []);
+    const last = past.at(-1);
+    if (last && last.from === entry.acquired) {
+      if (former && former.lock.renewed_at !== lock.renewed_at) last.renewals++;
+      delete last.to;
+      delete last.how;
+      return;
+    }
+    if (last && last.to === undefined) {
+      last.to = entry.acquired;
+      last.how = event === "handed-off" ? "handed off" : "ended";
+    }
+    const ref = lock.holder_ref ? lock.holder_ref.kind + " " + lock.holder_ref.name : "";
+    past.push({ holder: lock.holder, ref, token: lock.fencing_token, from: entry.acquired, renewals: 0 });
+    if (past.length > keptTenures) past.shift();
+  }
+
+  private end(id: string, how: string): void {
+    const entry = this.entries.get(id);
+    if (!entry) return;
+    // What time has ended, this page has seen by itself a moment before.
+    entry.ended ??= { how, at: how === "expired" ? Math.min(entry.expires, this.now()) : this.now() };
+    const last = this.pasts.get(id)?.at(-1);
+    if (last && last.to === undefined) {
+      last.to = entry.ended.at;
+      last.how = how;
+    }
+  }
+
+  private tick(): void {
+    const now = this.now();
+    const second = Math.floor(now / 1000);
+    if (second !== this.second) {
+      for (let past = this.second; past < second && past - this.second < seconds && this.second; past++) {
+        this.rates.shift();
+        this.rates.push(0);
+      }
+      this.second = second;
+      if (this.pasts.size > keptPasts) {
+        for (const id of this.pasts.keys()) {
+          if (this.pasts.size <= keptPasts / 2) break;
+          if (!this.entries.has(id)) this.pasts.delete(id);
+        }
+      }
+    }
+    let isStale = false;
+    for (const entry of this.entries.values()) {
+      if (!entry.ended && entry.expires <= now) {
+        this.end(entry.id, "expired");
+        isStale = true;
+      } else if (entry.ended && now - entry.ended.at > shownFor) {
+        this.entries.delete(entry.id);
+        isStale = true;
+      }
+    }
+    this.redraw(isStale);
+  }
+
+  /** The locks that a route shows, in its order. */
+  view(route: Route): Entry[] {
+    const wanted = JSON.stringify([route.namespace, route.search, route.holder, route.contended, route.expiring, route.sort]);
+    const pause = this.entries.size > 2000 ? 300 : 0;
+    const now = performance.now();
+    if (wanted === this.viewedRoute && (!this.isStale && !route.expiring || now - this.viewedAt < pause)) return this.viewed;
+    this.isStale = false;
+    this.viewedAt = now;
+    this.viewedRoute = wanted;
+    const time = this.now();
+    const search = route.search.toLowerCase(), holder = route.holder.toLowerCase();
+    const found: Entry[] = [];
+    for (const entry of this.entries.values()) {
+      if (route.namespace && entry.lock.namespace !== route.namespace) continue;
+      if (search && !entry.text.includes(search)) continue;
+      if (holder && !entry.lock.holder.toLowerCase().includes(holder)) continue;
+      if (route.contended && !entry.waiting) continue;
+      if (route.expiring && !isExpiring(entry, time)) continue;
+      found.push(entry);
+    }
+    return this.viewed = found.sort(orders[route.sort]);
+  }
+}
+
+function byKey(a: Entry, b: Entry): number { return a.lock.key < b.lock.key ? -1 : a.lock.key > b.lock.key ? 1 : a.id < b.id ? -1 : 1; }
+const orders: Record<Route["sort"], (a: Entry, b: Entry) => number> = {
+  key: byKey,
+  expiry: (a, b) => a.expires - b.expires || byKey(a, b),
+  waiting: (a, b) => (b.waiting ?? 0) - (a.waiting ?? 0) || byKey(a, b),
+  since: (a, b) => a.acquired - b.acquired || byKey(a, b),
+};
+
+/** Whether a fifth of the time or less is left: a holder that renews has done so by then. */
+export function isExpiring(entry: Entry, now: number): boolean {
+  return !entry.ended && entry.expires - now <= (entry.expires - entry.renewed) / 5;
+}
