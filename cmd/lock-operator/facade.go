@@ -17,11 +17,12 @@ import (
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/rest"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/facade/ui"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/holderref"
 )
 
-// addFacade adds the façade with its doors: Forrst and REST, on one listener.
+// addFacade adds the façade with its doors, Forrst and REST, and the page on one listener.
 func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
 	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade)
 	if err != nil {
@@ -44,8 +45,12 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 		return err
 	}
 	logger := manager.GetLogger().WithName("facade")
+	backend, shared, err := newBackend(manager, settings, engine, now)
+	if err != nil {
+		return err
+	}
 	locks, err := locks.New(locks.Options{
-		Backend: engine,
+		Backend: backend,
 		Limits:  settings.limits,
 		Holders: &holderref.Checker{
 			Reader: manager.GetAPIReader(), Mapper: manager.GetRESTMapper(), Kinds: settings.holderKinds,
@@ -64,7 +69,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	door, err := forrst.New(forrst.Config{
 		Server:     server,
 		Access:     access,
-		Locks:      locks.CountedBy(settings.metrics.CountDoor("forrst")),
+		Locks:      locks.Through("forrst", settings.metrics.CountDoor("forrst")),
 		MaxBlock:   settings.facadeMaxBlock,
 		Components: sources,
 		Routing:    routing,
@@ -79,7 +84,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	plain, err := rest.New(rest.Config{
 		Server:  server,
 		Access:  access,
-		Locks:   locks.CountedBy(settings.metrics.CountDoor("rest")),
+		Locks:   locks.Through("rest", settings.metrics.CountDoor("rest")),
 		MaxWait: settings.facadeMaxBlock,
 		Clock:   now,
 		Logger:  logger,
@@ -88,10 +93,15 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 		return err
 	}
 	server.Mount(plain)
+	page, err := ui.New()
+	if err != nil {
+		return err
+	}
+	server.Mount(page)
 	return errors.Join(
 		manager.AddReadyzCheck("facade", server.Ready),
 		manager.AddReadyzCheck("lock-watch", watchCheck(engine, now)),
-		(&facadeWithEngine{server: server, engine: engine}).addTo(manager),
+		(&facadeWithEngine{server: server, engine: engine, shared: shared}).addTo(manager),
 	)
 }
 
@@ -115,12 +125,8 @@ func newAccess(manager ctrl.Manager, settings options, now clock.PassiveClock) (
 
 // newFacadeServer returns a server that already listens.
 func newFacadeServer(settings options, callers *access.Control, logger logr.Logger) (*server.Server, error) {
-	isOpen := settings.facadeAuth.mode == authNone
-	if isOpen {
-		settings.facadeServer.withoutShares()
-	}
 	options := server.Options{
-		LoopbackHostsOnly:        isOpen,
+		LoopbackHostsOnly:        settings.facadeAuth.mode == authNone,
 		MaxConnections:           settings.facadeServer.maxConnections,
 		MaxConnectionsPerAddress: settings.facadeServer.maxConnectionsPerAddress,
 		Access:                   callers,

@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 // defaultShutdownDelay is how long, with a margin, the nodes of a cluster take to stop
@@ -29,7 +30,15 @@ type facadeServerOptions struct {
 	maxConnections              int
 	maxConnectionsPerAddress    int
 	shutdownDelay, drainTimeout time.Duration
+	line                        engine.WaiterLimits
 }
+
+// Those that wait for a lock at all replicas stand in one line.
+const (
+	defaultLinePerLock      = 10_000
+	defaultLinePerNamespace = 20_000
+	defaultLinePerCaller    = 5_000
+)
 
 func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.tlsCertFile, "facade-tls-cert-file", "", "The façade's certificate in PEM, read again when it changes. With it, the façade serves TLS only.")
@@ -37,6 +46,9 @@ func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.calls.Waiting, "facade-max-waiting", limits.DefaultMaxWaiting, "How many calls may wait for locks at a time on one replica.")
 	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", 0, "How many of them may be of one caller; 0 for a tenth.")
 	flags.IntVar(&o.calls.WaitingPerNamespace, "facade-max-waiting-per-namespace", 0, "How many of them may be of the service accounts of one namespace together; 0 for a tenth.")
+	flags.IntVar(&o.line.PerLock, "facade-max-line-per-lock", defaultLinePerLock, "How many callers may wait for one lock, of all replicas together if they share their lines. 0 for any number.")
+	flags.IntVar(&o.line.PerNamespace, "facade-max-line-per-namespace", defaultLinePerNamespace, "How many may wait for the locks of one namespace whose lines one replica has. 0 for any number.")
+	flags.IntVar(&o.line.PerHolder, "facade-max-line-per-caller", defaultLinePerCaller, "How many calls of one caller may wait for locks whose lines one replica has. 0 for any number.")
 	flags.IntVar(&o.calls.Running, "facade-max-running", limits.DefaultMaxRunning, "How many other calls may run at a time on one replica.")
 	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", 0, "How many of them may be of one caller; 0 for a tenth.")
 	flags.IntVar(&o.calls.RunningPerNamespace, "facade-max-running-per-namespace", 0, "How many of them may be of the service accounts of one namespace together; 0 for a tenth.")
@@ -65,6 +77,9 @@ func (o *facadeServerOptions) validate() error {
 	for name, share := range map[string]int{
 		"facade-max-waiting-per-caller":      o.calls.WaitingPerCaller,
 		"facade-max-waiting-per-namespace":   o.calls.WaitingPerNamespace,
+		"facade-max-line-per-lock":           o.line.PerLock,
+		"facade-max-line-per-namespace":      o.line.PerNamespace,
+		"facade-max-line-per-caller":         o.line.PerHolder,
 		"facade-max-running-per-caller":      o.calls.RunningPerCaller,
 		"facade-max-running-per-namespace":   o.calls.RunningPerNamespace,
 		"facade-max-rate-per-caller":         o.calls.RatePerCaller,
@@ -91,11 +106,12 @@ func (o *facadeServerOptions) validate() error {
 func (o *facadeServerOptions) withoutShares() {
 	o.calls = o.calls.Unshared()
 	o.maxConnectionsPerAddress = o.maxConnections
+	o.line.PerNamespace, o.line.PerHolder = 0, 0
 }
 
 // stopTimeout is how long a replica may take to stop.
 func (o *facadeServerOptions) stopTimeout() time.Duration {
-	return o.shutdownDelay + o.drainTimeout + engineStopTimeout
+	return drainLineTimeout + o.shutdownDelay + o.drainTimeout + engineStopTimeout
 }
 
 // How the façade authenticates its callers.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -19,6 +20,8 @@ import (
 type facadeWithEngine struct {
 	server *server.Server
 	engine *engine.Engine
+	// shared is nil if each replica has lines of its own.
+	shared *sharedLine
 
 	begin sync.Once
 	stop  context.CancelFunc
@@ -57,15 +60,47 @@ func (f *facadeWithEngine) Start(ctx context.Context) error {
 	return f.err
 }
 
-// serve stops the façade before the engine, which the calls that are still running need.
+// serve stops the façade before the engine, which the calls that are still running need. The façade ends with the
+// shared line, too: see [sharedLine.Start].
 func (f *facadeWithEngine) serve(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
-	ended := make(chan error, 1)
+	ended := make(chan error, 2)
 	go func() { ended <- f.engine.Start(engineCtx) }()
-	err := f.server.Start(ctx)
+	go func() {
+		if f.shared == nil {
+			ended <- nil
+			return
+		}
+		err := f.shared.Start(engineCtx)
+		end()
+		ended <- err
+	}()
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	drained := context.AfterFunc(ctx, func() {
+		defer stop()
+		f.drain(serving)
+	})
+	defer drained()
+	err := f.server.Start(serving)
 	stopEngine()
-	return errors.Join(err, <-ended)
+	return errors.Join(err, <-ended, <-ended)
+}
+
+// drainLineTimeout bounds how long the callers that wait may take to move to other replicas.
+const drainLineTimeout = 2 * time.Second
+
+// drain moves those that wait to other replicas, before the façade tells its own callers to go there.
+func (f *facadeWithEngine) drain(ctx context.Context) {
+	if f.shared == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainLineTimeout)
+	defer cancel()
+	f.shared.Drain(ctx)
 }
 
 // NeedLeaderElection is false: every replica serves its own callers.

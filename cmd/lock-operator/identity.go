@@ -24,8 +24,14 @@ const (
 
 // learnIdentity sets the user name of this process, and the namespace of the operator, unless flags have
 // set them; the other processes have that name, too, unless flags give others. It waits for the API
-// server. The façade alone needs no names.
+// server. The façade needs its name for its other replicas alone.
 func (o *options) learnIdentity(ctx context.Context, manager ctrl.Manager) error {
+	if o.runs(facadeComponent) && o.peers.isOn() {
+		var err error
+		if o.peers.user, err = self(ctx, manager); err != nil {
+			return err
+		}
+	}
 	if !o.runs(controllerComponent) && !o.runs(webhookComponent) {
 		return nil
 	}

@@ -67,6 +67,9 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 		return nil, err
 	}
 	settings.lockWatch = engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
+	if settings.facadeAuth.mode == authNone {
+		settings.facadeServer.withoutShares()
+	}
 	stopTimeout := settings.facadeServer.stopTimeout()
 	managerOptions := ctrl.Options{
 		Scheme:                  scheme,
@@ -308,9 +311,9 @@ func addGuards(manager ctrl.Manager, settings options, now clock.PassiveClock) e
 // newEngine returns an engine, which the caller must start. The façade validates requests with the same
 // limits itself, and may only create so many locks in a namespace.
 func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, name string, via audit.Via) (*engine.Engine, error) {
-	isValidated, maxPerNamespace := false, 0
+	isValidated, maxPerNamespace, waiters := false, 0, engine.WaiterLimits{}
 	if via == audit.Facade {
-		isValidated, maxPerNamespace = true, settings.maxLocks
+		isValidated, maxPerNamespace, waiters = true, settings.maxLocks, settings.facadeServer.line
 	}
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
@@ -336,6 +339,7 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Observer:           settings.metrics.Observer(via),
 		IsValidated:        isValidated,
 		MaxPerNamespace:    maxPerNamespace,
+		Waiters:            waiters,
 	})
 	if err != nil {
 		return nil, err

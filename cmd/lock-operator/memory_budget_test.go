@@ -22,6 +22,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/facade/rest"
 	facadeserver "forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
@@ -70,6 +71,8 @@ func TestTheDefaultsFitTheMemoryLimit(t *testing.T) {
 			add("requests without an authenticated caller", facadeserver.MaxUnauthenticatedRequests(settings.facadeServer.maxConnections), facadeserver.UnauthenticatedRequestBytes)
 			add("bodies", 1, float64(orDefault(calls.BodyBytes, limits.DefaultMaxBodyBytes)))
 			add("lists", 1, listBytes)
+			add("viewers of feeds that do not read", orDefault(calls.Streams, limits.DefaultMaxStreams), rest.MaxViewerBytes)
+			add("what feeds keep for viewers that are behind", 1, rest.MaxKeptBytes)
 		}
 		if settings.runs(controllerComponent) {
 			add("the largest Jobs of one namespace", settings.maxJobs, largestJob+entryBytes)

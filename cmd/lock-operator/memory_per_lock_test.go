@@ -3,19 +3,12 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"runtime"
 	"runtime/pprof"
 	"testing"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-
-	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 // bytesPerLock bounds what a live lock takes in a process that runs controllers and façade.
@@ -83,22 +76,4 @@ func writeHeapProfile(t *testing.T, name string) {
 	if err := file.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// added is the event of a lock that lives for hours.
-func added(t *testing.T, number int) string {
-	t.Helper()
-	lock := rules.Grant("payments", rules.Acquisition{
-		Key: fmt.Sprint("billing:report:", number), Owner: fmt.Sprintf("6b0a5f3e-63a5-4f0f-9a53-%012d", number),
-		Holder: "system:serviceaccount:payments:worker", TTL: 12 * time.Hour,
-	}, rules.Limits{DefaultTTL: time.Hour, MaxTTL: v1alpha1.MaxTTL}, time.Now())
-	lock.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Lock"}
-	lock.UID, lock.ResourceVersion, lock.Generation = types.UID(fmt.Sprintf("77cf2a0d-7d1e-4b7e-8a7f-%012d", number)), fmt.Sprint(100+number), 1
-	lock.CreationTimestamp = metav1.Now()
-	lock.ManagedFields = []metav1.ManagedFieldsEntry{{
-		Manager: "lock-operator", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: v1alpha1.GroupVersion.String(),
-		Time: &lock.CreationTimestamp, FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(`{"f:spec":{".":{},"f:acquireTime":{},"f:expireTime":{},"f:holder":{},"f:key":{},"f:owner":{},"f:renewTime":{},"f:scope":{},"f:ttl":{}}}`),
-	}}
-	return fmt.Sprintf(`{"type":"ADDED","object":%s}`+"\n", asText(lock))
 }

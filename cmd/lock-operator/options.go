@@ -60,6 +60,7 @@ type options struct {
 	facadeRoutes    string
 	facadeServer    facadeServerOptions
 	facadeAuth      facadeAuthOptions
+	peers           peersOptions
 
 	webhook      webhookOptions
 	certificates certificateOptions
@@ -103,6 +104,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.facadeRoutes, "facade-routes", "", "A YAML file that says which functions the façade forwards, and where to. It is read again when it changes. Empty for none.")
 	o.facadeServer.bindFlags(flags)
 	o.facadeAuth.bindFlags(flags)
+	o.peers.bindFlags(flags)
 	o.webhook.bindFlags(flags)
 	o.certificates.bindFlags(flags)
 	flags.BoolVar(&o.guards, "guards", false, "Let locks guard objects, and serve the webhook of config/guards, which sets this flag. Without it, no lock with guards is granted.")
@@ -132,6 +134,9 @@ func (o *options) validate(arguments []string) error {
 	}
 	if o.runs(facadeComponent) {
 		if err := o.facadeAuth.validate(o.facadeAddr, o.facadeServer.tlsCertFile != ""); err != nil {
+			return err
+		}
+		if err := o.peers.validate(&o.facadeServer, o.leaderElectionNamespace); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 func parse(arguments ...string) (options, error) {
@@ -124,6 +125,9 @@ func TestWithoutAuthenticationThereAreNoShares(t *testing.T) {
 	settings.facadeServer.withoutShares()
 	if got := settings.facadeServer; got.maxConnectionsPerAddress != 50 || got.calls != got.calls.Unshared() || got.calls.Running != limits.DefaultMaxRunning {
 		t.Errorf("got %+v", got)
+	}
+	if got, want := settings.facadeServer.line, (engine.WaiterLimits{PerLock: defaultLinePerLock}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -39,6 +40,32 @@ func TestTheFacadeServesBeforeItsCacheIsFull(t *testing.T) {
 	if !manager.GetCache().WaitForCacheSync(t.Context()) {
 		t.Error("the cache has not synced")
 	}
+}
+
+// TestCallersOfOneMachineHaveTheWholeLine has two of them wait where a caller of its own could have one wait.
+func TestCallersOfOneMachineHaveTheWholeLine(t *testing.T) {
+	api := newStubAPI(t)
+	facade := freePort(t)
+	manager := startOperator(t, api, "--components=facade", "--facade-bind-address="+facade, "--facade-namespace=payments",
+		"--facade-max-line-per-caller=1", "--facade-max-line-per-namespace=1", "--facade-drain-timeout=1s")
+	for _, event := range []string{added(t, 1), endOfList} {
+		if err := api.show(t.Context(), event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !manager.GetCache().WaitForCacheSync(t.Context()) {
+		t.Fatal("the cache has not synced")
+	}
+	lock := "http://" + facade + "/v1/namespaces/payments/locks/billing:report:1"
+	var waiting sync.WaitGroup
+	for range 2 {
+		waiting.Go(func() { _, _ = ask(t, http.MethodPost, lock, `{"ttl_seconds":60,"wait_seconds":30}`) })
+	}
+	t.Cleanup(waiting.Wait) // They end with the context of the test.
+	eventually(t, func() bool {
+		_, text := ask(t, http.MethodGet, lock+"/waiters", "")
+		return strings.Contains(text, `"place":2`)
+	})
 }
 
 // freePort returns a loopback address that no process listens on.

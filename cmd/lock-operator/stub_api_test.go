@@ -3,20 +3,26 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // stubAPI is an API server that has nothing but the locks that it is told to show. It keeps none of
@@ -121,6 +127,28 @@ func (*stubAPI) create(w http.ResponseWriter, r *http.Request) {
 
 // endOfList is the event that ends the initial list of locks.
 const endOfList = `{"type":"BOOKMARK","object":{"kind":"Lock","apiVersion":"forrst.dev/v1alpha1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"key":""}}}` + "\n"
+
+// added is the event of a lock that lives for hours.
+func added(t *testing.T, number int) string {
+	t.Helper()
+	lock := rules.Grant("payments", rules.Acquisition{
+		Key: fmt.Sprint("billing:report:", number), Owner: fmt.Sprintf("6b0a5f3e-63a5-4f0f-9a53-%012d", number),
+		Holder: "system:serviceaccount:payments:worker", TTL: 12 * time.Hour,
+	}, rules.Limits{DefaultTTL: time.Hour, MaxTTL: v1alpha1.MaxTTL}, time.Now())
+	lock.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Lock"}
+	lock.UID, lock.ResourceVersion, lock.Generation = types.UID(fmt.Sprintf("77cf2a0d-7d1e-4b7e-8a7f-%012d", number)), fmt.Sprint(100+number), 1
+	lock.CreationTimestamp = metav1.Now()
+	lock.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "lock-operator", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: v1alpha1.GroupVersion.String(),
+		Time: &lock.CreationTimestamp, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(`{"f:spec":{".":{},"f:acquireTime":{},"f:expireTime":{},"f:holder":{},"f:key":{},"f:owner":{},"f:renewTime":{},"f:scope":{},"f:ttl":{}}}`),
+	}}
+	text, err := json.Marshal(lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`{"type":"ADDED","object":%s}`+"\n", text)
+}
 
 // show sends an event of the watch.
 func (s *stubAPI) show(ctx context.Context, event string) error {

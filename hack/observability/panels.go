@@ -100,6 +100,8 @@ var health = row{"Health of the operator", []panel{
 		{`max by (pod, engine) (lock_operator_watch_silence_seconds)`, "{{pod}} {{engine}}"}}},
 	{title: "Watch not trusted for", kind: graph, unit: seconds, queries: []query{{`max by (pod, engine) (lock_operator_watch_behind_seconds)`, "{{pod}} {{engine}}"}}},
 	{title: "Watches that differ", kind: graph, unit: perSecond, queries: []query{{`sum by (pod, engine) (rate(lock_operator_watch_differing_total[$__rate_interval]))`, "{{pod}} {{engine}}"}}},
+	{title: "Replicas that share lines", text: "Others that a replica of the façade knows, and those that it reaches. Both are 0 with one replica.", kind: graph, unit: count, queries: []query{
+		{`max(lock_operator_facade_peers{state="ready"})`, "known"}, {`min(lock_operator_facade_peers{state="connected"})`, "reached by each"}}},
 	{title: "Clock of the API server, less the local one", kind: graph, unit: seconds, queries: []query{
 		{`lock_operator_clock_difference_seconds`, "{{pod}}"}, {`lock_operator_clock_uncertainty_seconds`, "{{pod}} uncertainty"}}},
 	{title: "Clocks compared lately", text: "By replicas; those without requests for 20 s compare theirs before they need the time.", kind: graph, unit: count, queries: []query{

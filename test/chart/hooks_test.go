@@ -203,7 +203,7 @@ func (c *cluster) runFacade(t *testing.T, binary, namespace string) runningFacad
 	for i, argument := range arguments {
 		arguments[i] = strings.NewReplacer("/certs/", folder+"/", "$(POD_NAMESPACE)", namespace, ":8443", address).Replace(argument)
 	}
-	arguments = slices.Concat(arguments, []string{
+	arguments = slices.Concat(arguments, []string{"--peers-bind-address=0",
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--facade-shutdown-delay=0s",
 		"--kubeconfig=" + c.kubeconfigOf(t, namespace, "lock-operator-facade"),
 	})

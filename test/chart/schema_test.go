@@ -18,6 +18,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"facade.podDisruptionBudget.minAvailable=1,facade.podDisruptionBudget.maxUnavailable=1": "/facade/podDisruptionBudget",
 		"facade.maxBlock=60":                     "/facade/maxBlock",
 		"facade.service.type=ExternalName":       "/facade/service/type",
+		"facade.peers.enabled=sometimes":         "/facade/peers/enabled",
 		"facade.extraArgs={facade-max-block=1s}": "/facade/extraArgs/0",
 		"facade.audiences={a b}":                 "/facade/audiences/0",
 		"facade.routes.functions.charge=x":       "/facade/routes",

@@ -72,7 +72,21 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(controllers.Stop)
 	admission = environment.StartAdmission(ctx, func(manager ctrl.Manager) { register(ctx, manager) })
+	awaitFence(ctx)
 })
+
+// awaitFence returns when the API server knows the policy of the fence, which may be some time after it was created.
+func awaitFence(ctx context.Context) {
+	GinkgoHelper()
+	object := configMap(newNamespace(ctx, v1alpha1.GuardsEnabled), "fenced")
+	object.Annotations = fence("deploy:web", "100")
+	Expect(root.Client.Create(ctx, object)).To(Succeed())
+	change("blue", fence("deploy:web", "99"))(object)
+	Eventually(func(ctx context.Context) error {
+		return stranger.Client.Update(ctx, object.DeepCopy(), client.DryRunAll)
+	}).
+		WithContext(ctx).WithTimeout(timeout).Should(MatchError(ContainSubstring("a token that is lower")))
+}
 
 // register adds the webhooks of Locks and of guarded objects.
 func register(ctx context.Context, manager ctrl.Manager) {

@@ -243,7 +243,7 @@ func (i *issuing) launch(ctx context.Context, component string) {
 	switch component {
 	case facade:
 		i.facadeURL = "https://" + i.ports[facade]
-		arguments = append(arguments, "--facade-bind-address="+i.ports[facade], "--facade-shutdown-delay=0s",
+		arguments = append(arguments, "--facade-bind-address="+i.ports[facade], "--facade-shutdown-delay=0s", "--peers-bind-address=0",
 			"--facade-tls-cert-file="+filepath.Join(i.volumes[facade], "tls.crt"), "--facade-tls-key-file="+filepath.Join(i.volumes[facade], "tls.key"))
 	case webhook:
 		host, port, err := net.SplitHostPort(i.ports[webhook])

@@ -110,7 +110,7 @@ var _ = Describe("config/default", func() {
 	It("mounts the certificate of each component, and the key of the authority nowhere", func(context.Context) {
 		for _, component := range components {
 			Expect(documents).To(HaveKey("Secret/lock-operator-" + component))
-			Expect(deploymentOf(documents, component).Spec.Template.Spec.Volumes).To(ConsistOf(HaveField("Secret.SecretName", "lock-operator-"+component)))
+			Expect(secretsOf(deploymentOf(documents, component))).To(ConsistOf("lock-operator-" + component))
 		}
 	})
 
@@ -172,7 +172,7 @@ var _ = Describe("config/samples/certmanager", func() {
 			Expect(issuer.Spec.CA).NotTo(BeNil())
 			Expect(issuer.Spec.SelfSigned).To(BeNil(), "a certificate that signs itself is its own authority")
 			Expect(certificate.Spec.SecretName).NotTo(Equal(issuer.Spec.CA.SecretName))
-			Expect(deploymentOf(documents, component).Spec.Template.Spec.Volumes).To(ConsistOf(HaveField("Secret.SecretName", certificate.Spec.SecretName)))
+			Expect(secretsOf(deploymentOf(documents, component))).To(HaveEach(certificate.Spec.SecretName))
 		}
 	})
 })
@@ -206,6 +206,25 @@ var _ = Describe("config/samples/facade", func() {
 // ownUser is the user name that config/default gives a component.
 func ownUser(component string) string {
 	return "system:serviceaccount:" + ownNamespace + ":lock-operator-" + component
+}
+
+// secretsOf are the Secrets that the pods of a Deployment mount. There is at least one.
+func secretsOf(deployment *appsv1.Deployment) []string {
+	GinkgoHelper()
+	var secrets []string
+	for _, volume := range deployment.Spec.Template.Spec.Volumes {
+		if volume.Secret != nil {
+			secrets = append(secrets, volume.Secret.SecretName)
+			continue
+		}
+		for _, source := range volume.Projected.Sources {
+			if source.Secret != nil {
+				secrets = append(secrets, source.Secret.Name)
+			}
+		}
+	}
+	Expect(secrets).NotTo(BeEmpty())
+	return secrets
 }
 
 func deploymentOf(documents map[string][]byte, component string) *appsv1.Deployment {

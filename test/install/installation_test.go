@@ -98,7 +98,7 @@ func (i *installation) run(ctx context.Context, component string, flags ...strin
 	case facade:
 		address := fixture.FreeAddress(ctx)
 		i.facadeURL = "https://" + address
-		arguments = append(arguments, "--facade-bind-address="+address, "--facade-shutdown-delay=0s",
+		arguments = append(arguments, "--facade-bind-address="+address, "--facade-shutdown-delay=0s", "--peers-bind-address=0",
 			"--facade-tls-cert-file="+filepath.Join(i.facadeCerts, "tls.crt"), "--facade-tls-key-file="+filepath.Join(i.facadeCerts, "tls.key"))
 	case webhook:
 		arguments = append(arguments, i.webhookFlags...)

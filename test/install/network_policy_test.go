@@ -87,7 +87,10 @@ var _ = Describe("The network policies of config/default", func() {
 			delete(open, "metrics")
 			switch component {
 			case facade:
-				Expect(open).To(Equal(map[string][][]networkingv1.NetworkPolicyPeer{"facade": {{{NamespaceSelector: &metav1.LabelSelector{}}}}}))
+				Expect(open).To(Equal(map[string][][]networkingv1.NetworkPolicyPeer{
+					"facade": {{{NamespaceSelector: &metav1.LabelSelector{}}}},
+					"peers":  {{{PodSelector: replicasOf(facade)}}},
+				}))
 			case webhook:
 				Expect(open).To(HaveLen(1))
 				Expect(open).To(HaveKeyWithValue("webhook", ConsistOf(BeEmpty())), "the API server, which is no pod, must reach the webhook")
@@ -112,7 +115,7 @@ var _ = Describe("The network policies of config/default", func() {
 
 	DescribeTable("let them reach nothing but", func(_ context.Context, component string, reachesRouted bool) {
 		var anywhere, dns []int32
-		services := 0
+		services, replicas := 0, 0
 		for _, rule := range united(component).Egress {
 			var ports []int32
 			for _, port := range rule.Ports {
@@ -124,6 +127,10 @@ var _ = Describe("The network policies of config/default", func() {
 			case len(ports) == 0:
 				Expect(rule.To).To(ConsistOf(HaveField("NamespaceSelector.MatchLabels", HaveKey("forrst.dev/routed"))))
 				services++
+			case rule.Ports[0].Port.StrVal == "peers":
+				Expect(rule.Ports).To(HaveLen(1))
+				Expect(rule.To).To(ConsistOf(networkingv1.NetworkPolicyPeer{PodSelector: replicasOf(facade)}))
+				replicas++
 			default:
 				Expect(rule.To).To(ConsistOf(HaveField("NamespaceSelector.MatchLabels", HaveKeyWithValue("kubernetes.io/metadata.name", "kube-system"))))
 				dns = append(dns, ports...)
@@ -132,13 +139,14 @@ var _ = Describe("The network policies of config/default", func() {
 		Expect(anywhere).To(ConsistOf(int32(443), int32(6443)))
 		if !reachesRouted {
 			Expect(dns).To(BeEmpty())
-			Expect(services).To(BeZero())
+			Expect(services + replicas).To(BeZero())
 			return
 		}
 		Expect(dns).To(ConsistOf(int32(53), int32(53)))
 		Expect(services).To(Equal(1))
+		Expect(replicas).To(Equal(1))
 	},
-		Entry("the API server, DNS and routed services, for the façade", facade, true),
+		Entry("the API server, DNS, routed services and its other replicas, for the façade", facade, true),
 		Entry("the API server, for the controllers", controllers, false),
 		Entry("the API server, for the webhook", webhook, false),
 	)
@@ -159,12 +167,19 @@ var _ = Describe("The network policies of config/default", func() {
 				}
 				selected++
 				for _, port := range service.Spec.Ports {
-					Expect(port.Port).To(Equal(int32(443)), name)
+					if service.Spec.ClusterIP != corev1.ClusterIPNone {
+						Expect(port.Port).To(Equal(int32(443)), name)
+					}
 					Expect(template.Spec.Containers[0].Ports).To(ContainElement(HaveField("Name", port.TargetPort.StrVal)), name)
 				}
 			}
 			Expect(selected).To(Equal(1), name)
 		}
-		Expect(services).To(Equal(2), "those of façade and webhook")
+		Expect(services).To(Equal(3), "those of façade, its replicas among each other, and webhook")
 	})
 })
+
+// replicasOf selects the pods of a component in the namespace of the policy.
+func replicasOf(component string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "lock-operator", "app.kubernetes.io/component": component}}
+}

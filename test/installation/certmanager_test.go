@@ -185,6 +185,13 @@ func text(object map[string]any, path ...string) string {
 	return found
 }
 
+// useCertManager has the replicas of the façade trust each other by the Secret that cert-manager has filled.
+func (c *cluster) useCertManager(t *testing.T) {
+	t.Helper()
+	c.leaveCertificatesAlone(t)
+	c.shareLinesBy(t, c.authority(t, "Secret", "lock-operator-facade"))
+}
+
 // leaveCertificatesAlone checks that the controllers have no right to what cert-manager writes.
 func (c *cluster) leaveCertificatesAlone(t *testing.T) {
 	t.Helper()

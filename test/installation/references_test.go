@@ -171,7 +171,7 @@ func (c *cluster) authority(t *testing.T, kind, name string) *x509.CertPool {
 // get calls a server that has to have a certificate for the name by the authority.
 func get(t *testing.T, url, name string, authority *x509.CertPool, token string) (int, string) {
 	t.Helper()
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority, ServerName: name, MinVersion: tls.VersionTLS12}}
+	transport := trusting(authority, name)
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	check(t, err)
@@ -184,6 +184,11 @@ func get(t *testing.T, url, name string, authority *x509.CertPool, token string)
 	body, err := io.ReadAll(response.Body)
 	check(t, err)
 	return response.StatusCode, string(body)
+}
+
+// trusting connects to servers that have a certificate for the name by the authority.
+func trusting(authority *x509.CertPool, name string) *http.Transport {
+	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority, ServerName: name, MinVersion: tls.VersionTLS12}}
 }
 
 // first returns the first of a list of objects.

@@ -21,9 +21,9 @@ type variant struct {
 }
 
 var variants = []variant{
-	{name: "default values"},
+	{name: "default values", use: (*cluster).shareLines},
 	{name: "high availability", values: "highAvailability: true\n", use: (*cluster).evict},
-	{name: "certificates of cert-manager", values: "certificates: {provider: cert-manager}\nguards: {enabled: true}\n", prepare: (*cluster).startCertManager, use: (*cluster).leaveCertificatesAlone},
+	{name: "certificates of cert-manager", values: "certificates: {provider: cert-manager}\nguards: {enabled: true}\n", prepare: (*cluster).startCertManager, use: (*cluster).useCertManager},
 	{name: "every optional part", values: everyPart, prepare: (*cluster).bringPrometheus, use: (*cluster).followReferences, isForced: true},
 }
 

@@ -11,6 +11,13 @@
 {{- if kindIs "invalid" $values.replicas }}{{ (first .).Values.highAvailability | ternary 3 2 }}{{ else }}{{ $values.replicas }}{{ end -}}
 {{- end -}}
 
+{{/* Whether replicas of the façade share their lines: "true" or nothing. */}}
+{{- define "lock-operator.peers" -}}
+{{- $enabled := .Values.facade.peers.enabled -}}
+{{- if kindIs "invalid" $enabled }}{{ $enabled = ne (include "lock-operator.replicas" (list . "facade")) "1" }}{{ end -}}
+{{- if $enabled }}true{{ end -}}
+{{- end -}}
+
 {{/* The flags that all components share. */}}
 {{- define "lock-operator.settings" -}}
 {{- with .Values.settings }}
@@ -43,6 +50,15 @@
 {{- end }}
 {{- if .Values.facade.routes }}
 - --facade-routes=/routes/routes.yaml
+{{- end }}
+{{- if include "lock-operator.peers" . }}
+{{- $name := printf "%s-facade" (include "lock-operator.fullname" .) }}
+- --peers-bind-address=:8445
+- --peers-service={{ $name }}-peers
+- --peers-server-name={{ $name }}.$(POD_NAMESPACE).svc
+- --peers-replica=$(POD_NAME)
+- --peers-token-file=/peers/token
+- --peers-authority-file=/peers/ca.crt
 {{- end }}
 {{- end -}}
 
