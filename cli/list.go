@@ -41,6 +41,10 @@ type list struct {
 	identity string
 	// waiting has the Jobs that wait; nil if they are not known.
 	waiting map[locks.ID][]locks.WaitingJob
+	// callers counts those that wait through the façade; nil if they are not known. With areMore, there may be
+	// others.
+	callers map[locks.ID]int
+	areMore bool
 }
 
 // orders are what rows can be sorted by. All have namespace and key for the rest.
@@ -68,11 +72,14 @@ func newList(s *session.Session) *cobra.Command {
 		Aliases:    []string{"ls"},
 		Short:      "List the locks that are held: by whom, for how long, and why",
 		Long: `List the locks that are held: key, holder, for how long, when they expire unless
-they are renewed, how many Jobs wait, and why they are held.
+they are renewed, how many wait, and why they are held.
 
 The holder is the object that the lock is held for, such as a Pod or a Job, or
-else the service account or the user. Callers that wait through a façade or with
-the SDK are not stored in the cluster, and are not counted as waiters.
+else the service account or the user.
+
+The waiters are Jobs or, with --server, the callers that wait at all replicas of the
+façade: these are not stored in the cluster. Callers with a direct engine of the SDK
+are not counted.
 
 Owner tokens are left out of all formats.`,
 		Example: `  # The locks of a namespace, and of all
@@ -141,11 +148,26 @@ func (l *list) runFacade(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if l.output.isTable() {
+		l.countCallers(ctx, backend)
+	}
 	rows := make([]*listed, 0, len(held))
 	for index := range held {
 		rows = l.append(rows, &held[index])
 	}
 	return l.print(rows)
+}
+
+func (l *list) countCallers(ctx context.Context, backend lock.Backend) {
+	waiting, areMore, err := callersThroughFacade(ctx, backend, l.namespace, "")
+	if err != nil {
+		fmt.Fprintf(l.ErrOut, "note: waiters are not counted: %s\n", terminal.Clean(err.Error()))
+		return
+	}
+	l.callers, l.areMore = map[locks.ID]int{}, areMore
+	for index := range waiting {
+		l.callers[locks.ID{Namespace: l.namespace, Key: waiting[index].FullKey()}]++
+	}
 }
 
 func (l *list) runCluster(ctx context.Context) error {
@@ -215,13 +237,15 @@ func (l *list) selects(row *locks.Row, now time.Time) bool {
 
 func (l *list) sort(rows []*listed) {
 	for _, row := range rows {
-		row.waiters = len(row.Waiting(l.waiting))
+		row.waiters = l.waitersOf(row)
 	}
 	by := orders[l.sortBy]
 	slices.SortFunc(rows, func(a, b *listed) int {
 		return cmp.Or(by(a, b), strings.Compare(a.Namespace, b.Namespace), strings.Compare(string(a.Key), string(b.Key)))
 	})
 }
+
+func (l *list) waitersOf(row *listed) int { return len(row.Waiting(l.waiting)) + l.callers[row.ID] }
 
 func (l *list) print(rows []*listed) error {
 	l.sort(rows)
@@ -274,8 +298,11 @@ func (l *list) cells(rows []*listed) [][]string {
 
 func (l *list) cellsOf(row *listed, times human.Times) []string {
 	waiters := "?"
-	if l.waiting != nil {
-		waiters = strconv.Itoa(len(row.Waiting(l.waiting)))
+	if l.waiting != nil || l.callers != nil {
+		waiters = strconv.Itoa(l.waitersOf(row))
+	}
+	if l.areMore {
+		waiters += "+"
 	}
 	cells := []string{row.Key.Bare(), row.HolderState(l.waiting), times.Since(row.Acquired), times.Left(row.Expires), waiters, row.Reason}
 	if l.output.isWide() {

@@ -46,6 +46,9 @@ func newWho(s *session.Session) *cobra.Command {
 and why, who waits, what it guards, its history, and what you may do now with the
 command to type.
 
+Callers that wait through a façade are not stored in the cluster. With --server they
+are shown: those of all its replicas, in the order in which they get the lock.
+
 In place of the KEY, job/NAME and pod/NAME name the lock of that Job or Pod.
 
 The history has the events of the lock: releases by force, and holders that have
@@ -142,10 +145,32 @@ func (w *who) lookThroughFacade(ctx context.Context, namespace string, key v1alp
 	if err != nil && !errors.Is(err, lock.ErrNotHeld) {
 		return nil, err
 	}
-	return &portrait.Portrait{
+	seen := &portrait.Portrait{
 		ID: locks.ID{Namespace: namespace, Key: key}, Lock: held,
-		Unknown: []string{"a façade shows the lock alone; without --server, there are Pods, waiting Jobs and events"},
-	}, nil
+		Unknown: []string{"a façade shows the lock and its line alone; without --server, there are Pods, waiting Jobs and events"},
+	}
+	seen.Callers, seen.MayBeMore, err = callersThroughFacade(ctx, backend, namespace, key)
+	if err != nil {
+		seen.Unknown = append(seen.Unknown, "who waits: "+err.Error())
+	}
+	return seen, nil
+}
+
+// maxCallers is how many callers that wait are asked for.
+const maxCallers = 500
+
+// callersThroughFacade returns the callers that wait at all replicas of the façade, for a lock or, if key is empty, for
+// any of the namespace, and whether there may be more. They are not nil unless there is an error.
+func callersThroughFacade(ctx context.Context, backend lock.Backend, namespace string, key v1alpha1.FullKey) (waiting []lock.Waiter, mayBeMore bool, err error) {
+	line, ok := backend.(lock.LineReader)
+	if !ok {
+		return nil, false, errors.ErrUnsupported
+	}
+	waiting, err = line.Waiters(ctx, namespace, key, maxCallers)
+	if err != nil {
+		return nil, false, err
+	}
+	return append([]lock.Waiter{}, waiting...), len(waiting) >= maxCallers, nil
 }
 
 func (w *who) audit() (records io.Reader, closeRecords func(), err error) {

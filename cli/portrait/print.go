@@ -283,9 +283,38 @@ func (p *page) waiters() {
 		}
 		p.fact(first(index, "Waiting"), "%d. Job/%s, %s%s", index+1, job.Name, p.Times.During(job.Turn.WaitsSince), priority)
 	}
+	if p.Callers != nil {
+		p.callers()
+		return
+	}
 	if len(p.Waiting) == 0 {
 		p.fact("Waiting", "no Job. Callers that wait by kubectl lock run, by acquire --wait,")
 		p.fact("", "through a façade or with the SDK do not show in the cluster")
+	}
+}
+
+// callers shows those that wait through a façade.
+func (p *page) callers() {
+	if len(p.Callers) == 0 {
+		p.fact("Waiting", "no caller")
+	}
+	for index := range p.Callers {
+		caller := &p.Callers[index]
+		name := locks.Person(caller.Holder, caller.Namespace)
+		if ref := caller.HolderRef; ref != nil {
+			name = ref.Kind + "/" + ref.Name
+		}
+		text := fmt.Sprintf("%d. %s, %s", caller.Place, name, p.Times.During(caller.Since))
+		if !caller.Until.IsZero() {
+			text += ", gives up " + p.Times.In(caller.Until)
+		}
+		if caller.Reason != "" {
+			text += ": " + caller.Reason
+		}
+		p.fact(first(index, "Waiting"), "%s", text)
+	}
+	if p.MayBeMore {
+		p.fact("", "and maybe more")
 	}
 }
 
