@@ -97,7 +97,7 @@ var breakages = map[string]breakage{
 	},
 	"a grant to a waiter whose caller has gone": {
 		edits: []edit{
-			{"lock/engine/queue.go", "	queue.waiters.Remove(gone.element)\n	close(gone.left)\n", "	close(gone.left)\n"},
+			{"lock/engine/queue.go", "	gone.isOut = true\n	q.waiters.Remove(gone.element)\n", "	gone.isOut = true\n"},
 			{"lock/engine/waiter.go", "		return false\n", "		return true\n"},
 		},
 		workload: waiting, found: []string{"abandoned"},

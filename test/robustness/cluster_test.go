@@ -34,6 +34,8 @@ type cluster struct {
 	// declared are locks that the operator renews, as they were made.
 	declared     []*v1alpha1.Lock
 	stopPrograms func() error
+	// peering is nil unless the replicas share lines.
+	peering *peering
 }
 
 // startCluster starts everything. The caller stops the cluster, also after an error.
@@ -58,6 +60,13 @@ func startCluster(ctx context.Context, binary, artifacts string, options options
 	if err := c.declare(ctx, options); err != nil {
 		return c, err
 	}
+	folder := ""
+	if options.isShared {
+		if c.peering, err = newPeering(ctx, c.environment.Config, artifacts, options.replicas); err != nil {
+			return c, err
+		}
+		folder = c.peering.folder
+	}
 	for number := range options.replicas {
 		which := number % len(c.apiServers)
 		proxy, err := newProxy(c.apiServers[which].Config(operator), options.seed+uint64(number), time.Duration(which)*apiServersDiffer)
@@ -65,11 +74,14 @@ func startCluster(ctx context.Context, binary, artifacts string, options options
 			return c, err
 		}
 		c.proxies = append(c.proxies, proxy)
-		replica, err := startReplica(binary, artifacts, fmt.Sprintf("replica-%d", number), proxy, options.allowance)
+		replica, err := startReplica(binary, artifacts, nameOf(number), proxy, options.allowance, folder)
 		if err != nil {
 			return c, err
 		}
 		c.replicas = append(c.replicas, replica)
+		if c.peering != nil {
+			c.peering.leadTo(number, replica)
+		}
 		holder, err := startHolder(binary, artifacts, fmt.Sprintf("holder-%d", number), "http://"+replica.address)
 		if err != nil {
 			return c, err
@@ -104,6 +116,9 @@ func (c *cluster) stop() error {
 		if replica.isRunning() {
 			problems = append(problems, replica.stop())
 		}
+	}
+	if c.peering != nil {
+		c.peering.stop()
 	}
 	for _, proxy := range c.proxies {
 		proxy.connections.swallow(holes{})

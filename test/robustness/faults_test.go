@@ -55,6 +55,8 @@ func (b breaking) minutes(ctx context.Context) {
 const (
 	eachProcess  = "process of each"
 	eachRequests = "requests of each"
+	// allRequests is eachRequests of all replicas.
+	allRequests  = "requests"
 	eachWatch    = "watch of each"
 	eachNetwork  = "network of each"
 	eachClock    = "clock of each"
@@ -285,9 +287,21 @@ var (
 	repeatDeletes = dooming("repeat deletes", 0, 0.5, repeatedDelete)
 	tooMany       = dooming("429", 0, 0.5, tooManyRequests)
 	brokenWebhook = dooming("500 from a webhook", 0, 0.8, failedWebhook)
-	quota         = dooming("403 by quota", 0, 1, exceededQuota)
 	terminating   = dooming("a terminating namespace", 0, 1, endingNamespace)
 )
+
+// quota is that of the namespace, so all replicas meet it: one of them waits for its end on behalf of all callers in
+// a line.
+var quota = fault{"403 by quota", 0, allRequests, func(ctx context.Context, b breaking) error {
+	for _, proxy := range b.proxies {
+		proxy.setDoom(doom{1, []fate{exceededQuota}})
+	}
+	b.pause(ctx, 1500*time.Millisecond, 3*time.Second)
+	for _, proxy := range b.proxies {
+		proxy.setDoom(doom{})
+	}
+	return nil
+}}
 
 func dooming(name string, lasting time.Duration, share float64, fates ...fate) fault {
 	return fault{name, lasting, eachRequests, func(ctx context.Context, b breaking) error {
@@ -393,6 +407,12 @@ func (c *cluster) reserve(fault fault, random *rand.Rand) (number int, free func
 	number = random.IntN(len(c.replicas))
 	names := []string{fault.breaks}
 	processOf := func(number int) string { return fmt.Sprintf("%s %d", eachProcess, number) }
+	allOf := func(each string) (names []string) {
+		for number := range c.replicas {
+			names = append(names, fmt.Sprintf("%s %d", each, number))
+		}
+		return names
+	}
 	switch {
 	case fault.breaks == leading:
 		for candidate, replica := range c.replicas {
@@ -402,10 +422,9 @@ func (c *cluster) reserve(fault fault, random *rand.Rand) (number int, free func
 		}
 		names[0] = processOf(number)
 	case fault.breaks == allProcesses:
-		names = nil
-		for number := range c.replicas {
-			names = append(names, processOf(number))
-		}
+		names = allOf(eachProcess)
+	case fault.breaks == allRequests:
+		names = allOf(eachRequests)
 	case strings.HasSuffix(fault.breaks, "of each"):
 		names[0] = fmt.Sprintf("%s %d", fault.breaks, number)
 	}

@@ -19,10 +19,18 @@ type grant struct {
 	token int64
 	// from and to are when the journal learnt of its beginning and of its end.
 	from, to time.Duration
-	// renewals are when the journal learnt of the writes in between that moved its expireTime.
-	renewals []time.Duration
+	// renewals are the writes in between that moved its expireTime.
+	renewals []renewal
 	// made and last are the object after the first and the last of its writes.
 	made, last *v1alpha1.Lock
+}
+
+// renewal is a write that gave a grant another expireTime.
+type renewal struct {
+	// seen is when the journal learnt of it, which may be long after the write if etcd was away.
+	seen time.Duration
+	// ttl is the time from its stamp to its expireTime: the ttl of the request.
+	ttl time.Duration
 }
 
 // grantsOf divides the journal into grants, in the order of their first writes, and returns
@@ -76,7 +84,7 @@ func (g *grant) amend(write write) (problems []string) {
 		complain("changes the holder")
 	}
 	if !spec.ExpireTime.Equal(g.last.Spec.ExpireTime) {
-		g.renewals = append(g.renewals, write.seen)
+		g.renewals = append(g.renewals, renewal{seen: write.seen, ttl: spec.ExpireTime.Sub(spec.RenewTime.Time)})
 		// The stamps alone decide, so only the clock that stamped matters.
 		if g.last.Spec.ExpireTime.Before(spec.RenewTime.Time) {
 			complain("renews a lock that had expired")

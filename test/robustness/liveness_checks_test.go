@@ -121,6 +121,36 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
+// TestWantedOfSharedLines shows what else may hold up a line that replicas share: its home may be any of them.
+func TestWantedOfSharedLines(t *testing.T) {
+	always := passage{open: []span{{0, 100 * second}}}
+	for name, test := range map[string]struct {
+		served time.Duration
+		faults []window
+		want   int
+	}{
+		"within 3 s":          {served: 13 * second},
+		"after more than 3 s": {served: 13*second + 1, want: 1},
+		"while another replica's clock was stepped":     {served: 14 * second, faults: []window{{stepBack.name, 1, span{9 * second, 11 * second}}}},
+		"while answers to another replica were late":    {served: 14 * second, faults: []window{{delayRequests.name, 1, span{9 * second, 11 * second}}}},
+		"while another replica's answers were all lost": {served: 14 * second, faults: []window{{oneWay.name, 1, span{9 * second, 11 * second}}}, want: 1},
+		"long after answers were late":                  {served: 14 * second, faults: []window{{delayRequests.name, 1, span{2 * second, 5 * second}}}, want: 1},
+	} {
+		start := time.Now()
+		made := func(owner string, token int64, from, to time.Duration) *grant {
+			lock := &v1alpha1.Lock{Spec: v1alpha1.LockSpec{Owner: owner, AcquireTime: new(v1alpha1.NewTimestamp(start.Add(from))), ExpireTime: new(v1alpha1.NewTimestamp(start.Add(time.Minute)))}}
+			return &grant{key: "lock:k", owner: owner, token: token, from: from, to: to, made: lock, last: lock}
+		}
+		waited := operation{kind: acquire, key: "k", owner: "waiter", sent: 5 * second, answered: test.served, wait: 20 * second, outcome: done, ttl: second}
+		record := newRecord(&history{start: start, operations: []operation{waited}, faults: test.faults},
+			[]*grant{made("a", 1, 0, 10*second), made("waiter", 2, test.served, never)}, []passage{always, always}, second)
+		record.end, record.isShared = 20*second, true
+		if violations := record.checkWanted(); len(violations) != test.want {
+			t.Errorf("%s: %q", name, violations)
+		}
+	}
+}
+
 // TestCalmBound shows how the bound without faults depends on the machine.
 func TestCalmBound(t *testing.T) {
 	show := func(length time.Duration) []span { return slices.Repeat([]span{{second, second + length}}, 20) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 )
 
 // Liveness: while callers wait for a lock, it is not free for long.
@@ -35,9 +36,19 @@ import (
 //
 // A lock that is free while it is wanted on a replica whose requests get through, for
 // longer than the bound without a break, is a violation.
+//
+// # Of replicas that share their lines
+//
+// The home of the line may be any replica. It takes a moment to find out that a home is gone
+// or has lost touch, so the bound is longer. A home that gets some answers has not lost touch:
+// while it waits for one that is late, its line waits, until its operation timeout. So it does
+// while a step of the home's clock makes a pause longer.
 const (
 	// boundOpen holds whenever requests get through.
 	boundOpen = 2 * time.Second
+	// boundShared is boundOpen of replicas that share their lines: a line leaves a home that is silent for 1.8 s, or
+	// whose requests have all failed for 1 s (docs/design.md, section 9.4).
+	boundShared = 3 * time.Second
 	// boundCalm holds on an idle machine if also no fault is active, the watch shows each
 	// probe promptly, and the lock was released: for calmShare of such waits. A machine is
 	// idle if the watch shows the same share of the probes without faults within idleShow of
@@ -95,7 +106,7 @@ func (r *record) waits() (found []wanted) {
 	active := union(r.activeFaults())
 	for _, key := range sortedKeys(wants) {
 		for number, passage := range r.passages {
-			possible := subtract(intersect(union(wants[key][number]), passage.open), r.clockSteps(number))
+			possible := subtract(subtract(intersect(union(wants[key][number]), passage.open), r.clockSteps(number)), r.slowHomes())
 			for _, lock := range frees[key] {
 				for _, each := range intersect([]span{lock.span}, possible) {
 					wait := wanted{free: lock, key: key, replica: number}
@@ -149,6 +160,18 @@ func (r *record) activeFaults() (active []span) {
 		active = append(active, fault.span)
 	}
 	return active
+}
+
+// slowHomes returns when the home of a line may have waited for an answer that was late or lost, while it got others,
+// or for a pause that had become longer with a step of its clock.
+func (r *record) slowHomes() (slow []span) {
+	faults := []string{loseReplies.name, delayRequests.name, writeLate.name, stepForward.name, stepBack.name, stepLittle.name}
+	for _, fault := range r.faults {
+		if r.isShared && slices.Contains(faults, fault.name) {
+			slow = append(slow, span{fault.from, fault.to + lock.OperationTimeout})
+		}
+	}
+	return union(slow)
 }
 
 // clockSteps returns the instants at which the clock of the replica was stepped.
@@ -231,7 +254,7 @@ func (r *record) checkWanted() (violations []string) {
 	lengths := map[class][]time.Duration{}
 	for _, wait := range r.waits() {
 		lengths[wait.class] = append(lengths[wait.class], wait.length())
-		if wait.length() > boundOpen && wait.class != nowhereSeen {
+		if wait.length() > r.bound() && wait.class != nowhereSeen {
 			r.unserved[wait.key] = true
 			violations = append(violations, fmt.Sprintf("wanted: %s was free for %s, from %s to %s, while a caller of replica %d waited for it and requests got through; %s",
 				wait.key, wait.length().Round(time.Millisecond), wait.from, wait.to, wait.replica, wait.since))
@@ -246,6 +269,14 @@ func (r *record) checkWanted() (violations []string) {
 			calmShare*100, len(calm), longest[0], r.calmBound()))
 	}
 	return violations
+}
+
+// bound is how long a lock may be free while it is wanted and requests get through.
+func (r *record) bound() time.Duration {
+	if r.isShared {
+		return boundShared
+	}
+	return boundOpen
 }
 
 // calmBound returns what boundCalm means on this machine.
@@ -329,7 +360,7 @@ func (r *record) isRefusing(replica int, during span) bool {
 	isRefusing := false
 	for _, fault := range r.faults {
 		switch {
-		case (fault.name == quota.name || fault.name == terminating.name) && fault.replica == replica && fault.contains(during):
+		case fault.name == quota.name && fault.contains(during), fault.name == terminating.name && fault.replica == replica && fault.contains(during):
 			isRefusing = true
 		case fault.from <= during.to && during.from <= fault.to+aftermath:
 			return false

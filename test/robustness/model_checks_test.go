@@ -131,14 +131,16 @@ func TestRenewalsThatAreAnsweredLate(t *testing.T) {
 	}
 	cases := map[string]struct {
 		operations []operation
-		isInEtcd   bool
-		want       bool
+		// inEtcd is the ttl of the renewal that etcd has; zero if it has none.
+		inEtcd time.Duration
+		want   bool
 	}{
-		"gone after the new expiry":                    {[]operation{first, renewed(17*second, notFound), acquired("b", 2, 18*second, 19*second, second)}, true, true},
-		"gone before it":                               {[]operation{first, renewed(13*second, notFound)}, true, false},
-		"another client's":                             {[]operation{first, acquired("b", 2, 16*second, 17*second, 9*second), renewed(18*second, mismatch)}, true, true},
-		"another client's too soon":                    {[]operation{first, acquired("b", 2, 13*second, 14*second, 9*second), renewed(18*second, mismatch)}, true, false},
-		"another client's, though etcd has no renewal": {[]operation{first, acquired("b", 2, 16*second, 17*second, 9*second), renewed(18*second, mismatch)}, false, false},
+		"gone after the new expiry": {[]operation{first, renewed(17*second, notFound), acquired("b", 2, 18*second, 19*second, second)}, 10 * second, true},
+		"gone before it":            {[]operation{first, renewed(13*second, notFound)}, 10 * second, false},
+		"gone, though etcd shows the renewal of an earlier call late": {[]operation{acquired("a", 1, 0, second, 2*second), renewed(6*second, notFound)}, second, true},
+		"another client's":                             {[]operation{first, acquired("b", 2, 16*second, 17*second, 9*second), renewed(18*second, mismatch)}, 10 * second, true},
+		"another client's too soon":                    {[]operation{first, acquired("b", 2, 13*second, 14*second, 9*second), renewed(18*second, mismatch)}, 10 * second, false},
+		"another client's, though etcd has no renewal": {[]operation{first, acquired("b", 2, 16*second, 17*second, 9*second), renewed(18*second, mismatch)}, 0, false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -150,8 +152,8 @@ func TestRenewalsThatAreAnsweredLate(t *testing.T) {
 				grant.made = &v1alpha1.Lock{Spec: v1alpha1.LockSpec{AcquireTime: &v1alpha1.Timestamp{}, ExpireTime: &v1alpha1.Timestamp{}}}
 				grant.last = grant.made
 			}
-			if test.isInEtcd {
-				grants[0].renewals = []time.Duration{5*second + 1}
+			if test.inEtcd > 0 {
+				grants[0].renewals = []renewal{{seen: 5*second + 1, ttl: test.inEtcd}}
 			}
 			record := newRecord(&history{start: time.Now(), operations: test.operations}, grants, []passage{{open: []span{{0, 100 * second}}}}, second)
 			record.end = 100 * second

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -25,6 +26,8 @@ type replica struct {
 	arguments []string
 	// address is that of the façade that authenticates no callers, tokenAddress that of the other.
 	address, tokenAddress string
+	// peersAddress is where it serves its peers.
+	peersAddress atomic.Pointer[string]
 
 	path *path
 }
@@ -48,15 +51,17 @@ func build(ctx context.Context, dir, overlay string) (string, error) {
 
 // startReplica starts a process that reaches the API server through the proxy and logs to a file
 // in dir. It runs until [replica.stop], or until this process ends.
-func startReplica(binary, dir, name string, proxy *proxy, allowance time.Duration) (*replica, error) {
+// It shares lines by the files of a folder, unless that is empty.
+func startReplica(binary, dir, name string, proxy *proxy, allowance time.Duration, peersFolder string) (*replica, error) {
 	kubeconfig := filepath.Join(dir, name+".kubeconfig")
 	if err := writeKubeconfig(kubeconfig, proxy.kubeconfig()); err != nil {
 		return nil, err
 	}
 	made := &replica{
 		process: process{name: name, dir: dir}, binary: binary, address: "127.0.0.1:0", tokenAddress: "127.0.0.1:0", path: proxy.path,
-		arguments: []string{"--kubeconfig", kubeconfig, "--clock-skew-allowance", allowance.String()},
+		arguments: []string{"--kubeconfig", kubeconfig, "--clock-skew-allowance", allowance.String(), "--name", name, "--peers-folder", peersFolder},
 	}
+	made.peersAddress.Store(new("127.0.0.1:0"))
 	err := made.start()
 	return made, err
 }
@@ -64,14 +69,19 @@ func startReplica(binary, dir, name string, proxy *proxy, allowance time.Duratio
 // start starts a process, which must not run yet, at the address of the one before.
 func (r *replica) start() error {
 	//nolint:noctx // It outlives the contexts of tests and ends with its input.
-	command := exec.Command(r.binary, append(r.arguments, "--address", r.address, "--token-address", r.tokenAddress)...)
+	command := exec.Command(r.binary, append(r.arguments, "--address", r.address, "--token-address", r.tokenAddress, "--peers-address", *r.peersAddress.Load())...)
 	// As cmd/lock-operator sets them for itself.
 	command.Env = append(os.Environ(), "HTTP2_READ_IDLE_TIMEOUT_SECONDS=1", "HTTP2_PING_TIMEOUT_SECONDS=2")
 	// A line that cannot be read is one that a kill has cut off. Without reports the path counts
 	// as closed, which a run would show.
 	addresses, err := r.launch(command, func(line string) { _ = r.path.note(line) })
 	if err == nil {
-		r.address, r.tokenAddress, _ = strings.Cut(addresses, " ")
+		var peers string
+		r.address, addresses, _ = strings.Cut(addresses, " ")
+		r.tokenAddress, peers, _ = strings.Cut(addresses, " ")
+		if peers != "" {
+			r.peersAddress.Store(&peers)
+		}
 	}
 	return err
 }

@@ -41,6 +41,8 @@ type options struct {
 	// are ended only if it is longer than calm; the end of a run always shows it.
 	rest     time.Duration
 	workload workload
+	// isShared has the replicas share their lines.
+	isShared bool
 	// overlay changes the product's code, see breakages_test.go.
 	overlay string
 }
@@ -58,16 +60,33 @@ func TestRobustness(t *testing.T) {
 		replicas: 3, lanes: 2, isLong: os.Getenv("DURATION") != "",
 		faults: faultsOf(t), rest: aftermath + calm + time.Second, workload: ordinary,
 	})
-	for _, violation := range outcome.violations {
+	outcome.mustBeClean(t)
+}
+
+// mustBeClean fails for each violation, and keeps the artifacts then.
+func (r result) mustBeClean(t *testing.T) {
+	t.Helper()
+	for _, violation := range r.violations {
 		t.Error(violation)
 	}
 	if t.Failed() {
-		t.Logf("Logs and pictures are in %s", outcome.artifacts)
+		t.Logf("Logs and pictures are in %s", r.artifacts)
 		return
 	}
-	if err := os.RemoveAll(outcome.artifacts); err != nil {
+	if err := os.RemoveAll(r.artifacts); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestRobustnessOfSharedLines is [TestRobustness] with replicas whose callers stand in one line, and with faults between
+// the replicas.
+func TestRobustnessOfSharedLines(t *testing.T) {
+	outcome := run(t, options{
+		length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: time.Second,
+		replicas: 3, lanes: 2, isLong: os.Getenv("DURATION") != "", isShared: true,
+		faults: faultsOf(t, peerFaults...), rest: aftermath + calm + time.Second, workload: ordinary,
+	})
+	outcome.mustBeClean(t)
 }
 
 // lengthOf returns $DURATION, or otherwise if it is unset.
@@ -85,14 +104,15 @@ func lengthOf(tb testing.TB, otherwise time.Duration) time.Duration {
 }
 
 // faultsOf returns the faults of $FAULTS, which lists names or parts of names separated by
-// commas, or all faults.
-func faultsOf(tb testing.TB) []fault {
+// commas, or all faults and the others.
+func faultsOf(tb testing.TB, others ...fault) []fault {
 	tb.Helper()
 	wanted := os.Getenv("FAULTS")
+	all := slices.Concat(allFaults, others)
 	if wanted == "" {
-		return allFaults
+		return all
 	}
-	chosen := slices.DeleteFunc(slices.Clone(allFaults), func(fault fault) bool {
+	chosen := slices.DeleteFunc(all, func(fault fault) bool {
 		return !slices.ContainsFunc(strings.Split(wanted, ","), func(part string) bool { return strings.Contains(fault.name, part) })
 	})
 	if len(chosen) == 0 {
@@ -238,6 +258,7 @@ func (c *cluster) record(ctx context.Context, options options) (*record, []strin
 		passages = append(passages, replica.path.passage(c.history.start))
 	}
 	made := newRecord(c.history, grants, passages, options.allowance)
+	made.isShared = options.isShared
 	for _, replica := range c.replicas {
 		made.audited = append(made.audited, replica.path.records()...)
 	}

@@ -1,6 +1,7 @@
 package robustness_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ type record struct {
 	// byOwner has the grants of each owner token. Each acquire has its own token, but a
 	// replica may have sent more than one write for it.
 	byOwner map[string][]*grant
+	// after holds, by token, an instant before which the grant was not made.
+	after map[int64]time.Duration
 	// released is when each owner sent its first release that was not answered.
 	released map[string]time.Duration
 	end      time.Duration
@@ -30,10 +33,12 @@ type record struct {
 	passages []passage
 	// unserved are the keys of locks beside which a caller waited for too long.
 	unserved map[string]bool
+	// isShared says that the replicas share their lines: any of them may have made the delete of a release.
+	isShared bool
 }
 
 func newRecord(history *history, grants []*grant, passages []passage, skew time.Duration) *record {
-	r := &record{history: history, grants: grants, passages: passages, skew: skew, byOwner: map[string][]*grant{}, released: map[string]time.Duration{}, unserved: map[string]bool{}, end: history.now()}
+	r := &record{history: history, grants: grants, passages: passages, skew: skew, byOwner: map[string][]*grant{}, after: map[int64]time.Duration{}, released: map[string]time.Duration{}, unserved: map[string]bool{}, end: history.now()}
 	for _, grant := range grants {
 		r.byOwner[grant.owner] = append(r.byOwner[grant.owner], grant)
 	}
@@ -43,7 +48,25 @@ func newRecord(history *history, grants []*grant, passages []passage, skew time.
 			r.released[op.owner] = op.sent
 		}
 	}
+	r.boundGrants()
 	return r
+}
+
+// boundGrants finds out before which instant no grant was made: etcd made it after all grants with smaller
+// tokens, and each of those after the client had sent its request. The model then need not try a caller who
+// has waited for long in each of the places that it has waited through.
+func (r *record) boundGrants() {
+	sent := map[string]time.Duration{}
+	for _, op := range r.operations {
+		if first, ok := sent[op.owner]; op.kind == acquire && (!ok || op.sent < first) {
+			sent[op.owner] = op.sent
+		}
+	}
+	var last time.Duration
+	for _, grant := range slices.SortedFunc(slices.Values(r.grants), func(a, b *grant) int { return cmp.Compare(a.token, b.token) }) {
+		last = max(last, sent[grant.owner])
+		r.after[grant.token] = last
+	}
 }
 
 // steps returns the steps for the model, by key. It uses etcd's record in three ways, none
@@ -134,17 +157,17 @@ func (r *record) endedDuring(op *operation) bool {
 	})
 }
 
-// renewalsBefore returns the renewals that etcd has from the time of a call which was told that the lock is
-// gone or another client's. A replica that gets no answer to its write repeats it, and by then the new
-// expiry may have passed.
+// renewalsBefore returns the renewals for the ttl of a call that etcd has from its time, although it was told
+// that the lock is gone or another client's. A replica that gets no answer to its write repeats it, and by then
+// the new expiry may have passed.
 func (r *record) renewalsBefore(op *operation, plain step) (steps []step) {
 	for _, grant := range r.byOwner[op.owner] {
-		for _, seen := range grant.renewals {
-			if op.sent > seen || seen > op.answered+journalDelay {
+		for _, renewal := range grant.renewals {
+			if renewal.ttl != op.ttl || op.sent > renewal.seen || renewal.seen > op.answered+journalDelay {
 				continue
 			}
 			renewed := plain
-			renewed.outcome, renewed.ret = done, seen
+			renewed.outcome, renewed.ret = done, renewal.seen
 			renewed.label = "renewal before the answer of " + op.String()
 			steps = append(steps, renewed)
 		}
@@ -155,7 +178,7 @@ func (r *record) renewalsBefore(op *operation, plain step) (steps []step) {
 // repeatedDuring reports whether the proxy of the replica repeated deletes during the call.
 func (r *record) repeatedDuring(op *operation) bool {
 	return slices.ContainsFunc(r.faults, func(fault window) bool {
-		return fault.name == repeatDeletes.name && fault.replica == op.replica && fault.from <= op.answered && op.sent <= fault.to
+		return fault.name == repeatDeletes.name && (r.isShared || fault.replica == op.replica) && fault.from <= op.answered && op.sent <= fault.to
 	})
 }
 
@@ -182,7 +205,7 @@ func (r *record) acquireSteps(op *operation, plain step) (steps []step) {
 	told := r.toldOf(op)
 	for _, grant := range r.byOwner[op.owner] {
 		granted := plain
-		granted.outcome, granted.token, granted.ret = done, grant.token, grant.from
+		granted.outcome, granted.token, granted.call, granted.ret = done, grant.token, max(op.sent, r.after[grant.token]), grant.from
 		granted.freeAt = r.safeUntil(op, grant)
 		if grant == told {
 			granted.ret = min(op.answered, grant.from)

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,11 +40,20 @@ func newRecord() *record { return &record{tokens: map[string]int64{}} }
 func (r *record) failed(what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if text := err.Error(); r.whileEarlierStops && strings.Contains(text, "failed calling webhook") && strings.HasSuffix(text, ": EOF") {
+	if r.whileEarlierStops && isClosing(err) {
 		r.excused++
 		return
 	}
 	r.failures = append(r.failures, fmt.Sprintf("%s: %s: %v", time.Now().Format(time.TimeOnly), what, err))
+}
+
+// isClosing reports whether a review met a connection that was just being closed. The API server says so in one of
+// three ways: its connection ends while it waits for the answer, before it writes, or between two parts of the review.
+func isClosing(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "failed calling webhook") && slices.ContainsFunc([]string{
+		io.EOF.Error(), "http: server closed idle connection", net.ErrClosed.Error(),
+	}, func(reason string) bool { return strings.HasSuffix(text, ": "+reason) })
 }
 
 // stopping says whether webhooks of the earlier release stop.

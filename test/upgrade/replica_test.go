@@ -50,6 +50,8 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 	flags := from.known("--health-probe-bind-address="+probes, "--metrics-bind-address=0", "--metrics-cert-dir=")
 	switch component {
 	case facade:
+		// Replicas of one machine cannot all have the port of the manifests. Of two releases they share no lines anyhow.
+		flags = append(flags, from.known("--peers-bind-address=0")...)
 		// The clients of the test call as fast as they are answered.
 		flags = append(flags, "--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0",
 			"--facade-bind-address="+started.address,

@@ -30,8 +30,13 @@ func NewFacade(address string, block time.Duration) measure.Contender {
 		if err != nil {
 			return nil, err
 		}
-		return &FacadeClient{Connection: connection, Owner: OwnerOf(client), block: block}, nil
+		return NewWaitingClient(connection, OwnerOf(client), block), nil
 	}}
+}
+
+// NewWaitingClient returns a client on a connection that waits for up to block.
+func NewWaitingClient(connection *FacadeConnection, owner string, block time.Duration) *FacadeClient {
+	return &FacadeClient{Connection: connection, Owner: owner, block: block}
 }
 
 // Acquire implements [measure.Locker].
@@ -85,5 +90,5 @@ func DialFacade(ctx context.Context, address string) (*FacadeConnection, error) 
 	if err != nil {
 		return nil, err
 	}
-	return newFacadeConnection(connection, address), nil
+	return NewFacadeConnection(connection, address), nil
 }

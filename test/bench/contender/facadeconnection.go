@@ -24,7 +24,8 @@ type FacadeConnection struct {
 	Header string
 }
 
-func newFacadeConnection(connection net.Conn, address string) *FacadeConnection {
+// NewFacadeConnection returns one to the façade at the address, which ends with the connection.
+func NewFacadeConnection(connection net.Conn, address string) *FacadeConnection {
 	return &FacadeConnection{Connection: connection, Reader: bufio.NewReaderSize(connection, 2<<10), address: address}
 }
 

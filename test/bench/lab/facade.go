@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -20,7 +21,7 @@ type Facade struct {
 // StartTokenFacade starts the program with entries of the environment, such as NAME=value, besides its own, and waits
 // until it asks for a token. The caller stops it.
 func StartTokenFacade(ctx context.Context, program, kubeconfig string, flags []string, environment ...string) (*Facade, error) {
-	f, err := startFacade(ctx, program, kubeconfig, append([]string{"--facade-auth=token", "--facade-audiences=" + tokenAudience}, flags...), environment)
+	f, err := startFacade(ctx, program, kubeconfig, append([]string{"--facade-auth=token", "--facade-audiences=" + tokenAudience}, flags...), environment, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +32,8 @@ func StartTokenFacade(ctx context.Context, program, kubeconfig string, flags []s
 	return f, nil
 }
 
-func startFacade(ctx context.Context, program, kubeconfig string, authentication, environment []string) (*Facade, error) {
+// startFacade starts the program. Its errors go to log unless that is nil.
+func startFacade(ctx context.Context, program, kubeconfig string, authentication, environment []string, log io.Writer) (*Facade, error) {
 	address, err := FreeAddress(ctx)
 	if err != nil {
 		return nil, err
@@ -42,7 +44,7 @@ func startFacade(ctx context.Context, program, kubeconfig string, authentication
 		"--facade-bind-address=" + address, "--health-probe-bind-address=0", "--metrics-bind-address=0", "--facade-shutdown-delay=0s",
 		"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0", "--max-locks-per-namespace=0",
 	}, authentication...)...)}
-	f.Command.Env = append(os.Environ(), environment...)
+	f.Command.Env, f.Command.Stderr = append(os.Environ(), environment...), log
 	f.Command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return f, f.Command.Start()
 }

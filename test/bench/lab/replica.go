@@ -28,7 +28,7 @@ func (l *Lab) StartReplica(ctx context.Context) (Start, error) {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
 	started := time.Now()
-	process, err := startFacade(ctx, l.Options.Operator, l.Cluster.OperatorKubeconfig(), []string{"--facade-auth=none"}, nil)
+	process, err := startFacade(ctx, l.Options.Operator, l.Cluster.OperatorKubeconfig(), []string{"--facade-auth=none"}, nil, nil)
 	if err != nil {
 		return Start{}, err
 	}

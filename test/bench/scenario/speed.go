@@ -50,7 +50,7 @@ func Speed(hasAgainst bool) []Scenario {
 	for _, clients := range []int{2, 16, 64} {
 		all = append(all, Scenario{fmt.Sprintf("hot key, %d", clients), hotKey(clients)})
 	}
-	all = append(all, Scenario{"direct create, 1", directCreates(1)})
+	all = append(all, Scenario{"replicas, 16", throughReplicas(16)}, Scenario{"direct create, 1", directCreates(1)})
 	for _, clients := range []int{2, 16} {
 		all = append(all, Scenario{fmt.Sprintf("release to next, %d", clients), releaseToNext(clients)})
 	}

@@ -28,6 +28,9 @@ func main() {
 	flag.StringVar(&settings.address, "address", "127.0.0.1:0", "Where the façade listens that authenticates no callers.")
 	flag.StringVar(&settings.tokenAddress, "token-address", "127.0.0.1:0", "Where the façade listens that authenticates its callers.")
 	flag.DurationVar(&settings.allowance, "clock-skew-allowance", time.Second, "As for the operator.")
+	flag.StringVar(&settings.name, "name", "", "The name of this replica among its peers.")
+	flag.StringVar(&settings.peersFolder, "peers-folder", "", "The folder with what replicas need that share lines; empty for lines of its own.")
+	flag.StringVar(&settings.peersAddress, "peers-address", "127.0.0.1:0", "Where it serves its peers.")
 	facade := flag.String("hold", "", "The address of a façade: hold its locks, and be no replica.")
 	flag.Parse() // --kubeconfig is a flag of controller-runtime.
 	ctrl.SetLogger(zap.New())

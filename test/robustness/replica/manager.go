@@ -28,6 +28,7 @@ import (
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/controllers/renewal"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/holderref"
@@ -48,6 +49,9 @@ type settings struct {
 	// port 0 is any free one.
 	address, tokenAddress string
 	allowance             time.Duration
+	// name is that of this replica, and peersFolder has the files for sharing lines with others at peersAddress. Without
+	// a folder it has lines of its own.
+	name, peersFolder, peersAddress string
 }
 
 // newManager wires the same components as cmd/lock-operator except the webhook, which the
@@ -84,8 +88,15 @@ func newManager(config *rest.Config, settings settings, local clock.WithTicker, 
 	if prober.leadership, err = addControllers(manager, settings, now, locks, auditReports{reports}); err != nil {
 		return nil, nil, err
 	}
-	addresses, err := addFacades(manager, settings, now, locks)
-	return manager, addresses, errors.Join(err, addProber(manager, prober))
+	var backend lock.Backend = locks
+	var peersAddress string
+	if settings.peersFolder != "" {
+		if backend, peersAddress, err = shareLines(manager, settings, now, locks); err != nil {
+			return nil, nil, err
+		}
+	}
+	addresses, err := addFacades(manager, settings, now, backend)
+	return manager, append(addresses, peersAddress), errors.Join(err, addProber(manager, prober))
 }
 
 // judgedBy returns the clock by which locks are stamped and judged: an estimate of the API
@@ -227,7 +238,7 @@ func addEngine(manager ctrl.Manager, settings settings, now clock.WithTicker, st
 const reviewTTL = time.Second
 
 // addFacades adds two façades: one authenticates its callers, one does not.
-func addFacades(manager ctrl.Manager, settings settings, now clock.WithTicker, locks *engine.Engine) ([]string, error) {
+func addFacades(manager ctrl.Manager, settings settings, now clock.WithTicker, locks lock.Backend) ([]string, error) {
 	reviews, err := auth.New(manager.GetConfig(), manager.GetHTTPClient(), auth.Options{TokenTTL: reviewTTL, AllowTTL: reviewTTL, DenyTTL: reviewTTL})
 	if err != nil {
 		return nil, err

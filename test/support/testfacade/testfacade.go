@@ -14,6 +14,7 @@ import (
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/rest"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/facade/ui"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -86,5 +87,10 @@ func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 		return nil, nil, err
 	}
 	served.Mount(plain)
+	page, err := ui.New()
+	if err != nil {
+		return nil, nil, err
+	}
+	served.Mount(page)
 	return served, door, nil
 }

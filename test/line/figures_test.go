@@ -1,0 +1,184 @@
+package line_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+const (
+	// closeBy is how far apart two callers may have come who are served in another order.
+	closeBy = 5 * time.Millisecond
+	// every is the time between two callers.
+	every = 2 * time.Millisecond
+	// runs is how often the same is measured.
+	runs = 3
+	// behind is how late events reach a replica whose informer is behind.
+	behind = 500 * time.Millisecond
+)
+
+// arrival is that of a caller who has got the lock.
+type arrival struct {
+	waiter int
+	// due is when it was to come, and sent when it did.
+	due, sent time.Time
+}
+
+var _ = Describe("Many who wait at three replicas", func() {
+	It("are served in their order, by one write each and no read", func(ctx context.Context) {
+		installed := install(ctx, 3)
+		installed.startControllers(ctx)
+		for run := range runs {
+			served := installed.contend(ctx, fmt.Sprintf("run-%d", run))
+			Expect(float64(served.requests.writes) / waiters).To(And(BeNumerically(">=", 1), BeNumerically("<=", 1.02)))
+			Expect(served.requests.reads).To(BeZero())
+		}
+	})
+
+	It("are served in their order also at a replica whose informer is behind", func(ctx context.Context) {
+		installed := install(ctx, 2)
+		installed.startControllers(ctx)
+		installed.lag = behind
+		installed.start(ctx)
+		installed.meet(ctx)
+		// The one that is behind is home to some of the lines, and not to others.
+		for run := range 2 * runs {
+			installed.contend(ctx, fmt.Sprintf("run-%d", run))
+		}
+	})
+})
+
+// contention is how a crowd got a lock, one after the other.
+type contention struct {
+	order    []arrival
+	requests requests
+	took     time.Duration
+}
+
+// contend has callers come while the lock is held, and then pass it on. Their order must be that in which they came.
+func (i *installation) contend(ctx context.Context, key string) contention {
+	GinkgoHelper()
+	namespace := environment.Namespace(ctx, "line-")
+	environment.AllowWorkers(ctx, namespace)
+	token := tokenOf(ctx, namespace, fixture.Worker, audience)
+	callers := make([]*lock.Client, len(i.all))
+	for index, at := range i.all {
+		callers[index] = i.callerOver2(ctx, at, namespace, token)
+	}
+	first, err := callers[0].Acquire(ctx, key, lock.WithTTL(10*time.Minute), lock.WithoutRenewal())
+	Expect(err).NotTo(HaveOccurred())
+	var mu sync.Mutex
+	var served contention
+	var all sync.WaitGroup
+	began := time.Now().Add(100 * time.Millisecond)
+	for waiter := range waiters {
+		came := arrival{waiter: waiter, due: began.Add(time.Duration(waiter) * every)}
+		all.Go(func() {
+			defer GinkgoRecover()
+			<-time.After(time.Until(came.due))
+			came.sent = time.Now()
+			held, err := callers[waiter%len(callers)].Acquire(ctx, key, lock.WithTTL(10*time.Minute), lock.WithoutRenewal())
+			Expect(err).NotTo(HaveOccurred())
+			mu.Lock()
+			served.order = append(served.order, came)
+			mu.Unlock()
+			Expect(held.Release(ctx)).To(Succeed())
+		})
+	}
+	i.awaitWaiters(ctx, i.all[0], namespace, key, token, waiters)
+	before, released := i.made(), time.Now()
+	Expect(first.Release(ctx)).To(Succeed())
+	all.Wait()
+	served.took, served.requests = time.Since(released), i.made().since(before)
+	farthest, late := served.disorder()
+	GinkgoWriter.Printf("%s: %d hand-offs in %s, %.3f writes and %.3f reads each, %d other requests; farthest in another order %s, callers late by %s\n",
+		key, waiters, served.took.Round(time.Millisecond), float64(served.requests.writes)/waiters, float64(served.requests.reads)/waiters,
+		served.requests.others, farthest, late)
+	Expect(served.order).To(HaveLen(waiters))
+	Expect(farthest).To(BeNumerically("<", closeBy+2*late))
+	return served
+}
+
+// disorder returns how far apart two callers came at most of which the later was served first, and by how much this
+// machine was late in sending a call: its servers are as late in taking one.
+func (c *contention) disorder() (farthest, late time.Duration) {
+	var latest time.Time
+	for _, each := range c.order {
+		farthest = max(farthest, latest.Sub(each.sent))
+		if each.sent.After(latest) {
+			latest = each.sent
+		}
+		late = max(late, each.sent.Sub(each.due))
+	}
+	return max(0, farthest), late
+}
+
+// callerOver2 is a client of one replica over one connection with HTTP/2, which is open.
+func (i *installation) callerOver2(ctx context.Context, at *replica, namespace, token string) *lock.Client {
+	GinkgoHelper()
+	backend, err := client.New("https://"+at.address, client.WithHTTPClient(&http.Client{Transport: i.transportOver2()}),
+		client.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
+	Expect(err).NotTo(HaveOccurred())
+	made := lock.NewClient(backend, namespace)
+	held, err := made.Acquire(ctx, "warm-"+at.name)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(held.Release(ctx)).To(Succeed())
+	return made
+}
+
+// startControllers starts what renews the heartbeat, without which no watch is trusted.
+func (i *installation) startControllers(ctx context.Context) {
+	GinkgoHelper()
+	identity := environment.Identity("system:serviceaccount:"+system+":lock-operator-controllers",
+		"system:serviceaccounts", "system:serviceaccounts:"+system, "system:authenticated")
+	fixture.StartOperator(ctx, identity.Kubectl, "--components=controller", "--metrics-bind-address=0", "--audit-log=", "--leader-election-namespace="+system)
+}
+
+var _ = Describe("A hot key", func() {
+	// How fast it is stands in docs/performance.md; test/bench measures that.
+	It("is passed on by about one write, through whichever replicas", func(ctx context.Context) {
+		installed := install(ctx, 3)
+		installed.startControllers(ctx)
+		namespace := environment.Namespace(ctx, "line-")
+		environment.AllowWorkers(ctx, namespace)
+		token := tokenOf(ctx, namespace, fixture.Worker, audience)
+		const clients, each = 15, 40
+		var all sync.WaitGroup
+		began := time.Now()
+		var before requests
+		made := make([]*lock.Client, clients)
+		for index := range made {
+			made[index] = installed.callerOver2(ctx, installed.all[index%len(installed.all)], namespace, token)
+		}
+		before = installed.made()
+		for _, caller := range made {
+			all.Go(func() {
+				defer GinkgoRecover()
+				for range each {
+					held, err := caller.Acquire(ctx, "hot", lock.WithTTL(10*time.Minute), lock.WithoutRenewal())
+					Expect(err).NotTo(HaveOccurred())
+					Expect(held.Release(ctx)).To(Succeed())
+				}
+			})
+		}
+		all.Wait()
+		told := installed.made().since(before)
+		grants := float64(clients * each)
+		GinkgoWriter.Printf("%.0f hand-offs in %s, %.3f writes and %.3f reads each\n", grants, time.Since(began).Round(time.Millisecond),
+			float64(told.writes)/grants, float64(told.reads)/grants)
+		for index, gateway := range installed.gateways {
+			GinkgoWriter.Printf("replica %d: %+v\n", index, gateway.counts)
+		}
+		Expect(float64(told.writes) / grants).To(BeNumerically("<=", 1.1))
+		Expect(float64(told.reads) / grants).To(BeNumerically("<=", 0.1))
+	})
+})

@@ -1,0 +1,175 @@
+package line_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+// rolled is how many wait while all replicas are replaced, over so many connections. LINE_ROLLED sets another number.
+const (
+	rolled      = 300
+	connections = 30
+	// listed is how many of them a list tells at most.
+	listed = 500
+	// movedBy is how far apart two may stand who are served in another order after three moves: each relates the clocks of
+	// two replicas, of which one has just begun, by the quickest message so far.
+	movedBy = 50 * time.Millisecond
+)
+
+var _ = Describe("Callers with the Go client", func() {
+	It("keep their places while all replicas are replaced in turn", func(ctx context.Context) {
+		number := numberOf("LINE_ROLLED", rolled)
+		installed := install(ctx, 3)
+		installed.startControllers(ctx)
+		namespace := environment.Namespace(ctx, "line-")
+		environment.AllowWorkers(ctx, namespace)
+		token := tokenOf(ctx, namespace, fixture.Worker, audience)
+		service := newService(ctx, installed)
+		callers := make([]*lock.Client, connections)
+		var reader lock.LineReader
+		for index := range callers {
+			backend, err := client.New("https://"+service.listener.Addr().String(),
+				client.WithHTTPClient(&http.Client{Transport: installed.transportOver2()}), client.WithMaxBlock(time.Hour),
+				client.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
+			Expect(err).NotTo(HaveOccurred())
+			callers[index], reader = lock.NewClient(backend, namespace), backend
+			warm, err := callers[index].Acquire(ctx, fmt.Sprintf("warm-%d", index)) // Its connection is open then.
+			Expect(err).NotTo(HaveOccurred())
+			Expect(warm.Release(ctx)).To(Succeed())
+		}
+		first, err := callers[0].Acquire(ctx, "report", lock.WithTTL(30*time.Minute), lock.WithoutRenewal())
+		Expect(err).NotTo(HaveOccurred())
+
+		var mu sync.Mutex
+		var served []string
+		var all sync.WaitGroup
+		for waiter := range number {
+			all.Go(func() {
+				defer GinkgoRecover()
+				<-time.After(time.Duration(waiter) * every)
+				reason := strconv.Itoa(waiter)
+				held, err := callers[waiter%len(callers)].Acquire(ctx, "report", lock.WithTTL(10*time.Minute), lock.WithoutRenewal(), lock.WithReason(reason))
+				Expect(err).NotTo(HaveOccurred())
+				mu.Lock()
+				served = append(served, reason)
+				mu.Unlock()
+				Expect(held.Release(ctx)).To(Succeed())
+			})
+		}
+		scraper := scraperToken(ctx)
+		installed.awaitAll(ctx, scraper, number)
+		came := map[string]time.Time{}
+		standing, err := reader.Waiters(ctx, namespace, v1alpha1.NewFullKey("", "", "report"), min(number, listed))
+		Expect(err).NotTo(HaveOccurred())
+		for _, waiter := range standing {
+			came[waiter.Reason] = waiter.Since
+		}
+		Expect(came).To(HaveLen(min(number, listed)))
+		for _, old := range slices.Clone(installed.all) {
+			installed.start(ctx)
+			installed.meet(ctx)
+			// As a Pod that is deleted: it is told to end, and no longer an endpoint.
+			installed.all = slices.DeleteFunc(installed.all, func(at *replica) bool { return at == old })
+			old.process.Terminate()
+			installed.tell()
+			Eventually(old.process).WithTimeout(patience).Should(gexec.Exit())
+			installed.awaitAll(ctx, scraper, number)
+		}
+		Expect(first.Release(ctx)).To(Succeed())
+		all.Wait()
+		Expect(served).To(HaveLen(number))
+		var latest time.Time
+		var farthest time.Duration
+		for _, waiter := range served {
+			if came[waiter].IsZero() {
+				continue
+			}
+			farthest = max(farthest, latest.Sub(came[waiter]))
+			if came[waiter].After(latest) {
+				latest = came[waiter]
+			}
+		}
+		GinkgoWriter.Printf("%d served; farthest in another order %s\n", len(served), farthest)
+		Expect(farthest).To(BeNumerically("<", movedBy))
+	})
+})
+
+// awaitAll waits until so many callers wait in the lines of all replicas together.
+func (i *installation) awaitAll(ctx context.Context, scraper string, number int) {
+	GinkgoHelper()
+	Eventually(func() float64 {
+		var all float64
+		for _, at := range i.all {
+			all += at.footprint(ctx, scraper).waiters
+		}
+		return all
+	}).WithTimeout(time.Minute).WithPolling(200 * time.Millisecond).Should(BeEquivalentTo(number))
+}
+
+// service passes each new connection to one of the replicas in turn, as a Service does.
+type service struct {
+	listener  net.Listener
+	installed *installation
+	passed    int
+}
+
+func newService(ctx context.Context, installed *installation) *service {
+	GinkgoHelper()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	s := &service{listener: listener, installed: installed}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			accepted, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			to := s.next()
+			go pass(accepted, to)
+		}
+	})
+	DeferCleanup(func() {
+		Expect(listener.Close()).To(Succeed())
+		running.Wait()
+	})
+	return s
+}
+
+func (s *service) next() string {
+	s.installed.mu.Lock()
+	defer s.installed.mu.Unlock()
+	s.passed++
+	return s.installed.doors[s.passed%len(s.installed.doors)]
+}
+
+// pass passes on until one side ends.
+func pass(accepted net.Conn, to string) {
+	defer func() { _ = accepted.Close() }()
+	dialed, err := (&net.Dialer{Timeout: time.Second}).Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer func() { _ = dialed.Close() }()
+	go func() {
+		_, _ = io.Copy(dialed, accepted) // Either end may end it.
+		_ = dialed.Close()
+	}()
+	_, _ = io.Copy(accepted, dialed)
+}
