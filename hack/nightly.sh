@@ -17,6 +17,7 @@ steps=(
   "renewals|RENEWED=10000 make test-one PKG=./test/renewal FOCUS='change of leader'"
   "scale|CLI_SCALE=1 go test -count=1 ./test/cli/scale"
   "peers|make peers-test"
+  "line|make line-test"
   "release-test|make release-test"
   "bench|make bench"
   "bench-scale|make bench-scale"
