@@ -75,6 +75,11 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		return step{dismissed: late, reason: q.timeoutError(queue, late, now)}
 	}
 	if granted, isStale := queue.grantedElsewhere(now); granted != nil {
+		// Its grant may have one try more. Otherwise a bound that has passed holds, however long claims fail.
+		if head.isOverdue && (head != granted || queue.backoff.err != nil) {
+			q.dismiss(queue, head, now)
+			return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
+		}
 		if next, isNext := queue.claimStep(granted, isStale, now); isNext {
 			return next
 		}

@@ -110,9 +110,8 @@ func (e *Engine) clearStamps(desired *v1alpha1.Lock, request string) {
 	if request != v1alpha1.RequestRenewal {
 		desired.Spec.Holder, desired.Spec.HolderUID = "", ""
 		desired.Spec.AcquireTime, desired.Spec.FencingToken = nil, nil
-		if desired.Annotations[v1alpha1.AcquisitionAnnotation] == "" {
-			metav1.SetMetaDataAnnotation(&desired.ObjectMeta, v1alpha1.AcquisitionAnnotation, string(uuid.NewUUID()))
-		}
+		// A new one, whatever the request says: it tells this write from all others.
+		metav1.SetMetaDataAnnotation(&desired.ObjectMeta, v1alpha1.AcquisitionAnnotation, string(uuid.NewUUID()))
 	} else {
 		desired.Spec.FencingToken = nil
 	}

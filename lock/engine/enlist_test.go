@@ -336,3 +336,54 @@ func TestAFailedClaimAtTheEndOfTheWaitEndsIt(t *testing.T) {
 		}
 	})
 }
+
+// A wait ends at its bound however long claims go unanswered: that of the caller who was granted the lock, after the
+// claim that is under way, and that of another one at the head.
+func TestAWaitEndsAtItsBoundWhileClaimsFail(t *testing.T) {
+	for name, others := range map[string]int{"of the caller with the grant": 0, "of another caller at the head": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				next := start(t, etcd)
+				_, _ = grantUntold(t, etcd, "a", time.Hour, 1)
+				pass(time.Second)
+				var head engine.Place
+				var answers <-chan error
+				for range others {
+					head, answers = enlist(t, next, waiting("b", time.Hour))
+				}
+				reached := make(chan struct{}, 1)
+				etcd.inject(faults{before: func(verb string) error {
+					if verb != "update" {
+						return nil
+					}
+					select {
+					case reached <- struct{}{}:
+					default:
+					}
+					pass(100 * time.Millisecond)
+					return apierrors.NewTimeoutError("etcd does not answer", 0)
+				}})
+				claimed, told := enlist(t, next, identified("a", time.Hour))
+				if others == 0 {
+					head, answers = claimed, told
+				}
+				<-reached
+				began := time.Now()
+				if err := head.GiveUp(); err == nil {
+					select {
+					case err := <-answers:
+						if !errors.Is(err, lock.ErrTimeout) && !errors.Is(err, lock.ErrUnavailable) {
+							t.Error(err)
+						}
+					case <-time.After(time.Minute):
+						t.Error("the caller is told nothing")
+					}
+				}
+				if took := time.Since(began); took > lock.OperationTimeout+time.Second {
+					t.Errorf("its wait ends after %v", took)
+				}
+			})
+		})
+	}
+}

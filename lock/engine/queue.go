@@ -274,8 +274,10 @@ func (q *queues) giveUp(queue *queue, overdue *waiter, now time.Time) error {
 	isHead := queue.head() == overdue
 	isNext := isHead && queue.seen.lock == nil && queue.backoff.err == nil
 	if queue.inFlight == overdue || isNext {
+		if !overdue.isOverdue {
+			queue.overdue = append(queue.overdue, overdue)
+		}
 		overdue.isOverdue = true
-		queue.overdue = append(queue.overdue, overdue)
 		queue.spread.until = time.Time{}
 		queue.signal()
 		return nil
@@ -401,7 +403,8 @@ func (q *queue) grantedElsewhere(now time.Time) (granted *waiter, isStale bool) 
 	}
 	id, grantedTry := rules.SplitTry(current.Annotations[v1alpha1.AcquisitionAnnotation])
 	granted = q.byID.find(hashOf(id))
-	if granted == nil || granted.request.Owner != current.Spec.Owner {
+	if granted == nil || granted.request.Owner != current.Spec.Owner ||
+		!(rules.User{Name: granted.request.Holder, UID: granted.request.HolderUID}).Holds(current) {
 		return nil, false
 	}
 	waiting, try := rules.SplitTry(granted.request.ID)

@@ -60,14 +60,20 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		}
 	}
 	unanswered := first.unanswered
+	meant := narrowing{given: proof}
+	if unanswered != "" || first.isOver {
+		meant.narrowTo(known.lock)
+	}
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
-		return rules.Release(current, proof, e.clock.Now())
+		return meant.release(current, e.clock.Now())
 	})
 	e.observeRelease(unanswered, ended, err)
 	if err == nil {
 		err = e.confirmEnd(ctx, operation, objects, name.Name, proof, ended)
 	}
 	switch {
+	case errors.Is(err, errHeldAnew):
+		return fmt.Errorf("%s: %w", operation, err)
 	case first.isOver && !errors.Is(err, lock.ErrExpired) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)):
 		return nil
 	case err == nil && ended.lock != nil:
@@ -97,7 +103,7 @@ func (e *Engine) confirmEnd(ctx context.Context, operation string, objects Objec
 		return e.requestError(operation, err)
 	}
 	if rules.Release(current, proof, e.clock.Now()) == nil {
-		return fmt.Errorf("%s: the lock is held under the same owner token anew: %w", operation, lock.ErrUnavailable)
+		return fmt.Errorf("%s: %w", operation, errHeldAnew)
 	}
 	return nil
 }
@@ -271,7 +277,10 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 			return lock.ErrNotHeld
 		}
 		isRenewed := orphan.isRenewedIn(current) // Its arrival is the state to compare with later.
-		if orphan.isUnanswered {
+		switch {
+		case orphan.triesBefore != "":
+			orphan = grantOf(current) // The engine that has made it has recorded it, if it could.
+		case orphan.isUnanswered:
 			orphan = e.recordArrival(orphan, current)
 		}
 		if isRenewed {

@@ -36,7 +36,7 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		engine:  e,
 		objects: e.objects(namespace),
 		name:    types.NamespacedName{Namespace: namespace, Name: key.ObjectName()},
-		proof:   proof,
+		proof:   narrowing{given: proof},
 		ttl:     ttl,
 	}
 	stored, err := attempt.run(operation)
@@ -55,7 +55,7 @@ type renewalAttempt struct {
 	engine  *Engine
 	objects Objects
 	name    types.NamespacedName
-	proof   lock.Proof
+	proof   narrowing
 	ttl     time.Duration
 	// began is the time of the first write, and stamped that of the last.
 	began   time.Time
@@ -78,7 +78,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 				return stored, nil
 			}
 			r.goOnFrom(stored)
-			desired, err = r.desired(ctx, stored)
+			desired, err = r.desired(ctx, stored, true)
 			continue
 		}
 		var current *v1alpha1.Lock
@@ -88,6 +88,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		case definitelyNotApplied(writeErr):
 			return nil, writeErr
 		default:
+			r.proof.narrowTo(r.before)
 			current, err = r.engine.readBack(ctx, r.objects, r.name.Name)
 			r.engine.observer.Unanswered(observe.Renew, outcomeOf(isRenewed(current, desired), err))
 		}
@@ -105,7 +106,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, writeErr)
 		}
 		r.read = current
-		desired, err = r.desired(ctx, current)
+		desired, err = r.desired(ctx, current, true)
 	}
 	return nil, err
 }
@@ -132,8 +133,9 @@ func (r *renewalAttempt) isToRestamp() bool {
 // goOnFrom limits the rest of the attempt to a version that the attempt itself has written, if it is
 // limited to one.
 func (r *renewalAttempt) goOnFrom(stored *v1alpha1.Lock) {
-	if r.proof.ResourceVersion != "" {
-		r.proof.ResourceVersion = stored.ResourceVersion
+	r.proof.narrowTo(stored)
+	if r.proof.narrowed.ResourceVersion != "" {
+		r.proof.narrowed.ResourceVersion = stored.ResourceVersion
 	}
 }
 
@@ -141,19 +143,20 @@ func (r *renewalAttempt) goOnFrom(stored *v1alpha1.Lock) {
 // lock otherwise.
 func (r *renewalAttempt) firstDesired(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := r.engine
-	known, isKnown := engine.grants.find(r.name, r.proof, engine.clock.Now())
+	known, isKnown := engine.grants.find(r.name, r.proof.given, engine.clock.Now())
 	if seen := engine.lockCache.get(r.name); isKnown && seen != nil && seen.UID == known.lock.UID &&
 		seen.ResourceVersion == known.lock.ResourceVersion && !rules.IsStripped(seen) {
-		return r.desired(ctx, seen)
+		return r.desired(ctx, seen, false)
 	}
 	current, err := get(ctx, r.objects, r.name.Name)
 	if err != nil {
 		return nil, err
 	}
-	return r.desired(ctx, current)
+	return r.desired(ctx, current, true)
 }
 
-func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+// desired returns the object that renews the lock. WasRead says that the attempt has read it, just now.
+func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock, wasRead bool) (*v1alpha1.Lock, error) {
 	var err error
 	if r.stamped, err = r.engine.stampNow(ctx, r.objects, r.name.Name); err != nil {
 		return nil, err
@@ -161,18 +164,22 @@ func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock) (*
 	if r.began.IsZero() {
 		r.began, r.before = r.stamped.Time, current
 	}
-	desired, err := rules.Renew(current, r.proof, r.ttl, r.stamped.Time)
+	desired, err := rules.Renew(current, r.proof.proof(), r.ttl, r.stamped.Time)
 	if errors.Is(err, rules.ErrNotHeld) && !servertime.IsFresh(r.engine.clock) {
 		// Nothing is sent, so admission cannot correct the judgement of a stale clock.
 		if r.stamped, err = r.engine.checkedNow(ctx, r.objects, r.name.Name); err != nil {
 			return nil, err
 		}
-		desired, err = rules.Renew(current, r.proof, r.ttl, r.stamped.Time)
+		desired, err = rules.Renew(current, r.proof.proof(), r.ttl, r.stamped.Time)
 	}
-	if err == nil {
-		r.engine.clearStamps(desired, v1alpha1.RequestRenewal)
+	if wasRead {
+		r.proof.judged(current, err)
 	}
-	return desired, err
+	if err != nil {
+		return nil, r.proof.explain(current, err, r.stamped.Time)
+	}
+	r.engine.clearStamps(desired, v1alpha1.RequestRenewal)
+	return desired, nil
 }
 
 // isRenewed reports whether current is the result of an unanswered renewal, or as good as that: another replica may

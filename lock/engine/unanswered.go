@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -12,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/observe"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // definitelyNotApplied reports whether the write that failed with err certainly did not happen:
@@ -92,4 +95,57 @@ func (e *Engine) pause(ctx context.Context, backoff *wait.Backoff) bool {
 	case <-e.clock.After(backoff.Step()):
 		return true
 	}
+}
+
+// errHeldAnew says that the grant which a call was about is over, or may be, while the lock is held under the same owner
+// token again. The next call of its owner is about that grant.
+var errHeldAnew = fmt.Errorf("the lock is held under the same owner token anew: %w", lock.ErrUnavailable)
+
+// narrowing is the proof of one release or renewal, narrowed to the grant that the call has found: a call that goes on,
+// such as after an unanswered write, must not end or shorten a later grant to the same owner, whose request may have
+// been sent after this one was given up.
+type narrowing struct {
+	given rules.Proof
+	// narrowed is nil until the call has found a grant. WasRead says that it was read by this call, so that it is the one
+	// that the caller means. What the engine remembers may be older than that.
+	narrowed *rules.Proof
+	wasRead  bool
+}
+
+// proof returns the proof to judge by.
+func (n *narrowing) proof() rules.Proof {
+	if n.narrowed != nil {
+		return *n.narrowed
+	}
+	return n.given
+}
+
+// narrowTo narrows the proof to a grant that the engine remembers, and has tried to change.
+func (n *narrowing) narrowTo(known *v1alpha1.Lock) {
+	if n.narrowed == nil {
+		n.narrowed = new(n.given.LimitedTo(known))
+	}
+}
+
+// release is [rules.Release] of an object that was read just now.
+func (n *narrowing) release(current *v1alpha1.Lock, now time.Time) error {
+	err := rules.Release(current, n.proof(), now)
+	n.judged(current, err)
+	return n.explain(current, err, now)
+}
+
+// judged narrows the proof to an object that was read just now, if it permits what is asked for.
+func (n *narrowing) judged(current *v1alpha1.Lock, err error) {
+	if err == nil && !n.wasRead {
+		n.narrowed, n.wasRead = new(n.proof().LimitedTo(current)), true
+	}
+}
+
+// explain returns errHeldAnew for an object that is refused only since the proof was narrowed to a grant that the engine
+// remembered: the caller may mean this one.
+func (n *narrowing) explain(current *v1alpha1.Lock, err error, now time.Time) error {
+	if errors.Is(err, rules.ErrNotHeld) && n.narrowed != nil && !n.wasRead && rules.Release(current, n.given, now) == nil {
+		return errHeldAnew
+	}
+	return err
 }
