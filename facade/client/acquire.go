@@ -94,7 +94,8 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if _, ok := errors.AsType[*unansweredError](err); ok {
 			return a.settle(ctx, err)
 		}
-		if a.isMoving(err, start) && a.pause(ctx) {
+		if a.isMoving(err, start) {
+			a.pause(ctx) // If ctx ends meanwhile, the next call tells.
 			continue
 		}
 		a.moved, a.moves = time.Time{}, 0
@@ -141,15 +142,13 @@ func (a *acquisition) isMoving(err error, start time.Time) bool {
 	return !a.moved.IsZero() && now.Sub(a.moved) < moveFor && a.moves <= maxMoves
 }
 
-// pause waits before another replica is asked. It returns false if ctx ends first.
-func (a *acquisition) pause(ctx context.Context) bool {
+// pause waits before another replica is asked, or until ctx ends.
+func (a *acquisition) pause(ctx context.Context) {
 	timer := a.client.options.clock.NewTimer(movePause)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -122,6 +122,26 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	f.wantHeld("lock:k")
 }
 
+// A context that ends while a wait moves to another replica interrupts it, and is no outage.
+func TestAMovingWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		f.locks.SetHooks(locktest.Hooks{Before: func(_ context.Context, call locktest.Call) error {
+			if call.Verb != locktest.Acquire {
+				return nil
+			}
+			<-time.After(5 * time.Second)
+			time.AfterFunc(20*time.Millisecond, cancel)
+			return lock.ErrUnavailable
+		}})
+		_, err := f.Acquire(ctx, namespace, waiting(30*time.Second))
+		if interrupted, ok := errors.AsType[*lock.InterruptedError](err); !ok || interrupted.Key != "lock:k" || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // A wait that the façade ends because it stops goes on at another replica, under the same owner token, for the
 // rest of its time. A façade that refuses at once, or for long, is not asked again.
 func TestAWaitGoesOnWhenItsReplicaStops(t *testing.T) {
