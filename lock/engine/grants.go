@@ -24,6 +24,9 @@ type grant struct {
 	isUnanswered bool
 	// isEnding says that a delete of the grant went unanswered.
 	isEnding bool
+	// triesBefore makes this, if it is set, the grant of any try of the acquisition before that one, see [rules.SplitTry]:
+	// another engine may have made it.
+	triesBefore string
 	grantAudit
 }
 
@@ -56,7 +59,13 @@ func nameOf(lock *v1alpha1.Lock) types.NamespacedName {
 func (g grant) matches(lock *v1alpha1.Lock) bool {
 	id, acquired := g.lock.Annotations[v1alpha1.AcquisitionAnnotation], g.lock.Spec.AcquireTime
 	switch {
-	case lock.Spec.Owner != g.lock.Spec.Owner, id != "" && lock.Annotations[v1alpha1.AcquisitionAnnotation] != id:
+	case lock.Spec.Owner != g.lock.Spec.Owner:
+		return false
+	case g.triesBefore != "":
+		acquisition, _ := rules.SplitTry(id)
+		recorded, try := rules.SplitTry(lock.Annotations[v1alpha1.AcquisitionAnnotation])
+		return recorded == acquisition && try < g.triesBefore
+	case id != "" && lock.Annotations[v1alpha1.AcquisitionAnnotation] != id:
 		return false
 	case acquired == nil: // Admission stamps the grant, or another engine made it.
 		return id != ""

@@ -70,6 +70,18 @@ func newOrphans(
 	}
 }
 
+// Disown ends a grant that another engine has made for the acquisition in a try before the one that its ID names, see
+// [rules.NthTry], or may still make: its caller does not know of it. A grant that has been renewed stays. It is looked
+// for as long as an unanswered write of this engine is.
+func (e *Engine) Disown(namespace string, acquisition rules.Acquisition) {
+	// It may be stamped for as long as it may be written.
+	sought := grantOf(rules.Grant(namespace, acquisition, e.limits, e.clock.Now().Add(lateWriteWindow)))
+	sought.lock.Spec.AcquireTime, sought.lock.Spec.RenewTime = nil, nil
+	sought.isUnanswered = true
+	_, sought.triesBefore = rules.SplitTry(acquisition.ID)
+	e.orphans.add(sought)
+}
+
 func (o *orphans) add(orphan grant) {
 	if orphan.isUnanswered && !o.lookUp(orphan) {
 		return

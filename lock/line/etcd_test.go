@@ -1,6 +1,7 @@
 package line_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -136,7 +137,7 @@ type fate int
 
 const (
 	answered fate = iota
-	// doneUnanswered is done, and lost is not; doneLater is done lateWrite after the error.
+	// doneUnanswered is done, and lost is not; doneLater is done some time after the error.
 	doneUnanswered
 	lost
 	doneLater
@@ -157,7 +158,7 @@ func (r reach) meet(owner string, write func()) bool {
 		write()
 	case lost:
 	case doneLater:
-		time.AfterFunc(lateWrite, func() {
+		time.AfterFunc(cmp.Or(time.Duration(r.of.late.Load()), lateWrite), func() {
 			if r.of.hasEnded.Load() {
 				r.etcd.isOrphan(owner)
 			}

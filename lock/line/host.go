@@ -358,7 +358,10 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 	// than once. None of these may be undone by a write that comes late.
 	proof.ResourceVersion = cmp.Or(proof.ResourceVersion, version)
 	renewed, err := v.host.local.Renew(ctx, asked.Namespace, asked.Key, proof, asked.TTL)
-	if err != nil {
+	switch {
+	case errors.Is(err, lock.ErrUnavailable):
+		return answer{ID: asked.ID, Result: unknown}
+	case err != nil:
 		return answer{ID: asked.ID, Result: declined}
 	}
 	return answer{ID: asked.ID, Result: done, Lock: renewed}
@@ -386,13 +389,14 @@ func (h *host) takeBackLater(ctx context.Context, offer *v1alpha1.Lock) {
 	})
 }
 
-// later runs what ends a grant, unless the line has ended.
-func (h *host) later(end func()) {
+// later runs what ends a grant, and reports false if the line has ended.
+func (h *host) later(end func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.isOver {
 		h.endings.Go(end)
 	}
+	return !h.isOver
 }
 
 // maxEndings is how long the line waits for the streams of other replicas to end before it ends.

@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/engine/places"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -32,6 +33,7 @@ type Local interface {
 	Shown(name types.NamespacedName) *v1alpha1.Lock
 	MoveKept(isElsewhere func(types.NamespacedName) bool) []places.Place
 	Keep(left places.Place)
+	Disown(namespace string, acquisition rules.Acquisition)
 	// Lag tells how the engine keeps up with the API server.
 	Lag() (isLost bool, silence time.Duration)
 	// IsRunning reports whether callers can wait in it, and HasWaiters whether any do.
@@ -64,12 +66,7 @@ type Line struct {
 	host    host
 	waits   waits
 	recent  recent
-	// lookups bounds the reads of locks that homes which have gone may have granted.
-	lookups chan struct{}
 }
-
-// maxLookups is how many such reads are under way at once.
-const maxLookups = 16
 
 var (
 	_ lock.Backend         = (*Line)(nil)
@@ -92,7 +89,7 @@ func New(options Options) (*Line, error) {
 	l := &Line{
 		Local: options.Local, self: options.Self, timers: timers,
 		host:  host{local: options.Local, timers: timers, visits: map[*visit]struct{}{}, gone: make(chan struct{}, 1)},
-		waits: waits{byName: map[types.NamespacedName]int{}}, lookups: make(chan struct{}, maxLookups),
+		waits: waits{byName: map[types.NamespacedName]int{}},
 	}
 	l.members = newMembers(options.Self, timers, options.Logger, options.Local.Lag, l.host.tell)
 	l.host.lag = l.members.ownLag
@@ -213,7 +210,12 @@ func (l *Line) moveKept(ctx context.Context) {
 		if l.members.isAlone() || l.timers.Since(since) > maxLeaving {
 			continue
 		}
-		for _, left := range l.MoveKept(func(of types.NamespacedName) bool { return view.homeOf(of) != l.self }) {
+		// A place that is put back would be kept anew, for longer than its caller may take to come again.
+		isReachable := func(of types.NamespacedName) bool {
+			home := view.homeOf(of)
+			return home != l.self && l.members.streamTo(home) != nil
+		}
+		for _, left := range l.MoveKept(isReachable) {
 			stream := l.members.streamTo(view.homeOf(left.Lock))
 			stood := l.timers.Now().Add(-l.Now().Sub(left.Since)).Sub(l.members.epoch)
 			if stream == nil || !stream.outbox.put(question{Kind: keep, Kept: &left.Caller, Stood: stood}) {

@@ -56,8 +56,10 @@ type replica struct {
 	isKilled, hasEnded atomic.Bool
 	// before is called ahead of each of its requests.
 	before atomic.Pointer[func(verb string)]
-	// fates tells what becomes of its next write.
+	// fates tells what becomes of its next write. Late is after what time one is done that is done later; zero means
+	// lateWrite.
 	fates atomic.Pointer[func() fate]
+	late  atomic.Int64
 	// connections are those to the others.
 	connections map[string]*grpc.ClientConn
 }

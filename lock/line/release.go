@@ -19,8 +19,40 @@ import (
 // home, if it is late, does nothing any more.
 const forwardFor = 500 * time.Millisecond
 
-// Release implements [lock.Backend]. The replica that has granted the lock hands it on.
+// Release implements [lock.Backend]. The replica that has granted the lock hands it on. Release completes even if ctx
+// ends meanwhile; if a deadline of ctx passes first, the caller gets [lock.ErrUnavailable].
 func (l *Line) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	_, hasDeadline := ctx.Deadline()
+	released := make(chan error, 1)
+	release := func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRelease)
+		defer cancel()
+		released <- l.release(ctx, namespace, key, proof)
+	}
+	if !hasDeadline || ctx.Err() != nil || !l.host.later(release) {
+		release()
+	}
+	select {
+	case err := <-released:
+		return err
+	case <-ctx.Done():
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		select {
+		case err := <-released:
+			return err
+		default:
+			return fmt.Errorf("release %s in namespace %s: there was no answer in time: %w", key, namespace, lock.ErrUnavailable)
+		}
+	}
+	return <-released
+}
+
+// maxRelease bounds a release: the question to the home, a release here, and a look at what has become of the lock.
+const maxRelease = forwardFor + 2*lock.OperationTimeout
+
+// release is [Line.Release] without regard to ctx.
+func (l *Line) release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (err error) {
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
 	limited, wasShown := l.limit(name, proof)
 	if !wasShown {
@@ -28,8 +60,12 @@ func (l *Line) Release(ctx context.Context, namespace string, key v1alpha1.FullK
 		// and a second try could end the next one under the same owner token.
 		return l.Local.Release(ctx, namespace, key, proof)
 	}
+	defer func() {
+		if !errors.Is(err, lock.ErrUnavailable) {
+			l.recent.forget(name, proof)
+		}
+	}()
 	told := l.atHome(ctx, question{Kind: release, Namespace: namespace, Key: key, Proof: &limited})
-	defer l.recent.forget(name, proof)
 	switch told.Result {
 	case done:
 		return nil
@@ -37,7 +73,7 @@ func (l *Line) Release(ctx context.Context, namespace string, key v1alpha1.FullK
 	default:
 		return l.Local.Release(ctx, namespace, key, proof)
 	}
-	err := l.Local.Release(ctx, namespace, key, limited)
+	err = l.Local.Release(ctx, namespace, key, limited)
 	switch isOver := errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch); {
 	case errors.Is(err, lock.ErrExpired):
 		return err // By another clock it may be held still.
@@ -61,7 +97,11 @@ func (l *Line) afterEnd(ctx context.Context, namespace string, key v1alpha1.Full
 	case rules.Release(current, proof, l.Now()) != nil:
 		return nil //nolint:nilerr // It is over, as the caller wants.
 	}
-	return fmt.Errorf("release %s in namespace %s: the home of its line did not answer: %w", key, namespace, lock.ErrUnavailable)
+	return noAnswer("release", namespace, key)
+}
+
+func noAnswer(operation, namespace string, key v1alpha1.FullKey) error {
+	return fmt.Errorf("%s %s in namespace %s: the home of its line did not answer: %w", operation, key, namespace, lock.ErrUnavailable)
 }
 
 // limit limits a proof to the grant that it is for, if this replica was told or shown of that: a home grants anew what it
@@ -87,7 +127,12 @@ func (l *Line) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey
 	if told.Result == done && told.Lock != nil {
 		return told.Lock, nil
 	}
-	return l.Local.Renew(ctx, namespace, key, proof, ttl)
+	renewed, err := l.Local.Renew(ctx, namespace, key, proof, ttl)
+	if errors.Is(err, lock.ErrStale) && (told.Result == unknown || told.Result == leaving) {
+		// The renewal of the home may be the version that is newer.
+		return nil, noAnswer("renew", namespace, key)
+	}
+	return renewed, err
 }
 
 // atHome asks the home of the line about a lock that this replica has not granted. The result is declined if

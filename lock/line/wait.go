@@ -41,8 +41,11 @@ type lineWait struct {
 	isAccepted bool
 	// offered is the last lock that a home has offered, and of which it is not known whether it was taken.
 	offered *v1alpha1.Lock
-	// state tells whether a home has gone that may have granted the lock, and how the wait has ended.
+	// state tells whether a home has gone that may have granted the lock.
 	state atomic.Int32
+	// unknown is the acquisition of which the caller does not know the grants, when the wait is over: by its ID, those of
+	// the tries before the one that has got the lock, or of all tries.
+	unknown rules.Acquisition
 	// tries counts the places that the caller has had. It leaves one before it takes the next, so a home knows by the
 	// number whether a grant that it finds can have reached the caller.
 	tries uint32
@@ -59,10 +62,6 @@ const (
 	waitHereFor = 10 * time.Second
 	// maxEnding is how long after its bound the home may take to end a wait.
 	maxEnding = 2 * lock.OperationTimeout
-	// maxGivingBack bounds how long the end of a grant is tried.
-	maxGivingBack = 4 * lock.OperationTimeout
-	// lateAfter is after which time a grant is looked for once more.
-	lateAfter = 3 * time.Second
 	// acceptedAfter is how long a home takes at most to refuse one more.
 	acceptedAfter = 100 * time.Millisecond
 )
@@ -72,10 +71,8 @@ const (
 	certain int32 = iota
 	// uncertain: a home has gone that may have granted the lock.
 	uncertain
-	// succeeded: the caller has the lock.
-	succeeded
-	// failed: the caller has been told that it does not get the lock.
-	failed
+	// over: the caller has been told whether it has the lock.
+	over
 )
 
 // nextTry begins a try at another place. No grant reaches the caller by the former ones any more.
@@ -96,7 +93,7 @@ func (w *lineWait) remaining() time.Duration {
 // of those that wait, so run and waitAtHome leave to others what they do not do meanwhile.
 func (w *lineWait) run(ctx context.Context) (granted *v1alpha1.Lock, err error) {
 	w.line.waits.add(w.name, 1)
-	defer func() { w.ended(err == nil) }()
+	defer func() { w.ended(granted) }()
 	for {
 		if granted, err = w.follow(ctx, w.waitAtHome(ctx)); granted != nil || err != nil {
 			return granted, err
@@ -141,13 +138,21 @@ func (w *lineWait) isExpired(result *outcome) bool {
 	return servertime.Left(result.heldUntil, w.line.timers.Now()) <= 0
 }
 
-// ended records how the wait has ended.
-func (w *lineWait) ended(isGranted bool) {
+// ended records that the wait is over; granted is nil unless the caller has the lock.
+func (w *lineWait) ended(granted *v1alpha1.Lock) {
 	w.line.waits.add(w.name, -1)
-	if isGranted {
-		w.state.Store(succeeded)
-	} else if w.state.Swap(failed) == uncertain || w.offered != nil {
-		w.line.host.later(w.giveBack) // Off the way of the caller.
+	w.unknown = w.request.Acquisition
+	w.unknown.ID = rules.NthTry(w.unknown.ID, w.tries+1)
+	if granted != nil {
+		w.offered = nil
+		id := granted.Annotations[v1alpha1.AcquisitionAnnotation]
+		own, _ := rules.SplitTry(w.unknown.ID)
+		if acquisition, _ := rules.SplitTry(id); acquisition == own {
+			w.unknown.ID = id
+		}
+	}
+	if w.state.Swap(over) == uncertain || w.offered != nil {
+		w.disown()
 	}
 }
 
@@ -161,6 +166,9 @@ func (w *lineWait) askHere(ctx context.Context) (*v1alpha1.Lock, error) {
 	request.Wait = 0
 	if w.declines > maxDeclines {
 		request.Wait, request.Since = min(w.remaining(), waitHereFor), w.since(w.stood)
+		if w.isAccepted {
+			request.PlaceSince = request.Since
+		}
 	}
 	granted, err := w.line.Local.Acquire(ctx, w.namespace, request)
 	isHeld := errors.Is(err, lock.ErrHeld) || errors.Is(err, lock.ErrTimeout)
@@ -194,56 +202,15 @@ func (w *lineWait) pauseUnless(ctx context.Context, isChanged <-chan struct{}) e
 
 // doubt records that a home has gone that may have granted the lock.
 func (w *lineWait) doubt() {
-	if !w.state.CompareAndSwap(certain, uncertain) && w.state.Load() == failed {
-		w.line.host.later(w.giveBack)
+	if !w.state.CompareAndSwap(certain, uncertain) && w.state.Load() == over {
+		w.disown()
 	}
 }
 
-// giveBack ends a grant that the caller does not get: one that was taken before the stream broke, or that a home
-// which has gone may have made. No other replica knows of it, so what fails here is tried again until maxGivingBack;
-// then the grant ends with its ttl.
-func (w *lineWait) giveBack() {
-	ctx, cancel := context.WithTimeout(context.Background(), maxGivingBack)
-	defer cancel()
-	if w.offered != nil && w.line.Local.Release(ctx, w.namespace, w.request.FullKey(), proofOf(w.offered)) == nil {
-		return
-	}
-	// A write of the home may be under way still, and may take as long as etcd needs for another leader.
-	for _, after := range []time.Duration{takeBackAfter, lateAfter} {
-		isOver := false
-		for !isOver {
-			select {
-			case <-w.line.timers.After(after):
-			case <-ctx.Done():
-				return
-			}
-			isOver = w.lookForGrant(ctx)
-		}
-	}
-}
-
-// lookForGrant ends a grant to the caller. It reports false if that is to be tried again.
-func (w *lineWait) lookForGrant(ctx context.Context) bool {
-	// All waits at a home that has gone may end at once.
-	select {
-	case w.line.lookups <- struct{}{}:
-		defer func() { <-w.line.lookups }()
-	case <-ctx.Done():
-		return false
-	}
-	current, err := w.line.Get(ctx, w.namespace, w.request.FullKey())
-	switch {
-	case errors.Is(err, lock.ErrUnavailable):
-		return false
-	case err != nil || current.Spec.Owner != w.request.Owner:
-		return true
-	}
-	granted, _ := rules.SplitTry(current.Annotations[v1alpha1.AcquisitionAnnotation])
-	if own, _ := rules.SplitTry(w.request.ID); granted != own {
-		return true
-	}
-	return !errors.Is(w.line.Local.Release(ctx, w.namespace, w.request.FullKey(), proofOf(current)), lock.ErrUnavailable)
-}
+// disown ends a grant that the caller does not know of: one that it was offered and did not get, or that a home which has
+// gone has made, or may still make, since its write may take as long as etcd needs for another leader. No other replica
+// knows of it.
+func (w *lineWait) disown() { w.line.Disown(w.namespace, w.unknown) }
 
 // since is a time of this replica by the clock that grants.
 func (w *lineWait) since(then time.Time) time.Time {
