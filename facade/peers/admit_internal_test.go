@@ -233,7 +233,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 	_ = service.admit(nil, stream{ctx: metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", header))}, nil,
 		func(_ any, served grpc.ServerStream) error {
 			<-served.Context().Done()
-			ended = served.Context().Err()
+			ended = context.Cause(served.Context())
 			return ended
 		})
 	if !errors.Is(ended, context.DeadlineExceeded) {

@@ -100,51 +100,52 @@ const (
 	maxHeaderBytes = 16 << 10
 	// maxStreams bounds those of one connection; a replica needs one.
 	maxStreams = 4
-	// maxStreamTime is when a stream ends if its token does not tell when that expires. The other replica opens
-	// another one, and its callers keep their places.
+	// maxStreamTime is for how long a stream may go on by one token, also if that expires later or does not tell when. Then
+	// the other replica opens another stream, and its callers keep their places.
 	maxStreamTime = time.Hour
 )
 
-// admit lets in the streams of replicas of the same installation, until their tokens expire.
+// admit lets in the streams of replicas of the same installation, for as long as their tokens are valid.
 func (s *Service) admit(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
-	asked := (&http.Request{Header: http.Header{}}).WithContext(stream.Context())
+	var authorization []string
 	if given, ok := metadata.FromIncomingContext(stream.Context()); ok {
-		asked.Header["Authorization"] = given.Get("authorization")
+		authorization = given.Get("authorization")
 	}
+	shown, err := s.review(stream.Context(), authorization)
+	if err != nil {
+		return err
+	}
+	admitted := newAdmitted(s, stream, shown)
+	defer admitted.end()
+	return serve(server, admitted)
+}
+
+// review returns what the token says of a replica that is ready. The error is a status of gRPC.
+func (s *Service) review(ctx context.Context, authorization []string) (claims, error) {
+	asked := (&http.Request{Header: http.Header{"Authorization": authorization}}).WithContext(ctx)
 	shown := claimsOf(asked.Header.Get("Authorization"))
 	if s.options.IsMember != nil && !s.isOfMember(shown) {
 		// The API server is not asked about it. A replica that has just become ready tries again.
-		return status.Error(codes.PermissionDenied, "only replicas of the façade that are ready may call this")
+		return claims{}, status.Error(codes.PermissionDenied, "only replicas of the façade that are ready may call this")
 	}
-	if !s.rates.permits(s.originOf(stream.Context())) {
-		return status.Error(codes.ResourceExhausted, "too many streams were opened from this address")
+	if !s.rates.permits(s.originOf(ctx)) {
+		return claims{}, status.Error(codes.ResourceExhausted, "too many streams were opened from this address")
 	}
 	caller, err := s.options.Access.Authenticate(asked)
 	if err != nil {
-		return status.Error(codes.Unauthenticated, "the caller is not authenticated")
+		return claims{}, status.Error(codes.Unauthenticated, "the caller is not authenticated")
 	}
 	if caller.GetName() != s.options.User {
 		s.options.Logger.Info("Refused a stream of a caller that is no replica of the façade", "user", caller.GetName())
-		return status.Error(codes.PermissionDenied, "only replicas of the façade may call this")
+		return claims{}, status.Error(codes.PermissionDenied, "only replicas of the façade may call this")
 	}
 	if pods := caller.GetExtra()[serviceaccount.PodNameKey]; s.options.IsMember != nil && (len(pods) != 1 || !s.options.IsMember(pods[0])) {
 		// A replica that has just become ready asks again.
 		s.options.Logger.V(1).Info("Refused a stream of a Pod that is no replica as far as this one knows", "pods", pods)
-		return status.Error(codes.PermissionDenied, "only replicas of the façade that are ready may call this")
+		return claims{}, status.Error(codes.PermissionDenied, "only replicas of the façade that are ready may call this")
 	}
-	ctx, cancel := context.WithTimeout(stream.Context(), shown.timeLeft(s.options.Clock.Now()))
-	defer cancel()
-	return serve(server, bounded{stream, ctx})
+	return shown, nil
 }
-
-// bounded is a stream that ends with its context.
-type bounded struct {
-	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // a stream has one
-}
-
-// Context implements [grpc.ServerStream].
-func (b bounded) Context() context.Context { return b.ctx }
 
 // originOf returns where a stream comes from.
 func (s *Service) originOf(ctx context.Context) origin {
@@ -185,8 +186,7 @@ func (s *Service) isOfMember(shown claims) bool {
 	return shown.Subject == s.options.User && slices.Contains(shown.Audiences, Audience) && s.options.IsMember(shown.Kubernetes.Pod.Name)
 }
 
-// timeLeft returns how long a stream may last that was opened with the token: until it expires, and at most
-// maxStreamTime.
+// timeLeft returns for how long a stream may go on by the token: until it expires, and at most maxStreamTime.
 func (c claims) timeLeft(now time.Time) time.Duration {
 	if c.Expiry == 0 {
 		return maxStreamTime

@@ -34,7 +34,8 @@ type WatchOptions struct {
 	TokenFile, AuthorityFile string
 	// ServerName is the name in those certificates. Required.
 	ServerName string
-	// Clock bounds how often the log tells why a replica cannot be reached: once a minute. Nil means the real clock.
+	// Clock bounds how often the log tells why a replica cannot be reached, once a minute, and tells when to look for the
+	// next token. Nil means the real clock.
 	Clock clock.PassiveClock
 	// Logger gets what goes wrong. Zero discards.
 	Logger logr.Logger
@@ -150,7 +151,7 @@ func (w *Watch) connect(to member) (*grpc.ClientConn, error) {
 	failed := &failures{log: w.options.Logger.WithValues("replica", to.name, "address", to.address), clock: w.options.Clock}
 	return grpc.NewClient("passthrough:///"+to.address,
 		grpc.WithNoProxy(), // One that is set in the environment is for what is outside of the cluster.
-		grpc.WithStreamInterceptor(failed.openStream),
+		grpc.WithChainStreamInterceptor(failed.openStream, openIdentifying(tokenFile(w.options.TokenFile), w.options.Clock)),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS13, ServerName: w.options.ServerName,
 			InsecureSkipVerify: true, //nolint:gosec // verify checks the certificate by the authorities of the moment
@@ -187,11 +188,19 @@ type tokenFile string
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].
 func (t tokenFile) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	token, err := t.read()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
+}
+
+func (t tokenFile) read() (string, error) {
 	token, err := os.ReadFile(string(t))
 	if err != nil {
-		return nil, fmt.Errorf("read the token for the other replicas: %w", err)
+		return "", fmt.Errorf("read the token for the other replicas: %w", err)
 	}
-	return map[string]string{"authorization": "Bearer " + strings.TrimSpace(string(token))}, nil
+	return strings.TrimSpace(string(token)), nil
 }
 
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].

@@ -41,6 +41,8 @@ type question struct {
 	Door string        `json:"door,omitempty"`
 	// Trace is the W3C traceparent of the call that is traced.
 	Trace string `json:"trace,omitempty"`
+	// Token shows who the sender is, see [Identified].
+	Token string `json:"token,omitempty"`
 	// Limit is that of a question for waiters or lines, which has no Key if it is for all of the namespace.
 	Limit int `json:"limit,omitempty"`
 	// Key, Proof and User are those of a release or a renewal, TTL that of a renewal.
@@ -49,6 +51,22 @@ type question struct {
 	User  string           `json:"user,omitempty"`
 	TTL   time.Duration    `json:"ttl,omitempty"`
 }
+
+// Identified is a message on a stream of a [Line] that may show who its sender is, anew: a stream outlasts the token that
+// it was opened with. Package line neither sets nor reads that.
+type Identified interface {
+	// ShowToken adds a bearer token, and ShownToken returns it, or "".
+	ShowToken(token string)
+	ShownToken() string
+}
+
+var _ Identified = (*question)(nil)
+
+// ShowToken implements [Identified].
+func (q *question) ShowToken(token string) { q.Token = token }
+
+// ShownToken implements [Identified].
+func (q *question) ShownToken() string { return q.Token }
 
 // kind is what a question asks for.
 type kind string

@@ -1,0 +1,116 @@
+package peers
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/lock/line"
+)
+
+// admitted is the stream of a replica. It ends when the token expires that was shown last: the stream of a replica that
+// shows its next token in time goes on, and its lines stay where they are.
+type admitted struct {
+	grpc.ServerStream
+	service *Service
+	// pod is that of the replica.
+	pod    string
+	ctx    context.Context //nolint:containedctx // a stream has one
+	cancel context.CancelCauseFunc
+	expiry *time.Timer
+	// reviews has the review of the next token, of which there is one at a time.
+	reviews     sync.WaitGroup
+	isReviewing atomic.Bool
+}
+
+func newAdmitted(service *Service, stream grpc.ServerStream, shown claims) *admitted {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	expire := func() { cancel(context.DeadlineExceeded) }
+	return &admitted{
+		ServerStream: stream, service: service, pod: shown.Kubernetes.Pod.Name, ctx: ctx, cancel: cancel,
+		expiry: time.AfterFunc(shown.timeLeft(service.options.Clock.Now()), expire),
+	}
+}
+
+// Context implements [grpc.ServerStream].
+func (a *admitted) Context() context.Context { return a.ctx }
+
+// RecvMsg implements [grpc.ServerStream].
+func (a *admitted) RecvMsg(message any) error {
+	if err := a.ServerStream.RecvMsg(message); err != nil {
+		return err
+	}
+	identified, ok := message.(line.Identified)
+	if !ok || identified.ShownToken() == "" {
+		return nil
+	}
+	token := identified.ShownToken()
+	identified.ShowToken("")
+	if a.isReviewing.CompareAndSwap(false, true) {
+		// A review must not hold up what the stream carries.
+		a.reviews.Go(func() { a.extend(token) })
+	}
+	return nil
+}
+
+// extend lets the stream go on until the token expires, if it is one of the same replica. Otherwise the former one counts.
+func (a *admitted) extend(token string) {
+	defer a.isReviewing.Store(false)
+	shown, err := a.service.review(a.ctx, []string{"Bearer " + token})
+	switch {
+	case err != nil:
+		a.service.options.Logger.V(1).Info("A stream of another replica ends with its former token", "replica", a.pod, "reason", err.Error())
+	case shown.Kubernetes.Pod.Name != a.pod:
+		a.service.options.Logger.Info("A stream of another replica has shown the token of yet another one", "replica", a.pod)
+	case a.expiry.Stop(): // Otherwise it has expired.
+		a.expiry.Reset(shown.timeLeft(a.service.options.Clock.Now()))
+	}
+}
+
+// end frees what the stream has taken.
+func (a *admitted) end() {
+	a.cancel(nil)
+	a.reviews.Wait()
+	a.expiry.Stop()
+}
+
+// identifying is a stream to another replica that shows this replica's token again when its file has changed.
+type identifying struct {
+	grpc.ClientStream
+	token tokenFile
+	clock clock.PassiveClock
+	// Shown is the token that was shown last, and looked is when the file was read. They belong to the one goroutine that
+	// sends.
+	shown  string
+	looked time.Time
+}
+
+// lookAgain is how often the file of the token is read.
+const lookAgain = 10 * time.Second
+
+// openIdentifying returns a [grpc.StreamClientInterceptor].
+func openIdentifying(token tokenFile, now clock.PassiveClock) grpc.StreamClientInterceptor {
+	return func(ctx context.Context, description *grpc.StreamDesc, connection *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+		opened, err := open(ctx, description, connection, method, options...)
+		if err != nil {
+			return nil, err
+		}
+		return &identifying{ClientStream: opened, token: token, clock: now, looked: now.Now()}, nil
+	}
+}
+
+// SendMsg implements [grpc.ClientStream].
+func (i *identifying) SendMsg(message any) error {
+	if identified, ok := message.(line.Identified); ok && i.clock.Since(i.looked) >= lookAgain {
+		i.looked = i.clock.Now()
+		if token, err := i.token.read(); err == nil && token != i.shown {
+			identified.ShowToken(token)
+			i.shown = token
+		}
+	}
+	return i.ClientStream.SendMsg(message)
+}

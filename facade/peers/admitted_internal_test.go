@@ -1,0 +1,118 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// message is one that may show a token.
+type message struct{ token string }
+
+func (m *message) ShowToken(token string) { m.token = token }
+
+func (m *message) ShownToken() string { return m.token }
+
+// telling is a stream of which each message shows a token.
+type telling struct {
+	stream
+	tokens chan string
+}
+
+func (s telling) RecvMsg(into any) error {
+	into.(*message).token = <-s.tokens //nolint:errcheck,forcetypeassert // the test passes one
+	return nil
+}
+
+// A stream goes on by the next token of its replica, and by no other one.
+func TestAStreamGoesOnByTheNextToken(t *testing.T) {
+	for name, test := range map[string]struct {
+		next string
+		want time.Duration
+	}{
+		"the next one":                          {of("replica-0", 3*time.Minute), 3 * time.Minute},
+		"one that ends later than a stream may": {of("replica-0", 9*time.Hour), maxStreamTime + 30*time.Second},
+		"one of another Pod":                    {of("replica-1", 3*time.Minute), time.Minute},
+		"one that the API server refuses":       {of("replica-0", 4*time.Minute), time.Minute},
+		"none":                                  {"", time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				known := tokens{}
+				for _, token := range []string{of("replica-0", time.Minute), of("replica-0", 3*time.Minute), of("replica-0", 9*time.Hour), of("replica-1", 3*time.Minute)} {
+					known["Bearer "+token] = "replica"
+				}
+				service := &Service{rates: newReviewRates(clock.RealClock{}), options: Options{Clock: clock.RealClock{}, User: "replica", Access: known}}
+				began, shown := time.Now(), make(chan string, 1)
+				ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+of("replica-0", time.Minute)))
+				err := service.admit(nil, telling{stream{ctx: ctx}, shown}, nil, func(_ any, served grpc.ServerStream) error {
+					<-time.After(30 * time.Second)
+					shown <- test.next
+					got := &message{}
+					if err := served.RecvMsg(got); err != nil || got.token != "" {
+						t.Errorf("the message has the token %q still, or failed: %v", got.token, err)
+					}
+					<-served.Context().Done()
+					return context.Cause(served.Context())
+				})
+				if lasted := time.Since(began); lasted != test.want || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("it ends after %v, not %v, with %v", lasted, test.want, err)
+				}
+			})
+		})
+	}
+}
+
+// of returns the token of a Pod that expires after the time, in a bubble of synctest.
+func of(pod string, after time.Duration) string {
+	expiry := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(after)
+	return bearer(fmt.Sprintf(`{"exp":%d,"kubernetes.io":{"pod":{"name":%q}}}`, expiry.Unix(), pod))[len("Bearer "):]
+}
+
+// sending keeps the tokens of the messages that are sent.
+type sending struct {
+	grpc.ClientStream
+	tokens []string
+}
+
+func (s *sending) SendMsg(sent any) error {
+	s.tokens = append(s.tokens, sent.(*message).token) //nolint:errcheck,forcetypeassert // the test passes one
+	return nil
+}
+
+// A replica shows its token again once its file has another one.
+func TestAReplicaShowsItsNextToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	now, sent := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &sending{}
+	opened, err := openIdentifying(tokenFile(file), now)(t.Context(), nil, nil, "", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+		return sent, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"first", "first", "next", "next"} {
+		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := opened.SendMsg(&message{}); err != nil {
+				t.Fatal(err)
+			}
+			now.SetTime(now.Now().Add(lookAgain / 2))
+		}
+	}
+	want := []string{"", "", "first", "", "next", "", "", ""}
+	if got := fmt.Sprintf("%q", sent.tokens); got != fmt.Sprintf("%q", want) {
+		t.Errorf("the tokens shown are %s, not %q", got, want)
+	}
+}
