@@ -164,6 +164,8 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 		e.deliver(ctx, objects, queue, recipient, granted, isMisstamped)
 	case errors.Is(err, errEnded):
 		e.recordEnd(held.lock, held.endReason, held.endedBy, true)
+	case !definitelyNotApplied(err):
+		e.queues.doubtWritesFor(recipient)
 	}
 	return err
 }
@@ -233,9 +235,13 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 		}
 		var err error
 		if granted, isMisstamped, err = e.writeHandOff(ctx, objects, held, recipient.request.Acquisition); err != nil {
-			if errors.Is(err, errEnded) {
+			switch {
+			case errors.Is(err, errEnded):
 				e.recordEnd(held.lock, held.endReason, held.endedBy, true)
-			} else {
+			case !definitelyNotApplied(err):
+				e.queues.doubtWritesFor(recipient)
+				fallthrough
+			default:
 				e.orphans.add(held)
 			}
 			e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())

@@ -263,6 +263,13 @@ func (q *queues) move(queue *queue, gone *waiter, isKept bool, now time.Time) {
 	queue.signal()
 }
 
+// doubtWritesFor records that a write for the waiter went unanswered.
+func (q *queues) doubtWritesFor(tried *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	tried.isUnsure = true
+}
+
 // giveUp takes out a waiter whose wait is over, and returns the reason. It returns nil if a write
 // for the waiter is under way or about to be: the waiter then waits for its outcome.
 func (q *queues) giveUp(queue *queue, overdue *waiter, now time.Time) error {
@@ -386,6 +393,7 @@ func (q *queue) takeOut(gone *waiter) {
 		return
 	}
 	gone.isOut = true
+	gone.isUnsure = gone.isUnsure || q.inFlight == gone
 	q.waiters.Remove(gone.element)
 	q.counted.add(q.name.Namespace, gone.request.Holder, -1)
 	q.byCaller.remove(hashOf(gone.caller(q.name)), gone)

@@ -159,6 +159,15 @@ func (p Place) Since() time.Time {
 	return p.waiter.since
 }
 
+// IsUnsure reports whether a write for the caller may have happened, or may still happen, of which this engine alone
+// knows: if the engine dies, a grant that the caller does not know of may be left. It counts once the caller has left, or
+// has its outcome.
+func (p Place) IsUnsure() bool {
+	p.engine.queues.mu.Lock()
+	defer p.engine.queues.mu.Unlock()
+	return p.waiter.isUnsure
+}
+
 // GiveUp ends the wait at its bound, and returns the reason. It returns nil if a write for the caller is under
 // way: Take gets its outcome.
 func (p Place) GiveUp() error {
@@ -299,6 +308,9 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 		request: next.head.request.Acquisition, current: next.current, isLapsed: next.isLapsed,
 	}
 	granted, err := attempt.run(ctx)
+	if len(attempt.unanswered) > 0 {
+		e.queues.doubtWritesFor(next.head)
+	}
 	now := e.clock.Now()
 	switch {
 	case err == nil:

@@ -75,6 +75,9 @@ type waiter struct {
 	isOverdue bool
 	// lapses is nil unless a grant to this waiter has expired before its delivery.
 	lapses *lapses
+	// isUnsure says that a write for it may have happened, or may still happen, of which this engine alone knows. The mutex
+	// of queues guards it.
+	isUnsure bool
 }
 
 // waiterRequest is what is kept of the request of a waiter.

@@ -37,6 +37,8 @@ type judge struct {
 	// holder is who has been told that it has the lock, until it releases it.
 	holder held
 	grants int
+	// fencing is the highest fencing token that a caller was told.
+	fencing int64
 	// waiting are when callers have come that wait, and at where they were last, by their owners.
 	waiting map[int]time.Time
 	at      map[string]*replica
@@ -97,6 +99,10 @@ func (j *judge) told(granted *v1alpha1.Lock, ttl time.Duration) held {
 	if j.counts(j.holder) {
 		j.errorf("%v and %v hold the lock", j.holder, now)
 	}
+	if now.fencing <= j.fencing {
+		j.errorf("%v is told after the fencing token %d", now, j.fencing)
+	}
+	j.fencing = max(j.fencing, now.fencing)
 	j.holder = now
 	j.mu.Unlock()
 	j.check(now)

@@ -225,31 +225,35 @@ func (v *visit) begin(call func()) {
 func (v *visit) pass(id uint64, granted *v1alpha1.Lock, err error) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, waits := v.places[id]; !waits {
+	place, waits := v.places[id]
+	if !waits {
 		return false
 	}
 	delete(v.places, id)
 	if err != nil {
-		return v.outbox.put(v.answerOf(id, err))
+		return v.outbox.put(v.answerOf(id, place, err))
 	}
 	v.offers[id] = granted
 	return v.outbox.put(answer{ID: id, Result: offered, Lock: granted})
 }
 
 // answerOf tells how a wait has ended without the lock.
-func (v *visit) answerOf(id uint64, err error) answer {
+func (v *visit) answerOf(id uint64, at engine.Place, err error) answer {
+	told := answer{ID: id, IsUnsure: at.IsUnsure()}
 	switch {
 	case errors.Is(err, engine.ErrFoundElsewhere):
-		return answer{ID: id, Result: renewed}
+		told.Result = renewed
 	case errors.Is(err, lock.ErrTimeout):
-		held, _ := errors.AsType[*lock.HeldError](err)
-		return answer{ID: id, Result: timedOut, Held: held}
+		told.Result = timedOut
+		told.Held, _ = errors.AsType[*lock.HeldError](err)
 	case !errors.Is(err, lock.ErrUnavailable):
-		return answer{ID: id, Result: declined}
+		told.Result = declined
 	case v.host.local.IsRunning():
-		return answer{ID: id, Result: unavailable}
+		told.Result = unavailable
+	default:
+		told.Result = leaving
 	}
-	return answer{ID: id, Result: leaving}
+	return told
 }
 
 // take makes the lock that was offered the caller's.
@@ -273,6 +277,7 @@ func (v *visit) leave(ctx context.Context, asked question) {
 		} else {
 			_ = place.Leave()
 		}
+		told.IsUnsure = place.IsUnsure()
 		v.outbox.put(told)
 		return
 	}
@@ -285,17 +290,17 @@ func (v *visit) leave(ctx context.Context, asked question) {
 	}
 	delete(v.offers, id)
 	v.calls.Go(func() {
-		v.host.takeBack(ctx, offer)
+		told.IsUnsure = errors.Is(v.host.takeBack(ctx, offer), lock.ErrUnavailable)
 		v.outbox.put(told)
 	})
 }
 
-// takeBack ends a grant that no replica has taken. The next caller in line gets the lock.
-func (h *host) takeBack(ctx context.Context, granted *v1alpha1.Lock) {
+// takeBack ends a grant that no replica has taken. The next caller in line gets the lock. After an error that matches
+// [lock.ErrUnavailable] the engine goes on.
+func (h *host) takeBack(ctx context.Context, granted *v1alpha1.Lock) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lock.OperationTimeout)
 	defer cancel()
-	// What fails here is followed up by the engine.
-	_ = h.local.Release(ctx, granted.Namespace, granted.Spec.FullKey(), proofOf(granted))
+	return h.local.Release(ctx, granted.Namespace, granted.Spec.FullKey(), proofOf(granted))
 }
 
 // proofOf proves a grant of which no caller has learnt: it does not end one that was renewed since, nor the
@@ -318,8 +323,8 @@ func (v *visit) giveUp(id uint64) {
 	if err == nil {
 		return
 	}
-	if _, waits := v.takeOut(id); waits {
-		v.outbox.put(v.answerOf(id, err))
+	if place, waits := v.takeOut(id); waits {
+		v.outbox.put(v.answerOf(id, place, err))
 	}
 }
 
@@ -385,7 +390,7 @@ func (v *visit) end(ctx context.Context) {
 func (h *host) takeBackLater(ctx context.Context, offer *v1alpha1.Lock) {
 	h.later(func() {
 		<-h.timers.After(takeBackAfter)
-		h.takeBack(ctx, offer)
+		_ = h.takeBack(ctx, offer)
 	})
 }
 

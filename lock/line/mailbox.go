@@ -25,7 +25,8 @@ type outcome struct {
 // mailbox receives the outcome of one wait, unless it is closed before.
 type mailbox struct {
 	filled chan struct{}
-	// doubt is called if the home may not have heard that the caller has left.
+	// doubt is called if the home may not have heard that the caller has left, or has made a write whose end it does not
+	// know.
 	doubt func()
 
 	mu       sync.Mutex

@@ -239,6 +239,9 @@ func (v *visitOut) tell(told answer) {
 		delete(v.asked, told.ID)
 	}
 	v.mu.Unlock()
+	if told.IsUnsure && by.into != nil {
+		by.into.doubt()
+	}
 	switch {
 	case by.hasLeft && !isFinal: // The home has not heard yet that the caller has left.
 		return

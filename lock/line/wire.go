@@ -102,6 +102,9 @@ type answer struct {
 	HeldFor time.Duration `json:"heldFor,omitempty"`
 	// Full says why the caller may not wait.
 	Full *lock.LineFullError `json:"full,omitempty"`
+	// IsUnsure says, when a wait has ended or its caller has left, that a write for it may have happened, or may still
+	// happen, of which the home alone knows.
+	IsUnsure bool `json:"isUnsure,omitempty"`
 	// Held says who has the lock for which the wait has timed out, if that is known.
 	Held *lock.HeldError `json:"held,omitempty"`
 	// Waiters are those that a list asked for.
