@@ -66,7 +66,12 @@ type Line struct {
 	host    host
 	waits   waits
 	recent  recent
+	// lookups bounds the reads of locks that homes which have gone may have granted.
+	lookups chan struct{}
 }
+
+// maxLookups is how many such reads are under way at once.
+const maxLookups = 16
 
 var (
 	_ lock.Backend         = (*Line)(nil)
@@ -89,7 +94,7 @@ func New(options Options) (*Line, error) {
 	l := &Line{
 		Local: options.Local, self: options.Self, timers: timers,
 		host:  host{local: options.Local, timers: timers, visits: map[*visit]struct{}{}, gone: make(chan struct{}, 1)},
-		waits: waits{byName: map[types.NamespacedName]int{}},
+		waits: waits{byName: map[types.NamespacedName]int{}}, lookups: make(chan struct{}, maxLookups),
 	}
 	l.members = newMembers(options.Self, timers, options.Logger, options.Local.Lag, l.host.tell)
 	l.host.lag = l.members.ownLag

@@ -62,6 +62,10 @@ const (
 	waitHereFor = 10 * time.Second
 	// maxEnding is how long after its bound the home may take to end a wait.
 	maxEnding = 2 * lock.OperationTimeout
+	// maxGivingBack bounds how long the end of a grant is tried.
+	maxGivingBack = 4 * lock.OperationTimeout
+	// lateAfter is after which time a grant is looked for once more.
+	lateAfter = 3 * time.Second
 	// acceptedAfter is how long a home takes at most to refuse one more.
 	acceptedAfter = 100 * time.Millisecond
 )
@@ -71,8 +75,10 @@ const (
 	certain int32 = iota
 	// uncertain: a home has gone that may have granted the lock.
 	uncertain
-	// over: the caller has been told whether it has the lock.
-	over
+	// succeeded: the caller has the lock.
+	succeeded
+	// failed: the caller has been told that it does not get the lock.
+	failed
 )
 
 // nextTry begins a try at another place. No grant reaches the caller by the former ones any more.
@@ -143,16 +149,19 @@ func (w *lineWait) ended(granted *v1alpha1.Lock) {
 	w.line.waits.add(w.name, -1)
 	w.unknown = w.request.Acquisition
 	w.unknown.ID = rules.NthTry(w.unknown.ID, w.tries+1)
-	if granted != nil {
-		w.offered = nil
-		id := granted.Annotations[v1alpha1.AcquisitionAnnotation]
-		own, _ := rules.SplitTry(w.unknown.ID)
-		if acquisition, _ := rules.SplitTry(id); acquisition == own {
-			w.unknown.ID = id
+	if granted == nil {
+		if w.state.Swap(failed) == uncertain || w.offered != nil {
+			w.line.host.later(w.giveBack) // Off the way of the caller.
 		}
+		return
 	}
-	if w.state.Swap(over) == uncertain || w.offered != nil {
-		w.disown()
+	id := granted.Annotations[v1alpha1.AcquisitionAnnotation]
+	own, _ := rules.SplitTry(w.unknown.ID)
+	if acquisition, _ := rules.SplitTry(id); acquisition == own {
+		w.unknown.ID = id
+	}
+	if w.state.Swap(succeeded) == uncertain {
+		w.line.Disown(w.namespace, w.unknown)
 	}
 }
 
@@ -202,15 +211,64 @@ func (w *lineWait) pauseUnless(ctx context.Context, isChanged <-chan struct{}) e
 
 // doubt records that a home has gone that may have granted the lock.
 func (w *lineWait) doubt() {
-	if !w.state.CompareAndSwap(certain, uncertain) && w.state.Load() == over {
-		w.disown()
+	if w.state.CompareAndSwap(certain, uncertain) {
+		return
+	}
+	switch w.state.Load() {
+	case failed:
+		w.line.host.later(w.giveBack)
+	case succeeded:
+		w.line.Disown(w.namespace, w.unknown)
 	}
 }
 
-// disown ends a grant that the caller does not know of: one that it was offered and did not get, or that a home which has
-// gone has made, or may still make, since its write may take as long as etcd needs for another leader. No other replica
-// knows of it.
-func (w *lineWait) disown() { w.line.Disown(w.namespace, w.unknown) }
+// giveBack ends a grant that the caller does not get: one that was taken before the stream broke, or that a home
+// which has gone may have made. No other replica knows of it, so what fails here is tried again until maxGivingBack, also
+// while this replica stops.
+func (w *lineWait) giveBack() {
+	ctx, cancel := context.WithTimeout(context.Background(), maxGivingBack)
+	defer cancel()
+	if w.offered != nil && w.line.Local.Release(ctx, w.namespace, w.request.FullKey(), proofOf(w.offered)) == nil {
+		return
+	}
+	// A write of the home may be under way still, and may take as long as etcd needs for another leader. One that takes
+	// longer is left to the engine.
+	defer w.line.Disown(w.namespace, w.unknown)
+	for _, after := range []time.Duration{takeBackAfter, lateAfter} {
+		isOver := false
+		for !isOver {
+			select {
+			case <-w.line.timers.After(after):
+			case <-ctx.Done():
+				return
+			}
+			isOver = w.lookForGrant(ctx)
+		}
+	}
+}
+
+// lookForGrant ends a grant to the caller. It reports false if that is to be tried again.
+func (w *lineWait) lookForGrant(ctx context.Context) bool {
+	// All waits at a home that has gone may end at once.
+	select {
+	case w.line.lookups <- struct{}{}:
+		defer func() { <-w.line.lookups }()
+	case <-ctx.Done():
+		return false
+	}
+	current, err := w.line.Get(ctx, w.namespace, w.request.FullKey())
+	switch {
+	case errors.Is(err, lock.ErrUnavailable):
+		return false
+	case err != nil || current.Spec.Owner != w.request.Owner:
+		return true
+	}
+	granted, _ := rules.SplitTry(current.Annotations[v1alpha1.AcquisitionAnnotation])
+	if own, _ := rules.SplitTry(w.request.ID); granted != own {
+		return true
+	}
+	return !errors.Is(w.line.Local.Release(ctx, w.namespace, w.request.FullKey(), proofOf(current)), lock.ErrUnavailable)
+}
 
 // since is a time of this replica by the clock that grants.
 func (w *lineWait) since(then time.Time) time.Time {
