@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade/peers"
 	"forrst.dev/lock-operator/lock/audit"
@@ -32,7 +33,7 @@ type idleEngine struct{ line.Local }
 
 func (idleEngine) IsRunning() bool { return true }
 
-func (idleEngine) IsBehind() bool { return false }
+func (idleEngine) OnRelease(func(context.Context, *v1alpha1.Lock)) {}
 
 // A replica that cannot serve the others does not go on to ask them.
 func TestTheSharedLineEndsWhenAPartFails(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/peers"
 	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/line"
@@ -39,6 +40,8 @@ func (local) IsRunning() bool { return true }
 func (local) Lag() (isLost bool, silence time.Duration) { return false, 0 }
 
 func (local) Now() time.Time { return time.Now() }
+
+func (local) OnRelease(func(context.Context, *v1alpha1.Lock)) {}
 
 func (local) MoveKept(func(types.NamespacedName) bool) []places.Place { return nil }
 

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,8 +17,14 @@ import (
 	"google.golang.org/grpc/status"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/line"
 )
+
+// noEngine is an engine in which nothing happens.
+type noEngine struct{ line.Local }
+
+func (noEngine) OnRelease(func(context.Context, *v1alpha1.Lock)) {}
 
 // serviceFor returns a service with members at these addresses, at a time that stands still.
 func serviceFor(t *testing.T, listener net.Listener, access Authenticator, members ...string) *Service {
@@ -28,7 +35,7 @@ func serviceFor(t *testing.T, listener net.Listener, access Authenticator, membe
 		known = append(known, member{name: address, address: address})
 	}
 	watch.members.Store(&known)
-	own, err := line.New(line.Options{Local: struct{ line.Local }{}, Self: "a"})
+	own, err := line.New(line.Options{Local: noEngine{}, Self: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}

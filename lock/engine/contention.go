@@ -25,6 +25,8 @@ type step struct {
 	current *v1alpha1.Lock
 	// isLapsed says that current is a grant that no caller learnt of, see [lastSeen].
 	isLapsed bool
+	// release is the context of the release that has freed the lock, as far as the engine knows; else nil.
+	release context.Context //nolint:containedctx // the wait that it ends is in another goroutine
 	// isContended says that the queue has seen the lock held before.
 	isContended bool
 	// isRecheck says that the lock must be read again. version is the resourceVersion seen last.
@@ -89,7 +91,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	case pause <= 0:
 		queue.inFlight = head
 		return step{
-			head: head, current: queue.seen.lock,
+			head: head, current: queue.seen.lock, release: queue.release.span,
 			isLapsed: queue.seen.isLapsed(), isContended: queue.seen.version != "",
 		}
 	case head.isOverdue:
@@ -172,7 +174,7 @@ func (q *queues) timeoutError(queue *queue, overdue *waiter, now time.Time) erro
 func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, now time.Time) (release context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	release, queue.release = queue.release.span, ownRelease{}
+	release, queue.release = queue.release.span, knownRelease{}
 	queue.burst, queue.isYielding = handOffBurst{}, false
 	queue.spread.won()
 	q.observeGrant(queue, granted, now)
@@ -192,7 +194,7 @@ func (q *queues) observeGrant(queue *queue, granted *v1alpha1.Lock, now time.Tim
 func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, now time.Time, allowance time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.inFlight, queue.release = nil, ownRelease{}
+	queue.inFlight, queue.release = nil, knownRelease{}
 	if head := queue.head(); head != nil {
 		head.hasWaited = true
 	}

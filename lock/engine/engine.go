@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/observe"
@@ -102,6 +103,8 @@ type Engine struct {
 	via       audit.Via
 	tracer    Tracer
 	observer  observe.Observer
+	// tellRelease is the function of OnRelease, or nil.
+	tellRelease func(context.Context, *v1alpha1.Lock)
 	// maxPerNamespace, heartbeatNamespace, isAdmitted, isValidated and hasInformer are as in Options.
 	maxPerNamespace                      int
 	heartbeatNamespace                   string

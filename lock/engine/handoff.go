@@ -180,7 +180,7 @@ func isRefused(err error) bool {
 // have been this delete; see [Engine.recordEnd].
 func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) error {
 	e.queues.yield(nameOf(held.lock))
-	e.queues.releasing(ctx, held.lock)
+	e.releasing(ctx, held.lock)
 	err := deleteExactly(ctx, objects, held.lock.Name, held.lock.UID, held.lock.ResourceVersion)
 	if err == nil || refusal.IsNotFound(err) {
 		e.recordEnd(held.lock, held.endReason, held.endedBy, err != nil)

@@ -103,12 +103,12 @@ type queue struct {
 	backoff backoffState
 	// freedAt is when the lock became free as far as the engine knows; zero if it has not.
 	freedAt time.Time
-	// release is the release of this engine that has deleted the lock, or is about to.
-	release ownRelease
+	// release is the release that has deleted the lock, or is about to.
+	release knownRelease
 }
 
-// ownRelease is a release, for [Tracer] alone.
-type ownRelease struct {
+// knownRelease is a release of this engine, or one that another engine has told of, for [Tracer] alone.
+type knownRelease struct {
 	// uid is that of the object that it deletes.
 	uid types.UID
 	// span is the context of its caller; nil if there is no such release.
@@ -317,7 +317,7 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 		}
 	}
 	if change.Lock.UID != queue.release.uid {
-		queue.release = ownRelease{}
+		queue.release = knownRelease{}
 	}
 	if change.IsGone && queue.isYielding {
 		queue.isYielding, queue.yieldUntil = false, now.Add(headStart)
@@ -325,13 +325,13 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 	queue.signal()
 }
 
-// releasing records that a release with the context span is about to delete the lock. The informer may
+// releasing records that a release with the context span is about to delete the object. The informer may
 // report the end before the release learns of it.
-func (q *queues) releasing(span context.Context, ending *v1alpha1.Lock) {
+func (q *queues) releasing(span context.Context, name types.NamespacedName, object types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if queue := q.byName[nameOf(ending)]; queue != nil {
-		queue.release = ownRelease{uid: ending.UID, span: span}
+	if queue := q.byName[name]; queue != nil {
+		queue.release = knownRelease{uid: object, span: span}
 	}
 }
 

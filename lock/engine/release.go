@@ -231,7 +231,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, err
 		}
 		known.lock = current
-		e.queues.releasing(ctx, current)
+		e.releasing(ctx, current)
 		err = remove(ctx, objects, current)
 		switch {
 		case err == nil:

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -211,6 +212,26 @@ func (e *Engine) Known(namespace string, key v1alpha1.FullKey, proof lock.Proof)
 	return proof.LimitedTo(known.lock), known.lock.ResourceVersion, true
 }
 
+// OnRelease makes the engine call tell with each lock that it is about to delete, and the context of the release. It must
+// be called before the engine is started. Tell must not block.
+func (e *Engine) OnRelease(tell func(release context.Context, ending *v1alpha1.Lock)) {
+	e.tellRelease = tell
+}
+
+// ReleasedElsewhere says that another engine is about to delete the object under the name, for a release with the context.
+// It is for [Tracer] alone.
+func (e *Engine) ReleasedElsewhere(release context.Context, name types.NamespacedName, object types.UID) {
+	e.queues.releasing(release, name, object)
+}
+
+// releasing is called ahead of each delete.
+func (e *Engine) releasing(release context.Context, ending *v1alpha1.Lock) {
+	e.queues.releasing(release, nameOf(ending), ending.UID)
+	if e.tellRelease != nil {
+		e.tellRelease(release, ending)
+	}
+}
+
 // Shown returns the lock that the informer shows, or nil.
 func (e *Engine) Shown(name types.NamespacedName) *v1alpha1.Lock { return e.lockCache.get(name) }
 
@@ -314,7 +335,8 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	now := e.clock.Now()
 	switch {
 	case err == nil:
-		if release := e.queues.recordAcquired(queue, granted, now); release != nil {
+		// The watch may show the new grant before its answer is here, and another engine's word may come after its watch.
+		if release := cmp.Or(next.release, e.queues.recordAcquired(queue, granted, now)); release != nil {
 			e.tracer.EndedBy(next.head.span, release) //nolint:contextcheck // contexts of other calls
 		}
 		e.deliver(ctx, objects, queue, next.head, granted, false)

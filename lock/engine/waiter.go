@@ -25,7 +25,7 @@ type Tracer interface {
 	// Within returns ctx for a request that is made on behalf of the waiting caller.
 	Within(ctx, wait context.Context) context.Context
 	// EndedBy says that a release, which has the context release, has ended the lock for which the caller
-	// has waited. It is called before EndWait, or not at all: most often if the release was made elsewhere.
+	// has waited. It is called before EndWait, or not at all: such as if no other replica has told of the release.
 	EndedBy(wait, release context.Context)
 	// EndWait ends the span. The error is nil if the caller is granted the lock.
 	EndWait(wait context.Context, err error)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -153,6 +154,9 @@ func (v *visit) answer(ctx context.Context, asked question) {
 		if asked.Kept != nil {
 			v.host.local.Keep(places.Place{Caller: *asked.Kept, Since: v.since(asked.Stood)})
 		}
+	case ending:
+		name := types.NamespacedName{Namespace: asked.Namespace, Name: asked.Key.ObjectName()}
+		v.host.local.ReleasedElsewhere(tracing.ContextWithTraceparent(context.WithoutCancel(ctx), asked.Trace), name, asked.UID)
 	case list, count:
 		// Not here: callers that take their locks come first.
 		v.begin(func() { v.outbox.put(v.list(ctx, asked)) })

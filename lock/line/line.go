@@ -31,6 +31,8 @@ type Local interface {
 	Enlist(ctx context.Context, namespace string, request lock.Request, take func(*v1alpha1.Lock, error) bool) (engine.Place, error)
 	Known(namespace string, key v1alpha1.FullKey, proof lock.Proof) (limited lock.Proof, version string, isKnown bool)
 	Shown(name types.NamespacedName) *v1alpha1.Lock
+	OnRelease(tell func(release context.Context, ending *v1alpha1.Lock))
+	ReleasedElsewhere(release context.Context, name types.NamespacedName, object types.UID)
 	MoveKept(isElsewhere func(types.NamespacedName) bool) []places.Place
 	Keep(left places.Place)
 	Disown(namespace string, acquisition rules.Acquisition)
@@ -98,6 +100,7 @@ func New(options Options) (*Line, error) {
 	}
 	l.members = newMembers(options.Self, timers, options.Logger, options.Local.Lag, l.host.tell)
 	l.host.lag = l.members.ownLag
+	l.OnRelease(l.tellHome)
 	return l, nil
 }
 

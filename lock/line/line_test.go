@@ -34,6 +34,8 @@ type replicas struct {
 	all  map[string]*replica
 	// waiters bounds those of each replica.
 	waiters engine.WaiterLimits
+	// tracer follows the waits at all replicas; nil if none does.
+	tracer engine.Tracer
 	// clocks are those of the machines by the names of their replicas. One that has none shows the right time.
 	clocks map[string]*machineClock
 	// filling is how long the watch of a replica takes to show what there is.
@@ -88,7 +90,7 @@ func (r *replicas) addWith(name string, delay time.Duration, local func(*engine.
 	added := &replica{t: r.t}
 	options := engine.Options{
 		Objects: func(string) engine.Objects { return reach{r.etcd, added} }, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second,
-		Waiters: r.waiters,
+		Waiters: r.waiters, Tracer: r.tracer,
 	}
 	if at := r.clocks[name]; at != nil {
 		now, reach := servertime.New(at), options.Objects

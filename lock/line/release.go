@@ -156,6 +156,19 @@ func (l *Line) atHome(ctx context.Context, asked question) answer {
 	return stream.call(ctx, asked)
 }
 
+// tellHome tells the home of a line of the traced release that is about to delete its lock: the wait that it ends links to
+// it. It is sent ahead of the delete, so the home most often hears of it before its watch shows the end.
+func (l *Line) tellHome(release context.Context, of *v1alpha1.Lock) {
+	if l.members.isAlone() {
+		return
+	}
+	trace := tracing.Traceparent(release)
+	home := l.members.view().homeOf(nameOf(of))
+	if stream := l.members.streamTo(home); trace != "" && home != l.self && stream != nil {
+		stream.outbox.put(question{Kind: ending, Namespace: of.Namespace, Key: of.Spec.FullKey(), UID: of.UID, Trace: trace})
+	}
+}
+
 // recentFor is how long the informer may take to show a grant.
 const recentFor = 2 * time.Second
 

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
+	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -49,7 +50,9 @@ type question struct {
 	Key   v1alpha1.FullKey `json:"key,omitempty"`
 	Proof *lock.Proof      `json:"proof,omitempty"`
 	User  string           `json:"user,omitempty"`
-	TTL   time.Duration    `json:"ttl,omitempty"`
+	// UID is that of the object that a release deletes.
+	UID types.UID     `json:"uid,omitempty"`
+	TTL time.Duration `json:"ttl,omitempty"`
 }
 
 // Identified is a message on a stream of a [Line] that may show who its sender is, anew: a stream outlasts the token that
@@ -90,6 +93,9 @@ const (
 	count kind = "count"
 	// keep says who has left the line of another replica, and is to keep its place. It is not answered.
 	keep kind = "keep"
+	// ending says which traced release of another replica is about to delete the lock that callers may wait for. It is
+	// not answered.
+	ending kind = "ending"
 )
 
 // answer is what the home answers.

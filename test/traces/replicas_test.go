@@ -1,0 +1,167 @@
+package traces_test
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"github.com/onsi/gomega/gexec"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/peers"
+	"forrst.dev/lock-operator/facade/rest/wire"
+	"forrst.dev/lock-operator/lock/line"
+	"forrst.dev/lock-operator/test/support/fixture"
+)
+
+const (
+	facadeAccount  = "lock-operator-facade"
+	facadeIn       = "forrst-system"
+	facadeAudience = "locks"
+)
+
+// pair is a façade of two replicas that share lines: Alice's door and Bob's.
+type pair struct {
+	alices, bobs string
+	programs     []*gexec.Session
+}
+
+// startPair starts two replicas. Each names itself in its spans.
+func startPair(ctx context.Context) *pair {
+	GinkgoHelper()
+	folder := GinkgoT().TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(folder, name)
+		Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
+		return path
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey(facadeAccount+"."+facadeIn+".svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	Expect(err).NotTo(HaveOccurred())
+	identity := environment.Identity("system:serviceaccount:"+facadeIn+":"+facadeAccount,
+		"system:serviceaccounts", "system:serviceaccounts:"+facadeIn, "system:authenticated")
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{peers.Audience}}}
+	Expect(environment.Admin.Client.SubResource("token").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: facadeIn, Name: facadeAccount}}, request)).To(Succeed())
+	certFile, keyFile, token := write("tls.crt", certificate), write("tls.key", key), write("token", []byte(request.Status.Token))
+	addresses := map[string]string{alicesReplica: fixture.FreeAddress(ctx), bobsReplica: fixture.FreeAddress(ctx)}
+	var members strings.Builder
+	for name, address := range addresses {
+		fmt.Fprintf(&members, "%s: %s\n", name, address)
+	}
+	file := write("members", []byte(members.String()))
+	started := &pair{alices: fixture.FreeAddress(ctx), bobs: fixture.FreeAddress(ctx)}
+	for name, door := range map[string]string{alicesReplica: started.alices, bobsReplica: started.bobs} {
+		GinkgoT().Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id="+name)
+		started.programs = append(started.programs, fixture.StartOperator(ctx, identity.Kubectl,
+			"--components=facade", "--metrics-bind-address=0", "--audit-log=", "--leader-election-namespace="+facadeIn,
+			"--facade-bind-address="+door, "--facade-tls-cert-file="+certFile, "--facade-tls-key-file="+keyFile,
+			"--facade-audiences="+facadeAudience, "--facade-shutdown-delay=0s",
+			"--peers-bind-address="+addresses[name], "--peers-service="+facadeAccount, "--peers-file="+file, "--peers-replica="+name,
+			"--peers-token-file="+token, "--peers-authority-file="+certFile))
+	}
+	for _, program := range started.programs {
+		Eventually(program.Err).WithContext(ctx).WithTimeout(patience).Should(gbytes.Say("Sharing lines.*" + alicesReplica + ".*" + bobsReplica))
+	}
+	return started
+}
+
+const alicesReplica, bobsReplica = "facade-a", "facade-b"
+
+// keyAt returns a key whose line has the home.
+func keyAt(home string) string {
+	GinkgoHelper()
+	for i := range 100 {
+		key := fmt.Sprintf("key-%d", i)
+		if line.HomeOf(types.NamespacedName{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()}, []string{alicesReplica, bobsReplica}) == home {
+			return key
+		}
+	}
+	Fail("no key has its home at " + home)
+	return ""
+}
+
+// at returns a caller with a service account of its own at a replica.
+func at(ctx context.Context, door, name, traceID string) caller {
+	GinkgoHelper()
+	who := worker(ctx, "https://"+door, name, traceID, everything...)
+	who.token = tokenOf(ctx, name, facadeAudience)
+	return who
+}
+
+// stands reports whether a caller stands in the line of the lock.
+func stands(ctx context.Context, who caller, path string) bool {
+	GinkgoHelper()
+	status, answer := who.do(ctx, http.MethodGet, path+"/waiters", "", "Traceparent", "")
+	Expect(status).To(Equal(http.StatusOK), "%s", answer)
+	var listed wire.Waiters
+	Expect(json.Unmarshal(answer, &listed)).To(Succeed())
+	return len(listed.Waiters) == 1
+}
+
+var _ = Describe("Replicas that share lines", func() {
+	for _, home := range []string{alicesReplica, bobsReplica} {
+		for _, test := range []struct{ of, acquisition, query, name string }{
+			{of: "a call that does not wait", acquisition: `{"ttl_seconds":60}`, name: "rest release"},
+			{of: "a call that may wait", acquisition: `{"ttl_seconds":60,"wait_seconds":30}`, name: "rest release"},
+			{of: "a call that does not wait, by force", acquisition: `{"ttl_seconds":60}`, query: "?force=true&reason=stuck", name: "rest force_release"},
+		} {
+			It("link the wait of a caller at one to the release at the other, of the grant to "+test.of+": home is "+home, func(ctx context.Context) {
+				received := collect(ctx, "grpc")
+				replicas := startPair(ctx)
+				alice, bob := at(ctx, replicas.alices, "alice", ofAlice), at(ctx, replicas.bobs, "bob", ofBob)
+				path := "/v1/namespaces/" + namespace + "/locks/" + keyAt(home)
+				status, answer := alice.do(ctx, http.MethodPost, path, test.acquisition)
+				Expect(status).To(Equal(http.StatusCreated), "%s", answer)
+				tokenOfAlice := tokenIn(answer)
+
+				granted := make(chan string, 1)
+				go func() {
+					defer GinkgoRecover()
+					defer close(granted)
+					status, answer := bob.do(ctx, http.MethodPost, path, `{"ttl_seconds":60,"wait_seconds":30}`)
+					Expect(status).To(Equal(http.StatusCreated), "%s", answer)
+					granted <- tokenIn(answer)
+				}()
+				Eventually(func() bool { return stands(ctx, bob, path) }).WithContext(ctx).WithTimeout(patience).Should(BeTrue())
+
+				alice.traceID = ofCarol
+				headers := []string{"X-Lock-Token", tokenOfAlice}
+				if test.query != "" {
+					headers = nil // A forced release needs no proof.
+				}
+				status, answer = alice.do(ctx, http.MethodDelete, path+test.query, "", headers...)
+				Expect(status).To(Equal(http.StatusNoContent), "%s", answer)
+				tokenOfBob := <-granted
+				for _, program := range replicas.programs {
+					program.Terminate().Wait(patience)
+				}
+
+				released := treeOf(received, ofCarol).only(test.name)
+				Expect(released.Resource).To(HaveKeyWithValue("service.instance.id", alicesReplica))
+				waited := treeOf(received, ofBob)
+				Expect(waited.only("rest acquire").Resource).To(HaveKeyWithValue("service.instance.id", bobsReplica))
+				wait := waited.only("wait")
+				Expect(wait.Resource).To(HaveKeyWithValue("service.instance.id", home), "the home hands the lock on")
+				Expect(hex.EncodeToString(wait.GetParentSpanId())).To(Equal(hex.EncodeToString(waited.only("rest acquire").GetSpanId())))
+				expectLink(wait, released)
+				for _, secret := range []string{tokenOfAlice, tokenOfBob} {
+					Expect(strings.Contains(string(received.Bytes()), secret)).To(BeFalse(), "a lock token was sent")
+				}
+			})
+		}
+	}
+})
