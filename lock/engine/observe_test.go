@@ -1,6 +1,9 @@
 package engine_test
 
 import (
+	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +127,63 @@ func TestWaitsAreCountedByNamespace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is told is the use of the limit where it is used most.
+func TestUseOfTheLimitsOfLinesIsTold(t *testing.T) {
+	for name, test := range map[string]struct {
+		limits engine.WaiterLimits
+		want   map[string]float64
+	}{
+		"limited": {engine.WaiterLimits{PerLock: 4, PerNamespace: 8, PerHolder: 16}, map[string]float64{
+			"line_per_lock": 3. / 4, "line_per_namespace": 4. / 8, "line_per_caller": 5. / 16,
+		}},
+		"not limited": {engine.WaiterLimits{}, map[string]float64{"line_per_lock": 0, "line_per_namespace": 0, "line_per_caller": 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				registry := prometheus.NewPedanticRegistry()
+				metrics, err := enginemetrics.New(registry)
+				if err != nil {
+					t.Fatal(err)
+				}
+				etcd := newEtcd()
+				running := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), Informer: etcd, Waiters: test.limits})
+				for _, via := range []audit.Via{audit.Facade, audit.Controller} { // One process may have both.
+					if err := metrics.Watch(via, running.Waits); err != nil {
+						t.Fatal(err)
+					}
+				}
+				used := func(want map[string]float64) {
+					t.Helper()
+					for limit, want := range want {
+						wantMetric(t, registry, &metric.LimitUsage, map[string]string{"limit": limit}, want)
+					}
+				}
+				none := map[string]float64{"line_per_lock": 0, "line_per_namespace": 0, "line_per_caller": 0}
+				used(none)
+				etcd.inject(faults{before: always(errRefused)}) // So all wait.
+				ctx, leave := context.WithCancel(t.Context())
+				var callers sync.WaitGroup
+				for _, of := range []struct {
+					namespace, key, holder string
+					waiters                int
+				}{{"default", "a", "alice", 3}, {"default", "b", "bob", 1}, {"other", "a", "alice", 2}} {
+					for i := range of.waiters {
+						request := waiting(fmt.Sprint("w", i), time.Hour)
+						request.Key, request.Holder = of.key, of.holder
+						callers.Go(func() { _, _ = running.Acquire(ctx, of.namespace, request) }) // It waits until the end.
+					}
+				}
+				pass(time.Second)
+				used(test.want)
+				leave()
+				callers.Wait()
+				synctest.Wait()
+				used(none)
+			})
+		})
+	}
 }
 
 func TestAFreeLockWithWaitersIsTold(t *testing.T) {

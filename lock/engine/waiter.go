@@ -200,11 +200,13 @@ func (q *queues) waits(now time.Time, grace time.Duration) observe.Waits {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waits := observe.Waits{Namespaces: map[string]observe.NamespaceWaits{}}
+	longestLine := 0
 	for name, queue := range q.byName {
 		head := queue.head()
 		if head == nil {
 			continue
 		}
+		longestLine = max(longestLine, queue.waiters.Len())
 		of := waits.Namespaces[name.Namespace]
 		of.Callers += queue.waiters.Len()
 		of.Longest = max(of.Longest, now.Sub(head.since)) // The others have come later, unless grants to them lapsed.
@@ -213,6 +215,7 @@ func (q *queues) waits(now time.Time, grace time.Duration) observe.Waits {
 			waits.FreeFor = max(waits.FreeFor, min(now.Sub(free), now.Sub(head.since)))
 		}
 	}
+	waits.Lines = q.standing.usage(longestLine)
 	return waits
 }
 
@@ -350,6 +353,30 @@ func (s *standing) check(namespace, holder string, inLine int) error {
 		}
 	}
 	return nil
+}
+
+// usage returns how much of each limit is used, if so many callers wait in the longest line.
+func (s *standing) usage(longestLine int) observe.LineUsage {
+	return observe.LineUsage{
+		PerLock:      ratio(longestLine, s.limits.PerLock),
+		PerNamespace: ratio(most(s.byNamespace), s.limits.PerNamespace),
+		PerHolder:    ratio(most(s.byHolder), s.limits.PerHolder),
+	}
+}
+
+func most(counts map[string]int) (largest int) {
+	for _, count := range counts {
+		largest = max(largest, count)
+	}
+	return largest
+}
+
+// ratio is 0 without a limit.
+func ratio(waiting, limit int) float64 {
+	if limit <= 0 {
+		return 0
+	}
+	return float64(waiting) / float64(limit)
 }
 
 func (s *standing) add(namespace, holder string, number int) {

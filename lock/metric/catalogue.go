@@ -195,8 +195,9 @@ var (
 var LimitUsage = Definition{
 	Name: "lock_operator_limit_usage_ratio", Type: Gauge, Labels: []string{"limit"}, By: Bounded,
 	Values: map[string]string{"limit": "façade, of all callers together: `running`, `waiting`, `connections`, `body_bytes`, `lists`, `streams`; " +
+		"`line_per_lock`, `line_per_namespace`, `line_per_caller`: of the lock, the namespace and the caller with the most that wait; " +
 		"webhook: `webhook_connections`, `webhook_memory`; `locks_per_namespace`, `jobs_per_namespace`: of the fullest namespace; every process: `audit_buffer`"},
-	Help: "How much of a limit is used now, from 0 to 1. Running calls may exceed theirs: one that has waited for its lock goes on.",
+	Help: "How much of a limit is used now, from 0 to 1; 0 also for one that is not set. Running calls may exceed theirs: one that has waited for its lock goes on. So may lines: a caller that another replica has let wait keeps its place when its line moves.",
 }
 
 // Of the watch of locks.

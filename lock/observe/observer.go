@@ -61,7 +61,13 @@ type Waits struct {
 	FreeFor time.Duration
 	// LookedFor is how many grants the engine looks for, not knowing whether they happened.
 	LookedFor int
+	// Lines is how much of the limits of waiting callers is used.
+	Lines LineUsage
 }
+
+// LineUsage is how much of the limits of waiting callers is used where it is most: by one lock, one namespace and
+// one holder. 1 is all of it, and a limit that is not set has 0.
+type LineUsage struct{ PerLock, PerNamespace, PerHolder float64 }
 
 // NamespaceWaits are the waits for locks of one namespace.
 type NamespaceWaits struct {

@@ -112,6 +112,18 @@ func seriesOf(families map[string]*dto.MetricFamily) map[string]bool {
 	return series
 }
 
+// usedLines returns how much is used of each limit of callers that wait.
+func usedLines(ctx context.Context) map[string]float64 {
+	GinkgoHelper()
+	used := map[string]float64{}
+	for _, series := range mustScrape(ctx)[metric.LimitUsage.Name].GetMetric() {
+		if limit := series.GetLabel()[0].GetValue(); strings.HasPrefix(limit, "line_") {
+			used[limit] = series.GetGauge().GetValue()
+		}
+	}
+	return used
+}
+
 var _ = Describe("The metrics of the operator", Ordered, func() {
 	It("have series of namespaces while these have locks, waiters and Jobs, and no more series after many of them", func(ctx context.Context) {
 		about := func(names []string) func(ctx context.Context) []string {
@@ -129,8 +141,10 @@ var _ = Describe("The metrics of the operator", Ordered, func() {
 				for _, of := range []*metric.Definition{&metric.Locks, &metric.Waiters, &metric.LongestWait, &metric.JobsWaiting, &metric.JobsOldestWait} {
 					Eventually(about(names)).WithContext(ctx).Should(ContainElement(HavePrefix(of.Name+"{")), "a positive control")
 				}
+				Eventually(usedLines).WithContext(ctx).Should(And(HaveLen(3), HaveEach(BeNumerically(">", 0))))
 			})
 			Eventually(about(all)).WithContext(ctx).Should(BeEmpty(), "no series is about a namespace that has nothing")
+			Eventually(usedLines).WithContext(ctx).Should(And(HaveLen(3), HaveEach(BeZero())))
 			after := seriesOf(mustScrape(ctx))
 			switch round {
 			case "round-a":

@@ -50,11 +50,31 @@ func (m *Metrics) CountDoor(door string) func(observe.Acquired) {
 // Watch registers what an engine knows of its waits, for each scrape.
 func (m *Metrics) Watch(via audit.Via, waits func() observe.Waits) error {
 	labels := prometheus.Labels{"via": string(via)}
-	return metric.Register(m.registerer, &waitsCollector{
+	collector := &waitsCollector{
 		waits:   waits,
 		waiters: metric.Waiters.Desc(labels), longest: metric.LongestWait.Desc(labels),
 		free: metric.FreeLockWaitedFor.Desc(labels), lookedFor: metric.UnansweredGrants.Desc(labels),
-	})
+	}
+	if via == audit.Facade { // No other engine bounds its lines.
+		collector.lines = lineLimits
+	}
+	return metric.Register(m.registerer, collector)
+}
+
+// lineLimit is a limit of waiting callers.
+type lineLimit struct {
+	usage *prometheus.Desc
+	of    func(observe.LineUsage) float64
+}
+
+var lineLimits = []lineLimit{
+	{limitNamed("line_per_lock"), func(of observe.LineUsage) float64 { return of.PerLock }},
+	{limitNamed("line_per_namespace"), func(of observe.LineUsage) float64 { return of.PerNamespace }},
+	{limitNamed("line_per_caller"), func(of observe.LineUsage) float64 { return of.PerHolder }},
+}
+
+func limitNamed(name string) *prometheus.Desc {
+	return metric.LimitUsage.Desc(prometheus.Labels{"limit": name})
 }
 
 type engineObserver struct {
@@ -80,12 +100,16 @@ func (o *engineObserver) Unanswered(operation observe.Operation, outcome observe
 type waitsCollector struct {
 	waits                             func() observe.Waits
 	waiters, longest, free, lookedFor *prometheus.Desc
+	lines                             []lineLimit
 }
 
 // Describe implements [prometheus.Collector].
 func (c *waitsCollector) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, description := range []*prometheus.Desc{c.waiters, c.longest, c.free, c.lookedFor} {
 		descriptions <- description
+	}
+	for _, limit := range c.lines {
+		descriptions <- limit.usage
 	}
 }
 
@@ -98,4 +122,7 @@ func (c *waitsCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	metrics <- prometheus.MustNewConstMetric(c.free, prometheus.GaugeValue, waits.FreeFor.Seconds())
 	metrics <- prometheus.MustNewConstMetric(c.lookedFor, prometheus.GaugeValue, float64(waits.LookedFor))
+	for _, limit := range c.lines {
+		metrics <- prometheus.MustNewConstMetric(limit.usage, prometheus.GaugeValue, limit.of(waits.Lines))
+	}
 }
