@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -127,6 +128,43 @@ func TestWaitsAreCountedByNamespace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A call of the façade waits for a minute at most. A client that calls again, as the SDK does, waits on.
+func TestAWaitOfManyCallsIsOneLongWait(t *testing.T) {
+	const calls, call, pause = 31, time.Minute, 4 * time.Second
+	for name, test := range map[string]struct {
+		owner func(call int) string
+		want  time.Duration
+	}{
+		"under one owner token":       {func(int) string { return "b" }, calls*call + (calls-1)*pause},
+		"under another one each time": {func(call int) string { return fmt.Sprint("b", call) }, call},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine, registry := startObserved(t, etcd)
+				first := by("a")
+				first.TTL = time.Hour
+				acquire(t, engine, first)
+				var longest float64
+				for number := range calls {
+					answers := make(chan answer, 1)
+					queueUp(t.Context(), t, engine, waiting(test.owner(number), call), answers)
+					pass(call - time.Second)
+					longest, _ = exposition.Value(registry, &metric.LongestWait, map[string]string{"via": "facade", "namespace": "default"})
+					pass(time.Second)
+					if got := <-answers; !errors.Is(got.err, lock.ErrTimeout) {
+						t.Fatal(got.err)
+					}
+					pass(pause)
+				}
+				if want := (test.want - time.Second).Seconds(); longest != want {
+					t.Errorf("the longest wait is %v s, want %v", longest, want)
+				}
+			})
+		})
+	}
 }
 
 // What is told is the use of the limit where it is used most.

@@ -94,7 +94,7 @@ var (
 	}
 	LongestWait = Definition{
 		Name: "lock_operator_longest_wait_seconds", Type: Gauge, Labels: []string{"via", "namespace"}, By: Engines,
-		Help: "For how long the caller that waits longest has waited in this replica. A call of the façade waits for --facade-max-block at most; its client then calls again.",
+		Help: "For how long the caller that waits longest has waited in this replica. A call of the façade waits for --facade-max-block at most; if its client calls again within 5 s under the same owner token, as the SDK does, the wait goes on. Between two such calls the caller does not count.",
 	}
 	FreeLockWaitedFor = Definition{
 		Name: "lock_operator_free_lock_waited_for_seconds", Type: Gauge, Labels: []string{"via"}, By: Engines,
