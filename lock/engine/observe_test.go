@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
@@ -222,6 +223,48 @@ func TestUseOfTheLimitsOfLinesIsTold(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a long wait is told by: the lock, and how many wait for it.
+func TestOnlyHeldLocksAreWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine, _ := startObserved(t, etcd)
+		waitedFor := func(want map[string]int) {
+			t.Helper()
+			got := map[string]int{}
+			engine.WaitedFor(func(held *v1alpha1.Lock, callers int) {
+				if _, isRepeated := got[held.Spec.Owner]; isRepeated {
+					t.Errorf("the lock of %s is told twice", held.Spec.Owner)
+				}
+				got[held.Spec.Owner] = callers
+			})
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("holders whose locks are waited for, and by how many (-want +got):\n%s", diff)
+			}
+		}
+		acquire(t, engine, by("a"))
+		waitedFor(map[string]int{})
+		answers := make(chan answer, 2)
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		queueUp(t.Context(), t, engine, waiting("c", time.Hour), answers)
+		waitedFor(map[string]int{"a": 2})
+		release(t, engine, "a")
+		<-answers
+		waitedFor(map[string]int{"b": 1}) // The next grant.
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "update" || verb == "create" {
+				return errRefused
+			}
+			return nil
+		}})
+		etcd.remove()
+		synctest.Wait()
+		waitedFor(map[string]int{}) // It is free.
+		etcd.inject(faults{})
+		<-answers
+		waitedFor(map[string]int{})
+	})
 }
 
 func TestAFreeLockWithWaitersIsTold(t *testing.T) {

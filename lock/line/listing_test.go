@@ -9,8 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -92,6 +96,48 @@ func TestLinesAreCountedAcrossReplicas(t *testing.T) {
 			t.Errorf("of more than the limit: %d, complete %t: %v", len(lines), isComplete, err)
 		}
 		r.at(0).mustCount(v1alpha1.FullKeyOf("free"), 0, 0)
+	})
+}
+
+// Callers at all replicas wait at the home of their line, which alone makes the Event of a long wait.
+func TestOnlyTheHomeTellsOfALongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 0, 0, 0)
+		r.hold(r.edges()[0], "holder")
+		recorder := events.NewFakeRecorder(10)
+		ctx, stop := context.WithCancel(t.Context())
+		var looking sync.WaitGroup
+		defer looking.Wait()
+		defer stop()
+		for _, at := range r.all {
+			long := &lockevents.LongWaits{Waits: at.engine, Reporter: &lockevents.Reporter{Recorder: recorder}, Clock: clock.RealClock{}}
+			looking.Go(func() { _ = long.Start(ctx) })
+		}
+		for i, name := range r.names() {
+			r.crowd(r.all[name], 2, func(number int) lock.Request { return by(fmt.Sprint(name, number), lock.WaitForever) })
+			atHome := 0
+			for name, at := range r.all {
+				at.engine.WaitedFor(func(_ *v1alpha1.Lock, callers int) {
+					if name != r.home() {
+						t.Errorf("%d callers wait at %s, which is not home", callers, name)
+					}
+					atHome += callers
+				})
+			}
+			if want := 2 * (i + 1); atHome != want {
+				t.Errorf("%d callers wait at home, want %d", atHome, want)
+			}
+		}
+		<-time.After(lockevents.LongWait + time.Minute)
+		synctest.Wait()
+		close(recorder.Events)
+		var notes []string
+		for note := range recorder.Events {
+			notes = append(notes, note)
+		}
+		if len(notes) != 1 || !strings.Contains(notes[0], "WaitingLong") || !strings.Contains(notes[0], "now 6 of them") {
+			t.Errorf("the Events are %q, want one of 6 callers", notes)
+		}
 	})
 }
 
