@@ -16,6 +16,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -26,6 +27,7 @@ import (
 	facadeserver "forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/tracing/otlp"
 	"forrst.dev/lock-operator/webhook/server"
 )
 
@@ -51,6 +53,10 @@ const (
 func TestTheDefaultsFitTheMemoryLimit(t *testing.T) {
 	usualLock, largestLock := measured(t, usualShapes()), measured(t, largestLocks(t))
 	largestJob := measured(t, largestJobs(t))
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, deployment := range deployments(t) {
 		container := deployment.Spec.Template.Spec.Containers[0]
 		settings, err := parse(container.Args...)
@@ -82,13 +88,39 @@ func TestTheDefaultsFitTheMemoryLimit(t *testing.T) {
 			add("admission reviews", 1, float64(settings.webhook.maxMemory))
 			add("admission reviews that arrive or wait", 1, float64(server.MemoryBeside(settings.webhook.maxConnections, settings.webhook.maxMemory)))
 		}
-		limit := container.Resources.Limits.Memory().AsApproximateFloat64()
-		room := limit * memoryShare * (1 - spare)
-		t.Logf("%-10s %.0f MiB of %.0f, which %.0f MiB leave", name, total/(1<<20), room/(1<<20), limit/(1<<20))
-		if total > room {
-			t.Errorf("%s may need %.0f MiB, and a memory limit of %.0f MiB leaves %.0f", name, total/(1<<20), limit/(1<<20), room/(1<<20))
+		fits := func(limit float64) {
+			t.Helper()
+			room := limit * memoryShare * (1 - spare)
+			t.Logf("%-10s %.0f MiB of %.0f, which %.0f MiB leave", name, total/(1<<20), room/(1<<20), limit/(1<<20))
+			if total > room {
+				t.Errorf("%s may need %.0f MiB, and a memory limit of %.0f MiB leaves %.0f", name, total/(1<<20), limit/(1<<20), room/(1<<20))
+			}
+		}
+		fits(container.Resources.Limits.Memory().AsApproximateFloat64())
+
+		// With traces.
+		add("spans that wait to be sent", otlp.DefaultQueue+otlp.DefaultBatch, otlp.SpanBytes)
+		add("spans that are being sent", otlp.DefaultBatch, otlp.EncodedBytes)
+		if settings.runs(facadeComponent) {
+			calls := settings.facadeServer.calls
+			waiting := orDefault(calls.Waiting, limits.DefaultMaxWaiting)
+			add("spans of calls that wait or run", waiting+orDefault(calls.Running, limits.DefaultMaxRunning), otlp.CallBytes)
+			add("spans of waits, of all replicas at one home", int(*deployment.Spec.Replicas)*waiting, otlp.WaitBytes)
+		}
+		if settings.runs(controllerComponent) {
+			add("spans of waiting Jobs of one namespace", settings.maxJobs, otlp.JobBytes)
+		}
+		limit := resource.MustParse(tracedLimits[name])
+		fits(limit.AsApproximateFloat64())
+		if !strings.Contains(string(page), "`"+tracedLimits[name]+"`") {
+			t.Errorf("docs/operations.md does not name %s, the limit of %s with traces", tracedLimits[name], name)
 		}
 	}
+}
+
+// tracedLimits are the memory limits with traces that docs/operations.md names.
+var tracedLimits = map[string]string{
+	"lock-operator-facade": "2560Mi", "lock-operator-controllers": "576Mi", "lock-operator-webhook": "1Gi",
 }
 
 func orDefault(value, otherwise int) int {

@@ -31,7 +31,7 @@ func boundsOf(getenv func(string) string) bounds {
 		return usual
 	}
 	b := bounds{
-		spans: number("MAX_QUEUE_SIZE", 2048), batch: number("MAX_EXPORT_BATCH_SIZE", 512),
+		spans: number("MAX_QUEUE_SIZE", DefaultQueue), batch: number("MAX_EXPORT_BATCH_SIZE", DefaultBatch),
 		delay:   time.Duration(number("SCHEDULE_DELAY", 5000)) * time.Millisecond,
 		timeout: time.Duration(number("EXPORT_TIMEOUT", 30_000)) * time.Millisecond,
 	}
