@@ -58,6 +58,11 @@ func (p *pass) start(ctx context.Context, holder *jobInfo) error {
 	holder.reportedAt, holder.isAnnotated = time.Time{}, false // The Job may have to wait again.
 	p.emit(holder.job, corev1.EventTypeNormal, "LockAcquired", "Start",
 		fmt.Sprintf("Holds %s and is started, with the fencing token %d", holder.lockOptions.FullKey(), token))
+	if jobs.HasSuspendedCondition(starting.job) {
+		p.emit(holder.job, corev1.EventTypeWarning, "LockSuspendedKept", "Start", fmt.Sprintf(
+			"Is started with the condition Suspended, since the Job controller has added it again before each of %d starts: "+
+				"Argo CD takes the Job for complete while it runs, unless it has the health check of config/argocd", maxLostStarts))
+	}
 	return nil
 }
 

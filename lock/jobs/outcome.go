@@ -56,8 +56,13 @@ func EnsureStartTime(job *batchv1.Job) {
 // but True for complete, and a complete Job that still has it for one that waits.
 func RemoveSuspendedCondition(job *batchv1.Job) (isRemoved bool) {
 	before := len(job.Status.Conditions)
-	job.Status.Conditions = slices.DeleteFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
-		return condition.Type == batchv1.JobSuspended
-	})
+	job.Status.Conditions = slices.DeleteFunc(job.Status.Conditions, isSuspended)
 	return len(job.Status.Conditions) < before
 }
+
+// HasSuspendedCondition reports whether the Job has the condition Suspended, in any status.
+func HasSuspendedCondition(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, isSuspended)
+}
+
+func isSuspended(condition batchv1.JobCondition) bool { return condition.Type == batchv1.JobSuspended }
