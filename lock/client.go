@@ -29,6 +29,15 @@ func NewClient(backend Backend, namespace string, options ...Option) *Client {
 	return &Client{backend: backend, namespace: namespace, defaults: defaults}
 }
 
+// With returns a client of the same locks with more options as defaults of its calls. They override those of c.
+func (c *Client) With(options ...Option) *Client {
+	changed := *c
+	for _, option := range options {
+		option(&changed.defaults)
+	}
+	return &changed
+}
+
 // Namespace returns the namespace that the client acquires locks in.
 func (c *Client) Namespace() string { return c.namespace }
 
@@ -48,7 +57,11 @@ func (c *Client) Namespace() string { return c.namespace }
 //   - the error of ctx if that ended first; it wraps an [*InterruptedError] with what is known of the
 //     holder or of an outage.
 func (c *Client) Acquire(ctx context.Context, key string, options ...Option) (*Held, error) {
-	return c.acquire(ctx, c.settings(key, options))
+	settings, err := c.settings("Acquire", ofAcquire, key, options)
+	if err != nil {
+		return nil, err
+	}
+	return c.acquire(ctx, settings)
 }
 
 // TryAcquire is [Client.Acquire] without waiting: if the lock is held, the error matches [ErrHeld]
@@ -56,7 +69,10 @@ func (c *Client) Acquire(ctx context.Context, key string, options ...Option) (*H
 // nor free; to queue for a lock, use Acquire. [WithWait] among the options of the call is refused with
 // [ErrInvalid], unless it is zero; that of the client does not count.
 func (c *Client) TryAcquire(ctx context.Context, key string, options ...Option) (*Held, error) {
-	settings := c.settings(key, append([]Option{WithWait(0)}, options...))
+	settings, err := c.settings("TryAcquire", ofAcquire, key, append([]Option{WithWait(0)}, options...))
+	if err != nil {
+		return nil, err
+	}
 	if settings.request.Wait != 0 {
 		return nil, &InvalidError{Problems: field.ErrorList{
 			field.Invalid(field.NewPath("wait"), settings.request.Wait.String(), "must be zero: TryAcquire does not wait, Acquire does"),
@@ -65,15 +81,17 @@ func (c *Client) TryAcquire(ctx context.Context, key string, options ...Option) 
 	return c.acquire(ctx, settings)
 }
 
-// FullKey returns the full key of the lock that [Client.Acquire] takes with these arguments.
+// FullKey returns the full key of the lock that [Client.Acquire] takes with these arguments. It refuses no option.
 func (c *Client) FullKey(key string, options ...Option) v1alpha1.FullKey {
-	settings := c.settings(key, options)
+	settings, _ := c.settings("FullKey", ofAll, key, options)
 	return settings.request.FullKey()
 }
 
-// settings returns the settings of one call.
-func (c *Client) settings(key string, options []Option) settings {
+// settings returns the settings of one call of the method, or an error that names the options of the call that do not
+// concern it.
+func (c *Client) settings(method string, concerned optionSet, key string, options []Option) (settings, error) {
 	settings := c.defaults
+	settings.given = 0
 	for _, option := range options {
 		option(&settings)
 	}
@@ -81,7 +99,7 @@ func (c *Client) settings(key string, options []Option) settings {
 	if settings.clock == nil {
 		settings.clock = clock.RealClock{}
 	}
-	return settings
+	return settings, settings.given.without(concerned, method)
 }
 
 func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) {

@@ -15,7 +15,11 @@ import (
 // worked at the same time. If it matches [ErrUnavailable], perhaps only the release went
 // unanswered.
 func (c *Client) Do(ctx context.Context, key string, fn func(ctx context.Context, held *Held) error, options ...Option) (err error) {
-	held, err := c.Acquire(ctx, key, options...)
+	settings, err := c.settings("Do", ofAcquire, key, options)
+	if err != nil {
+		return err
+	}
+	held, err := c.acquire(ctx, settings)
 	if err != nil {
 		return err
 	}

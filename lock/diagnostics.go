@@ -49,7 +49,10 @@ func Fingerprint(text string) string {
 // Get returns the holder and the times of the lock of the key. The error matches [ErrNotHeld] if
 // the lock is free, or [ErrUnavailable].
 func (c *Client) Get(ctx context.Context, key string, options ...Option) (Info, error) {
-	settings := c.settings(key, options)
+	settings, err := c.settings("Get", ofGet, key, options)
+	if err != nil {
+		return Info{}, err
+	}
 	lock, err := c.backend.Get(ctx, c.namespace, settings.request.FullKey())
 	if err != nil {
 		return Info{}, err
@@ -68,7 +71,10 @@ func (h *Held) Info() Info {
 // List describes the held locks of the namespace, ordered by the names of their objects; with
 // [WithOwner] only those of the owner token.
 func (c *Client) List(ctx context.Context, options ...Option) ([]Info, error) {
-	settings := c.settings("", options)
+	settings, err := c.settings("List", ofList, "", options)
+	if err != nil {
+		return nil, err
+	}
 	locks, err := c.backend.List(ctx, c.namespace, Filter{Owner: settings.request.Owner})
 	if err != nil {
 		return nil, err
@@ -83,7 +89,10 @@ func (c *Client) List(ctx context.Context, options ...Option) ([]Info, error) {
 // Owns reports whether the lock of the key is held under the owner token. Like [Client.Get] it is
 // for diagnosis and does not protect a write.
 func (c *Client) Owns(ctx context.Context, key, owner string, options ...Option) (bool, error) {
-	settings := c.settings(key, options)
+	settings, err := c.settings("Owns", ofKey, key, options)
+	if err != nil {
+		return false, err
+	}
 	return c.owns(ctx, settings.request.FullKey(), owner)
 }
 
@@ -108,7 +117,10 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string, options .
 	if strings.TrimSpace(reason) == "" {
 		return &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("reason"), "say why the lock is taken from its holder")}}
 	}
-	settings := c.settings(key, options)
+	settings, err := c.settings("ForceRelease", ofKey, key, options)
+	if err != nil {
+		return err
+	}
 	return c.backend.ForceRelease(ctx, c.namespace, settings.request.FullKey(), reason)
 }
 

@@ -26,14 +26,20 @@ const (
 // release or ttl ends the lock. Exception: a façade names the Pod of a caller that uses the token
 // of a Pod.
 func WithHolderRef(ref *v1alpha1.HolderReference) Option {
-	return func(s *settings) { s.request.HolderRef = ref.DeepCopy() }
+	return func(s *settings) {
+		s.given |= optionHolderRef
+		s.request.HolderRef = ref.DeepCopy()
+	}
 }
 
 // WithReleaseDelay keeps the lock for some time after the object of [WithHolderRef] has ended, for
 // effects that outlive the object. At most 24 hours. The ttl is no longer renewed then and may end
 // the lock earlier. Zero means no delay.
 func WithReleaseDelay(delay time.Duration) Option {
-	return func(s *settings) { s.request.ReleaseDelay = delay }
+	return func(s *settings) {
+		s.given |= optionReleaseDelay
+		s.request.ReleaseDelay = delay
+	}
 }
 
 // PodFromEnv returns the Pod that the program runs in, for [WithHolderRef], from

@@ -15,12 +15,22 @@ const DefaultTTL = 30 * time.Second
 // DefaultReleaseTimeout is how long a release takes at most without [WithReleaseTimeout].
 const DefaultReleaseTimeout = 2 * OperationTimeout
 
-// Option changes how a [Client] acquires or reads locks. Options given to [NewClient] are
-// defaults; options of a call override them. Methods ignore options that do not concern them.
+// Option changes how a [Client] acquires or reads locks. Options given to [NewClient] or [Client.With] are
+// defaults, of which each method takes those that concern it; options of a call override them. A call with an
+// option that does not concern its method is refused with [ErrInvalid]:
+//
+//   - [WithScope] and [WithFunction] concern every method but [Client.List].
+//   - [WithTTL], [WithoutRenewal] and [WithClock] concern [Client.Acquire], [Client.TryAcquire], [Client.Do] and
+//     [Client.Resume], and [WithReleaseTimeout] these and [Client.Release].
+//   - [WithWait], [WithReason], [WithHolderRef], [WithReleaseDelay] and [WithRetry] concern Acquire, TryAcquire and Do, and
+//     [WithOwner] these and List.
+//   - [WithKeys] and [WithRaw] concern [Client.Get] and List.
 type Option func(*settings)
 
 // settings are the options of one call.
 type settings struct {
+	// given are the options of the call itself, without the defaults of the client.
+	given     optionSet
 	request   Request
 	isRenewed bool
 	retry     *RetryPolicy
@@ -36,13 +46,17 @@ type settings struct {
 // WithScope sets the scope in which requests contend for the key. The default is the namespace,
 // [v1alpha1.ScopeGlobal].
 func WithScope(scope v1alpha1.Scope) Option {
-	return func(s *settings) { s.request.Scope = scope }
+	return func(s *settings) {
+		s.given |= optionScope
+		s.request.Scope = scope
+	}
 }
 
 // WithFunction makes the key belong to the function: only requests for a key of the same function
 // contend. It implies [v1alpha1.ScopeFunction].
 func WithFunction(function string) Option {
 	return func(s *settings) {
+		s.given |= optionFunction
 		s.request.Scope = v1alpha1.ScopeFunction
 		s.request.Function = function
 	}
@@ -52,36 +66,54 @@ func WithFunction(function string) Option {
 // what the service allows, usually 24 hours. Zero means [DefaultTTL]. Below about a second, a slow answer of
 // the API server can end the lock before it is renewed.
 func WithTTL(ttl time.Duration) Option {
-	return func(s *settings) { s.request.TTL = ttl }
+	return func(s *settings) {
+		s.given |= optionTTL
+		s.request.TTL = ttl
+	}
 }
 
 // WithWait bounds how long [Client.Acquire] waits for a holder. Zero means not at all. The default
 // is to wait until the context ends.
 func WithWait(wait time.Duration) Option {
-	return func(s *settings) { s.request.Wait = max(wait, 0) }
+	return func(s *settings) {
+		s.given |= optionWait
+		s.request.Wait = max(wait, 0)
+	}
 }
 
 // WithOwner sets the owner token, 1 to 512 bytes. Any caller that knows the token may renew and
 // release the lock; it must be unguessable. By default, or if it is empty, every acquisition has
 // its own token, a UUID v4.
 func WithOwner(owner string) Option {
-	return func(s *settings) { s.request.Owner = owner }
+	return func(s *settings) {
+		s.given |= optionOwner
+		s.request.Owner = owner
+	}
 }
 
 // WithReason says why the lock is held, for people; at most 1024 characters.
 func WithReason(reason string) Option {
-	return func(s *settings) { s.request.Reason = reason }
+	return func(s *settings) {
+		s.given |= optionReason
+		s.request.Reason = reason
+	}
 }
 
 // WithoutRenewal turns automatic renewal off: unless the caller calls [Held.Renew], the lock ends
 // after its ttl.
 func WithoutRenewal() Option {
-	return func(s *settings) { s.isRenewed = false }
+	return func(s *settings) {
+		s.given |= optionRenewal
+		s.isRenewed = false
+	}
 }
 
 // WithRetry repeats failed attempts. The default is one attempt.
 func WithRetry(policy RetryPolicy) Option {
-	return func(s *settings) { s.retry = &policy }
+	return func(s *settings) {
+		s.given |= optionRetry
+		s.retry = &policy
+	}
 }
 
 // WithReleaseTimeout bounds how long [Held.Release], the end of [Client.Do] and [Client.Release] wait for
@@ -90,6 +122,7 @@ func WithRetry(policy RetryPolicy) Option {
 // [DefaultReleaseTimeout].
 func WithReleaseTimeout(timeout time.Duration) Option {
 	return func(s *settings) {
+		s.given |= optionReleaseTimeout
 		s.releaseTimeout = DefaultReleaseTimeout
 		if timeout > 0 {
 			s.releaseTimeout = timeout
@@ -100,16 +133,25 @@ func WithReleaseTimeout(timeout time.Duration) Option {
 // WithRaw makes diagnostics return keys and owner tokens instead of their fingerprints. The owner
 // token of a live lock suffices to release it: do not log it.
 func WithRaw() Option {
-	return func(s *settings) { s.isRaw = true }
+	return func(s *settings) {
+		s.given |= optionRaw
+		s.isRaw = true
+	}
 }
 
 // WithKeys makes diagnostics return keys in place of their fingerprints. Owner tokens stay fingerprints.
 func WithKeys() Option {
-	return func(s *settings) { s.hasKeys = true }
+	return func(s *settings) {
+		s.given |= optionKeys
+		s.hasKeys = true
+	}
 }
 
 // WithClock sets the clock for deadlines, renewals and retries. Nil, and the default, is the real
 // clock.
 func WithClock(clock clock.WithTicker) Option {
-	return func(s *settings) { s.clock = clock }
+	return func(s *settings) {
+		s.given |= optionClock
+		s.clock = clock
+	}
 }

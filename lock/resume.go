@@ -31,7 +31,10 @@ import (
 //   - [errors.ErrUnsupported] if the backend does not know the limits of the proof.
 func (c *Client) Resume(ctx context.Context, key string, proof Proof, options ...Option) (*Held, error) {
 	// The default of the client is for locks that it acquires.
-	settings := c.settings(key, append([]Option{WithTTL(0)}, options...))
+	settings, err := c.settings("Resume", ofHold, key, append([]Option{WithTTL(0)}, options...))
+	if err != nil {
+		return nil, err
+	}
 	fullKey := settings.request.FullKey()
 	if c.isHeldBy(ctx, fullKey) {
 		return nil, c.doubleLock(fullKey)
@@ -62,7 +65,10 @@ func (c *Client) resume(ctx context.Context, settings settings, key v1alpha1.Ful
 // [errors.ErrUnsupported]. After ErrUnavailable the lock may be released already; with a fencing
 // token in the proof, releasing again is safe.
 func (c *Client) Release(ctx context.Context, key string, proof Proof, options ...Option) error {
-	settings := c.settings(key, options)
+	settings, err := c.settings("Release", ofRelease, key, options)
+	if err != nil {
+		return err
+	}
 	fullKey := settings.request.FullKey()
 	if err := c.release(ctx, fullKey, proof, settings.releaseTimeout); err != nil {
 		return failed("release", fullKey, c.namespace, err)

@@ -82,7 +82,7 @@ func (p *Protection) serveLocked(w http.ResponseWriter, r *http.Request, h http.
 // hold takes the lock for a request.
 func (p *Protection) hold(r *http.Request, key string, hasToken bool) (*lock.Held, error) {
 	if !hasToken {
-		held, err := p.config.Client.Acquire(r.Context(), key, p.options([]lock.Option{lock.WithWait(0)}, lock.WithOwner(""))...)
+		held, err := p.writers.Acquire(r.Context(), key, lock.WithOwner(""))
 		return held, p.withoutBlame(err)
 	}
 	proof, err := p.readProof(r, key)
@@ -90,7 +90,7 @@ func (p *Protection) hold(r *http.Request, key string, hasToken bool) (*lock.Hel
 		return nil, err
 	}
 	// For the ttl that the client has asked for.
-	held, err := p.config.Client.Resume(r.Context(), key, proof, p.options(nil, lock.WithTTL(0))...)
+	held, err := p.locks.Resume(r.Context(), key, proof)
 	return held, p.withoutBlame(withToken(err))
 }
 
@@ -138,7 +138,7 @@ func (p *Protection) end(ctx context.Context, key string, held *lock.Held, hasTo
 	case hasToken:
 		err = held.Detach()
 	case errors.Is(context.Cause(ctx), errTooLong): // The hold is detached.
-		err = p.config.Client.Release(ctx, key, lock.Proof{Owner: held.Owner()}, p.config.Options...)
+		err = p.locks.Release(ctx, key, lock.Proof{Owner: held.Owner()})
 	default:
 		err = held.Release(ctx)
 	}

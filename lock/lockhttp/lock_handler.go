@@ -98,11 +98,11 @@ func (p *Protection) acquire(w http.ResponseWriter, r *http.Request, key string)
 		return err
 	}
 	secret := locktoken.NewSecret()
-	options := p.options(nil, lock.WithOwner(ownerOf(secret)), lock.WithTTL(wanted.ttl), lock.WithWait(wanted.wait), lock.WithoutRenewal())
+	options := []lock.Option{lock.WithOwner(ownerOf(secret)), lock.WithTTL(wanted.ttl), lock.WithWait(wanted.wait), lock.WithoutRenewal()}
 	if wanted.reason != "" {
 		options = append(options, lock.WithReason(wanted.reason))
 	}
-	held, err := p.config.Client.Acquire(r.Context(), key, options...)
+	held, err := p.locks.Acquire(r.Context(), key, options...)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (p *Protection) acquire(w http.ResponseWriter, r *http.Request, key string)
 		return err
 	}
 	described := describe(held.Info())
-	described.LockToken = locktoken.Token{Secret: secret, FencingToken: held.FencingToken()}.Text(p.config.Client.Namespace(), held.Key())
+	described.LockToken = locktoken.Token{Secret: secret, FencingToken: held.FencingToken()}.Text(p.locks.Namespace(), held.Key())
 	err = write(w, http.StatusCreated, jsonType, described)
 	if err == nil {
 		// Without it, a failure to send would be known only after the handler has returned.
@@ -138,7 +138,7 @@ func (p *Protection) renew(w http.ResponseWriter, r *http.Request, key string) e
 	if err != nil {
 		return err
 	}
-	held, err := p.config.Client.Resume(r.Context(), key, proof, p.options(nil, lock.WithTTL(ttl), lock.WithoutRenewal())...)
+	held, err := p.locks.Resume(r.Context(), key, proof, lock.WithTTL(ttl), lock.WithoutRenewal())
 	if err != nil {
 		return withToken(err)
 	}
@@ -152,7 +152,7 @@ func (p *Protection) release(w http.ResponseWriter, r *http.Request, key string)
 	if err != nil {
 		return err
 	}
-	if err := p.config.Client.Release(r.Context(), key, proof, p.config.Options...); err != nil {
+	if err := p.locks.Release(r.Context(), key, proof); err != nil {
 		return withToken(err)
 	}
 	_ = write(w, http.StatusNoContent, "", nil)
@@ -160,7 +160,7 @@ func (p *Protection) release(w http.ResponseWriter, r *http.Request, key string)
 }
 
 func (p *Protection) get(w http.ResponseWriter, r *http.Request, key string) error {
-	held, err := p.config.Client.Get(r.Context(), key, p.config.Options...)
+	held, err := p.locks.Get(r.Context(), key)
 	switch {
 	case errors.Is(err, lock.ErrNotHeld):
 		return problems.New(problems.LockNotFound, "No client holds the lock")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -54,7 +53,13 @@ type Config struct {
 }
 
 // Protection puts resources behind locks. Safe for concurrent use.
-type Protection struct{ config Config }
+type Protection struct {
+	config Config
+	// locks is the client with the options of the config as defaults.
+	locks *lock.Client
+	// writers is locks for writes without a token, which do not wait unless the options say so.
+	writers *lock.Client
+}
 
 // New returns a Protection, or an error that says what is wrong with config.
 func New(config Config) (*Protection, error) {
@@ -75,8 +80,9 @@ func New(config Config) (*Protection, error) {
 	case config.MaxDuration < 0 || config.MaxWait < 0:
 		return nil, errors.New("lockhttp: MaxDuration and MaxWait must not be negative")
 	}
-	config.Options = slices.Clone(config.Options)
-	return &Protection{config}, nil
+	return &Protection{
+		config: config, locks: config.Client.With(config.Options...), writers: config.Client.With(lock.WithWait(0)).With(config.Options...),
+	}, nil
 }
 
 // keyOf returns the key of the lock that a request is about.
@@ -91,11 +97,6 @@ func (p *Protection) keyOf(r *http.Request) (string, error) {
 	return key, nil
 }
 
-// options returns the options of a call: some that those of the Config may change, and some that not.
-func (p *Protection) options(before []lock.Option, after ...lock.Option) []lock.Option {
-	return slices.Concat(before, p.config.Options, after)
-}
-
 // readProof returns the proof that the token of a request is. A token that was never made for the lock
 // is refused without asking the service.
 func (p *Protection) readProof(r *http.Request, key string) (lock.Proof, error) {
@@ -103,7 +104,7 @@ func (p *Protection) readProof(r *http.Request, key string) (lock.Proof, error) 
 	if len(given) != 1 || given[0] == "" {
 		return lock.Proof{}, problems.New(problems.TokenRequired, "The header "+locktoken.Header+" must have the lock_token of the answer to POST, once")
 	}
-	token, isOfLock := locktoken.Parse(given[0], p.config.Client.Namespace(), p.config.Client.FullKey(key, p.config.Options...))
+	token, isOfLock := locktoken.Parse(given[0], p.locks.Namespace(), p.locks.FullKey(key))
 	if !isOfLock {
 		return lock.Proof{}, problems.New(problems.WrongToken, "The lock token was not made for this lock")
 	}
