@@ -10,6 +10,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/contract"
 )
@@ -34,6 +35,7 @@ func inMemory(options ...locktest.Option) contract.Fixture {
 	backend := locktest.New(options...)
 	return contract.Fixture{
 		Backend:   backend,
+		Forbidden: locktest.New(locktest.WithHooks(locktest.Hooks{Before: func(context.Context, locktest.Call) error { return lock.ErrForbidden }})),
 		Namespace: "billing",
 		Elsewhere: "payments",
 		Holder:    locktest.DefaultHolder,

@@ -3,7 +3,7 @@
 // A [Backend] decides by the same rules as the operator and behaves like it: fencing tokens grow,
 // waiters are served first in, first out, locks expire. The differences:
 //
-//   - Any namespace exists, and all callers may do everything.
+//   - Any namespace exists, and all callers may do everything, unless a hook fails their calls with [lock.ErrForbidden].
 //   - Expired locks are not deleted. An expired lock can be taken over, is not returned by
 //     [Backend.Get] or [Backend.List], and watches and [Backend.All] still show it.
 //   - All callers share one clock and wait in one queue per lock. The order of the calls and

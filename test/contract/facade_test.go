@@ -2,13 +2,17 @@ package contract_test
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/contract"
@@ -18,6 +22,16 @@ import (
 
 // facadeCaller is whom the façades take their callers for.
 const facadeCaller = "system:serviceaccount:payments:worker"
+
+const allowed = fixture.SingleUser(facadeCaller)
+
+// noRights knows its caller and allows nothing.
+type noRights struct{ fixture.SingleUser }
+
+// Authorize implements the access of a façade.
+func (noRights) Authorize(_ context.Context, who user.Info, right authorizationv1.ResourceAttributes) error {
+	return fmt.Errorf("%w: %s lacks %s on %s", lock.ErrForbidden, who.GetName(), right.Verb, right.Resource)
+}
 
 // maxBlock lets a caller wait in one call for as long as a spec may ask for.
 const maxBlock = 2 * time.Hour
@@ -34,7 +48,8 @@ var _ = contract.DescribeBackend("A façade over HTTP", func(ctx context.Context
 	namespace := newNamespace(ctx)
 	before := served.waits.count()
 	return contract.Fixture{
-		Backend: serve(served, namespace), Rival: serve(servedRival, namespace),
+		Backend: serve(served, namespace, allowed), Rival: serve(servedRival, namespace, allowed),
+		Forbidden: serve(served, namespace, noRights{allowed}),
 		Namespace: namespace,
 		Holder:    facadeCaller,
 		Queued:    func(v1alpha1.FullKey) int { return served.waits.count() - before },
@@ -44,10 +59,10 @@ var _ = contract.DescribeBackend("A façade over HTTP", func(ctx context.Context
 })
 
 // serve returns a client of a façade for the locks of a namespace.
-func serve(engine replica, namespace string) lock.Backend {
+func serve(engine replica, namespace string, access access.Access) lock.Backend {
 	GinkgoHelper()
 	handler, err := testfacade.New(testfacade.Settings{
-		Locks: engine, Access: fixture.SingleUser(facadeCaller), MaxBlock: maxBlock,
+		Locks: engine, Access: access, MaxBlock: maxBlock,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(handler)

@@ -124,7 +124,7 @@ var _ = Describe("A service that puts its resources behind locks", func() {
 			return startService(direct, namespace), startService(directRival, namespace)
 		}, directUser),
 		Entry("through façades", func(namespace string) (first, second service) {
-			return startService(serve(served, namespace), namespace), startService(serve(servedRival, namespace), namespace)
+			return startService(serve(served, namespace, allowed), namespace), startService(serve(servedRival, namespace, allowed), namespace)
 		}, facadeCaller),
 	)
 })

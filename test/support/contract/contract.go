@@ -27,6 +27,7 @@ func DescribeBackend(backend string, newFixture func(ctx context.Context) Fixtur
 		Describe("watching", func() { describeWatching(s) })
 		Describe("limited proofs", func() { describeLimitedProofs(s) })
 		Describe("pages", func() { describePages(s) })
+		Describe("rights", func() { describeRights(s) })
 		Describe("streams", func() { describeStreams(s) })
 		Describe("through the SDK", func() { describeSDK(s) })
 	})

@@ -23,6 +23,8 @@ type Fixture struct {
 	// Rival contends for the same locks by another way, such as another replica of the
 	// service. Nil skips the specs that need one.
 	Rival lock.Backend
+	// Forbidden is Backend for a caller who lacks every right to locks.
+	Forbidden lock.Backend
 	// Namespace is the namespace of the spec's locks. It holds no lock at first.
 	Namespace string
 	// Elsewhere is another namespace without locks. Empty means that the backend serves
