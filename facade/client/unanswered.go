@@ -75,7 +75,7 @@ func (a *acquisition) settle(ctx context.Context, unanswered error) (*v1alpha1.L
 	}
 	a.giveUp(ctx, unanswered)
 	if ctx.Err() != nil {
-		return nil, lock.Interrupted(ctx, a.request.FullKey(), a.last)
+		return nil, lock.Interrupted(ctx, a.request.FullKey(), fmt.Errorf("%s: %w", a.operation(), unanswered))
 	}
 	return nil, fmt.Errorf("%s: %w", a.operation(), unanswered)
 }

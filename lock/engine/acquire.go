@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,11 +84,15 @@ func (e *Engine) Acquire(ctx context.Context, namespace string, request lock.Req
 func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules.Acquisition) (*v1alpha1.Lock, error) {
 	// Unbuffered: a grant either reaches the caller or is ended, never both.
 	answer := make(chan outcome)
+	var unanswered atomic.Pointer[error]
 	go func() {
 		defer e.calls.Done()
 		operation, cancel := e.detached(ctx)
 		defer cancel()
-		attempt := acquireAttempt{engine: e, objects: e.objects(namespace), namespace: namespace, request: request}
+		attempt := acquireAttempt{
+			engine: e, objects: e.objects(namespace), namespace: namespace, request: request,
+			onUnanswered: func(err error) { unanswered.Store(&err) },
+		}
 		granted, err := attempt.run(operation)
 		if err == nil && rules.Expired(granted, e.clock.Now()) {
 			e.endUndelivered(operation, attempt.objects, granted)
@@ -108,6 +113,9 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 		}
 		return result.lock, result.err
 	case <-ctx.Done():
+		if err := unanswered.Load(); err != nil {
+			return nil, lock.Interrupted(ctx, request.FullKey(), *err)
+		}
 		return nil, lock.Interrupted(ctx, request.FullKey(), nil)
 	}
 }
@@ -130,6 +138,8 @@ type acquireAttempt struct {
 	stamped servertime.Reading
 	// unanswered are the grants of writes that may have happened.
 	unanswered []grant
+	// onUnanswered is told of each write that may have happened, before it is looked for.
+	onUnanswered func(error)
 }
 
 // run tries until the lock is acquired or another owner is seen to hold it. The grant that it
@@ -160,6 +170,7 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			err = a.lose(ctx, desired)
 		case !definitelyNotApplied(err):
 			unanswered = err
+			a.onUnanswered(a.engine.requestError(a.operation(), err, a.owners()...))
 			a.trackUnanswered(a.sent(desired))
 			a.current, err = a.resolve(ctx, desired.Name, &backoff, err)
 		}
@@ -382,11 +393,16 @@ func (a *acquireAttempt) fail(err error) error {
 			return fmt.Errorf("%s: %w: the namespace does not exist", operation, lock.ErrInvalid)
 		}
 	}
+	return a.engine.requestError(operation, err, a.owners()...)
+}
+
+// owners are the owner tokens that the requests of the attempt have.
+func (a *acquireAttempt) owners() []string {
 	owners := []string{a.request.Owner}
 	if a.current != nil {
 		owners = append(owners, a.current.Spec.Owner)
 	}
-	return a.engine.requestError(operation, err, owners...)
+	return owners
 }
 
 // isLostRace reports whether a conditional write failed because the object has changed, or because

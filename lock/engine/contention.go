@@ -89,7 +89,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	pause := max(queue.untilDue(now, allowance), head.lapses.pause(now))
 	switch {
 	case pause <= 0:
-		queue.inFlight = head
+		queue.inFlight, queue.unanswered = head, nil
 		return step{
 			head: head, current: queue.seen.lock, release: queue.release.span,
 			isLapsed: queue.seen.isLapsed(), isContended: queue.seen.version != "",
@@ -124,7 +124,7 @@ func (q *queue) claimStep(granted *waiter, isStale bool, now time.Time) (next st
 	case pause > 0:
 		return step{pause: pause, current: current}, true
 	}
-	q.inFlight = granted
+	q.inFlight, q.unanswered = granted, nil
 	return step{granted: granted, current: current}, true
 }
 
@@ -161,6 +161,8 @@ func (q *queues) timeoutError(queue *queue, overdue *waiter, now time.Time) erro
 	switch {
 	case queue.backoff.err != nil:
 		return fmt.Errorf("wait for %s: %w", key, queue.backoff.err)
+	case queue.inFlight == overdue && queue.unanswered != nil:
+		return fmt.Errorf("wait for %s: %w", key, queue.unanswered)
 	case !q.isProven(queue, now):
 		return fmt.Errorf("wait for %s: the watch of locks is behind, and the lock could not be read in time: %w", key, lock.ErrUnavailable)
 	case queue.seen.lock != nil:
@@ -214,6 +216,13 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, n
 		queue.backoff.steps = nil
 	}
 	queue.signal()
+}
+
+// recordUnanswered records that a write for the head went unanswered, and is looked for.
+func (q *queues) recordUnanswered(queue *queue, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue.unanswered = err
 }
 
 // recordFailure records that a try for the head failed.

@@ -58,7 +58,7 @@ func (q *queues) nextWaiter(name types.NamespacedName, now time.Time) (*queue, *
 	if !queue.burst.mayGoOn(now) || remaining(queue.settled, now, settleFor) > 0 {
 		return nil, nil
 	}
-	queue.inFlight = queue.head()
+	queue.inFlight, queue.unanswered = queue.head(), nil
 	return queue, queue.inFlight
 }
 
@@ -68,7 +68,7 @@ func (q *queues) skipWaiter(queue *queue, gone *waiter) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.takeOut(gone)
-	queue.inFlight = queue.head()
+	queue.inFlight, queue.unanswered = queue.head(), nil
 	queue.signal()
 	return queue.inFlight
 }

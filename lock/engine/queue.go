@@ -85,6 +85,8 @@ type queue struct {
 	byID waiterIndex
 	// inFlight is the waiter that a goroutine is writing for, or nil.
 	inFlight *waiter
+	// unanswered is the error of a write for it that may have happened, while that is found out; nil if there is none.
+	unanswered error
 	// overdue are the waiters whose waits were over while they were in flight, or at the head.
 	overdue  []*waiter
 	burst    handOffBurst

@@ -327,6 +327,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	attempt := acquireAttempt{
 		engine: e, objects: objects, namespace: queue.name.Namespace,
 		request: next.head.request.Acquisition, current: next.current, isLapsed: next.isLapsed,
+		onUnanswered: func(err error) { e.queues.recordUnanswered(queue, err) },
 	}
 	granted, err := attempt.run(ctx)
 	if len(attempt.unanswered) > 0 {
