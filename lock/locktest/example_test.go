@@ -49,3 +49,15 @@ func ExampleBackend_SetUnavailable() {
 	fmt.Println(errors.Is(err, lock.ErrUnavailable))
 	// Output: true
 }
+
+// A worker learns that its lock has expired.
+func ExampleBackend_Expire() {
+	ctx := context.Background()
+	backend := locktest.New()
+	locks := lock.NewClient(backend, "payments")
+	held, _ := locks.Acquire(ctx, "billing:report")
+	_ = backend.Expire("payments", held.Key())
+	<-held.Done()
+	fmt.Println(errors.Is(held.Err(), lock.ErrExpired))
+	// Output: true
+}
