@@ -123,6 +123,23 @@ var _ = Describe("Helm", func() {
 		Expect(stored(ctx, name)).To(Equal(before))
 	}, helmModes)
 
+	It("is refused a Lock of another holder by default, and leaves the lock as it is", func(ctx context.Context) {
+		ours, theirs := helmUser(ctx, pipeline), helmUser(ctx, otherPipeline)
+		chart, name := lockChart("gitops:helm-default")
+		must(runHelm(ctx, ours, "upgrade", "--install", "default", chart))
+		must(ours.Run(ctx, "", "delete", "lock", name, "--namespace=default"))
+		must(theirs.Run(ctx, "", "apply", "--server-side", "-f", filepath.Join(chart, "templates", "lock.yaml")))
+		before := stored(ctx, name)
+		for _, arguments := range [][]string{{"upgrade", "--install", "default", chart}, {"install", "another", chart, "--take-ownership"}} {
+			_, err := runHelm(ctx, ours, arguments...)
+			GinkgoWriter.Println(err)
+			Expect(err).To(MatchError(ContainSubstring(name)))
+			Expect(stored(ctx, name)).To(Equal(before))
+		}
+		must(runHelm(ctx, ours, "uninstall", "default"))
+		Expect(stored(ctx, name)).To(Equal(before))
+	})
+
 	It("waits for the hook of the sample, while it waits for its lock and while it runs", func(ctx context.Context) {
 		user := helmUser(ctx, pipeline)
 		sample := string(must(os.ReadFile(filepath.Join("..", "..", "config", "samples", "jobs", "helm_migration.yaml"))))

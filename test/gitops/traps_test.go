@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
@@ -63,18 +62,6 @@ var _ = Describe("A user of manifests", func() {
 		before := stored(ctx, name)
 		Expect(runFlux(ctx, kubectl[flux], "-wait=5s", filepath.Join(path, "manifest.yaml"))).To(ContainSubstring(name + " skipped"))
 		Expect(stored(ctx, name)).To(Equal(before))
-	})
-
-	It("loses its lock to kubectl apply --force with a field that there is not", func(ctx context.Context) {
-		path, name := folder("gitops:misspelt", "  owner: repository\n  ttl: 1h\n")
-		must(kubectl[flux].Run(ctx, "", "apply", "-k", path))
-		wrong, _ := folder("gitops:misspelt", "  owner: repository\n  ttl: 1h\n  raeson: a word\n")
-		_, err := kubectl[flux].Run(ctx, "", "apply", "--force", "-k", wrong)
-		Expect(err).To(MatchError(ContainSubstring(`unknown field "spec.raeson"`)))
-		Expect(client.IgnoreNotFound(admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &v1alpha1.Lock{}))).To(Succeed())
-		// It is free again.
-		must(kubectl[argo].Run(ctx, "", "apply", "-k", path))
-		Expect(get(ctx, name).Spec.Holder).To(Equal(argo))
 	})
 
 	It("is refused an invalid edit of a held lock with 400, and the reason", func(ctx context.Context) {
