@@ -34,6 +34,16 @@ func TestRequirementsOfREST(t *testing.T) {
 	}
 }
 
+// TestStatesAndToolsOfGitOps does the same for docs/gitops.md.
+func TestStatesAndToolsOfGitOps(t *testing.T) {
+	rows := checkTables(t, "gitops.md", 3, "| what happens |", "| tool |")
+	rows += checkTables(t, "gitops.md", 4, "| state of the Lock |")
+	rows += checkTables(t, "gitops.md", 5, "| state of the Job |")
+	if rows < 35 {
+		t.Errorf("the page has %d states and tools", rows)
+	}
+}
+
 // checkTables fails if a row of the tables with these heads names no test in its last column, or one that
 // does not exist. It returns how many rows there are.
 func checkTables(t *testing.T, document string, columns int, heads ...string) (rows int) {
