@@ -19,7 +19,7 @@
 //
 // A release hands the lock off to the first waiter of this engine in the same write (handoff.go).
 // After a burst of hand-offs it deletes the lock instead and pauses, which gives the waiters of
-// other replicas a chance. A grant whose caller has left goes to the next waiter.
+// other engines a chance. A grant whose caller has left goes to the next waiter.
 //
 // # Unanswered writes
 //

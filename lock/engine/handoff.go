@@ -17,9 +17,9 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// A replica hands a lock off to its own waiters only so many times and for so long. Then it
-// deletes the lock, and the waiters of all replicas compete. Without this bound, waiters of other
-// replicas would starve; 64 keeps its cost, one more write per burst, below two per cent.
+// An engine hands a lock off to its own waiters only so many times and for so long. Then it
+// deletes the lock, and the waiters of all engines compete. Without this bound, waiters of other
+// engines would starve; 64 keeps its cost, one more write per burst, below two per cent.
 const (
 	maxHandOffs    = 64
 	maxHandOffTime = 10 * time.Second
@@ -28,7 +28,7 @@ const (
 // maxLapses is after how many grants that lapsed a waiter no longer holds up those behind it.
 const maxLapses = 5
 
-// handOffBurst counts the hand-offs since waiters of other replicas last had a chance.
+// handOffBurst counts the hand-offs since waiters of other engines last had a chance.
 type handOffBurst struct {
 	handOffs int
 	// since is when the first hand-off was made.

@@ -98,7 +98,7 @@ type queue struct {
 	// isYielding says that this engine is deleting the lock after a burst of hand-offs, and that the
 	// informer has not reported the delete yet.
 	isYielding bool
-	// yieldUntil is when the pause for the waiters of other replicas ends.
+	// yieldUntil is when the pause for the waiters of other engines ends.
 	yieldUntil time.Time
 	// settled is when those have come that waited at another engine before; zero if no one did.
 	settled time.Time

@@ -145,7 +145,7 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 
 // HandOff is [Engine.Release] on the condition that a waiter of this engine gets the lock in the
 // same write. Otherwise nothing changes and isEnded is false: there is no waiter, the waiters of
-// other replicas are to have a chance, or the lock has changed since this engine granted or
+// other engines are to have a chance, or the lock has changed since this engine granted or
 // renewed it. HandOff completes even if ctx ends meanwhile. If the waiter's caller has left by the
 // end of the write, or cannot be told whether it happened, the lock is released again and is free.
 //

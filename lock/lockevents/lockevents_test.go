@@ -151,7 +151,7 @@ func TestALongWaitIsReportedOnceInAWhile(t *testing.T) {
 		now.set(nil, 0) // The clients call again.
 		pass(45 * time.Second)
 		now.set(lock.DeepCopy(), 2)
-		want := []string{`Normal WaitingLong Callers have waited for lock:billing:report, held by "alice", for 5m0s, now 2 of them in one replica; it is held since 2026-11-23T12:00:00Z: monthly report`}
+		want := []string{`Normal WaitingLong Callers have waited for lock:billing:report, held by "alice", for 5m0s, now 2 of them in one line; it is held since 2026-11-23T12:00:00Z: monthly report`}
 		if diff := cmp.Diff(want, pass(2*time.Minute)); diff != "" {
 			t.Errorf("after 6 minutes (-want +got):\n%s", diff)
 		}

@@ -78,7 +78,7 @@ func isTakeOver(before, after *v1alpha1.Lock) bool {
 
 // waitingLong reports that so many callers wait for the lock, and that some have for so long.
 func (r *Reporter) waitingLong(lock *v1alpha1.Lock, callers int, since time.Duration) {
-	note := fmt.Sprintf("Callers have waited for %s for %s, now %d of them in one replica; it is held since %s",
+	note := fmt.Sprintf("Callers have waited for %s for %s, now %d of them in one line; it is held since %s",
 		held(lock), since.Round(time.Second), callers, clockTime(lock.Spec.AcquireTime))
 	if lock.Spec.Reason != "" {
 		note += ": " + lock.Spec.Reason
