@@ -17,6 +17,14 @@ import (
 // forrst calls a lock function of the Forrst door on the same listener, and returns its result.
 func (c caller) forrst(ctx context.Context, function, arguments string) map[string]any {
 	GinkgoHelper()
+	result, code := c.callForrst(ctx, function, arguments)
+	Expect(code).To(BeEmpty())
+	return result
+}
+
+// callForrst is forrst for a call that may fail: code is that of its error.
+func (c caller) callForrst(ctx context.Context, function, arguments string) (result map[string]any, code string) {
+	GinkgoHelper()
 	body := fmt.Sprintf(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":"urn:k8s:forrst:ext:atomic-lock:fn:%s","arguments":%s}}`, function, arguments)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/forrst/"+namespace, strings.NewReader(body))
 	Expect(err).NotTo(HaveOccurred())
@@ -29,10 +37,16 @@ func (c caller) forrst(ctx context.Context, function, arguments string) map[stri
 	Expect(err).NotTo(HaveOccurred())
 	var envelope struct {
 		Result map[string]any `json:"result"`
+		Errors []struct {
+			Code string `json:"code"`
+		} `json:"errors"`
 	}
 	Expect(json.Unmarshal(text, &envelope)).To(Succeed())
+	if len(envelope.Errors) > 0 {
+		return nil, envelope.Errors[0].Code
+	}
 	Expect(envelope.Result).NotTo(BeNil(), "%s", text)
-	return envelope.Result
+	return envelope.Result, ""
 }
 
 var _ = Describe("Both doors", func() {
