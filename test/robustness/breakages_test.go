@@ -204,6 +204,62 @@ var breakages = map[string]breakage{
 		edits: []edit{{"controllers/holders/watches.go", "make(chan struct{}, maxReads)", "make(chan struct{}, limit)"}},
 		test:  finder{folder: "controllers/holders", name: "TestReadsUnderWayAreLimited", says: "reads are under way"},
 	},
+	"a home that takes back any grant to the owner": {
+		edits: []edit{{"lock/line/host.go", "	proof.FencingToken, _ = granted.FencingToken()\n	return proof\n", "	return proof\n"}},
+		test:  finder{folder: "lock/line", name: "TestAHomeTakesBackItsOwnGrantAlone", says: "the lock is held by"},
+	},
+	"an offer that is the caller's before the home has confirmed it": {
+		edits: []edit{{"lock/line/peer.go",
+			"		v.outbox.put(question{ID: told.ID, Kind: take})\n",
+			"		v.outbox.put(question{ID: told.ID, Kind: take})\n		by.into.put(outcome{result: done, lock: told.Lock})\n"}},
+		test: finder{folder: "lock/line", name: "TestAGrantThatNoReplicaTakesPassesOn", says: "two have the lock"},
+	},
+	"a grant to a later try that is taken for one to this try": {
+		edits: []edit{{"lock/engine/queue.go", "	return granted, try < grantedTry\n", "	return granted, len(try) < len(grantedTry)\n"}},
+		test:  finder{folder: "lock/engine", name: "TestAGrantThatItsCallerHasFoundIsNotClaimed", says: "the caller is told"},
+	},
+	"tries of a wait without a number": {
+		edits: []edit{{"lock/line/wait.go", "	w.tries++\n", ""}},
+		test:  finder{folder: "lock/line", name: "TestEachTryOfAWaitIsNumbered", says: "the lock records try"},
+	},
+	"a move to the next home that forgets the place": {
+		edits: []edit{
+			{"lock/line/host.go", "request.PlaceSince = v.since(asked.Stood)\n", "request.PlaceSince = v.since(asked.Came)\n"},
+			{"lock/line/try.go", "request.PlaceSince = w.since(w.stood)\n", "request.PlaceSince = w.since(w.came)\n"},
+		},
+		test: finder{folder: "lock/line", name: "TestAKeptPlaceOutlivesItsHome", says: "the order of grants is"},
+	},
+	"kept places that stay at their former home": {
+		edits: []edit{{"lock/line/line.go", "l.timers.Since(since) > maxLeaving", "l.timers.Since(since) > -maxLeaving"}},
+		test:  finder{folder: "lock/line", name: "TestAKeptPlaceOutlivesItsHome", says: "the order of grants is"},
+	},
+	"a release that has failed at home and counts as done": {
+		edits: []edit{{"lock/line/host.go", "Result: unknown}\n", "Result: done}\n"}},
+		test:  finder{folder: "lock/line", name: "TestAReleaseThatFailsAtHomeIsDoneByItsReplica", says: "the lock is held by"},
+	},
+	"a forwarded release of whatever grant the owner has by then": {
+		edits: []edit{
+			{"lock/line/host.go", "	proof, version, isKnown := v.host.local.Known(", "	proof := *asked.Proof\n	_, version, isKnown := v.host.local.Known("},
+			{"lock/line/release.go", "	return proof.LimitedTo(latest), true\n", "	return proof, true\n"},
+		},
+		test: finder{folder: "lock/line", name: "TestALateReleaseDoesNotEndTheNextGrant", says: "the lock is held by"},
+	},
+	"a forwarded renewal of whatever version there is by then": {
+		edits: []edit{{"lock/line/host.go", "cmp.Or(proof.ResourceVersion, version)", "cmp.Or(proof.ResourceVersion, version[:0])"}},
+		test:  finder{folder: "lock/line", name: "TestALateRenewalDoesNotShortenTheNext", says: "the lock expires"},
+	},
+	"an owner token that takes up the place of another identity": {
+		edits: []edit{{"lock/engine/waiter.go", "Owner: w.request.Owner, Holder: w.request.Holder, HolderUID: w.request.HolderUID}", "Owner: w.request.Owner}"}},
+		test:  finder{folder: "lock/engine", name: "TestAPlaceIsOfOneIdentity", says: "in line stand"},
+	},
+	"a port for replicas that any authenticated caller may use": {
+		edits: []edit{{"facade/peers/service.go", "caller.GetName() != s.options.User", "caller.GetName() == \"\""}},
+		test:  finder{folder: "facade/peers", name: "TestOnlyReplicasAreAdmitted", says: "served true"},
+	},
+	"a token of no replica that costs the API server a review": {
+		edits: []edit{{"facade/peers/service.go", "s.options.IsMember != nil && !s.isOfMember(shown)", "s.options.IsMember == nil && !s.isOfMember(shown)"}},
+		test:  finder{folder: "facade/peers", name: "TestATokenIsOfAReplica", says: "asked 1 times"},
+	},
 }
 
 // TestBreakages puts each bug into the product and checks that a run of half a minute, or the
