@@ -4,20 +4,29 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 const (
-	// closeBy is how far apart two callers may have come who are served in another order.
+	// closeBy is less than how far apart two callers have come who are served in another order.
 	closeBy = 5 * time.Millisecond
+	// punctual is by how much the way of a call to its place in line may differ from that of most calls to its replica.
+	// One that differs by more shows that this machine was busy, and nothing about the line.
+	punctual = time.Millisecond
+	// mostOf is which part of the callers must have been punctual. Otherwise they come again, contests times at most.
+	mostOf   = 0.6
+	contests = 8
 	// every is the time between two callers.
 	every = 2 * time.Millisecond
 	// runs is how often the same is measured.
@@ -29,8 +38,10 @@ const (
 // arrival is that of a caller who has got the lock.
 type arrival struct {
 	waiter int
-	// due is when it was to come, and sent when it did.
-	due, sent time.Time
+	// sent is when its call was sent, and since when it stands in line by the clock of the home.
+	sent, since time.Time
+	// isPunctual says that its way was as long as that of most.
+	isPunctual bool
 }
 
 var _ = Describe("Many who wait at three replicas", func() {
@@ -61,11 +72,26 @@ var _ = Describe("Many who wait at three replicas", func() {
 type contention struct {
 	order    []arrival
 	requests requests
-	took     time.Duration
+	// punctual are the callers whose ways were as long as those of most.
+	punctual int
 }
 
-// contend has callers come while the lock is held, and then pass it on. Their order must be that in which they came.
+// contend has callers come while the lock is held, and then pass it on. Their order must be that in which they came. If
+// this machine was too busy to tell that, others come.
 func (i *installation) contend(ctx context.Context, key string) contention {
+	GinkgoHelper()
+	for contest := 1; ; contest++ {
+		served := i.contest(ctx, fmt.Sprintf("%s-%d", key, contest))
+		if contest < contests && float64(served.punctual) < mostOf*waiters {
+			continue
+		}
+		Expect(float64(served.punctual)/waiters).To(BeNumerically(">=", mostOf), "of the callers came punctually")
+		Expect(served.disorder()).To(BeNumerically("<", closeBy))
+		return served
+	}
+}
+
+func (i *installation) contest(ctx context.Context, key string) contention {
 	GinkgoHelper()
 	namespace := environment.Namespace(ctx, "line-")
 	environment.AllowWorkers(ctx, namespace)
@@ -81,12 +107,11 @@ func (i *installation) contend(ctx context.Context, key string) contention {
 	var all sync.WaitGroup
 	began := time.Now().Add(100 * time.Millisecond)
 	for waiter := range waiters {
-		came := arrival{waiter: waiter, due: began.Add(time.Duration(waiter) * every)}
 		all.Go(func() {
 			defer GinkgoRecover()
-			<-time.After(time.Until(came.due))
-			came.sent = time.Now()
-			held, err := callers[waiter%len(callers)].Acquire(ctx, key, lock.WithTTL(10*time.Minute), lock.WithoutRenewal())
+			<-time.After(time.Until(began.Add(time.Duration(waiter) * every)))
+			came := arrival{waiter: waiter, sent: time.Now()}
+			held, err := callers[waiter%len(callers)].Acquire(ctx, key, lock.WithTTL(10*time.Minute), lock.WithoutRenewal(), lock.WithReason(strconv.Itoa(waiter)))
 			Expect(err).NotTo(HaveOccurred())
 			mu.Lock()
 			served.order = append(served.order, came)
@@ -95,44 +120,78 @@ func (i *installation) contend(ctx context.Context, key string) contention {
 		})
 	}
 	i.awaitWaiters(ctx, i.all[0], namespace, key, token, waiters)
+	standing, err := i.backendOver2(i.all[0], token).Waiters(ctx, namespace, v1alpha1.FullKeyOf(key), waiters)
+	Expect(err).NotTo(HaveOccurred())
 	before, released := i.made(), time.Now()
 	Expect(first.Release(ctx)).To(Succeed())
 	all.Wait()
-	served.took, served.requests = time.Since(released), i.made().since(before)
-	farthest, late := served.disorder()
-	GinkgoWriter.Printf("%s: %d hand-offs in %s, %.3f writes and %.3f reads each, %d other requests; farthest in another order %s, callers late by %s\n",
-		key, waiters, served.took.Round(time.Millisecond), float64(served.requests.writes)/waiters, float64(served.requests.reads)/waiters,
-		served.requests.others, farthest, late)
+	took := time.Since(released)
+	served.requests = i.made().since(before)
 	Expect(served.order).To(HaveLen(waiters))
-	Expect(farthest).To(BeNumerically("<", closeBy+2*late))
+	Expect(standing).To(HaveLen(waiters))
+	for place, waiter := range standing {
+		Expect(strconv.Itoa(served.order[place].waiter)).To(Equal(waiter.Reason), "who is served at place %d", place)
+		served.order[place].since = waiter.Since
+	}
+	served.judge(len(callers))
+	GinkgoWriter.Printf("%s: %d hand-offs in %s, %.3f writes and %.3f reads each, %d other requests; %d callers punctual, farthest in another order %s\n",
+		key, waiters, took.Round(time.Millisecond), float64(served.requests.writes)/waiters, float64(served.requests.reads)/waiters,
+		served.requests.others, served.punctual, served.disorder())
 	return served
 }
 
-// disorder returns how far apart two callers came at most of which the later was served first, and by how much this
-// machine was late in sending a call: its servers are as late in taking one.
-func (c *contention) disorder() (farthest, late time.Duration) {
+// judge tells the callers whose ways were as long as those of most that came to the same replica. What the clocks of the
+// replicas are related wrongly by is the same for all of these: so it makes no caller late, and shows as disorder.
+func (c *contention) judge(replicas int) {
+	way := func(of *arrival) time.Duration { return of.since.Sub(of.sent) }
+	ways := make([][]time.Duration, replicas)
+	for index := range c.order {
+		came := &c.order[index]
+		ways[came.waiter%replicas] = append(ways[came.waiter%replicas], way(came))
+	}
+	for _, of := range ways {
+		slices.Sort(of)
+	}
+	for index := range c.order {
+		came := &c.order[index]
+		of := ways[came.waiter%replicas]
+		if came.isPunctual = (way(came) - of[len(of)/2]).Abs() <= punctual; came.isPunctual {
+			c.punctual++
+		}
+	}
+}
+
+// disorder returns how far apart two punctual callers came at most of which the later was served first.
+func (c *contention) disorder() (farthest time.Duration) {
 	var latest time.Time
 	for _, each := range c.order {
-		farthest = max(farthest, latest.Sub(each.sent))
-		if each.sent.After(latest) {
+		switch {
+		case !each.isPunctual:
+		case each.sent.After(latest):
 			latest = each.sent
+		default:
+			farthest = max(farthest, latest.Sub(each.sent))
 		}
-		late = max(late, each.sent.Sub(each.due))
 	}
-	return max(0, farthest), late
+	return farthest
 }
 
 // callerOver2 is a client of one replica over one connection with HTTP/2, which is open.
 func (i *installation) callerOver2(ctx context.Context, at *replica, namespace, token string) *lock.Client {
 	GinkgoHelper()
-	backend, err := client.New("https://"+at.address, client.WithHTTPClient(&http.Client{Transport: i.transportOver2()}),
-		client.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
-	Expect(err).NotTo(HaveOccurred())
-	made := lock.NewClient(backend, namespace)
+	made := lock.NewClient(i.backendOver2(at, token), namespace)
 	held, err := made.Acquire(ctx, "warm-"+at.name)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(held.Release(ctx)).To(Succeed())
 	return made
+}
+
+func (i *installation) backendOver2(at *replica, token string) *client.Client {
+	GinkgoHelper()
+	backend, err := client.New("https://"+at.address, client.WithHTTPClient(&http.Client{Transport: i.transportOver2()}),
+		client.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
+	Expect(err).NotTo(HaveOccurred())
+	return backend
 }
 
 // startControllers starts what renews the heartbeat, without which no watch is trusted.
