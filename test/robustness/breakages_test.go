@@ -97,7 +97,7 @@ var breakages = map[string]breakage{
 	},
 	"a grant to a waiter whose caller has gone": {
 		edits: []edit{
-			{"lock/engine/queue.go", "	gone.isOut = true\n	q.waiters.Remove(gone.element)\n", "	gone.isOut = true\n"},
+			{"lock/engine/queue.go", "	q.waiters.Remove(gone.element)\n	q.counted.add(", "	q.counted.add("},
 			{"lock/engine/waiter.go", "		return false\n", "		return true\n"},
 		},
 		workload: waiting, found: []string{"abandoned"},
@@ -234,7 +234,7 @@ var breakages = map[string]breakage{
 		test:  finder{folder: "lock/line", name: "TestAKeptPlaceOutlivesItsHome", says: "the order of grants is"},
 	},
 	"a release that has failed at home and counts as done": {
-		edits: []edit{{"lock/line/host.go", "Result: unknown}\n", "Result: done}\n"}},
+		edits: []edit{{"lock/line/host.go", "has done.\n			return answer{ID: asked.ID, Result: unknown}\n", "has done.\n			return answer{ID: asked.ID, Result: done}\n"}},
 		test:  finder{folder: "lock/line", name: "TestAReleaseThatFailsAtHomeIsDoneByItsReplica", says: "the lock is held by"},
 	},
 	"a forwarded release of whatever grant the owner has by then": {
