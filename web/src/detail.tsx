@@ -1,11 +1,12 @@
 // All about one lock.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { readRights, readWaiters, Refusal, type Guard, type Lock, type Rights, type Waiter } from "./api";
+import { readRights, type Guard, type Rights, type Waiter } from "./api";
 import { Bar, clockTime, Copy, Data, Dots, duration, hueOf, lockCommand, quoted, shortName, Who } from "./bits";
 import { ForceRelease } from "./force";
 import type { LockName } from "./route";
 import { idOf, isExpiring, type Entry, type Store, type Tenure } from "./store";
+import { useWaiters } from "./waiters";
 
 const shownWaiters = 40;
 
@@ -64,34 +65,6 @@ export function Detail({ of, store, now, isLive, onClose }: { of: LockName; stor
         onClose={told => { setForcing(false); setDone(told); heading.current?.focus(); }} />}
     </div>
   </aside>;
-}
-
-/** Who waits for a lock, read anew every second unless no one does. */
-function useWaiters(entry: Entry | undefined, mayRead: boolean): Waiter[] | undefined {
-  const [waiters, setWaiters] = useState<Waiter[]>();
-  const lock = useRef<Lock>();
-  lock.current = entry?.lock;
-  const isLine = mayRead && !!entry && entry.waiting !== 0;
-  useEffect(() => {
-    setWaiters(undefined);
-    if (!isLine) return;
-    const ended = new AbortController();
-    let timer = 0;
-    const read = async () => {
-      try {
-        if (lock.current) setWaiters(await readWaiters(lock.current, AbortSignal.any([ended.signal, AbortSignal.timeout(10_000)])));
-      } catch (problem) {
-        if (problem instanceof Refusal && problem.status === 403) return;
-      }
-      if (!ended.signal.aborted) timer = window.setTimeout(read, 1000);
-    };
-    void read();
-    return () => {
-      ended.abort();
-      clearTimeout(timer);
-    };
-  }, [entry?.id, isLine]);
-  return waiters;
 }
 
 function guardText(guard: Guard): string {

@@ -211,13 +211,19 @@ func (f *facade) Lines(_ context.Context, namespace string, key v1alpha1.FullKey
 	return lines[:min(limit, len(lines))], len(lines) <= limit, nil
 }
 
-// wait makes callers wait for a lock, in this order.
+// wait makes callers wait for a lock, in this order, behind those that do.
 func (f *facade) wait(namespace, key string, holders ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	first := 1
+	for index := range f.waiters {
+		if f.waiters[index].Namespace == namespace && f.waiters[index].Key == key {
+			first++
+		}
+	}
 	for place, holder := range holders {
 		f.waiters = append(f.waiters, lock.Waiter{
-			Namespace: namespace, Scope: v1alpha1.ScopeGlobal, Key: key, Place: place + 1, Holder: holder, Door: "rest",
+			Namespace: namespace, Scope: v1alpha1.ScopeGlobal, Key: key, Place: first + place, Holder: holder, Door: "rest",
 			Since: time.Now().Add(-time.Duration(len(holders)-place) * 7 * time.Second), Until: time.Now().Add(time.Minute),
 		})
 	}
