@@ -42,12 +42,14 @@ func TestTheTokenStaysInMemory(t *testing.T) {
 	s.quiet(f.address, "401")
 }
 
+// attacks are texts that try to become a script, an element or an address.
+var attacks = []string{
+	`<img src=x onerror="window.hit=1">`, `"><script>window.hit=1</script>`, `javascript:window.hit=1`,
+	`'-alert(1)-'`, `</title><svg onload=window.hit=1>`, `{{constructor.constructor('window.hit=1')()}}`, "\u202egnissim", `%3Cscript%3E`, `../../x?y#z`,
+}
+
 // Every text of a user that the page shows tries to become a script, an element or an address.
 func TestTextsOfUsersStayTexts(t *testing.T) {
-	attacks := []string{
-		`<img src=x onerror="window.hit=1">`, `"><script>window.hit=1</script>`, `javascript:window.hit=1`,
-		`'-alert(1)-'`, `</title><svg onload=window.hit=1>`, `{{constructor.constructor('window.hit=1')()}}`, "\u202egnissim", `%3Cscript%3E`, `../../x?y#z`,
-	}
 	f := newFacade(t, nil)
 	for i, attack := range attacks {
 		function := func(wanted *rules.Acquisition) {
@@ -95,10 +97,16 @@ func TestTextsOfUsersStayTexts(t *testing.T) {
 			s.picture("attacks")
 		}
 	}
-	if evaluate[bool](s, `!!window.hit || !!document.querySelector("#page script, #page iframe, #page [onerror], #page [onload], #page img:not(.brand img)")`) {
-		t.Error("a text has become more than a text")
-	}
+	s.isSafe()
 	s.quiet(f.address)
+}
+
+// isSafe fails if a text of a user has become anything else.
+func (s *screen) isSafe() {
+	s.t.Helper()
+	if evaluate[bool](s, `!!window.hit || !!document.querySelector("#page script, #page iframe, #page [onerror], #page [onload], #page img:not(.brand img)")`) {
+		s.t.Error("a text has become more than a text")
+	}
 }
 
 func TestTheBrowserRunsNothingThatIsInline(t *testing.T) {
