@@ -82,24 +82,26 @@ export function Dots({ count, most = 7 }: { count?: number; most?: number }) {
 }
 
 export function Copy({ text }: { text: string }) {
-  const [isCopied, setCopied] = useState(false);
+  const [told, tell] = useState("");
   useEffect(() => {
-    if (!isCopied) return;
-    const timer = setTimeout(() => setCopied(false), 1600);
+    if (!told) return;
+    const timer = setTimeout(() => tell(""), 1600);
     return () => clearTimeout(timer);
-  }, [isCopied]);
+  }, [told]);
   const code = useRef<HTMLElement>(null);
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      setCopied(true);
-    } catch { // Without TLS a browser may not: the text is selected instead.
+      tell("Copied");
+    } catch { // Without TLS a browser has no such clipboard: the text is selected, which can be copied in an older way or by the user.
       getSelection()?.selectAllChildren(code.current!);
+      tell(document.execCommand("copy") ? "Copied" : "Selected");
     }
   };
   return <div class="command">
     <code ref={code} tabIndex={0} role="group" aria-label="Command">{text}</code>
-    <button type="button" onClick={copy} aria-label={"Copy " + text}>{isCopied ? "Copied" : "Copy"}</button>
+    <button type="button" onClick={copy} aria-label={"Copy " + text}>{told || "Copy"}</button>
+    <span class="sr" role="status">{told}</span>
   </div>;
 }
 

@@ -1,6 +1,6 @@
 // All about one lock.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { readRights, type Guard, type Rights, type Waiter } from "./api";
 import { Bar, clockTime, Copy, Data, Dots, duration, hueOf, lockCommand, quoted, shortName, Who } from "./bits";
 import { ForceRelease } from "./force";
@@ -9,6 +9,7 @@ import { idOf, isExpiring, type Entry, type Store, type Tenure } from "./store";
 import { useWaiters } from "./waiters";
 
 const shownWaiters = 40;
+const doors: Record<string, string | undefined> = { rest: "REST", forrst: "Forrst" };
 
 export function Detail({ of, store, now, isLive, onClose }: { of: LockName; store: Store; now: number; isLive: boolean; onClose: () => void }) {
   const id = idOf(of);
@@ -16,6 +17,7 @@ export function Detail({ of, store, now, isLive, onClose }: { of: LockName; stor
   const held = entry && !entry.ended ? entry : undefined;
   const past = store.pasts.get(id) ?? [];
   const heading = useRef<HTMLHeadingElement>(null);
+  const forcing = useRef<HTMLButtonElement>(null);
   const [rights, setRights] = useState<Rights>();
   const [isForcing, setForcing] = useState(false);
   const [done, setDone] = useState("");
@@ -28,6 +30,11 @@ export function Detail({ of, store, now, isLive, onClose }: { of: LockName; stor
     readRights(of.namespace, of).then(read => isCurrent && setRights(read), () => undefined);
     return () => { isCurrent = false; };
   }, [id]);
+  const wasForcing = useRef(false);
+  useLayoutEffect(() => { // As long as the dialog is there, nothing else takes the focus.
+    if (wasForcing.current && !isForcing) (done ? heading.current : forcing.current ?? heading.current)?.focus();
+    wasForcing.current = isForcing;
+  }, [isForcing]);
   const waiters = useWaiters(held, rights?.verbs.includes("get") ?? false);
   // A viewer of this lock alone is not told how many wait, but may read who does.
   const waiting = held?.waiting ?? waiters?.length;
@@ -58,11 +65,11 @@ export function Detail({ of, store, now, isLive, onClose }: { of: LockName; stor
       </section>
       {held && <section class="danger" aria-label="Forced release">
         <h3>Take it from its holder</h3>
-        {mayForce ? <button type="button" class="force" onClick={() => { setDone(""); setForcing(true); }}>Release by force…</button>
+        {mayForce ? <button ref={forcing} type="button" class="force" onClick={() => { setDone(""); setForcing(true); }}>Release by force…</button>
           : <p class="quiet">{rights ? <>You may not: it takes the verb <code>force-release</code> on <code>locks.forrst.dev</code> in <Data>{of.namespace}</Data>.</> : "…"}</p>}
       </section>}
       {isForcing && rights && <ForceRelease entry={entry} first={waiters?.[0]} waiting={waiting} isLive={isLive} rights={rights}
-        onClose={told => { setForcing(false); setDone(told); heading.current?.focus(); }} />}
+        onClose={told => { setForcing(false); setDone(told); }} />}
     </div>
   </aside>;
 }
@@ -90,11 +97,11 @@ function Facts({ entry, renewals, now }: { entry: Entry; renewals: number; now: 
 function Line({ count, waiters, now }: { count?: number; waiters?: Waiter[]; now: number }) {
   return <section class="waiters" aria-label="The line">
     <h3>The line {!!count && <span class="count">{count}</span>}</h3>
-    {count === undefined ? <p class="quiet">It is not known who waits.</p> : count === 0 ? <p class="quiet">No one waits.</p> : <><Dots count={count} most={14} />
+    {count === undefined ? <p class="quiet">It is not known who waits.</p> : count === 0 ? <p class="quiet">No one waits.</p> : <>{!waiters && <Dots count={count} most={14} />}
       {waiters && <ol>{waiters.slice(0, shownWaiters).map(each => <li key={each.place}>
         <b class={each.place === 1 ? "next" : ""}>{each.place}</b>
         <span class="who"><Who user={each.holder} />
-          <small class="quiet"><Data>{[each.holder_ref && each.holder_ref.kind + " " + each.holder_ref.name, each.reason, each.door && "through " + each.door].filter(Boolean).join(" · ")}</Data></small></span>
+          <small class="quiet"><Data>{[each.holder_ref && each.holder_ref.kind + " " + each.holder_ref.name, each.reason, each.door && "through " + (doors[each.door] ?? each.door)].filter(Boolean).join(" · ")}</Data></small></span>
         <span class="quiet since">{duration(now - Date.parse(each.since), false)}{each.until && <small>leaves in {duration(Date.parse(each.until) - now, false)}</small>}</span>
       </li>)}</ol>}
       {count > shownWaiters && <p class="quiet">… and {count - shownWaiters} behind them.</p>}</>}

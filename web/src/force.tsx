@@ -39,7 +39,7 @@ export function ForceRelease({ entry, first, waiting, isLive, rights, onClose }:
       setProblem(error instanceof Refusal ? error.message : "The service did not answer. The lock may have ended: look before you try again.");
     }
   };
-  return <dialog ref={dialog} aria-labelledby="force-title" onCancel={event => { event.preventDefault(); onClose(""); }}>
+  return <dialog ref={dialog} aria-labelledby="force-title" onCancel={event => { event.preventDefault(); onClose(""); }} onClose={() => onClose("")}>
     <form onSubmit={send}>
       <h2 id="force-title">Release <Data>{lock.key}</Data> by force?</h2>
       <ul class="outcome">

@@ -6,19 +6,21 @@ import { go, hashOf, type Route } from "./route";
 import { idOf, isExpiring, type Entry } from "./store";
 
 const narrow = matchMedia("(max-width: 760px)");
+/** The height of a row, as in style.css. */
+const rowHeight = () => narrow.matches ? 96 : 56;
 const beyond = 4;
 
 export function List({ entries, route, now, hasNamespaces }: { entries: Entry[]; route: Route; now: number; hasNamespaces: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
-  const [row, setRow] = useState(narrow.matches ? 92 : 56);
+  const [row, setRow] = useState(rowHeight);
   const [active, setActive] = useState("");
   const focusNext = useRef(false);
   useEffect(() => {
     const observer = new ResizeObserver(() => {
       setHeight(box.current!.clientHeight);
-      setRow(narrow.matches ? 92 : 56);
+      setRow(rowHeight());
     });
     observer.observe(box.current!);
     return () => observer.disconnect();

@@ -93,7 +93,7 @@ async function start(): Promise<void> {
     }
     if (signal.aborted) return;
     const pause = Math.min(5000, 500 * 2 ** failures++) * (0.75 + Math.random() / 2);
-    setLink({ is: "lost", again: Date.now() + pause });
+    setLink({ is: "lost", again: performance.now() + pause });
     await new Promise<void>(resume => {
       const timer = setTimeout(resume, pause);
       signal.addEventListener("abort", () => { clearTimeout(timer); resume(); }, { once: true });
@@ -147,7 +147,7 @@ function Header({ link }: { link: Link }) {
     {scope?.namespace && <span class="scope">in <Data>{scope.namespace}</Data></span>}
     <span class="grow" />
     <span class={"link " + link.is}><i aria-hidden="true" />{link.is === "live" ? "Live" : link.is === "opening" ? "Connecting…" : link.is === "refused" ? "Not connected"
-      : `Connection lost, trying again${link.again > Date.now() ? " in " + Math.ceil((link.again - Date.now()) / 1000) + "s" : ""}`}</span>
+      : `Connection lost, trying again${link.again > performance.now() ? " in " + Math.ceil((link.again - performance.now()) / 1000) + "s" : ""}`}</span>
     {rights && <details class="viewer">
       <summary>{rights.is_authenticated ? <Who user={rights.user} /> : "Not signed in"}</summary>
       <div>
@@ -190,7 +190,7 @@ function Tools({ route, change }: { route: Route; change: (part: Partial<Route>)
         {namespaces.map(each => <option key={each} value={each}>{each}</option>)}
         {route.namespace && !namespaces.includes(route.namespace) && <option value={route.namespace}>{route.namespace}</option>}
       </select></label>
-    <label><span class="sr">Holder</span>
+    <label class="holder"><span class="sr">Holder</span>
       <input type="text" class="by" placeholder="Holder" autocomplete="off" spellcheck={false} value={route.holder} onInput={event => change({ holder: event.currentTarget.value })} /></label>
     <label><span class="sr">Order</span>
       <select value={route.sort} onChange={event => change({ sort: event.currentTarget.value as Sort })}>
@@ -201,9 +201,9 @@ function Tools({ route, change }: { route: Route; change: (part: Partial<Route>)
 
 /** The namespaces that have had locks, looked for once a second. */
 function useNamespaces(): string[] {
-  const found = useRef({ at: 0, names: [] as string[] });
-  if (Date.now() - found.current.at > 1000) {
-    found.current = { at: Date.now(), names: [...new Set(Array.from(store.entries.values(), each => each.lock.namespace))].sort() };
+  const found = useRef({ at: -Infinity, names: [] as string[] });
+  if (performance.now() - found.current.at > 1000) {
+    found.current = { at: performance.now(), names: [...new Set(Array.from(store.entries.values(), each => each.lock.namespace))].sort() };
   }
   return found.current.names;
 }

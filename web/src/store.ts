@@ -41,7 +41,7 @@ export class Store {
   watchedSince = 0;
   isSynced = false;
 
-  private offset = 0;
+  private offset = Date.now() - performance.now();
   private second = 0;
   private hasLines = false;
   private lines = new Map<string, number>();
@@ -56,8 +56,8 @@ export class Store {
     setInterval(() => this.tick(), 100);
   }
 
-  /** The time of the service, in milliseconds since 1970. */
-  now(): number { return Date.now() + this.offset; }
+  /** The time of the service, in milliseconds since 1970. It does not follow the clock of the browser's machine, which may be wrong, or set while the page is open. */
+  now(): number { return performance.now() + this.offset; }
 
   clear(): void {
     this.entries.clear();
@@ -81,7 +81,7 @@ export class Store {
   }
 
   sync(locks: Lock[], now?: string): void {
-    if (now) this.offset = Date.parse(now) - Date.now();
+    if (now) this.offset = Date.parse(now) - performance.now();
     const missing = new Set(this.entries.keys());
     for (const lock of locks) {
       missing.delete(idOf(lock));
@@ -95,7 +95,7 @@ export class Store {
 
   apply(changes: Change[], now?: string): void {
     // The event that came fastest tells the clocks' difference best.
-    if (now) this.offset = Math.max(this.offset, Date.parse(now) - Date.now());
+    if (now) this.offset = Math.max(this.offset, Date.parse(now) - performance.now());
     for (const each of changes) {
       switch (each.event) {
         case "released":

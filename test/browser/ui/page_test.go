@@ -2,13 +2,8 @@ package ui_test
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"net/http"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +11,6 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -65,37 +59,6 @@ func TestTheLifeOfALock(t *testing.T) {
 	s.do(chromedp.KeyEvent(kb.Escape))
 	s.hides("h2", "billing:report")
 	s.quiet(f.address)
-}
-
-// What a user sees of an expiry, measured by the page's own clock.
-func TestAnExpiryIsOnTheScreenAtOnce(t *testing.T) {
-	const latest = 250 * time.Millisecond
-	f := newFacade(t, nil)
-	s := open(t, f.url())
-	s.shows(".link", "Live")
-	evaluate[bool](s, `(() => {
-		window.seen = {};
-		const look = () => {
-			for (const row of document.querySelectorAll(".lock.over")) if (row.querySelector(".expired")) window.seen[row.dataset.key] ??= Date.now();
-			requestAnimationFrame(look);
-		};
-		look();
-		return true;
-	})()`)
-	var delays []time.Duration
-	for i := range 10 {
-		key := fmt.Sprintf("brief:%d", i)
-		held := f.hold("shop", key, "alice", time.Duration(400+37*i)*time.Millisecond)
-		s.await("window.seen[" + quote(key) + "]")
-		at := time.UnixMilli(int64(evaluate[float64](s, "window.seen["+quote(key)+"]")))
-		delays = append(delays, at.Sub(held.Spec.ExpireTime.Time))
-	}
-	slices.Sort(delays)
-	t.Logf("an expiry is on the screen after %v (median), %v (longest of %d)", delays[len(delays)/2], delays[len(delays)-1], len(delays))
-	// Milliseconds are cut off.
-	if delays[0] < -5*time.Millisecond || delays[len(delays)-1] > latest {
-		t.Errorf("delays: %v", delays)
-	}
 }
 
 func TestSearchFiltersAndAddresses(t *testing.T) {
@@ -330,64 +293,6 @@ func TestThePageGoesOnAfterARestart(t *testing.T) {
 	s.shows(".lock", "later")
 }
 
-// A thousand changes a second of ten thousand locks leave the page its frames.
-func TestTenThousandLocks(t *testing.T) {
-	const count, perSecond = 10_000, 1000
-	f := newFacade(t, nil)
-	held := make([]*v1alpha1.Lock, count)
-	for i := range held {
-		held[i] = f.hold("shop", fmt.Sprintf("key:%05d", i), fmt.Sprintf("holder-%d", i%97), time.Hour)
-	}
-	s := open(t, f.url())
-	s.await(`document.querySelector(".list")?.ariaRowCount === "10001"`)
-	s.await(`document.querySelectorAll(".lock").length < 60`)
-	stop, stopped := make(chan struct{}), make(chan int)
-	go func() {
-		done := 0
-		ticker := time.NewTicker(20 * time.Millisecond)
-		defer ticker.Stop()
-		begun := time.Now()
-		for {
-			select {
-			case <-stop:
-				stopped <- int(float64(done) / time.Since(begun).Seconds())
-				return
-			case <-ticker.C:
-				for due := int(time.Since(begun).Seconds() * perSecond); done < due; done++ {
-					each := held[done*7919%count]
-					_, _ = f.Renew(t.Context(), each.Namespace, each.Spec.FullKey(), lock.Proof{Owner: each.Spec.Owner, Holder: each.Spec.Holder}, time.Duration(3600+done%60)*time.Second)
-				}
-			}
-		}
-	}()
-	frames := evaluate[[]float64](s, `new Promise(done => {
-		const times = [], begun = performance.now();
-		let last = begun;
-		const list = document.querySelector(".scroll");
-		const look = now => {
-			times.push(now - last);
-			last = now;
-			list.scrollTop += 23;
-			if (now - begun < 5000) requestAnimationFrame(look); else done(times.slice(5));
-		};
-		requestAnimationFrame(look);
-	})`)
-	shownRate := evaluate[string](s, `document.querySelector(".stats .rate b").textContent`)
-	close(stop)
-	rate := <-stopped
-	slices.Sort(frames)
-	median, late := frames[len(frames)/2], frames[len(frames)*99/100]
-	t.Logf("%d changes a second, shown as %s: %d frames in 5 s, median %.1f ms, 99%% %.1f ms, longest %.1f ms", rate, shownRate, len(frames), median, late, frames[len(frames)-1])
-	if rate < perSecond*8/10 || median > 50 || late > 250 {
-		t.Errorf("the page stutters")
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.streams != 1 {
-		t.Errorf("%d streams of the backend", f.streams)
-	}
-}
-
 // A hundred viewers are one stream of the backend.
 func TestAHundredViewersAreOneStream(t *testing.T) {
 	f := newFacade(t, nil)
@@ -410,85 +315,5 @@ func TestAHundredViewersAreOneStream(t *testing.T) {
 	defer f.mu.Unlock()
 	if f.streams != 1 {
 		t.Errorf("%d streams of the backend", f.streams)
-	}
-}
-
-func TestTheKeyboard(t *testing.T) {
-	f := newFacade(t, nil)
-	for i := range 200 {
-		f.hold("shop", fmt.Sprintf("key:%03d", i), "alice", time.Hour)
-	}
-	s := open(t, f.url())
-	s.shows(".lock", "key:000")
-	focused := `document.activeElement?.closest(".lock")?.dataset.key`
-	evaluate[bool](s, `document.querySelector(".by").focus() || true`)
-	s.do(chromedp.KeyEvent(kb.Tab + kb.Tab))
-	s.await(focused + ` === "key:000"`)
-	s.do(chromedp.KeyEvent(kb.ArrowDown + kb.ArrowDown))
-	s.await(focused + ` === "key:002"`)
-	s.do(chromedp.KeyEvent(kb.End))
-	s.await(focused + ` === "key:199"`)
-	s.do(chromedp.KeyEvent(kb.Enter))
-	s.shows(".detail h2", "key:199")
-	s.await(`document.activeElement?.tagName === "H2"`)
-	s.do(chromedp.KeyEvent(kb.Escape))
-	s.await(`!document.querySelector(".detail")`)
-	s.quiet(f.address)
-}
-
-// axe must find nothing, in each state of the page.
-func TestAccessibility(t *testing.T) {
-	axe, err := os.ReadFile("../../../web/node_modules/axe-core/axe.min.js")
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") == "":
-		t.Skip("axe-core is not installed, which takes npm: run make web/node_modules")
-	case err != nil:
-		t.Fatal(err)
-	}
-	f := newFacade(t, &viewers{users: map[string]string{"secret": "dana@example.com", "stranger": "sam"}, deny: map[string][]string{"sam": {"list", "watch"}}})
-	populate(f)
-	check := func(s *screen, state string) {
-		t.Helper()
-		found := evaluate[[]string](s, string(axe)+`; axe.run(document).then(r => [r.passes.length + " rules pass", ...r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 160) + " " + n.failureSummary).join(" | "))])`)
-		if len(found) != 1 {
-			t.Errorf("%s: %s", state, strings.Join(found, "\n"))
-		} else {
-			t.Logf("%s: %s", state, found[0])
-		}
-	}
-	for _, preferred := range []string{"light", "dark"} {
-		s := open(t, f.url(), scheme(preferred))
-		s.shows(".refused", "Who are you?")
-		check(s, preferred+", no token")
-		signIn(s, "secret")
-		s.shows(".lock", "billing:close")
-		s.await(`document.querySelectorAll(".dots").length > 2`)
-		check(s, preferred+", list")
-		s.click(".viewer summary")
-		check(s, preferred+", rights")
-		s.click(".viewer summary")
-		s.click(`.lock[data-key="billing:report"] a`)
-		s.shows(".waiters li", "alice@example.com")
-		check(s, preferred+", lock")
-		s.do(chromedp.EmulateViewport(390, 844))
-		check(s, preferred+", lock on a phone")
-		if evaluate[bool](s, `document.documentElement.scrollWidth > innerWidth`) {
-			t.Error("a phone has to scroll sideways")
-		}
-		s.click("button.close")
-		s.shows(".lock", "billing:close")
-		check(s, preferred+", list on a phone")
-		if evaluate[bool](s, `document.documentElement.scrollWidth > innerWidth`) {
-			t.Error("a phone has to scroll sideways")
-		}
-		s.do(chromedp.EmulateViewport(1440, 900))
-		s.click(`.lock[data-key="deploy:checkout"] a`)
-		s.click(".danger .force")
-		s.shows("dialog", "by force?")
-		check(s, preferred+", forced release")
-		stranger := open(t, f.url()+"#/?namespace=shop", scheme(preferred))
-		signIn(stranger, "stranger")
-		stranger.shows(".refused", "You may not see this")
-		check(stranger, preferred+", refused")
 	}
 }

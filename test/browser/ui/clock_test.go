@@ -1,0 +1,113 @@
+package ui_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// latest is how long after the fact an expiry may be on the screen.
+const latest = 250 * time.Millisecond
+
+// beforeLoad runs a script in each document of a tab before those of the document.
+func beforeLoad(script string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		_, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+		return err
+	})
+}
+
+// seeExpiries notes when the page shows that a lock has expired, by the machine's clock.
+func (s *screen) seeExpiries() {
+	s.t.Helper()
+	evaluate[bool](s, `(() => {
+		const now = window.rightNow ?? Date.now;
+		window.seen = {};
+		const look = () => {
+			for (const row of document.querySelectorAll(".lock.over")) if (row.querySelector(".expired")) window.seen[row.dataset.key] ??= now();
+			requestAnimationFrame(look);
+		};
+		look();
+		return true;
+	})()`)
+}
+
+// expire lets locks expire one after the other, and returns how much later each is seen to have, in order.
+func (s *screen) expire(f *facade, count int) []time.Duration {
+	s.t.Helper()
+	var delays []time.Duration
+	for i := range count {
+		key := fmt.Sprintf("brief:%d", time.Now().UnixNano())
+		held := f.hold("shop", key, "alice", time.Duration(400+37*i)*time.Millisecond)
+		s.await("window.seen[" + quote(key) + "]")
+		at := time.UnixMilli(int64(evaluate[float64](s, "window.seen["+quote(key)+"]")))
+		delays = append(delays, at.Sub(held.Spec.ExpireTime.Time))
+	}
+	slices.Sort(delays)
+	s.t.Logf("an expiry is on the screen after %v (median), %v (longest of %d)", delays[count/2], delays[count-1], count)
+	// Milliseconds are cut off.
+	if delays[0] < -5*time.Millisecond || delays[count-1] > latest {
+		s.t.Errorf("delays: %v", delays)
+	}
+	return delays
+}
+
+func TestAnExpiryIsOnTheScreenAtOnce(t *testing.T) {
+	f := newFacade(t, nil)
+	s := open(t, f.url())
+	s.shows(".link", "Live")
+	s.seeExpiries()
+	s.expire(f, 10)
+}
+
+// A browser whose clock is wrong, or is set while the page is open, shows what is left by the service's time.
+func TestAWrongClockOfTheBrowser(t *testing.T) {
+	const wrongDate = `{
+		const right = Date;
+		window.rightNow = () => right.now();
+		window.wrong = %d;
+		window.Date = class extends right {
+			constructor(...given) { super(...(given.length ? given : [right.now() + window.wrong])); }
+			static now() { return right.now() + window.wrong; }
+		};
+	}`
+	for name, wrong := range map[string]time.Duration{"fast": time.Hour, "slow": -26 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			f := newFacade(t, nil)
+			f.hold("shop", "before", "alice", time.Hour)
+			s := open(t, f.url(), beforeLoad(fmt.Sprintf(wrongDate, wrong.Milliseconds())))
+			s.shows(".lock", "before")
+			s.seeExpiries()
+			for _, wrong := range []time.Duration{wrong, 0, -wrong} {
+				evaluate[float64](s, fmt.Sprintf("window.wrong = %d", wrong.Milliseconds()))
+				held := f.hold("shop", "long", "bob", 9*time.Second)
+				s.shows(".lock", "long")
+				// The largest differences of the text and of the bar from what is left, in seconds.
+				off := evaluate[[]float64](s, fmt.Sprintf(`new Promise(done => {
+					const row = document.querySelector(".lock[data-key=long]"), begun = performance.now();
+					let text = 0, bar = 0;
+					const look = () => {
+						const left = (%d - window.rightNow()) / 1000, passed = performance.now() - begun;
+						text = Math.max(text, Math.abs(parseFloat(row.querySelector(".left").textContent) - left));
+						const shown = new DOMMatrix(getComputedStyle(row.querySelector(".bar span")).transform).a * 9;
+						if (passed > 500) bar = Math.max(bar, Math.abs(shown - left)); // It has filled by then.
+						if (passed < 2000) requestAnimationFrame(look); else done([text, bar]);
+					};
+					look();
+				})`, held.Spec.ExpireTime.UnixMilli()))
+				if off[0] > 0.4 || off[1] > 0.4 {
+					t.Errorf("with a clock that is wrong by %v: the text is wrong by %.2f s, the bar by %.2f s", wrong, off[0], off[1])
+				}
+				s.expire(f, 3)
+				f.release(held)
+				s.hides(".lock", "long")
+			}
+			s.quiet(f.address)
+		})
+	}
+}
