@@ -2,15 +2,23 @@ package upgrade_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
+	"sigs.k8s.io/yaml"
 
+	"forrst.dev/lock-operator/facade/peers"
 	"forrst.dev/lock-operator/hack/admissionclient"
 	"forrst.dev/lock-operator/test/support/fixture"
 )
@@ -33,11 +41,17 @@ type installation struct {
 	replicas map[string][]*replica
 	// folders has the folder of the certificate of each component with one.
 	folders map[string]string
+	// peers has the addresses of the ready replicas of the façade for each other, by their names. Those of a release
+	// without shared lines have none, as their Pods have no such port.
+	peers map[string]string
+	// started counts the replicas, which gives them names.
+	started int
 }
 
 // replica is a running process of a component.
 type replica struct {
 	of      *release
+	name    string
 	address string
 	session *gexec.Session
 }
@@ -45,13 +59,17 @@ type replica struct {
 // start starts a replica and waits until it is ready; connections are sent to it from then on.
 func (i *installation) start(ctx context.Context, from *release, component string) *replica {
 	GinkgoHelper()
-	started := &replica{of: from, address: fixture.FreeAddress(ctx)}
+	i.started++
+	started := &replica{of: from, name: fmt.Sprintf("%s-%02d", component, i.started), address: fixture.FreeAddress(ctx)}
+	peersAddress := ""
 	probes := fixture.FreeAddress(ctx)
 	flags := from.known("--health-probe-bind-address="+probes, "--metrics-bind-address=0", "--metrics-cert-dir=")
 	switch component {
 	case facade:
-		// Replicas of one machine cannot all have the port of the manifests. Of two releases they share no lines anyhow.
-		flags = append(flags, from.known("--peers-bind-address=0")...)
+		if from.flags["peers-file"] {
+			peersAddress = fixture.FreeAddress(ctx)
+			flags = append(flags, i.peersFlags(ctx, started, peersAddress)...)
+		}
 		// The clients of the test call as fast as they are answered.
 		flags = append(flags, "--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0",
 			"--facade-bind-address="+started.address,
@@ -82,6 +100,10 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 	if service := i.services[component]; service != nil {
 		service.add(started.address)
 	}
+	if peersAddress != "" {
+		i.peers[started.name] = peersAddress
+		i.tellPeers()
+	}
 	return started
 }
 
@@ -89,6 +111,10 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 func (i *installation) stop(component string, stopped *replica) {
 	GinkgoHelper()
 	stopped.session.Terminate()
+	if i.peers[stopped.name] != "" {
+		delete(i.peers, stopped.name)
+		i.tellPeers()
+	}
 	if service := i.services[component]; service != nil {
 		noticed := time.NewTimer(endpointsDelay)
 		defer noticed.Stop()
@@ -107,5 +133,38 @@ func (i *installation) roll(ctx context.Context, to *release) {
 			i.replicas[component][index] = i.start(ctx, to, component)
 			i.stop(component, former)
 		}
+	}
+}
+
+// peersFlags let a replica share its lines at the address. There are no EndpointSlices, since there are no Pods.
+func (i *installation) peersFlags(ctx context.Context, of *replica, address string) []string {
+	GinkgoHelper()
+	token := filepath.Join(i.folders[facade], "token")
+	Expect(os.WriteFile(token, []byte(tokenOf(ctx, "forrst-system", "lock-operator-facade", peers.Audience)), 0o600)).To(Succeed())
+	return []string{
+		"--peers-bind-address=" + address, "--peers-replica=" + of.name, "--peers-file=" + i.membersFile(),
+		"--peers-token-file=" + token, "--peers-authority-file=" + filepath.Join(i.folders[facade], "tls.crt"),
+	}
+}
+
+func (i *installation) membersFile() string { return filepath.Join(i.folders[facade], "members") }
+
+// tellPeers writes which replicas of the façade share their lines.
+func (i *installation) tellPeers() {
+	GinkgoHelper()
+	members, err := yaml.Marshal(i.peers)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.WriteFile(i.membersFile()+".next", members, 0o600)).To(Succeed())
+	Expect(os.Rename(i.membersFile()+".next", i.membersFile())).To(Succeed())
+}
+
+// expectSharedLines waits until both replicas of the façade are home to lines of each other.
+func (i *installation) expectSharedLines(ctx context.Context) {
+	GinkgoHelper()
+	names := slices.Sorted(maps.Keys(i.peers))
+	Expect(names).To(HaveLen(len(i.replicas[facade])))
+	for _, at := range i.replicas[facade] {
+		Eventually(at.session.Err).WithContext(ctx).WithTimeout(processTimeout).Should(
+			gbytes.Say(`Sharing lines.*"homes":\["` + strings.Join(names, `","`) + `"\]`))
 	}
 }

@@ -37,8 +37,9 @@ var _ = Describe("An installation", func() {
 			services: map[string]*service{facade: newService(ctx), webhook: newService(ctx)},
 			replicas: map[string][]*replica{},
 			folders:  map[string]string{facade: GinkgoT().TempDir(), webhook: GinkgoT().TempDir()},
+			peers:    map[string]string{},
 		}
-		certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+		certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, []string{"lock-operator-facade.forrst-system.svc"})
 		Expect(err).NotTo(HaveOccurred())
 		for _, folder := range installed.folders {
 			Expect(os.WriteFile(filepath.Join(folder, "tls.crt"), certificate, 0o600)).To(Succeed())
@@ -131,8 +132,10 @@ var _ = Describe("An installation", func() {
 		apply(current)
 		check()
 		seen.stopping(true)
+		// Until the last replica is replaced, one that shares no lines serves the same keys as one that does.
 		installed.roll(ctx, current)
 		seen.stopping(false)
+		installed.expectSharedLines(ctx)
 		check()
 		admitSamples(ctx, earlier)
 		By("rolling it back")
@@ -164,8 +167,15 @@ func workerToken(ctx context.Context, namespace string) string {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "lock-operator-edit"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: fixture.Worker}},
 	})).To(Succeed())
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"lock-operator.forrst.dev"}}}
-	Expect(admin.SubResource("token").Create(ctx, account, request)).To(Succeed())
+	return tokenOf(ctx, namespace, fixture.Worker, "lock-operator.forrst.dev")
+}
+
+// tokenOf returns a token of a service account for the audience.
+func tokenOf(ctx context.Context, namespace, name, audience string) string {
+	GinkgoHelper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
+	Expect(environment.Admin.Client.SubResource("token").Create(ctx, account, request)).To(Succeed())
 	return request.Status.Token
 }
 
