@@ -134,7 +134,11 @@ func TestCommandsAreCopied(t *testing.T) {
 				return true;
 			})(document.querySelector(".commands .command:nth-of-type(1)"))`)
 			// Parts above that come late move the button away from the pointer.
+			begun := time.Now()
 			for isTold := false; !isTold; pause(t, 500*time.Millisecond) {
+				if time.Since(begun) > patience {
+					t.Fatalf("the button never says %q", test.want)
+				}
 				s.click(".commands .command:nth-of-type(1) button")
 				isTold = evaluate[bool](s, "window.told.includes("+quote(test.want+", "+test.want)+")")
 			}
