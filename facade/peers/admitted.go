@@ -32,7 +32,7 @@ func newAdmitted(service *Service, stream grpc.ServerStream, shown claims) *admi
 	expire := func() { cancel(context.DeadlineExceeded) }
 	return &admitted{
 		ServerStream: stream, service: service, pod: shown.Kubernetes.Pod.Name, ctx: ctx, cancel: cancel,
-		expiry: time.AfterFunc(shown.timeLeft(service.options.Clock.Now()), expire),
+		expiry: time.AfterFunc(shown.timeLeft(service.options.Clock.Now()), expire), //nolint:forbidigo // It is the deadline of ctx.
 	}
 }
 

@@ -77,12 +77,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		return step{dismissed: late, reason: q.timeoutError(queue, late, now)}
 	}
 	if granted, isStale := queue.grantedElsewhere(now); granted != nil {
-		// Its grant may have one try more. Otherwise a bound that has passed holds, however long claims fail.
-		if head.isOverdue && (head != granted || queue.backoff.err != nil) {
-			q.dismiss(queue, head, now)
-			return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
-		}
-		if next, isNext := queue.claimStep(granted, isStale, now); isNext {
+		if next, isNext := q.claimStep(queue, granted, isStale, now); isNext {
 			return next
 		}
 	}
@@ -113,18 +108,22 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 
 // claimStep returns what is next for a waiter that another engine has granted the lock, if it can have that grant
 // or has it already.
-func (q *queue) claimStep(granted *waiter, isStale bool, now time.Time) (next step, isNext bool) {
-	current := q.seen.lock
-	switch pause := remaining(q.backoff.until, now, maxBackoff); {
+func (q *queues) claimStep(queue *queue, granted *waiter, isStale bool, now time.Time) (next step, isNext bool) {
+	current, head := queue.seen.lock, queue.head()
+	switch pause := remaining(queue.backoff.until, now, maxBackoff); {
+	case head.isOverdue && (head != granted || queue.backoff.err != nil):
+		// Its grant may have one try more. Otherwise a bound that has passed holds, however long claims fail.
+		q.dismiss(queue, head, now)
+		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}, true
 	case isStale, rules.IsRenewed(current):
-		q.takeOut(granted)
+		queue.takeOut(granted)
 		return step{dismissed: granted, reason: fmt.Errorf("wait for %s: %w", granted.request.FullKey(), ErrFoundElsewhere)}, true
 	case len(current.Finalizers) > 0, !rules.IsReusable(current):
 		return step{}, false
 	case pause > 0:
 		return step{pause: pause, current: current}, true
 	}
-	q.inFlight, q.unanswered = granted, nil
+	queue.inFlight, queue.unanswered = granted, nil
 	return step{granted: granted, current: current}, true
 }
 

@@ -60,10 +60,7 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		}
 	}
 	unanswered := first.unanswered
-	meant := narrowing{given: proof}
-	if unanswered != "" || first.isOver {
-		meant.narrowTo(known.lock)
-	}
+	meant := first.narrow(proof, known.lock)
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
 		return meant.release(current, e.clock.Now())
 	})
@@ -72,8 +69,6 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		err = e.confirmEnd(ctx, operation, objects, name.Name, proof, ended)
 	}
 	switch {
-	case errors.Is(err, errHeldAnew):
-		return fmt.Errorf("%s: %w", operation, err)
 	case first.isOver && !errors.Is(err, lock.ErrExpired) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)):
 		return nil
 	case err == nil && ended.lock != nil:
@@ -117,6 +112,15 @@ type firstRelease struct {
 	isOver bool
 	// unanswered is the UID of the object, if the write went unanswered.
 	unanswered types.UID
+}
+
+// narrow returns the proof for what follows: for the known grant, if the first write may have ended it.
+func (f firstRelease) narrow(proof lock.Proof, known *v1alpha1.Lock) narrowing {
+	meant := narrowing{given: proof}
+	if f.unanswered != "" || f.isOver {
+		meant.narrowTo(known)
+	}
+	return meant
 }
 
 // releaseKnown releases a grant that the engine knows, without a read.

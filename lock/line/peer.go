@@ -57,6 +57,13 @@ type recipient struct {
 	hasLeft bool
 }
 
+// heard takes in what an answer says besides its result.
+func (r recipient) heard(told answer) {
+	if told.IsUnsure && r.into != nil {
+		r.into.doubt()
+	}
+}
+
 func (r recipient) answered(told answer) {
 	switch {
 	case r.hasLeft && told.Result == leaving:
@@ -239,9 +246,7 @@ func (v *visitOut) tell(told answer) {
 		delete(v.asked, told.ID)
 	}
 	v.mu.Unlock()
-	if told.IsUnsure && by.into != nil {
-		by.into.doubt()
-	}
+	by.heard(told)
 	switch {
 	case by.hasLeft && !isFinal: // The home has not heard yet that the caller has left.
 		return

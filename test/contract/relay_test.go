@@ -50,12 +50,12 @@ func (r *relay) accept() {
 
 // pass returns when one end of the connection is closed.
 func (r *relay) pass(accepted net.Conn) {
-	defer accepted.Close()
-	onward, err := new(net.Dialer).Dial("tcp", r.target.Host) //nolint:noctx // close ends it
+	defer func() { _ = accepted.Close() }()
+	onward, err := new(net.Dialer).Dial("tcp", r.target.Host)
 	if err != nil {
 		return
 	}
-	defer onward.Close()
+	defer func() { _ = onward.Close() }()
 	if !r.keep(accepted, onward) {
 		return
 	}

@@ -117,11 +117,11 @@ var _ = Describe("A place in line", func() {
 			carols := ask(carol, "build-18", 50_000)
 			awaitLine(ctx, "carol")
 			again := map[string]caller{"bob": bob, "alice": alice}[name]
-			agains := ask(again, owner, 50_000)
+			repeated := ask(again, owner, 50_000)
 			if isKept {
 				awaitLine(ctx, name, "carol")
 				end(alice, "first")
-				Eventually(agains).WithTimeout(patience).Should(Receive(BeEmpty()))
+				Eventually(repeated).WithTimeout(patience).Should(Receive(BeEmpty()))
 				end(again, owner)
 				Eventually(carols).WithTimeout(patience).Should(Receive(BeEmpty()))
 				return
@@ -130,7 +130,7 @@ var _ = Describe("A place in line", func() {
 			end(alice, "first")
 			Eventually(carols).WithTimeout(patience).Should(Receive(BeEmpty()))
 			end(carol, "build-18")
-			Eventually(agains).WithTimeout(patience).Should(Receive(BeEmpty()))
+			Eventually(repeated).WithTimeout(patience).Should(Receive(BeEmpty()))
 		},
 		Entry("for the same owner token", "bob", "build-17", true),
 		Entry("not for another owner token", "bob", "build-19", false),
