@@ -180,7 +180,14 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		a.isLapsed = false
 		if sent, isOurs := a.findUnanswered(a.current); isOurs {
 			a.engine.recordGrant(sent, a.current)
-			return a.granted(a.current), nil
+			if !a.engine.isMisstamped(a.stamped) {
+				return a.granted(a.current), nil
+			}
+			found := a.current
+			a.current = nil
+			if err := a.revoke(ctx, found); err != nil {
+				return nil, a.fail(err)
+			}
 		}
 	}
 	if unanswered != nil {

@@ -293,6 +293,18 @@ func TestAGrantOfAClockThatWasWrongFromTheStart(t *testing.T) {
 	})
 }
 
+// The answer to the read that finds such a grant shows that the clock was wrong.
+func TestAGrantOfAWrongClockWhoseAnswerIsLost(t *testing.T) {
+	wrongBy(t, func(t *testing.T, wrong time.Duration) {
+		t.Helper()
+		etcd := newEtcd()
+		skewed, _ := startSkewedBy(t, etcd, wrong, time.Second)
+		etcd.inject(faults{after: once("create", errLostAnswer)})
+		wantTTL(t, "the grant", acquire(t, skewed, by("a")), time.Second+100*time.Millisecond)
+		wantTTL(t, "the lock", etcd.stored(name), time.Second+100*time.Millisecond)
+	})
+}
+
 // As a pause of the whole machine, which no clock of it notices.
 func TestStampsOfAClockThatGoesWrongWhileItIsFresh(t *testing.T) {
 	// Of a clock that was right before, half a second is not seen, and a second more does not show.
