@@ -23,6 +23,19 @@ import (
 // The error matches [lock.ErrNotHeld], [lock.ErrOwnerMismatch], [lock.ErrStale], [lock.ErrRefused] or
 // [lock.ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	err := e.ReleaseGrant(ctx, namespace, key, proof)
+	if errors.Is(err, errOver) {
+		return nil
+	}
+	return err
+}
+
+// errOver says that a grant is over, which an unanswered write of its release may have done.
+var errOver = fmt.Errorf("the grant is over: %w", lock.ErrNotHeld)
+
+// ReleaseGrant is [Engine.Release] for a caller that may mean a later grant than this engine knows: it also returns an
+// error that matches [lock.ErrNotHeld] if the grant is over, and its own write for that went unanswered.
+func (e *Engine) ReleaseGrant(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	if _, hasDeadline := ctx.Deadline(); !hasDeadline || ctx.Err() != nil || !e.begin() {
 		return e.release(ctx, namespace, key, proof)
 	}
@@ -42,7 +55,7 @@ func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	return <-released
 }
 
-// release is [Engine.Release] without regard to the deadline of ctx.
+// release is [Engine.ReleaseGrant] without regard to the deadline of ctx.
 func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
@@ -70,7 +83,7 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	}
 	switch {
 	case first.isOver && !errors.Is(err, lock.ErrExpired) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)):
-		return nil
+		return errOver
 	case err == nil && ended.lock != nil:
 		e.recordEnd(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
 	case err == nil:

@@ -230,9 +230,12 @@ func (j *judge) end() {
 }
 
 // mayLapse reports whether the lock may be left until its ttl: its holder was late, or a replica has ended that alone
-// knew of it.
+// knew of it, or of a write for it that it was still looking for.
 func (j *judge) mayLapse(owner string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if slices.ContainsFunc(j.of.etcd.unsure[owner], func(of *replica) bool { return of.hasEnded.Load() }) {
+		return true
+	}
 	return j.isLenient || j.late[owner] || slices.Contains(j.of.etcd.orphans, owner) || j.at[owner].isKilled.Load()
 }

@@ -30,8 +30,10 @@ type etcd struct {
 	// that had ended when they were written.
 	written time.Time
 	lapsed  []string
-	// orphans are the owners for whom a write was done after its replica had ended.
+	// orphans are the owners for whom a write was done after its replica had ended, and unsure the replicas whose writes for
+	// an owner went unanswered.
 	orphans []string
+	unsure  map[string][]*replica
 }
 
 // watch is what one replica sees, some time later.
@@ -155,9 +157,11 @@ func (r reach) meet(owner string, write func()) bool {
 	}
 	switch (*fates)() {
 	case doneUnanswered:
+		r.etcd.isUnsure(owner, r.of)
 		write()
 	case lost:
 	case doneLater:
+		r.etcd.isUnsure(owner, r.of)
 		time.AfterFunc(cmp.Or(time.Duration(r.of.late.Load()), lateWrite), func() {
 			if r.of.hasEnded.Load() {
 				r.etcd.isOrphan(owner)
@@ -231,6 +235,16 @@ func (e *etcd) isOrphan(owner string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.orphans = append(e.orphans, owner)
+}
+
+// isUnsure records that a write of the replica for the owner goes unanswered.
+func (e *etcd) isUnsure(owner string, of *replica) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.unsure == nil {
+		e.unsure = map[string][]*replica{}
+	}
+	e.unsure[owner] = append(e.unsure[owner], of)
 }
 
 func (e *etcd) store(object *v1alpha1.Lock) *v1alpha1.Lock {

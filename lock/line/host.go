@@ -357,8 +357,8 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 	ctx, cancel := context.WithTimeout(lock.ContextWithUser(context.WithoutCancel(tracing.ContextWithTraceparent(ctx, asked.Trace)), asked.User), lock.OperationTimeout)
 	defer cancel()
 	if asked.Kind == release {
-		if err := v.host.local.Release(ctx, asked.Namespace, asked.Key, proof); err != nil {
-			// That the grant is over may be what its own first try has done.
+		if err := v.host.local.ReleaseGrant(ctx, asked.Namespace, asked.Key, proof); err != nil {
+			// That the grant is over may be what its own first try has done, and its caller may mean a later one.
 			return answer{ID: asked.ID, Result: unknown}
 		}
 		return answer{ID: asked.ID, Result: done}

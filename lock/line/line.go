@@ -36,6 +36,7 @@ type Local interface {
 	MoveKept(isElsewhere func(types.NamespacedName) bool) []places.Place
 	Keep(left places.Place)
 	Disown(namespace string, acquisition rules.Acquisition)
+	ReleaseGrant(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error
 	// Lag tells how the engine keeps up with the API server.
 	Lag() (isLost bool, silence time.Duration)
 	// IsRunning reports whether callers can wait in it, and HasWaiters whether any do.

@@ -137,6 +137,31 @@ func TestAReleaseOfALaterGrantIsNotLost(t *testing.T) {
 	}
 }
 
+// A home whose write goes unanswered, and which finds the grant over that it knows, does not say that it has released a later
+// one to the same owner.
+func TestAReleaseOfALaterGrantIsNotTakenForThatOfAFormerOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := start(t, time.Hour, time.Hour, time.Hour)
+		home, edge, other := replicas.all[replicas.home()], replicas.edges()[0], replicas.edges()[1]
+		replicas.hold(home, "first")
+		told := replicas.wait(t.Context(), edge, by("ci", time.Hour))
+		replicas.release(home, "first")
+		replicas.granted(told, time.Second)
+		_ = replicas.wait(t.Context(), home, by("next", time.Hour))
+		if err := other.engine.Release(t.Context(), "default", key, lock.Proof{Owner: "ci"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.engine.Acquire(t.Context(), "default", by("ci", 0)); err != nil {
+			t.Fatal(err)
+		}
+		home.meets(lost, answered)
+		err := edge.Release(t.Context(), "default", key, lock.Proof{Owner: "ci"})
+		if owner := replicas.etcd.owner(); owner == "ci" && err == nil {
+			t.Error("the caller is told that the lock is released, and it is held")
+		}
+	})
+}
+
 // A renewal that the home gets round to late, when its replica has renewed the lock by itself, does not shorten what the
 // holder has been told since.
 func TestALateRenewalDoesNotShortenTheNext(t *testing.T) {
