@@ -126,17 +126,17 @@ var _ = Describe("Helm", func() {
 	It("is refused a Lock of another holder by default, and leaves the lock as it is", func(ctx context.Context) {
 		ours, theirs := helmUser(ctx, pipeline), helmUser(ctx, otherPipeline)
 		chart, name := lockChart("gitops:helm-default")
-		must(runHelm(ctx, ours, "upgrade", "--install", "default", chart))
+		must(runHelm(ctx, ours, "upgrade", "--install", "helm-default", chart))
 		must(ours.Run(ctx, "", "delete", "lock", name, "--namespace=default"))
 		must(theirs.Run(ctx, "", "apply", "--server-side", "-f", filepath.Join(chart, "templates", "lock.yaml")))
 		before := stored(ctx, name)
-		for _, arguments := range [][]string{{"upgrade", "--install", "default", chart}, {"install", "another", chart, "--take-ownership"}} {
+		for _, arguments := range [][]string{{"upgrade", "--install", "helm-default", chart}, {"install", "helm-default-other", chart, "--take-ownership"}} {
 			_, err := runHelm(ctx, ours, arguments...)
 			GinkgoWriter.Println(err)
 			Expect(err).To(MatchError(ContainSubstring(name)))
 			Expect(stored(ctx, name)).To(Equal(before))
 		}
-		must(runHelm(ctx, ours, "uninstall", "default"))
+		must(runHelm(ctx, ours, "uninstall", "helm-default"))
 		Expect(stored(ctx, name)).To(Equal(before))
 	})
 
