@@ -22,17 +22,20 @@ func (r *replica) meets(next, others fate) {
 	}))
 }
 
+// abandonedCalls are those of an owner that takes the lock again.
+var abandonedCalls = map[string]func(context.Context, *replica) error{
+	"a release": func(ctx context.Context, at *replica) error {
+		return at.engine.Release(ctx, "default", key, lock.Proof{Owner: "ci"})
+	},
+	"a renewal": func(ctx context.Context, at *replica) error {
+		_, err := at.engine.Renew(ctx, "default", key, lock.Proof{Owner: "ci"}, 10*time.Second)
+		return err
+	},
+}
+
 // A call that was given up goes on by itself after a write without an answer. It touches no later grant to the same owner.
 func TestAnAbandonedCallLeavesTheNextGrantAlone(t *testing.T) {
-	for name, call := range map[string]func(context.Context, *replica) error{
-		"a release": func(ctx context.Context, at *replica) error {
-			return at.engine.Release(ctx, "default", key, lock.Proof{Owner: "ci"})
-		},
-		"a renewal": func(ctx context.Context, at *replica) error {
-			_, err := at.engine.Renew(ctx, "default", key, lock.Proof{Owner: "ci"}, 10*time.Second)
-			return err
-		},
-	} {
+	for name, call := range abandonedCalls {
 		for at, before := range map[string]func(*replica, *replica) *replica{
 			"that reads the lock":     func(_, edge *replica) *replica { return edge },
 			"that knows of the grant": func(home, _ *replica) *replica { return home },
@@ -90,15 +93,7 @@ func TestAnAbandonedCallLeavesTheNextGrantAlone(t *testing.T) {
 
 // The same for grants that are handed on within one object.
 func TestAnAbandonedCallLeavesAGrantThatWasHandedOnAlone(t *testing.T) {
-	for name, call := range map[string]func(context.Context, *replica) error{
-		"a release": func(ctx context.Context, at *replica) error {
-			return at.engine.Release(ctx, "default", key, lock.Proof{Owner: "ci"})
-		},
-		"a renewal": func(ctx context.Context, at *replica) error {
-			_, err := at.engine.Renew(ctx, "default", key, lock.Proof{Owner: "ci"}, 10*time.Second)
-			return err
-		},
-	} {
+	for name, call := range abandonedCalls {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				replicas := start(t, time.Millisecond, time.Millisecond)
