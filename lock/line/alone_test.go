@@ -116,6 +116,7 @@ func (r *replicas) live(at lock.Backend) episode {
 		r.t.Errorf("the lock is held by %q", owner)
 	}
 	lived.writes, lived.reads = r.etcd.requests()
+	slices.Sort(lived.told) // At the same moment, a caller may be told before the one that it follows.
 	return lived
 }
 

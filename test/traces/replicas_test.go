@@ -26,13 +26,10 @@ import (
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock/line"
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-const (
-	facadeAccount  = "lock-operator-facade"
-	facadeIn       = "forrst-system"
-	facadeAudience = "locks"
-)
+const facadeAudience = "locks"
 
 // pair is a façade of two replicas that share lines: Alice's door and Bob's.
 type pair struct {
@@ -49,13 +46,13 @@ func startPair(ctx context.Context) *pair {
 		Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
 		return path
 	}
-	certificate, key, err := cert.GenerateSelfSignedCertKey(facadeAccount+"."+facadeIn+".svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: testenv.OperatorNamespace, Name: testenv.Installed("lock-operator")}}
+	certificate, key, err := cert.GenerateSelfSignedCertKey(account.Name+"."+account.Namespace+".svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	Expect(err).NotTo(HaveOccurred())
-	identity := environment.Identity("system:serviceaccount:"+facadeIn+":"+facadeAccount,
-		"system:serviceaccounts", "system:serviceaccounts:"+facadeIn, "system:authenticated")
+	// Other specs leave the webhook's configuration behind: only the operator's own account is not reviewed.
+	identity := environment.Operator()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{peers.Audience}}}
-	Expect(environment.Admin.Client.SubResource("token").Create(ctx,
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: facadeIn, Name: facadeAccount}}, request)).To(Succeed())
+	Expect(environment.Admin.Client.SubResource("token").Create(ctx, account, request)).To(Succeed())
 	certFile, keyFile, token := write("tls.crt", certificate), write("tls.key", key), write("token", []byte(request.Status.Token))
 	addresses := map[string]string{alicesReplica: fixture.FreeAddress(ctx), bobsReplica: fixture.FreeAddress(ctx)}
 	var members strings.Builder
@@ -67,10 +64,10 @@ func startPair(ctx context.Context) *pair {
 	for name, door := range map[string]string{alicesReplica: started.alices, bobsReplica: started.bobs} {
 		GinkgoT().Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id="+name)
 		started.programs = append(started.programs, fixture.StartOperator(ctx, identity.Kubectl,
-			"--components=facade", "--metrics-bind-address=0", "--audit-log=", "--leader-election-namespace="+facadeIn,
+			"--components=facade", "--metrics-bind-address=0", "--audit-log=", "--leader-election-namespace="+account.Namespace,
 			"--facade-bind-address="+door, "--facade-tls-cert-file="+certFile, "--facade-tls-key-file="+keyFile,
 			"--facade-audiences="+facadeAudience, "--facade-shutdown-delay=0s",
-			"--peers-bind-address="+addresses[name], "--peers-service="+facadeAccount, "--peers-file="+file, "--peers-replica="+name,
+			"--peers-bind-address="+addresses[name], "--peers-service="+account.Name, "--peers-file="+file, "--peers-replica="+name,
 			"--peers-token-file="+token, "--peers-authority-file="+certFile))
 	}
 	for _, program := range started.programs {
