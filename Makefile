@@ -135,7 +135,7 @@ generate: ## Generate what follows from code, markers and config: the API's obje
 	go run ./hack/observability
 # The role of each component has the markers of the packages that the component runs.
 	$(call role,facade,./facade/... ./auth ./lock/engine)
-	$(call role,controllers,./controllers/... ./lock/engine)
+	$(call role,controllers,./controllers/... ./lock/engine ./facade/peers)
 	$(call role,webhook,./webhook/... ./lock/holderref)
 	@go -C hack/chart run .
 	@go -C hack/chart tool helm-docs --chart-search-root="$(CURDIR)/charts" --sort-values-order=file --log-level=warning

@@ -30,6 +30,8 @@ type Request struct {
 	// PlaceSince is since when the caller has its place, for one that another replica has let wait: the bounds on
 	// how many wait do not apply to it. Zero means that it is new.
 	PlaceSince time.Time
+	// IsUnbounded says that the bounds on how many wait do not apply to the caller.
+	IsUnbounded bool
 	// Door is how the caller came, for [Waiter] alone. Optional.
 	Door string
 }

@@ -97,7 +97,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease and of the heartbeat lock; empty for that of the operator's service account.")
 	flags.StringVar(&o.operatorUser, "operator-user", "", "The user name of this process, as the webhook configuration names it; empty to ask the API server.")
 	flags.StringVar(&o.facadeUser, "facade-user", "", "The user name of the process with the façade, whose writes of locks the webhook does not judge; empty if it is that of this process.")
-	flags.StringVar(&o.controllersUser, "controllers-user", "", "The user name of the process with the controllers, whose writes of locks and Jobs the webhook does not judge; empty if it is that of this process.")
+	flags.StringVar(&o.controllersUser, "controllers-user", "", "The user name of the process with the controllers, whose writes of locks and Jobs the webhook does not judge, and whose Jobs the façade lets stand in its lines; empty if it is that of this process.")
 	flags.StringVar(&o.facadeAddr, "facade-bind-address", "127.0.0.1:8080", "Where the façade listens. Without authentication it must be a loopback address.")
 	flags.StringVar(&o.facadeNamespace, "facade-namespace", "default", "The namespace of the locks that the façade takes where it does not authenticate its callers. Otherwise each caller has one.")
 	flags.DurationVar(&o.facadeMaxBlock, "facade-max-block", locks.DefaultMaxWait, "The longest that one call of the façade may wait for a lock, at most 24h.")
@@ -137,6 +137,11 @@ func (o *options) validate(arguments []string) error {
 			return err
 		}
 		if err := o.peers.validate(&o.facadeServer, o.leaderElectionNamespace); err != nil {
+			return err
+		}
+	}
+	if o.runs(controllerComponent) {
+		if err := o.peers.validateGuest(); err != nil {
 			return err
 		}
 	}

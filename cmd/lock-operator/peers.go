@@ -34,15 +34,26 @@ type peersOptions struct {
 
 func (o *peersOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.address, "peers-bind-address", "0", "Where the façade serves its other replicas, with the façade's certificate: those that wait for a lock at any of them stand in one line. 0 for a line at each replica.")
-	flags.StringVar(&o.service, "peers-service", "lock-operator-facade-peers", "The headless Service of the replicas, in the operator's namespace. Its EndpointSlices tell which of them are ready, and the address of their port named peers.")
+	flags.StringVar(&o.service, "peers-service", "lock-operator-facade-peers", "The headless Service of the replicas of the façade, in the operator's namespace. Its EndpointSlices tell which of them are ready, and the address of their port named peers.")
 	flags.StringVar(&o.serverName, "peers-server-name", "", "The name in the certificates of the replicas. Empty for that of the Service, as in lock-operator-facade-peers.forrst-system.svc.")
 	flags.StringVar(&o.file, "peers-file", "", "A YAML file of the names of the replicas and their addresses for each other, in place of the EndpointSlices. It is read again when it changes.")
 	flags.StringVar(&o.replica, "peers-replica", "", "The name of this replica: that of its Pod.")
-	flags.StringVar(&o.tokenFile, "peers-token-file", "", "A token of this replica, for the audience "+peers.Audience+".")
+	flags.StringVar(&o.tokenFile, "peers-token-file", "", "A token of this process, for the audience "+peers.Audience+". With it, the controllers let Jobs stand in the lines of the façade.")
 	flags.StringVar(&o.authorityFile, "peers-authority-file", "", "The authorities of the façade's certificates, in PEM.")
 }
 
 func (o *peersOptions) isOn() bool { return o.address != "0" && o.address != "" }
+
+// isGuest reports whether Jobs are to stand in the lines of the façade.
+func (o *peersOptions) isGuest() bool { return o.tokenFile != "" }
+
+// validateGuest is for a process with the controllers.
+func (o *peersOptions) validateGuest() error {
+	if o.isGuest() && (o.authorityFile == "" || o.service == "" && o.file == "") {
+		return errors.New("--peers-token-file: with the controllers, --peers-authority-file and --peers-service or --peers-file must be set, too")
+	}
+	return nil
+}
 
 func (o *peersOptions) validate(server *facadeServerOptions, namespace string) error {
 	if !o.isOn() {
@@ -75,34 +86,40 @@ func newBackend(manager ctrl.Manager, settings options, own *engine.Engine, now 
 	if !settings.peers.isOn() {
 		return own, nil, countPeers(func() (ready, connected int) { return 0, 0 })
 	}
-	logger := manager.GetLogger().WithName("peers")
-	shared, err := line.New(line.Options{Local: own, Self: settings.peers.replica, Clock: now, Logger: logger})
+	shared, watch, err := settings.peers.join(manager, own, settings.peers.replica, settings.leaderElectionNamespace, now)
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &sharedLine{Line: shared}
-	namespace := settings.leaderElectionNamespace
-	source := peers.FromFile(settings.peers.file, servertime.Timers(now), logger)
-	if settings.peers.file == "" {
-		client, err := kubernetes.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
-		if err != nil {
-			return nil, nil, err
-		}
-		source = peers.FromSlices(client, namespace, settings.peers.service)
-	}
-	s.watch, err = peers.NewWatch(peers.WatchOptions{
-		Source: source, Line: shared, Logger: logger,
-		TokenFile: settings.peers.tokenFile, AuthorityFile: settings.peers.authorityFile,
-		ServerName: cmp.Or(settings.peers.serverName, settings.peers.service+"."+namespace+".svc"),
-	})
-	if err != nil {
-		return nil, nil, err
-	}
+	s := &sharedLine{Line: shared, watch: watch}
 	if err := errors.Join(countPeers(shared.Peers), countKnown(s.watch)); err != nil {
 		return nil, nil, err
 	}
 	s.service, err = newPeersService(manager, settings, shared, s.watch)
 	return shared, s, err
+}
+
+// join returns the line of an engine, and the watch that connects it to the replicas of the façade. A name that is of none
+// of them makes it a guest.
+func (o *peersOptions) join(manager ctrl.Manager, own *engine.Engine, name, namespace string, now clock.WithTicker) (*line.Line, *peers.Watch, error) {
+	logger := manager.GetLogger().WithName("peers")
+	joined, err := line.New(line.Options{Local: own, Self: name, Clock: now, Logger: logger})
+	if err != nil {
+		return nil, nil, err
+	}
+	source := peers.FromFile(o.file, servertime.Timers(now), logger)
+	if o.file == "" {
+		client, err := kubernetes.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
+		if err != nil {
+			return nil, nil, err
+		}
+		source = peers.FromSlices(client, namespace, o.service)
+	}
+	watch, err := peers.NewWatch(peers.WatchOptions{
+		Source: source, Line: joined, Logger: logger,
+		TokenFile: o.tokenFile, AuthorityFile: o.authorityFile,
+		ServerName: cmp.Or(o.serverName, o.service+"."+namespace+".svc"),
+	})
+	return joined, watch, err
 }
 
 // countPeers registers the metric of the other replicas.
@@ -143,6 +160,9 @@ func newPeersService(manager ctrl.Manager, settings options, shared *line.Line, 
 	options := peers.Options{
 		Line: shared, Listener: listener, Certificate: files.GetCertificate, Access: access, User: settings.peers.user, HasMember: watch.HasMember,
 		Logger: manager.GetLogger().WithName("peers"),
+	}
+	if settings.controllersUser != settings.peers.user {
+		options.Guest = settings.controllersUser
 	}
 	if settings.peers.file == "" {
 		options.IsMember = watch.IsMember

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -98,5 +99,37 @@ func TestAGrantOfAnotherOperatorSuspendsTheJobAndIsLoggedOnce(t *testing.T) {
 		if !strings.Contains(logged[0], part) {
 			t.Errorf("%q lacks %q", logged[0], part)
 		}
+	}
+}
+
+// Whatever has made a grant for another process may take it back, as long as the grant was not renewed: it may have been
+// unable to deliver it. A Job that is started under it would run without its lock then.
+func TestAGrantOfAnotherProcessIsRenewedBeforeTheStart(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a")
+	granted := w.grant(job)
+	w.clock.Step(time.Second)
+	w.engine.renewing = errOutage
+	w.wantError()
+	if w.isRunning(job) {
+		t.Fatal("started under a grant that may be taken back")
+	}
+	w.engine.renewing = nil
+	w.pass(1)
+	if !w.isRunning(job) {
+		t.Fatal("not started")
+	}
+	if held := w.held(); held == nil || !held.Spec.RenewTime.After(granted.Spec.RenewTime.Time) {
+		t.Errorf("started under %+v", held)
+	}
+
+	// It may have been taken back already.
+	w = newWorld(t)
+	job = w.create("a")
+	w.grant(job)
+	w.engine.renewing = lock.ErrNotHeld
+	w.pass(1)
+	if w.isRunning(job) {
+		t.Error("started without its lock")
 	}
 }

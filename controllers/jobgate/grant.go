@@ -34,6 +34,8 @@ type grant struct {
 	isSeen bool
 	// isVerified says that the API server has shown the grant, not only the cache.
 	isVerified bool
+	// isAdopted says that the grant was not delivered to this process.
+	isAdopted bool
 	// blockedReportedAt is when the Job was last told which pods keep it from its start, or zero.
 	blockedReportedAt time.Time
 }
@@ -85,8 +87,12 @@ func (p *pass) adoptGrant(current *v1alpha1.Lock) {
 	if waiting := p.state.waiter; waiting != nil && waiting.owner == current.Spec.Owner {
 		return // It is about to deliver that grant, and must not be cancelled.
 	}
-	p.state.grant = &grant{job: current.Spec.HolderRef.UID, lock: current, isSeen: true}
+	p.state.grant = &grant{job: current.Spec.HolderRef.UID, lock: current, isSeen: true, isAdopted: true}
 }
+
+// isUnsettled reports whether what has made the grant may yet take it back: it could not deliver the grant to the
+// process that asked for it. It does not once the grant has been renewed.
+func (h *grant) isUnsettled() bool { return h.isAdopted && !rules.IsRenewed(h.lock) }
 
 // isDoubtful reports whether the grant must be verified: the cache contradicts it although
 // it has or must have seen it, only the cache has shown it, or it has expired.
@@ -164,6 +170,12 @@ func (p *pass) renew(ctx context.Context) error {
 		p.requeueAfter(due)
 		return nil
 	}
+	return p.renewNow(ctx)
+}
+
+// renewNow renews the lock.
+func (p *pass) renewNow(ctx context.Context) error {
+	held := p.state.grant
 	renewed, err := p.Engine.Renew(ctx, p.name.Namespace, held.lock.Spec.FullKey(), p.proof(), 0)
 	switch {
 	case err == nil:

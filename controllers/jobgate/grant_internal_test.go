@@ -114,7 +114,12 @@ func TestNoJobIsEndedWhileTheHolderIsUnknown(t *testing.T) {
 func TestLockExpiresBeforeTheStart(t *testing.T) {
 	w := newWorld(t)
 	job := w.create("a")
-	held := w.grant(job)
+	w.grant(job)
+	w.clock.Step(time.Second)
+	held, err := w.locks.Renew(t.Context(), space, key, lock.Proof{Owner: "from-a", Holder: operator}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.engine.Backend = afterGet{w.locks, func() { w.clock.Step(held.Spec.TTL.Duration + time.Second) }}
 	if _, err := w.tryPass(); err == nil {
 		t.Error("no error")

@@ -135,6 +135,11 @@ func (p *pass) startUnlessBlocked(ctx context.Context, holder *jobInfo) error {
 		p.reportBlocked(holder, blocker) //nolint:contextcheck // its write goes on beyond this pass
 		return nil
 	}
+	if p.state.grant.isUnsettled() {
+		if err := p.renewNow(ctx); err != nil || p.state.grant == nil {
+			return err
+		}
+	}
 	return p.start(ctx, holder)
 }
 

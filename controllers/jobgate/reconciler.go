@@ -38,11 +38,11 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
-// Engine takes, renews, releases and hands off locks. [engine.Engine] is one.
+// Engine takes, renews, releases and hands off locks. [engine.Engine] is one, and so is the Line of lock/line.
 type Engine interface {
 	lock.Backend
-	// HandOff hands the lock off to a waiter of the same engine, in one write, and reports
-	// whether there was one. Otherwise nothing changes.
+	// HandOff hands the lock off in one write if the first waiter has the same holder, and reports whether it has: a
+	// waiter of another holder would not wait for the last pods. Otherwise nothing changes.
 	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (handedOff bool, err error)
 }
 

@@ -15,8 +15,11 @@ import (
 	"forrst.dev/lock-operator/tracing"
 )
 
-// waiter waits for a lock on behalf of one Job. It is in the engine's queue: a release in
-// the same engine hands the lock off to it in one write.
+// door is how Jobs come to a line, for those that list it.
+const door = "job"
+
+// waiter waits for a lock on behalf of one Job, at the place of that in the line: a release hands the lock off to it in
+// one write.
 type waiter struct {
 	job types.UID
 	// owner is the owner token of its request.
@@ -38,7 +41,7 @@ func (p *pass) beginTrace(candidate *jobInfo) *tracing.Job {
 // request returns the request to the engine for a Job.
 func (r *Reconciler) request(candidate *jobInfo) lock.Request {
 	options := candidate.lockOptions
-	return lock.Request{Acquisition: rules.Acquisition{
+	return lock.Request{Door: door, Acquisition: rules.Acquisition{
 		Scope: options.Scope, Function: options.Function, Key: options.Key, TTL: options.TTL,
 		Owner: lock.NewOwner(), Holder: r.Holder, HolderRef: candidate.ref(), Reason: "Job " + candidate.job.Name,
 	}}
@@ -63,7 +66,7 @@ func (p *pass) startWaiter(candidate *jobInfo) {
 	}
 	ctx, cancel := context.WithCancel(p.working)
 	request := p.request(candidate)
-	request.Wait = lock.WaitForever
+	request.Wait, request.Since = lock.WaitForever, candidate.orderingKey.WaitsSince
 	waiting := &waiter{job: candidate.job.UID, owner: request.Owner, cancel: cancel, done: make(chan struct{}), trace: p.beginTrace(candidate)}
 	p.state.waiter = waiting
 	p.background.Go(func() {

@@ -127,6 +127,36 @@ func TestATokenIsOfAReplica(t *testing.T) {
 	}
 }
 
+// A guest is no replica: what it may ask for is in the context of its stream. A Pod must have its token.
+func TestGuestsAreAdmitted(t *testing.T) {
+	const own, guest = "system:serviceaccount:forrst-system:facade", "system:serviceaccount:forrst-system:controllers"
+	said := bound(guest, Audience, "controllers-1")
+	for name, test := range map[string]struct {
+		header string
+		as     string
+		guest  string
+		want   codes.Code
+	}{
+		"a guest":                     {said, guest + " of controllers-1", guest, codes.OK},
+		"a token of no Pod":           {bound(guest, Audience, ""), guest, guest, codes.PermissionDenied},
+		"a token that only says so":   {said, guest, guest, codes.PermissionDenied},
+		"a token of another audience": {bound(guest, "other", "controllers-1"), guest + " of controllers-1", guest, codes.PermissionDenied},
+		"no guests":                   {said, guest + " of controllers-1", "", codes.PermissionDenied},
+		"another account":             {said, "system:serviceaccount:forrst-system:webhook of controllers-1", guest, codes.PermissionDenied},
+		"the façade's, of a Pod that is not ready": {bound(own, Audience, "facade-0"), own + " of facade-0", guest, codes.PermissionDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service := &Service{rates: newReviewRates(clock.RealClock{}), options: Options{
+				Clock: clock.RealClock{}, User: own, Guest: test.guest, Access: tokens{test.header: test.as},
+				IsMember: func(pod string) bool { return pod == "facade-1" },
+			}}
+			if got, isServed := admission(t, service, test.header); got != test.want || isServed != (got == codes.OK) {
+				t.Errorf("%v, served %t", got, isServed)
+			}
+		})
+	}
+}
+
 func TestReviewsAreBounded(t *testing.T) {
 	at := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 15, 10, 30, 0, 0, time.UTC))
 	access := &counted{Authenticator: tokens{}}

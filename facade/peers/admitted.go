@@ -12,13 +12,13 @@ import (
 	"forrst.dev/lock-operator/lock/line"
 )
 
-// admitted is the stream of a replica. It ends when the token expires that was shown last: the stream of a replica that
+// admitted is the stream of a replica or of a guest. It ends when the token expires that was shown last: the stream of a replica that
 // shows its next token in time goes on, and its lines stay where they are.
 type admitted struct {
 	grpc.ServerStream
 	service *Service
-	// pod is that of the replica.
-	pod    string
+	// shown is the token that was shown first.
+	shown  claims
 	ctx    context.Context //nolint:containedctx // a stream has one
 	cancel context.CancelCauseFunc
 	expiry *time.Timer
@@ -29,9 +29,12 @@ type admitted struct {
 
 func newAdmitted(service *Service, stream grpc.ServerStream, shown claims) *admitted {
 	ctx, cancel := context.WithCancelCause(stream.Context())
+	if service.isGuest(shown.user) {
+		ctx = line.ContextWithGuest(ctx, shown.user)
+	}
 	expire := func() { cancel(context.DeadlineExceeded) }
 	return &admitted{
-		ServerStream: stream, service: service, pod: shown.Kubernetes.Pod.Name, ctx: ctx, cancel: cancel,
+		ServerStream: stream, service: service, shown: shown, ctx: ctx, cancel: cancel,
 		expiry: time.AfterFunc(shown.timeLeft(service.options.Clock.Now()), expire), //nolint:forbidigo // It is the deadline of ctx.
 	}
 }
@@ -63,13 +66,16 @@ func (a *admitted) extend(token string) {
 	shown, err := a.service.review(a.ctx, []string{"Bearer " + token})
 	switch {
 	case err != nil:
-		a.service.options.Logger.V(1).Info("A stream of another replica ends with its former token", "replica", a.pod, "reason", err.Error())
-	case shown.Kubernetes.Pod.Name != a.pod:
-		a.service.options.Logger.Info("A stream of another replica has shown the token of yet another one", "replica", a.pod)
+		a.service.options.Logger.V(1).Info("A stream of another replica ends with its former token", "replica", a.pod(), "reason", err.Error())
+	case shown.user != a.shown.user, shown.Kubernetes.Pod.Name != a.pod():
+		a.service.options.Logger.Info("A stream of another replica has shown the token of yet another one", "replica", a.pod())
 	case a.expiry.Stop(): // Otherwise it has expired.
 		a.expiry.Reset(shown.timeLeft(a.service.options.Clock.Now()))
 	}
 }
+
+// pod is that of the replica or the guest.
+func (a *admitted) pod() string { return a.shown.Kubernetes.Pod.Name }
 
 // end frees what the stream has taken.
 func (a *admitted) end() {

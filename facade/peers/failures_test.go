@@ -49,7 +49,7 @@ func TestTheLogTellsWhyAReplicaIsNotReached(t *testing.T) {
 		"nothing listens":       {func(p *pair) { p.write("members", "b: 127.0.0.1:1\n") }, serverName, "connection refused"},
 		"no token":              {func(p *pair) { check(t, os.Remove(p.path("token"))) }, serverName, "read the token for the other replicas"},
 		"the token is unknown":  {func(p *pair) { p.write("token", "swordfish") }, serverName, "the caller is not authenticated"},
-		"the token of a tenant": {func(p *pair) { p.write("token", "tenant") }, serverName, "only replicas of the façade may call this"},
+		"the token of a tenant": {func(p *pair) { p.write("token", "tenant") }, serverName, "only replicas of the façade, and guests that are Pods, may call this"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, logged := connect(t), &lines{}

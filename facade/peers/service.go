@@ -48,9 +48,12 @@ type Options struct {
 	// Access authenticates them, and User is the name that they must have: this replica's own. Required.
 	Access Authenticator
 	User   string
+	// Guest is the user name of guests, which are no replicas: they ask for locks of their own, see
+	// [line.ContextWithGuest]. It differs from User. Empty admits none.
+	Guest string
 	// IsMember reports whether a Pod is a replica that is ready, such as [Watch.IsMember]: only for these streams
-	// are opened, by tokens that are bound to them. Nil opens them for any token of User, for replicas that are no
-	// Pods.
+	// are opened, by tokens that are bound to them. Guests need a token that is bound to
+	// a Pod. Nil opens them for any token of User and Guest, for replicas that are no Pods.
 	IsMember func(pod string) bool
 	// HasMember reports whether a replica that is ready has the address, such as [Watch.HasMember]: connections from
 	// there have room of their own. Nil knows none.
@@ -73,6 +76,9 @@ type Service struct {
 func NewService(options Options) (*Service, error) {
 	if options.Line == nil || options.Listener == nil || options.Certificate == nil || options.Access == nil || options.User == "" {
 		return nil, errors.New("peers: Line, Listener, Certificate, Access and User are required")
+	}
+	if options.Guest == options.User {
+		return nil, errors.New("peers: Guest and User must differ")
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -105,7 +111,7 @@ const (
 	maxStreamTime = time.Hour
 )
 
-// admit lets in the streams of replicas of the same installation, for as long as their tokens are valid.
+// admit lets in the streams of replicas of the same installation, and of guests, for as long as their tokens are valid.
 func (s *Service) admit(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
 	var authorization []string
 	if given, ok := metadata.FromIncomingContext(stream.Context()); ok {
@@ -120,13 +126,13 @@ func (s *Service) admit(server any, stream grpc.ServerStream, _ *grpc.StreamServ
 	return serve(server, admitted)
 }
 
-// review returns what the token says of a replica that is ready. The error is a status of gRPC.
+// review returns what the token says of a replica that is ready, or of a guest. The error is a status of gRPC.
 func (s *Service) review(ctx context.Context, authorization []string) (claims, error) {
 	asked := (&http.Request{Header: http.Header{"Authorization": authorization}}).WithContext(ctx)
 	shown := claimsOf(asked.Header.Get("Authorization"))
-	if s.options.IsMember != nil && !s.isOfMember(shown) {
+	if s.options.IsMember != nil && !s.mayBeAdmitted(shown) {
 		// The API server is not asked about it. A replica that has just become ready tries again.
-		return claims{}, status.Error(codes.PermissionDenied, "only replicas of the façade that are ready may call this")
+		return claims{}, status.Error(codes.PermissionDenied, "only replicas of the façade that are ready, and guests, may call this")
 	}
 	if !s.rates.permits(s.originOf(ctx)) {
 		return claims{}, status.Error(codes.ResourceExhausted, "too many streams were opened from this address")
@@ -135,16 +141,17 @@ func (s *Service) review(ctx context.Context, authorization []string) (claims, e
 	if err != nil {
 		return claims{}, status.Error(codes.Unauthenticated, "the caller is not authenticated")
 	}
-	if caller.GetName() != s.options.User {
-		s.options.Logger.Info("Refused a stream of a caller that is no replica of the façade", "user", caller.GetName())
-		return claims{}, status.Error(codes.PermissionDenied, "only replicas of the façade may call this")
-	}
-	if pods := caller.GetExtra()[serviceaccount.PodNameKey]; s.options.IsMember != nil && (len(pods) != 1 || !s.options.IsMember(pods[0])) {
+	shown.user = caller.GetName()
+	switch pod := podOf(caller); {
+	case shown.user == s.options.User && s.isMember(pod), s.isGuest(shown.user) && (s.options.IsMember == nil || pod != ""):
+		return shown, nil
+	case shown.user == s.options.User:
 		// A replica that has just become ready asks again.
-		s.options.Logger.V(1).Info("Refused a stream of a Pod that is no replica as far as this one knows", "pods", pods)
+		s.options.Logger.V(1).Info("Refused a stream of a Pod that is no replica as far as this one knows", "pod", pod)
 		return claims{}, status.Error(codes.PermissionDenied, "only replicas of the façade that are ready may call this")
 	}
-	return shown, nil
+	s.options.Logger.Info("Refused a stream of a caller that is neither a replica of the façade nor a guest", "user", shown.user)
+	return claims{}, status.Error(codes.PermissionDenied, "only replicas of the façade, and guests that are Pods, may call this")
 }
 
 // originOf returns where a stream comes from.
@@ -158,6 +165,8 @@ func (s *Service) originOf(ctx context.Context) origin {
 
 // claims are what a token of a service account says. They prove nothing before the API server has found it valid.
 type claims struct {
+	// user is whom the API server has found it valid for; empty before.
+	user       string
 	Subject    string   `json:"sub"`
 	Audiences  []string `json:"aud"`
 	Expiry     int64    `json:"exp"`
@@ -181,9 +190,25 @@ func claimsOf(credentials string) (shown claims) {
 	return shown
 }
 
-// isOfMember reports whether the claims are those of a replica that is ready.
-func (s *Service) isOfMember(shown claims) bool {
-	return shown.Subject == s.options.User && slices.Contains(shown.Audiences, Audience) && s.options.IsMember(shown.Kubernetes.Pod.Name)
+// mayBeAdmitted reports whether the claims are those of a replica that is ready, or of a guest.
+func (s *Service) mayBeAdmitted(shown claims) bool {
+	pod := shown.Kubernetes.Pod.Name
+	return slices.Contains(shown.Audiences, Audience) &&
+		(shown.Subject == s.options.User && s.isMember(pod) || s.isGuest(shown.Subject) && pod != "")
+}
+
+func (s *Service) isMember(pod string) bool {
+	return s.options.IsMember == nil || s.options.IsMember(pod)
+}
+
+func (s *Service) isGuest(user string) bool { return s.options.Guest != "" && user == s.options.Guest }
+
+// podOf returns the Pod that the token of the caller is bound to, or "".
+func podOf(caller user.Info) string {
+	if pods := caller.GetExtra()[serviceaccount.PodNameKey]; len(pods) == 1 {
+		return pods[0]
+	}
+	return ""
 }
 
 // timeLeft returns for how long a stream may go on by the token: until it expires, and at most maxStreamTime.

@@ -22,6 +22,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/peers"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/line"
 )
@@ -29,11 +30,16 @@ import (
 const (
 	serverName = "lock-operator-facade.forrst-system.svc"
 	own        = "system:serviceaccount:forrst-system:lock-operator-facade"
+	guest      = "system:serviceaccount:forrst-system:lock-operator-controllers"
 	patience   = 20 * time.Second
 )
 
 // local is an engine in whose lines none waits.
 type local struct{ line.Local }
+
+func (local) Lines(context.Context, string, v1alpha1.FullKey, int) (lines []lock.Line, isComplete bool, err error) {
+	return nil, true, nil
+}
 
 func (local) IsRunning() bool { return true }
 
@@ -77,7 +83,7 @@ type pair struct {
 
 func connect(t *testing.T) *pair {
 	t.Helper()
-	p := &pair{t: t, clock: clock.RealClock{}, folder: t.TempDir(), reviews: &reviews{users: map[string]string{"Bearer own": own, "Bearer tenant": "system:serviceaccount:payments:worker"}}}
+	p := &pair{t: t, clock: clock.RealClock{}, folder: t.TempDir(), reviews: &reviews{users: map[string]string{"Bearer own": own, "Bearer guest": guest, "Bearer tenant": "system:serviceaccount:payments:worker"}}}
 	certificate, key, err := cert.GenerateSelfSignedCertKey(serverName, nil, nil)
 	check(t, err)
 	served, err := tls.X509KeyPair(certificate, key)
@@ -90,7 +96,7 @@ func connect(t *testing.T) *pair {
 	p.serving = listener.Addr().String()
 	serving := newLine(t, "b")
 	service, err := peers.NewService(peers.Options{
-		Line: serving, Listener: listener, Access: p.reviews, User: own,
+		Line: serving, Listener: listener, Access: p.reviews, User: own, Guest: guest,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			p.handshakes.Add(1)
 			return &served, nil
@@ -183,6 +189,35 @@ func TestOnlyReplicasAreServed(t *testing.T) {
 	p.write("token", "tenant")
 	p.watch(serverName)
 	p.mustBeApart(&p.reviews.asked)
+}
+
+// A guest is served, and not told what only a replica may ask for.
+func TestAGuestIsServedAsOne(t *testing.T) {
+	for token, isTold := range map[string]bool{"own": true, "guest": false} {
+		t.Run(token, func(t *testing.T) {
+			p := connect(t)
+			p.write("token", token)
+			p.watch(serverName)
+			p.mustMeet()
+			of := v1alpha1.FullKeyOf("a")
+			for i := 0; p.calling.IsHome("default", of); i++ {
+				of = v1alpha1.FullKeyOf(fmt.Sprint(i)) // The other replica is home to one of them.
+			}
+			if _, _, err := p.calling.Lines(t.Context(), "default", of, 1); (err == nil) != isTold {
+				t.Errorf("the answer is %v", err)
+			}
+		})
+	}
+}
+
+func TestGuestsDifferFromReplicas(t *testing.T) {
+	_, err := peers.NewService(peers.Options{
+		Line: newLine(t, "a"), Listener: &net.TCPListener{}, Access: new(reviews), User: own, Guest: own,
+		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("none") },
+	})
+	if err == nil {
+		t.Error("it is made")
+	}
 }
 
 func TestATokenIsShownToReplicasAlone(t *testing.T) {

@@ -47,12 +47,15 @@ func (b *handOffBurst) count(now time.Time) {
 }
 
 // nextWaiter returns the waiter to hand the lock off to and marks it as in flight. It returns nil
-// if there is none, or if the burst of hand-offs is over.
-func (q *queues) nextWaiter(name types.NamespacedName, now time.Time) (*queue, *waiter) {
+// if there is none, if it is not of the holder (empty means any), or if the burst of hand-offs is over.
+func (q *queues) nextWaiter(name types.NamespacedName, holder string, now time.Time) (*queue, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue := q.byName[name]
 	if queue == nil || queue.inFlight != nil || queue.head() == nil {
+		return nil, nil
+	}
+	if holder != "" && queue.head().request.Holder != holder {
 		return nil, nil
 	}
 	if !queue.burst.mayGoOn(now) || remaining(queue.settled, now, settleFor) > 0 {
@@ -137,7 +140,7 @@ func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 // deletes it if there is none or the API server refuses the waiter. Either write is conditional on
 // the resourceVersion of the grant.
 func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) error {
-	queue, recipient := e.queues.nextWaiter(nameOf(held.lock), e.clock.Now())
+	queue, recipient := e.queues.nextWaiter(nameOf(held.lock), "", e.clock.Now())
 	if recipient == nil {
 		return e.deleteGrant(ctx, objects, held)
 	}

@@ -309,3 +309,26 @@ func TestAHandOffOfAChangedLock(t *testing.T) {
 		})
 	}
 }
+
+// A waiter of another holder gets the lock when it is released, and not before.
+func TestAHandOffIsToTheSameHolderAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 2)
+		other := waiting("b", time.Hour)
+		other.Holder = "bob"
+		queueUp(t.Context(), t, engine, other, answers)
+		queueUp(t.Context(), t, engine, waiting("c", time.Hour), answers)
+		if isEnded, err := engine.HandOff(t.Context(), "default", key, lock.Proof{Owner: "a"}); isEnded || err != nil {
+			t.Fatalf("isEnded %t, %v", isEnded, err)
+		}
+		if owner := etcd.owner(name); owner != "a" {
+			t.Fatalf("%q holds the lock", owner)
+		}
+		for _, owner := range []string{"a", "b", "c"} {
+			release(t, engine, owner)
+		}
+	})
+}

@@ -149,7 +149,7 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, i
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	known, exists := q.byName[name]
-	if !joined.isAccepted {
+	if !joined.isAccepted && !joined.isUnbounded {
 		inLine := 0
 		if exists {
 			inLine = known.waiters.Len()

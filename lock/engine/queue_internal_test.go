@@ -231,7 +231,7 @@ func TestARecheckThatFailsLeavesTheHandOffUnderWayAlone(t *testing.T) {
 	if step := q.next(queue, now, 0); !step.isRecheck {
 		t.Fatalf("%+v is no recheck", step)
 	}
-	_, recipient := q.nextWaiter(nameOf(held), now)
+	_, recipient := q.nextWaiter(nameOf(held), "", now)
 	if recipient == nil {
 		t.Fatal("nothing to hand off to")
 	}
@@ -406,14 +406,14 @@ func TestALineThatMovesSettlesFirst(t *testing.T) {
 	}
 	first, second := now.Add(-time.Minute), now.Add(-time.Second)
 	queue := join(second, now)
-	if _, recipient := q.nextWaiter(name, now); recipient != nil {
+	if _, recipient := q.nextWaiter(name, "", now); recipient != nil {
 		t.Error("the first to come is handed the lock")
 	}
 	if next := q.next(queue, now, time.Second); next.head != nil || next.pause != settleFor {
 		t.Errorf("the first to come contends after %s", next.pause)
 	}
 	join(first, now.Add(settleFor/2))
-	_, recipient := q.nextWaiter(name, now.Add(settleFor))
+	_, recipient := q.nextWaiter(name, "", now.Add(settleFor))
 	if recipient == nil || recipient.request.Owner != first.String() {
 		t.Errorf("%+v is handed the lock", recipient)
 	}
@@ -428,7 +428,7 @@ func TestALineThatBeginsHereIsServedAtOnce(t *testing.T) {
 	if _, _, err := q.add(name, joined, now, isOwn); err != nil {
 		t.Fatal(err)
 	}
-	if _, recipient := q.nextWaiter(name, now); recipient != joined {
+	if _, recipient := q.nextWaiter(name, "", now); recipient != joined {
 		t.Error("a waiter is not handed the lock")
 	}
 }

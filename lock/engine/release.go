@@ -160,9 +160,9 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 	return firstRelease{isDone: true, err: err}
 }
 
-// HandOff is [Engine.Release] on the condition that a waiter of this engine gets the lock in the
-// same write. Otherwise nothing changes and isEnded is false: there is no waiter, the waiters of
-// other engines are to have a chance, or the lock has changed since this engine granted or
+// HandOff is [Engine.Release] on the condition that the first waiter of this engine has the same holder, and gets the
+// lock in the same write. Otherwise nothing changes and isEnded is false: there is no waiter, another holder is first,
+// the waiters of other replicas are to have a chance, or the lock has changed since this engine granted or
 // renewed it. HandOff completes even if ctx ends meanwhile. If the waiter's caller has left by the
 // end of the write, or cannot be told whether it happened, the lock is released again and is free.
 //
@@ -177,7 +177,7 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 		return false, nil
 	}
 	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
-	queue, recipient := e.queues.nextWaiter(name, e.clock.Now())
+	queue, recipient := e.queues.nextWaiter(name, held.lock.Spec.Holder, e.clock.Now())
 	if recipient == nil {
 		return false, nil
 	}

@@ -60,8 +60,8 @@ type waiter struct {
 	until time.Time
 	// isOut says that it waits no more.
 	isOut bool
-	// isAccepted says that another replica has let it wait.
-	isAccepted bool
+	// isAccepted says that another replica has let it wait, and isUnbounded that the bounds do not apply to it.
+	isAccepted, isUnbounded bool
 	// hasWaited says that another caller had the lock, or waited for it.
 	hasWaited bool
 	// The caller receives from outcome. The channel is unbuffered: a grant that the caller did not
@@ -134,7 +134,7 @@ func hashOf[T comparable](of T) uint64 { return maphash.Comparable(hashSeed, of)
 
 // waiterFor returns a waiter for a request that comes now.
 func waiterFor(request lock.Request, now time.Time) *waiter {
-	joined := &waiter{request: waiterRequest{request.Acquisition, request.Door}, since: now, isAccepted: !request.PlaceSince.IsZero()}
+	joined := &waiter{request: waiterRequest{request.Acquisition, request.Door}, since: now, isAccepted: !request.PlaceSince.IsZero(), isUnbounded: request.IsUnbounded}
 	if since := request.Since; !since.IsZero() && since.Before(now) {
 		joined.since = since
 	}

@@ -144,5 +144,5 @@ func (c *chaos) begin(number int) {
 func (c *chaos) join(number int) {
 	at, fates := c.at(number), c.fate
 	at.fates.Store(&fates)
-	at.knows(c.names(), func(name string) *replica { return c.at(slices.Index(c.names(), name)) })
+	at.knows(c.members(), func(name string) *replica { return c.at(slices.Index(c.names(), name)) })
 }

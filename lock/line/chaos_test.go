@@ -66,8 +66,8 @@ type chaos struct {
 	until  time.Time
 	ttl    time.Duration
 	// isNamed says that each caller uses its owner token again, isMistimed that clocks are wrong, isMortal that replicas
-	// end, and isUnsure that writes are not answered.
-	isNamed, isMistimed, isMortal, isUnsure bool
+	// end, and isUnsure that writes are not answered. HasGuest says that the last replica is no member.
+	isNamed, isMistimed, isMortal, isUnsure, hasGuest bool
 	*judge
 
 	mu     sync.Mutex
@@ -79,7 +79,7 @@ func newChaos(t *testing.T, seed int) *chaos {
 	c := &chaos{
 		replicas: &replicas{t: t, etcd: newEtcd(), began: time.Now(), all: map[string]*replica{}, clocks: map[string]*machineClock{}},
 		delays:   []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},
-		isUnsure: seed%2 == 1, isMistimed: seed/2%2 == 1, isMortal: seed/4%2 == 1, isNamed: seed%5 == 4, ttl: time.Hour,
+		isUnsure: seed%2 == 1, isMistimed: seed/2%2 == 1, isMortal: seed/4%2 == 1, isNamed: seed%5 == 4, hasGuest: seed%4 == 2, ttl: time.Hour,
 		random: rand.New(rand.NewPCG(uint64(seed), 1)), //nolint:gosec // It is to be repeatable.
 	}
 	if seed%3 == 1 {
@@ -106,6 +106,14 @@ func newChaos(t *testing.T, seed int) *chaos {
 }
 
 func nameOfReplica(number int) string { return fmt.Sprint("replica-", number) }
+
+// members are the names of the replicas that are members.
+func (c *chaos) members() []string {
+	if names := c.names(); c.hasGuest {
+		return names[:chaosReplicas-1]
+	}
+	return c.names()
+}
 
 func (c *chaos) at(number int) *replica { return c.present[number].Load() }
 

@@ -88,11 +88,13 @@ func (h *host) remove(visit *visit) {
 
 // visit is one stream of another replica.
 type visit struct {
-	host   *host
+	host *host
+	// guest is the user for whom a guest asks; empty for a member.
+	guest  string
 	outbox *outbox[answer]
 	// behind relates the clock of the other replica to this one's. Only the listener uses it.
 	behind offset
-	// calls are the releases and renewals under way.
+	// calls are the releases, hand-offs and renewals under way.
 	calls sync.WaitGroup
 
 	mu sync.Mutex
@@ -107,7 +109,7 @@ type visit struct {
 func (h *host) serve(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	visit := &visit{host: h, outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, offers: map[uint64]*v1alpha1.Lock{}}
+	visit := &visit{host: h, guest: guestOf(ctx), outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, offers: map[uint64]*v1alpha1.Lock{}}
 	h.add(visit)
 	defer visit.calls.Wait()
 	defer h.remove(visit)
@@ -134,6 +136,13 @@ func (v *visit) listen(ctx context.Context, stream grpc.ServerStream, pulse *pul
 }
 
 func (v *visit) answer(ctx context.Context, asked question) {
+	if v.guest != "" {
+		if !asked.isFor(v.guest) {
+			v.outbox.put(answer{ID: asked.ID, Result: declined})
+			return
+		}
+		asked.User = v.guest
+	}
 	switch asked.Kind {
 	case ping:
 		if !v.host.serves() {
@@ -160,7 +169,7 @@ func (v *visit) answer(ctx context.Context, asked question) {
 	case list, count:
 		// Not here: callers that take their locks come first.
 		v.begin(func() { v.outbox.put(v.list(ctx, asked)) })
-	case release, renew:
+	case release, renew, handOff:
 		if v.host.timers.Since(v.behind.at(asked.Came)) > forwardFor {
 			v.outbox.put(answer{ID: asked.ID, Result: declined}) // Its replica has done it by itself.
 			return
@@ -182,7 +191,7 @@ func (v *visit) enlist(ctx context.Context, asked question) {
 		v.outbox.put(answer{ID: asked.ID, Result: declined})
 		return
 	}
-	request := lock.Request{Acquisition: *asked.Acquisition, Wait: asked.Wait, Door: asked.Door}
+	request := lock.Request{Acquisition: *asked.Acquisition, Wait: asked.Wait, Door: asked.Door, IsUnbounded: v.guest != ""}
 	request.Since = v.since(asked.Came)
 	if asked.IsAccepted {
 		request.PlaceSince = v.since(asked.Stood)
@@ -341,7 +350,7 @@ func (v *visit) takeOut(id uint64) (place engine.Place, waits bool) {
 	return place, waits
 }
 
-// call releases or renews a lock that this replica has granted. It declines any other: the replica that asks
+// call releases, hands off or renews a lock that this replica has granted. It declines any other: the replica that asks
 // then finds out by itself.
 func (v *visit) call(ctx context.Context, asked question) answer {
 	if asked.Proof == nil {
@@ -356,12 +365,23 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 	// What has begun is completed, also if the stream breaks.
 	ctx, cancel := context.WithTimeout(lock.ContextWithUser(context.WithoutCancel(tracing.ContextWithTraceparent(ctx, asked.Trace)), asked.User), lock.OperationTimeout)
 	defer cancel()
-	if asked.Kind == release {
+	switch asked.Kind {
+	case handOff:
+		isEnded, err := v.host.local.HandOff(ctx, asked.Namespace, asked.Key, proof)
+		switch {
+		case err != nil:
+			return answer{ID: asked.ID, Result: unknown}
+		case isEnded:
+			return answer{ID: asked.ID, Result: done}
+		}
+		return answer{ID: asked.ID, Result: declined}
+	case release:
 		if err := v.host.local.ReleaseGrant(ctx, asked.Namespace, asked.Key, proof); err != nil {
 			// That the grant is over may be what its own first try has done, and its caller may mean a later one.
 			return answer{ID: asked.ID, Result: unknown}
 		}
 		return answer{ID: asked.ID, Result: done}
+	default:
 	}
 	// Of this version alone: if this takes too long, its replica renews the lock by itself, maybe for longer, and more
 	// than once. None of these may be undone by a write that comes late.

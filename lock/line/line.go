@@ -28,6 +28,7 @@ type Local interface {
 	lock.LineReader
 	lock.LineCounter
 	// Those below are the methods of [engine.Engine].
+	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error)
 	Enlist(ctx context.Context, namespace string, request lock.Request, take func(*v1alpha1.Lock, error) bool) (engine.Place, error)
 	Known(namespace string, key v1alpha1.FullKey, proof lock.Proof) (limited lock.Proof, version string, isKnown bool)
 	Shown(name types.NamespacedName) *v1alpha1.Lock
@@ -51,7 +52,7 @@ type Local interface {
 type Options struct {
 	// Local is the engine of this replica. Required.
 	Local Local
-	// Self is the name of this replica among the members. Required.
+	// Self is the name of this replica among the members; that of a guest is of no member. Required.
 	Self string
 	// Clock measures waits. Nil means the real clock.
 	Clock clock.WithTicker
@@ -143,7 +144,16 @@ func (l *Line) begin(ctx context.Context, namespace string, request *lock.Reques
 		wait.request.Owner = lock.NewOwner()
 	}
 	wait.request.ID = uuid.NewString()
+	wait.beginAt(l.cameAt(request.Since, came))
 	return wait, nil, nil
+}
+
+// cameAt returns when the caller of a request came, which may have been before the call, by the clock of waits.
+func (l *Line) cameAt(since, called time.Time) time.Time {
+	if since.IsZero() {
+		return called
+	}
+	return called.Add(-max(0, l.Now().Sub(since)))
 }
 
 // waits counts the callers of this replica that wait in a line.
@@ -235,7 +245,8 @@ func (l *Line) moveKept(ctx context.Context) {
 }
 
 // SetMembers says which replicas are ready. Connections are those to the others, by their names; the caller
-// closes them after they are no longer members. The name of this replica is among the names if it is ready.
+// closes them after they are no longer members. The name of this replica is among the names if it is ready, and never if
+// it is a guest.
 func (l *Line) SetMembers(names []string, connections map[string]*grpc.ClientConn) {
 	l.members.set(names, connections)
 }

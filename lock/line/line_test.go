@@ -41,6 +41,8 @@ type replicas struct {
 	// filling is how long the watch of a replica takes to show what there is.
 	filling time.Duration
 	began   time.Time
+	// server are further options of the servers.
+	server []grpc.ServerOption
 }
 
 type replica struct {
@@ -62,8 +64,9 @@ type replica struct {
 	// lateWrite.
 	fates atomic.Pointer[func() fate]
 	late  atomic.Int64
-	// connections are those to the others.
+	// connections are those to the others, and isGuest says that it is not among the members.
 	connections map[string]*grpc.ClientConn
+	isGuest     bool
 }
 
 // start starts replicas whose informers are behind by the delays.
@@ -107,7 +110,7 @@ func (r *replicas) addWith(name string, delay time.Duration, local func(*engine.
 		r.t.Fatal(err)
 	}
 	running.Go(func() { _ = line.Start(ctx) })
-	added.Line, added.engine, added.listener, added.server = line, engine, bufconn.Listen(1<<16), serverOf(line)
+	added.Line, added.engine, added.listener, added.server = line, engine, bufconn.Listen(1<<16), serverOf(line, r.server...)
 	running.Go(func() { _ = added.server.Serve(added.listener) })
 	added.stop = func() {
 		added.hasEnded.Store(true)
@@ -123,8 +126,8 @@ func (r *replicas) addWith(name string, delay time.Duration, local func(*engine.
 	r.all[name] = added
 }
 
-func serverOf(of *line.Line) *grpc.Server {
-	server := grpc.NewServer(line.ServerOptions()...)
+func serverOf(of *line.Line, options ...grpc.ServerOption) *grpc.Server {
+	server := grpc.NewServer(append(line.ServerOptions(), options...)...)
 	of.Register(server)
 	return server
 }
@@ -143,7 +146,7 @@ func (r *replicas) meet() {
 // knows tells the replica of those that there are. Find returns the one that has a name at present.
 func (r *replica) knows(names []string, find func(name string) *replica) {
 	r.t.Helper()
-	r.connections = map[string]*grpc.ClientConn{}
+	r.connections, r.isGuest = map[string]*grpc.ClientConn{}, !slices.Contains(names, r.Self())
 	for _, other := range names {
 		if other == r.Self() {
 			continue
@@ -163,9 +166,13 @@ func (r *replica) knows(names []string, find func(name string) *replica) {
 
 // forgets leaves the replica with the members that do not have the name.
 func (r *replica) forgets(name string) {
-	names, connections := []string{r.Self()}, maps.Clone(r.connections)
+	connections := maps.Clone(r.connections)
 	delete(connections, name)
-	r.SetMembers(append(names, slices.Collect(maps.Keys(connections))...), connections)
+	names := slices.Collect(maps.Keys(connections))
+	if !r.isGuest {
+		names = append(names, r.Self())
+	}
+	r.SetMembers(names, connections)
 }
 
 func (r *replica) dial(ctx context.Context, other *replica) (net.Conn, error) {

@@ -34,7 +34,7 @@ type lineWait struct {
 	namespace string
 	name      types.NamespacedName
 	request   lock.Request
-	// came is when the call came, and stood since when it has its place: earlier if it has taken up that of a
+	// came is when the caller came, and stood since when it has its place: earlier if it has taken up that of a
 	// former call.
 	came, stood time.Time
 	// isAccepted says that a home has let it wait.
@@ -80,6 +80,15 @@ const (
 	// failed: the caller has been told that it does not get the lock.
 	failed
 )
+
+// beginAt gives the caller its place since then. Its wait ends when it would have without.
+func (w *lineWait) beginAt(then time.Time) {
+	before := w.came.Sub(then)
+	w.came, w.stood = then, then
+	if w.request.Wait < lock.WaitForever-1-before {
+		w.request.Wait += before
+	}
+}
 
 // nextTry begins a try at another place. No grant reaches the caller by the former ones any more.
 func (w *lineWait) nextTry() {

@@ -46,7 +46,7 @@ type question struct {
 	Token string `json:"token,omitempty"`
 	// Limit is that of a question for waiters or lines, which has no Key if it is for all of the namespace.
 	Limit int `json:"limit,omitempty"`
-	// Key, Proof and User are those of a release or a renewal, TTL that of a renewal.
+	// Key, Proof and User are those of a release, a hand-off or a renewal, TTL that of a renewal.
 	Key   v1alpha1.FullKey `json:"key,omitempty"`
 	Proof *lock.Proof      `json:"proof,omitempty"`
 	User  string           `json:"user,omitempty"`
@@ -85,9 +85,11 @@ const (
 	leave kind = "leave"
 	// giveUp ends the wait of the caller of the same ID, unless a write for it is under way.
 	giveUp kind = "giveUp"
-	// release and renew are for locks that the home has granted.
+	// release and renew are for locks that the home has granted, and so is handOff: a release on the condition that
+	// the first in line has the same holder.
 	release kind = "release"
 	renew   kind = "renew"
+	handOff kind = "handOff"
 	// list asks for those that wait, and count how many they are.
 	list  kind = "list"
 	count kind = "count"

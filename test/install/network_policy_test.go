@@ -89,7 +89,7 @@ var _ = Describe("The network policies of config/default", func() {
 			case facade:
 				Expect(open).To(Equal(map[string][][]networkingv1.NetworkPolicyPeer{
 					"facade": {{{NamespaceSelector: &metav1.LabelSelector{}}}},
-					"peers":  {{{PodSelector: replicasOf(facade)}}},
+					"peers":  {{{PodSelector: replicasOf(facade)}, {PodSelector: replicasOf(controllers)}}},
 				}))
 			case webhook:
 				Expect(open).To(HaveLen(1))
@@ -113,7 +113,7 @@ var _ = Describe("The network policies of config/default", func() {
 		}
 	})
 
-	DescribeTable("let them reach nothing but", func(_ context.Context, component string, reachesRouted bool) {
+	DescribeTable("let them reach nothing but", func(_ context.Context, component string, reachesRouted, reachesReplicas bool) {
 		var anywhere, dns []int32
 		services, replicas := 0, 0
 		for _, rule := range united(component).Egress {
@@ -137,18 +137,18 @@ var _ = Describe("The network policies of config/default", func() {
 			}
 		}
 		Expect(anywhere).To(ConsistOf(int32(443), int32(6443)))
+		Expect(replicas > 0).To(Equal(reachesReplicas))
 		if !reachesRouted {
 			Expect(dns).To(BeEmpty())
-			Expect(services + replicas).To(BeZero())
+			Expect(services).To(BeZero())
 			return
 		}
 		Expect(dns).To(ConsistOf(int32(53), int32(53)))
 		Expect(services).To(Equal(1))
-		Expect(replicas).To(Equal(1))
 	},
-		Entry("the API server, DNS, routed services and its other replicas, for the façade", facade, true),
-		Entry("the API server, for the controllers", controllers, false),
-		Entry("the API server, for the webhook", webhook, false),
+		Entry("the API server, DNS, routed services and its other replicas, for the façade", facade, true, true),
+		Entry("the API server and the façade, for the controllers", controllers, false, true),
+		Entry("the API server, for the webhook", webhook, false, false),
 	)
 
 	It("select ports by names that the Services and pods have", func(context.Context) {

@@ -195,11 +195,13 @@ func (i *installation) backendOver2(at *replica, token string) *client.Client {
 }
 
 // startControllers starts what renews the heartbeat, without which no watch is trusted.
-func (i *installation) startControllers(ctx context.Context) {
+func (i *installation) startControllers(ctx context.Context, flags ...string) {
 	GinkgoHelper()
-	identity := environment.Identity("system:serviceaccount:"+system+":lock-operator-controllers",
+	identity := environment.Identity("system:serviceaccount:"+system+":"+controllers,
 		"system:serviceaccounts", "system:serviceaccounts:"+system, "system:authenticated")
-	fixture.StartOperator(ctx, identity.Kubectl, "--components=controller", "--metrics-bind-address=0", "--audit-log=", "--leader-election-namespace="+system)
+	fixture.StartOperator(ctx, identity.Kubectl, append([]string{
+		"--components=controller", "--metrics-bind-address=0", "--audit-log=", "--leader-election-namespace=" + system,
+	}, flags...)...)
 }
 
 var _ = Describe("A hot key", func() {

@@ -37,6 +37,8 @@ import (
 const (
 	system  = "forrst-system"
 	account = "lock-operator-facade"
+	// controllers is the account of the controllers, whose Jobs stand in the lines.
+	controllers = "lock-operator-controllers"
 	// serviceName is the name in the certificates of replicas.
 	serviceName = account + "." + system + ".svc"
 	// patience has room for a slow machine.
@@ -107,7 +109,7 @@ func (i *installation) start(ctx context.Context) {
 		"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0",
 		"--facade-max-waiting-per-caller=10000", "--facade-max-waiting-per-namespace=10000", "--facade-max-connections-per-address=10000",
 		"--facade-max-line-per-lock=0", "--facade-max-line-per-namespace=0", "--facade-max-line-per-caller=0",
-		"--facade-max-running-per-caller=1000", "--facade-max-running-per-namespace=1000",
+		"--controllers-user=system:serviceaccount:"+system+":"+controllers, "--facade-max-running-per-caller=1000", "--facade-max-running-per-namespace=1000",
 		"--peers-bind-address="+started.peers, "--peers-service="+account, "--peers-file="+i.path("members"), "--peers-replica="+started.name,
 		"--peers-token-file="+i.path("token"), "--peers-authority-file="+i.path("tls.crt"))
 	i.all = append(i.all, started)

@@ -11,11 +11,18 @@
 {{- if kindIs "invalid" $values.replicas }}{{ (first .).Values.highAvailability | ternary 3 2 }}{{ else }}{{ $values.replicas }}{{ end -}}
 {{- end -}}
 
-{{/* Whether replicas of the façade share their lines: "true" or nothing. */}}
+{{/* Whether replicas of the façade share their lines, in which Jobs stand, too: "true" or nothing. */}}
 {{- define "lock-operator.peers" -}}
-{{- $enabled := .Values.facade.peers.enabled -}}
-{{- if kindIs "invalid" $enabled }}{{ $enabled = ne (include "lock-operator.replicas" (list . "facade")) "1" }}{{ end -}}
-{{- if $enabled }}true{{ end -}}
+{{- if or (kindIs "invalid" .Values.facade.peers.enabled) .Values.facade.peers.enabled }}true{{ end -}}
+{{- end -}}
+
+{{/* The flags by which a process finds the replicas of the façade and asks them. */}}
+{{- define "lock-operator.peers.arguments" -}}
+{{- $name := printf "%s-facade" (include "lock-operator.fullname" .) -}}
+- --peers-service={{ $name }}-peers
+- --peers-server-name={{ $name }}.$(POD_NAMESPACE).svc
+- --peers-token-file=/peers/token
+- --peers-authority-file=/peers/ca.crt
 {{- end -}}
 
 {{/* The flags that all components share. */}}
@@ -52,19 +59,19 @@
 - --facade-routes=/routes/routes.yaml
 {{- end }}
 {{- if include "lock-operator.peers" . }}
-{{- $name := printf "%s-facade" (include "lock-operator.fullname" .) }}
 - --peers-bind-address=:8445
-- --peers-service={{ $name }}-peers
-- --peers-server-name={{ $name }}.$(POD_NAMESPACE).svc
+{{ include "lock-operator.peers.arguments" . }}
 - --peers-replica=$(POD_NAME)
-- --peers-token-file=/peers/token
-- --peers-authority-file=/peers/ca.crt
+- --controllers-user=$(CONTROLLERS_USER)
 {{- end }}
 {{- end -}}
 
 {{- define "lock-operator.controllers.arguments" -}}
 - --components=controller
 - --leader-election-namespace=$(POD_NAMESPACE)
+{{- if include "lock-operator.peers" . }}
+{{ include "lock-operator.peers.arguments" . }}
+{{- end }}
 {{- if eq .Values.certificates.provider "self" }}
 {{- with .Values.certificates }}
 {{- $name := include "lock-operator.fullname" $ }}

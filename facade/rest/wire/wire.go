@@ -73,7 +73,7 @@ type Waiter struct {
 	Holder    string     `json:"holder"`
 	Reason    string     `json:"reason,omitempty"`
 	HolderRef *HolderRef `json:"holder_ref,omitempty"`
-	// Door is how the caller came: forrst or rest.
+	// Door is how the caller came: forrst or rest, or job for a Job.
 	Door  string `json:"door,omitempty"`
 	Since string `json:"since"`
 	// Until is when its wait ends. Empty if only the caller ends it.
