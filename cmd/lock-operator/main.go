@@ -56,7 +56,7 @@ func run(settings options) error {
 	settings.tracer = traces.Tracer()
 	manager, err := newManager(ctx, config, settings)
 	if err == nil {
-		err = manager.Start(ctx)
+		err = manager.Start(settings.untilDrained(ctx, manager))
 	}
 	// The last calls have ended.
 	traces.Stop(context.WithoutCancel(ctx))

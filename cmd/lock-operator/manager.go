@@ -70,7 +70,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	if settings.facadeAuth.mode == authNone {
 		settings.facadeServer.withoutShares()
 	}
-	stopTimeout := settings.facadeServer.stopTimeout()
+	stopTimeout := settings.stopTimeout()
 	managerOptions := ctrl.Options{
 		Scheme:                  scheme,
 		Metrics:                 metricsserver.Options{BindAddress: "0"}, // See addMetricsPort.

@@ -180,6 +180,15 @@ func (o *options) runs(component string) bool {
 	return slices.Contains(strings.Split(o.components, ","), component)
 }
 
+// stopTimeout is how long the process may take to stop.
+func (o *options) stopTimeout() time.Duration {
+	longest := o.facadeServer.stopTimeout()
+	if o.runs(webhookComponent) {
+		longest = max(longest, o.webhook.stopTimeout())
+	}
+	return longest
+}
+
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

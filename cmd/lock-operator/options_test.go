@@ -98,6 +98,7 @@ func TestOptions(t *testing.T) {
 		"no room for a request":              {arguments: []string{"--facade-max-body-bytes=1048575"}, want: "--facade-max-body-bytes: must be at least 1048576"},
 		"a negative delay":                   {arguments: []string{"--facade-shutdown-delay=-1s"}, want: "--facade-shutdown-delay"},
 		"a negative delay of the webhook":    {arguments: []string{"--webhook-shutdown-delay=-1s"}, want: "--webhook-shutdown-delay"},
+		"a negative drain of the webhook":    {arguments: []string{"--webhook-drain-timeout=-1s"}, want: "--webhook-drain-timeout"},
 		"no delay":                           {arguments: []string{"--facade-shutdown-delay=0s"}},
 		"no time to drain":                   {arguments: []string{"--facade-drain-timeout=0s"}, want: "--facade-drain-timeout"},
 		"a flag that does not exist":         {arguments: []string{"--colour"}, want: "colour"},
@@ -167,7 +168,7 @@ func TestDeploymentsUseFlagsThatExist(t *testing.T) {
 			// The manager needs some time besides the timeouts of its components.
 			const slack = 5 * time.Second
 			period := deployment.Spec.Template.Spec.TerminationGracePeriodSeconds
-			if want := settings.facadeServer.stopTimeout() + slack; period == nil || time.Duration(*period)*time.Second < want {
+			if want := settings.stopTimeout() + slack; period == nil || time.Duration(*period)*time.Second < want {
 				t.Errorf("the Deployment leaves less than %s to stop", want)
 			}
 		})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,6 +24,7 @@ type webhookOptions struct {
 	maxMemory             int64
 	maxRequests           int
 	shutdownDelay         time.Duration
+	drainTimeout          time.Duration
 }
 
 func (o *webhookOptions) bindFlags(flags *flag.FlagSet) {
@@ -34,6 +36,7 @@ func (o *webhookOptions) bindFlags(flags *flag.FlagSet) {
 	flags.Int64Var(&o.maxMemory, "webhook-max-memory-bytes", server.DefaultMaxMemory, "How many bytes of memory admission reviews that are judged take at a time on one replica; without --webhook-client-ca half of them from one network.")
 	flags.IntVar(&o.maxRequests, "webhook-max-requests", server.DefaultMaxRequests, "How many requests to the API server admission reviews cost each second on one replica without --webhook-client-ca; half of them from one network, and of these a quarter for one namespace.")
 	flags.DurationVar(&o.shutdownDelay, "webhook-shutdown-delay", defaultShutdownDelay, "How long the admission webhook still serves when it is to stop, but says that it is not ready.")
+	flags.DurationVar(&o.drainTimeout, "webhook-drain-timeout", server.DefaultDrainTimeout, "How long it goes on after that, until the API servers have closed their connections: they keep one for 90s that they do not use. 0s to close them.")
 }
 
 func (o *webhookOptions) validate() error {
@@ -47,6 +50,8 @@ func (o *webhookOptions) validate() error {
 		return fmt.Errorf("--webhook-client-names: %q has an empty one", o.clientNames)
 	case o.shutdownDelay < 0:
 		return errors.New("--webhook-shutdown-delay: must not be negative")
+	case o.drainTimeout < 0:
+		return errors.New("--webhook-drain-timeout: must not be negative")
 	case o.maxConnections < server.MinLimit:
 		return fmt.Errorf("--webhook-max-connections: must be at least %d", server.MinLimit)
 	case o.maxRequests < server.MinLimit:
@@ -58,11 +63,39 @@ func (o *webhookOptions) validate() error {
 	return nil
 }
 
+// stopTimeout is how long a replica may take to stop.
+func (o *webhookOptions) stopTimeout() time.Duration {
+	return o.shutdownDelay + o.drainTimeout + server.StopTimeout
+}
+
 func (o *webhookOptions) names() []string {
 	if o.clientNames == "" {
 		return nil
 	}
 	return strings.Split(o.clientNames, ",")
+}
+
+// untilDrained returns a context that ends when ctx has ended and the webhook has no clients any more. It judges
+// reviews by what caches and watches know, and a manager stops these before it.
+func (o *options) untilDrained(ctx context.Context, manager ctrl.Manager) context.Context {
+	if !o.runs(webhookComponent) {
+		return ctx
+	}
+	port, ok := manager.GetWebhookServer().(*server.Server)
+	if !ok {
+		return ctx
+	}
+	return endAfter(ctx, port.Drain)
+}
+
+// endAfter returns a context that ends when ctx has ended and drain has returned.
+func endAfter(ctx context.Context, drain func()) context.Context {
+	drained, end := context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // called below
+	context.AfterFunc(ctx, func() {
+		defer end()
+		drain()
+	})
+	return drained
 }
 
 // newServer returns the server, which reads no file before it starts.
@@ -81,6 +114,7 @@ func (o *webhookOptions) newServer() (*server.Server, error) {
 		MaxMemory:      o.maxMemory,
 		MaxRequests:    o.maxRequests,
 		ShutdownDelay:  o.shutdownDelay,
+		DrainTimeout:   o.drainTimeout,
 		Metrics:        metrics.Registry,
 		Logger:         log,
 	})

@@ -30,7 +30,7 @@ func (c *cluster) startOperator(ctx context.Context) error {
 		// As config/guards has it, which config/dev includes.
 		"--guards",
 		// No load balancer needs time to notice the end.
-		"--facade-shutdown-delay=0s", "--webhook-shutdown-delay=0s",
+		"--facade-shutdown-delay=0s", "--webhook-shutdown-delay=0s", "--webhook-drain-timeout=0s",
 		// All components use one clock.
 		"--clock-skew-allowance=0s",
 	}

@@ -21,6 +21,7 @@ import (
 // the certificate that this control plane presents to webhooks, and limits for a suite that is one caller.
 const tested = `
 webhook:
+  extraArgs: [--webhook-drain-timeout=0s] # test/upgrade waits for webhooks that stop.
   clientAuthority: {configMap: webhook-clients, names: [kube-apiserver]}
 guards: {enabled: true}
 lockPolicies: {enabled: true}

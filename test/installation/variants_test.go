@@ -53,7 +53,8 @@ func (c *cluster) try(t *testing.T, v variant, before map[string]bool) {
 		if v.prepare != nil {
 			v.prepare(c, t)
 		}
-		values := c.write(t, "values.yaml", v.values)
+		// test/upgrade waits for webhooks that stop.
+		values := c.write(t, "values.yaml", v.values+"webhook: {extraArgs: [--webhook-drain-timeout=0s]}\n")
 		c.helm(t, "install", release, c.chart(), "--values", values, "--wait", "--timeout", patience.String())
 		c.helm(t, "test", release, "--timeout", patience.String())
 		c.runLockedJob(t)

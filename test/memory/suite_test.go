@@ -47,7 +47,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	DeferCleanup(controllers.Stop)
 	host, port, certDir, err := environment.InstallWebhook(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	webhookFlags = []string{fmt.Sprintf("--webhook-bind-address=%s:%d", host, port), "--webhook-cert-dir=" + certDir}
+	webhookFlags = []string{fmt.Sprintf("--webhook-bind-address=%s:%d", host, port), "--webhook-cert-dir=" + certDir, "--webhook-drain-timeout=0s"}
 })
 
 // scale is the part of the shipped bounds, and of the memory for them, that the suite runs with.

@@ -28,8 +28,8 @@ type record struct {
 	tokens map[string]int64
 	grants int
 
-	// whileEarlierStops is set while webhooks of the earlier release stop. Until it asked its clients to
-	// move before that, a review could meet a connection that was just being closed.
+	// whileEarlierStops is set while webhooks of the earlier release stop. Until it asks its clients to close
+	// their connections and waits for that, a review can meet one that it is just closing.
 	whileEarlierStops bool
 	// excused is how many writes were refused so.
 	excused int

@@ -21,6 +21,7 @@ import (
 	"forrst.dev/lock-operator/facade/peers"
 	"forrst.dev/lock-operator/hack/admissionclient"
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/webhook/server"
 )
 
 const (
@@ -30,6 +31,8 @@ const (
 
 	// processTimeout bounds how long a process may take to start or to stop.
 	processTimeout = 60 * time.Second
+	// drainTimeout bounds how long a webhook may take to stop: until the API server has left its connections.
+	drainTimeout = processTimeout + server.DefaultDrainTimeout
 	// endpointsDelay is how long connections are sent to a replica that is to stop: the nodes of a
 	// cluster take so long to notice.
 	endpointsDelay = 2 * time.Second
@@ -107,7 +110,7 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 	return started
 }
 
-// stop stops a replica as a node does: it gets connections for a while.
+// stop has a replica stop as a node does: it gets connections for a while.
 func (i *installation) stop(component string, stopped *replica) {
 	GinkgoHelper()
 	stopped.session.Terminate()
@@ -121,18 +124,30 @@ func (i *installation) stop(component string, stopped *replica) {
 		<-noticed.C
 		service.remove(stopped.address)
 	}
-	Eventually(stopped.session).WithTimeout(processTimeout).Should(gexec.Exit(0), "%s of %s", component, stopped.of.name)
+	if component != webhook { // A Deployment waits for none, but a webhook takes the longest.
+		stopped.expectExit(processTimeout)
+	}
+}
+
+func (r *replica) expectExit(within time.Duration) {
+	GinkgoHelper()
+	Eventually(r.session).WithTimeout(within).Should(gexec.Exit(0), "%s of %s", r.name, r.of.name)
 }
 
 // roll replaces the replicas of each component, one at a time: the new one is ready before the old
 // one stops.
 func (i *installation) roll(ctx context.Context, to *release) {
 	GinkgoHelper()
+	var stopped []*replica
 	for _, component := range []string{webhook, controllers, facade} {
 		for index, former := range i.replicas[component] {
 			i.replicas[component][index] = i.start(ctx, to, component)
 			i.stop(component, former)
+			stopped = append(stopped, former)
 		}
+	}
+	for _, former := range stopped {
+		former.expectExit(drainTimeout)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,6 +81,8 @@ type listener struct {
 	mu       sync.Mutex
 	open     int
 	networks map[netip.Prefix]*network
+	// empty is closed when no connection is open. Nil if none waits for that.
+	empty chan struct{}
 }
 
 func (s *Server) newListener(inner net.Listener) *listener {
@@ -105,6 +108,23 @@ func (s *Server) connectionUsage() float64 {
 	connections.mu.Lock()
 	defer connections.mu.Unlock()
 	return float64(connections.open) / float64(connections.max)
+}
+
+// drained returns a channel that is closed when no connection is open.
+func (l *listener) drained() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.empty = make(chan struct{})
+	l.noticeEmpty()
+	return l.empty
+}
+
+// noticeEmpty needs the mutex.
+func (l *listener) noticeEmpty() {
+	if l.open == 0 && l.empty != nil {
+		close(l.empty)
+		l.empty = nil
+	}
 }
 
 // Accept implements [net.Listener].
@@ -145,6 +165,7 @@ func (l *listener) admit(accepted net.Conn) (admitted *connection, closing net.C
 	l.open++
 	of.connections++
 	admitted = &connection{Conn: accepted, listener: l, network: of, phase: closed}
+	admitted.arriving.Store(awaitHandshake)
 	admitted.move(silent)
 	return admitted, closing
 }
@@ -211,6 +232,8 @@ type connection struct {
 
 	listener *listener
 	network  *network
+	// arriving says whether a header does.
+	arriving atomic.Int32
 
 	// The fields below need the mutex of the listener.
 
@@ -218,6 +241,40 @@ type connection struct {
 	// since is when the phase began, and place that among those of the phase, if that is evictable.
 	since time.Time
 	place *list.Element
+}
+
+// Values of connection.arriving.
+const (
+	// noHeader means that no header can begin: a review is served, or the connection may be without one.
+	noHeader int32 = iota
+	// awaitHandshake means that a handshake must begin.
+	awaitHandshake
+	// awaitHeader means that a header may begin.
+	awaitHeader
+	// inHeader means that the first bytes of a handshake or of a header have come.
+	inHeader
+)
+
+// Read implements [net.Conn]. From the first byte, a header has headerTimeout.
+func (c *connection) Read(into []byte) (int, error) {
+	count, err := c.Conn.Read(into)
+	if count > 0 && (c.arriving.CompareAndSwap(awaitHeader, inHeader) || c.arriving.CompareAndSwap(awaitHandshake, inHeader)) {
+		_ = c.Conn.SetReadDeadline(time.Now().Add(headerTimeout)) // It fails if the connection is closed.
+	}
+	return count, err
+}
+
+// SetReadDeadline implements [net.Conn]. A [http.Server] sets none after the handshake, and after a header.
+func (c *connection) SetReadDeadline(deadline time.Time) error {
+	switch arriving := c.arriving.Load(); {
+	case deadline.IsZero():
+		c.arriving.CompareAndSwap(inHeader, awaitHeader)
+	case arriving == awaitHandshake || arriving == inHeader:
+		if bound := time.Now().Add(headerTimeout); bound.Before(deadline) {
+			deadline = bound
+		}
+	}
+	return c.Conn.SetReadDeadline(deadline)
 }
 
 // connectionOf returns the connection below TLS.
@@ -243,8 +300,10 @@ func (c *connection) isClosedByServer(err error) bool {
 func setState(served net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateActive: // The headers have arrived.
+		connectionOf(served).arriving.Store(noHeader)
 		connectionOf(served).enter(transferring)
 	case http.StateIdle:
+		connectionOf(served).arriving.Store(awaitHeader)
 		connectionOf(served).enter(idle)
 	case http.StateNew, http.StateHijacked, http.StateClosed: // The listener sees the first and the last, and no handler hijacks.
 	}
@@ -273,5 +332,6 @@ func (c *connection) move(next phase) {
 	case next == closed:
 		c.listener.open--
 		c.network.connections--
+		c.listener.noticeEmpty()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -84,6 +85,13 @@ func start(t *testing.T, options server.Options, handler http.HandlerFunc) *worl
 		}
 	}
 	return w
+}
+
+// awaitUnready waits until the server says that it is to stop.
+func (w *world) awaitUnready() {
+	for w.served.StartedChecker()(nil) == nil {
+		runtime.Gosched()
+	}
 }
 
 // serving is the certificate of all servers, with its key.

@@ -48,14 +48,24 @@ const (
 
 // Timeouts of a connection. The API server waits for an answer for 5 seconds (config/webhook), and
 // closes a connection that it has not used for 90 seconds.
+//
+// A review that is sent on a connection that the server closes at the same moment fails, and with it a write: the API
+// server does not send it again. So the server closes no connection that the API server may still use. That includes
+// one without any review: a client that needs another connection dials, and keeps it for later if one became
+// free meanwhile.
 const (
-	headerTimeout   = 5 * time.Second // With the handshake.
-	reviewTimeout   = 10 * time.Second
-	answerTimeout   = 20 * time.Second
-	idleTimeout     = 2 * time.Minute
-	shutdownTimeout = 10 * time.Second
-	maxHeaderBytes  = 16 << 10
+	headerTimeout  = 5 * time.Second // From its first byte, and of a handshake from the start.
+	reviewTimeout  = 10 * time.Second
+	answerTimeout  = 20 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
 )
+
+// StopTimeout is how long reviews may still take after Options.ShutdownDelay and Options.DrainTimeout.
+const StopTimeout = 10 * time.Second
+
+// DefaultDrainTimeout is longer than the API server keeps a connection that it does not use.
+const DefaultDrainTimeout = 95 * time.Second
 
 // Options configures a [Server]. Zero limits mean the defaults.
 type Options struct {
@@ -85,6 +95,9 @@ type Options struct {
 	// ended, while the server says that it is not ready: the nodes of a cluster take some seconds to
 	// stop sending connections to it. Zero means no delay.
 	ShutdownDelay time.Duration
+	// DrainTimeout is how long the server goes on after that, until its clients have closed all connections: each
+	// answer asks them to. Zero means that it closes those without a review at once.
+	DrainTimeout time.Duration
 	// Clock measures the rate of requests and the delay. Nil means the real clock.
 	Clock clock.Clock
 	// Metrics is where the metrics are registered. Nil means nowhere.
@@ -110,6 +123,7 @@ type Server struct {
 	onRefused        func(Refused)
 	serving          atomic.Bool
 	stopping         atomic.Bool
+	drained          sync.Once
 	// listener is nil until the server listens.
 	listener atomic.Pointer[listener]
 }
@@ -222,18 +236,36 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("serve reviews: %w", err)
 	case <-ctx.Done():
 	}
-	s.stopping.Store(true)
-	if s.options.ShutdownDelay > 0 {
-		s.serving.Store(false)
-		s.options.Logger.Info("Webhook is no longer ready and stops soon", "delay", s.options.ShutdownDelay.String())
-		<-s.options.Clock.After(s.options.ShutdownDelay)
-	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	s.Drain()
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTimeout)
 	defer cancel()
 	if err := server.Shutdown(stopping); err != nil {
 		return errors.Join(fmt.Errorf("stop serving reviews: %w", err), server.Close())
 	}
 	return nil
+}
+
+// Drain returns when the clients send no review any more, at the latest after Options.ShutdownDelay and
+// Options.DrainTimeout. Meanwhile the server is not ready, and serves. [Server.Start] drains when its context ends, unless
+// that was done before.
+func (s *Server) Drain() { s.drained.Do(s.drain) }
+
+func (s *Server) drain() {
+	s.stopping.Store(true)
+	s.serving.Store(false)
+	if s.options.ShutdownDelay > 0 {
+		s.options.Logger.Info("Webhook is no longer ready and stops soon", "delay", s.options.ShutdownDelay.String())
+		<-s.options.Clock.After(s.options.ShutdownDelay)
+	}
+	connections := s.listener.Load()
+	if s.options.DrainTimeout <= 0 || connections == nil {
+		return
+	}
+	s.options.Logger.Info("Webhook stops when its clients have closed their connections", "timeout", s.options.DrainTimeout.String())
+	select {
+	case <-connections.drained():
+	case <-s.options.Clock.After(s.options.DrainTimeout):
+	}
 }
 
 // tlsConfig returns the configuration of connections, and watches its files until ctx ends.
@@ -258,11 +290,11 @@ func (s *Server) newHTTPServer(ctx context.Context, config *tls.Config) *http.Se
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler:           s.moveClients(s.mux),
-		TLSConfig:         config,
-		Protocols:         &protocols,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       reviewTimeout,
+		Handler:   s.moveClients(timed(s.mux)),
+		TLSConfig: config,
+		Protocols: &protocols,
+		// That of a connection without a review yet. A [connection] bounds the header, and timed the rest.
+		ReadHeaderTimeout: idleTimeout,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -274,6 +306,14 @@ func (s *Server) newHTTPServer(ctx context.Context, config *tls.Config) *http.Se
 		// Clients that are refused must not fill the log.
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.options.Logger.V(1)), slog.LevelInfo),
 	}
+}
+
+// timed bounds how long a review may arrive. A [http.Server] would begin to count at the handshake.
+func timed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(reviewTimeout)) // It fails if the client has gone.
+		next.ServeHTTP(w, r)
+	})
 }
 
 // moveClients asks the client of each review to send the next one to another replica, if this one is stopping:

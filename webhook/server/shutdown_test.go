@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"net/http"
+	"net/http/httptrace"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +34,46 @@ func TestAStoppingServerStillServes(t *testing.T) {
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK || !response.Close {
 		t.Errorf("a server that is no longer ready answers %s, closing the connection: %t", response.Status, response.Close)
+	}
+	clock.Step(time.Minute) // Otherwise the test would not end.
+}
+
+// TestAStoppingServerWaitsForItsClients: a review may be on its way on a connection that is idle at the server.
+func TestAStoppingServerWaitsForItsClients(t *testing.T) {
+	w := start(t, server.Options{DrainTimeout: time.Hour, Clock: clocktesting.NewFakeClock(time.Unix(0, 0))}, ok)
+	client := w.client(1)
+	if _, _, err := w.post(client, strings.NewReader("{}")); err != nil {
+		t.Fatal(err)
+	}
+	w.stop()
+	w.awaitUnready()
+	var isReused bool
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { isReused = got.Reused }})
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatalf("a review that a stopping server got: %v", err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK || !response.Close || !isReused {
+		t.Errorf("answered %s, closing the connection: %t, on the former connection: %t", response.Status, response.Close, isReused)
+	}
+	// The server ends now, since it has no connection. The clock stands still.
+}
+
+func TestAStoppingServerDoesNotWaitForLonger(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	w := start(t, server.Options{DrainTimeout: time.Minute, Clock: clock}, ok)
+	if _, _, err := w.post(w.client(1), strings.NewReader("{}")); err != nil { // It keeps its connection until the test ends.
+		t.Fatal(err)
+	}
+	w.stop()
+	w.awaitUnready()
+	for !clock.HasWaiters() {
+		runtime.Gosched()
 	}
 	clock.Step(time.Minute) // Otherwise the test would not end.
 }

@@ -29,6 +29,6 @@ func (e *Environment) WebhookFlags(host string, port int, certDir string) []stri
 	return []string{
 		"--webhook-bind-address=" + net.JoinHostPort(host, strconv.Itoa(port)), "--webhook-cert-dir=" + certDir,
 		"--webhook-client-ca=" + e.clients.Authority, "--webhook-client-names=" + admissionclient.Name,
-		"--webhook-shutdown-delay=0s",
+		"--webhook-shutdown-delay=0s", "--webhook-drain-timeout=0s",
 	}
 }
