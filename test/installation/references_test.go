@@ -75,19 +75,28 @@ func (c *cluster) scrape(t *testing.T, monitor unstructured.Unstructured) {
 	}
 }
 
-// callRoutes lists locks through what the Ingress and the HTTPRoute lead to, verified as the BackendTLSPolicy says.
+// callRoutes lists locks and gets the page through what the Ingress and the HTTPRoute lead to, verified as the
+// BackendTLSPolicy says.
 func (c *cluster) callRoutes(t *testing.T) {
 	t.Helper()
 	ingress, err := c.client.NetworkingV1().Ingresses(namespace).Get(t.Context(), "lock-operator-facade", metav1.GetOptions{})
 	check(t, err)
-	path := ingress.Spec.Rules[0].HTTP.Paths[0]
-	byIngress := c.serviceAddress(t, path.Backend.Service.Name, path.Backend.Service.Port.Name)
+	var urls []string
+	for _, path := range ingress.Spec.Rules[0].HTTP.Paths {
+		urls = append(urls, "https://"+c.serviceAddress(t, path.Backend.Service.Name, path.Backend.Service.Port.Name)+path.Path)
+	}
 
 	route := first(t, c.list(t, schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRouteList"})[0].Object, "spec", "rules")
 	backend := first(t, route, "backendRefs")
 	number, _, err := unstructured.NestedInt64(backend, "port")
 	check(t, err)
 	byRoute := c.serviceAddress(t, text(backend, "name"), strconv.FormatInt(number, 10))
+	matches, _, err := unstructured.NestedSlice(route, "matches")
+	check(t, err)
+	for _, match := range matches {
+		path, _ := match.(map[string]any)
+		urls = append(urls, "https://"+byRoute+text(path, "path", "value"))
+	}
 
 	policy := c.list(t, schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "BackendTLSPolicyList"})[0].Object
 	if target := text(first(t, policy, "spec", "targetRefs"), "name"); target != text(backend, "name") {
@@ -105,10 +114,18 @@ func (c *cluster) callRoutes(t *testing.T) {
 	check(t, err)
 	t.Cleanup(func() { c.kubectlRun(t, "", "delete", "serviceaccount/caller", "rolebinding/caller") })
 	token := c.token(t, "default", "caller", "lock-operator.forrst.dev")
-	for object, address := range map[string]string{"Ingress": byIngress, "HTTPRoute": byRoute} {
-		status, body := get(t, "https://"+address+path.Path+"namespaces/default/locks", text(policy, "spec", "validation", "hostname"), authority, token)
-		if status != http.StatusOK {
-			t.Errorf("what the %s leads to answers %d: %s", object, status, body)
+	// Each leads to the REST door and the page.
+	if got := len(urls); got != 4 {
+		t.Errorf("the Ingress and the HTTPRoute lead to %v", urls)
+	}
+	for _, url := range urls {
+		want := "<title>Locks</title>"
+		if strings.HasSuffix(url, "/v1/") {
+			url, want = url+"namespaces/default/locks", `"locks":`
+		}
+		status, body := get(t, url, text(policy, "spec", "validation", "hostname"), authority, token)
+		if status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s answers %d: %s", url, status, tail(body, 200))
 		}
 	}
 }
