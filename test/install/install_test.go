@@ -218,13 +218,18 @@ func secretsOf(deployment *appsv1.Deployment) []string {
 			continue
 		}
 		for _, source := range volume.Projected.Sources {
-			if source.Secret != nil {
+			if source.Secret != nil && !isAuthority(source.Secret.Items) {
 				secrets = append(secrets, source.Secret.Name)
 			}
 		}
 	}
 	Expect(secrets).NotTo(BeEmpty())
 	return secrets
+}
+
+// isAuthority reports whether the items of a Secret are what others verify its certificate by, and no key.
+func isAuthority(items []corev1.KeyToPath) bool {
+	return len(items) == 1 && items[0].Key == corev1.ServiceAccountRootCAKey
 }
 
 func deploymentOf(documents map[string][]byte, component string) *appsv1.Deployment {
