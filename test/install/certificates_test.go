@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -27,6 +29,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/certificates"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/test/support/fixture"
 )
 
@@ -43,8 +46,8 @@ const (
 
 var _ = Describe("An installation that issues its own certificates", Ordered, func() {
 	var (
-		installed *issuing
-		token     string
+		installed      *issuing
+		token, scraper string
 	)
 
 	BeforeAll(func(ctx context.Context) {
@@ -53,37 +56,54 @@ var _ = Describe("An installation that issues its own certificates", Ordered, fu
 		Expect(environment.Admin.Client.Create(ctx, namespace)).To(Succeed())
 		environment.AllowWorkers(ctx, installed.callers)
 		token = tokenOf(ctx, installed.callers, fixture.Worker, ownAudience)
+		scraper = tokenOf(ctx, installed.callers, fixture.Worker)
+		_, err := admin.Run(ctx, "", "create", "clusterrolebinding", "issuing-scraper", "--clusterrole="+issuingPrefix+"lock-operator-metrics",
+			"--serviceaccount="+installed.callers+":"+fixture.Worker)
+		Expect(err).NotTo(HaveOccurred())
 
 		By("not being ready before there are certificates, and refusing Locks rather than admitting them unjudged")
-		for _, component := range []string{facade, webhook} {
-			installed.launch(ctx, component)
-			Eventually(func() string { return installed.logged(component) }).WithTimeout(operatorTimeout).Should(
-				ContainSubstring("Waiting for the certificate to serve"), component)
+		for _, process := range servers {
+			installed.launch(ctx, process)
+			Eventually(func() string { return installed.logged(process) }).WithTimeout(operatorTimeout).Should(
+				ContainSubstring("Waiting for the certificate to serve"), process)
 			Consistently(func() int {
-				status, _ := installed.ready[component](ctx)
+				status, _ := installed.ready[process](ctx)
 				return status
-			}).WithTimeout(2*time.Second).ShouldNot(Equal(http.StatusOK), component)
+			}).WithTimeout(2*time.Second).ShouldNot(Equal(http.StatusOK), process)
 		}
 		Expect(installed.writeLock(ctx, "early")).To(MatchError(ContainSubstring("failed calling webhook")))
 		installed.launch(ctx, controllers)
 	})
 
 	It("becomes ready when the controllers have filled the Secrets", func(ctx context.Context) {
-		for _, component := range components {
-			Eventually(installed.ready[component]).WithContext(ctx).WithTimeout(operatorTimeout).Should(Equal(http.StatusOK), component)
+		for _, process := range append([]string{controllers}, servers...) {
+			Eventually(installed.ready[process]).WithContext(ctx).WithTimeout(operatorTimeout).Should(Equal(http.StatusOK), process)
 		}
 		Eventually(installed.writeLock).WithContext(ctx).WithArguments("first").WithTimeout(operatorTimeout).Should(Succeed())
-		Eventually(installed.call).WithContext(ctx).WithArguments("first", token).WithTimeout(operatorTimeout).Should(Succeed())
+		for _, replica := range replicas {
+			Eventually(installed.call).WithContext(ctx).WithArguments(replica, "first-"+replica, token).WithTimeout(operatorTimeout).Should(Succeed())
+		}
+		installed.expectConnected(ctx, scraper)
 	})
 
 	It("refuses no write and fails no call while certificates and authority are rotated under load", func(ctx context.Context) {
 		load := installed.startLoad(token)
 		defer load.stop()
 		seen := map[string]bool{}
-		for range 3 {
+		for rotation := range 3 {
+			waiting := installed.startWaiting(ctx, fmt.Sprintf("kept-%d", rotation), token)
 			former := installed.published(ctx)
 			Expect(former).To(HaveLen(1))
+			serials := map[string]string{}
+			for _, component := range []string{facade, webhook} {
+				serials[component] = installed.served(ctx, component)
+			}
 			installed.rotate(ctx, "lock-operator-authority")
+			Eventually(installed.published).WithContext(ctx).WithTimeout(rotationTimeout).Should(HaveLen(2))
+			By("connecting the replicas again while both authorities are trusted, with the certificate of the former and of the new one")
+			installed.reconnect(ctx, scraper)
+			Eventually(installed.served).WithContext(ctx).WithArguments(facade).WithTimeout(rotationTimeout).ShouldNot(Equal(serials[facade]))
+			installed.reconnect(ctx, scraper)
 			Eventually(func(g Gomega) {
 				now := installed.published(ctx)
 				g.Expect(now).To(HaveLen(1))
@@ -91,26 +111,34 @@ var _ = Describe("An installation that issues its own certificates", Ordered, fu
 			}).WithTimeout(rotationTimeout).WithPolling(100 * time.Millisecond).Should(Succeed())
 			for _, component := range []string{facade, webhook} {
 				serial := installed.served(ctx, component)
+				Expect(serial).NotTo(Equal(serials[component]))
 				seen[serial] = true
 				installed.rotate(ctx, "lock-operator-"+component)
-				Eventually(installed.served).WithContext(ctx).WithArguments(component).WithTimeout(operatorTimeout).ShouldNot(Equal(serial))
+				for _, process := range servers {
+					if componentOf(process) == component {
+						Eventually(installed.served).WithContext(ctx).WithArguments(process).WithTimeout(operatorTimeout).ShouldNot(Equal(serial))
+					}
+				}
 				seen[installed.served(ctx, component)] = true
 			}
+			By("connecting the replicas again when the former authority is trusted no more, with the certificates that they serve now")
+			for _, replica := range replicas {
+				Eventually(installed.servedToPeers).WithContext(ctx).WithArguments(replica).WithTimeout(operatorTimeout).Should(Equal(installed.served(ctx, facade)))
+			}
+			Eventually(installed.trustedByPeers).WithTimeout(operatorTimeout).Should(Equal(installed.published(ctx)))
+			installed.reconnect(ctx, scraper)
+			waiting.serve(ctx)
 		}
 		load.stop()
 		Expect(seen).To(HaveLen(12), "two components, three authorities, two certificates of each")
 		Expect(load.failures()).To(BeEmpty())
-		GinkgoWriter.Printf("%d writes, %d calls, %d handshakes\n", load.writes.Load(), load.calls.Load(), load.handshakes.Load())
-		Expect(load.writes.Load()).To(BeNumerically(">", 100))
-		Expect(load.calls.Load()).To(BeNumerically(">", 100))
-		Expect(load.handshakes.Load()).To(BeNumerically(">", 100))
+		for what, count := range load.counts() {
+			GinkgoWriter.Printf("%d %s\n", count, what)
+			Expect(count).To(BeNumerically(">", 100), what)
+		}
 	})
 
 	It("serves the metrics of each component with its certificate, and tells when it ends", func(ctx context.Context) {
-		_, err := admin.Run(ctx, "", "create", "clusterrolebinding", "issuing-scraper", "--clusterrole="+issuingPrefix+"lock-operator-metrics",
-			"--serviceaccount="+installed.callers+":"+fixture.Worker)
-		Expect(err).NotTo(HaveOccurred())
-		scraper := tokenOf(ctx, installed.callers, fixture.Worker)
 		for component, names := range map[string][]string{facade: {facade}, webhook: {webhook}, controllers: {controllers, "authority"}} {
 			Eventually(func(g Gomega) {
 				connection, err := installed.handshake(ctx, installed.metrics[component], component, installed.published(ctx))
@@ -144,7 +172,7 @@ var _ = Describe("An installation that issues its own certificates", Ordered, fu
 		_, err := admin.Run(ctx, "", "patch", "secret", issuingPrefix+"lock-operator-facade", "-n", issuingNamespace, "--type=merge", `-p={"data":null}`)
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(installed.served).WithContext(ctx).WithArguments(facade).WithTimeout(operatorTimeout).ShouldNot(Equal(former))
-		Eventually(installed.call).WithContext(ctx).WithArguments("repaired", token).WithTimeout(operatorTimeout).Should(Succeed())
+		Eventually(installed.call).WithContext(ctx).WithArguments(facade, "repaired", token).WithTimeout(operatorTimeout).Should(Succeed())
 	})
 
 	It("leaves its data alone when the manifests are applied again", func(ctx context.Context) {
@@ -184,10 +212,13 @@ type issuing struct {
 	installation
 
 	callers string
-	// volumes are the folders of the components' Secrets, and ports where façade and webhook listen.
-	volumes map[string]string
-	ports   map[string]string
-	ready   map[string]func(context.Context) (int, error)
+	// volumes are the folders of the components' Secrets, and peersVolume that of what the replicas show each other.
+	volumes     map[string]string
+	peersVolume string
+	// ports are where the processes listen, and links the ways to the replicas of the façade for each other.
+	ports map[string]string
+	links map[string]*link
+	ready map[string]func(context.Context) (int, error)
 
 	mu           sync.Mutex
 	trusted      []*x509.Certificate
@@ -203,13 +234,17 @@ func installIssuing(ctx context.Context) *issuing {
 			manifests: overlayOf(ctx, issuingNamespace, issuingPrefix, "components: [CONFIG/guards]\n"),
 		},
 		callers: "issuing-callers",
-		volumes: map[string]string{}, ports: map[string]string{}, ready: map[string]func(context.Context) (int, error){},
+		volumes: map[string]string{}, peersVolume: GinkgoT().TempDir(),
+		ports: map[string]string{}, links: map[string]*link{}, ready: map[string]func(context.Context) (int, error){},
 	}
 	for _, component := range components {
 		i.volumes[component] = GinkgoT().TempDir()
-		i.ports[component] = fixture.FreeAddress(ctx)
-		i.metrics[component] = fixture.FreeAddress(ctx)
 	}
+	for _, process := range append([]string{controllers}, servers...) {
+		i.ports[process] = fixture.FreeAddress(ctx)
+		i.metrics[process] = fixture.FreeAddress(ctx)
+	}
+	i.linkReplicas(ctx)
 	_, port, err := net.SplitHostPort(i.ports[webhook])
 	Expect(err).NotTo(HaveOccurred())
 	for _, manifest := range i.manifests {
@@ -236,15 +271,18 @@ func installIssuing(ctx context.Context) *issuing {
 	return i
 }
 
-// launch starts a component by the arguments of its Deployment, with the files of its volume.
-func (i *issuing) launch(ctx context.Context, component string) {
+// launch starts a process by the arguments of the Deployment of its component, with the files of its volumes.
+func (i *issuing) launch(ctx context.Context, process string) {
 	GinkgoHelper()
-	arguments := append(argumentsOf(i.deployment(component)), "--metrics-bind-address="+i.metrics[component], "--metrics-cert-dir="+i.volumes[component])
+	component := componentOf(process)
+	arguments := append(argumentsOf(i.deployment(component)), "--metrics-bind-address="+i.metrics[process], "--metrics-cert-dir="+i.volumes[component])
 	switch component {
 	case facade:
-		i.facadeURL = "https://" + i.ports[facade]
-		arguments = append(arguments, "--facade-bind-address="+i.ports[facade], "--facade-shutdown-delay=0s", "--peers-bind-address=0",
+		arguments = append(arguments, "--facade-bind-address="+i.ports[process], "--facade-shutdown-delay=0s", "--facade-max-block=10m",
+			// The load is one caller's.
+			"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0",
 			"--facade-tls-cert-file="+filepath.Join(i.volumes[facade], "tls.crt"), "--facade-tls-key-file="+filepath.Join(i.volumes[facade], "tls.key"))
+		arguments = append(arguments, i.peersFlags(process)...)
 	case webhook:
 		host, port, err := net.SplitHostPort(i.ports[webhook])
 		Expect(err).NotTo(HaveOccurred())
@@ -254,13 +292,15 @@ func (i *issuing) launch(ctx context.Context, component string) {
 	case controllers:
 		arguments = append(arguments, "--authority-overlap="+overlap.String())
 	}
-	i.processes[component], i.ready[component] = fixture.LaunchOperator(ctx, i.identity(component).Kubectl, arguments...)
+	i.processes[process], i.ready[process] = fixture.LaunchOperator(ctx, i.identity(component).Kubectl, arguments...)
 }
 
-// mount writes the Secrets of the components into their volumes as a kubelet does, until ctx ends.
+// mount writes the Secrets of the components, and what the replicas of the façade show each other, into their volumes as
+// a kubelet does, until ctx ends.
 func (i *issuing) mount(ctx context.Context) {
 	const period = 200 * time.Millisecond
 	versions := map[string]string{}
+	var peersMounted time.Time
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
@@ -280,6 +320,10 @@ func (i *issuing) mount(ctx context.Context) {
 				continue
 			}
 			versions[component] = secret.ResourceVersion
+		}
+		if time.Since(peersMounted) > mountDelay {
+			peersMounted = time.Now()
+			i.mountPeers(ctx, versions)
 		}
 	}
 }
@@ -336,13 +380,13 @@ func (i *issuing) mounted(ctx context.Context) []*x509.Certificate {
 
 // handshake connects to an address of a component, trusting the authorities, and no other name than that of
 // its Service.
-func (i *issuing) handshake(ctx context.Context, address, component string, trusted []*x509.Certificate) (*tls.Conn, error) {
+func (i *issuing) handshake(ctx context.Context, address, component string, trusted []*x509.Certificate, protocols ...string) (*tls.Conn, error) {
 	roots := x509.NewCertPool()
 	for _, authority := range trusted {
 		roots.AddCert(authority)
 	}
 	dialer := &tls.Dialer{Config: &tls.Config{
-		RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: i.prefix + "lock-operator-" + component + "." + i.namespace + ".svc",
+		RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: protocols, ServerName: i.prefix + "lock-operator-" + component + "." + i.namespace + ".svc",
 	}}
 	connection, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -352,10 +396,10 @@ func (i *issuing) handshake(ctx context.Context, address, component string, trus
 	return secured, nil
 }
 
-// served is the serial number of the certificate that a component serves.
-func (i *issuing) served(ctx context.Context, component string) string {
+// served is the serial number of the certificate that a process serves.
+func (i *issuing) served(ctx context.Context, process string) string {
 	GinkgoHelper()
-	connection, err := i.handshake(ctx, i.ports[component], component, i.published(ctx))
+	connection, err := i.handshake(ctx, i.ports[process], componentOf(process), i.published(ctx))
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { Expect(connection.Close()).To(Succeed()) }()
 	return connection.ConnectionState().PeerCertificates[0].SerialNumber.Text(16)
@@ -370,37 +414,77 @@ func (i *issuing) writeLock(ctx context.Context, name string) error {
 	return environment.Admin.Client.Delete(ctx, lock)
 }
 
-// call takes a lock at the façade, on a connection of its own that trusts what is mounted.
-func (i *issuing) call(ctx context.Context, key, token string) error {
+// call takes a lock at a replica of the façade.
+func (i *issuing) call(ctx context.Context, replica, key, token string) error {
+	_, err := i.send(ctx, http.MethodPost, replica, key, token, "", `{"ttl_seconds":60}`)
+	return err
+}
+
+// passOn waits for a lock at a replica of the façade, and gives it back.
+func (i *issuing) passOn(ctx context.Context, replica, key, token string) error {
+	acquired, err := i.send(ctx, http.MethodPost, replica, key, token, "", `{"ttl_seconds":60,"wait_seconds":300}`)
+	if err != nil {
+		return err
+	}
+	_, err = i.send(ctx, http.MethodDelete, replica, key, token, acquired, "")
+	return err
+}
+
+// waiters is how many callers wait for a lock, as a replica tells.
+func (i *issuing) waiters(ctx context.Context, replica, key, token string) (int, error) {
+	text, err := i.request(ctx, http.MethodGet, replica, key+"/waiters", token, "", "")
+	if err != nil {
+		return 0, err
+	}
+	var line wire.Waiters
+	err = json.Unmarshal(text, &line)
+	return len(line.Waiters), err
+}
+
+// send calls a replica of the façade about a lock. It returns the token of a lock that is acquired.
+func (i *issuing) send(ctx context.Context, method, replica, key, token, lockToken, body string) (acquired string, err error) {
+	text, err := i.request(ctx, method, replica, key, token, lockToken, body)
+	if err != nil || len(text) == 0 {
+		return "", err
+	}
+	var answer wire.Lock
+	err = json.Unmarshal(text, &answer)
+	return answer.LockToken, err
+}
+
+// request calls a replica of the façade, on a connection of its own that trusts what is mounted.
+func (i *issuing) request(ctx context.Context, method, replica, path, token, lockToken, body string) (answer []byte, err error) {
 	caller := &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			return i.handshake(ctx, address, facade, i.mounted(ctx))
 		},
 		DisableKeepAlives: true,
 	}}
-	address := i.facadeURL + "/v1/namespaces/" + i.callers + "/locks/" + key
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(`{"ttl_seconds":60}`))
+	address := "https://" + i.ports[replica] + "/v1/namespaces/" + i.callers + "/locks/" + path
+	request, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Authorization", "Bearer "+token)
+	if lockToken != "" {
+		request.Header.Set("X-Lock-Token", lockToken)
+	}
 	response, err := caller.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := response.Body.Close(); err != nil {
-		return err
+	defer func() { _ = response.Body.Close() }()
+	answer, err = io.ReadAll(response.Body)
+	if err == nil && response.StatusCode >= http.StatusMultipleChoices {
+		err = fmt.Errorf("%s: status %d: %s", method, response.StatusCode, answer)
 	}
-	if response.StatusCode != http.StatusCreated {
-		return fmt.Errorf("status %d", response.StatusCode)
-	}
-	return nil
+	return answer, err
 }
 
 // load writes Locks and calls the façade until it is stopped.
 type load struct {
-	writes, calls, handshakes atomic.Int64
+	writes, calls, handOffs, handshakes, handshakesOfPeers atomic.Int64
 
 	stop     func()
 	mu       sync.Mutex
@@ -428,7 +512,11 @@ func (i *issuing) startLoad(token string) *load {
 	}
 	for worker := range each {
 		run(&started.writes, "write", func(number int) error { return i.writeLock(ctx, fmt.Sprintf("load-%d-%d", worker, number)) })
-		run(&started.calls, "call", func(number int) error { return i.call(ctx, fmt.Sprintf("load-%d-%d", worker, number), token) })
+		replica := replicas[worker%len(replicas)]
+		run(&started.calls, "call", func(number int) error {
+			return i.call(ctx, replica, fmt.Sprintf("load-%d-%d", worker, number), token)
+		})
+		run(&started.handOffs, "hand-off", func(int) error { return i.passOn(ctx, replica, "passed-on", token) })
 		// API servers keep their connections to the webhook, so handshakes are tried beside their reviews.
 		run(&started.handshakes, "handshake", func(int) error {
 			connection, err := i.handshake(ctx, i.ports[webhook], webhook, i.mounted(ctx))
@@ -437,8 +525,21 @@ func (i *issuing) startLoad(token string) *load {
 			}
 			return connection.Close()
 		})
+		// Replicas keep their connections, too.
+		run(&started.handshakesOfPeers, "handshake of a peer", func(int) error {
+			_, err := i.servedToPeers(ctx, replica)
+			return err
+		})
 	}
 	return started
+}
+
+// counts is how often each was done.
+func (l *load) counts() map[string]int64 {
+	return map[string]int64{
+		"writes": l.writes.Load(), "calls": l.calls.Load(), "hand-offs": l.handOffs.Load(), "handshakes": l.handshakes.Load(),
+		"handshakes of peers": l.handshakesOfPeers.Load(),
+	}
 }
 
 func (l *load) fail(what string) {

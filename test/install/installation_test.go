@@ -222,10 +222,17 @@ func (i *installation) scrape(ctx context.Context, component, token string) (str
 // tokenOf returns a token of a service account for the audiences; without any, for that of the API server.
 func tokenOf(ctx context.Context, namespace, name string, audiences ...string) string {
 	GinkgoHelper()
+	token, err := issueToken(ctx, namespace, name, audiences...)
+	Expect(err).NotTo(HaveOccurred())
+	return token
+}
+
+// issueToken is [tokenOf] for those who try again.
+func issueToken(ctx context.Context, namespace, name string, audiences ...string) (string, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
-	Expect(environment.Admin.Client.SubResource("token").Create(ctx, account, request)).To(Succeed())
-	return request.Status.Token
+	err := environment.Admin.Client.SubResource("token").Create(ctx, account, request)
+	return request.Status.Token, err
 }
 
 // overlayOf renders config/default under other names, with more lines of the kustomization.
