@@ -90,7 +90,7 @@ func (o *options) untilDrained(ctx context.Context, manager ctrl.Manager) contex
 
 // endAfter returns a context that ends when ctx has ended and drain has returned.
 func endAfter(ctx context.Context, drain func()) context.Context {
-	drained, end := context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // called below
+	drained, end := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
 		defer end()
 		drain()

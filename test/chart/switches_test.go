@@ -195,7 +195,7 @@ func TestValues(t *testing.T) {
 		{"networkPolicy.apiServerTo[0].ipBlock.cidr=10.0.0.1/32", "NetworkPolicy/lock-operator-webhook", "spec egress 0 to 0 ipBlock cidr", "10.0.0.1/32"},
 		{"networkPolicy.webhookFrom[0].ipBlock.cidr=10.0.0.1/32", "NetworkPolicy/lock-operator-webhook", "spec ingress 0 from 0 ipBlock cidr", "10.0.0.1/32"},
 		{"networkPolicy.facadeFrom[0].ipBlock.cidr=10.0.0.1/32", "NetworkPolicy/lock-operator-facade", "spec ingress 0 from 1 ipBlock cidr", "10.0.0.1/32"},
-		{"networkPolicy.extraEgress[0].ports[0].port=4317", "NetworkPolicy/lock-operator-controllers", "spec egress 1 ports 0 port", 4317.0},
+		{"networkPolicy.extraEgress[0].ports[0].port=4317", "NetworkPolicy/lock-operator-controllers", "spec egress 2 ports 0 port", 4317.0},
 		{"networkPolicy.metricsNamespaceLabels.team=a", "NetworkPolicy/lock-operator-facade", "spec ingress 1 from 0 namespaceSelector matchLabels team", "a"},
 		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.interval=15s", "ServiceMonitor/lock-operator-facade", "spec endpoints 0 interval", "15s"},
 		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.team=a", "ServiceMonitor/lock-operator-facade", "metadata labels team", "a"},

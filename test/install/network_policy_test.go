@@ -137,7 +137,11 @@ var _ = Describe("The network policies of config/default", func() {
 			}
 		}
 		Expect(anywhere).To(ConsistOf(int32(443), int32(6443)))
-		Expect(replicas > 0).To(Equal(reachesReplicas))
+		if reachesReplicas {
+			Expect(replicas).To(Equal(1))
+		} else {
+			Expect(replicas).To(BeZero())
+		}
 		if !reachesRouted {
 			Expect(dns).To(BeEmpty())
 			Expect(services).To(BeZero())

@@ -95,8 +95,8 @@ func (s *site) note(name string) {
 }
 
 // call has a caller of the façade wait for the lock, hold it and release it.
-func (s *site) call(ctx context.Context, caller *lock.Client, name string) (ended chan struct{}) {
-	ended = make(chan struct{})
+func (s *site) call(ctx context.Context, caller *lock.Client, name string) <-chan struct{} {
+	ended := make(chan struct{})
 	go func() {
 		defer GinkgoRecover()
 		defer close(ended)

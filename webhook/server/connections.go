@@ -259,7 +259,7 @@ const (
 func (c *connection) Read(into []byte) (int, error) {
 	count, err := c.Conn.Read(into)
 	if count > 0 && (c.arriving.CompareAndSwap(awaitHeader, inHeader) || c.arriving.CompareAndSwap(awaitHandshake, inHeader)) {
-		_ = c.Conn.SetReadDeadline(time.Now().Add(headerTimeout)) // It fails if the connection is closed.
+		_ = c.Conn.SetReadDeadline(time.Now().Add(headerTimeout)) //nolint:forbidigo // It fails if the connection is closed.
 	}
 	return count, err
 }
@@ -270,7 +270,7 @@ func (c *connection) SetReadDeadline(deadline time.Time) error {
 	case deadline.IsZero():
 		c.arriving.CompareAndSwap(inHeader, awaitHeader)
 	case arriving == awaitHandshake || arriving == inHeader:
-		if bound := time.Now().Add(headerTimeout); bound.Before(deadline) {
+		if bound := time.Now().Add(headerTimeout); bound.Before(deadline) { //nolint:forbidigo // That is the clock of connections.
 			deadline = bound
 		}
 	}

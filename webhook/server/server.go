@@ -311,7 +311,7 @@ func (s *Server) newHTTPServer(ctx context.Context, config *tls.Config) *http.Se
 // timed bounds how long a review may arrive. A [http.Server] would begin to count at the handshake.
 func timed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(reviewTimeout)) // It fails if the client has gone.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(reviewTimeout)) //nolint:forbidigo // It fails if the client has gone.
 		next.ServeHTTP(w, r)
 	})
 }
