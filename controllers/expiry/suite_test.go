@@ -50,7 +50,7 @@ func startReaper(ctx context.Context, allowance time.Duration, election *leaders
 		Clock:              clock.RealClock{},
 		Leadership:         election,
 		Events:             &lockevents.Reporter{Recorder: lockevents.Bounded(manager.GetEventRecorder("lock-operator"), clock.RealClock{})},
-	}).SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck // the informer outlives ctx
+	}).SetupWithManager(manager)).To(Succeed())
 	end := testenv.StartManager(ctx, manager)
 	stopped := false
 	stop = func() {

@@ -44,7 +44,7 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	Expect(manager.Add(engine)).To(Succeed())
 	Expect((&expiry.Reconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: leadership,
-	}).SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck // The manager has one of its own.
+	}).SetupWithManager(manager)).To(Succeed())
 	DeferCleanup(testenv.StartManager(ctx, manager))
 
 	handler, err := testfacade.New(testfacade.Settings{

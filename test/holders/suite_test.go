@@ -89,7 +89,7 @@ func runOperator(ctx context.Context, manager ctrl.Manager, election *leadership
 		Leadership: election, Events: manager.GetEventRecorder("lock-operator"), Audit: records, Kinds: kinds,
 	}
 	change(reconciler)
-	Expect(reconciler.SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck,nolintlint // it ends with the manager; the linter does not always see a context
+	Expect(reconciler.SetupWithManager(manager)).To(Succeed())
 	end := testenv.StartManager(ctx, manager)
 	stopped := false
 	stop = func() {

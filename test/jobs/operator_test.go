@@ -64,7 +64,7 @@ func startReplicaWith(ctx context.Context, leadership *leadership.Election, now 
 	}
 	Expect(mgr.Add(engine)).To(Succeed())
 	Expect(mgr.Add(leadership)).To(Succeed())
-	Expect(gate.SetupWithManager(mgr)).To(Succeed()) //nolint:contextcheck,nolintlint // as in controller-runtime, it has none; the linter does not always see it
+	Expect(gate.SetupWithManager(mgr)).To(Succeed())
 	stopManager := testenv.StartManager(ctx, mgr)
 	started := &operator{gate: gate, leadership: leadership}
 	isStopped := false

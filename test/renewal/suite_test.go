@@ -63,11 +63,11 @@ func startOperator(ctx context.Context, election *leadership.Election, change fu
 	Expect(manager.Add(election)).To(Succeed())
 	Expect((&expiry.Reconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: election,
-	}).SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck,nolintlint // it ends with the manager; the linter does not always see a context
+	}).SetupWithManager(manager)).To(Succeed())
 	Expect((&renewal.Reconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: election,
 		MaxOperatorRenewal: rules.MaxExpireAhead, Events: &lockevents.Reporter{Recorder: manager.GetEventRecorder("lock-operator")},
-	}).SetupWithManager(manager)).To(Succeed()) //nolint:contextcheck,nolintlint // it ends with the manager; the linter does not always see a context
+	}).SetupWithManager(manager)).To(Succeed())
 	stop := testenv.StartManager(ctx, manager)
 	DeferCleanup(func() { Expect(stop()).To(Succeed()) })
 }
