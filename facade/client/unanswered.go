@@ -64,7 +64,7 @@ func (a *acquisition) settle(ctx context.Context, unanswered error) (*v1alpha1.L
 		current, err := a.ours(looking)
 		if err == nil && current != nil {
 			var renewed *v1alpha1.Lock
-			renewed, err = a.client.Renew(looking, a.namespace, a.request.FullKey(), lock.Proof{Owner: a.request.Owner}, 0)
+			renewed, err = a.client.Renew(looking, a.namespace, a.request.FullKey(), proofOf(current), 0)
 			if err == nil {
 				return renewed, nil
 			}
@@ -159,7 +159,17 @@ func (a *acquisition) end(ctx context.Context) {
 	}
 }
 
+// proofOf is for this grant alone: a request may arrive late, when the owner token has the lock again.
+func proofOf(found *wire.Lock) lock.Proof {
+	proof := lock.Proof{Owner: found.Owner}
+	if found.FencingToken != nil {
+		proof.FencingToken = *found.FencingToken
+	}
+	return proof
+}
+
 func (a *acquisition) releaseOurs(ctx context.Context) error {
+	proof := lock.Proof{Owner: a.request.Owner}
 	if !a.isTokenNew {
 		current, err := a.ours(ctx)
 		if err != nil {
@@ -168,8 +178,9 @@ func (a *acquisition) releaseOurs(ctx context.Context) error {
 		if current == nil {
 			return lock.ErrNotHeld
 		}
+		proof = proofOf(current)
 	}
-	return a.client.releaseOnce(ctx, a.namespace, a.request.FullKey(), lock.Proof{Owner: a.request.Owner})
+	return a.client.releaseOnce(ctx, a.namespace, a.request.FullKey(), proof)
 }
 
 // mayRecover reports whether trying again may help.
