@@ -48,9 +48,9 @@ func (h *Held) lossSeen(change Change) error {
 	return nil
 }
 
-// isIn reports whether the object records this grant.
+// isIn reports whether the object records this grant. A façade that has granted it does not tell the UID.
 func (g heldGrant) isIn(lock *v1alpha1.Lock) bool {
-	return lock.UID == g.uid && lock.Spec.AcquireTime.Equal(g.acquireTime)
+	return (g.uid == "" || lock.UID == g.uid) && lock.Spec.AcquireTime.Equal(g.acquireTime)
 }
 
 // isBefore reports whether the object was written after the grant.

@@ -8,25 +8,28 @@ import (
 	. "github.com/onsi/gomega"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/contract"
 	"forrst.dev/lock-operator/test/support/fixture"
 )
 
-// inLine returns the engine of a user that waits in the line of a façade, which takes its caller for that user.
-func inLine(program, facade replica, namespace string) lock.Backend {
+// inLine returns the engine of a user that waits in the line of a façade, which grants access to that user.
+func inLine(program, facade replica, namespace string, access access.Access) lock.Backend {
 	GinkgoHelper()
-	asking, ok := serve(facade, namespace, fixture.SingleUser(directUser)).(*client.Client)
+	asking, ok := serve(facade, namespace, access).(*client.Client)
 	Expect(ok).To(BeTrue())
 	return client.InLine(program, asking)
 }
 
 var _ = contract.DescribeBackend("An engine in the line of a façade", func(ctx context.Context) contract.Fixture {
+	const caller = fixture.SingleUser(directUser)
 	namespace := newNamespace(ctx)
 	before := served.waits.count()
 	return contract.Fixture{
-		Backend: inLine(direct, served, namespace), Rival: inLine(directRival, servedRival, namespace),
+		Backend: inLine(direct, served, namespace, caller), Rival: inLine(directRival, servedRival, namespace, caller),
+		Forbidden: inLine(directForbidden, served, namespace, noRights{fixture.SingleUser(forbiddenUser)}),
 		Namespace: namespace,
 		Holder:    directUser,
 		Queued:    func(v1alpha1.FullKey) int { return served.waits.count() - before },
@@ -38,7 +41,7 @@ var _ = contract.DescribeBackend("An engine in the line of a façade", func(ctx 
 var _ = Describe("A program with an engine of its own and callers of a façade", func() {
 	It("stand in one line, in the order in which they came", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
-		program := lock.NewClient(inLine(direct, served, namespace), namespace, lock.WithTTL(time.Minute))
+		program := lock.NewClient(inLine(direct, served, namespace, fixture.SingleUser(directUser)), namespace, lock.WithTTL(time.Minute))
 		caller := lock.NewClient(serve(served, namespace, allowed), namespace, lock.WithTTL(time.Minute))
 		first, err := caller.Acquire(ctx, "report")
 		Expect(err).NotTo(HaveOccurred())
