@@ -32,6 +32,11 @@ type Request struct {
 	PlaceSince time.Time
 	// IsUnbounded says that the bounds on how many wait do not apply to the caller.
 	IsUnbounded bool
+	// Priority orders the callers that wait, the highest first; callers of the same priority get the lock in the order
+	// in which they came. The default is 0, and every 32-bit integer is valid, as for Jobs. A caller of a lower priority
+	// waits for as long as others of higher ones come. It does nothing for a caller that does not wait. Who may have
+	// one above 0 is for the door to decide: backends do not ask.
+	Priority int32
 	// Door is how the caller came, for [Waiter] alone. Optional.
 	Door string
 }

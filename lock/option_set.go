@@ -23,18 +23,20 @@ const (
 	optionRaw
 	optionKeys
 	optionClock
+	optionPriority
 )
 
 var optionNames = []string{
 	"WithScope", "WithFunction", "WithTTL", "WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay",
 	"WithoutRenewal", "WithRetry", "WithReleaseTimeout", "WithRaw", "WithKeys", "WithClock",
+	"WithPriority",
 }
 
 // The options that concern the methods.
 const (
 	ofKey     = optionScope | optionFunction
 	ofHold    = ofKey | optionTTL | optionRenewal | optionReleaseTimeout | optionClock // Resume
-	ofAcquire = ofHold | optionWait | optionOwner | optionReason | optionHolderRef | optionReleaseDelay | optionRetry
+	ofAcquire = ofHold | optionWait | optionOwner | optionReason | optionHolderRef | optionReleaseDelay | optionRetry | optionPriority
 	ofRelease = ofKey | optionReleaseTimeout
 	ofGet     = ofKey | optionRaw | optionKeys
 	ofList    = optionOwner | optionRaw | optionKeys

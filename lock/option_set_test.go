@@ -31,6 +31,7 @@ var options = map[string]lock.Option{
 	"WithRaw":            lock.WithRaw(),
 	"WithKeys":           lock.WithKeys(),
 	"WithClock":          lock.WithClock(nil),
+	"WithPriority":       lock.WithPriority(1),
 }
 
 // method is a method of a client, for a lock that is held in the proof.
@@ -43,7 +44,7 @@ type method struct {
 var (
 	ofKey     = []string{"WithFunction", "WithScope"}
 	ofResume  = slices.Concat(ofKey, []string{"WithTTL", "WithoutRenewal", "WithReleaseTimeout", "WithClock"})
-	ofAcquire = slices.Concat(ofResume, []string{"WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay", "WithRetry"})
+	ofAcquire = slices.Concat(ofResume, []string{"WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay", "WithRetry", "WithPriority"})
 )
 
 var methods = map[string]method{

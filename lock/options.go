@@ -22,7 +22,7 @@ const DefaultReleaseTimeout = 2 * OperationTimeout
 //   - [WithScope] and [WithFunction] concern every method but [Client.List].
 //   - [WithTTL], [WithoutRenewal] and [WithClock] concern [Client.Acquire], [Client.TryAcquire], [Client.Do] and
 //     [Client.Resume], and [WithReleaseTimeout] these and [Client.Release].
-//   - [WithWait], [WithReason], [WithHolderRef], [WithReleaseDelay] and [WithRetry] concern Acquire, TryAcquire and Do, and
+//   - [WithWait], [WithPriority], [WithReason], [WithHolderRef], [WithReleaseDelay] and [WithRetry] concern Acquire, TryAcquire and Do, and
 //     [WithOwner] these and List.
 //   - [WithKeys] and [WithRaw] concern [Client.Get] and List.
 type Option func(*settings)
@@ -78,6 +78,18 @@ func WithWait(wait time.Duration) Option {
 	return func(s *settings) {
 		s.given |= optionWait
 		s.request.Wait = max(wait, 0)
+	}
+}
+
+// WithPriority says before which other callers [Client.Acquire] gets a lock that it has to wait for: before those of
+// lower priorities, whenever they came. Callers of the same priority get it in the order in which they came. The default
+// is 0. A priority above 0 needs the verb prioritize on locks in the namespace: a façade refuses one that the caller has
+// no right to with [ErrForbidden]. An engine in the caller's own process orders its own callers alone, and asks for no
+// right.
+func WithPriority(priority int32) Option {
+	return func(s *settings) {
+		s.given |= optionPriority
+		s.request.Priority = priority
 	}
 }
 

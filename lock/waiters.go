@@ -16,6 +16,8 @@ type Waiter struct {
 	Key      string
 	// Place is 1 for the caller that gets the lock next.
 	Place int
+	// Priority is that of the request, see [Request].
+	Priority int32
 	// Holder is the authenticated identity that waits. HolderRef is the object that it wants the lock for, or
 	// nil, and Reason says what for.
 	Holder    string

@@ -195,10 +195,10 @@ func (q *queues) observeGrant(queue *queue, granted *v1alpha1.Lock, now time.Tim
 func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, now time.Time, allowance time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.inFlight, queue.release = nil, knownRelease{}
-	if head := queue.head(); head != nil {
-		head.hasWaited = true
+	if tried := queue.inFlight; tried != nil {
+		tried.hasWaited = true
 	}
+	queue.inFlight, queue.release = nil, knownRelease{}
 	queue.backoff = backoffState{steps: queue.backoff.steps}
 	if isLost {
 		queue.spread.lost()

@@ -86,7 +86,7 @@ func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Ti
 // recordLapsed records that a grant to the waiter expired before it could be delivered. The waiter
 // keeps its place and is granted the lock anew until its wait is over. The pause before that grows
 // with each such grant: a ttl that is shorter than a write takes must not cause a stream of writes.
-// After maxLapses the waiter also moves behind the next one each time.
+// After maxLapses the waiter also moves behind the next one each time, also one of a lower priority.
 func (q *queues) recordLapsed(queue *queue, recipient *waiter, lapsed *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,7 +98,7 @@ func (q *queues) recordLapsed(queue *queue, recipient *waiter, lapsed *v1alpha1.
 	}
 	recipient.lapses.failed(nil, now)
 	recipient.lapses.count++
-	if recipient.lapses.count >= maxLapses {
+	if recipient.hasMovedBack() {
 		if next := recipient.element.Next(); next != nil {
 			queue.waiters.MoveAfter(recipient.element, next)
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"math/rand/v2"
@@ -66,8 +67,8 @@ func newQueues(seen func(types.NamespacedName) *v1alpha1.Lock, maxSpread time.Du
 	}
 }
 
-// queue holds the waiters of this engine for one lock, first in, first out. Only the head
-// contends, and only one goroutine at a time writes for it: the queue's own, or that of a caller
+// queue holds the waiters of this engine for one lock: the highest priority first, and first in, first out within
+// a priority. Only the head contends, and only one goroutine at a time writes for it: the queue's own, or that of a caller
 // that releases the lock.
 type queue struct {
 	name types.NamespacedName
@@ -83,7 +84,8 @@ type queue struct {
 	byCaller waiterIndex
 	// byID are the waiters with the ID of an acquisition, of which it has the last try.
 	byID waiterIndex
-	// inFlight is the waiter that a goroutine is writing for, or nil.
+	// inFlight is the waiter that a goroutine is writing for, or nil. It need not be the head any more: what is written
+	// for it is its own, whoever comes before it meanwhile.
 	inFlight *waiter
 	// unanswered is the error of a write for it that may have happened, while that is found out; nil if there is none.
 	unanswered error
@@ -154,7 +156,8 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, i
 		if exists {
 			inLine = known.waiters.Len()
 		}
-		if err := q.standing.check(name.Namespace, joined.request.Holder, inLine); err != nil {
+		returns := q.kept.Has(joined.caller(name), now)
+		if err := q.standing.check(name.Namespace, joined.request.Holder, inLine, returns); err != nil {
 			return nil, false, err
 		}
 	}
@@ -176,8 +179,8 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, i
 		known.settled = now.Add(settleFor)
 	}
 	known.insert(joined, now)
-	if joined.request.ID != "" {
-		known.signal() // Another engine may have granted it the lock.
+	if joined.request.ID != "" || exists && known.head() == joined {
+		known.signal() // Another engine may have granted it the lock, or the goroutine may sleep for another head.
 	}
 	return known, !exists, nil
 }
@@ -364,7 +367,7 @@ func (q *queue) signal() {
 	}
 }
 
-// insert adds the waiter behind those that came before it.
+// insert adds the waiter behind those that are served before it.
 func (q *queue) insert(joined *waiter, now time.Time) {
 	q.place(joined, now)
 	q.counted.add(q.name.Namespace, joined.request.Holder, 1)
@@ -374,18 +377,24 @@ func (q *queue) insert(joined *waiter, now time.Time) {
 	}
 }
 
-// place puts the waiter into its place. One whose time is still to come has come by now: the clock was set back since.
+// place puts the waiter into its place: before all of lower priorities, and those of its own that came later.
 func (q *queue) place(joined *waiter, now time.Time) {
-	isBehind := func(each *waiter) bool { return notAfter(each.since, now).After(joined.since) }
-	before := q.waiters.Back()
-	for before != nil && isBehind(before.Value.(*waiter)) { //nolint:errcheck,forcetypeassert // the list holds only waiters
-		before = before.Prev()
+	var next *list.Element
+	for element := q.waiters.Back(); element != nil; element = element.Prev() {
+		each := element.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
+		if joined.precedes(each, now) {
+			next = element
+		} else if !each.hasMovedBack() {
+			break
+		}
 	}
-	if before == nil {
-		joined.element = q.waiters.PushFront(joined)
+	if next == nil {
+		joined.element = q.waiters.PushBack(joined)
 	} else {
-		joined.shareText(before.Value.(*waiter)) //nolint:errcheck,forcetypeassert // the list holds only waiters
-		joined.element = q.waiters.InsertAfter(joined, before)
+		joined.element = q.waiters.InsertBefore(joined, next)
+	}
+	if other := cmp.Or(joined.element.Prev(), joined.element.Next()); other != nil {
+		joined.shareText(other.Value.(*waiter)) //nolint:errcheck,forcetypeassert // the list holds only waiters
 	}
 }
 

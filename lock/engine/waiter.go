@@ -83,7 +83,8 @@ type waiter struct {
 // waiterRequest is what is kept of the request of a waiter.
 type waiterRequest struct {
 	rules.Acquisition
-	door string
+	priority int32
+	door     string
 }
 
 // lapses spaces the grants to a waiter after one that expired before its delivery.
@@ -134,7 +135,7 @@ func hashOf[T comparable](of T) uint64 { return maphash.Comparable(hashSeed, of)
 
 // waiterFor returns a waiter for a request that comes now.
 func waiterFor(request lock.Request, now time.Time) *waiter {
-	joined := &waiter{request: waiterRequest{request.Acquisition, request.Door}, since: now, isAccepted: !request.PlaceSince.IsZero(), isUnbounded: request.IsUnbounded}
+	joined := &waiter{request: waiterRequest{request.Acquisition, request.Priority, request.Door}, since: now, isAccepted: !request.PlaceSince.IsZero(), isUnbounded: request.IsUnbounded}
 	if since := request.Since; !since.IsZero() && since.Before(now) {
 		joined.since = since
 	}
@@ -167,6 +168,19 @@ func (w *waiter) shareText(other *waiter) {
 		own.HolderRef = its.HolderRef
 	}
 }
+
+// precedes reports whether the waiter is served before another one. One whose time is still to come has come by now: the
+// clock was set back since.
+func (w *waiter) precedes(other *waiter, now time.Time) bool {
+	if w.request.priority != other.request.priority {
+		return w.request.priority > other.request.priority
+	}
+	return notAfter(other.since, now).After(w.since)
+}
+
+// hasMovedBack reports whether the waiter may stand behind those that come after it by their order, see
+// [queues.recordLapsed].
+func (w *waiter) hasMovedBack() bool { return w.lapses != nil && w.lapses.count >= maxLapses }
 
 // goAway records that the caller has left.
 func (w *waiter) goAway() {
@@ -209,14 +223,30 @@ func (q *queues) waits(now time.Time, grace time.Duration) observe.Waits {
 		longestLine = max(longestLine, queue.waiters.Len())
 		of := waits.Namespaces[name.Namespace]
 		of.Callers += queue.waiters.Len()
-		of.Longest = max(of.Longest, now.Sub(head.since)) // The others have come later, unless grants to them lapsed.
+		waited := now.Sub(queue.oldest())
+		of.Longest = max(of.Longest, waited)
 		waits.Namespaces[name.Namespace] = of
 		if free, isFree := queue.freeSince(now, grace); isFree {
-			waits.FreeFor = max(waits.FreeFor, min(now.Sub(free), now.Sub(head.since)))
+			waits.FreeFor = max(waits.FreeFor, min(now.Sub(free), waited))
 		}
 	}
 	waits.Lines = q.standing.usage(longestLine)
 	return waits
+}
+
+// oldest returns when the first of those that wait came. Within a priority they are in that order, unless grants to
+// them lapsed.
+func (q *queue) oldest() time.Time {
+	first := q.head().since
+	if last := q.waiters.Back().Value.(*waiter); last.request.priority == q.head().request.priority { //nolint:errcheck,forcetypeassert // the list holds only waiters
+		return first
+	}
+	for element := q.waiters.Front(); element != nil; element = element.Next() {
+		if since := element.Value.(*waiter).since; since.Before(first) { //nolint:errcheck,forcetypeassert // the list holds only waiters
+			first = since
+		}
+	}
+	return first
 }
 
 // freeSince returns since when the lock has been free as far as the engine knows, and false if it is not.
@@ -318,7 +348,7 @@ func (q *queue) list(found []lock.Waiter, limit int) []lock.Waiter {
 		waiter := element.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
 		found = append(found, lock.Waiter{
 			Namespace: q.name.Namespace, Scope: waiter.request.Scope, Function: waiter.request.Function, Key: waiter.request.Key,
-			Place: place, Holder: waiter.request.Holder, HolderRef: waiter.request.HolderRef, Reason: waiter.request.Reason, Door: waiter.request.door,
+			Place: place, Priority: waiter.request.priority, Holder: waiter.request.Holder, HolderRef: waiter.request.HolderRef, Reason: waiter.request.Reason, Door: waiter.request.door,
 			Since: waiter.since, Until: waiter.until,
 		})
 	}
@@ -338,8 +368,17 @@ type standing struct {
 	byNamespace, byHolder map[string]int
 }
 
-// check reports what is full for one more. Of its lock so many callers wait.
-func (s *standing) check(namespace, holder string, inLine int) error {
+// maxReturned is how many times a bound those may fill that come back to their places. Without it, callers that leave
+// and come again in turns could make a line of any length.
+const maxReturned = 2
+
+// check reports what is full for one more. Of its lock so many callers wait. One that returns to a place that was kept
+// was counted when it came first, and is let in beyond the bounds that others have filled since.
+func (s *standing) check(namespace, holder string, inLine int, returns bool) error {
+	times := 1
+	if returns {
+		times = maxReturned
+	}
 	for _, of := range []struct {
 		bound         lock.LineBound
 		waiting, most int
@@ -348,7 +387,7 @@ func (s *standing) check(namespace, holder string, inLine int) error {
 		{lock.LinePerNamespace, s.byNamespace[namespace], s.limits.PerNamespace},
 		{lock.LinePerHolder, s.byHolder[holder], s.limits.PerHolder},
 	} {
-		if of.most > 0 && of.waiting >= of.most {
+		if of.most > 0 && of.waiting >= times*of.most {
 			return &lock.LineFullError{Bound: of.bound, Waiting: of.waiting}
 		}
 	}

@@ -192,6 +192,9 @@ func (v *visit) enlist(ctx context.Context, asked question) {
 		return
 	}
 	request := lock.Request{Acquisition: *asked.Acquisition, Wait: asked.Wait, Door: asked.Door, IsUnbounded: v.guest != ""}
+	if v.guest == "" { // A guest has authorized nothing.
+		request.Priority = asked.Priority
+	}
 	request.Since = v.since(asked.Came)
 	if asked.IsAccepted {
 		request.PlaceSince = v.since(asked.Stood)

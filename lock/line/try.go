@@ -166,7 +166,7 @@ func (w *lineWait) enlist(ctx context.Context, home string, into *mailbox) (plac
 			return stream.enlist(question{
 				Namespace: w.namespace, Acquisition: &acquisition,
 				Came: w.came.Sub(epoch), IsAccepted: w.isAccepted, Stood: w.stood.Sub(epoch),
-				Wait: w.request.Wait, Door: w.request.Door, Trace: tracing.Traceparent(ctx),
+				Priority: w.request.Priority, Wait: w.request.Wait, Door: w.request.Door, Trace: tracing.Traceparent(ctx),
 			}, into), nil
 		}
 		into.put(outcome{result: leaving})

@@ -37,6 +37,9 @@ type question struct {
 	IsMoving bool `json:"isMoving,omitempty"`
 	// Kept is a caller that has left, and keeps its place.
 	Kept *places.Caller `json:"kept,omitempty"`
+	// Priority is that of the caller, which its replica has authorized. A home of a version before it lets the caller
+	// wait with 0.
+	Priority int32 `json:"priority,omitempty"`
 	// Wait is for how long it waits in all, and Door how it came.
 	Wait time.Duration `json:"wait,omitempty"`
 	Door string        `json:"door,omitempty"`

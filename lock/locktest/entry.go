@@ -19,7 +19,7 @@ type entry struct {
 	name types.NamespacedName
 	// lock is the object, or nil. It is replaced, never modified.
 	lock *v1alpha1.Lock
-	// waiters holds the *waiter values, first in, first out.
+	// waiters holds the *waiter values: the highest priority first, and first in, first out within a priority.
 	waiters  list.List
 	watchers map[*watcher]struct{}
 	// undelivered is the waiter that was granted the lock and has not taken it yet, or nil.

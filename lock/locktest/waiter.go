@@ -37,13 +37,21 @@ func (w *waiter) isOverdue(now time.Time) bool {
 	return !w.deadline.IsZero() && !now.Before(w.deadline)
 }
 
-// join appends a waiter to the queue.
+// join adds a waiter to the queue, before those of lower priorities.
 func (e *entry) join(ctx context.Context, request lock.Request, began time.Time) *waiter {
 	joined := &waiter{entry: e, request: request, ctx: ctx, woken: make(chan struct{}, 1)}
 	if request.Wait < lock.WaitForever {
 		joined.deadline = began.Add(request.Wait)
 	}
-	joined.element = e.waiters.PushBack(joined)
+	before := e.waiters.Back()
+	for before != nil && waiterOf(before).request.Priority < request.Priority {
+		before = before.Prev()
+	}
+	if before == nil {
+		joined.element = e.waiters.PushFront(joined)
+	} else {
+		joined.element = e.waiters.InsertAfter(joined, before)
+	}
 	return joined
 }
 

@@ -69,6 +69,12 @@ func (k *Kept) Take(of Caller, now time.Time) (since time.Time, isKept bool) {
 	return placeOf(element).Since, true
 }
 
+// Has reports whether the place of a caller is kept.
+func (k *Kept) Has(of Caller, now time.Time) bool {
+	k.expire(now)
+	return k.byCaller[of] != nil
+}
+
 // Remove forgets the places in the lines of the locks that isGone selects, but for fixed ones, and returns them.
 func (k *Kept) Remove(isGone func(types.NamespacedName) bool, now time.Time) (removed []Place) {
 	k.expire(now)
