@@ -305,6 +305,9 @@ func (p *page) callers() {
 			name = ref.Kind + "/" + ref.Name
 		}
 		text := fmt.Sprintf("%d. %s, %s", caller.Place, name, p.Times.During(caller.Since))
+		if caller.Priority != 0 {
+			text += fmt.Sprintf(", priority %d", caller.Priority)
+		}
 		if !caller.Until.IsZero() {
 			text += ", gives up " + p.Times.In(caller.Until)
 		}

@@ -48,6 +48,9 @@ const (
 	VerbList = "list"
 	// VerbWatch is shown each change of locks.
 	VerbWatch = "watch"
+	// VerbPrioritize waits for a lock with a priority above 0, before callers that came earlier. It is besides
+	// VerbCreate.
+	VerbPrioritize = "prioritize"
 	// VerbForceRelease ends a lock of any holder.
 	VerbForceRelease = "force-release"
 )

@@ -179,6 +179,7 @@ func (a *acquisition) ask(ctx context.Context, block time.Duration) (*v1alpha1.L
 		Block:    durationOf(block),
 		Owner:    a.request.Owner,
 		Reason:   a.request.Reason,
+		Priority: a.request.Priority,
 
 		HolderRef:    wire.NewHolderRef(a.request.HolderRef),
 		ReleaseDelay: durationOf(a.request.ReleaseDelay),

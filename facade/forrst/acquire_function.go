@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/locks"
@@ -26,6 +27,11 @@ type acquireArguments struct {
 func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 	arguments, problems := c.readAcquireArguments()
 	return func(ctx context.Context) (any, error) {
+		if arguments.Priority() > 0 {
+			if err := c.config.Access.Authorize(ctx, &c.caller, access.VerbPrioritize, arguments.FullKey); err != nil {
+				return nil, err
+			}
+		}
 		granted, err := arguments.Acquire(ctx, c.permit, c.request.Call.Function)
 		if err != nil {
 			c.about = arguments.FullKey()
@@ -50,6 +56,7 @@ func (c *call) readAcquireArguments() (*acquireArguments, envelope.Errors) {
 	if arguments.block = c.readBlock(&fields); arguments.block != nil {
 		request.Wait = arguments.block.Length
 	}
+	request.Priority = fields.Integer("priority")
 	request.Owner, _ = fields.Text("owner")
 	request.Scope, request.Function = readScopeAndFunction(&fields)
 	if ttl := fields.Duration("ttl", unbounded); ttl != nil {

@@ -134,6 +134,9 @@ func TestHowArgumentsAreRefused(t *testing.T) {
 		"a function of an unknown kind": {wire.Acquire, `"key":"k","scope":"galaxy","function":"f"`, []string{`scope: scope must be "function" or "global"`}},
 		"an empty function":             {wire.Acquire, `"key":"k","scope":"function","function":""`, []string{`function: function must not be empty`}},
 		"a function that is no text":    {wire.Acquire, `"key":"k","scope":"function","function":1`, []string{`function: function must be a string`}},
+		"a priority that is no integer": {wire.Acquire, `"key":"k","priority":1.5`, []string{`priority: priority must be an integer of 32 bits, such as 100 or -5`}},
+		"a priority that is too high":   {wire.Acquire, `"key":"k","priority":2147483648`, []string{`priority: priority must be an integer of 32 bits, such as 100 or -5`}},
+		"a priority as text":            {wire.Acquire, `"key":"k","priority":"1"`, []string{`priority: priority must be an integer of 32 bits, such as 100 or -5`}},
 		"a control character":           {wire.Acquire, `"key":"k","scope":"function","function":"\u0007"`, []string{`function: function must not contain control characters`}},
 	}
 	for name, test := range cases {

@@ -59,7 +59,7 @@ func readOptionalKey(fields *envelope.Fields) v1alpha1.FullKey {
 
 func wireWaiter(waiter *lock.Waiter) wire.Waiter {
 	described := wire.Waiter{
-		Key: waiter.Key, FullKey: string(waiter.FullKey()), Scope: wire.GlobalScope, Function: waiter.Function, Place: waiter.Place,
+		Key: waiter.Key, FullKey: string(waiter.FullKey()), Scope: wire.GlobalScope, Function: waiter.Function, Place: waiter.Place, Priority: waiter.Priority,
 		Holder: waiter.Holder, Reason: waiter.Reason, HolderRef: wire.NewHolderRef(waiter.HolderRef), Door: waiter.Door,
 		Since: envelope.FormatTimestamp(waiter.Since),
 	}

@@ -48,7 +48,7 @@ func lineOf(t *testing.T, number int, configure func(*testfacade.Settings)) *fix
 	line.Backend = f.locks
 	for i := range number {
 		line.waiters = append(line.waiters, lock.Waiter{
-			Namespace: namespace, Scope: v1alpha1.ScopeFunction, Function: "f", Key: "k", Place: i + 1, Holder: fmt.Sprint("caller ", i+1),
+			Namespace: namespace, Scope: v1alpha1.ScopeFunction, Function: "f", Key: "k", Place: i + 1, Priority: int32(i), Holder: fmt.Sprint("caller ", i+1),
 			Reason: "rollout", Door: "rest", Since: f.clock.Now(), Until: f.clock.Now().Add(time.Minute),
 		})
 	}
@@ -73,7 +73,7 @@ func TestThoseThatWaitAreListed(t *testing.T) {
 			continue
 		}
 		second := wire.Waiter{
-			Key: "k", FullKey: "lock:f:k", Scope: wire.FunctionScope, Function: "f", Place: 2, Holder: "caller 2", Reason: "rollout", Door: "rest",
+			Key: "k", FullKey: "lock:f:k", Scope: wire.FunctionScope, Function: "f", Place: 2, Priority: 1, Holder: "caller 2", Reason: "rollout", Door: "rest",
 			Since: "2024-03-15T10:30:00Z", Until: "2024-03-15T10:31:00Z",
 		}
 		if diff := cmp.Diff(second, got.Waiters[1]); diff != "" {

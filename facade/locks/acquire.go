@@ -86,6 +86,9 @@ func (a *Acquisition) FullKey() v1alpha1.FullKey { return a.request.FullKey() }
 // Scope is that of the requested lock.
 func (a *Acquisition) Scope() v1alpha1.Scope { return a.request.Scope }
 
+// Priority is that of the request. One above 0 needs [access.VerbPrioritize], also if the request does not wait.
+func (a *Acquisition) Priority() int32 { return a.request.Priority }
+
 // TTL is how long the requested lock lives. Zero means the default.
 func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 

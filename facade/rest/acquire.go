@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/rest/wire"
@@ -32,6 +33,11 @@ func (c *call) acquire() (*answer, error) {
 	requested, err := c.readAcquisition()
 	if err != nil {
 		return nil, err
+	}
+	if requested.Priority() > 0 {
+		if err := c.config.Access.Authorize(c.request.Context(), &c.caller, access.VerbPrioritize, requested.FullKey); err != nil {
+			return nil, err
+		}
 	}
 	c.forgetBody()
 	granted, err := c.acquireOrFind(requested)
@@ -140,6 +146,7 @@ func (c *call) readAcquisition() (*acquisition, error) {
 		HolderRef:    readHolderRef(&body),
 		ReleaseDelay: body.seconds("release_delay_seconds", 0, v1alpha1.MaxReleaseDelay),
 	}}
+	request.Priority = body.integer("priority")
 	request.Wait = body.seconds("wait_seconds", 0, c.config.MaxWait)
 	body.refuseOthers()
 	c.query.refuseOthers(&found)

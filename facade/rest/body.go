@@ -177,6 +177,22 @@ func (m *members) seconds(name string, least, most time.Duration) time.Duration 
 	return time.Duration(math.Round(number * float64(time.Second)))
 }
 
+// integer returns an integer of 32 bits, zero if it is absent or none.
+func (m *members) integer(name string) int32 {
+	raw := m.raw(name)
+	if raw == nil {
+		return 0
+	}
+	var number int32
+	if json.Unmarshal(raw, &number) != nil || raw[0] == 'n' {
+		low, high := float64(math.MinInt32), float64(math.MaxInt32)
+		m.found.add(FieldError{
+			In: inBody, Field: m.prefix + name, Detail: "must be an integer of 32 bits", Value: raw, Minimum: &low, Maximum: &high,
+		})
+	}
+	return number
+}
+
 // requiredSeconds is seconds for a member that must be there.
 func (m *members) requiredSeconds(name string, least, most time.Duration) time.Duration {
 	length := m.seconds(name, least, most)

@@ -254,10 +254,10 @@ func TestRights(t *testing.T) {
 		s.Access = &callers{deny: []string{"bob list", "bob force-release"}, allow: []string{"bob force-release " + name}}
 	})
 	for query, want := range map[string]string{
-		"":                              "get watch create",
-		"?namespace=payments":           "get watch create",
-		"?namespace=payments&key=a":     "get watch create force-release",
-		"?namespace=payments&key=other": "get watch create",
+		"":                              "get watch create prioritize",
+		"?namespace=payments":           "get watch create prioritize",
+		"?namespace=payments&key=a":     "get watch create prioritize force-release",
+		"?namespace=payments&key=other": "get watch create prioritize",
 	} {
 		got := decode[wire.Rights](f.do(http.MethodGet, "/v1/rights"+query, "", "User", "bob").want(http.StatusOK))
 		if got.User != "bob" || !got.IsAuthenticated || strings.Join(got.Verbs, " ") != want {
@@ -273,7 +273,7 @@ func TestRights(t *testing.T) {
 	}
 	open := newFixture(t, withoutIdentities)
 	got := decode[wire.Rights](open.do(http.MethodGet, "/v1/rights", "").want(http.StatusOK))
-	if got.IsAuthenticated || got.OwnNamespace != "payments" || len(got.Verbs) != 5 {
+	if got.IsAuthenticated || got.OwnNamespace != "payments" || len(got.Verbs) != 6 {
 		t.Errorf("without identities: %+v", got)
 	}
 	open.do(http.MethodGet, "/v1/rights?namespace=other", "").want(http.StatusNotFound, "namespace-not-served")

@@ -13,7 +13,7 @@ import (
 )
 
 // verbs are those that a caller is told whether it has.
-var verbs = []string{access.VerbGet, access.VerbList, access.VerbWatch, access.VerbCreate, access.VerbForceRelease}
+var verbs = []string{access.VerbGet, access.VerbList, access.VerbWatch, access.VerbCreate, access.VerbPrioritize, access.VerbForceRelease}
 
 // rights answers GET of what the caller may do: with all locks, with those of a namespace, or with one lock.
 func (c *call) rights() (*answer, error) {

@@ -7,6 +7,25 @@ import (
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
+func TestAPriorityAboveZeroNeedsARight(t *testing.T) {
+	of := func(priority string) string { return `{"ttl_seconds":60,"priority":` + priority + `}` }
+	f := newFixture(t, func(s *testfacade.Settings) { s.Access = &callers{deny: []string{"alice prioritize"}} })
+	f.do(http.MethodPost, report, of("1")).want(http.StatusForbidden, "forbidden")
+	for _, wrong := range []string{"1.5", `"1"`, "null", "2147483648", "true"} {
+		f.do(http.MethodPost, report, of(wrong)).want(http.StatusBadRequest, "invalid-request")
+	}
+	if left := f.left(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	f.acquire(report, of("-2147483648"))
+
+	f = newFixture(t, func(s *testfacade.Settings) {
+		s.Access = &callers{deny: []string{"alice prioritize"}, allow: []string{"alice prioritize billing--report"}}
+	})
+	f.do(http.MethodPost, "/v1/namespaces/payments/locks/billing:other", of("1")).want(http.StatusForbidden, "forbidden")
+	f.acquire(report, of("2147483647"))
+}
+
 // The name of its object is asked for of each request about one lock, by the key as it is locked.
 func TestARoleMayNameSingleLocks(t *testing.T) {
 	f := newFixture(t, func(s *testfacade.Settings) {

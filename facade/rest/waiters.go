@@ -41,7 +41,7 @@ func (c *call) waiters() (*answer, error) {
 
 func describeWaiter(waiter *lock.Waiter) wire.Waiter {
 	described := wire.Waiter{
-		Key: waiter.Key, Function: waiter.Function, Place: waiter.Place,
+		Key: waiter.Key, Function: waiter.Function, Place: waiter.Place, Priority: waiter.Priority,
 		Holder: waiter.Holder, Reason: waiter.Reason, Door: waiter.Door, Since: problems.FormatTime(waiter.Since),
 	}
 	if ref := waiter.HolderRef; ref != nil {

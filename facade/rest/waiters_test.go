@@ -28,7 +28,7 @@ func lineOf(t *testing.T, number int, changes ...func(*testfacade.Settings)) *fi
 	f.holdDirectly("billing:report", "", "bob", time.Minute)
 	for i := range number {
 		line.waiters = append(line.waiters, lock.Waiter{
-			Namespace: "payments", Scope: v1alpha1.ScopeGlobal, Key: "billing:report", Place: i + 1, Holder: fmt.Sprint("caller ", i+1),
+			Namespace: "payments", Scope: v1alpha1.ScopeGlobal, Key: "billing:report", Place: i + 1, Priority: int32(i), Holder: fmt.Sprint("caller ", i+1),
 			Reason: strings.Repeat("<", 100), Door: "forrst", Since: f.clock.Now(), Until: f.clock.Now().Add(time.Minute),
 		})
 	}
@@ -49,7 +49,7 @@ func TestThoseThatWaitAreListed(t *testing.T) {
 	for _, path := range []string{waitersOfReport, "/v1/namespaces/payments/waiters"} {
 		whole := listed(t, f.do(http.MethodGet, path, ""))
 		want := wire.Waiter{
-			Key: "billing:report", Place: 2, Holder: "caller 2", Reason: strings.Repeat("<", 100), Door: "forrst",
+			Key: "billing:report", Place: 2, Priority: 1, Holder: "caller 2", Reason: strings.Repeat("<", 100), Door: "forrst",
 			Since: "2026-03-15T10:30:00.000000Z", Until: "2026-03-15T10:31:00.000000Z",
 		}
 		if len(whole.Waiters) != 3 || whole.More || !cmp.Equal(whole.Waiters[1], want) {

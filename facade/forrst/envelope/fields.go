@@ -178,6 +178,20 @@ func (f *Fields) PositiveInteger(name string) int64 {
 	return number
 }
 
+// Integer returns a member that, if it is there, must be an integer of 32 bits. Absent or wrong, it is zero.
+func (f *Fields) Integer(name string) int32 {
+	raw, _ := f.find(name)
+	if raw == nil {
+		return 0
+	}
+	number, err := strconv.ParseInt(string(raw), 10, 32)
+	if err != nil {
+		f.Fail(name, "must be an integer of 32 bits, such as 100 or -5")
+		return 0
+	}
+	return int32(number)
+}
+
 // Object returns a member that, if it is there, must be an object, or nil. Its
 // members are not looked at. An empty array is returned as an empty object.
 func (f *Fields) Object(name string) json.RawMessage {

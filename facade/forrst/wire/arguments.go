@@ -16,6 +16,8 @@ type AcquireArguments struct {
 	TTL *envelope.Duration `json:"ttl,omitempty"`
 	// Block is how long to wait for the lock. Nil means not at all.
 	Block *envelope.Duration `json:"block,omitempty"`
+	// Priority orders those that wait for the lock, the highest first. One above 0 needs a right.
+	Priority int32 `json:"priority,omitempty"`
 	// Owner is the token that proves the acquisition. Empty means a new UUID v4.
 	Owner string `json:"owner,omitempty"`
 	// Reason tells people why the lock is held. Optional.

@@ -104,6 +104,8 @@ type Waiter struct {
 	Function string `json:"function,omitempty"`
 	// Place is 1 for the caller that gets the lock next.
 	Place int `json:"place"`
+	// Priority is that of its call.
+	Priority int32 `json:"priority,omitempty"`
 	// Holder is the authenticated identity that waits, and Reason what for.
 	Holder string `json:"holder"`
 	Reason string `json:"reason,omitempty"`

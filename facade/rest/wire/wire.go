@@ -69,7 +69,9 @@ type Waiter struct {
 	Key      string `json:"key"`
 	Function string `json:"function,omitempty"`
 	// Place is 1 for the caller that gets the lock next.
-	Place     int        `json:"place"`
+	Place int `json:"place"`
+	// Priority is that of its call.
+	Priority  int32      `json:"priority,omitempty"`
 	Holder    string     `json:"holder"`
 	Reason    string     `json:"reason,omitempty"`
 	HolderRef *HolderRef `json:"holder_ref,omitempty"`
