@@ -95,8 +95,8 @@ var errOutOfReach = fmt.Errorf("%w: no connection to the façade within %s", loc
 func (l *inLine) ask(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
-	overdue := time.AfterFunc(reachFor, cancel)
-	overdue.Stop() // It runs while a connection is looked for. A transport that is not of net/http does not say when.
+	overdue := time.AfterFunc(reachFor, cancel) //nolint:forbidigo // A connection is no matter of the clock that measures locks.
+	overdue.Stop()                              // It runs while a connection is looked for. A transport that is not of net/http does not say when.
 	defer overdue.Stop()
 	traced := httptrace.WithClientTrace(asking, &httptrace.ClientTrace{
 		GetConn: func(string) { overdue.Reset(reachFor) },
@@ -157,7 +157,7 @@ func (l *inLine) releaseTime(ctx context.Context) time.Duration {
 	if !ok || ctx.Err() != nil {
 		return releaseFor
 	}
-	return min(releaseFor, time.Until(deadline)/2)
+	return min(releaseFor, time.Until(deadline)/2) //nolint:forbidigo // The deadline of a context is by this clock.
 }
 
 // Waiters implements [lock.LineReader]: they are those of the façade.

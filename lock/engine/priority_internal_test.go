@@ -46,7 +46,7 @@ func (p *prioritized) wantOrder(want ...string) {
 	p.t.Helper()
 	var got []string
 	for element := p.byName[p.name].waiters.Front(); element != nil; element = element.Next() {
-		got = append(got, element.Value.(*waiter).request.Owner)
+		got = append(got, element.Value.(*waiter).request.Owner) //nolint:errcheck,forcetypeassert // the list holds only waiters
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		p.t.Errorf("order (-want +got):\n%s", diff)
@@ -138,7 +138,7 @@ func TestAFullLineLetsThoseReturnThatHadAPlace(t *testing.T) {
 	queue := func() *queue { return line.byName[line.name] }
 	first := line.join("first", 0, 1)
 	line.join("second", 0, 2)
-	line.leave(queue(), first, time.Unix(3, 0))
+	_ = line.leave(queue(), first, time.Unix(3, 0))
 	third := line.join("third", 0, 3)
 	full := func(owner string, second int64) {
 		t.Helper()
@@ -153,14 +153,14 @@ func TestAFullLineLetsThoseReturnThatHadAPlace(t *testing.T) {
 	full("new", 4)
 
 	// By leaving and coming again in turns, callers make no line of more than twice the bound.
-	line.leave(queue(), third, time.Unix(5, 0))
+	_ = line.leave(queue(), third, time.Unix(5, 0))
 	for _, more := range []string{"a", "b", "c"} {
 		left := waiterAt(more, 0, 5)
 		left.isUnbounded = true
 		if _, _, err := line.add(line.name, left, time.Unix(5, 0), isOwn); err != nil {
 			t.Fatal(err)
 		}
-		line.leave(queue(), left, time.Unix(5, 0))
+		_ = line.leave(queue(), left, time.Unix(5, 0))
 	}
 	line.join("a", 0, 6)
 	line.join("b", 0, 6)

@@ -151,15 +151,8 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, i
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	known, exists := q.byName[name]
-	if !joined.isAccepted && !joined.isUnbounded {
-		inLine := 0
-		if exists {
-			inLine = known.waiters.Len()
-		}
-		returns := q.kept.Has(joined.caller(name), now)
-		if err := q.standing.check(name.Namespace, joined.request.Holder, inLine, returns); err != nil {
-			return nil, false, err
-		}
+	if err := q.checkRoom(known, name, joined, now); err != nil {
+		return nil, false, err
 	}
 	if kept, isKept := q.kept.Take(joined.caller(name), now); isKept && kept.Before(joined.since) {
 		joined.since = kept
@@ -183,6 +176,19 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, i
 		known.signal() // Another engine may have granted it the lock, or the goroutine may sleep for another head.
 	}
 	return known, !exists, nil
+}
+
+// checkRoom reports whether one more may wait in the queue, which is nil for a new one. The error is a
+// [*lock.LineFullError].
+func (q *queues) checkRoom(known *queue, name types.NamespacedName, joined *waiter, now time.Time) error {
+	if joined.isAccepted || joined.isUnbounded {
+		return nil
+	}
+	inLine := 0
+	if known != nil {
+		inLine = known.waiters.Len()
+	}
+	return q.standing.check(name.Namespace, joined.request.Holder, inLine, q.kept.Has(joined.caller(name), now))
 }
 
 // dismiss takes out a waiter that leaves without the lock. It keeps its place for a while.
