@@ -78,8 +78,8 @@ type Change struct {
 }
 
 // Backend acquires, renews, releases and reads locks. There are three: package lock/engine uses
-// the API server, package facade/client uses a façade, and package lock/locktest keeps locks in
-// memory for tests. Implementations are safe for concurrent use.
+// the API server, package facade/client uses a façade or joins one to an engine, and package
+// lock/locktest keeps locks in memory for tests. Implementations are safe for concurrent use.
 //
 // Every method returns an error that matches [ErrUnavailable] if the service does not answer, and
 // the error of ctx if that ends first. Those that change a lock return an error that matches
