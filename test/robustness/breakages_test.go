@@ -253,11 +253,11 @@ var breakages = map[string]breakage{
 		test:  finder{folder: "lock/engine", name: "TestAPlaceIsOfOneIdentity", says: "in line stand"},
 	},
 	"a port for replicas that any authenticated caller may use": {
-		edits: []edit{{"facade/peers/service.go", "caller.GetName() != s.options.User", "caller.GetName() == \"\""}},
+		edits: []edit{{"facade/peers/service.go", "shown.user == s.options.User && s.isMember(pod)", "s.isMember(pod)"}},
 		test:  finder{folder: "facade/peers", name: "TestOnlyReplicasAreAdmitted", says: "served true"},
 	},
 	"a token of no replica that costs the API server a review": {
-		edits: []edit{{"facade/peers/service.go", "s.options.IsMember != nil && !s.isOfMember(shown)", "s.options.IsMember == nil && !s.isOfMember(shown)"}},
+		edits: []edit{{"facade/peers/service.go", "s.options.IsMember != nil && !s.mayBeAdmitted(shown)", "s.options.IsMember == nil && !s.mayBeAdmitted(shown)"}},
 		test:  finder{folder: "facade/peers", name: "TestATokenIsOfAReplica", says: "asked 1 times"},
 	},
 }
