@@ -226,20 +226,20 @@ var _ = Describe("A policy of keys", func() {
 		door, err := engine.New(engine.Options{Objects: objects.Locks, Limits: rules.DefaultLimits(), IsValidated: true})
 		Expect(err).NotTo(HaveOccurred())
 		startEngine(ctx, door)
-		request := func(holder string, wait time.Duration) lock.Request {
-			return lock.Request{Wait: wait, Acquisition: rules.Acquisition{Key: "billing:queue", Owner: "of-" + holder, Holder: holder}}
+		request := func(owner string, wait time.Duration) lock.Request {
+			return lock.Request{Wait: wait, Acquisition: rules.Acquisition{Key: "billing:queue", Owner: owner, Holder: "stranger"}}
 		}
-		live, err := door.Acquire(ctx, namespace, request(workerName, 0))
+		live, err := door.Acquire(ctx, namespace, request("token-a", 0))
 		Expect(err).NotTo(HaveOccurred())
 		told := make(chan error, 1)
 		waiting, stop := context.WithCancel(ctx)
 		defer stop()
 		go func() {
-			_, err := door.Acquire(waiting, namespace, request("stranger", time.Minute))
+			_, err := door.Acquire(waiting, namespace, request("token-b", time.Minute))
 			told <- err
 		}()
 		bind(ctx, nil)
-		proof := lock.Proof{Owner: live.Spec.Owner, Holder: workerName}
+		proof := lock.Proof{Owner: live.Spec.Owner, Holder: "stranger"}
 		Eventually(func() int64 {
 			isEnded, err := door.HandOff(ctx, namespace, live.Spec.FullKey(), proof)
 			Expect(isEnded, err).To(BeFalse())
