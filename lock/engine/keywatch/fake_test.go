@@ -336,3 +336,10 @@ func (r *recorder) last(name types.NamespacedName) string {
 	defer r.mu.Unlock()
 	return r.told[name]
 }
+
+// wasTold reports whether a state of a lock was told since it was forgotten.
+func (r *recorder) wasTold(name types.NamespacedName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.newest[name] != ""
+}

@@ -206,6 +206,10 @@ func TestAUseLearnsOfWhatHappenedBeforeTheWatch(t *testing.T) {
 						f.use(named("mine"))
 					}
 					f.Use(named("mine"), test.happens(server), false)
+					synctest.Wait()
+					if test.isWatched && f.shown.wasTold(named("mine")) && f.shown.last(named("mine")) == "absent" {
+						return // The watch has told of the end before the use.
+					}
 					f.mustTell(t, named("mine"), test.want)
 				})
 			})
