@@ -185,7 +185,7 @@ func (c *Client) Waiters(ctx context.Context, namespace string, key v1alpha1.Ful
 
 func waiterOf(namespace string, described *wire.Waiter) (lock.Waiter, error) {
 	waiter := lock.Waiter{
-		Namespace: namespace, Scope: v1alpha1.ScopeGlobal, Function: described.Function, Key: described.Key, Place: described.Place,
+		Namespace: namespace, Scope: v1alpha1.ScopeGlobal, Function: described.Function, Key: described.Key, Place: described.Place, Priority: described.Priority,
 		Holder: described.Holder, HolderRef: described.HolderRef.Reference(), Reason: described.Reason, Door: described.Door,
 	}
 	if described.Scope == wire.FunctionScope {

@@ -82,7 +82,8 @@ func (l *inLine) Acquire(ctx context.Context, namespace string, request lock.Req
 func (l *inLine) acquireDirectly(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	granted, err := l.Backend.Acquire(ctx, namespace, request)
 	if err == nil {
-		l.granted.take(lineGrantOf(namespace, request.FullKey(), granted.Spec.Owner))
+		name := lineGrantOf(namespace, request.FullKey(), granted.Spec.Owner)
+		l.granted.forget(name, l.granted.find(name))
 	}
 	return granted, err
 }
@@ -129,7 +130,17 @@ func (l *inLine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 
 // Release implements [lock.Backend].
 func (l *inLine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
-	token := l.granted.take(lineGrantOf(namespace, key, proof.Owner))
+	name := lineGrantOf(namespace, key, proof.Owner)
+	token := l.granted.find(name)
+	err := l.release(ctx, namespace, key, proof, token)
+	if !errors.Is(err, lock.ErrUnavailable) {
+		l.granted.forget(name, token) // Before, another release is for the same grant.
+	}
+	return err
+}
+
+// release is Release of the grant with the fencing token, which the façade has made; zero if it has made none.
+func (l *inLine) release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, token int64) error {
 	// Each of the two is to end this grant alone, whenever it happens.
 	ofGrant := lock.Proof{Owner: proof.Owner, FencingToken: token}
 	if token == 0 || proof != ofGrant && proof != (lock.Proof{Owner: proof.Owner}) {
@@ -142,7 +153,7 @@ func (l *inLine) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	case err == nil:
 		return nil
 	case !isUnanswered(err) && !isUnavailable(err):
-		return l.Backend.Release(ctx, namespace, key, proof)
+		return l.Backend.Release(ctx, namespace, key, ofGrant)
 	}
 	err = l.Backend.Release(ctx, namespace, key, ofGrant)
 	if isOver := errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch); isOver && !errors.Is(err, lock.ErrExpired) {

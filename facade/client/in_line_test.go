@@ -180,6 +180,28 @@ func TestInLineAReleaseWhoseAnswerIsLostToTheNextHolder(t *testing.T) {
 	}
 }
 
+// A release that has failed may be done late, and its owner token may have the lock again when it is repeated.
+func TestInLineAReleaseIsRepeatedForItsOwnGrantAlone(t *testing.T) {
+	backend, f, _ := newInLine(t)
+	request := waiting(time.Minute)
+	request.Owner = "job-17"
+	granted := mustAcquire(t, backend, request)
+	f.befall(lostRequest)
+	f.locks.SetHooks(locktest.Hooks{Before: locktest.Failing(locktest.Release, lock.ErrUnavailable)})
+	if err := backend.Release(t.Context(), namespace, "lock:k", proofFor(granted)); !errors.Is(err, lock.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+	f.locks.SetHooks(locktest.Hooks{})
+	if err := f.locks.ForceRelease(t.Context(), namespace, "lock:k", "stuck"); err != nil {
+		t.Fatal(err)
+	}
+	f.hold("k", "job-17")
+	if err := backend.Release(t.Context(), namespace, "lock:k", proofFor(granted)); err == nil {
+		t.Error("a release of a grant that is over succeeds")
+	}
+	f.wantHeld("lock:k")
+}
+
 func TestInLineAReleaseOfALostLock(t *testing.T) {
 	backend, f, d := newInLine(t)
 	granted := mustAcquire(t, backend, waiting(time.Minute))

@@ -79,13 +79,20 @@ func (g *lineGrants) prolong(name lineGrant, renewed *v1alpha1.Lock) {
 	}
 }
 
-// take forgets a grant and returns its fencing token, or zero.
-func (g *lineGrants) take(name lineGrant) (token int64) {
+// find returns the fencing token of a grant, or zero.
+func (g *lineGrants) find(name lineGrant) (token int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	token = g.all[name].token
-	delete(g.all, name)
-	return token
+	return g.all[name].token
+}
+
+// forget forgets a grant, and no later one of the same name.
+func (g *lineGrants) forget(name lineGrant, token int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all[name].token == token {
+		delete(g.all, name)
+	}
 }
 
 // end is when a lock ends that was granted or renewed just now.

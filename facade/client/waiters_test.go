@@ -35,7 +35,7 @@ func TestWaiters(t *testing.T) {
 	line := &lined{}
 	for i := range wire.MaxWaiters + 1 {
 		line.waiters = append(line.waiters, lock.Waiter{
-			Namespace: namespace, Scope: v1alpha1.ScopeFunction, Function: "f", Key: "a:b", Place: i + 1, Holder: fmt.Sprint("caller ", i), Door: "rest", Reason: "rollout",
+			Namespace: namespace, Scope: v1alpha1.ScopeFunction, Function: "f", Key: "a:b", Place: i + 1, Priority: 5, Holder: fmt.Sprint("caller ", i), Door: "rest", Reason: "rollout",
 			HolderRef: &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}, Since: since, Until: since.Add(time.Hour),
 		})
 	}
