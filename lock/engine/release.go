@@ -164,7 +164,8 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 // lock in the same write. Otherwise nothing changes and isEnded is false: there is no waiter, another holder is first,
 // the waiters of other replicas are to have a chance, or the lock has changed since this engine granted or
 // renewed it. HandOff completes even if ctx ends meanwhile. If the waiter's caller has left by the
-// end of the write, or cannot be told whether it happened, the lock is released again and is free.
+// end of the write, or cannot be told whether it happened, the lock is released again: it passes to the next waiter,
+// of any holder, or is free.
 //
 // After an error the grant may or may not have ended; [Engine.Renew] and [Engine.Release] find
 // out. The error matches [lock.ErrUnavailable].
