@@ -178,19 +178,6 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, i
 	return known, !exists, nil
 }
 
-// checkRoom reports whether one more may wait in the queue, which is nil for a new one. The error is a
-// [*lock.LineFullError].
-func (q *queues) checkRoom(known *queue, name types.NamespacedName, joined *waiter, now time.Time) error {
-	if joined.isAccepted || joined.isUnbounded {
-		return nil
-	}
-	inLine := 0
-	if known != nil {
-		inLine = known.waiters.Len()
-	}
-	return q.standing.check(name.Namespace, joined.request.Holder, inLine, q.kept.Has(joined.caller(name), now))
-}
-
 // dismiss takes out a waiter that leaves without the lock. It keeps its place for a while.
 func (q *queues) dismiss(queue *queue, gone *waiter, now time.Time) {
 	queue.takeOut(gone)

@@ -394,6 +394,19 @@ func (s *standing) check(namespace, holder string, inLine int, returns bool) err
 	return nil
 }
 
+// checkRoom reports whether one more may wait in the queue, which is nil for a new one. The error is a
+// [*lock.LineFullError].
+func (q *queues) checkRoom(known *queue, name types.NamespacedName, joined *waiter, now time.Time) error {
+	if joined.isAccepted || joined.isUnbounded {
+		return nil
+	}
+	inLine := 0
+	if known != nil {
+		inLine = known.waiters.Len()
+	}
+	return q.standing.check(name.Namespace, joined.request.Holder, inLine, q.kept.Has(joined.caller(name), now))
+}
+
 // usage returns how much of each limit is used, if so many callers wait in the longest line.
 func (s *standing) usage(longestLine int) observe.LineUsage {
 	return observe.LineUsage{
