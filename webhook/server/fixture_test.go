@@ -43,8 +43,8 @@ type world struct {
 	roots    *x509.CertPool
 	registry *prometheus.Registry
 	served   *server.Server
-	// stop has the server stop.
-	stop context.CancelFunc
+	// stop has the server drain, and then end.
+	stop func()
 }
 
 // start runs a server with the handler until the test ends.
@@ -67,12 +67,19 @@ func start(t *testing.T, options server.Options, handler http.HandlerFunc) *worl
 		t.Fatal(err)
 	}
 	served.Register(path, handler)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	w.served, w.stop = served, stop
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	var draining sync.WaitGroup
+	w.served, w.stop = served, func() {
+		draining.Go(func() {
+			served.Drain()
+			end()
+		})
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- served.Start(ctx) }()
 	t.Cleanup(func() {
-		stop()
+		draining.Wait()
+		end()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

@@ -91,8 +91,8 @@ type Options struct {
 	// MaxRequests is how many requests to the API server reviews may cost each second. It counts
 	// only without ClientCA, since the API server bounds its own reviews.
 	MaxRequests int
-	// ShutdownDelay is how long reviews are still served after the context of [Server.Start] has
-	// ended, while the server says that it is not ready: the nodes of a cluster take some seconds to
+	// ShutdownDelay is how long reviews are still served after [Server.Drain] was called, while the
+	// server says that it is not ready: the nodes of a cluster take some seconds to
 	// stop sending connections to it. Zero means no delay.
 	ShutdownDelay time.Duration
 	// DrainTimeout is how long the server goes on after that, until its clients have closed all connections: each
@@ -123,7 +123,6 @@ type Server struct {
 	onRefused        func(Refused)
 	serving          atomic.Bool
 	stopping         atomic.Bool
-	drained          sync.Once
 	// listener is nil until the server listens.
 	listener atomic.Pointer[listener]
 }
@@ -208,8 +207,9 @@ func (s *Server) StartedChecker() healthz.Checker {
 	}
 }
 
-// Start serves until ctx ends, and then until the reviews that are being judged are answered. An error
-// says why it could not serve.
+// Start serves until ctx ends, and then until the reviews that are being judged are answered. A server that is to stop
+// without closing a connection under a review is drained first, see [Server.Drain]: when ctx ends, what reviews are
+// judged by may have stopped as well. An error says why it could not serve.
 func (s *Server) Start(ctx context.Context) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	var watchers sync.WaitGroup
@@ -236,7 +236,6 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("serve reviews: %w", err)
 	case <-ctx.Done():
 	}
-	s.Drain()
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTimeout)
 	defer cancel()
 	if err := server.Shutdown(stopping); err != nil {
@@ -246,11 +245,8 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Drain returns when the clients send no review any more, at the latest after Options.ShutdownDelay and
-// Options.DrainTimeout. Meanwhile the server is not ready, and serves. [Server.Start] drains when its context ends, unless
-// that was done before.
-func (s *Server) Drain() { s.drained.Do(s.drain) }
-
-func (s *Server) drain() {
+// Options.DrainTimeout. Meanwhile the server is not ready, and serves. End the context of [Server.Start] after it.
+func (s *Server) Drain() {
 	s.stopping.Store(true)
 	s.serving.Store(false)
 	if s.options.ShutdownDelay > 0 {

@@ -77,3 +77,12 @@ func TestAStoppingServerDoesNotWaitForLonger(t *testing.T) {
 	}
 	clock.Step(time.Minute) // Otherwise the test would not end.
 }
+
+// TestAServerThatIsNotDrainedEnds: what it judges reviews by has ended with its context.
+func TestAServerThatIsNotDrainedEnds(t *testing.T) {
+	w := start(t, server.Options{ShutdownDelay: time.Hour, DrainTimeout: time.Hour, Clock: clocktesting.NewFakeClock(time.Unix(0, 0))}, ok)
+	if _, _, err := w.post(w.client(1), strings.NewReader("{}")); err != nil { // It keeps its connection until the test ends.
+		t.Fatal(err)
+	}
+	// The server ends with the test. The clock stands still.
+}
