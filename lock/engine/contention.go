@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
@@ -38,6 +40,25 @@ type step struct {
 	pause time.Duration
 }
 
+// maxBackoff is how long a queue pauses at most before it contends again: half of the time within
+// which a waiter is served once requests get through again.
+const maxBackoff = time.Second
+
+// backoffState says why, and until when, the queue does not contend.
+type backoffState struct {
+	// err is nil if the API server refused a lock that seems to be free.
+	err   error
+	until time.Time
+	steps *wait.Backoff
+}
+
+func (b *backoffState) failed(err error, now time.Time) {
+	if b.steps == nil {
+		b.steps = new(newBackoff())
+	}
+	b.err, b.until = err, now.Add(min(b.steps.Step(), maxBackoff))
+}
+
 // ErrFoundElsewhere ends a wait whose caller has found its grant in another way, and relies on it: it has renewed it
 // by another call, or a later try has got it.
 var ErrFoundElsewhere = fmt.Errorf("%w: another call under its owner token has found the lock granted, and relies on it", lock.ErrUnavailable)
@@ -62,7 +83,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		return step{pause: lookAgainAfter}
 	case head == nil:
 		delete(q.byName, queue.name)
-		q.keepSpread(queue, now)
+		q.keepRemains(queue, now)
 		return step{isOver: true, current: queue.seen.lock, isLapsed: queue.seen.isLapsed()}
 	case q.isStopped:
 		queue.takeOut(head)
@@ -176,7 +197,7 @@ func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, now time.T
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	release, queue.release = queue.release.span, knownRelease{}
-	queue.burst, queue.isYielding = handOffBurst{}, false
+	queue.burst, queue.isYielding = queue.burst.next(now), false
 	queue.spread.won()
 	q.observeGrant(queue, granted, now)
 	return release

@@ -212,5 +212,21 @@ func (g *grants) get(name types.NamespacedName) *v1alpha1.Lock {
 	return g.byName[name].Full()
 }
 
-// isKnown reports whether the engine has granted or renewed the lock in this very state.
-func (g *grants) isKnown(lock *v1alpha1.Lock) bool { return isSameState(g.get(nameOf(lock)), lock) }
+// newestState returns the newest state of a lock that is known, given the one that the informer shows, or nil. IsOwn says
+// that the engine has granted or renewed the lock in that state.
+type newestState func(name types.NamespacedName, seen *v1alpha1.Lock) (newest *v1alpha1.Lock, isOwn bool)
+
+// newest is a [newestState].
+func (g *grants) newest(name types.NamespacedName, seen *v1alpha1.Lock) (newest *v1alpha1.Lock, isOwn bool) {
+	own := g.get(name)
+	if isNewerState(own, seen) {
+		return own, true
+	}
+	return seen, false
+}
+
+// isNewerState reports whether own is the state of the object that seen shows, or a newer one of it. Either may be nil.
+// Of an object that the informer does not show, it may have shown the end.
+func isNewerState(own, seen *v1alpha1.Lock) bool {
+	return own != nil && seen != nil && own.UID == seen.UID && !rules.IsNewer(seen.ResourceVersion, own.ResourceVersion)
+}

@@ -25,24 +25,43 @@ const (
 	maxHandOffTime = 10 * time.Second
 )
 
+const (
+	// quickRelease is how soon after it was handed off a lock is released so quickly that the one who had it before may
+	// come again at the same moment: it learns of its release when the new holder learns of its grant.
+	quickRelease = 5 * time.Millisecond
+	// followFor is how long such a release waits for that caller. A delete, a create and the news of both take longer
+	// than the one write of a hand-off.
+	followFor = time.Millisecond
+)
+
 // maxLapses is after how many grants that lapsed a waiter no longer holds up those behind it.
 const maxLapses = 5
 
 // handOffBurst counts the hand-offs since waiters of other engines last had a chance.
 type handOffBurst struct {
 	handOffs int
-	// since is when the first hand-off was made.
-	since time.Time
+	// since is when the first hand-off was made, and last the last one, or the grant after the burst before; zero if there
+	// was none.
+	since, last time.Time
 }
 
 func (b *handOffBurst) mayGoOn(now time.Time) bool {
 	return b.handOffs == 0 || b.handOffs < maxHandOffs && now.Sub(b.since) < maxHandOffTime
 }
 
+// next returns the burst that begins with a grant after this one.
+func (b *handOffBurst) next(now time.Time) handOffBurst {
+	if b.last.IsZero() || now.Sub(b.last).Abs() > keepBurstFor {
+		return handOffBurst{}
+	}
+	return handOffBurst{last: now}
+}
+
 func (b *handOffBurst) count(now time.Time) {
 	if b.handOffs == 0 {
 		b.since = now
 	}
+	b.last = now
 	b.handOffs++
 }
 
@@ -63,6 +82,69 @@ func (q *queues) nextWaiter(name types.NamespacedName, holder string, now time.T
 	}
 	queue.inFlight, queue.unanswered = queue.head(), nil
 	return queue, queue.inFlight
+}
+
+// beginEnding records that a grant of this engine is being released until end is called: a queue that begins meanwhile
+// knows it, and need not read it.
+func (q *queues) beginEnding(grant *v1alpha1.Lock) (end func()) {
+	name := nameOf(grant)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ending[name] = grant
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.ending[name] == grant {
+			delete(q.ending, name)
+		}
+	}
+}
+
+// expect returns a channel that is closed when a waiter joins, if one may follow at once: no one waits, and the lock was
+// handed off a moment ago. Otherwise it returns nil. The caller ends it with [queues.expectNone].
+func (q *queues) expect(name types.NamespacedName, now time.Time) chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	burst := q.ended[name].burst
+	if queue := q.byName[name]; queue != nil {
+		if queue.inFlight != nil || queue.head() != nil {
+			return nil
+		}
+		burst = queue.burst // Its goroutine has not ended yet.
+	}
+	if q.isStopped || q.expected[name] != nil || burst.last.IsZero() || !burst.mayGoOn(now) || now.Sub(burst.last).Abs() > quickRelease {
+		return nil
+	}
+	joins := make(chan struct{})
+	q.expected[name] = joins
+	return joins
+}
+
+// expectNone ends what [queues.expect] has begun.
+func (q *queues) expectNone(name types.NamespacedName, joins chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.expected[name] == joins {
+		delete(q.expected, name)
+	}
+}
+
+// awaitFollower reports whether a caller has come to wait for a lock that is about to be released, for which no one
+// waited. It waits for one that may come at the same moment, for followFor at most.
+func (e *Engine) awaitFollower(name types.NamespacedName) bool {
+	joins := e.queues.expect(name, e.clock.Now())
+	if joins == nil {
+		return false
+	}
+	defer e.queues.expectNone(name, joins)
+	timer := e.clock.NewTimer(followFor)
+	defer timer.Stop()
+	select {
+	case <-joins:
+		return true
+	case <-timer.C():
+		return false
+	}
 }
 
 // skipWaiter removes a waiter that was granted the lock but has left. It returns the next waiter,
@@ -132,7 +214,7 @@ func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 	}
 	queue.seen.lock = nil
 	queue.freedAt = now
-	queue.yieldUntil = now.Add(yieldFor)
+	queue.isYielding, queue.yieldUntil = true, now.Add(yieldFor) // The queue may be younger than the delete.
 	queue.signal()
 }
 
@@ -140,7 +222,14 @@ func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 // deletes it if there is none or the API server refuses the waiter. Either write is conditional on
 // the resourceVersion of the grant.
 func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) error {
-	queue, recipient := e.queues.nextWaiter(nameOf(held.lock), "", e.clock.Now())
+	name := nameOf(held.lock)
+	queue, recipient := e.queues.nextWaiter(name, "", e.clock.Now())
+	if recipient == nil {
+		defer e.queues.beginEnding(held.lock)()
+		if e.awaitFollower(name) {
+			queue, recipient = e.queues.nextWaiter(name, "", e.clock.Now())
+		}
+	}
 	if recipient == nil {
 		return e.deleteGrant(ctx, objects, held)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -41,8 +40,12 @@ type queues struct {
 	due list.List
 	// nextRead is when the next recheck may be made.
 	nextRead time.Time
-	// ended are the spreads of queues that have ended.
-	ended map[types.NamespacedName]spread
+	// ended is what is left of queues that have ended.
+	ended map[types.NamespacedName]remains
+	// ending are the grants of this engine that are being released, and for which no one waited.
+	ending map[types.NamespacedName]*v1alpha1.Lock
+	// expected are closed when a waiter joins the queue of the name, see [queues.expect].
+	expected map[types.NamespacedName]chan struct{}
 	// standing counts those that wait.
 	standing standing
 	// kept are the places of waiters that have left without the lock.
@@ -62,7 +65,8 @@ type watchTrust struct {
 func newQueues(seen func(types.NamespacedName) *v1alpha1.Lock, maxSpread time.Duration) *queues {
 	return &queues{
 		seen: seen, random: rand.Float64, maxSpread: maxSpread,
-		byName: map[types.NamespacedName]*queue{}, ended: map[types.NamespacedName]spread{},
+		byName: map[types.NamespacedName]*queue{}, ended: map[types.NamespacedName]remains{},
+		ending: map[types.NamespacedName]*v1alpha1.Lock{}, expected: map[types.NamespacedName]chan struct{}{},
 		watch: watchTrust{isTrusted: true},
 	}
 }
@@ -97,8 +101,8 @@ type queue struct {
 	// turn is the queue's place among those that are due; nil if it is not among them.
 	turn   *list.Element
 	spread spread
-	// isYielding says that this engine is deleting the lock after a burst of hand-offs, and that the
-	// informer has not reported the delete yet.
+	// isYielding says that this engine is deleting the lock, or has, and that the informer has not reported
+	// the delete yet.
 	isYielding bool
 	// yieldUntil is when the pause for the waiters of other engines ends.
 	yieldUntil time.Time
@@ -123,31 +127,12 @@ type knownRelease struct {
 // they come through several replicas, and the order of their places counts.
 const settleFor = 50 * time.Millisecond
 
-// maxBackoff is how long a queue pauses at most before it contends again: half of the time within
-// which a waiter is served once requests get through again.
-const maxBackoff = time.Second
-
-// backoffState says why, and until when, the queue does not contend.
-type backoffState struct {
-	// err is nil if the API server refused a lock that seems to be free.
-	err   error
-	until time.Time
-	steps *wait.Backoff
-}
-
-func (b *backoffState) failed(err error, now time.Time) {
-	if b.steps == nil {
-		b.steps = new(newBackoff())
-	}
-	b.err, b.until = err, now.Add(min(b.steps.Step(), maxBackoff))
-}
-
 // add appends a waiter, and reports whether its queue is new and needs a goroutine. A new queue
-// begins with the state that the informer shows, and reads the lock once unless isOwn says that it
-// is a grant of this engine: the watch may have lost the end of any other.
+// begins with the state that newest returns for the one that the informer shows, and reads the lock once unless that is
+// a grant of this engine: the watch may have lost the end of any other.
 //
 // The error is a [*lock.LineFullError].
-func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, isOwn func(*v1alpha1.Lock) bool) (of *queue, isNew bool, err error) {
+func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, newest newestState) (of *queue, isNew bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	known, exists := q.byName[name]
@@ -158,11 +143,16 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, i
 		joined.since = kept
 	}
 	if !exists {
-		known = &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1), spread: q.takeSpread(name, now)}
+		known = &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1)}
+		known.spread, known.burst = q.takeRemains(name, now)
 		q.byName[name] = known
-		if seen := q.seen(name); seen != nil {
+		seen, isOwn := newest(name, q.seen(name))
+		if ending := q.ending[name]; isNewerState(ending, seen) {
+			seen, isOwn = ending, true
+		}
+		if seen != nil {
 			known.seen.update(lock.Change{Lock: seen}, true)
-			if isOwn(seen) {
+			if isOwn {
 				q.proven(known, now)
 			}
 		}
@@ -172,6 +162,10 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, i
 		known.settled = now.Add(settleFor)
 	}
 	known.insert(joined, now)
+	if expected := q.expected[name]; expected != nil {
+		close(expected)
+		delete(q.expected, name)
+	}
 	if joined.request.ID != "" || exists && known.head() == joined {
 		known.signal() // Another engine may have granted it the lock, or the goroutine may sleep for another head.
 	}

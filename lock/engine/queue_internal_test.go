@@ -17,7 +17,8 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-func isOwn(*v1alpha1.Lock) bool { return true }
+// isOwn says that the engine has granted what the informer shows.
+func isOwn(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, true }
 
 func newWaiter() *waiter { return &waiter{outcome: make(chan outcome), left: make(chan struct{})} }
 
@@ -159,6 +160,16 @@ func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 			}
 		})
 	}
+	t.Run("also in a queue that has begun during the delete", func(t *testing.T) {
+		q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, maxSpread(false))
+		q.yield(nameOf(held))
+		queue, _, _ := q.add(nameOf(held), newWaiter(), now, isOwn)
+		answered(q)
+		shown(q)
+		if pause := queue.untilDue(now, 0); pause != headStart {
+			t.Errorf("stands back for %v, want %v", pause, headStart)
+		}
+	})
 	t.Run("not at all when another client has deleted the lock", func(t *testing.T) {
 		q, queue := queueOf(held)
 		shown(q)

@@ -16,9 +16,10 @@ const (
 	quietGain = 1.0 / 16
 	// maxLosses bounds the losses that count.
 	maxLosses = 7
-	// keepSpreadFor is how long the spread of a queue that has ended is kept, and maxEnded how
-	// many are.
+	// keepSpreadFor is how long the spread of a queue that has ended is kept, keepBurstFor how long its burst, and
+	// maxEnded how many of both are.
 	keepSpreadFor = 10 * time.Second
+	keepBurstFor  = time.Second
 	maxEnded      = 1024
 )
 
@@ -66,25 +67,36 @@ func (q *queues) freed(queue *queue, now time.Time) {
 	queue.spread.until = now.Add(queue.spread.delay)
 }
 
-// keepSpread remembers the spread of a queue that ends: a program that waits again would otherwise
-// be faster than those that have waited meanwhile.
-func (q *queues) keepSpread(ended *queue, now time.Time) {
-	if ended.spread.losses == 0 {
+// remains is what the next queue for the lock takes over from one that has ended.
+type remains struct {
+	spread spread
+	burst  handOffBurst
+	// at is when the queue has ended.
+	at time.Time
+}
+
+// keepRemains remembers the spread of a queue that ends: a program that waits again would otherwise be faster than those
+// that have waited meanwhile. And its burst: two callers that take turns make a queue each time, and must not keep the
+// waiters of other engines out for ever.
+func (q *queues) keepRemains(ended *queue, now time.Time) {
+	if ended.spread.losses == 0 && ended.burst.last.IsZero() {
 		return
 	}
 	if len(q.ended) >= maxEnded {
 		clear(q.ended)
 	}
-	ended.spread.until = now
-	q.ended[ended.name] = ended.spread
+	q.ended[ended.name] = remains{spread: spread{losses: ended.spread.losses}, burst: ended.burst, at: now}
 }
 
-// takeSpread returns the spread for a new queue.
-func (q *queues) takeSpread(name types.NamespacedName, now time.Time) spread {
+// takeRemains returns the spread and the burst for a new queue.
+func (q *queues) takeRemains(name types.NamespacedName, now time.Time) (spread, handOffBurst) {
 	kept := q.ended[name]
 	delete(q.ended, name)
-	if now.Sub(kept.until).Abs() > keepSpreadFor {
-		return spread{}
+	switch age := now.Sub(kept.at).Abs(); {
+	case age > keepSpreadFor:
+		return spread{}, handOffBurst{}
+	case age > keepBurstFor:
+		return kept.spread, handOffBurst{}
 	}
-	return spread{losses: kept.losses}
+	return kept.spread, kept.burst
 }

@@ -21,8 +21,8 @@ const (
 	// lookAgainAfter is how long the queue's goroutine sleeps at most: the clock that set its
 	// timer may have been corrected since.
 	lookAgainAfter = 10 * time.Second
-	// yieldFor is how long a queue pauses after a burst of hand-offs, unless its informer reports
-	// the delete earlier.
+	// yieldFor is how long a queue pauses after the engine has deleted the lock, unless its informer
+	// reports the delete earlier.
 	yieldFor = 50 * time.Millisecond
 	// headStart is how long the queue pauses after that report: if another replica has waiters,
 	// its create is then under way.
@@ -66,7 +66,7 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 
 // join adds the waiter to the queue of the lock. The error is a [*lock.LineFullError].
 func (e *Engine) join(name types.NamespacedName, joined *waiter) (*queue, error) {
-	queue, isNew, err := e.queues.add(name, joined, e.clock.Now(), e.grants.isKnown)
+	queue, isNew, err := e.queues.add(name, joined, e.clock.Now(), e.grants.newest)
 	if isNew {
 		// The queue's goroutine ends with its last waiter.
 		e.calls.Add(1)

@@ -1,0 +1,127 @@
+package engine_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+)
+
+// turns are two callers who take turns: the one that has released the lock comes again when the other one is about to
+// release it.
+type turns struct {
+	etcd    *etcd
+	engine  *engine.Engine
+	answers chan answer
+	// holder has the lock, and next has had it before.
+	holder, next string
+}
+
+// startTurns returns turns after the first hand-off.
+func startTurns(t *testing.T) *turns {
+	t.Helper()
+	made := newEtcd()
+	begun := &turns{etcd: made, engine: start(t, made), answers: make(chan answer, 1), holder: "a", next: "b"}
+	acquire(t, begun.engine, by("a"))
+	queueUp(t.Context(), t, begun.engine, waiting("b", time.Hour), begun.answers)
+	release(t, begun.engine, "a")
+	begun.await(t)
+	made.made()
+	return begun
+}
+
+func (o *turns) await(t *testing.T) {
+	t.Helper()
+	if got := <-o.answers; got.err != nil {
+		t.Fatal(got.err)
+	}
+	o.holder, o.next = o.next, o.holder
+}
+
+// turn releases the lock a moment before the next caller comes.
+func (o *turns) turn(t *testing.T) {
+	t.Helper()
+	released := make(chan error, 1)
+	go func() { released <- o.engine.Release(t.Context(), "default", key, lock.Proof{Owner: o.holder}) }()
+	synctest.Wait()
+	queueUp(t.Context(), t, o.engine, waiting(o.next, time.Hour), o.answers)
+	if err := <-released; err != nil {
+		t.Fatal(err)
+	}
+	o.await(t)
+}
+
+// The queue is empty between any two turns, and yet it is one burst: the waiters of other engines get their chance.
+func TestCallersWhoTakeTurnsNeedOneWriteForATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taking := startTurns(t)
+		const count = 100
+		for range count {
+			taking.turn(t)
+		}
+		made := taking.etcd.made()
+		deletes := 0
+		for _, verb := range made {
+			if verb == "delete" {
+				deletes++
+			}
+		}
+		if deletes != 1 || len(made) != count+1 || slices.Contains(made, "get") {
+			t.Errorf("%d turns made %d requests, and %d deletes: %v", count, len(made), deletes, made)
+		}
+	})
+}
+
+func TestAReleaseWaitsForAFollowerAMomentOnly(t *testing.T) {
+	cases := map[string]struct {
+		heldFor, want time.Duration
+	}{
+		"released at once":     {0, time.Millisecond},
+		"released after a use": {10 * time.Millisecond, 0},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				taking := startTurns(t)
+				pass(test.heldFor)
+				begun := time.Now()
+				release(t, taking.engine, taking.holder)
+				if took := time.Since(begun); took != test.want {
+					t.Errorf("took %v, want %v", took, test.want)
+				}
+				if made := taking.etcd.made(); !slices.Equal(made, []string{"delete"}) {
+					t.Errorf("requests: %v", made)
+				}
+			})
+		})
+	}
+	t.Run("not for a lock that no one has waited for", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			engine := start(t, newEtcd())
+			acquire(t, engine, by("a"))
+			begun := time.Now()
+			release(t, engine, "a")
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("took %v", took)
+			}
+		})
+	})
+}
+
+// The informer shows a grant some milliseconds later than its answer. Until then the engine need not read its own.
+func TestAWaitForAGrantThatIsNotShownYetReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taking := startTurns(t)
+		taking.etcd.mute(true)
+		taking.turn(t)
+		queueUp(t.Context(), t, taking.engine, waiting(taking.next, time.Hour), taking.answers)
+		if made := taking.etcd.made(); !slices.Equal(made, []string{"update"}) {
+			t.Errorf("requests: %v", made)
+		}
+		release(t, taking.engine, taking.holder)
+		taking.await(t)
+	})
+}
