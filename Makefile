@@ -29,7 +29,7 @@ GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwa
 GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
-MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/kwok hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/argocd test/gitops/flux test/gitops/health test/observability test/peers
+MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/kwok hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/argocd test/gitops/health test/gitops/kustomizecontroller test/observability test/peers
 GENERATED := api config charts docs/alerts.md docs/cli-reference.md docs/metrics.md
 
 ##@ Help
@@ -156,7 +156,7 @@ clean: ## Stop the cluster and delete what was built; Go's build cache stays.
 ##@ Test
 
 .PHONY: test
-test: control-plane bin/kwok bin/helm ## Run all tests, with the race detector.
+test: control-plane bin/kwok bin/helm bin/kustomize-controller ## Run all tests, with the race detector.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
 # Most suites wait more than they compute. The longest one starts first.
 	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/cli/scale -e /test/e2e -e /test/image -e /test/installation -e /test/line -e /test/robustness -e /test/run$$)
@@ -375,7 +375,6 @@ vet: ## Run go vet.
 	go vet -C test/browser ./...
 	go vet -C test/chart ./...
 	go vet -C test/gitops/argocd ./...
-	go vet -C test/gitops/flux ./...
 	go vet -C test/gitops/health ./...
 	go vet -C test/observability ./...
 	go vet -C test/peers ./...
@@ -391,7 +390,6 @@ lint: lint-packages lint-openapi bin/golangci-lint ## Run golangci-lint, find pa
 	cd test/browser && ../../bin/golangci-lint run
 	cd test/chart && ../../bin/golangci-lint run
 	cd test/gitops/argocd && ../../../bin/golangci-lint run
-	cd test/gitops/flux && ../../../bin/golangci-lint run
 	cd test/gitops/health && ../../../bin/golangci-lint run
 	cd test/observability && ../../bin/golangci-lint run
 	cd test/peers && ../../bin/golangci-lint run
@@ -457,3 +455,7 @@ bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum
 bin/helm: hack/chart/go.mod hack/chart/go.sum
 	@echo "Building Helm (minutes the first time)"
 	@cd hack/chart && $(GO_BUILD) -o "$(CURDIR)/$@" helm.sh/helm/v4/cmd/helm
+
+bin/kustomize-controller: test/gitops/kustomizecontroller/go.mod test/gitops/kustomizecontroller/go.sum
+	@echo "Building Flux's kustomize-controller (minutes the first time)"
+	@cd test/gitops/kustomizecontroller && $(GO_BUILD) -o "$(CURDIR)/$@" github.com/fluxcd/kustomize-controller

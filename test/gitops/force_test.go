@@ -25,9 +25,10 @@ func byKubectl(ctx context.Context, folders []string) map[string]error {
 }
 
 func byFlux(ctx context.Context, folders []string) map[string]error {
+	GinkgoHelper()
 	failed := map[string]error{}
-	for _, folder := range folders {
-		_, failed[folder] = runFlux(ctx, environment.Admin.Kubectl, "-force", filepath.Join(folder, "lock.yaml"))
+	for folder, outcome := range fluxController(ctx).submit(ctx, folders, withForce) {
+		failed[folder] = outcome()
 	}
 	return failed
 }

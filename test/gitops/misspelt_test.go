@@ -22,11 +22,8 @@ func withKubectl(flags ...string) applying {
 	}
 }
 
-func withFlux(flags ...string) applying {
-	return func(ctx context.Context, folder string) error {
-		_, err := runFlux(ctx, environment.Admin.Kubectl, append(flags, filepath.Join(folder, "lock.yaml"))...)
-		return err
-	}
+func withFlux(changes ...func(spec map[string]any)) applying {
+	return func(ctx context.Context, folder string) error { return applyWithFlux(ctx, folder, changes...) }
 }
 
 // The table of docs/gitops.md. A spec that fails since a tool has become better is good news for that page.
@@ -53,5 +50,5 @@ var _ = DescribeTable("A manifest of a held Lock with a field that there is not,
 	Entry("kubectl apply --server-side, does not change the lock", withKubectl("--server-side"), true),
 	Entry("kubectl apply --force, ends the lock", withKubectl("--force"), false),
 	Entry("Flux, does not change the lock", withFlux(), true),
-	Entry("Flux with force: true, does not change the lock", withFlux("-force"), true),
+	Entry("Flux with force: true, does not change the lock", withFlux(withForce), true),
 )

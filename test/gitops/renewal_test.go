@@ -46,14 +46,11 @@ func declarers(ctx context.Context) map[string]*declarer {
 		}
 	}
 	path, name := folder("gitops:declared:flux", operatorRenewal)
-	manifest := filepath.Join(path, "manifest.yaml")
 	found["Flux"] = &declarer{
-		name:  name,
-		apply: func(ctx context.Context) { must(runFlux(ctx, kubectl[flux], manifest)) },
-		isUnchanged: func(ctx context.Context) {
-			Expect(runFlux(ctx, kubectl[flux], manifest)).To(ContainSubstring(name + " unchanged"))
-		},
-		end: func(ctx context.Context) { must(kubectl[flux].Run(ctx, "", "delete", "-f", manifest)) },
+		name:        name,
+		apply:       func(ctx context.Context) { Expect(applyWithFlux(ctx, path)).To(Succeed()) },
+		isUnchanged: func(ctx context.Context) { Expect(kustomizationOf(path).reconcile(ctx)).To(Succeed()) },
+		end:         func(ctx context.Context) { kustomizationOf(path).remove(ctx) },
 	}
 	argoFolder, argoName := application("gitops:declared:argo", operatorRenewal)
 	synced := func(ctx context.Context, want string) {
@@ -138,9 +135,8 @@ var _ = Describe("A Lock that the operator renews", func() {
 
 	It("is refused with a sentence where the namespace does not allow it", func(ctx context.Context) {
 		path, name := folder("gitops:undeclared", operatorRenewal)
-		_, err := runFlux(ctx, kubectl[flux], filepath.Join(path, "manifest.yaml"))
-		Expect(err).To(MatchError(ContainSubstring("Operator is not allowed in this namespace")))
-		err = admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &v1alpha1.Lock{})
+		Expect(applyWithFlux(ctx, path)).To(MatchError(ContainSubstring("Operator is not allowed in this namespace")))
+		err := admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &v1alpha1.Lock{})
 		Expect(err).To(HaveOccurred())
 		Expect(client.IgnoreNotFound(err)).To(Succeed())
 	})

@@ -26,7 +26,7 @@ func TestGitOps(t *testing.T) {
 	RunSpecs(t, "GitOps")
 }
 
-// The identities under which Flux and Argo CD apply. Both have the role
+// The identities under which Flux and Argo CD apply. By kubectl both have the role
 // lock-operator-edit and nothing else.
 const (
 	flux = "system:serviceaccount:flux-system:kustomize-controller"

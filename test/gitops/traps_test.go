@@ -38,19 +38,22 @@ var _ = Describe("A user of manifests", func() {
 
 	It("is another holder after a change of the service account, which may neither change nor delete the lock", func(ctx context.Context) {
 		path, name := folder("gitops:account", "  owner: repository\n  ttl: 1h\n")
-		manifest := filepath.Join(path, "manifest.yaml")
-		must(runFlux(ctx, kubectl[flux], manifest))
+		Expect(applyWithFlux(ctx, path)).To(Succeed())
 		before := stored(ctx, name)
-		_, err := runFlux(ctx, kubectl[argo], manifest)
-		Expect(err).To(MatchError(ContainSubstring(`is held by "` + flux + `"`)))
-		_, err = kubectl[argo].Run(ctx, "", "delete", "-f", manifest)
-		Expect(err).To(MatchError(ContainSubstring(`is held by "` + flux + `"`)))
+		createDeployer(ctx)
+		Expect(applyWithFlux(ctx, path, withDeployer)).To(MatchError(ContainSubstring(`is held by "` + flux + `"`)))
+		k := kustomizationOf(path)
+		Expect(admin.Delete(ctx, k.object())).To(Succeed())
+		Eventually(ctx, func() (string, error) {
+			return environment.Admin.Kubectl.Run(ctx, "", "get", "events", "--namespace="+fluxNamespace, "--field-selector=involvedObject.name="+string(k))
+		}).WithTimeout(timeout).Should(ContainSubstring("pruning for deleted resource failed"))
 		Expect(stored(ctx, name)).To(Equal(before))
 
 		By("after an administrator has released it")
 		Expect(testenv.RemoveLock(ctx, admin, "default", name)).To(Succeed())
-		must(runFlux(ctx, kubectl[argo], manifest))
-		Expect(get(ctx, name).Spec.Holder).To(Equal(argo))
+		k.remove(ctx)
+		Expect(applyWithFlux(ctx, path, withDeployer)).To(Succeed())
+		Expect(get(ctx, name).Spec.Holder).To(Equal("system:serviceaccount:flux-system:shop-deployer"))
 	})
 
 	It("is told that IfNotPresent is ready, while another holder has the lock", func(ctx context.Context) {
@@ -60,7 +63,7 @@ var _ = Describe("A user of manifests", func() {
 		theirs, _ := folder("gitops:if-not-present", "  owner: theirs\n  ttl: 1h\n")
 		must(kubectl[argo].Run(ctx, "", "apply", "-k", theirs))
 		before := stored(ctx, name)
-		Expect(runFlux(ctx, kubectl[flux], "-wait=5s", filepath.Join(path, "manifest.yaml"))).To(ContainSubstring(name + " skipped"))
+		Expect(applyWithFlux(ctx, path, withWaiting)).To(Succeed())
 		Expect(stored(ctx, name)).To(Equal(before))
 	})
 
@@ -89,18 +92,19 @@ var _ = Describe("The samples", func() {
 		Eventually(ctx, func() any { return m.job(ctx) }).WithTimeout(timeout).Should(BeNil(), "the hook stays")
 	})
 
-	It("run to their end with Flux's engine", func(ctx context.Context) {
-		samples := filepath.Join("..", "..", "config", "samples")
-		text := string(must(os.ReadFile(filepath.Join(samples, "jobs", "job.yaml"))))
+	It("run to their end with Flux", func(ctx context.Context) {
+		c := fluxController(ctx)
+		createDeployer(ctx)
+		text := string(must(os.ReadFile(filepath.Join("..", "..", "config", "samples", "jobs", "job.yaml"))))
 		folder := GinkgoT().TempDir()
 		write(folder, "job.yaml", strings.Replace(text, "metadata:\n", "metadata:\n  namespace: default\n", 1))
-		must(environment.Admin.Kubectl.Run(ctx, "", "create", "serviceaccount", "samples", "--namespace=default"))
-		must(environment.Admin.Kubectl.Run(ctx, "", "create", "rolebinding", "samples", "--namespace=default", "--clusterrole=cluster-admin", "--serviceaccount=default:samples"))
-		must(runFlux(ctx, environment.Admin.Kubectl, "-wait=60s", "-kustomization="+filepath.Join(samples, "flux", "migration.yaml"), "-service-account=samples",
-			filepath.Join(folder, "job.yaml")))
+		repository, revision := c.source("shop", folder)
+		k := kustomization("shop-migration")
+		DeferCleanup(k.remove)
+		writeObjects(ctx, repository, k.sample(func(spec map[string]any) { spec["path"] = "./" }))
+		Expect(k.outcome(ctx, func(status *kustomizationStatus) bool { return status.LastAppliedRevision == revision })).To(Succeed())
 		job := (&migration{folder: "billing-report", namespace: "default"}).job(ctx)
 		Expect(job.Status.Succeeded).To(BeEquivalentTo(1))
-		Expect(admin.Delete(ctx, job, client.PropagationPolicy("Background"))).To(Succeed())
 	})
 
 	It("hold a lock that the operator renews, in a namespace that allows it", func(ctx context.Context) {
