@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,91 +82,112 @@ var _ = Describe("Flux", func() {
 	})
 
 	It("starts what depends on a Job under a lock when the Job is complete, by the expressions of the sample and a service account", func(ctx context.Context) {
-		c := fluxController(ctx)
 		createDeployer(ctx)
-		root := GinkgoT().TempDir()
-		bySample := newDependency(root, "migration", func(map[string]any) {})
-		withoutExpressions := newDependency(root, "without-expressions", func(spec map[string]any) { delete(spec, "healthCheckExprs") })
-		withoutAccount := newDependency(root, "without-account", func(spec map[string]any) { delete(spec, "serviceAccountName") })
-		all := []*dependency{bySample, withoutExpressions, withoutAccount}
-		repository, _ := c.source("shop", root)
-		objects := []*unstructured.Unstructured{repository}
-		for _, d := range all {
-			objects = append(objects, d.objects...)
-			Expect(admin.Create(ctx, fixture.Manifest(d.namespace, d.key))).To(Succeed())
-			DeferCleanup(testenv.RemoveLock, admin, d.namespace, d.lockName())
-			DeferCleanup(d.before.remove)
-			DeferCleanup(d.after.remove)
-		}
-		writeObjects(ctx, objects...)
+		sample := newDependency("migration", "", bySample)
+		traps := []*dependency{newDependency("without-expressions", "", withoutExpressions), newDependency("without-account", "", withoutAccount)}
+		applyWithHeldKeys(ctx, append(traps, sample)...)
 		waits := func(g Gomega, message string) {
 			GinkgoHelper()
-			before, after := bySample.before.status(ctx), bySample.after.ready(ctx)
+			before, after := sample.before.status(ctx), sample.after.ready(ctx)
 			g.Expect(before.condition("Ready").Status).To(Equal(metav1.ConditionUnknown), message)
 			g.Expect(before.condition("Reconciling").Message).To(ContainSubstring("Running health checks"), message)
 			g.Expect(after.Reason).To(Equal("DependencyNotReady"), message)
-			g.Expect(bySample.isRolledOut(ctx)).To(BeFalse(), message)
+			g.Expect(sample.isRolledOut(ctx)).To(BeFalse(), message)
 		}
 
 		By("waiting for the lock")
-		for _, trap := range all[1:] {
+		for _, trap := range traps {
 			Eventually(ctx, trap.isRolledOut).WithTimeout(timeout).Should(BeTrue())
 			Expect(trap.before.ready(ctx).Status).To(Equal(metav1.ConditionTrue))
 			Expect(trap.job(ctx).Spec.Suspend).To(HaveValue(BeTrue()), "what depends on the Job was applied, while the Job waits")
 		}
 		Eventually(ctx, func(g Gomega) { waits(g, "before the Job runs") }).WithTimeout(timeout).Should(Succeed())
 		Consistently(ctx, func(g Gomega) { waits(g, "before the Job runs") }).WithTimeout(healthPolls).WithPolling(300 * time.Millisecond).Should(Succeed())
-		Expect(bySample.job(ctx).Spec.Suspend).To(HaveValue(BeTrue()))
+		Expect(sample.job(ctx).Spec.Suspend).To(HaveValue(BeTrue()))
 
 		By("running")
-		Expect(testenv.RemoveLock(ctx, admin, bySample.namespace, bySample.lockName())).To(Succeed())
-		Eventually(ctx, func() *corev1.Pod { return bySample.runningPod(ctx) }).WithTimeout(timeout).ShouldNot(BeNil())
+		Expect(testenv.RemoveLock(ctx, admin, sample.namespace, sample.lockName())).To(Succeed())
+		Eventually(ctx, func() *corev1.Pod { return sample.runningPod(ctx) }).WithTimeout(timeout).ShouldNot(BeNil())
 		Consistently(ctx, func(g Gomega) { waits(g, "while the Job runs") }).WithTimeout(healthPolls).WithPolling(300 * time.Millisecond).Should(Succeed())
 
 		By("complete")
-		node.End(bySample.runningPod(ctx).UID)
-		Eventually(ctx, bySample.isRolledOut).WithTimeout(timeout).Should(BeTrue())
-		Expect(bySample.before.ready(ctx).Status).To(Equal(metav1.ConditionTrue))
-		complete := bySample.job(ctx)
+		node.End(sample.runningPod(ctx).UID)
+		Eventually(ctx, sample.isRolledOut).WithTimeout(timeout).Should(BeTrue())
+		Expect(sample.before.ready(ctx).Status).To(Equal(metav1.ConditionTrue))
+		complete := sample.job(ctx)
 		Expect(complete.Status.Conditions).To(ContainElement(And(HaveField("Type", batchv1.JobComplete), HaveField("Status", corev1.ConditionTrue))))
-		Expect(bySample.before.reconcile(ctx)).To(Succeed())
-		Expect(bySample.job(ctx).ResourceVersion).To(Equal(complete.ResourceVersion), "a later reconciliation changes the Job")
+		Expect(sample.before.reconcile(ctx)).To(Succeed())
+		Expect(sample.job(ctx).ResourceVersion).To(Equal(complete.ResourceVersion), "a later reconciliation changes the Job")
+	})
+
+	It("ends with a Job that is not run, by the expressions of the sample and a service account", func(ctx context.Context) {
+		createDeployer(ctx)
+		skipped := newDependency("skipped", "    forrst.dev/lock-policy: skip\n", bySample)
+		failed := newDependency("failed", "    forrst.dev/lock-policy: fail\n", bySample)
+		timedOut := newDependency("timed-out", "    forrst.dev/lock-wait-timeout: 1s\n", bySample)
+		trap := newDependency("without-expressions", "    forrst.dev/lock-policy: fail\n", withoutExpressions)
+		applyWithHeldKeys(ctx, skipped, failed, timedOut, trap)
+		for _, d := range []*dependency{failed, timedOut} {
+			Eventually(ctx, d.before.ready).WithTimeout(timeout).Should(And(
+				HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring(d.name()+" status: 'Failed'"))))
+		}
+		for _, d := range []*dependency{skipped, trap} {
+			Eventually(ctx, d.isRolledOut).WithTimeout(timeout).Should(BeTrue())
+		}
+		for _, d := range []*dependency{failed, timedOut} {
+			Expect(d.after.ready(ctx).Reason).To(Equal("DependencyNotReady"))
+			Expect(d.isRolledOut(ctx)).To(BeFalse())
+		}
 	})
 })
+
+// Changes of the spec of config/samples/flux/migration.yaml.
+func bySample(map[string]any)                {}
+func withoutExpressions(spec map[string]any) { delete(spec, "healthCheckExprs") }
+func withoutAccount(spec map[string]any)     { delete(spec, "serviceAccountName") }
 
 // dependency is an application whose Job is applied by one Kustomization, and whose next step by another that depends on
 // it.
 type dependency struct {
 	*migration
 
+	// before is config/samples/flux/migration.yaml, with a change.
 	before, after kustomization
-	// objects are the two.
-	objects []*unstructured.Unstructured
+	change        func(spec map[string]any)
 }
 
-// newDependency writes the manifests into folders of the root. Before is config/samples/flux/migration.yaml, with a
-// change.
-func newDependency(root, name string, change func(spec map[string]any)) *dependency {
+// newDependency returns the Kustomizations name and name-app. More are annotations of the Job.
+func newDependency(name, more string, change func(spec map[string]any)) *dependency {
 	GinkgoHelper()
-	d := &dependency{migration: migrations(1, "")[0], before: kustomization(name), after: kustomization(name + "-app")}
-	for _, file := range []string{"job.yaml", "rollout.yaml"} {
-		step := filepath.Join(root, name, strings.TrimSuffix(file, ".yaml"))
-		Expect(os.MkdirAll(step, 0o700)).To(Succeed())
-		write(step, file, string(must(os.ReadFile(filepath.Join(d.folder, file)))))
-	}
-	before, after := d.before.sample(func(spec map[string]any) {
-		spec["path"] = "./" + name + "/job"
-		change(spec)
-	}), d.after.object()
-	after.Object["spec"] = map[string]any{
-		"interval": "1h", "prune": true, "path": "./" + name + "/rollout", "dependsOn": []any{map[string]any{"name": name}},
-		"sourceRef": map[string]any{"kind": "GitRepository", "name": "shop"},
-	}
-	d.objects = []*unstructured.Unstructured{before, after}
-	return d
+	return &dependency{migration: migrations(1, more)[0], before: kustomization(name), after: kustomization(name + "-app"), change: change}
 }
 
-// sample is config/samples/flux/migration.yaml under this name, with a change. Its source is the GitRepository shop.
+// applyWithHeldKeys writes the Kustomizations, with a source for all. The keys of the Jobs are held before.
+func applyWithHeldKeys(ctx context.Context, all ...*dependency) {
+	GinkgoHelper()
+	root := GinkgoT().TempDir()
+	objects := []*unstructured.Unstructured{nil}
+	for _, d := range all {
+		Expect(admin.Create(ctx, fixture.Manifest(d.namespace, d.key))).To(Succeed())
+		DeferCleanup(testenv.RemoveLock, admin, d.namespace, d.lockName())
+		for k, file := range map[kustomization]string{d.before: "job.yaml", d.after: "rollout.yaml"} {
+			Expect(os.Mkdir(filepath.Join(root, string(k)), 0o700)).To(Succeed())
+			write(filepath.Join(root, string(k)), file, string(must(os.ReadFile(filepath.Join(d.folder, file)))))
+			DeferCleanup(k.remove)
+		}
+		before, after := d.before.sample(d.change), d.after.object()
+		after.Object["spec"] = map[string]any{
+			"interval": "1h", "prune": true, "path": "./" + string(d.after), "dependsOn": []any{map[string]any{"name": string(d.before)}},
+			"sourceRef": map[string]any{"kind": "GitRepository", "name": "shop"},
+		}
+		objects = append(objects, before, after)
+	}
+	objects[0], _ = fluxController(ctx).source("shop", root)
+	writeObjects(ctx, objects...)
+}
+
+// sample is config/samples/flux/migration.yaml under this name, which is also its path, with a change. Its source is the
+// GitRepository shop.
 func (k kustomization) sample(change func(spec map[string]any)) *unstructured.Unstructured {
 	GinkgoHelper()
 	sample := &unstructured.Unstructured{}
@@ -175,6 +195,7 @@ func (k kustomization) sample(change func(spec map[string]any)) *unstructured.Un
 	sample.SetName(string(k))
 	spec, _, err := unstructured.NestedMap(sample.Object, "spec")
 	Expect(err).NotTo(HaveOccurred())
+	spec["path"] = "./" + string(k)
 	change(spec)
 	sample.Object["spec"] = spec
 	return sample

@@ -22,7 +22,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -96,7 +96,9 @@ func kustomizeControllerModule(ctx context.Context, root string) string {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "go", "mod", "download", "-json", "github.com/fluxcd/kustomize-controller")
 	command.Dir = filepath.Join(root, "test", "gitops", "kustomizecontroller")
-	var module struct{ Dir string }
+	var module struct {
+		Dir string `json:"Dir"`
+	}
 	Expect(json.Unmarshal(must(command.Output()), &module)).To(Succeed())
 	return module.Dir
 }
@@ -178,7 +180,7 @@ type kustomizationStatus struct {
 
 // condition returns a condition, or one without a status.
 func (s *kustomizationStatus) condition(kind string) metav1.Condition {
-	if found := meta.FindStatusCondition(s.Conditions, kind); found != nil {
+	if found := apimeta.FindStatusCondition(s.Conditions, kind); found != nil {
 		return *found
 	}
 	return metav1.Condition{}
@@ -285,7 +287,7 @@ func (c *kustomizeController) submit(ctx context.Context, folders []string, chan
 func kustomizationOf(folder string) kustomization {
 	GinkgoHelper()
 	for _, path := range must(filepath.Glob(filepath.Join(folder, "*.yaml"))) {
-		for _, document := range strings.Split(string(must(os.ReadFile(path))), "\n---\n") {
+		for document := range strings.SplitSeq(string(must(os.ReadFile(path))), "\n---\n") {
 			var object metav1.PartialObjectMetadata
 			Expect(yaml.Unmarshal([]byte(document), &object)).To(Succeed())
 			if object.Kind == "Lock" {
