@@ -15,7 +15,10 @@ import (
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
@@ -38,6 +41,13 @@ type syncOutcome struct {
 	Phases   map[string]string `json:"phases"`
 	Messages map[string]string `json:"messages"`
 	Error    string            `json:"error"`
+	// Differences are those of a comparison.
+	Differences []struct {
+		Options string          `json:"options"`
+		Wanted  json.RawMessage `json:"wanted"`
+		Live    json.RawMessage `json:"live"`
+		Error   string          `json:"error"`
+	} `json:"differences"`
 }
 
 // syncAll syncs the applications with Argo CD's engine. The outcomes come when all have ended.
@@ -110,7 +120,7 @@ func slowJobController() {
 
 var _ = Describe("Argo CD's engine", func() {
 	DescribeTable("waits for the pods of a Job under a lock, as a hook and in a wave,",
-		func(ctx context.Context, isHeld bool, prepare func()) {
+		func(ctx context.Context, isHeld bool, prepare func(), isFailed bool) {
 			all := migrations(syncs(), "")
 			if isHeld {
 				for _, m := range all {
@@ -147,23 +157,65 @@ var _ = Describe("Argo CD's engine", func() {
 					g.Expect(job.DeletionTimestamp).To(BeNil(), "%s was deleted while it runs", m.name())
 				}
 			}).WithTimeout(3 * time.Second).WithPolling(300 * time.Millisecond).Should(Succeed())
+			end, phase := node.End, "Succeeded"
+			if isFailed {
+				end, phase = node.Fail, "Failed"
+			}
 			for _, m := range all {
-				node.End(m.runningPod(ctx).UID)
+				end(m.runningPod(ctx).UID)
 			}
 			ended := outcomes()
 			Expect(ended).To(HaveLen(len(all)))
 			for name, outcome := range ended {
-				Expect(outcome.Phase).To(Equal("Succeeded"), "%s: %+v", name, outcome)
+				Expect(outcome.Phase).To(Equal(phase), "%s: %+v", name, outcome)
 			}
 			for _, m := range all {
-				Expect(m.isRolledOut(ctx)).To(BeTrue())
+				Expect(m.isRolledOut(ctx)).To(Equal(!isFailed))
+				lock := client.ObjectKey{Namespace: m.namespace, Name: m.lockName()}
+				Eventually(ctx, func() error { return admin.Get(ctx, lock, &v1alpha1.Lock{}) }).WithTimeout(timeout).Should(Satisfy(apierrors.IsNotFound))
 			}
 		},
-		Entry("with a free key", false, func() {}),
-		Entry("with a held key", true, func() {}),
-		Entry("with a free key and a slow Job controller", false, slowJobController),
-		Entry("with a held key and a slow Job controller", true, slowJobController),
+		Entry("with a free key", false, func() {}, false),
+		Entry("with a held key", true, func() {}, false),
+		Entry("with a free key and a slow Job controller", false, slowJobController, false),
+		Entry("with a held key and a slow Job controller", true, slowJobController, false),
+		Entry("with pods that fail", true, func() {}, true),
 	)
+
+	It("finds no difference in an acquired Lock, by each of its comparisons", func(ctx context.Context) {
+		for title, rest := range manifests() {
+			By(title)
+			path, name := application("gitops:compared", rest)
+			Expect(syncOne(ctx, path).Phase).To(Equal("Succeeded"))
+			before := stored(ctx, name)
+			compared := syncOne(ctx, path, "-diff")
+			Expect(compared.Error).To(BeEmpty(), title)
+			Expect(compared.Differences).To(BeEmpty(), "%s: %s", title, compared.Differences)
+			Expect(stored(ctx, name)).To(Equal(before), title)
+			must(environment.Admin.Kubectl.Run(ctx, "", "delete", "lock", name, "--namespace=default"))
+		}
+
+		By("with a change and with a field that there is not, which are differences")
+		path, _ := application("gitops:compared", "  owner: repository\n  ttl: 1h\n")
+		Expect(syncOne(ctx, path).Phase).To(Equal("Succeeded"))
+		manifest := string(must(os.ReadFile(filepath.Join(path, "lock.yaml"))))
+		write(path, "lock.yaml", manifest+"  reason: Monthly close\n")
+		all := []any{HaveField("Options", ""), HaveField("Options", "ServerSideDiff=true"), HaveField("Options", "ServerSideDiff=true,IncludeMutationWebhook=true")}
+		differences := syncOne(ctx, path, "-diff").Differences
+		Expect(differences).To(ConsistOf(all...))
+		Expect(differences).To(HaveEach(HaveField("Error", BeEmpty())))
+		write(path, "lock.yaml", manifest+"  raeson: Monthly close\n")
+		Expect(syncOne(ctx, path).Phase).To(Equal("Succeeded"))
+		differences = syncOne(ctx, path, "-diff").Differences
+		Expect(differences).To(ConsistOf(all...))
+		for _, difference := range differences {
+			if difference.Options == "" {
+				Expect(difference.Error).To(BeEmpty())
+			} else {
+				Expect(difference.Error).To(ContainSubstring("raeson: field not declared in schema"))
+			}
+		}
+	})
 
 	DescribeTable("ends with a Job that is not run,",
 		func(ctx context.Context, more, phase string, isRolledOut bool) {

@@ -1,5 +1,5 @@
 // Command argocd syncs folders of manifests as Argo CD does, with its engine: by hooks, sync waves and
-// the built-in health checks.
+// the built-in health checks. Or it compares them with the cluster.
 package main
 
 import (
@@ -39,24 +39,33 @@ type outcome struct {
 	// Messages are what became of the resources, by kind and name.
 	Messages map[string]string `json:"messages"`
 	// Phase is that of the whole sync, empty if it did not end.
-	Phase   common.OperationPhase `json:"phase"`
-	Message string                `json:"message"`
-	Error   string                `json:"error,omitempty"`
+	Phase       common.OperationPhase `json:"phase"`
+	Message     string                `json:"message"`
+	Error       string                `json:"error,omitempty"`
+	Differences []difference          `json:"differences,omitempty"`
 }
 
 func main() {
-	kubeconfig := flag.String("kubeconfig", "", "The kubeconfig of the cluster.")
-	force := flag.Bool("force", false, "Sync with the option Force=true.")
+	var s settings
+	flag.StringVar(&s.kubeconfig, "kubeconfig", "", "The kubeconfig of the cluster.")
+	flag.BoolVar(&s.force, "force", false, "Sync with the option Force=true.")
+	flag.BoolVar(&s.serverSide, "server-side", false, "Sync with the option ServerSideApply=true.")
+	flag.BoolVar(&s.compare, "diff", false, "Sync nothing, and compare the manifests with the cluster.")
 	flag.Parse()
-	if err := run(context.Background(), *kubeconfig, *force, flag.Args()); err != nil {
+	if err := run(context.Background(), &s, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// run syncs all folders at the same time.
-func run(ctx context.Context, kubeconfig string, force bool, folders []string) error {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+type settings struct {
+	kubeconfig                 string
+	force, serverSide, compare bool
+}
+
+// run syncs or compares all folders at the same time.
+func run(ctx context.Context, settings *settings, folders []string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", settings.kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -70,13 +79,17 @@ func run(ctx context.Context, kubeconfig string, force bool, folders []string) e
 		return err
 	}
 	defer clusterCache.Invalidate()
-	s := &syncer{config: config, cache: clusterCache, force: force}
+	s := &syncer{config: config, cache: clusterCache, settings: settings}
+	do := s.syncFolder
+	if settings.compare {
+		do = func(_ context.Context, folder string) outcome { return s.compareFolder(folder) }
+	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
 	for _, folder := range folders {
 		all.Go(func() {
-			ended := s.syncFolder(ctx, folder)
+			ended := do(ctx, folder)
 			mu.Lock()
 			defer mu.Unlock()
 			failed = append(failed, json.NewEncoder(os.Stdout).Encode(ended))
@@ -89,9 +102,9 @@ func run(ctx context.Context, kubeconfig string, force bool, folders []string) e
 // syncer syncs as the application controller does: each step begins with the state of the cluster and the
 // results of the step before.
 type syncer struct {
+	*settings
 	config *rest.Config
 	cache  cache.ClusterCache
-	force  bool
 }
 
 func (s *syncer) syncFolder(ctx context.Context, folder string) outcome {
@@ -135,7 +148,8 @@ func (s *syncer) step(ctx context.Context, application string, objects []*unstru
 	}
 	reconciled := gitopssync.Reconcile(targets, live, "default", s.cache)
 	step, cleanup, err := gitopssync.NewSyncContext("revision", reconciled, s.config, s.config, &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}},
-		"default", gitopssync.WithLogr(logr.Discard()), gitopssync.WithOperationSettings(false, true, s.force, false), state)
+		"default", gitopssync.WithLogr(logr.Discard()), gitopssync.WithOperationSettings(false, true, s.force, false),
+		gitopssync.WithServerSideApply(s.serverSide), gitopssync.WithServerSideApplyManager(manager), state)
 	if err != nil {
 		return "", "", nil, err
 	}
