@@ -27,7 +27,8 @@ func bundles(t *testing.T) string {
 	return folder
 }
 
-// TestTheChartIsTheBundle compares each bundle with the chart under the values that stand for it.
+// TestTheChartIsTheBundle compares each bundle, and the component for monitoring, with the chart under the values that
+// stand for it.
 func TestTheChartIsTheBundle(t *testing.T) {
 	folder := bundles(t)
 	for bundle, flags := range map[string][]string{
@@ -43,37 +44,69 @@ func TestTheChartIsTheBundle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := parse(t, string(text))
-			got := render(t, append(flags, "--set=namespace.create=true")...)
-			for _, object := range got {
-				withoutHelm(t, object)
-				normalize(t, object)
-			}
-			for _, object := range want {
-				withDeclaredDifferences(object)
-				normalize(t, object)
-			}
-			maps.DeleteFunc(got, func(name string, object *unstructured.Unstructured) bool {
-				_, isHook := object.GetAnnotations()["helm.sh/hook"]
-				// Only the pods of hooks need it.
-				return isHook || name == "NetworkPolicy/lock-operator-hooks"
-			})
-			if len(want) < 30 {
-				t.Fatalf("the bundle has only %d objects", len(want))
-			}
-			for _, name := range slices.Sorted(maps.Keys(want)) {
-				if got[name] == nil {
-					t.Errorf("the chart lacks %s", name)
-				} else if difference := cmp.Diff(want[name].Object, got[name].Object); difference != "" {
-					t.Errorf("%s differs (-bundle +chart):\n%s", name, difference)
-				}
-				delete(got, name)
-			}
-			for name := range got {
-				t.Errorf("the bundle lacks %s", name)
-			}
+			isTheBundle(t, string(text), flags)
 		})
 	}
+	t.Run("config/observability", func(t *testing.T) {
+		isTheBundle(t, observed(t), []string{"--set=metrics.serviceMonitor.enabled=true,metrics.alerts.enabled=true,metrics.dashboard.enabled=true"})
+	})
+}
+
+// isTheBundle compares what the chart renders by the flags with the text of a bundle, object by object.
+func isTheBundle(t *testing.T, text string, flags []string) {
+	t.Helper()
+	want := parse(t, text)
+	got := render(t, append(flags, "--set=namespace.create=true")...)
+	for _, object := range got {
+		withoutHelm(t, object)
+		normalize(t, object)
+	}
+	for _, object := range want {
+		withDeclaredDifferences(object)
+		normalize(t, object)
+	}
+	maps.DeleteFunc(got, func(name string, object *unstructured.Unstructured) bool {
+		_, isHook := object.GetAnnotations()["helm.sh/hook"]
+		// Only the pods of hooks need it.
+		return isHook || name == "NetworkPolicy/lock-operator-hooks"
+	})
+	if len(want) < 30 {
+		t.Fatalf("the bundle has only %d objects", len(want))
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if got[name] == nil {
+			t.Errorf("the chart lacks %s", name)
+		} else if difference := cmp.Diff(want[name].Object, got[name].Object); difference != "" {
+			t.Errorf("%s differs (-bundle +chart):\n%s", name, difference)
+		}
+		delete(got, name)
+	}
+	for name := range got {
+		t.Errorf("the bundle lacks %s", name)
+	}
+}
+
+// observed renders config/default with what a Prometheus Operator and Grafana get, which is in no bundle.
+func observed(t *testing.T) string {
+	t.Helper()
+	config, err := filepath.Abs(root + "/config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := t.TempDir()
+	relative, err := filepath.Rel(overlay, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kustomization := "resources: [" + relative + "/default]\ncomponents: [" + relative + "/observability]\n"
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output, err := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), "kustomize", overlay).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(output)
 }
 
 // helmLabels are on every object and pod of the chart besides those of config/.

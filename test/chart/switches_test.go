@@ -197,6 +197,8 @@ func TestValues(t *testing.T) {
 		{"networkPolicy.facadeFrom[0].ipBlock.cidr=10.0.0.1/32", "NetworkPolicy/lock-operator-facade", "spec ingress 0 from 1 ipBlock cidr", "10.0.0.1/32"},
 		{"networkPolicy.extraEgress[0].ports[0].port=4317", "NetworkPolicy/lock-operator-controllers", "spec egress 2 ports 0 port", 4317.0},
 		{"networkPolicy.metricsNamespaceLabels.team=a", "NetworkPolicy/lock-operator-facade", "spec ingress 1 from 0 namespaceSelector matchLabels team", "a"},
+		{"metrics.serviceMonitor.enabled=true", "ServiceMonitor/lock-operator-facade", "spec endpoints 0 honorLabels", true},
+		{"metrics.serviceMonitor.enabled=true", "Service/lock-operator-facade-metrics", "spec publishNotReadyAddresses", true},
 		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.interval=15s", "ServiceMonitor/lock-operator-facade", "spec endpoints 0 interval", "15s"},
 		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.team=a", "ServiceMonitor/lock-operator-facade", "metadata labels team", "a"},
 		{"metrics.serviceMonitor.enabled=true", "ServiceMonitor/lock-operator-webhook", "spec endpoints 0 tlsConfig ca configMap name", "lock-operator-authority"},

@@ -100,8 +100,8 @@ func TestTheComponentInstallsWhatIsTested(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"Service lock-operator-metrics", "ServiceMonitor lock-operator-facade", "ServiceMonitor lock-operator-controllers",
-		"ServiceMonitor lock-operator-webhook", "PrometheusRule lock-operator", "ConfigMap lock-operator-dashboard",
+		"Service lock-operator-facade-metrics", "Service lock-operator-controllers-metrics", "Service lock-operator-webhook-metrics",
+		"ServiceMonitor lock-operator-facade", "ServiceMonitor lock-operator-controllers", "ServiceMonitor lock-operator-webhook", "PrometheusRule lock-operator", "ConfigMap lock-operator-dashboard",
 	} {
 		if found[want] != 1 {
 			t.Errorf("%d times %s", found[want], want)
