@@ -98,7 +98,7 @@ var _ = Describe("config/default", func() {
 			Expect(deployment.Spec.Replicas).To(HaveValue(BeNumerically(">=", 2)))
 			var budget policyv1.PodDisruptionBudget
 			Expect(yaml.UnmarshalStrict(documents["PodDisruptionBudget/lock-operator-"+component], &budget)).To(Succeed())
-			Expect(budget.Spec.MinAvailable.IntValue()).To(Equal(1))
+			Expect(budget.Spec.MaxUnavailable.IntValue()).To(Equal(1))
 			for _, other := range components {
 				selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 				Expect(err).NotTo(HaveOccurred())
