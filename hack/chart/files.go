@@ -103,8 +103,10 @@ func fileOf(object *resource.Resource) (string, error) {
 		return "policies.yaml", nil
 	case "-keys", "-durations", "-job-creators", "-parameters":
 		return "lock-policies.yaml", nil
-	case "-view", "-edit", "-admin", "-call", "-metrics":
+	case "-view", "-edit", "-admin", "-call":
 		return "user-roles.yaml", nil
+	case "-metrics":
+		return "metrics-role.yaml", nil
 	case "-facade", "-controllers", "-webhook":
 		if strings.HasPrefix(kind, "ValidatingAdmissionPolicy") {
 			return "policies.yaml", nil

@@ -44,6 +44,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"ingress.enabled=true":                                                                             "/ingress/hosts",
 		"ingress.enabled=true,ingress.hosts={a.example.com},ingress.paths={v1}":                            "/ingress/paths/0",
 		"httpRoute.enabled=true":                                                                           "/httpRoute/parentRefs",
+		"metrics.serviceMonitor.reader.name=prometheus":                                                    "/metrics/serviceMonitor/reader/namespace",
 		"metrics.serviceMonitor.interval=often":                                                            "/metrics/serviceMonitor/interval",
 		"metrics.serviceMonitor.reader.name=prometheus,metrics.serviceMonitor.reader.namespace=Monitoring": "/metrics/serviceMonitor/reader/namespace",
 	} {

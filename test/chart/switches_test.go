@@ -88,6 +88,9 @@ func TestSwitches(t *testing.T) {
 		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.reader.name=prometheus,metrics.serviceMonitor.reader.namespace=monitoring", []string{
 			"ClusterRoleBinding/lock-operator-metrics",
 		}},
+		{"userRoles.create=false,metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.reader.name=prometheus,metrics.serviceMonitor.reader.namespace=monitoring", []string{
+			"ClusterRoleBinding/lock-operator-metrics", "ClusterRole/lock-operator-metrics", "!ClusterRole/lock-operator-view",
+		}},
 		{"metrics.alerts.enabled=true", []string{"PrometheusRule/lock-operator"}},
 		{"metrics.dashboard.enabled=true", []string{"ConfigMap/lock-operator-dashboard"}},
 		{"ingress.enabled=true,ingress.hosts={locks.example.com}", []string{"Ingress/lock-operator-facade"}},
