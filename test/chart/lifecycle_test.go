@@ -140,29 +140,34 @@ spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name
 		t.Fatal(err)
 	}
 	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks", "--timeout=2m")
-	cluster.documented(t, "kubectl get jobs --all-namespaces")
+	cluster.documented(t, "install.md", "kubectl get jobs --all-namespaces")
 	cluster.must(t, "delete", "job", "waiting", "-n", "default", "--timeout=60s")
-	cluster.documented(t, "kubectl get locks.forrst.dev --all-namespaces")
+	cluster.documented(t, "install.md", "kubectl get locks.forrst.dev --all-namespaces")
 	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=delete", "--timeout=60s")
 	if left := cluster.remaining(t); len(left) != 0 {
 		t.Errorf("uninstalling leaves %q", left)
 	}
 }
 
-// documented runs the block of docs/install.md that begins with a text.
-func (c *cluster) documented(t *testing.T, beginning string) {
+// documented runs the block of a page of docs that begins with a text.
+func (c *cluster) documented(t *testing.T, page, beginning string) {
 	t.Helper()
-	text, err := os.ReadFile(root + "/docs/install.md")
+	text, err := os.ReadFile(root + "/docs/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, isThere := strings.Cut(string(text), "```sh\n"+beginning)
 	block, _, _ := strings.Cut(rest, "```")
 	if !isThere {
-		t.Fatalf("docs/install.md has no block %q", beginning)
+		t.Fatalf("docs/%s has no block %q", page, beginning)
+	}
+	binaries, err := filepath.Abs(filepath.Join(root, "bin"))
+	if err != nil {
+		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", beginning+block)
-	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+	command.Dir = root
+	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+binaries+":"+os.Getenv("PATH"))
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
