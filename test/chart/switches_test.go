@@ -228,6 +228,10 @@ func TestValues(t *testing.T) {
 		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public", "BackendTLSPolicy/lock-operator-facade", "spec validation hostname", "lock-operator-facade.forrst-system.svc"},
 		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,fullnameOverride=team", "BackendTLSPolicy/team-facade", "spec validation hostname", "team-facade.forrst-system.svc"},
 		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,fullnameOverride=team", "BackendTLSPolicy/team-facade", "spec targetRefs 0 name", "team-facade"},
+		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Pod/lock-operator-test", "spec nodeSelector disk", "ssd"},
+		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Pod/lock-operator-test", "spec tolerations 0 key", "infra"},
+		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Job/lock-operator-uninstall", pod + "nodeSelector disk", "ssd"},
+		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Job/lock-operator-uninstall", pod + "tolerations 0 key", "infra"},
 		{"facade.audiences={own}", "Pod/lock-operator-test", "spec volumes 0 projected sources 0 serviceAccountToken audience", "own"},
 	} {
 		t.Run(test.flags+" "+test.path, func(t *testing.T) {

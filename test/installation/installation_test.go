@@ -117,6 +117,8 @@ func (c *cluster) refuseToUninstall(t *testing.T, reasons ...string) {
 	if err == nil {
 		t.Fatalf("it was uninstalled: %s", output)
 	}
+	// Helm keeps it, since it tells why.
+	c.kubectlRun(t, "", "get", "job", release+"-uninstall", "--namespace", namespace)
 	log := c.machine.Logs(release + "-uninstall")
 	for _, reason := range append(reasons, "Job default/running has the finalizer forrst.dev/lock", "Job default/waiting has the finalizer forrst.dev/lock",
 		fmt.Sprintf("Lock default/contended is held by %q", controllersUser)) {

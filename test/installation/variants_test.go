@@ -97,6 +97,7 @@ func (c *cluster) forceUninstallation(t *testing.T) {
 	c.createLockedJobs(t)
 	c.refuseToUninstall(t, `Lock default/held is held by "lock-operator-dev"`)
 	c.helm(t, "uninstall", release, "--no-hooks", "--wait", "--timeout", patience.String())
+	c.kubectlRun(t, "", "delete", "job", release+"-uninstall", "--namespace", namespace, "--timeout", patience.String())
 	c.kubectlRun(t, "", "wait", "crd/locks.forrst.dev", "--for=delete", "--timeout", patience.String())
 	for _, job := range []string{"running", "waiting"} {
 		c.kubectlRun(t, "", "patch", "job", job, "--type=merge", `-p={"metadata":{"finalizers":null}}`)

@@ -1,3 +1,8 @@
+{{/* When Helm deletes what a hook runs: not on failure, so that it can be asked for the reason. */}}
+{{- define "lock-operator.kept-on-failure" -}}
+before-hook-creation,hook-succeeded
+{{- end -}}
+
 {{/* The spec of a pod that runs one command of the operator and ends. Call with (dict "root" $ "account" "…" "arguments" (list …)), and "volumes" and "mounts". */}}
 {{- define "lock-operator.command" -}}
 restartPolicy: Never
@@ -10,6 +15,14 @@ securityContext:
   runAsNonRoot: true
   seccompProfile:
     type: RuntimeDefault
+{{- with .root.Values.hooks.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.hooks.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 containers:
 - name: lock-operator
   image: {{ include "lock-operator.image" .root | quote }}
