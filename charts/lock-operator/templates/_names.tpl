@@ -59,3 +59,8 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "lock-operator.fullnam
 {{- end -}}
 -{{ last . }}
 {{- end -}}
+
+{{/* The labels of namespaces that may read metrics. Not a default of the value, to which Helm would add those of a user. */}}
+{{- define "lock-operator.metrics-namespace" -}}
+{{ toYaml (.Values.networkPolicy.metricsNamespaceLabels | default (dict "metrics" "enabled")) }}
+{{- end -}}
