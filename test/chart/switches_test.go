@@ -209,6 +209,14 @@ func TestValues(t *testing.T) {
 		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.team=a", "ServiceMonitor/lock-operator-facade", "metadata labels team", "a"},
 		{"metrics.serviceMonitor.enabled=true", "ServiceMonitor/lock-operator-webhook", "spec endpoints 0 tlsConfig ca configMap name", "lock-operator-authority"},
 		{"metrics.serviceMonitor.enabled=true,certificates.provider=cert-manager", "ServiceMonitor/lock-operator-webhook", "spec endpoints 0 tlsConfig ca secret name", "lock-operator-webhook"},
+		{"metrics.serviceMonitor.enabled=true,certificates.provider=existing,certificates.existing.authority=" + authority, "ServiceMonitor/lock-operator-webhook", "spec endpoints 0 tlsConfig", map[string]any{
+			"serverName": "lock-operator-webhook.forrst-system.svc", "ca": map[string]any{"secret": map[string]any{"name": "lock-operator-webhook", "key": "ca.crt"}},
+		}},
+		{"metrics.serviceMonitor.enabled=true,certificates.provider=existing,certificates.existing.controllersSecret=mine,certificates.existing.authority=" + authority, "ServiceMonitor/lock-operator-controllers", "spec endpoints 0 tlsConfig ca secret name", "mine"},
+		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.tlsConfig.ca.secret.name=mine,metrics.serviceMonitor.tlsConfig.ca.secret.key=a", "ServiceMonitor/lock-operator-facade", "spec endpoints 0 tlsConfig", map[string]any{
+			"serverName": "lock-operator-facade.forrst-system.svc", "ca": map[string]any{"secret": map[string]any{"name": "mine", "key": "a"}},
+		}},
+		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.tlsConfig.serverName=mine", "ServiceMonitor/lock-operator-facade", "spec endpoints 0 tlsConfig", map[string]any{"serverName": "mine"}},
 		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.reader.name=prometheus,metrics.serviceMonitor.reader.namespace=monitoring", "ClusterRoleBinding/lock-operator-metrics", "roleRef name", "lock-operator-metrics"},
 		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.reader.name=prometheus,metrics.serviceMonitor.reader.namespace=monitoring", "ClusterRoleBinding/lock-operator-metrics", "subjects 0", map[string]any{"kind": "ServiceAccount", "name": "prometheus", "namespace": "monitoring"}},
 		{"", "ClusterRole/lock-operator-metrics", "rules 0", map[string]any{"nonResourceURLs": []any{"/metrics"}, "verbs": []any{"get"}}},
