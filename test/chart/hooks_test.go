@@ -123,6 +123,12 @@ func TestTheHooks(t *testing.T) {
 		if err != nil || !strings.Contains(string(output), "A lock was acquired and released") {
 			t.Errorf("%v: %s", err, output)
 		}
+		cluster.must(t, "auth", "can-i", "get", "locks.forrst.dev", "-n", namespace, "--as=system:serviceaccount:"+namespace+":lock-operator-test")
+		for _, verb := range []string{"update", "patch", "delete"} {
+			if _, err := cluster.kubectl(t.Context(), "", "auth", "can-i", verb, "locks.forrst.dev", "-n", namespace, "--as=system:serviceaccount:"+namespace+":lock-operator-test"); err == nil {
+				t.Errorf("it may %s locks past the façade", verb)
+			}
+		}
 		output, err = exec.CommandContext(t.Context(), binary, append(arguments, "--namespace=default")...).CombinedOutput()
 		if err == nil {
 			t.Errorf("it may take locks elsewhere: %s", output)

@@ -3,10 +3,13 @@
 before-hook-creation,hook-succeeded
 {{- end -}}
 
-{{/* The spec of a pod that runs one command of the operator and ends. Call with (dict "root" $ "account" "…" "arguments" (list …)), and "volumes" and "mounts". */}}
+{{/* The spec of a pod that runs one command of the operator and ends. Call with (dict "root" $ "account" "…" "arguments" (list …)), and "volumes" and "mounts", and "asksFacadeAlone" of a pod that needs no token for the API server. */}}
 {{- define "lock-operator.command" -}}
 restartPolicy: Never
 serviceAccountName: {{ .account }}
+{{- if .asksFacadeAlone }}
+automountServiceAccountToken: false
+{{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
