@@ -30,6 +30,18 @@ func TestNamesOfReleases(t *testing.T) {
 	}
 }
 
+// TestReleasesThatServicesCannotBeNamedAfter: Helm lets the name of a release begin with a digit and have dots.
+func TestReleasesThatServicesCannotBeNamedAfter(t *testing.T) {
+	for _, name := range []string{"1team", "team.a"} {
+		if _, err := helm(t.Context(), "template", name, chart); err == nil || !strings.Contains(err.Error(), "set fullnameOverride") {
+			t.Errorf("for the release %s: %v", name, err)
+		}
+		if _, err := helm(t.Context(), "template", name, chart, "--set=fullnameOverride=locks"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestNothingNamesAnotherInstallation renders everything elsewhere: what still named the placeholders or the
 // names of config/ would exempt users of another namespace from admission.
 func TestNothingNamesAnotherInstallation(t *testing.T) {

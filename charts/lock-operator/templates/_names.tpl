@@ -1,12 +1,15 @@
 {{/* The name of the release's objects: "lock-operator" where the release's name has it, and RELEASE-lock-operator otherwise. */}}
 {{- define "lock-operator.fullname" -}}
+{{- $name := printf "%s-lock-operator" (.Release.Name | trunc 26 | trimSuffix "-") -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride -}}
+{{- $name = .Values.fullnameOverride -}}
 {{- else if contains "lock-operator" .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-lock-operator" (.Release.Name | trunc 26 | trimSuffix "-") -}}
+{{- $name = .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
+{{- if not (regexMatch "^[a-z][-a-z0-9]*$" $name) -}}
+{{- fail (printf "a Service cannot have the name %s-facade: set fullnameOverride" $name) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{/* Labels of every object besides those that it has in config/. */}}
