@@ -151,8 +151,8 @@ func (o *freeOptions) target(ctx context.Context, namespace, argument string) (t
 	return named, err
 }
 
-// runFacade ends a lock through a façade, which tells neither whose the lock is nor takes a condition: the
-// grant is compared just before.
+// runFacade ends a lock through a façade, which does not tell whose the lock is. The grant is compared just before, to tell
+// who else holds the lock by now; the façade judges it once more.
 func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 	if o.dryRun != "none" {
 		return failure.New(failure.Usage, "a façade knows no dry run", "leave out --server to ask the API server", "leave out --dry-run, and answer no")
@@ -188,7 +188,8 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 	case !current.Spec.AcquireTime.Equal(shown.Spec.AcquireTime):
 		return o.explain(key, fmt.Errorf("%w, to %q", freeing.ErrAnotherGrant, current.Spec.Holder))
 	}
-	if err := lock.NewClient(backend, namespace).ForceRelease(ctx, key, o.reason); err != nil {
+	token, _ := shown.FencingToken()
+	if err := lock.NewClient(backend, namespace).ForceRelease(ctx, key, o.reason, lock.WithFencingToken(token)); err != nil {
 		return o.explain(key, err)
 	}
 	o.tell(shown, false)

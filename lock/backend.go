@@ -61,6 +61,17 @@ type RequestAcquirer interface {
 // Proof proves that a caller may renew or release a lock.
 type Proof = rules.Proof
 
+// Precondition limits a forced release.
+type Precondition = rules.Precondition
+
+// PreconditionOf returns the last of those that a forced release was given, or none.
+func PreconditionOf(given []Precondition) Precondition {
+	if len(given) == 0 {
+		return Precondition{}
+	}
+	return given[len(given)-1]
+}
+
 // Filter selects locks. Its zero value selects all.
 type Filter struct {
 	// Owner selects the locks that are held under this owner token. Empty selects all.
@@ -102,9 +113,10 @@ type Backend interface {
 	// [ErrStale].
 	Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof Proof) error
 	// ForceRelease ends the lock of any holder, and records the reason. It completes a write that is
-	// under way when ctx ends, and begins none after that. The error
-	// matches [ErrNotHeld].
-	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error
+	// under way when ctx ends, and begins none after that. With a precondition it ends no other grant: the condition
+	// is judged on the very lock that the write is about. Of several the last counts, see [PreconditionOf]. The error
+	// matches [ErrNotHeld], and may match [ErrOtherGrant].
+	ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string, preconditions ...Precondition) error
 	// Get returns the lock if it is held; otherwise the error matches [ErrNotHeld]. It also matches
 	// [ErrExpired] if the lock has expired and its object still exists; such a lock may be kept from
 	// callers a moment longer, see [HeldError].

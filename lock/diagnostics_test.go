@@ -92,7 +92,11 @@ func TestClientForceRelease(t *testing.T) {
 		if err := client.ForceRelease(t.Context(), "billing:report", " \n"); !errors.Is(err, lock.ErrInvalid) || held.Err() != nil {
 			t.Errorf("without a reason: got %v, want ErrInvalid", err)
 		}
-		if err := client.ForceRelease(t.Context(), "billing:report", "holder is stuck"); err != nil {
+		other := lock.WithFencingToken(held.FencingToken() + 1)
+		if err := client.ForceRelease(t.Context(), "billing:report", "holder is stuck", other); !errors.Is(err, lock.ErrOtherGrant) || held.Err() != nil {
+			t.Errorf("of another grant: got %v, want ErrOtherGrant", err)
+		}
+		if err := client.ForceRelease(t.Context(), "billing:report", "holder is stuck", lock.WithFencingToken(held.FencingToken())); err != nil {
 			t.Fatal(err)
 		}
 		<-held.Done()

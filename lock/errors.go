@@ -24,6 +24,9 @@ var (
 	// a release it means that the lock was held under the caller's owner token. It matches
 	// [ErrNotHeld] too.
 	ErrExpired = rules.ErrExpired
+	// ErrOtherGrant means that the lock is held, but by another grant than that of a [Precondition]. Nothing was done. It
+	// matches [ErrNotHeld] too, and a façade tells no more than that.
+	ErrOtherGrant = rules.ErrOtherGrant
 	// ErrOwnerMismatch means that the lock is held under another owner token.
 	ErrOwnerMismatch = rules.ErrOwnerMismatch
 	// ErrStale means that the lock is not stored in the version that a [Proof] is limited to. Nothing

@@ -24,12 +24,13 @@ const (
 	optionKeys
 	optionClock
 	optionPriority
+	optionFencingToken
 )
 
 var optionNames = []string{
 	"WithScope", "WithFunction", "WithTTL", "WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay",
 	"WithoutRenewal", "WithRetry", "WithReleaseTimeout", "WithRaw", "WithKeys", "WithClock",
-	"WithPriority",
+	"WithPriority", "WithFencingToken",
 }
 
 // The options that concern the methods.
@@ -38,9 +39,10 @@ const (
 	ofHold    = ofKey | optionTTL | optionRenewal | optionReleaseTimeout | optionClock // Resume
 	ofAcquire = ofHold | optionWait | optionOwner | optionReason | optionHolderRef | optionReleaseDelay | optionRetry | optionPriority
 	ofRelease = ofKey | optionReleaseTimeout
+	ofForce   = ofKey | optionFencingToken
 	ofGet     = ofKey | optionRaw | optionKeys
 	ofList    = optionOwner | optionRaw | optionKeys
-	ofAll     = ofAcquire | ofGet
+	ofAll     = ofAcquire | ofGet | ofForce
 )
 
 // without returns an error that names the options of the set that are not among those that concern the method,

@@ -32,6 +32,7 @@ var options = map[string]lock.Option{
 	"WithKeys":           lock.WithKeys(),
 	"WithClock":          lock.WithClock(nil),
 	"WithPriority":       lock.WithPriority(1),
+	"WithFencingToken":   lock.WithFencingToken(0),
 }
 
 // method is a method of a client, for a lock that is held in the proof.
@@ -84,7 +85,7 @@ var methods = map[string]method{
 		_, err := client.Owns(ctx, "billing:report", held.Owner, options...)
 		return err
 	}},
-	"ForceRelease": {concerned: ofKey, call: func(ctx context.Context, client *lock.Client, _ lock.Proof, options ...lock.Option) error {
+	"ForceRelease": {concerned: append(slices.Clone(ofKey), "WithFencingToken"), call: func(ctx context.Context, client *lock.Client, _ lock.Proof, options ...lock.Option) error {
 		return client.ForceRelease(ctx, "billing:report", "test", options...)
 	}},
 }

@@ -25,6 +25,7 @@ const DefaultReleaseTimeout = 2 * OperationTimeout
 //   - [WithWait], [WithPriority], [WithReason], [WithHolderRef], [WithReleaseDelay] and [WithRetry] concern Acquire, TryAcquire and Do, and
 //     [WithOwner] these and List.
 //   - [WithKeys] and [WithRaw] concern [Client.Get] and List.
+//   - [WithFencingToken] concerns [Client.ForceRelease].
 type Option func(*settings)
 
 // settings are the options of one call.
@@ -39,6 +40,8 @@ type settings struct {
 	// releaseTimeout is more than zero.
 	releaseTimeout time.Duration
 	clock          clock.WithTicker
+	// precondition is that of a forced release.
+	precondition Precondition
 	// resumed proves the lock that is taken up, nil if one is acquired.
 	resumed *Proof
 }
@@ -156,6 +159,15 @@ func WithKeys() Option {
 	return func(s *settings) {
 		s.given |= optionKeys
 		s.hasKeys = true
+	}
+}
+
+// WithFencingToken limits [Client.ForceRelease] to the grant with this number, such as that of an [Info]: if another
+// grant holds the lock by now, nothing is done. Zero, and the default, is any grant.
+func WithFencingToken(token int64) Option {
+	return func(s *settings) {
+		s.given |= optionFencingToken
+		s.precondition.FencingToken = token
 	}
 }
 

@@ -83,6 +83,23 @@ func TestLifeOfALock(t *testing.T) {
 	f.wantHeld()
 }
 
+func TestAForcedReleaseOfOneGrant(t *testing.T) {
+	f, ctx := newFixture(t), t.Context()
+	f.hold("k", "p")
+	token, err := f.locks.All()[0].FencingToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.ForceRelease(ctx, namespace, "lock:k", "", lock.Precondition{FencingToken: token + 1}); !errors.Is(err, lock.ErrNotHeld) {
+		t.Errorf("by force, another grant: %v", err)
+	}
+	f.wantHeld("lock:k")
+	if err := f.ForceRelease(ctx, namespace, "lock:k", "", lock.Precondition{FencingToken: token}); err != nil {
+		t.Errorf("by force: %v", err)
+	}
+	f.wantHeld()
+}
+
 func TestEveryAcquisitionHasItsOwnOwner(t *testing.T) {
 	f := newFixture(t)
 	a, err := f.Acquire(t.Context(), namespace, forKey("a"))

@@ -63,13 +63,15 @@ func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 }
 
 // ForceRelease implements [lock.Backend]. It sends one request: another holder may have the lock by
-// the time of a second one. If that went unanswered, the lock may have ended all the same.
-func (c *Client) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
+// the time of a second one. If that went unanswered, the lock may have ended all the same. A façade that does not know
+// the precondition yet ignores it.
+func (c *Client) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string, preconditions ...lock.Precondition) error {
 	operation := fmt.Sprintf("force release of %s", key)
 	if !utf8.ValidString(string(key)) {
 		return fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
 	}
-	_, err := c.exchange(ctx, namespace, wire.ForceRelease, wire.KeyArguments{Key: sent(key), Reason: reason}, c.options.timeout)
+	arguments := wire.KeyArguments{Key: sent(key), Reason: reason, FencingToken: lock.PreconditionOf(preconditions).FencingToken}
+	_, err := c.exchange(ctx, namespace, wire.ForceRelease, arguments, c.options.timeout)
 	return outcomeUnlessNil(operation, key, err)
 }
 

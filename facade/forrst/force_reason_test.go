@@ -58,6 +58,12 @@ func TestForceReleaseOfACallerWithANameNeedsAReason(t *testing.T) {
 	f.wantProblems(f.post(envelopeWith(forceRelease, arguments(`"key":"k"`), "")), 403, "FORBIDDEN")
 
 	refusal = nil
+	invalid := arguments(`"key":"k","reason":"a","fencing_token":0`)
+	f.wantProblems(f.post(envelopeWith(forceRelease, invalid, "")), 400, "INVALID_ARGUMENTS /call/arguments/fencing_token")
+	ofOther := arguments(`"key":"k","reason":"a","fencing_token":4000`)
+	f.wantProblems(f.post(envelopeWith(forceRelease, ofOther, "")), 404, "LOCK_NOT_FOUND")
+	f.wantHeld("lock:k")
+	f.locks.Calls()
 	if got := f.post(envelopeWith(forceRelease, arguments(`"key":"k","reason":"holder is gone"`), "")); got.status != 200 {
 		t.Errorf("status %d, %s", got.status, got.body)
 	}

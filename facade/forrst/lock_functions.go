@@ -63,6 +63,7 @@ func (c *call) prepareForceRelease() (Invocation, envelope.Errors) {
 	if err != nil {
 		c.addInvalid(&problems, err, errorContext{kind: lockFunction, pointer: argumentsPointer})
 	}
+	forced.LimitToGrant(fields.PositiveInteger("fencing_token"))
 	return func(ctx context.Context) (any, error) {
 		if err := forced.Release(ctx); err != nil {
 			return nil, arguments.problem(lockFunction, err)

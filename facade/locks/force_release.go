@@ -19,6 +19,8 @@ type ForcedRelease struct {
 	caller *access.Caller
 	key    v1alpha1.FullKey
 	reason string
+	// precondition limits it.
+	precondition lock.Precondition
 }
 
 // PrepareForceRelease validates the reason of a forced release: at most
@@ -40,8 +42,11 @@ func (l *Locks) PrepareForceRelease(caller *access.Caller, key v1alpha1.FullKey,
 	return ForcedRelease{}, &lock.InvalidError{Problems: field.ErrorList{problem}}
 }
 
+// LimitToGrant limits it to the grant with this fencing token. Zero means any grant.
+func (r *ForcedRelease) LimitToGrant(fencingToken int64) { r.precondition.FencingToken = fencingToken }
+
 // Release ends the lock of any holder on behalf of the caller, and records the reason, see
 // [lock.Backend].
 func (r *ForcedRelease) Release(ctx context.Context) error {
-	return r.locks.backend.ForceRelease(lock.ContextWithUser(ctx, r.caller.Holder()), r.caller.Namespace, r.key, r.reason)
+	return r.locks.backend.ForceRelease(lock.ContextWithUser(ctx, r.caller.Holder()), r.caller.Namespace, r.key, r.reason, r.precondition)
 }

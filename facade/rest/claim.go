@@ -160,14 +160,15 @@ func (c *call) release() (*answer, error) {
 func (c *call) forceRelease() (*answer, error) {
 	var found mistakes
 	name := c.readName(&found)
-	reason := c.query.text("reason")
+	reason, token := c.query.text("reason"), c.query.fencingToken(&found)
 	c.query.refuseOthers(&found)
-	c.refuseConditions("must not be given with force=true, which ends the lock whatever it is", &found)
+	c.refuseConditions("must not be given with force=true, which takes fencing_token as its condition", &found)
 	forced, err := c.config.Locks.PrepareForceRelease(&c.caller, name.fullKey(), reason)
 	found.addInvalid(err)
 	if err := found.problem(); err != nil {
 		return nil, err
 	}
+	forced.LimitToGrant(token)
 	if err := forced.Release(c.request.Context()); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ var lockErrors = []struct {
 }{
 	// The holder is named to every caller that may acquire the lock, as at all doors.
 	{lock.ErrHeld, (*call).heldLock},
+	{lock.ErrOtherGrant, about(problems.VersionMismatch, "Another grant holds the lock than the one of fencing_token; nothing was done")},
 	{lock.ErrNotHeld, about(problems.LockNotFound, "No caller holds the lock")},
 	{lock.ErrOwnerMismatch, about(problems.WrongToken, "The lock token is not one of this lock, or not the caller's")},
 	{lock.ErrStale, about(problems.VersionMismatch, "The lock has changed; read it again for its present entity tag")},

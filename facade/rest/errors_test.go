@@ -41,6 +41,7 @@ func TestAnswersToErrorsOfPackageLock(t *testing.T) {
 		"not held":              {lock.ErrNotHeld, 404, "lock-not-found", ""},
 		"expired":               {lock.ErrExpired, 404, "lock-not-found", ""},
 		"of another owner":      {lock.ErrOwnerMismatch, 403, "wrong-lock-token", ""},
+		"another grant":         {lock.ErrOtherGrant, 412, "version-mismatch", ""},
 		"stale":                 {lock.ErrStale, 412, "version-mismatch", ""},
 		"refused":               {&lock.RefusedError{Reason: "exceeded quota: locks"}, 403, "refused-by-cluster", ""},
 		"invalid":               {&lock.InvalidError{Problems: field.ErrorList{field.NotFound(field.NewPath("spec", "holderRef", "name"), "p")}}, 400, "invalid-request", ""},

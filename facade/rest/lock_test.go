@@ -263,6 +263,15 @@ func TestForcedRelease(t *testing.T) {
 	if denied.Right == nil || denied.Right.Verb != "force-release" || denied.Right.Namespace != "payments" {
 		t.Errorf("right %+v", denied.Right)
 	}
+	f.do(http.MethodDelete, report+"?fencing_token=1", "", "X-Lock-Token", "t").want(http.StatusBadRequest, "invalid-request")
+	for _, token := range []string{"", "0", "-1", "x", "1.5", "9223372036854775808"} {
+		f.do(http.MethodDelete, report+"?force=true&reason=x&fencing_token="+token, "").want(http.StatusBadRequest, "invalid-request")
+	}
+	held := f.do(http.MethodGet, report, "").want(http.StatusOK).lock()
+	f.do(http.MethodDelete, fmt.Sprint(report, "?force=true&reason=x&fencing_token=", *held.FencingToken+1), "").want(http.StatusPreconditionFailed, "version-mismatch")
+	f.do(http.MethodDelete, fmt.Sprint(report, "?force=true&reason=x&fencing_token=", *held.FencingToken), "").want(http.StatusNoContent)
+	f.do(http.MethodDelete, fmt.Sprint(report, "?force=true&reason=x&fencing_token=", *held.FencingToken), "").want(http.StatusNotFound, "lock-not-found")
+	f.acquire(report, ofSixty)
 	f.locks.Calls()
 	f.do(http.MethodDelete, report+"?force=true&reason=stuck+for+good", "", "User", "carol").want(http.StatusNoContent)
 	if calls := f.locks.Calls(); len(calls) != 1 || calls[0].Verb != locktest.ForceRelease || calls[0].Reason != "stuck for good" {

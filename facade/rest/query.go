@@ -97,6 +97,21 @@ func (q *query) checkFlag(name string, found *mistakes) {
 	}
 }
 
+// fencingToken returns the parameter of that name, zero if it is not given.
+func (q *query) fencingToken(found *mistakes) int64 {
+	value := q.text("fencing_token")
+	if !q.has("fencing_token") {
+		return 0
+	}
+	token, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || token < 1 {
+		least := float64(1)
+		found.add(FieldError{In: inQuery, Field: "fencing_token", Detail: "must be a fencing token, a whole number from 1", Value: value, Minimum: &least})
+		return 0
+	}
+	return token
+}
+
 func (q *query) has(name string) bool { return len(q.values[name]) > 0 }
 
 // number returns a parameter between the bounds, or the default if it is not given.

@@ -282,6 +282,63 @@ func TestAForcedReleaseBeginsNothingAfterItsCallerHasLeft(t *testing.T) {
 	}
 }
 
+// Whenever the lock is handed on, before the read or between it and a write, a forced release of the grant before leaves
+// the next holder alone.
+func TestAForcedReleaseOfAGrantLeavesTheNextOneAlone(t *testing.T) {
+	byProgram := func(t *testing.T, etcd *etcd) *engine.Engine {
+		t.Helper()
+		return startAdmitted(t, &admitting{etcd: etcd, user: "worker", limits: rules.DefaultLimits()})
+	}
+	for _, test := range []struct {
+		title        string
+		startForcing func(*testing.T, *etcd) *engine.Engine
+		wants        map[string]error
+	}{
+		{"by the operator", start, map[string]error{"get": lock.ErrOtherGrant, "delete": lock.ErrOtherGrant}},
+		// After the reason was written, the holder cannot hand the lock on in one write: it has deleted the very object.
+		{"by a program", byProgram, map[string]error{"get": lock.ErrOtherGrant, "update": lock.ErrOtherGrant, "delete": nil}},
+	} {
+		for at, want := range test.wants {
+			t.Run(test.title+", before the "+at, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					etcd := newEtcd()
+					forcing, holding := test.startForcing(t, etcd), start(t, etcd)
+					granted, err := holding.Acquire(t.Context(), "default", by("a"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					token, err := granted.FencingToken()
+					if err != nil {
+						t.Fatal(err)
+					}
+					next := by("b")
+					next.Wait = time.Minute
+					got := make(chan error, 1)
+					go func() {
+						_, err := holding.Acquire(t.Context(), "default", next)
+						got <- err
+					}()
+					synctest.Wait()
+					etcd.inject(faults{before: func(verb string) error {
+						if verb != at {
+							return nil
+						}
+						etcd.inject(faults{})
+						return holding.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
+					}})
+					err = forcing.ForceRelease(t.Context(), "default", key, "stuck", lock.Precondition{FencingToken: token})
+					if !errors.Is(err, want) {
+						t.Errorf("got %v, want %v", err, want)
+					}
+					if err := <-got; err != nil || etcd.owner(name) != "b" {
+						t.Errorf("the next caller got %v, and the lock is held by %q", err, etcd.owner(name))
+					}
+				})
+			})
+		}
+	}
+}
+
 // The reason of a forced release must not stay on a lock that goes on.
 func TestAForcedReleaseThatHasGivenItsReasonIsCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,11 +16,12 @@ import (
 // the user of [lock.ContextWithUser] may do so: its caller does. An engine whose writes are
 // admitted needs a reason, and the verb force-release on locks. A write that is under way when ctx ends
 // is completed, and none is begun after that: a lock that was granted since is not what the caller
-// has seen. Writing the reason and the delete count as one.
+// has seen. Writing the reason and the delete count as one. The precondition is judged again whenever the lock has
+// changed before a write.
 //
-// The error matches [lock.ErrNotHeld], [lock.ErrRefused], [lock.ErrUnavailable], the error of ctx or, if
+// The error matches [lock.ErrNotHeld], [lock.ErrOtherGrant], [lock.ErrRefused], [lock.ErrUnavailable], the error of ctx or, if
 // admission requires a reason and none is given, [lock.ErrInvalid].
-func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
+func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string, preconditions ...lock.Precondition) error {
 	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
 	caller := ctx
 	// announced is the grant on whose lock the reason was written. It ends whatever becomes of the
@@ -30,7 +31,7 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 		if err := caller.Err(); err != nil && (announced.lock == nil || !announced.matches(current)) {
 			return fmt.Errorf("%s: %w", operation, err)
 		}
-		return rules.ForceRelease(current, e.clock.Now())
+		return rules.ForceRelease(current, lock.PreconditionOf(preconditions), e.clock.Now())
 	}
 	ctx, cancel := e.detached(ctx)
 	defer cancel()

@@ -93,11 +93,11 @@ func (b *Backend) Release(ctx context.Context, namespace string, key v1alpha1.Fu
 }
 
 // ForceRelease implements [lock.Backend]. Only the record of calls keeps the reason.
-func (b *Backend) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string) error {
-	call := Call{Verb: ForceRelease, Namespace: namespace, Key: key, Reason: reason}
+func (b *Backend) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string, preconditions ...lock.Precondition) error {
+	call := Call{Verb: ForceRelease, Namespace: namespace, Key: key, Reason: reason, Precondition: lock.PreconditionOf(preconditions)}
 	_, err := do(ctx, b, call, func(Hooks) (struct{}, error) {
 		return struct{}{}, b.withEntry(namespace, key, "force release", func(e *entry, now time.Time) error {
-			if err := rules.ForceRelease(e.lock, now); err != nil {
+			if err := rules.ForceRelease(e.lock, call.Precondition, now); err != nil {
 				return err
 			}
 			b.remove(e)

@@ -31,8 +31,9 @@ type Call struct {
 	Request lock.Request
 	// Proof is the proof of a Renew or a Release.
 	Proof lock.Proof
-	// Reason is the reason of a ForceRelease.
-	Reason string
+	// Reason is the reason of a ForceRelease, and Precondition its precondition.
+	Reason       string
+	Precondition lock.Precondition
 }
 
 // Hook runs in the goroutine of a call, with its context. It may delay the call, fail it, and use

@@ -33,7 +33,7 @@ var (
 	BodyTimeout          = &Kind{Name: "body-timeout", Status: http.StatusRequestTimeout, title: "The body did not arrive in time", isRetryable: true}
 	LockEnded            = &Kind{Name: "lock-ended", Status: http.StatusGone, title: "The lock has ended"}
 	PageExpired          = &Kind{Name: "page-expired", Status: http.StatusGone, title: "The list can no longer be continued"}
-	VersionMismatch      = &Kind{Name: "version-mismatch", Status: http.StatusPreconditionFailed, title: "The lock is not in the version of If-Match"}
+	VersionMismatch      = &Kind{Name: "version-mismatch", Status: http.StatusPreconditionFailed, title: "The lock does not meet the condition of the request"}
 	BodyTooLarge         = &Kind{Name: "body-too-large", Status: http.StatusRequestEntityTooLarge, title: "The body is too large"}
 	UnsupportedMediaType = &Kind{Name: "unsupported-media-type", Status: http.StatusUnsupportedMediaType, title: "The body has a type that is not read"}
 	LockHeld             = &Kind{Name: "lock-held", Status: http.StatusLocked, title: "The lock is held", isRetryable: true}

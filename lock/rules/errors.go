@@ -18,6 +18,9 @@ var (
 	// ErrNotHeld means that the lock has no holder: it was never acquired, was
 	// released or has expired.
 	ErrNotHeld = errors.New("lock is not held")
+	// ErrOtherGrant means that the lock is held, but by another grant than that of a [Precondition]. It matches
+	// [ErrNotHeld] too.
+	ErrOtherGrant = fmt.Errorf("lock is held by another grant: %w", ErrNotHeld)
 	// ErrOwnerMismatch means that the lock is held under another owner token, or by another holder
 	// than that of a [Proof].
 	ErrOwnerMismatch = errors.New("lock is held by another owner")

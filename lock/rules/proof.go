@@ -26,6 +26,22 @@ type Proof struct {
 	ResourceVersion string
 }
 
+// Precondition limits a forced release, which takes no [Proof], to what its caller has seen.
+type Precondition struct {
+	// FencingToken is the number of the grant that is to end. Zero means any grant.
+	FencingToken int64
+}
+
+// isMetBy reports whether the lock is of the grant. One that is being deleted may have lost the number of its grant, and
+// counts as of another: nothing else tells whose it is.
+func (p Precondition) isMetBy(lock *v1alpha1.Lock) bool {
+	if p.FencingToken == 0 {
+		return true
+	}
+	token, err := lock.FencingToken()
+	return err == nil && token == p.FencingToken
+}
+
 // IsRenewed reports whether the lock has been renewed since its grant, so its holder knows of it.
 func IsRenewed(lock *v1alpha1.Lock) bool {
 	return !lock.Spec.RenewTime.Equal(lock.Spec.AcquireTime)

@@ -265,7 +265,7 @@ func (h *history) handOff(t *rapid.T) {
 
 func (h *history) force(t *rapid.T) {
 	now := h.clock(t)
-	err := h.attempt(t, func() error { return ForceRelease(h.stored, now) })
+	err := h.attempt(t, func() error { return ForceRelease(h.stored, Precondition{}, now) })
 	isHeld := h.stored != nil && now.Before(h.stored.Spec.ExpireTime.Time)
 	switch {
 	case isHeld != (err == nil), err != nil && !errors.Is(err, ErrNotHeld):

@@ -117,10 +117,13 @@ func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 }
 
 // ForceRelease reports whether there is a held lock to end without its owner token. Current is nil
-// if there is no lock. The error is [ErrNotHeld].
-func ForceRelease(current *v1alpha1.Lock, now time.Time) error {
-	if current == nil || Expired(current, now) {
+// if there is no lock. The error is [ErrNotHeld] or, if the lock does not meet the precondition, [ErrOtherGrant].
+func ForceRelease(current *v1alpha1.Lock, precondition Precondition, now time.Time) error {
+	switch {
+	case current == nil || Expired(current, now):
 		return ErrNotHeld
+	case !precondition.isMetBy(current):
+		return ErrOtherGrant
 	}
 	return nil
 }

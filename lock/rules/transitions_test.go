@@ -397,18 +397,27 @@ func TestRelease(t *testing.T) {
 }
 
 func TestForceRelease(t *testing.T) {
+	recorded, ending := stored(), stored()
+	recorded.Spec.FencingToken, ending.DeletionTimestamp = new(int64(7)), &metav1.Time{Time: noon}
 	cases := map[string]struct {
 		current *v1alpha1.Lock
+		token   int64
 		now     float64
 		want    error
 	}{
-		"a live lock":    {stored(), 1, nil},
-		"nothing":        {nil, 1, ErrNotHeld},
-		"an expired one": {stored(), 30, ErrNotHeld},
+		"a live lock":              {stored(), 0, 1, nil},
+		"nothing":                  {nil, 0, 1, ErrNotHeld},
+		"an expired one":           {stored(), 0, 30, ErrNotHeld},
+		"the grant":                {recorded, 7, 1, nil},
+		"another grant":            {recorded, 6, 1, ErrOtherGrant},
+		"the grant, expired":       {recorded, 7, 30, ErrNotHeld},
+		"another grant, expired":   {recorded, 6, 30, ErrNotHeld},
+		"a grant of a lost number": {ending, 7, 1, ErrOtherGrant},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			if err := ForceRelease(test.current, at(test.now).Time); !errors.Is(err, test.want) {
+			err := ForceRelease(test.current, Precondition{FencingToken: test.token}, at(test.now).Time)
+			if !errors.Is(err, test.want) || errors.Is(err, ErrOtherGrant) != errors.Is(test.want, ErrOtherGrant) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 		})

@@ -109,6 +109,19 @@ var _ = Describe("A lock over HTTP", func() {
 		Expect(breaker.do(ctx, http.MethodDelete, "/k?force=true&reason=stuck", "").status).To(Equal(http.StatusNotFound))
 	})
 
+	It("is not broken if another grant than the one that was seen holds it", func(ctx context.Context) {
+		breaker := worker(ctx, "breaker", "force-release")
+		seen := alice.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`).lock()
+		Expect(alice.do(ctx, http.MethodDelete, "/k", "", "X-Lock-Token", seen.LockToken).status).To(Equal(http.StatusNoContent))
+		next := bob.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`).lock()
+		late := breaker.do(ctx, http.MethodDelete, fmt.Sprintf("/k?force=true&reason=stuck&fencing_token=%d", *seen.FencingToken), "")
+		Expect(late.status).To(Equal(http.StatusPreconditionFailed), "%s", late.body)
+		Expect(late.problem().Type).To(Equal("urn:lock-operator:problem:version-mismatch"))
+		renewed := bob.do(ctx, http.MethodPut, "/k", `{"ttl_seconds":60}`, "X-Lock-Token", next.LockToken)
+		Expect(renewed.status).To(Equal(http.StatusOK), "%s", renewed.body)
+		Expect(breaker.do(ctx, http.MethodDelete, fmt.Sprintf("/k?force=true&reason=stuck&fencing_token=%d", *next.FencingToken), "").status).To(Equal(http.StatusNoContent))
+	})
+
 	It("does not show in the object what would release it", func(ctx context.Context) {
 		held := alice.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`).lock()
 		var stored v1alpha1.Lock

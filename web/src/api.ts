@@ -57,12 +57,10 @@ export async function readWaiters(of: Lock, signal: AbortSignal): Promise<Waiter
   return (await answer.json() as { waiters: Waiter[] }).waiters;
 }
 
-export async function readLock(of: Lock): Promise<Lock> {
-  return (await ask(lockPath(of) + query({ function: of.function }), { signal: AbortSignal.timeout(15_000) })).json();
-}
-
+/** Ends the very grant that is shown. The service refuses it if another one holds the lock by then. */
 export async function forceRelease(of: Lock, reason: string): Promise<void> {
-  await ask(lockPath(of) + query({ function: of.function, force: "true", reason }), { method: "DELETE", signal: AbortSignal.timeout(30_000) });
+  const condition = of.fencing_token?.toString();
+  await ask(lockPath(of) + query({ function: of.function, force: "true", reason, fencing_token: condition }), { method: "DELETE", signal: AbortSignal.timeout(30_000) });
 }
 
 /** How long a stream may say nothing: it shows that it is alive every 15 seconds. */

@@ -1,7 +1,7 @@
 // A forced release: what will happen is said first.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { forceRelease, readLock, Refusal, type Rights, type Waiter } from "./api";
+import { forceRelease, Refusal, type Rights, type Waiter } from "./api";
 import { Copy, Data, lockCommand, quoted, Who } from "./bits";
 import type { Entry } from "./store";
 
@@ -27,16 +27,12 @@ export function ForceRelease({ entry, first, waiting, isLive, rights, onClose }:
     setSending(true);
     setProblem("");
     try {
-      // What is on the screen may be old although the stream is open.
-      if (rights.verbs.includes("get") && (await readLock(lock)).acquired_at !== lock.acquired_at) {
-        setSending(false);
-        return setProblem("Meanwhile another holder has got the lock. Nothing was done.");
-      }
       await forceRelease(lock, reason);
       onClose("Done: the lock was taken from its holder.");
     } catch (error) {
       setSending(false);
-      setProblem(error instanceof Refusal ? error.message : "The service did not answer. The lock may have ended: look before you try again.");
+      // What is on the screen may be old although the stream is open.
+      setProblem(error instanceof Refusal ? error.status === 412 ? "Meanwhile another holder has got the lock. Nothing was done." : error.message : "The service did not answer. The lock may have ended: look before you try again.");
     }
   };
   return <dialog ref={dialog} aria-labelledby="force-title" onCancel={event => { event.preventDefault(); onClose(""); }} onClose={() => onClose("")}>

@@ -49,7 +49,7 @@ type KeyArguments struct {
 	// Owner is the token of the acquisition. Only [Release] takes it, and requires it.
 	Owner string `json:"owner,omitempty"`
 	// FencingToken limits a release to the grant with this number. Zero means any grant. Only
-	// [Release] takes it.
+	// [Release] and [ForceRelease] take it.
 	FencingToken int64 `json:"fencing_token,omitempty"`
 	// Reason goes on record. Only [ForceRelease] takes it.
 	Reason string `json:"reason,omitempty"`
