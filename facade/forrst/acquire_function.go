@@ -36,7 +36,7 @@ func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 		if err != nil {
 			c.about = arguments.FullKey()
 			if errors.Is(err, lock.ErrHeld) {
-				arguments.waiting = c.config.Locks.Waiting(ctx, &c.caller, c.about)
+				arguments.waiting = c.config.Locks.Waiting(ctx, &c.caller, c.about, err)
 			}
 			return nil, arguments.problem(err)
 		}

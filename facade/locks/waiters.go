@@ -47,9 +47,13 @@ func (l *Locks) Lines(ctx context.Context, caller *access.Caller, limit int) (li
 // patience is how long a refusal may take longer for the number of those that wait.
 const patience = 100 * time.Millisecond
 
-// Waiting returns how many callers wait for a lock, or nil if that is not known at once. It costs the API server
-// nothing, nor another replica: callers that poll a lock may be many.
-func (l *Locks) Waiting(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey) *int {
+// Waiting returns how many callers wait for a lock that was refused, or nil if that is not known at once. It costs the API
+// server nothing, nor another replica: callers that poll a lock may be many. Only the refusal of a caller who has waited at
+// another replica tells what that knew.
+func (l *Locks) Waiting(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, refusal error) *int {
+	if held, ok := errors.AsType[*lock.HeldError](refusal); ok && held.Waiting != nil {
+		return held.Waiting
+	}
 	counter, ok := l.backend.(lock.LineCounter)
 	if !ok {
 		return nil

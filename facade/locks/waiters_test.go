@@ -2,6 +2,7 @@ package locks_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -36,10 +37,14 @@ func TestOnlyTheHomeTellsHowManyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	caller := &access.Caller{Namespace: "default"}
-	if waiting := served.Waiting(t.Context(), caller, v1alpha1.FullKeyOf("elsewhere")); waiting != nil || backend.asked != 0 {
+	if waiting := served.Waiting(t.Context(), caller, v1alpha1.FullKeyOf("elsewhere"), &lock.HeldError{}); waiting != nil || backend.asked != 0 {
 		t.Errorf("elsewhere: %v, asked %d times", waiting, backend.asked)
 	}
-	if waiting := served.Waiting(t.Context(), caller, v1alpha1.FullKeyOf("here")); waiting == nil || *waiting != 2 {
+	told := fmt.Errorf("%w: %w", lock.ErrTimeout, &lock.HeldError{Waiting: new(7)})
+	if waiting := served.Waiting(t.Context(), caller, v1alpha1.FullKeyOf("elsewhere"), told); waiting == nil || *waiting != 7 || backend.asked != 0 {
+		t.Errorf("after a wait elsewhere: %v, after %d questions", waiting, backend.asked)
+	}
+	if waiting := served.Waiting(t.Context(), caller, v1alpha1.FullKeyOf("here"), lock.ErrHeld); waiting == nil || *waiting != 2 {
 		t.Errorf("here: %v", waiting)
 	}
 }

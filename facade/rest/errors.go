@@ -87,7 +87,7 @@ func namespaceProblem(err *access.NamespaceError) *problems.Error {
 
 func (c *call) heldLock(err error) *problems.Error {
 	problem := problems.Held(err, c.config.Clock.Now())
-	problem.Waiting = c.config.Locks.Waiting(c.request.Context(), &c.caller, c.acquired.fullKey())
+	problem.Waiting = c.config.Locks.Waiting(c.request.Context(), &c.caller, c.acquired.fullKey(), err)
 	return problem
 }
 

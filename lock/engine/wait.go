@@ -179,6 +179,13 @@ func (p Place) GiveUp() error {
 	return err
 }
 
+// Waiting returns how many callers wait in the line of the place.
+func (p Place) Waiting() int {
+	p.engine.queues.mu.Lock()
+	defer p.engine.queues.mu.Unlock()
+	return p.queue.waiters.Len()
+}
+
 // IsRunning reports whether the engine has started and not stopped.
 func (e *Engine) IsRunning() bool {
 	select {

@@ -340,7 +340,13 @@ func (v *visit) giveUp(id uint64) {
 		return
 	}
 	if place, waits := v.takeOut(id); waits {
-		v.outbox.put(v.answerOf(id, place, err))
+		told := v.answerOf(id, place, err)
+		if told.Held != nil && v.guest == "" { // A guest is told nothing of other callers.
+			held := *told.Held // The engine may have given it to others, too.
+			held.Waiting = new(place.Waiting())
+			told.Held = &held
+		}
+		v.outbox.put(told)
 	}
 }
 

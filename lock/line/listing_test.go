@@ -2,6 +2,7 @@ package line_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -58,6 +59,23 @@ func TestALongListDoesNotBreakTheStream(t *testing.T) {
 		}
 		if lines, isComplete, err := edge.Lines(t.Context(), "default", key, 1); err != nil || !isComplete || len(lines) != 1 || lines[0].Waiting != callers {
 			t.Errorf("%+v, complete %t: %v", lines, isComplete, err)
+		}
+	})
+}
+
+// A caller whose wait has ended is told how many go on waiting, whichever replica has the line, and without a question more.
+func TestTheEndOfAWaitTellsHowManyGoOnWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 0, 0)
+		edge, home := r.edges()[0], r.all[r.home()]
+		r.hold(home, "holder")
+		for i, waiting := range []int{0, 3} {
+			r.crowd(edge, waiting, func(j int) lock.Request { return by(fmt.Sprint("w", j), lock.WaitForever) })
+			_, err := edge.Acquire(t.Context(), "default", by(fmt.Sprint("brief", i), time.Second))
+			held, isHeld := errors.AsType[*lock.HeldError](err)
+			if !isHeld || !errors.Is(err, lock.ErrTimeout) || held.Waiting == nil || *held.Waiting != waiting {
+				t.Errorf("%d wait, and the caller is told %v: %+v", waiting, err, held)
+			}
 		}
 	})
 }

@@ -55,6 +55,9 @@ type HeldError struct {
 	// IsExpired says that the lock has no holder any more, but may not be taken over yet: clocks may
 	// differ.
 	IsExpired bool
+	// Waiting is how many callers go on waiting for the lock, as the home of its line told a caller whose wait has ended.
+	// Nil if it was not told.
+	Waiting *int
 }
 
 // Error implements error.
