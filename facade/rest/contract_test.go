@@ -200,6 +200,8 @@ func (c *contract) checkEvents(text string) error {
 			if strings.Contains(fields["data"], `"now"`) {
 				schema = "FeedSnapshot"
 			}
+		case "past":
+			schema = "FeedPast"
 		case "changes":
 			schema = "FeedChanges"
 		case "lines":

@@ -19,6 +19,21 @@ type event struct {
 	lock *v1alpha1.Lock
 	// version is the resourceVersion to go on from. Empty if nothing was written.
 	version string
+	// former is the lock as it was before a hand-off, and nil otherwise.
+	former *v1alpha1.Lock
+}
+
+// ended returns the grant that an event has ended, as it was last, and when that was. The grant is nil if it has ended none.
+func (e *event) ended(now time.Time) (grant *v1alpha1.Lock, at time.Time) {
+	switch e.name {
+	case wire.EventReleased:
+		return e.lock, now
+	case wire.EventExpired:
+		return e.lock, e.lock.Spec.ExpireTime.Time
+	case wire.EventHandedOff:
+		return e.former, e.lock.Spec.AcquireTime.Time
+	}
+	return nil, now
 }
 
 // history follows the locks of a stream, and tells what happened to them. What has been told is told
@@ -141,9 +156,9 @@ func (h *history) follow(change lock.Change, now time.Time) []event {
 		case former == nil:
 			return nil
 		case rules.Expired(former, now) || !change.IsGone:
-			return []event{{wire.EventExpired, former, current.ResourceVersion}}
+			return []event{{name: wire.EventExpired, lock: former, version: current.ResourceVersion}}
 		}
-		return []event{{wire.EventReleased, former, current.ResourceVersion}}
+		return []event{{name: wire.EventReleased, lock: former, version: current.ResourceVersion}}
 	}
 	h.keep(current)
 	return eventsOf(former, current)
@@ -154,14 +169,14 @@ func (h *history) follow(change lock.Change, now time.Time) []event {
 func eventsOf(former, current *v1alpha1.Lock) []event {
 	switch {
 	case former == nil:
-		return []event{{wire.EventAcquired, current, current.ResourceVersion}}
+		return []event{{name: wire.EventAcquired, lock: current, version: current.ResourceVersion}}
 	case !former.Spec.AcquireTime.Equal(current.Spec.AcquireTime):
 		if rules.Expired(former, current.Spec.AcquireTime.Time) {
-			return []event{{wire.EventExpired, former, ""}, {wire.EventAcquired, current, current.ResourceVersion}}
+			return []event{{name: wire.EventExpired, lock: former}, {name: wire.EventAcquired, lock: current, version: current.ResourceVersion}}
 		}
-		return []event{{wire.EventHandedOff, current, current.ResourceVersion}}
+		return []event{{name: wire.EventHandedOff, lock: current, version: current.ResourceVersion, former: former}}
 	case !former.Spec.RenewTime.Equal(current.Spec.RenewTime):
-		return []event{{wire.EventRenewed, current, current.ResourceVersion}}
+		return []event{{name: wire.EventRenewed, lock: current, version: current.ResourceVersion}}
 	}
-	return []event{{wire.EventChanged, current, current.ResourceVersion}}
+	return []event{{name: wire.EventChanged, lock: current, version: current.ResourceVersion}}
 }

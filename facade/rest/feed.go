@@ -35,7 +35,8 @@ const (
 )
 
 const (
-	// MaxKeptBytes bounds the batches that all feeds of a replica keep together, but for the last one of each.
+	// MaxKeptBytes bounds the batches and the past grants that all feeds of a replica keep together, but for the last batch of
+	// each.
 	MaxKeptBytes = 12 << 20
 	// MaxViewerBytes bounds the text that one viewer of a feed keeps while it does not read: a batch, a part of a snapshot
 	// or the lines.
@@ -47,8 +48,8 @@ const (
 type feeds struct {
 	config Config
 
-	// kept is how many bytes of batches all feeds keep.
-	kept atomic.Int64
+	// kept is how many bytes of batches all feeds keep, and keptPast how many of past grants.
+	kept, keptPast atomic.Int64
 
 	mu   sync.Mutex
 	open map[string]*feed
@@ -60,7 +61,8 @@ type feed struct {
 	config    Config
 	namespace string
 	stop      context.CancelFunc
-	kept      *atomic.Int64
+	// kept and keptPast are those of feeds.
+	kept, keptPast *atomic.Int64
 	// ended is closed when the feed has no goroutines any more.
 	ended chan struct{}
 	// viewers needs the mutex of feeds.
@@ -76,6 +78,7 @@ type feed struct {
 	// batches are the last ones, from the first that is kept; next is the number of the next one since the locks were read.
 	batches     [keptBatches][]byte
 	first, next int
+	past        past
 	// snapshot is that of the last viewer who came, unless it is old.
 	snapshot *snapshot
 	lines    told
@@ -107,7 +110,12 @@ type group struct {
 }
 
 // position is where a viewer is in a feed.
-type position struct{ round, next int }
+type position struct {
+	round, next int
+	// past is the number of the next of the past grants that the viewer is sent before anything else. Those from pastEnd on
+	// have ended after its snapshot, so changes tell of them.
+	past, pastEnd int
+}
 
 // join returns the feed of a namespace for one more viewer. leave must follow.
 func (f *feeds) join(namespace string) (joined *feed, leave func()) {
@@ -125,7 +133,7 @@ func (f *feeds) join(namespace string) (joined *feed, leave func()) {
 // begin returns a feed that runs until it is stopped.
 func (f *feeds) begin(namespace string) *feed {
 	ctx, stop := context.WithCancel(context.Background()) // It outlives the call of its first viewer.
-	begun := &feed{config: f.config, namespace: namespace, stop: stop, kept: &f.kept, ended: make(chan struct{}), news: make(chan struct{})}
+	begun := &feed{config: f.config, namespace: namespace, stop: stop, kept: &f.kept, keptPast: &f.keptPast, ended: make(chan struct{}), news: make(chan struct{})}
 	go func() {
 		defer close(begun.ended)
 		err := begun.run(ctx)
@@ -230,7 +238,9 @@ func (f *feed) caller() *access.Caller { return &access.Caller{Namespace: f.name
 func (f *feed) begin(present []*v1alpha1.Lock) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.history = begin(present, func(*v1alpha1.Lock) bool { return true }, f.config.Clock.Now())
+	now := f.config.Clock.Now()
+	f.history = begin(present, func(*v1alpha1.Lock) bool { return true }, now)
+	f.past.begin(f.keptPast, now)
 	f.round++
 	f.forgetBatches()
 	f.next, f.first, f.snapshot = 0, 0, nil
@@ -246,11 +256,17 @@ func (f *feed) nextExpiry() time.Time {
 func (f *feed) expire() []event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.history.expire(f.config.Clock.Now())
+	now := f.config.Clock.Now()
+	ended := f.history.expire(now)
+	f.past.remember(ended, now)
+	return ended
 }
 
 func (f *feed) apply(change lock.Change) []event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.history.follow(change, f.config.Clock.Now())
+	now := f.config.Clock.Now()
+	events := f.history.follow(change, now)
+	f.past.remember(events, now)
+	return events
 }

@@ -42,7 +42,7 @@ func (f *feed) batchOf(collected []event) (text []byte, told int) {
 func (f *feed) add(text []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.first < f.next && (f.next-f.first >= keptBatches || f.kept.Load()+int64(len(text)) > MaxKeptBytes) {
+	for f.first < f.next && (f.next-f.first >= keptBatches || f.kept.Load()+int64(len(text)) > MaxKeptBytes-maxPastBytes) {
 		f.forgetBatch()
 	}
 	f.batches[f.next%keptBatches] = slices.Clip(text)
@@ -75,6 +75,7 @@ func (f *feed) fail(err error) {
 	defer f.mu.Unlock()
 	f.err = err
 	f.forgetBatches()
+	f.past.forget()
 	f.tell()
 }
 
@@ -90,7 +91,7 @@ func (f *feed) now() string { return problems.FormatTime(f.config.Clock.Now()) }
 type part struct {
 	// snapshot is that to begin with, or nil.
 	snapshot *snapshot
-	// text is that of the lines or of a batch, or nil.
+	// text is that of past grants, of the lines or of a batch, or nil.
 	text []byte
 	// now is where the viewer is when it has been sent that, and linesVersion which lines it has.
 	now          position
@@ -122,13 +123,15 @@ func (f *feed) since(from position, linesVersion int) (part, error) {
 			f.snapshot = f.takeSnapshot()
 		}
 		more.snapshot, more.now, more.linesVersion = f.snapshot, f.snapshot.position, 0
+	case from.past < from.pastEnd:
+		more.text, more.now.past = f.past.textOf(from.past, from.pastEnd)
 	case linesVersion != f.lines.version:
 		more.text, more.linesVersion = f.lines.text, f.lines.version
 	case from.next < f.next:
 		more.text = f.batches[from.next%keptBatches]
 		more.now.next++
 	}
-	if more.now.next < f.next || more.linesVersion != f.lines.version {
+	if more.now.past < more.now.pastEnd || more.now.next < f.next || more.linesVersion != f.lines.version {
 		more.news = moreNow
 	}
 	return more, nil
@@ -140,7 +143,7 @@ func (f *feed) takeSnapshot() *snapshot {
 	for _, each := range f.history.byEnd {
 		held = append(held, each.Lock)
 	}
-	return &snapshot{position: position{f.round, f.next}, groups: sync.OnceValue(func() (groups []*group) {
+	return &snapshot{position: position{round: f.round, next: f.next, pastEnd: f.past.next}, groups: sync.OnceValue(func() (groups []*group) {
 		slices.SortFunc(held, func(a, b *v1alpha1.Lock) int {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Spec.Key, b.Spec.Key), cmp.Compare(a.Spec.Function, b.Spec.Function))
 		})

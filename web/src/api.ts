@@ -11,6 +11,9 @@ export interface Waiter {
   since: string; until?: string;
 }
 export interface Rights { user: string; is_authenticated: boolean; own_namespace?: string; verbs: string[] }
+/** A grant that has ended: by what, when, and the lock as it was last. */
+export interface PastGrant { event: string; ended_at: string; lock: Lock }
+export interface Past { since: string; grants: PastGrant[] }
 export interface Line { namespace: string; key: string; function?: string; waiting: number }
 export interface Problem { type: string; title: string; status: number; detail: string; right?: { verb: string; resource: string; namespace: string } }
 

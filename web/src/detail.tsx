@@ -127,6 +127,6 @@ function Timeline({ past, now, since }: { past: Tenure[]; now: number; since: nu
       <span class="quiet">{clockTime(each.from, now)}</span>
       <span class={"how " + (each.how ?? "present")}>{each.to === undefined ? "holds it" : `${each.how} after ${duration(each.to - each.from)}`}</span>
     </li>)}</ol>
-    <p class="quiet small">As this page has seen them since {clockTime(since, now)}.</p>
+    <p class="quiet small">As seen since {clockTime(since, now)}.</p>
   </section>;
 }

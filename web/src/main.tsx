@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { follow, hasToken, lockPath, readRights, Refusal, useToken, type Line, type Lock, type Problem, type Rights } from "./api";
+import { follow, hasToken, lockPath, readRights, Refusal, useToken, type Line, type Lock, type Past, type Problem, type Rights } from "./api";
 import { Data, duration, Spark, Who } from "./bits";
 import { Detail } from "./detail";
 import { List } from "./list";
@@ -57,6 +57,7 @@ function told(event: string, data: unknown): void {
       const { locks, now } = data as { locks: Lock[]; now?: string };
       return store.sync(locks, now);
     }
+    case "past": return store.recall(data as Past);
     case "changes": {
       const { changes, now } = data as { changes: { event: string; lock: Lock }[]; now: string };
       return store.apply(changes, now);
@@ -65,8 +66,13 @@ function told(event: string, data: unknown): void {
       const { lines, is_complete } = data as { lines: Line[]; is_complete: boolean };
       return store.setLines(lines, is_complete);
     }
-    default:
-      return store.apply([{ event, lock: data as Lock }]);
+    case "acquired":
+    case "handed-off":
+    case "renewed":
+    case "changed":
+    case "released":
+    case "expired": return store.apply([{ event, lock: data as Lock }]);
+    default: // A service of a later version may tell more.
   }
 }
 

@@ -1,6 +1,6 @@
 // What the page knows. Events change it as they come; what is on the screen follows once a frame.
 
-import type { Line, Lock } from "./api";
+import type { Line, Lock, Past, PastGrant } from "./api";
 import type { LockName, Route } from "./route";
 
 export interface Ended { how: string; at: number }
@@ -13,7 +13,7 @@ export interface Entry {
   /** Set for a moment after the end, so that it can be seen. */
   ended?: Ended;
 }
-/** One holder in the past of a lock, as far as this page has seen it. */
+/** One holder in the past of a lock, as far as this page has seen it or was told. */
 export interface Tenure { holder: string; ref: string; token?: number; from: number; to?: number; how?: string; renewals: number }
 export interface Happened { number: number; at: number; event: string; lock: Lock }
 
@@ -37,7 +37,7 @@ export class Store {
   readonly rates: number[] = Array(seconds).fill(0);
   waiting = 0;
   linesComplete = true;
-  /** Since when this page has seen everything, or 0. */
+  /** Since when this page has seen everything or was told, or 0. */
   watchedSince = 0;
   isSynced = false;
 
@@ -91,6 +91,13 @@ export class Store {
     this.isSynced = true;
     this.watchedSince ||= this.now();
     this.redraw(true);
+  }
+
+  /** Takes in what had ended before this page could see it. */
+  recall({ since, grants }: Past): void {
+    for (const each of grants) this.remember(each);
+    this.watchedSince = Math.min(this.watchedSince || Infinity, Date.parse(since));
+    this.redraw();
   }
 
   apply(changes: Change[], now?: string): void {
@@ -154,8 +161,24 @@ export class Store {
       last.to = entry.acquired;
       last.how = event === "handed-off" ? "handed off" : "ended";
     }
-    const ref = lock.holder_ref ? lock.holder_ref.kind + " " + lock.holder_ref.name : "";
-    past.push({ holder: lock.holder, ref, token: lock.fencing_token, from: entry.acquired, renewals: 0 });
+    past.push({ holder: lock.holder, ref: refOf(lock), token: lock.fencing_token, from: entry.acquired, renewals: 0 });
+    if (past.length > keptTenures) past.shift();
+  }
+
+  private remember({ event, ended_at, lock }: PastGrant): void {
+    const id = idOf(lock), from = Date.parse(lock.acquired_at);
+    const entry = this.entries.get(id);
+    if (entry && !entry.ended && entry.acquired === from) return; // Its renewal came late: it goes on.
+    const ended = { to: Date.parse(ended_at), how: event === "handed-off" ? "handed off" : event };
+    const past = this.pasts.get(id) ?? [];
+    this.pasts.set(id, past);
+    const known = past.find(each => each.from === from);
+    if (known) {
+      Object.assign(known, ended);
+      return;
+    }
+    const later = past.findIndex(each => each.from > from);
+    past.splice(later < 0 ? past.length : later, 0, { holder: lock.holder, ref: refOf(lock), token: lock.fencing_token, from, renewals: 0, ...ended });
     if (past.length > keptTenures) past.shift();
   }
 
@@ -223,6 +246,8 @@ export class Store {
     return this.viewed = found.sort(orders[route.sort]);
   }
 }
+
+function refOf(lock: Lock): string { return lock.holder_ref ? lock.holder_ref.kind + " " + lock.holder_ref.name : ""; }
 
 function byKey(a: Entry, b: Entry): number { return a.lock.key < b.lock.key ? -1 : a.lock.key > b.lock.key ? 1 : a.id < b.id ? -1 : 1; }
 const orders: Record<Route["sort"], (a: Entry, b: Entry) => number> = {

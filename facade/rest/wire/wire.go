@@ -101,6 +101,8 @@ const (
 
 // Events of a feed, whose first is [EventSync], too.
 const (
+	// EventPast has grants that ended before the viewer came, as [Past]. There may be several, or none.
+	EventPast = "past"
 	// EventChanges has what happened to locks since the event before, in order, as [Changes].
 	EventChanges = "changes"
 	// EventLines has how many callers wait for each lock, as [Lines].
@@ -112,6 +114,22 @@ type Snapshot struct {
 	// Now is the time of the service.
 	Now   string `json:"now"`
 	Locks []Lock `json:"locks"`
+}
+
+// Past is grants that have ended, in the order in which that was seen.
+type Past struct {
+	// Since is from when on the service knows of every end, but for those of a lock that has too many.
+	Since  string      `json:"since"`
+	Grants []PastGrant `json:"grants"`
+}
+
+// PastGrant is a grant that has ended.
+type PastGrant struct {
+	// Event is what has ended it: [EventReleased], [EventExpired] or [EventHandedOff].
+	Event   string `json:"event"`
+	EndedAt string `json:"ended_at"`
+	// Lock is as it was last.
+	Lock Lock `json:"lock"`
 }
 
 // Changes are changes of locks.
