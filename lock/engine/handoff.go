@@ -40,8 +40,8 @@ const maxLapses = 5
 // handOffBurst counts the hand-offs since waiters of other engines last had a chance.
 type handOffBurst struct {
 	handOffs int
-	// since is when the first hand-off was made, and last the last one, or the grant after the burst before; zero if there
-	// was none.
+	// since is when the first hand-off was made, and last the last one, or the first grant after the burst before; zero if
+	// there was none.
 	since, last time.Time
 }
 
@@ -51,10 +51,15 @@ func (b *handOffBurst) mayGoOn(now time.Time) bool {
 
 // next returns the burst that begins with a grant after this one.
 func (b *handOffBurst) next(now time.Time) handOffBurst {
-	if b.last.IsZero() || now.Sub(b.last).Abs() > keepBurstFor {
+	if b.handOffs == 0 || b.isPast(now) {
 		return handOffBurst{}
 	}
 	return handOffBurst{last: now}
+}
+
+// isPast reports whether the burst counts no more, or there was none.
+func (b *handOffBurst) isPast(now time.Time) bool {
+	return b.last.IsZero() || now.Sub(b.last).Abs() > keepBurstFor
 }
 
 func (b *handOffBurst) count(now time.Time) {
@@ -130,8 +135,8 @@ func (q *queues) expectNone(name types.NamespacedName, joins chan struct{}) {
 }
 
 // awaitFollower reports whether a caller has come to wait for a lock that is about to be released, for which no one
-// waited. It waits for one that may come at the same moment, for followFor at most.
-func (e *Engine) awaitFollower(name types.NamespacedName) bool {
+// waited. It waits for one that may come at the same moment, for followFor at most, and until ctx ends.
+func (e *Engine) awaitFollower(ctx context.Context, name types.NamespacedName) bool {
 	joins := e.queues.expect(name, e.clock.Now())
 	if joins == nil {
 		return false
@@ -143,8 +148,9 @@ func (e *Engine) awaitFollower(name types.NamespacedName) bool {
 	case <-joins:
 		return true
 	case <-timer.C():
-		return false
+	case <-ctx.Done():
 	}
+	return false
 }
 
 // skipWaiter removes a waiter that was granted the lock but has left. It returns the next waiter,
@@ -162,6 +168,7 @@ func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Ti
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.burst.count(now)
+	queue.isYielding = false
 	q.observeGrant(queue, granted, now)
 }
 
@@ -204,8 +211,13 @@ func (q *queues) yield(name types.NamespacedName) {
 func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue := q.byName[nameOf(deleted)]
+	name := nameOf(deleted)
+	if ending := q.ending[name]; ending != nil && ending.UID == deleted.UID {
+		delete(q.ending, name)
+	}
+	queue := q.byName[name]
 	if queue == nil {
+		q.endBurst(name, now)
 		return
 	}
 	queue.seen.deleted = deleted.UID
@@ -226,7 +238,7 @@ func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) 
 	queue, recipient := e.queues.nextWaiter(name, "", e.clock.Now())
 	if recipient == nil {
 		defer e.queues.beginEnding(held.lock)()
-		if e.awaitFollower(name) {
+		if e.awaitFollower(ctx, name) {
 			queue, recipient = e.queues.nextWaiter(name, "", e.clock.Now())
 		}
 	}

@@ -148,7 +148,7 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, n
 		q.byName[name] = known
 		seen, isOwn := newest(name, q.seen(name))
 		if ending := q.ending[name]; isNewerState(ending, seen) {
-			seen, isOwn = ending, true
+			seen, isOwn, known.isYielding = ending, true, true
 		}
 		if seen != nil {
 			known.seen.update(lock.Change{Lock: seen}, true)

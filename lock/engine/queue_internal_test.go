@@ -160,16 +160,23 @@ func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 			}
 		})
 	}
-	t.Run("also in a queue that has begun during the delete", func(t *testing.T) {
-		q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, maxSpread(false))
-		q.yield(nameOf(held))
-		queue, _, _ := q.add(nameOf(held), newWaiter(), now, isOwn)
-		answered(q)
-		shown(q)
-		if pause := queue.untilDue(now, 0); pause != headStart {
-			t.Errorf("stands back for %v, want %v", pause, headStart)
-		}
-	})
+	for name, then := range map[string][]func(*queues){
+		"in a queue that has begun during the delete, when the informer has shown it": {answered, shown},
+		"in a queue that has begun during the delete, when the informer was quicker":  {shown, answered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, maxSpread(false))
+			defer q.beginEnding(held)()
+			q.yield(nameOf(held))
+			queue, _, _ := q.add(nameOf(held), newWaiter(), now, isOwn)
+			for _, step := range then {
+				step(q)
+			}
+			if pause := queue.untilDue(now, 0); pause != headStart {
+				t.Errorf("stands back for %v, want %v", pause, headStart)
+			}
+		})
+	}
 	t.Run("not at all when another client has deleted the lock", func(t *testing.T) {
 		q, queue := queueOf(held)
 		shown(q)

@@ -86,8 +86,10 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		return errOver
 	case err == nil && ended.lock != nil:
 		e.recordEnd(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
+		e.queues.recordDeleted(ended.lock, e.clock.Now())
 	case err == nil:
 		e.recordEnd(known.lock, audit.ByOwner, actor(ctx, proof), true)
+		e.queues.recordDeleted(known.lock, e.clock.Now())
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
 		// End it once the API server answers again, unless its owner goes on with it.
 		if ended.lock != nil {

@@ -79,6 +79,9 @@ type remains struct {
 // that have waited meanwhile. And its burst: two callers that take turns make a queue each time, and must not keep the
 // waiters of other engines out for ever.
 func (q *queues) keepRemains(ended *queue, now time.Time) {
+	if ended.burst.isPast(now) {
+		ended.burst = handOffBurst{}
+	}
 	if ended.spread.losses == 0 && ended.burst.last.IsZero() {
 		return
 	}
@@ -86,6 +89,17 @@ func (q *queues) keepRemains(ended *queue, now time.Time) {
 		clear(q.ended)
 	}
 	q.ended[ended.name] = remains{spread: spread{losses: ended.spread.losses}, burst: ended.burst, at: now}
+}
+
+// endBurst records that the lock was deleted without a queue: the waiters of other engines have their chance, and a new
+// burst may begin.
+func (q *queues) endBurst(name types.NamespacedName, now time.Time) {
+	kept, isKept := q.ended[name]
+	if !isKept || kept.burst.handOffs == 0 {
+		return
+	}
+	kept.burst.handOffs, kept.burst.since = 1, now
+	q.ended[name] = kept
 }
 
 // takeRemains returns the spread and the burst for a new queue.

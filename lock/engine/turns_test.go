@@ -98,6 +98,20 @@ func TestAReleaseWaitsForAFollowerAMomentOnly(t *testing.T) {
 			})
 		})
 	}
+	t.Run("once, for a caller who is alone from then on", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			taking := startTurns(t)
+			release(t, taking.engine, taking.holder)
+			begun := time.Now()
+			for range 10 {
+				acquire(t, taking.engine, waiting("c", time.Hour))
+				release(t, taking.engine, "c")
+			}
+			if took := time.Since(begun); took > time.Millisecond {
+				t.Errorf("took %v", took)
+			}
+		})
+	})
 	t.Run("not for a lock that no one has waited for", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			engine := start(t, newEtcd())

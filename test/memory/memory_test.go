@@ -209,9 +209,10 @@ type latencies struct {
 
 func (l latencies) String() string { return fmt.Sprintf("%s (floor %s)", l.acquire, l.floor) }
 
-// slowness is how much slower machine and API server are than they were, and 1 where they are not.
+// slowness is how much slower machine and API server are than they were: 1 where they are not, and 2 at most, since the
+// operator may be what slows them.
 func (l latencies) slowness(before latencies) float64 {
-	return max(1, float64(l.floor)/float64(before.floor))
+	return min(max(1, float64(l.floor)/float64(before.floor)), 2)
 }
 
 // p99 acquires locks, and compares with an object that the API server stores and deletes for an administrator.

@@ -236,6 +236,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("serve reviews: %w", err)
 	case <-ctx.Done():
 	}
+	s.serving.Store(false)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTimeout)
 	defer cancel()
 	if err := server.Shutdown(stopping); err != nil {
