@@ -158,8 +158,9 @@ clean: ## Stop the cluster and delete what was built; Go's build cache stays.
 .PHONY: test
 test: control-plane bin/kwok bin/helm bin/kustomize-controller ## Run all tests, with the race detector.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
-# Most suites wait more than they compute. The longest one starts first.
-	$(GO_TEST) -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/cli/scale -e /test/e2e -e /test/image -e /test/installation -e /test/line -e /test/robustness -e /test/run$$)
+# Most suites wait more than they compute. The longest one starts first. None is cached: they build and render what Go's
+# test cache does not know of.
+	$(GO_TEST) -count=1 -p=3 ./test/jobs $$(go list ./... | grep -v -e /cli/supervise -e /test/audit -e /test/auth -e /test/cli/scale -e /test/e2e -e /test/image -e /test/installation -e /test/line -e /test/robustness -e /test/run$$)
 # Alone, because they measure times or use up the machine.
 	$(GO_TEST) -count=1 -p=1 ./cli/supervise ./test/cli/scale ./test/run ./test/audit ./test/auth ./test/e2e/... ./test/line ./test/robustness/...
 # The race detector makes allocations of its own.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,7 +21,7 @@ const pageSize = 500
 
 // Held returns a line for each Job that the operator has not let go of and for each lock that is held, in
 // all namespaces. Without the operator such a Job waits forever, or cannot be deleted, and such a lock
-// cannot be renewed. Locks for which isOperators reports true are left out, such as the heartbeat. Now should
+// cannot be renewed. Locks for which isOperators reports true are left out, such as the heartbeat. Without the definition of Locks none is held. Now should
 // follow the API server's clock.
 func Held(ctx context.Context, reader client.Reader, now clock.PassiveClock, isOperators func(*v1alpha1.Lock) bool) ([]string, error) {
 	var lines []string
@@ -42,11 +44,14 @@ func Held(ctx context.Context, reader client.Reader, now clock.PassiveClock, isO
 			}
 		}
 	})
-	if err != nil {
+	if err != nil && !isUnknownKind(err) {
 		return nil, fmt.Errorf("list Locks: %w", err)
 	}
 	return lines, nil
 }
+
+// isUnknownKind reports whether the API server has no such resource, as when the definition of Locks is gone.
+func isUnknownKind(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
 // listOf is a list type that T points to.
 type listOf[T any] interface {

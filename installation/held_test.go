@@ -10,6 +10,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +26,8 @@ type pages struct {
 	jobs  []batchv1.Job
 	locks []v1alpha1.Lock
 	err   error
+	// isUndefined says that the definition of Locks is gone.
+	isUndefined bool
 }
 
 func (p *pages) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -36,6 +39,9 @@ func (p *pages) List(_ context.Context, list client.ObjectList, options ...clien
 	case *batchv1.JobList:
 		list.Items, length = p.jobs[at:min(at+1, len(p.jobs))], len(p.jobs)
 	case *v1alpha1.LockList:
+		if p.isUndefined {
+			return &meta.NoKindMatchError{GroupKind: v1alpha1.GroupVersion.WithKind("Lock").GroupKind()}
+		}
 		list.Items, length = p.locks[at:min(at+1, len(p.locks))], len(p.locks)
 	}
 	if at+1 < length {
@@ -88,6 +94,13 @@ func TestHeld(t *testing.T) {
 func TestHeldNothing(t *testing.T) {
 	if lines := held(t, &pages{}); len(lines) != 0 {
 		t.Errorf("got %q", lines)
+	}
+}
+
+func TestHeldWithoutTheDefinition(t *testing.T) {
+	job := batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", Finalizers: []string{v1alpha1.LockFinalizer}}}
+	if lines := held(t, &pages{jobs: []batchv1.Job{job}, isUndefined: true}); len(lines) != 1 {
+		t.Errorf("got %q, want a line for the Job alone", lines)
 	}
 }
 
