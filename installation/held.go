@@ -7,7 +7,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,7 +51,7 @@ func Held(ctx context.Context, reader client.Reader, now clock.PassiveClock, isO
 }
 
 // isUnknownKind reports whether the API server has no such resource, as when the definition of Locks is gone.
-func isUnknownKind(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+func isUnknownKind(err error) bool { return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
 // listOf is a list type that T points to.
 type listOf[T any] interface {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,7 +40,7 @@ func (p *pages) List(_ context.Context, list client.ObjectList, options ...clien
 		list.Items, length = p.jobs[at:min(at+1, len(p.jobs))], len(p.jobs)
 	case *v1alpha1.LockList:
 		if p.isUndefined {
-			return &meta.NoKindMatchError{GroupKind: v1alpha1.GroupVersion.WithKind("Lock").GroupKind()}
+			return &apimeta.NoKindMatchError{GroupKind: v1alpha1.GroupVersion.WithKind("Lock").GroupKind()}
 		}
 		list.Items, length = p.locks[at:min(at+1, len(p.locks))], len(p.locks)
 	}

@@ -89,19 +89,19 @@ func (q *queues) nextWaiter(name types.NamespacedName, holder string, now time.T
 	return queue, queue.inFlight
 }
 
-// beginEnding records that a grant of this engine is being released until end is called: a queue that begins meanwhile
-// knows it, and need not read it.
-func (q *queues) beginEnding(grant *v1alpha1.Lock) (end func()) {
-	name := nameOf(grant)
+// beginEnding records that a grant of this engine is being released until [queues.doneEnding]: a queue that begins
+// meanwhile knows it, and need not read it.
+func (q *queues) beginEnding(grant *v1alpha1.Lock) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.ending[name] = grant
-	return func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.ending[name] == grant {
-			delete(q.ending, name)
-		}
+	q.ending[nameOf(grant)] = grant
+}
+
+func (q *queues) doneEnding(grant *v1alpha1.Lock) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ending[nameOf(grant)] == grant {
+		delete(q.ending, nameOf(grant))
 	}
 }
 
@@ -237,7 +237,8 @@ func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) 
 	name := nameOf(held.lock)
 	queue, recipient := e.queues.nextWaiter(name, "", e.clock.Now())
 	if recipient == nil {
-		defer e.queues.beginEnding(held.lock)()
+		e.queues.beginEnding(held.lock)
+		defer e.queues.doneEnding(held.lock)
 		if e.awaitFollower(ctx, name) {
 			queue, recipient = e.queues.nextWaiter(name, "", e.clock.Now())
 		}

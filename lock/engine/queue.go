@@ -143,19 +143,7 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, n
 		joined.since = kept
 	}
 	if !exists {
-		known = &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1)}
-		known.spread, known.burst = q.takeRemains(name, now)
-		q.byName[name] = known
-		seen, isOwn := newest(name, q.seen(name))
-		if ending := q.ending[name]; isNewerState(ending, seen) {
-			seen, isOwn, known.isYielding = ending, true, true
-		}
-		if seen != nil {
-			known.seen.update(lock.Change{Lock: seen}, true)
-			if isOwn {
-				q.proven(known, now)
-			}
-		}
+		known = q.begin(name, now, newest)
 	}
 	joined.hasWaited = exists || known.seen.lock != nil && !rules.Expired(known.seen.lock, now)
 	if !exists && joined.isAccepted {
@@ -170,6 +158,24 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, n
 		known.signal() // Another engine may have granted it the lock, or the goroutine may sleep for another head.
 	}
 	return known, !exists, nil
+}
+
+// begin adds a queue.
+func (q *queues) begin(name types.NamespacedName, now time.Time, newest newestState) *queue {
+	begun := &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1)}
+	begun.spread, begun.burst = q.takeRemains(name, now)
+	q.byName[name] = begun
+	seen, isOwn := newest(name, q.seen(name))
+	if ending := q.ending[name]; isNewerState(ending, seen) {
+		seen, isOwn, begun.isYielding = ending, true, true
+	}
+	if seen != nil {
+		begun.seen.update(lock.Change{Lock: seen}, true)
+		if isOwn {
+			q.proven(begun, now)
+		}
+	}
+	return begun
 }
 
 // dismiss takes out a waiter that leaves without the lock. It keeps its place for a while.

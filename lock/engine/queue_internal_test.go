@@ -166,7 +166,7 @@ func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, maxSpread(false))
-			defer q.beginEnding(held)()
+			q.beginEnding(held)
 			q.yield(nameOf(held))
 			queue, _, _ := q.add(nameOf(held), newWaiter(), now, isOwn)
 			for _, step := range then {
