@@ -222,6 +222,7 @@ func TestAHandOffAtHome(t *testing.T) {
 				if owner := replicas.etcd.owner(); !test.fails && (owner == "next") != test.want {
 					t.Errorf("the lock is held by %q", owner)
 				}
+				<-time.After(2 * time.Second) // The home ends what it has begun.
 			})
 		})
 	}
