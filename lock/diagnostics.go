@@ -112,7 +112,10 @@ func (c *Client) owns(ctx context.Context, key v1alpha1.FullKey, owner string) (
 
 // ForceRelease ends the lock of the key for any holder. The holder may continue its work until it
 // notices. The reason is recorded and must not be blank. Without [WithFencingToken] it may end the lock of a holder that
-// the caller has not seen yet. The error matches [ErrNotHeld], [ErrOtherGrant], [ErrInvalid] or [ErrUnavailable], or is that of ctx if ctx ended before the write was sent.
+// the caller has not seen yet.
+//
+// The error matches [ErrNotHeld], [ErrOtherGrant], [ErrInvalid] or [ErrUnavailable], or is that of ctx if ctx ended before the
+// write was sent.
 func (c *Client) ForceRelease(ctx context.Context, key, reason string, options ...Option) error {
 	if strings.TrimSpace(reason) == "" {
 		return &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("reason"), "say why the lock is taken from its holder")}}

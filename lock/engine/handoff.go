@@ -226,7 +226,7 @@ func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 	}
 	queue.seen.lock = nil
 	queue.freedAt = now
-	queue.isYielding, queue.yieldUntil = true, now.Add(yieldFor) // The queue may be younger than the delete.
+	queue.yieldUntil = now.Add(yieldFor)
 	queue.signal()
 }
 

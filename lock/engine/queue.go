@@ -101,8 +101,8 @@ type queue struct {
 	// turn is the queue's place among those that are due; nil if it is not among them.
 	turn   *list.Element
 	spread spread
-	// isYielding says that this engine is deleting the lock, or has, and that the informer has not reported
-	// the delete yet.
+	// isYielding says that this engine is deleting the lock, and that the informer has not reported the delete
+	// yet.
 	isYielding bool
 	// yieldUntil is when the pause for the waiters of other engines ends.
 	yieldUntil time.Time

@@ -105,6 +105,7 @@ func TestAReleaseWaitsForAFollowerAMomentOnly(t *testing.T) {
 			begun := time.Now()
 			for range 10 {
 				acquire(t, taking.engine, waiting("c", time.Hour))
+				synctest.Wait() // The queue ends.
 				release(t, taking.engine, "c")
 			}
 			if took := time.Since(begun); took > time.Millisecond {
@@ -138,4 +139,40 @@ func TestAWaitForAGrantThatIsNotShownYetReadsNothing(t *testing.T) {
 		release(t, taking.engine, taking.holder)
 		taking.await(t)
 	})
+}
+
+// A caller may begin to wait while the answer to a release is lost. The release finds out how it has ended, and the
+// watch may not tell of it.
+func TestAnUnansweredReleaseTellsThoseWhoWait(t *testing.T) {
+	cases := map[string]func(lose func(verb string) error) faults{
+		"that has happened":     func(lose func(string) error) faults { return faults{after: lose} },
+		"that has not happened": func(lose func(string) error) faults { return faults{before: lose} },
+	}
+	for title, inject := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				acquire(t, engine, by("a"))
+				etcd.mute(true)
+				answers := make(chan answer, 1)
+				etcd.inject(inject(func(verb string) error {
+					if verb != "delete" {
+						return nil
+					}
+					etcd.inject(faults{})
+					queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+					return errLostAnswer
+				}))
+				release(t, engine, "a")
+				begun := time.Now()
+				if got := <-answers; got.err != nil {
+					t.Fatal(got.err)
+				}
+				if took := time.Since(begun); took > 100*time.Millisecond {
+					t.Errorf("acquired %v after the release", took)
+				}
+			})
+		})
+	}
 }

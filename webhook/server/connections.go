@@ -251,33 +251,30 @@ const (
 	awaitHandshake
 	// awaitHeader means that a header may begin.
 	awaitHeader
-	// inHandshake means that the first bytes of a handshake have come.
-	inHandshake
-	// inHeader means that the first bytes of a header have come.
+	// inHeader means that the first bytes of a handshake or of a header have come.
 	inHeader
 )
 
-// Read implements [net.Conn]. From the first byte, a handshake and a header have headerTimeout each.
+// Read implements [net.Conn]. From the first byte, a header has headerTimeout, but for one on a kept connection: its first
+// bytes may have been read with what was before them. That may take as long as a connection without a review, and makes
+// room for others as one does.
 func (c *connection) Read(into []byte) (int, error) {
 	count, err := c.Conn.Read(into)
-	if count > 0 && (c.arriving.CompareAndSwap(awaitHeader, inHeader) || c.arriving.CompareAndSwap(awaitHandshake, inHandshake)) {
+	if count > 0 && (c.arriving.CompareAndSwap(awaitHeader, inHeader) || c.arriving.CompareAndSwap(awaitHandshake, inHeader)) {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(headerTimeout)) //nolint:forbidigo // It fails if the connection is closed.
 	}
 	return count, err
 }
 
-// SetReadDeadline implements [net.Conn]. A [http.Server] sets none after the handshake, and none or a later one when the
-// first bytes of a further header have come, which must not extend what that header has.
+// SetReadDeadline implements [net.Conn]. A [http.Server] sets none after the handshake, and after a header.
 func (c *connection) SetReadDeadline(deadline time.Time) error {
-	if deadline.IsZero() && c.arriving.CompareAndSwap(inHandshake, awaitHeader) {
-		return c.Conn.SetReadDeadline(deadline)
-	}
-	switch c.arriving.Load() {
-	case awaitHandshake, inHandshake, inHeader:
-		if bound := time.Now().Add(headerTimeout); deadline.IsZero() || bound.Before(deadline) { //nolint:forbidigo // That is the clock of connections.
+	switch arriving := c.arriving.Load(); {
+	case deadline.IsZero():
+		c.arriving.CompareAndSwap(inHeader, awaitHeader)
+	case arriving == awaitHandshake || arriving == inHeader:
+		if bound := time.Now().Add(headerTimeout); bound.Before(deadline) { //nolint:forbidigo // That is the clock of connections.
 			deadline = bound
 		}
-	default:
 	}
 	return c.Conn.SetReadDeadline(deadline)
 }

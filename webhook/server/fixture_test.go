@@ -43,8 +43,8 @@ type world struct {
 	roots    *x509.CertPool
 	registry *prometheus.Registry
 	served   *server.Server
-	// stop has the server drain, and then end.
-	stop func()
+	// stop has the server drain, and then end; end only the latter.
+	stop, end func()
 }
 
 // start runs a server with the handler until the test ends.
@@ -69,7 +69,8 @@ func start(t *testing.T, options server.Options, handler http.HandlerFunc) *worl
 	served.Register(path, handler)
 	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	var draining sync.WaitGroup
-	w.served, w.stop = served, func() {
+	w.served, w.end = served, end
+	w.stop = func() {
 		draining.Go(func() {
 			served.Drain()
 			end()

@@ -54,7 +54,7 @@ const (
 // one without any review: a client that needs another connection dials, and keeps it for later if one became
 // free meanwhile.
 const (
-	headerTimeout  = 5 * time.Second // From its first byte, and of a handshake from the start.
+	headerTimeout  = 5 * time.Second // Of the first header from its first byte, and of a handshake from the start.
 	reviewTimeout  = 10 * time.Second
 	answerTimeout  = 20 * time.Second
 	idleTimeout    = 2 * time.Minute

@@ -86,3 +86,24 @@ func TestAServerThatIsNotDrainedEnds(t *testing.T) {
 	}
 	// The server ends with the test. The clock stands still.
 }
+
+// TestAServerThatEndsIsNotReady: it accepts no connection while it answers its last reviews.
+func TestAServerThatEndsIsNotReady(t *testing.T) {
+	begun, done := make(chan struct{}), make(chan struct{})
+	w := start(t, server.Options{}, func(http.ResponseWriter, *http.Request) {
+		close(begun)
+		<-done
+	})
+	answered := make(chan error, 1)
+	go func() {
+		_, _, err := w.post(w.client(1), strings.NewReader("{}"))
+		answered <- err
+	}()
+	<-begun
+	w.end()
+	w.awaitUnready()
+	close(done)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}

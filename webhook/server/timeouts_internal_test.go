@@ -44,32 +44,6 @@ func TestConnectionsThatMakeNoProgressAreClosed(t *testing.T) {
 	}
 }
 
-// The first bytes of a header end the wait for it, on a kept connection, too.
-func TestAFurtherReviewMustArriveAsSoon(t *testing.T) {
-	serving := newPiped(t)
-	synctest.Test(t, func(t *testing.T) {
-		client := tls.Client(serving.connect(t), serving.client)
-		const header = "POST /review HTTP/1.1\r\nHost: webhook\r\n"
-		if _, err := client.Write([]byte(header + "Content-Length: 2\r\n\r\n{}")); err != nil {
-			t.Fatal(err)
-		}
-		answers := bufio.NewReader(client)
-		answer, err := http.ReadResponse(answers, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = answer.Body.Close()
-		if _, err := client.Write([]byte(header)); err != nil {
-			t.Fatal(err)
-		}
-		begun := time.Now()
-		_, _ = answers.ReadByte() // It fails when the connection is closed.
-		if got := time.Since(begun); got < headerTimeout || got > headerTimeout+time.Second {
-			t.Errorf("closed after %s, want %s", got, headerTimeout)
-		}
-	})
-}
-
 // A client may have made the connection for a review that another connection has taken, and keeps it for later.
 func TestTheFirstReviewMayComeLate(t *testing.T) {
 	serving := newPiped(t)
