@@ -44,8 +44,8 @@ type lockState struct {
 	backoffUntil map[types.UID]time.Time
 	// jobQueue are the Jobs that want the lock.
 	jobQueue jobQueue
-	// waiting tells which Jobs wait. Nil before the first pass.
-	waiting atomic.Pointer[waitingCount]
+	// count is how many Jobs wait and run. Nil before the first pass.
+	count atomic.Pointer[jobCount]
 	// isAnnotating says that annotations are being written.
 	isAnnotating atomic.Bool
 	// lastPass and lastEvent tell how urgent the next pass is. Nil means that there was none.

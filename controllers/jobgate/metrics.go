@@ -11,20 +11,24 @@ import (
 var (
 	waitingJobs = metric.JobsWaiting.Desc(nil)
 	oldestWait  = metric.JobsOldestWait.Desc(nil)
+	runningJobs = metric.JobsRunning.Desc(nil)
 )
 
-// waitingCount is how many Jobs wait for a lock, or for the locks of a namespace.
-type waitingCount struct {
-	jobs int
+// jobCount is how many Jobs wait for a lock, or for the locks of a namespace, and how many run under them.
+type jobCount struct {
+	waiting int
 	// oldest is since when the one that waits longest has waited.
 	oldest time.Time
+	// running counts those that may have pods.
+	running int
 }
 
-func (c waitingCount) plus(other waitingCount) waitingCount {
-	if c.jobs == 0 || other.jobs > 0 && other.oldest.Before(c.oldest) {
+func (c jobCount) plus(other jobCount) jobCount {
+	if c.waiting == 0 || other.waiting > 0 && other.oldest.Before(c.oldest) {
 		c.oldest = other.oldest
 	}
-	c.jobs += other.jobs
+	c.waiting += other.waiting
+	c.running += other.running
 	return c
 }
 
@@ -32,28 +36,34 @@ func (c waitingCount) plus(other waitingCount) waitingCount {
 func (r *Reconciler) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- waitingJobs
 	descriptions <- oldestWait
+	descriptions <- runningJobs
 }
 
-// Collect implements [prometheus.Collector]. A namespace without waiting Jobs has no
+// Collect implements [prometheus.Collector]. A namespace without such Jobs has no
 // series.
 func (r *Reconciler) Collect(metrics chan<- prometheus.Metric) {
 	now := r.Clock.Now()
-	for namespace, count := range r.waitingByNamespace() {
-		metrics <- prometheus.MustNewConstMetric(waitingJobs, prometheus.GaugeValue, float64(count.jobs), namespace)
-		metrics <- prometheus.MustNewConstMetric(oldestWait, prometheus.GaugeValue, max(0, now.Sub(count.oldest).Seconds()), namespace)
+	for namespace, count := range r.countByNamespace() {
+		if count.waiting > 0 {
+			metrics <- prometheus.MustNewConstMetric(waitingJobs, prometheus.GaugeValue, float64(count.waiting), namespace)
+			metrics <- prometheus.MustNewConstMetric(oldestWait, prometheus.GaugeValue, max(0, now.Sub(count.oldest).Seconds()), namespace)
+		}
+		if count.running > 0 {
+			metrics <- prometheus.MustNewConstMetric(runningJobs, prometheus.GaugeValue, float64(count.running), namespace)
+		}
 	}
 }
 
-func (r *Reconciler) waitingByNamespace() map[string]waitingCount {
+func (r *Reconciler) countByNamespace() map[string]jobCount {
 	if !r.Leadership.IsLeader() {
 		return nil // The states date from before the leadership was lost.
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	counts := map[string]waitingCount{}
+	counts := map[string]jobCount{}
 	for name, state := range r.states {
-		if waiting := state.waiting.Load(); waiting != nil && waiting.jobs > 0 {
-			counts[name.Namespace] = counts[name.Namespace].plus(*waiting)
+		if count := state.count.Load(); count != nil {
+			counts[name.Namespace] = counts[name.Namespace].plus(*count)
 		}
 	}
 	return counts

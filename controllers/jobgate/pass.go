@@ -74,15 +74,14 @@ func (p *pass) isWaiting(candidate *jobInfo) bool {
 	return candidate.is(jobs.Waiting) && !p.isHolder(candidate)
 }
 
-func (p *pass) countWaiting() *waitingCount {
-	var count waitingCount
+func (p *pass) countJobs() *jobCount {
+	var count jobCount
 	for _, candidate := range p.candidates {
-		if !p.isWaiting(candidate) {
-			continue
+		if p.mayHavePods(candidate) {
+			count.running++
 		}
-		count.jobs++
-		if since := candidate.orderingKey.WaitsSince; count.jobs == 1 || since.Before(count.oldest) {
-			count.oldest = since
+		if p.isWaiting(candidate) {
+			count = count.plus(jobCount{waiting: 1, oldest: candidate.orderingKey.WaitsSince})
 		}
 	}
 	return &count

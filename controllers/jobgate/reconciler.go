@@ -125,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		candidate.isCacheStale = state.isCacheStale(candidate.job)
 	}
 	err = pass.run(ctx)
-	state.waiting.Store(pass.countWaiting())
+	state.count.Store(pass.countJobs())
 	state.lastPass.Store(pass.result())
 	r.dropIfIdle(request.NamespacedName, len(candidates))
 	if err != nil {

@@ -308,11 +308,42 @@ func TestWaitingJobsAreCounted(t *testing.T) {
 	}
 }
 
+// Until its pods have ended, whether it holds the lock or has lost it.
+func TestRunningJobsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	job := w.create("a")
+	wantRunning := func(when string, number int) {
+		t.Helper()
+		want := ""
+		if number > 0 {
+			want = exposition.Of(&metric.JobsRunning, fmt.Sprintf("lock_operator_jobs_running{namespace=\"default\"} %d\n", number))
+		}
+		if err := testutil.CollectAndCompare(w.reconciler, strings.NewReader(want), metric.JobsRunning.Name); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	w.grant(job)
+	wantRunning("granted", 0)
+	w.pass(1)
+	if !w.isRunning(job) {
+		t.Fatal("not started")
+	}
+	wantRunning("started", 1)
+	w.create("b")
+	w.pass(1)
+	wantRunning("another one waits", 1)
+	w.complete(job, true)
+	w.pass(1)
+	wantRunning("complete, with pods", 1)
+	w.leadership.loseGrant()
+	wantRunning("without the leadership", 0)
+}
+
 func TestTheOldestWaitOfANamespaceIsThatOfAllItsLocks(t *testing.T) {
 	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
-	older, newer := waitingCount{2, now.Add(-time.Hour)}, waitingCount{1, now}
-	want := waitingCount{3, now.Add(-time.Hour)}
-	for _, got := range []waitingCount{older.plus(newer), newer.plus(older), waitingCount{}.plus(older).plus(newer).plus(waitingCount{})} {
+	older, newer := jobCount{waiting: 2, oldest: now.Add(-time.Hour)}, jobCount{waiting: 1, oldest: now, running: 1}
+	want := jobCount{waiting: 3, oldest: now.Add(-time.Hour), running: 1}
+	for _, got := range []jobCount{older.plus(newer), newer.plus(older), jobCount{}.plus(older).plus(newer).plus(jobCount{})} {
 		if got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}

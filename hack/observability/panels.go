@@ -89,6 +89,8 @@ var holders = row{"Holders", []panel{
 var jobs = row{"Jobs under locks", []panel{
 	{title: "Jobs that wait", kind: graph, unit: count, stacked: true, queries: []query{
 		{`sum by (namespace) (lock_operator_jobs_waiting{namespace=~"$namespace"}) or on () vector(0)`, "{{namespace}}"}}},
+	{title: "Jobs that run", text: "Those that may have pods.", kind: graph, unit: count, stacked: true, queries: []query{
+		{`sum by (namespace) (lock_operator_jobs_running{namespace=~"$namespace"}) or on () vector(0)`, "{{namespace}}"}}},
 	{title: "Longest wait of a Job", kind: graph, unit: seconds, queries: []query{
 		{`max by (namespace) (lock_operator_jobs_oldest_wait_seconds{namespace=~"$namespace"}) or on () vector(0)`, "{{namespace}}"}}},
 	{title: "Locks of Jobs", kind: graph, unit: perSecond, queries: []query{

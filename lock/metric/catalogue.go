@@ -13,7 +13,7 @@ func Catalogue() []Section {
 	return []Section{
 		{"Locks", []*Definition{&Locks, &LockEvents, &HeldSeconds, &ReaperLag, &LateRenewals, &OperatorRenewals, &OperatorRenewalLeastLeft}},
 		{"Acquiring and waiting", []*Definition{&Acquires, &AcquireDuration, &Waiters, &LongestWait, &FreeLockWaitedFor}},
-		{"Jobs", []*Definition{&JobsWaiting, &JobsOldestWait}},
+		{"Jobs", []*Definition{&JobsWaiting, &JobsOldestWait, &JobsRunning}},
 		{"The façade", []*Definition{
 			&FacadeCalls, &FacadeCallDuration, &FacadeRefusedCalls, &FacadeRunningCalls, &FacadeWaitingCalls, &FacadeBodyBytes,
 			&FacadeConnections, &FacadeEndedRequests, &FacadeClosedConnections, &FacadeSaturated, &FacadePeers,
@@ -111,6 +111,10 @@ var (
 	JobsOldestWait = Definition{
 		Name: "lock_operator_jobs_oldest_wait_seconds", Type: Gauge, Labels: []string{"namespace"}, By: Leader,
 		Help: "For how long the Job that waits longest has waited. A namespace without waiting Jobs has no series.",
+	}
+	JobsRunning = Definition{
+		Name: "lock_operator_jobs_running", Type: Gauge, Labels: []string{"namespace"}, By: Leader,
+		Help: "Jobs under locks that may have pods now. A namespace without any has no series.",
 	}
 )
 

@@ -75,11 +75,13 @@ func load(ctx context.Context, round string, during func(names []string)) {
 		Expect(environment.Admin.Client.Create(ctx, manifest)).To(Succeed())
 		Expect(environment.Admin.Client.Create(ctx, fixture.Manifest(name, "direct-"+round))).NotTo(Succeed())
 		Expect(environment.Admin.Client.Create(ctx, lockedJob(name, "job-"+round, "direct-"+round))).To(Succeed())
+		Expect(environment.Admin.Client.Create(ctx, lockedJob(name, "running-"+round, "job-"+round))).To(Succeed())
 	}
 	during(names)
 	stop()
 	callers.Wait()
 	for _, name := range names {
+		succeed(ctx, name, "running-"+round)
 		Expect(environment.Admin.Client.DeleteAllOf(ctx, lockedJob(name, "", ""), client.InNamespace(name), client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
 		var locks v1alpha1.LockList
 		Expect(environment.Admin.Client.List(ctx, &locks, client.InNamespace(name))).To(Succeed())
@@ -138,7 +140,7 @@ var _ = Describe("The metrics of the operator", Ordered, func() {
 			var all []string
 			load(ctx, round, func(names []string) {
 				all = names
-				for _, of := range []*metric.Definition{&metric.Locks, &metric.Waiters, &metric.LongestWait, &metric.JobsWaiting, &metric.JobsOldestWait} {
+				for _, of := range []*metric.Definition{&metric.Locks, &metric.Waiters, &metric.LongestWait, &metric.JobsWaiting, &metric.JobsOldestWait, &metric.JobsRunning} {
 					Eventually(about(names)).WithContext(ctx).Should(ContainElement(HavePrefix(of.Name+"{")), "a positive control")
 				}
 				Eventually(usedLines).WithContext(ctx).Should(And(HaveLen(3), HaveEach(BeNumerically(">", 0))))
