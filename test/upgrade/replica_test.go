@@ -24,6 +24,9 @@ import (
 	"forrst.dev/lock-operator/webhook/server"
 )
 
+// replicasEach is how many replicas a component has.
+const replicasEach = 2
+
 const (
 	facade      = "facade"
 	controllers = "controllers"
@@ -37,6 +40,9 @@ const (
 	// cluster take so long to notice.
 	endpointsDelay = 2 * time.Second
 )
+
+// inOrder are the components in the order in which docs/operations.md has them upgraded.
+var inOrder = []string{webhook, facade, controllers}
 
 // installation is what runs of a release: two replicas of each component.
 type installation struct {
@@ -53,17 +59,18 @@ type installation struct {
 
 // replica is a running process of a component.
 type replica struct {
-	of      *release
-	name    string
-	address string
-	session *gexec.Session
+	of        *release
+	component string
+	name      string
+	address   string
+	session   *gexec.Session
 }
 
 // start starts a replica and waits until it is ready; connections are sent to it from then on.
 func (i *installation) start(ctx context.Context, from *release, component string) *replica {
 	GinkgoHelper()
 	i.started++
-	started := &replica{of: from, name: fmt.Sprintf("%s-%02d", component, i.started), address: fixture.FreeAddress(ctx)}
+	started := &replica{of: from, component: component, name: fmt.Sprintf("%s-%02d", component, i.started), address: fixture.FreeAddress(ctx)}
 	peersAddress := ""
 	probes := fixture.FreeAddress(ctx)
 	flags := from.known("--health-probe-bind-address="+probes, "--metrics-bind-address=0", "--metrics-cert-dir=")
@@ -110,22 +117,28 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 	return started
 }
 
-// stop has a replica stop as a node does: it gets connections for a while.
-func (i *installation) stop(component string, stopped *replica) {
+// stop has replicas stop at once, as nodes do: they get connections for a while.
+func (i *installation) stop(stopped []*replica) {
 	GinkgoHelper()
-	stopped.session.Terminate()
-	if i.peers[stopped.name] != "" {
-		delete(i.peers, stopped.name)
-		i.tellPeers()
+	for _, each := range stopped {
+		each.session.Terminate()
+		if i.peers[each.name] != "" {
+			delete(i.peers, each.name)
+			i.tellPeers()
+		}
 	}
-	if service := i.services[component]; service != nil {
-		noticed := time.NewTimer(endpointsDelay)
-		defer noticed.Stop()
-		<-noticed.C
-		service.remove(stopped.address)
+	noticed := time.NewTimer(endpointsDelay)
+	defer noticed.Stop()
+	<-noticed.C
+	for _, each := range stopped {
+		if service := i.services[each.component]; service != nil {
+			service.remove(each.address)
+		}
 	}
-	if component != webhook { // A Deployment waits for none, but a webhook takes the longest.
-		stopped.expectExit(processTimeout)
+	for _, each := range stopped {
+		if each.component != webhook { // A Deployment waits for none, but a webhook takes the longest.
+			each.expectExit(processTimeout)
+		}
 	}
 }
 
@@ -134,17 +147,19 @@ func (r *replica) expectExit(within time.Duration) {
 	Eventually(r.session).WithTimeout(within).Should(gexec.Exit(0), "%s of %s", r.name, r.of.name)
 }
 
-// roll replaces the replicas of each component, one at a time: the new one is ready before the old
-// one stops.
-func (i *installation) roll(ctx context.Context, to *release) {
+// roll replaces the replicas of the components, of all of them at once, and of each one after the other: the new one is
+// ready before the old one stops.
+func (i *installation) roll(ctx context.Context, to *release, components ...string) {
 	GinkgoHelper()
 	var stopped []*replica
-	for _, component := range []string{webhook, controllers, facade} {
-		for index, former := range i.replicas[component] {
+	for index := range replicasEach {
+		var former []*replica
+		for _, component := range components {
+			former = append(former, i.replicas[component][index])
 			i.replicas[component][index] = i.start(ctx, to, component)
-			i.stop(component, former)
-			stopped = append(stopped, former)
 		}
+		i.stop(former)
+		stopped = append(stopped, former...)
 	}
 	for _, former := range stopped {
 		former.expectExit(drainTimeout)
