@@ -112,8 +112,8 @@ bundle: ## Render config/ and its overlays for kubectl into dist, with the image
 	@go -C hack/chart run . -bundles "$(CURDIR)/dist" -image "$(IMAGE)"
 
 .PHONY: release
-release: ## Make all that a release has into dist, as in make release VERSION=v0.1.0 (minutes).
-	@VERSION="$(VERSION)" hack/release.sh dist
+release: ## Make all that a release has into dist, as in make release VERSION=v0.1.0 IMAGE=registry.example.com/lock-operator (minutes).
+	@VERSION="$(VERSION)" IMAGE="$(IMAGE)" hack/release.sh dist
 
 # The images are for one platform, since each takes minutes.
 .PHONY: release-test
@@ -121,7 +121,7 @@ release-test: bin/helm ## Make a release twice, in two clones, and compare.
 	@set -e; folder="$$(mktemp -d)"; trap 'rm -rf "$$folder"' EXIT; \
 	for copy in one two; do \
 	  git clone --quiet --local . "$$folder/$$copy" && mkdir "$$folder/$$copy/bin" && cp bin/helm "$$folder/$$copy/bin/"; \
-	  $(MAKE) --no-print-directory -C "$$folder/$$copy" release VERSION=v0.0.1 PLATFORMS=linux/amd64; \
+	  $(MAKE) --no-print-directory -C "$$folder/$$copy" release VERSION=v0.0.1 IMAGE=registry.example.com/lock-operator PLATFORMS=linux/amd64; \
 	done; \
 	diff "$$folder/one/dist/checksums.txt" "$$folder/two/dist/checksums.txt"; \
 	cd "$$folder/one/dist" && sha256sum --check --quiet checksums.txt && ls -l
@@ -420,7 +420,7 @@ lint-openapi:
 ##= DURATION            how long "make robustness" runs (2m), or a part of "make soak" (150s)
 ##= FACADE_ADDR         where the façade of the development cluster listens (127.0.0.1:8080)
 ##= FOCUS               what "make test-one" runs: a part of a spec's name, or a pattern for -run
-##= IMAGE               the image in the bundles of "make bundle", as in IMAGE=registry.example.com/lock-operator:v1.0.0 (lock-operator:latest)
+##= IMAGE               the image in the bundles of "make bundle", as in IMAGE=registry.example.com/lock-operator:v1.0.0 (lock-operator:latest); of "make release", where it is pushed to, without a tag, or local
 ##= K8S                 version of Kubernetes in place of the pinned one, as in K8S=1.34.4 (built into bin/k8s-1.34.4)
 ##= KUBEBUILDER_ASSETS  folder of a ready-made control plane, or of envtest's binaries (bin/k8s, built when necessary)
 ##= NIGHTLY             which steps of "make nightly" run, as in NIGHTLY="witness bench" (all)

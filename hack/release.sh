@@ -1,23 +1,20 @@
 #!/usr/bin/env bash
 # Makes everything that a release has into a folder, from the last commit: programs, images, chart,
-# bundles, manifest of krew, bill of materials, notes and checksums. The same commit and version give
+# bundles, manifest of krew, bills of materials, notes and checksums. The same commit and version give
 # the same bytes. It needs what "make image" needs.
 #
-#   VERSION=v0.1.0 hack/release.sh dist
+#   VERSION=v0.1.0 IMAGE=registry.example.com/lock-operator hack/release.sh dist
 set -euo pipefail
 mkdir -p "$1"
 out="$(cd "$1" && pwd)"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-if [[ ! "${VERSION:-}" =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]]; then
-  echo "release: VERSION is \"${VERSION:-}\"; it must be a semantic version with a v, as in VERSION=v0.1.0" >&2
-  exit 1
-fi
+hack/package.sh
 if [ -n "$(git status --porcelain)" ]; then
   echo "release: there are changes that are not committed; a release is made from a commit" >&2
   exit 1
 fi
-export VERSION SOURCE_DATE_EPOCH
+export VERSION IMAGE SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)"
 rm -rf "${out:?}"/*
 
@@ -31,21 +28,26 @@ for platform in ${PLATFORMS:-linux/amd64 linux/arm64}; do
   CGO_ENABLED=0 GOOS="${platform%/*}" GOARCH="${platform#*/}" go build -trimpath -ldflags="-s -w -X main.linkedVersion=$VERSION" \
     -o "$out/lock-operator-$VERSION-${platform/\//-}" ./cmd/lock-operator
 done
-first="$(find "$out" -name "lock-operator-$VERSION-linux-*" | sort | head -n 1)"
-go -C hack/supplychain run . -module "$PWD" -page "$PWD/web" -sbom "$out/lock-operator-$VERSION.cdx.json" "$first"
 
-# An archive has the time of the commit, which Helm passes on.
-tree="$(mktemp -d)"
-trap 'rm -rf "$tree"' EXIT
-git archive HEAD charts/lock-operator | tar -x -C "$tree"
-bin/helm package "$tree/charts/lock-operator" --version "${VERSION#v}" --app-version "$VERSION" --destination "$out" >/dev/null
-go -C hack/chart run . -bundles "$out" -image "lock-operator:$VERSION"
+# A bill for each program and platform: what is linked in differs by platform.
+go -C hack/supplychain build -o "$PWD/bin/supplychain" .
+for program in "$out/lock-operator-$VERSION"-linux-*; do
+  bin/supplychain -module . -page web -sbom "$program.cdx.json" "$program"
+done
+for program in bin/cli/kubectl-lock-*; do
+  platform="$(basename "${program%.exe}")"
+  bin/supplychain -module . -sbom "$out/kubectl-lock-$VERSION-${platform#kubectl-lock-}.cdx.json" "$program"
+done
+
+DIGEST="$(cat bin/image/lock-operator.digest)" hack/package.sh "$out"
 
 last="$(git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)"
 {
   echo "# lock-operator $VERSION"
   echo
-  echo "To install or upgrade, see docs/install.md. The digests of the images:"
+  echo "To install or upgrade, see docs/install.md. The chart and the bundles name the image" \
+    "$([ "$IMAGE" = local ] && echo "lock-operator:$VERSION" || echo "$IMAGE@$(cat bin/image/lock-operator.digest)")."
+  echo "The digests of the images:"
   echo
   for image in lock-operator kubectl-lock; do echo "- $image: $(cat "$out/$image-$VERSION-image.digest")"; done
   echo
