@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -185,15 +187,39 @@ func (c *cluster) stopIfFailed(t *testing.T) {
 	}
 }
 
-// mustBeAsBefore deletes the namespace, and fails for each object that was not there before.
-func (c *cluster) mustBeAsBefore(t *testing.T, before map[string]bool) {
+// staysInNamespace are the objects that are in the namespace after an uninstallation: those of Kubernetes and of
+// [cluster.prepare], and what docs/install.md says is left.
+var staysInNamespace = []string{
+	"configmaps. " + namespace + "/kube-root-ca.crt",
+	"configmaps. " + namespace + "/webhook-clients",
+	"leases.coordination.k8s.io " + namespace + "/lock-operator.forrst.dev",
+	"namespaces. /" + namespace,
+	"serviceaccounts. " + namespace + "/default",
+}
+
+// mustBeAsBefore fails unless the cluster is as before, but for objects in the namespace that stay, and more of them. Then
+// it deletes the namespace, with which these have to go.
+func (c *cluster) mustBeAsBefore(t *testing.T, before map[string]bool, more ...string) {
 	t.Helper()
-	c.kubectlRun(t, "", "delete", "namespace", namespace, "--timeout", patience.String())
-	for object := range c.everything(t) {
-		if !before[object] {
-			t.Errorf("left: %s", object)
+	stays := slices.Sorted(slices.Values(slices.Concat(staysInNamespace, more)))
+	await(t, func() error { // The garbage collector deletes pods and the like.
+		if left := c.since(t, before); !slices.Equal(left, stays) {
+			return fmt.Errorf("left: %q, want %q", left, stays)
 		}
+		return nil
+	})
+	c.kubectlRun(t, "", "delete", "namespace", namespace, "--timeout", patience.String())
+	if left := c.since(t, before); len(left) > 0 {
+		t.Errorf("left without the namespace: %q", left)
 	}
+}
+
+// since returns the objects that were not there before, sorted.
+func (c *cluster) since(t *testing.T, before map[string]bool) []string {
+	t.Helper()
+	now := c.everything(t)
+	maps.DeleteFunc(now, func(object string, _ bool) bool { return before[object] })
+	return slices.Sorted(maps.Keys(now))
 }
 
 // everything returns all objects by their kinds, namespaces and names, except what comes and goes by itself.

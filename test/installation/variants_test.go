@@ -18,13 +18,23 @@ type variant struct {
 	prepare, use func(c *cluster, t *testing.T)
 	// isForced: it is removed unchecked with its CRD, while locks are held.
 	isForced bool
+	// stays are the objects that stay in the namespace besides those of each installation.
+	stays []string
 }
 
 var variants = []variant{
 	{name: "default values", use: (*cluster).shareLines},
 	{name: "high availability", values: "highAvailability: true\n", use: (*cluster).evict},
-	{name: "certificates of cert-manager", values: "certificates: {provider: cert-manager}\nguards: {enabled: true}\n", prepare: (*cluster).startCertManager, use: (*cluster).useCertManager},
+	{name: "certificates of cert-manager", values: "certificates: {provider: cert-manager}\nguards: {enabled: true}\n", prepare: (*cluster).startCertManager, use: (*cluster).useCertManager, stays: secretsOfCertManager},
 	{name: "every optional part", values: everyPart, prepare: (*cluster).bringPrometheus, use: (*cluster).followReferences, isForced: true},
+}
+
+// secretsOfCertManager are not deleted with their Certificates.
+var secretsOfCertManager = []string{
+	"secrets. " + namespace + "/lock-operator-authority",
+	"secrets. " + namespace + "/lock-operator-controllers",
+	"secrets. " + namespace + "/lock-operator-facade",
+	"secrets. " + namespace + "/lock-operator-webhook",
 }
 
 // everyPart are values that make each object of the chart appear but those of cert-manager.
@@ -73,7 +83,7 @@ func (c *cluster) try(t *testing.T, v variant, before map[string]bool) {
 		c.kubectlRun(t, "", "delete", "crd", "locks.forrst.dev", "--timeout", patience.String())
 	})
 	c.stopIfFailed(t)
-	c.mustBeAsBefore(t, before)
+	c.mustBeAsBefore(t, before, v.stays...)
 }
 
 // runLockedJob has a simulated node run a Job under a lock to its end, after which the lock is free.
