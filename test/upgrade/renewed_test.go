@@ -26,9 +26,7 @@ func createRenewed(ctx context.Context, namespace string) *v1alpha1.Lock {
 	renewed := fixture.Manifest(namespace, "renewed", fixture.TTL(time.Minute), func(lock *v1alpha1.Lock) {
 		lock.Spec.RenewalPolicy = v1alpha1.RenewalByOperator
 	})
-	// A webhook may not have seen the annotation yet.
-	Eventually(func(ctx context.Context) error { return admin.Create(ctx, renewed) }).
-		WithContext(ctx).WithTimeout(processTimeout).Should(Succeed())
+	Expect(admin.Create(ctx, renewed)).To(Succeed())
 	Expect(renewed.Spec.RenewalEndTime).NotTo(BeNil())
 	return renewed
 }

@@ -41,8 +41,8 @@ const (
 	endpointsDelay = 2 * time.Second
 )
 
-// inOrder are the components in the order in which docs/operations.md has them upgraded.
-var inOrder = []string{webhook, facade, controllers}
+// upgradeOrder is the order of docs/operations.md.
+var upgradeOrder = []string{webhook, facade, controllers}
 
 // installation is what runs of a release: two replicas of each component.
 type installation struct {
@@ -117,7 +117,7 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 	return started
 }
 
-// stop has replicas stop at once, as nodes do: they get connections for a while.
+// stop stops replicas at once, as nodes do: they get connections for a while.
 func (i *installation) stop(stopped []*replica) {
 	GinkgoHelper()
 	for _, each := range stopped {
@@ -147,8 +147,8 @@ func (r *replica) expectExit(within time.Duration) {
 	Eventually(r.session).WithTimeout(within).Should(gexec.Exit(0), "%s of %s", r.name, r.of.name)
 }
 
-// roll replaces the replicas of the components, of all of them at once, and of each one after the other: the new one is
-// ready before the old one stops.
+// roll replaces the first replica of all components at once, and then the second. Each new replica is ready before the
+// old one stops.
 func (i *installation) roll(ctx context.Context, to *release, components ...string) {
 	GinkgoHelper()
 	var stopped []*replica

@@ -49,7 +49,7 @@ var _ = Describe("An installation", func() {
 
 		By("installing " + earlier.name)
 		apply(earlier)
-		for _, component := range inOrder {
+		for _, component := range upgradeOrder {
 			for range replicasEach {
 				installed.replicas[component] = append(installed.replicas[component], installed.start(ctx, earlier, component))
 			}
@@ -126,7 +126,7 @@ var _ = Describe("An installation", func() {
 
 		By("restarting it, which is what the others are compared with")
 		seen.stopping(true)
-		for _, component := range inOrder {
+		for _, component := range upgradeOrder {
 			installed.roll(ctx, earlier, component)
 		}
 		seen.stopping(false)
@@ -136,12 +136,12 @@ var _ = Describe("An installation", func() {
 		check()
 		seen.stopping(true)
 		installed.roll(ctx, current, webhook)
-		// The controllers of the earlier release do not know what it asks for.
-		renewed := createRenewed(ctx, namespace)
+		seen.stopping(false)
 		// Until the last replica is replaced, one that shares no lines serves the same keys as one that does.
 		installed.roll(ctx, current, facade)
+		// The controllers of the earlier release do not know what it asks for.
+		renewed := createRenewed(ctx, namespace)
 		installed.roll(ctx, current, controllers)
-		seen.stopping(false)
 		installed.expectSharedLines(ctx)
 		check()
 		admitSamples(ctx, earlier)
@@ -151,7 +151,7 @@ var _ = Describe("An installation", func() {
 		apply(earlier)
 		expectNoPolicy(ctx, renewed)
 		check()
-		installed.roll(ctx, earlier, inOrder...)
+		installed.roll(ctx, earlier, upgradeOrder...)
 		check()
 		changeSamples(ctx, storedIn, "after the rollback")
 		expectEnd(ctx, renewed)
@@ -159,7 +159,7 @@ var _ = Describe("An installation", func() {
 		apply(current)
 		check()
 		seen.stopping(true)
-		installed.roll(ctx, current, inOrder...)
+		installed.roll(ctx, current, upgradeOrder...)
 		seen.stopping(false)
 		installed.expectSharedLines(ctx)
 		check()

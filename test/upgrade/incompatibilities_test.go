@@ -11,18 +11,18 @@ import (
 
 type schema = apiextensionsv1.JSONSchemaProps
 
-// taken lists what the schema before takes that the schema now does not: fields, their types, lengths and bounds, values,
+// incompatibilities lists what the schema before admits and the schema now does not: fields, their types, lengths and bounds, values,
 // what no pattern or rule has refused, and objects without what is required now. It does not judge a new pattern or rule,
 // which may refuse the same as another one did.
-func taken(path string, before, now schema) (differences []string) {
+func incompatibilities(path string, before, now schema) (differences []string) {
 	for _, name := range now.Required {
 		if !slices.Contains(before.Required, name) {
 			differences = append(differences, path+" requires "+name)
 		}
 	}
-	differences = append(differences, takenValues(path, before, now)...)
-	differences = append(differences, takenByBounds(path, before, now)...)
-	differences = append(differences, takenByRules(path, before, now)...)
+	differences = append(differences, incompatibleValues(path, before, now)...)
+	differences = append(differences, incompatibleBounds(path, before, now)...)
+	differences = append(differences, incompatibleRules(path, before, now)...)
 	if !apiequality.Semantic.DeepEqual(uncompared(before), uncompared(now)) {
 		differences = append(differences, path+" differs in another way")
 	}
@@ -32,16 +32,16 @@ func taken(path string, before, now schema) (differences []string) {
 			differences = append(differences, path+"."+name+" is gone")
 			continue
 		}
-		differences = append(differences, taken(path+"."+name, property, other)...)
+		differences = append(differences, incompatibilities(path+"."+name, property, other)...)
 	}
 	if before.Items != nil && before.Items.Schema != nil && now.Items != nil && now.Items.Schema != nil {
-		differences = append(differences, taken(path+"[]", *before.Items.Schema, *now.Items.Schema)...)
+		differences = append(differences, incompatibilities(path+"[]", *before.Items.Schema, *now.Items.Schema)...)
 	}
 	return differences
 }
 
-// takenValues lists what a field itself may no longer be.
-func takenValues(path string, before, now schema) (differences []string) {
+// incompatibleValues lists what a field itself may no longer be.
+func incompatibleValues(path string, before, now schema) (differences []string) {
 	if before.Type != now.Type {
 		differences = append(differences, fmt.Sprintf("%s was of type %s and is of type %s", path, before.Type, now.Type))
 	}
@@ -53,13 +53,27 @@ func takenValues(path string, before, now schema) (differences []string) {
 	if len(before.Enum) == 0 && len(now.Enum) > 0 {
 		differences = append(differences, path+" has an enum")
 	}
+	// A rule may refuse what an object gets by another default.
+	if was, is := defaultOf(before), defaultOf(now); was != none && was != is {
+		differences = append(differences, fmt.Sprintf("%s had the default %s and has %s", path, was, is))
+	}
 	return differences
 }
 
-// takenByBounds lists which bounds of a field have become narrower.
-func takenByBounds(path string, before, now schema) (differences []string) {
+// none stands for no default.
+const none = "none"
+
+func defaultOf(of schema) string {
+	if of.Default == nil {
+		return none
+	}
+	return string(of.Default.Raw)
+}
+
+// incompatibleBounds lists which bounds of a field have become narrower.
+func incompatibleBounds(path string, before, now schema) (differences []string) {
 	if narrower(before.MaxLength, now.MaxLength) || narrower(before.MaxItems, now.MaxItems) {
-		differences = append(differences, path+" may be less long")
+		differences = append(differences, path+" has a lower greatest length")
 	}
 	if higher(before.MinLength, now.MinLength) || higher(before.MinItems, now.MinItems) {
 		differences = append(differences, path+" must be longer")
@@ -73,8 +87,8 @@ func takenByBounds(path string, before, now schema) (differences []string) {
 	return differences
 }
 
-// takenByRules lists the patterns, formats and rules of CEL that a field did not have.
-func takenByRules(path string, before, now schema) (differences []string) {
+// incompatibleRules lists the patterns, formats and rules of CEL that a field did not have.
+func incompatibleRules(path string, before, now schema) (differences []string) {
 	if now.Pattern != "" && now.Pattern != before.Pattern {
 		differences = append(differences, path+" has the new pattern "+now.Pattern)
 	}
