@@ -197,56 +197,66 @@ var staysInNamespace = []string{
 	"serviceaccounts. " + namespace + "/default",
 }
 
-// mustBeAsBefore fails unless the cluster is as before, but for objects in the namespace that stay, and more of them. Then
-// it deletes the namespace, with which these have to go.
+// mustBeAsBefore fails unless the cluster is as before, except for [staysInNamespace] and more of such objects. Then it
+// deletes the namespace, with which these have to go.
 func (c *cluster) mustBeAsBefore(t *testing.T, before map[string]bool, more ...string) {
 	t.Helper()
 	stays := slices.Sorted(slices.Values(slices.Concat(staysInNamespace, more)))
 	await(t, func() error { // The garbage collector deletes pods and the like.
-		if left := c.since(t, before); !slices.Equal(left, stays) {
-			return fmt.Errorf("left: %q, want %q", left, stays)
+		left, err := c.since(t.Context(), before)
+		if err == nil && !slices.Equal(left, stays) {
+			err = fmt.Errorf("left: %q, want %q", left, stays)
 		}
-		return nil
+		return err
 	})
 	c.kubectlRun(t, "", "delete", "namespace", namespace, "--timeout", patience.String())
-	if left := c.since(t, before); len(left) > 0 {
+	left, err := c.since(t.Context(), before)
+	check(t, err)
+	if len(left) > 0 {
 		t.Errorf("left without the namespace: %q", left)
 	}
 }
 
 // since returns the objects that were not there before, sorted.
-func (c *cluster) since(t *testing.T, before map[string]bool) []string {
-	t.Helper()
-	now := c.everything(t)
+func (c *cluster) since(ctx context.Context, before map[string]bool) ([]string, error) {
+	now, err := c.everything(ctx)
 	maps.DeleteFunc(now, func(object string, _ bool) bool { return before[object] })
-	return slices.Sorted(maps.Keys(now))
+	return slices.Sorted(maps.Keys(now)), err
 }
 
-// everything returns all objects by their kinds, namespaces and names, except what comes and goes by itself.
-func (c *cluster) everything(t *testing.T) map[string]bool {
-	t.Helper()
+// everything returns all objects by their kinds, namespaces and names, except what comes and goes by itself. It fails when
+// the API server still names a kind whose definition has just been deleted.
+func (c *cluster) everything(ctx context.Context) (map[string]bool, error) {
 	lists, err := c.client.Discovery().ServerPreferredResources()
-	check(t, err)
+	if err != nil {
+		return nil, err
+	}
 	config := rest.CopyConfig(c.config)
 	config.WarningHandler = rest.NoWarnings{} // Some of all kinds are deprecated.
 	reader, err := metadata.NewForConfig(config)
-	check(t, err)
+	if err != nil {
+		return nil, err
+	}
 	found := map[string]bool{}
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
-		check(t, err)
+		if err != nil {
+			return nil, err
+		}
 		for _, resource := range list.APIResources {
 			if !strings.Contains(strings.Join(resource.Verbs, " "), "list") || resource.Kind == "Event" {
 				continue
 			}
-			objects, err := reader.Resource(version.WithResource(resource.Name)).List(t.Context(), metav1.ListOptions{})
-			check(t, err)
+			objects, err := reader.Resource(version.WithResource(resource.Name)).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, fmt.Errorf("list %s: %w", resource.Name, err)
+			}
 			for _, object := range objects.Items {
 				found[resource.Name+"."+version.Group+" "+object.Namespace+"/"+object.Name] = true
 			}
 		}
 	}
-	return found
+	return found, nil
 }
 
 func await(t *testing.T, condition func() error) {

@@ -31,7 +31,8 @@ facade:
 
 func TestInstallation(t *testing.T) {
 	c := startCluster(t)
-	before := c.everything(t)
+	before, err := c.everything(t.Context())
+	check(t, err)
 	t.Run("under test", func(t *testing.T) { c.testThoroughly(t, before) })
 	for _, each := range variants {
 		if t.Failed() {
