@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes what installs a release into a folder, from the last commit: the chart as an archive, and the bundles. They name the
-# image by its digest. IMAGE=local stands for an image that no registry has: it is called lock-operator, with the version as
+# Writes what installs a release into a folder: the chart as an archive, and the bundles. They name the image by its digest.
+# It needs bin/helm. SOURCE_DATE_EPOCH is the time of the files of the chart. IMAGE=local stands for an image that no registry has: it is called lock-operator, with the version as
 # its tag, and has to be loaded into the nodes. Without a folder, the script only checks VERSION and IMAGE.
 #
 #   VERSION=v0.1.0 IMAGE=registry.example.com/lock-operator DIGEST=sha256:… hack/package.sh dist
@@ -30,18 +30,15 @@ if [ "$IMAGE" != local ]; then
   repository="$IMAGE" digest="$DIGEST" reference="$IMAGE@$DIGEST"
 fi
 
-# An archive has the time of the commit, which Helm passes on.
 tree="$(mktemp -d)"
 trap 'rm -rf "$tree"' EXIT
-git archive HEAD charts/lock-operator | tar -x -C "$tree"
-chart="$tree/charts/lock-operator"
-# replace FILE TEXT BY replaces a line, which has to be there, and keeps the time of the file.
+cp -R charts/lock-operator "$tree"
+chart="$tree/lock-operator"
+# replace FILE TEXT BY replaces a line, which has to be there.
 replace() {
   grep -qxF -- "$2" "$1" || { echo "release: $1 has no line \"$2\"" >&2; exit 1; }
-  touch -r "$1" "$tree/time"
   awk -v line="$2" -v by="$3" '$0 == line { $0 = by } { print }' "$1" >"$tree/replaced"
   cat "$tree/replaced" >"$1"
-  touch -r "$tree/time" "$1"
 }
 replace "$chart/values.yaml" '  repository: lock-operator' "  repository: $repository"
 replace "$chart/values.yaml" '  digest: ""' "  digest: \"$digest\""
@@ -50,5 +47,6 @@ replace "$chart/README.md" "$(printf "$row" repository lock-operator 'The image 
   "$(printf "$row" repository "$repository" 'The image of the operator.')"
 replace "$chart/README.md" "$(printf "$row" digest '' 'Its digest, such as `sha256:…`, in place of the tag.')" \
   "$(printf "$row" digest "$digest" 'Its digest, such as `sha256:…`, in place of the tag.')"
+find "$chart" -exec touch -d "@${SOURCE_DATE_EPOCH:-0}" {} + # Helm passes it on.
 bin/helm package "$chart" --version "${VERSION#v}" --app-version "$VERSION" --destination "$out" >/dev/null
 go -C hack/chart run . -bundles "$out" -image "$reference"

@@ -16,7 +16,7 @@ if [ -n "$(git status --porcelain)" ]; then
 fi
 export VERSION IMAGE SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)"
-rm -rf "${out:?}"/*
+rm -rf "${out:?}"/* bin/cli # Each program there gets a bill of materials.
 
 make --no-print-directory image krew bin/helm
 for image in lock-operator kubectl-lock; do
