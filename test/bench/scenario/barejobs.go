@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -21,7 +22,9 @@ const bareWorkers = 32
 // bareController starts the Jobs of each key in the order in which it saw them.
 type bareController struct {
 	clientset kubernetes.Interface
-	queue     workqueue.TypedInterface[*batchv1.Job]
+	// fail ends the measurement.
+	fail  context.CancelCauseFunc
+	queue workqueue.TypedInterface[*batchv1.Job]
 
 	mu sync.Mutex
 	// waiting has the Jobs of each key that were not started. A key with an entry has a
@@ -29,14 +32,13 @@ type bareController struct {
 	waiting map[string][]*batchv1.Job
 }
 
-// startBareController starts it with the operator's identity, so the API server treats
-// both alike.
-func startBareController(ctx context.Context, l *lab.Lab, observed *jobsObserver) error {
-	clientset, err := kubernetes.NewForConfig(unlimited(l.Operator))
+// startBareController starts it as an administrator: a policy lets the operator change no Job that is not under a lock.
+func startBareController(ctx context.Context, l *lab.Lab, observed *jobsObserver, fail context.CancelCauseFunc) error {
+	clientset, err := kubernetes.NewForConfig(unlimited(l.Admin))
 	if err != nil {
 		return err
 	}
-	c := &bareController{clientset: clientset, queue: workqueue.NewTyped[*batchv1.Job](), waiting: map[string][]*batchv1.Job{}}
+	c := &bareController{clientset: clientset, fail: fail, queue: workqueue.NewTyped[*batchv1.Job](), waiting: map[string][]*batchv1.Job{}}
 	context.AfterFunc(ctx, c.queue.ShutDown)
 	for range bareWorkers {
 		go c.work(ctx)
@@ -84,16 +86,22 @@ func (c *bareController) work(ctx context.Context) {
 	}
 }
 
-// unsuspend starts the Job and reports whether it succeeded. It fails if the Job
-// controller has written the Job meanwhile.
+// unsuspend starts the Job and reports whether it did. It did not if the Job controller has written the Job
+// meanwhile; any other error ends the measurement.
 func (c *bareController) unsuspend(ctx context.Context, job *batchv1.Job) bool {
 	jobs := c.clientset.BatchV1().Jobs(contender.Namespace)
 	patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"suspend":false}}`, job.ResourceVersion)
-	if _, err := jobs.Patch(ctx, job.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err == nil {
+	_, err := jobs.Patch(ctx, job.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err == nil {
 		return true
 	}
-	if current, err := jobs.Get(ctx, job.Name, metav1.GetOptions{}); err == nil {
-		*job = *current
+	if apierrors.IsConflict(err) {
+		var current *batchv1.Job
+		if current, err = jobs.Get(ctx, job.Name, metav1.GetOptions{}); err == nil {
+			*job = *current
+			return false
+		}
 	}
+	c.fail(fmt.Errorf("start Job %s: %w", job.Name, err))
 	return false
 }

@@ -37,7 +37,7 @@ type jobsArm struct {
 	// prepare makes a Job wait for its turn.
 	prepare func(job *batchv1.Job, key string)
 	// start starts the component that starts the Jobs in turn.
-	start func(ctx context.Context, l *lab.Lab, observed *jobsObserver) error
+	start func(ctx context.Context, l *lab.Lab, observed *jobsObserver, fail context.CancelCauseFunc) error
 }
 
 // jobsInTurn compares locked Jobs with Jobs of a bare controller, which unsuspends the next
@@ -55,7 +55,7 @@ func jobsInTurn(ctx context.Context, l *lab.Lab, r *report.Report) error {
 	scenario := fmt.Sprintf("%d Jobs on %d keys", lockedJobs, lockedKeys)
 	arms := []jobsArm{
 		{"bare controller", "bare", prepareSuspended, startBareController},
-		{"locked Jobs", "locked", prepareLocked, func(context.Context, *lab.Lab, *jobsObserver) error { return nil }},
+		{"locked Jobs", "locked", prepareLocked, func(context.Context, *lab.Lab, *jobsObserver, context.CancelCauseFunc) error { return nil }},
 	}
 	var measured []*jobsResult
 	for _, arm := range arms {
@@ -105,11 +105,13 @@ func (r *jobsResult) figures() []report.Figure {
 func runJobs(ctx context.Context, l *lab.Lab, clientset kubernetes.Interface, node *kubelet.Kubelet, arm jobsArm) (*jobsResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobsTime)
 	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	observed, err := observeJobs(ctx, clientset)
 	if err != nil {
 		return nil, err
 	}
-	if err := arm.start(ctx, l, observed); err != nil {
+	if err := arm.start(ctx, l, observed, fail); err != nil {
 		return nil, err
 	}
 	end, err := l.Machine.Watch()
