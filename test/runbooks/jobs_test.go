@@ -25,7 +25,7 @@ var _ = Describe("The runbook for an operator that is away while Jobs wait", fun
 		other := createJob(ctx, namespace, "other", "1s")
 		// The Job controller says so in its own time.
 		Eventually(isSuspended).WithContext(ctx).WithTimeout(patience).WithArguments(hurried).Should(BeTrue())
-		book := openRunbook("The operator is away, and Jobs wait", "payments", namespace)
+		book := openRunbook("The operator is away, and Jobs wait or run", "payments", namespace)
 
 		seen := book.run(ctx, root, "get jobs --all-namespaces")
 		Expect(seen).To(And(MatchRegexp(`lock-operator-controllers +0/0`), MatchRegexp(`billing-report +Suspended`)))
