@@ -329,12 +329,31 @@ func TestRunningJobsAreCounted(t *testing.T) {
 		t.Fatal("not started")
 	}
 	wantRunning("started", 1)
-	w.create("b")
+	next := w.create("b")
 	w.pass(1)
 	wantRunning("another one waits", 1)
 	w.complete(job, true)
 	w.pass(1)
 	wantRunning("complete, with pods", 1)
+	w.pods[job.UID] = false
+	for range 3 {
+		w.clock.Step(podsPeriod)
+		w.pass(1)
+		w.finalize(job)
+	}
+	if !w.isRunning(next) {
+		t.Fatal("the next one is not started")
+	}
+	wantRunning("only the next one", 1)
+	w.pods[next.UID] = true
+	if err := w.locks.ForceRelease(t.Context(), space, key, "stuck"); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(1)
+	if w.isRunning(next) {
+		t.Fatal("it runs on without the lock")
+	}
+	wantRunning("without the lock, with pods", 1)
 	w.leadership.loseGrant()
 	wantRunning("without the leadership", 0)
 }
