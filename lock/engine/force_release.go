@@ -46,6 +46,7 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 	ended, err := e.end(ctx, operation, objects, key.ObjectName(), "", allowed)
 	if err == nil {
 		e.recordForcedRelease(ended, lock.UserFrom(ctx), reason)
+		e.recordGone(ended.lock)
 		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", ended.lock.Spec.Holder, "reason", reason)
 	}
 	return err

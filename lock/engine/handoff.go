@@ -43,6 +43,9 @@ type handOffBurst struct {
 	// since is when the first hand-off was made, and last the last one, or the first grant after the burst before; zero if
 	// there was none.
 	since, last time.Time
+	// uid is that of the object that was handed off. The burst counts as long as it is there: others get their chance when
+	// it is deleted.
+	uid types.UID
 }
 
 func (b *handOffBurst) mayGoOn(now time.Time) bool {
@@ -57,14 +60,14 @@ func (b *handOffBurst) next(now time.Time) handOffBurst {
 	return handOffBurst{last: now}
 }
 
-// isPast reports whether the burst counts no more, or there was none.
+// isPast reports whether there was no burst, or it was too long ago to say that callers take turns.
 func (b *handOffBurst) isPast(now time.Time) bool {
 	return b.last.IsZero() || now.Sub(b.last).Abs() > keepBurstFor
 }
 
-func (b *handOffBurst) count(now time.Time) {
-	if b.handOffs == 0 {
-		b.since = now
+func (b *handOffBurst) count(uid types.UID, now time.Time) {
+	if b.handOffs == 0 || b.uid != uid {
+		*b = handOffBurst{uid: uid, since: now}
 	}
 	b.last = now
 	b.handOffs++
@@ -167,7 +170,7 @@ func (q *queues) skipWaiter(queue *queue, gone *waiter) *waiter {
 func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.burst.count(now)
+	queue.burst.count(granted.UID, now)
 	queue.isYielding = false
 	q.observeGrant(queue, granted, now)
 }
@@ -205,9 +208,10 @@ func (q *queues) yield(name types.NamespacedName) {
 	}
 }
 
-// recordDeleted records that this engine has deleted the lock, unless the informer has reported it
-// already. In a quick succession of hand-offs the informer may never have shown the lock. A try for the
-// head that is under way may yet report that it was held.
+// recordDeleted records that this engine has deleted the lock, unless the informer has reported it already. The object
+// never comes back, whatever its last version was: it may have been renewed through another engine. In a quick
+// succession of hand-offs the informer may never have shown the lock. A try for the head that is under way may yet report
+// that it was held.
 func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -221,7 +225,7 @@ func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 		return
 	}
 	queue.seen.deleted = deleted.UID
-	if queue.seen.version != deleted.ResourceVersion || queue.seen.lock == nil {
+	if queue.seen.lock == nil || queue.seen.lock.UID != deleted.UID {
 		return
 	}
 	queue.seen.lock = nil
@@ -289,9 +293,15 @@ func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) e
 	err := deleteExactly(ctx, objects, held.lock.Name, held.lock.UID, held.lock.ResourceVersion)
 	if err == nil || refusal.IsNotFound(err) {
 		e.recordEnd(held.lock, held.endReason, held.endedBy, err != nil)
-		e.queues.recordDeleted(held.lock, e.clock.Now())
+		e.recordGone(held.lock)
 	}
 	return err
+}
+
+// recordGone takes in that an object is gone, before the informer tells.
+func (e *Engine) recordGone(ended *v1alpha1.Lock) {
+	e.grants.forget(nameOf(ended), ended.UID)
+	e.queues.recordDeleted(ended, e.clock.Now())
 }
 
 // endUndelivered ends a grant that expired before its caller learnt of it, so that the next caller need

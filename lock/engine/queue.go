@@ -42,6 +42,8 @@ type queues struct {
 	nextRead time.Time
 	// ended is what is left of queues that have ended.
 	ended map[types.NamespacedName]remains
+	// sweepEndedAt is how many of these there are when those that count no more are dropped.
+	sweepEndedAt int
 	// ending are the grants of this engine that are being released, and for which no one waited.
 	ending map[types.NamespacedName]*v1alpha1.Lock
 	// expected are closed when a waiter joins the queue of the name, see [queues.expect].
@@ -67,7 +69,7 @@ func newQueues(seen func(types.NamespacedName) *v1alpha1.Lock, maxSpread time.Du
 		seen: seen, random: rand.Float64, maxSpread: maxSpread,
 		byName: map[types.NamespacedName]*queue{}, ended: map[types.NamespacedName]remains{},
 		ending: map[types.NamespacedName]*v1alpha1.Lock{}, expected: map[types.NamespacedName]chan struct{}{},
-		watch: watchTrust{isTrusted: true},
+		watch: watchTrust{isTrusted: true}, sweepEndedAt: minSweep,
 	}
 }
 
@@ -165,13 +167,15 @@ func (q *queues) begin(name types.NamespacedName, now time.Time, newest newestSt
 	begun := &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1)}
 	begun.spread, begun.burst = q.takeRemains(name, now)
 	q.byName[name] = begun
-	seen, isOwn := newest(name, q.seen(name))
-	if ending := q.ending[name]; isNewerState(ending, seen) {
+	shown := q.seen(name)
+	seen, isOwn := newest(name, shown)
+	// The informer may not have shown yet what is being released: the release tells of its end.
+	if ending := q.ending[name]; isNewerState(ending, seen) || ending != nil && seen == nil {
 		seen, isOwn, begun.isYielding = ending, true, true
 	}
 	if seen != nil {
-		begun.seen.update(lock.Change{Lock: seen}, true)
-		if isOwn {
+		begun.seen.update(lock.Change{Lock: seen}, shown != nil)
+		if isOwn && q.watch.isTrusted {
 			q.proven(begun, now)
 		}
 	}

@@ -86,10 +86,10 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		return errOver
 	case err == nil && ended.lock != nil:
 		e.recordEnd(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
-		e.queues.recordDeleted(ended.lock, e.clock.Now())
+		e.recordGone(ended.lock)
 	case err == nil:
 		e.recordEnd(known.lock, audit.ByOwner, actor(ctx, proof), true)
-		e.queues.recordDeleted(known.lock, e.clock.Now())
+		e.recordGone(known.lock)
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
 		// End it once the API server answers again, unless its owner goes on with it.
 		if ended.lock != nil {
@@ -315,6 +315,7 @@ func (e *Engine) endGrant(ctx context.Context, orphan grant) (found bool, err er
 		return false, nil
 	case err == nil:
 		e.recordEnd(orphan.lock, orphan.reasonToEnd(), orphan.endedBy, ended.isUnconfirmed)
+		e.recordGone(orphan.lock)
 	case ended.isSent && !orphan.isEnding, wasUnanswered && !orphan.isUnanswered:
 		// The next try needs what this one found out.
 		orphan.isEnding = ended.isSent

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,8 +14,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-func remainsOf(burst handOffBurst, losses float64, at time.Time) (*queues, types.NamespacedName) {
-	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
+func remainsOf(burst handOffBurst, losses float64, at time.Time, shown ...*v1alpha1.Lock) (*queues, types.NamespacedName) {
+	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return append(shown, nil)[0] }, 0)
 	name := types.NamespacedName{Namespace: "default", Name: "report"}
 	q.keepRemains(&queue{name: name, burst: burst, spread: spread{losses: losses}}, at)
 	return q, name
@@ -22,23 +23,28 @@ func remainsOf(burst handOffBurst, losses float64, at time.Time) (*queues, types
 
 func TestHowLongABurstOutlivesItsQueue(t *testing.T) {
 	ended := time.Unix(1e9, 0)
-	full := handOffBurst{handOffs: maxHandOffs, since: ended.Add(-time.Second), last: ended}
-	old := handOffBurst{handOffs: maxHandOffs, since: ended.Add(-time.Hour), last: ended.Add(-2 * keepBurstFor)}
+	full := handOffBurst{handOffs: maxHandOffs, since: ended.Add(-time.Second), last: ended, uid: "2"}
+	old := handOffBurst{handOffs: maxHandOffs, since: ended.Add(-time.Hour), last: ended.Add(-2 * keepBurstFor), uid: "2"}
+	shown := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{UID: "2"}}
+	another := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{UID: "3"}}
 	cases := map[string]struct {
 		burst      handOffBurst
 		losses     float64
+		shown      *v1alpha1.Lock
 		after      time.Duration
 		wantLosses float64
 		wantBurst  handOffBurst
 	}{
-		"at once":                        {full, 2, 0, 2, full},
-		"when the burst counts no more":  {full, 2, 2 * keepBurstFor, 2, handOffBurst{}},
-		"when nothing counts any more":   {full, 2, 2 * keepSpreadFor, 0, handOffBurst{}},
-		"of a queue that lived for long": {old, 2, 0, 2, handOffBurst{}},
+		"at once":                        {full, 2, nil, 0, 2, full},
+		"when the burst counts no more":  {full, 2, nil, 2 * keepBurstFor, 2, handOffBurst{}},
+		"when nothing counts any more":   {full, 2, nil, 2 * keepSpreadFor, 0, handOffBurst{}},
+		"of a queue that lived for long": {old, 2, nil, 0, 2, handOffBurst{}},
+		"while the object is there":      {old, 2, shown, time.Hour, 0, old},
+		"with another object":            {full, 2, another, 2 * keepBurstFor, 2, handOffBurst{}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			q, lock := remainsOf(test.burst, test.losses, ended)
+			q, lock := remainsOf(test.burst, test.losses, ended, test.shown)
 			kept, burst := q.takeRemains(lock, ended.Add(test.after))
 			if kept.losses != test.wantLosses || burst != test.wantBurst {
 				t.Errorf("losses %v, burst %+v", kept.losses, burst)
@@ -50,6 +56,41 @@ func TestHowLongABurstOutlivesItsQueue(t *testing.T) {
 			t.Errorf("kept %+v", q.ended)
 		}
 	})
+}
+
+// When the object was deleted elsewhere, the waiters of other engines have had their chance.
+func TestABurstIsOfOneObject(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	var burst handOffBurst
+	for range maxHandOffs {
+		burst.count("1", now)
+	}
+	if burst.mayGoOn(now) {
+		t.Fatal("it has no bound")
+	}
+	later := now.Add(time.Hour)
+	burst.count("2", later)
+	if want := (handOffBurst{handOffs: 1, since: later, last: later, uid: "2"}); burst != want {
+		t.Errorf("burst %+v", burst)
+	}
+}
+
+// Queues of keys that are used once must not push out what counts.
+func TestRemainsThatCountNoMoreAreDropped(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	held := handOffBurst{handOffs: 5, since: now, last: now, uid: "2"}
+	q, name := remainsOf(held, 0, now, &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{UID: "2"}})
+	for number := range 3 * minSweep {
+		now = now.Add(keepSpreadFor / minSweep)
+		gone := handOffBurst{handOffs: 1, since: now, last: now, uid: "gone"}
+		q.keepRemains(&queue{name: types.NamespacedName{Name: strconv.Itoa(number)}, burst: gone}, now)
+	}
+	if len(q.ended) > minSweep {
+		t.Errorf("%d are kept", len(q.ended))
+	}
+	if _, burst := q.takeRemains(name, now); burst != held {
+		t.Errorf("burst %+v", burst)
+	}
 }
 
 // After a delete without a queue the waiters of other engines have had their chance.
@@ -120,5 +161,48 @@ func TestAQueueThatBeginsAfterADeleteReadsTheLock(t *testing.T) {
 				t.Errorf("the state is proven: %t", isProven)
 			}
 		})
+	}
+}
+
+// What the watch does not prove is read, though the engine has written it: that may be long ago.
+func TestAQueueThatBeginsWithoutATrustedWatchReadsTheLock(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	own := func(types.NamespacedName, *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return held, true }
+	for _, isTrusted := range []bool{true, false} {
+		q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, 0)
+		q.watch.isTrusted = isTrusted
+		queue, _, _ := q.add(nameOf(held), newWaiter(), time.Unix(1e9, 0), own)
+		if isProven := !queue.rechecks.provenAt.IsZero(); isProven != isTrusted {
+			t.Errorf("trusted %t, proven %t", isTrusted, isProven)
+		}
+	}
+}
+
+// A follower may be quicker than the informer: it waits for what is being released, in place of an own try.
+func TestAFollowerBeginsWithAGrantThatIsNotShownYet(t *testing.T) {
+	ending := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	none := func(types.NamespacedName, *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return nil, false }
+	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
+	q.beginEnding(ending)
+	queue, _, _ := q.add(nameOf(ending), newWaiter(), time.Unix(1e9, 0), none)
+	if queue.seen.lock != ending || queue.seen.isConfirmed {
+		t.Errorf("it begins with %v, confirmed %t", queue.seen.lock, queue.seen.isConfirmed)
+	}
+}
+
+// The lock may have been renewed through another engine, and the informer may not have shown that.
+func TestADeleteOfANewerStateTellsThoseWhoWait(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
+	now := time.Unix(1e9, 0)
+	for uid, isGone := range map[types.UID]bool{"2": true, "1": false} {
+		q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, 0)
+		queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
+		deleted := held.DeepCopy()
+		deleted.UID, deleted.ResourceVersion = uid, "12"
+		q.recordDeleted(deleted, now)
+		if (queue.seen.lock == nil) != isGone {
+			t.Errorf("after the delete of %s, the lock is %v", uid, queue.seen.lock)
+		}
 	}
 }

@@ -16,11 +16,10 @@ const (
 	quietGain = 1.0 / 16
 	// maxLosses bounds the losses that count.
 	maxLosses = 7
-	// keepSpreadFor is how long the spread of a queue that has ended is kept, keepBurstFor how long its burst, and
-	// maxEnded how many of both are.
+	// keepSpreadFor is how long the spread of a queue that has ended is kept, and keepBurstFor how long its burst is,
+	// unless the informer shows the object of the burst.
 	keepSpreadFor = 10 * time.Second
 	keepBurstFor  = time.Second
-	maxEnded      = 1024
 )
 
 // maxSpread bounds the delays of an engine. The operator has few replicas. Programs may be many,
@@ -79,16 +78,44 @@ type remains struct {
 // that have waited meanwhile. And its burst: two callers that take turns make a queue each time, and must not keep the
 // waiters of other engines out for ever.
 func (q *queues) keepRemains(ended *queue, now time.Time) {
-	if ended.burst.isPast(now) {
-		ended.burst = handOffBurst{}
-	}
-	if ended.spread.losses == 0 && ended.burst.last.IsZero() {
+	left := q.atAge(ended.name, remains{spread: spread{losses: ended.spread.losses}, burst: ended.burst, at: now}, now)
+	if left.isNothing() {
 		return
 	}
-	if len(q.ended) >= maxEnded {
-		clear(q.ended)
+	q.ended[ended.name] = left
+	if len(q.ended) < q.sweepEndedAt {
+		return
 	}
-	q.ended[ended.name] = remains{spread: spread{losses: ended.spread.losses}, burst: ended.burst, at: now}
+	for name, kept := range q.ended {
+		if kept := q.atAge(name, kept, now); kept.isNothing() {
+			delete(q.ended, name)
+		}
+	}
+	q.sweepEndedAt = max(minSweep, 2*len(q.ended)) // Keeps the cost per queue constant.
+}
+
+// atAge returns what of the remains still counts.
+func (q *queues) atAge(name types.NamespacedName, kept remains, now time.Time) remains {
+	age := now.Sub(kept.at).Abs()
+	if age > keepSpreadFor {
+		kept.spread = spread{}
+	}
+	if (age > keepBurstFor || kept.burst.isPast(now)) && !q.isShown(name, kept.burst.uid) {
+		kept.burst = handOffBurst{}
+	}
+	return kept
+}
+
+func (q *queues) isShown(name types.NamespacedName, uid types.UID) bool {
+	if uid == "" {
+		return false
+	}
+	seen := q.seen(name)
+	return seen != nil && seen.UID == uid
+}
+
+func (r *remains) isNothing() bool {
+	return r.spread.losses == 0 && r.burst.last.IsZero()
 }
 
 // endBurst records that the lock was deleted without a queue: the waiters of other engines have their chance, and a new
@@ -98,19 +125,13 @@ func (q *queues) endBurst(name types.NamespacedName, now time.Time) {
 	if !isKept || kept.burst.handOffs == 0 {
 		return
 	}
-	kept.burst.handOffs, kept.burst.since = 1, now
+	kept.burst.handOffs, kept.burst.since, kept.burst.uid = 1, now, ""
 	q.ended[name] = kept
 }
 
 // takeRemains returns the spread and the burst for a new queue.
 func (q *queues) takeRemains(name types.NamespacedName, now time.Time) (spread, handOffBurst) {
-	kept := q.ended[name]
+	kept := q.atAge(name, q.ended[name], now)
 	delete(q.ended, name)
-	switch age := now.Sub(kept.at).Abs(); {
-	case age > keepSpreadFor:
-		return spread{}, handOffBurst{}
-	case age > keepBurstFor:
-		return kept.spread, handOffBurst{}
-	}
 	return kept.spread, kept.burst
 }

@@ -75,6 +75,25 @@ func TestCallersWhoTakeTurnsNeedOneWriteForATurn(t *testing.T) {
 	})
 }
 
+// Those who hold the lock for longer than they stay away never leave it free, however long both take.
+func TestSlowTurnsEndTheirBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taking := startTurns(t)
+		const use, away = 3 * time.Second, 2 * time.Second
+		begun := time.Now()
+		for !slices.Contains(taking.etcd.made(), "delete") {
+			if took := time.Since(begun); took > 10*time.Second+use {
+				t.Fatalf("no engine but this one had a chance for %v", took)
+			}
+			pass(away)
+			queueUp(t.Context(), t, taking.engine, waiting(taking.next, time.Hour), taking.answers)
+			pass(use - away)
+			release(t, taking.engine, taking.holder)
+			taking.await(t)
+		}
+	})
+}
+
 func TestAReleaseWaitsForAFollowerAMomentOnly(t *testing.T) {
 	cases := map[string]struct {
 		heldFor, want time.Duration
@@ -175,4 +194,26 @@ func TestAnUnansweredReleaseTellsThoseWhoWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The watch may have lost the end of the lock that the engine has granted itself.
+func TestAForcedReleaseTellsThoseWhoCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		etcd.mute(true)
+		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		answers := make(chan answer, 1)
+		begun := time.Now()
+		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		if got := <-answers; got.err != nil {
+			t.Fatal(got.err)
+		}
+		if took := time.Since(begun); took > 100*time.Millisecond {
+			t.Errorf("acquired %v after the release", took)
+		}
+	})
 }
