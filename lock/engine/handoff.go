@@ -48,8 +48,9 @@ type handOffBurst struct {
 	uid types.UID
 }
 
-func (b *handOffBurst) mayGoOn(now time.Time) bool {
-	return b.handOffs == 0 || b.handOffs < maxHandOffs && now.Sub(b.since) < maxHandOffTime
+// mayGoOn reports whether the object may be handed off.
+func (b *handOffBurst) mayGoOn(uid types.UID, now time.Time) bool {
+	return b.handOffs == 0 || b.uid != uid || b.handOffs < maxHandOffs && now.Sub(b.since) < maxHandOffTime
 }
 
 // next returns the burst that begins with a grant after this one.
@@ -75,17 +76,17 @@ func (b *handOffBurst) count(uid types.UID, now time.Time) {
 
 // nextWaiter returns the waiter to hand the lock off to and marks it as in flight. It returns nil
 // if there is none, if it is not of the holder (empty means any), or if the burst of hand-offs is over.
-func (q *queues) nextWaiter(name types.NamespacedName, holder string, now time.Time) (*queue, *waiter) {
+func (q *queues) nextWaiter(held *v1alpha1.Lock, holder string, now time.Time) (*queue, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue := q.byName[name]
+	queue := q.byName[nameOf(held)]
 	if queue == nil || queue.inFlight != nil || queue.head() == nil {
 		return nil, nil
 	}
 	if holder != "" && queue.head().request.Holder != holder {
 		return nil, nil
 	}
-	if !queue.burst.mayGoOn(now) || remaining(queue.settled, now, settleFor) > 0 {
+	if !queue.burst.mayGoOn(held.UID, now) || remaining(queue.settled, now, settleFor) > 0 {
 		return nil, nil
 	}
 	queue.inFlight, queue.unanswered = queue.head(), nil
@@ -110,9 +111,10 @@ func (q *queues) doneEnding(grant *v1alpha1.Lock) {
 
 // expect returns a channel that is closed when a waiter joins, if one may follow at once: no one waits, and the lock was
 // handed off a moment ago. Otherwise it returns nil. The caller ends it with [queues.expectNone].
-func (q *queues) expect(name types.NamespacedName, now time.Time) chan struct{} {
+func (q *queues) expect(held *v1alpha1.Lock, now time.Time) chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	name := nameOf(held)
 	burst := q.ended[name].burst
 	if queue := q.byName[name]; queue != nil {
 		if queue.inFlight != nil || queue.head() != nil {
@@ -120,7 +122,7 @@ func (q *queues) expect(name types.NamespacedName, now time.Time) chan struct{} 
 		}
 		burst = queue.burst // Its goroutine has not ended yet.
 	}
-	if q.isStopped || q.expected[name] != nil || burst.last.IsZero() || !burst.mayGoOn(now) || now.Sub(burst.last).Abs() > quickRelease {
+	if q.isStopped || q.expected[name] != nil || burst.last.IsZero() || !burst.mayGoOn(held.UID, now) || now.Sub(burst.last).Abs() > quickRelease {
 		return nil
 	}
 	joins := make(chan struct{})
@@ -139,12 +141,12 @@ func (q *queues) expectNone(name types.NamespacedName, joins chan struct{}) {
 
 // awaitFollower reports whether a caller has come to wait for a lock that is about to be released, for which no one
 // waited. It waits for one that may come at the same moment, for followFor at most, and until ctx ends.
-func (e *Engine) awaitFollower(ctx context.Context, name types.NamespacedName) bool {
-	joins := e.queues.expect(name, e.clock.Now())
+func (e *Engine) awaitFollower(ctx context.Context, held *v1alpha1.Lock) bool {
+	joins := e.queues.expect(held, e.clock.Now())
 	if joins == nil {
 		return false
 	}
-	defer e.queues.expectNone(name, joins)
+	defer e.queues.expectNone(nameOf(held), joins)
 	timer := e.clock.NewTimer(followFor)
 	defer timer.Stop()
 	select {
@@ -221,16 +223,19 @@ func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 	}
 	queue := q.byName[name]
 	if queue == nil {
-		q.endBurst(name, now)
+		q.endBurst(name, deleted.UID, now)
 		return
 	}
+	if queue.seen.lock != nil && queue.seen.lock.UID != deleted.UID {
+		return // The end of an earlier object was found out late.
+	}
 	queue.seen.deleted = deleted.UID
-	if queue.seen.lock == nil || queue.seen.lock.UID != deleted.UID {
+	if queue.seen.lock == nil {
 		return
 	}
 	queue.seen.lock = nil
 	queue.freedAt = now
-	queue.yieldUntil = now.Add(yieldFor)
+	queue.isYielding, queue.yieldUntil = true, now.Add(yieldFor)
 	queue.signal()
 }
 
@@ -238,13 +243,12 @@ func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 // deletes it if there is none or the API server refuses the waiter. Either write is conditional on
 // the resourceVersion of the grant.
 func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) error {
-	name := nameOf(held.lock)
-	queue, recipient := e.queues.nextWaiter(name, "", e.clock.Now())
+	queue, recipient := e.queues.nextWaiter(held.lock, "", e.clock.Now())
 	if recipient == nil {
 		e.queues.beginEnding(held.lock)
 		defer e.queues.doneEnding(held.lock)
-		if e.awaitFollower(ctx, name) {
-			queue, recipient = e.queues.nextWaiter(name, "", e.clock.Now())
+		if e.awaitFollower(ctx, held.lock) {
+			queue, recipient = e.queues.nextWaiter(held.lock, "", e.clock.Now())
 		}
 	}
 	if recipient == nil {

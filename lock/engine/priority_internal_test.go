@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -87,7 +88,7 @@ func TestAWriteIsNotTakenFromItsCaller(t *testing.T) {
 	if step := line.next(queue, now, 0); step.head != nil || queue.inFlight != first {
 		t.Errorf("two are tried at a time: %+v", step)
 	}
-	if _, next := line.nextWaiter(line.name, "", now); next != nil {
+	if _, next := line.nextWaiter(&v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: line.name.Namespace, Name: line.name.Name}}, "", now); next != nil {
 		t.Error("a lock is handed off during a write")
 	}
 	line.recordHeld(queue, nil, false, now, 0)

@@ -167,14 +167,12 @@ func (q *queues) begin(name types.NamespacedName, now time.Time, newest newestSt
 	begun := &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1)}
 	begun.spread, begun.burst = q.takeRemains(name, now)
 	q.byName[name] = begun
-	shown := q.seen(name)
-	seen, isOwn := newest(name, shown)
-	// The informer may not have shown yet what is being released: the release tells of its end.
-	if ending := q.ending[name]; isNewerState(ending, seen) || ending != nil && seen == nil {
+	seen, isOwn := newest(name, q.seen(name))
+	if ending := q.ending[name]; isNewerState(ending, seen) {
 		seen, isOwn, begun.isYielding = ending, true, true
 	}
 	if seen != nil {
-		begun.seen.update(lock.Change{Lock: seen}, shown != nil)
+		begun.seen.update(lock.Change{Lock: seen}, true)
 		if isOwn && q.watch.isTrusted {
 			q.proven(begun, now)
 		}

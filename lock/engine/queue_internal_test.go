@@ -249,7 +249,7 @@ func TestARecheckThatFailsLeavesTheHandOffUnderWayAlone(t *testing.T) {
 	if step := q.next(queue, now, 0); !step.isRecheck {
 		t.Fatalf("%+v is no recheck", step)
 	}
-	_, recipient := q.nextWaiter(nameOf(held), "", now)
+	_, recipient := q.nextWaiter(held, "", now)
 	if recipient == nil {
 		t.Fatal("nothing to hand off to")
 	}
@@ -413,7 +413,8 @@ func TestAClockThatIsSetBackChangesNoPlace(t *testing.T) {
 func TestALineThatMovesSettlesFirst(t *testing.T) {
 	now := time.Now()
 	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
-	name := types.NamespacedName{Namespace: "default", Name: "report"}
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report"}}
+	name := nameOf(held)
 	join := func(place, at time.Time) *queue {
 		request := lock.Request{Acquisition: rules.Acquisition{Owner: place.String()}, Wait: lock.WaitForever, Since: place, PlaceSince: place}
 		queue, _, err := q.add(name, waiterFor(request, at), at, isOwn)
@@ -424,14 +425,14 @@ func TestALineThatMovesSettlesFirst(t *testing.T) {
 	}
 	first, second := now.Add(-time.Minute), now.Add(-time.Second)
 	queue := join(second, now)
-	if _, recipient := q.nextWaiter(name, "", now); recipient != nil {
+	if _, recipient := q.nextWaiter(held, "", now); recipient != nil {
 		t.Error("the first to come is handed the lock")
 	}
 	if next := q.next(queue, now, time.Second); next.head != nil || next.pause != settleFor {
 		t.Errorf("the first to come contends after %s", next.pause)
 	}
 	join(first, now.Add(settleFor/2))
-	_, recipient := q.nextWaiter(name, "", now.Add(settleFor))
+	_, recipient := q.nextWaiter(held, "", now.Add(settleFor))
 	if recipient == nil || recipient.request.Owner != first.String() {
 		t.Errorf("%+v is handed the lock", recipient)
 	}
@@ -441,12 +442,12 @@ func TestALineThatMovesSettlesFirst(t *testing.T) {
 func TestALineThatBeginsHereIsServedAtOnce(t *testing.T) {
 	now := time.Now()
 	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
-	name := types.NamespacedName{Namespace: "default", Name: "report"}
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report"}}
 	joined := waiterFor(lock.Request{Wait: lock.WaitForever}, now)
-	if _, _, err := q.add(name, joined, now, isOwn); err != nil {
+	if _, _, err := q.add(nameOf(held), joined, now, isOwn); err != nil {
 		t.Fatal(err)
 	}
-	if _, recipient := q.nextWaiter(name, "", now); recipient != joined {
+	if _, recipient := q.nextWaiter(held, "", now); recipient != joined {
 		t.Error("a waiter is not handed the lock")
 	}
 }

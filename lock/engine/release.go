@@ -180,7 +180,7 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 		return false, nil
 	}
 	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
-	queue, recipient := e.queues.nextWaiter(name, held.lock.Spec.Holder, e.clock.Now())
+	queue, recipient := e.queues.nextWaiter(held.lock, held.lock.Spec.Holder, e.clock.Now())
 	if recipient == nil {
 		return false, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 )
 
 func remainsOf(burst handOffBurst, losses float64, at time.Time, shown ...*v1alpha1.Lock) (*queues, types.NamespacedName) {
@@ -42,10 +43,10 @@ func TestHowLongABurstOutlivesItsQueue(t *testing.T) {
 		"while the object is there":      {old, 2, shown, time.Hour, 0, old},
 		"with another object":            {full, 2, another, 2 * keepBurstFor, 2, handOffBurst{}},
 	}
-	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			q, lock := remainsOf(test.burst, test.losses, ended, test.shown)
-			kept, burst := q.takeRemains(lock, ended.Add(test.after))
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			q, name := remainsOf(test.burst, test.losses, ended, test.shown)
+			kept, burst := q.takeRemains(name, ended.Add(test.after))
 			if kept.losses != test.wantLosses || burst != test.wantBurst {
 				t.Errorf("losses %v, burst %+v", kept.losses, burst)
 			}
@@ -65,8 +66,11 @@ func TestABurstIsOfOneObject(t *testing.T) {
 	for range maxHandOffs {
 		burst.count("1", now)
 	}
-	if burst.mayGoOn(now) {
+	if burst.mayGoOn("1", now) {
 		t.Fatal("it has no bound")
+	}
+	if !burst.mayGoOn("2", now) {
+		t.Error("another object cannot be handed off")
 	}
 	later := now.Add(time.Hour)
 	burst.count("2", later)
@@ -93,39 +97,43 @@ func TestRemainsThatCountNoMoreAreDropped(t *testing.T) {
 	}
 }
 
-// After a delete without a queue the waiters of other engines have had their chance.
+// After a delete without a queue the waiters of other engines have had their chance, and a caller may follow at once.
 func TestADeleteEndsTheBurstOfAQueueThatHasEnded(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	q, name := remainsOf(handOffBurst{handOffs: maxHandOffs, since: now, last: now}, 0, now)
-	q.recordDeleted(&v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "2"}}, now)
-	if _, burst := q.takeRemains(name, now); !burst.mayGoOn(now) {
-		t.Errorf("the next queue hands nothing off: %+v", burst)
+	full := handOffBurst{handOffs: maxHandOffs, since: now, last: now, uid: "2"}
+	for uid, want := range map[types.UID]handOffBurst{"2": {handOffs: 1, since: now, last: now}, "1": full} {
+		q, name := remainsOf(full, 0, now)
+		q.recordDeleted(&v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: uid}}, now)
+		if _, burst := q.takeRemains(name, now); burst != want {
+			t.Errorf("after the delete of %s: %+v", uid, burst)
+		}
 	}
 }
 
 func TestNoFollowerIsExpected(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	quick := handOffBurst{handOffs: 1, since: now, last: now}
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2"}}
+	quick := handOffBurst{handOffs: 1, since: now, last: now, uid: "2"}
 	cases := map[string]struct {
 		burst handOffBurst
 		after time.Duration
 		given func(*queues)
 	}{
 		"after a use":                 {quick, 2 * quickRelease, func(*queues) {}},
-		"when the burst is over":      {handOffBurst{handOffs: maxHandOffs, since: now, last: now}, 0, func(*queues) {}},
+		"when the burst is over":      {handOffBurst{handOffs: maxHandOffs, since: now, last: now, uid: "2"}, 0, func(*queues) {}},
 		"when the engine has stopped": {quick, 0, (*queues).stop},
 	}
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {
-			q, name := remainsOf(test.burst, 0, now)
-			if q.expect(name, now) == nil {
+			q, _ := remainsOf(test.burst, 0, now)
+			if q.expect(held, now) == nil {
 				if title != "when the burst is over" {
 					t.Fatal("none is expected in any case")
 				}
 			}
 			clear(q.expected)
 			test.given(q)
-			if q.expect(name, now.Add(test.after)) != nil {
+			if q.expect(held, now.Add(test.after)) != nil {
 				t.Error("a follower is expected")
 			}
 		})
@@ -136,9 +144,10 @@ func TestAFollowerIsAwaitedUntilTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		q, name := remainsOf(handOffBurst{handOffs: 1, since: now, last: now}, 0, now)
+		held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if (&Engine{queues: q, clock: clock.RealClock{}}).awaitFollower(ctx, name) || time.Since(now) > 0 || len(q.expected) > 0 {
+		if (&Engine{queues: q, clock: clock.RealClock{}}).awaitFollower(ctx, held) || time.Since(now) > 0 || len(q.expected) > 0 {
 			t.Errorf("took %v, and %d are expected", time.Since(now), len(q.expected))
 		}
 	})
@@ -178,18 +187,6 @@ func TestAQueueThatBeginsWithoutATrustedWatchReadsTheLock(t *testing.T) {
 	}
 }
 
-// A follower may be quicker than the informer: it waits for what is being released, in place of an own try.
-func TestAFollowerBeginsWithAGrantThatIsNotShownYet(t *testing.T) {
-	ending := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
-	none := func(types.NamespacedName, *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return nil, false }
-	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
-	q.beginEnding(ending)
-	queue, _, _ := q.add(nameOf(ending), newWaiter(), time.Unix(1e9, 0), none)
-	if queue.seen.lock != ending || queue.seen.isConfirmed {
-		t.Errorf("it begins with %v, confirmed %t", queue.seen.lock, queue.seen.isConfirmed)
-	}
-}
-
 // The lock may have been renewed through another engine, and the informer may not have shown that.
 func TestADeleteOfANewerStateTellsThoseWhoWait(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
@@ -204,5 +201,21 @@ func TestADeleteOfANewerStateTellsThoseWhoWait(t *testing.T) {
 		if (queue.seen.lock == nil) != isGone {
 			t.Errorf("after the delete of %s, the lock is %v", uid, queue.seen.lock)
 		}
+	}
+}
+
+// The event that follows the answer shortens the pause of the queue, whatever has ended the lock.
+func TestTheEventOfADeleteShortensThePause(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
+	now := time.Unix(1e9, 0)
+	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, 0)
+	queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
+	q.recordDeleted(held, now)
+	gone := held.DeepCopy()
+	gone.ResourceVersion = "12"
+	q.changed(nameOf(held), lock.Change{Lock: gone, IsGone: true}, now)
+	if pause := queue.yieldUntil.Sub(now); pause != headStart {
+		t.Errorf("the queue pauses for %v", pause)
 	}
 }

@@ -120,12 +120,12 @@ func (r *remains) isNothing() bool {
 
 // endBurst records that the lock was deleted without a queue: the waiters of other engines have their chance, and a new
 // burst may begin.
-func (q *queues) endBurst(name types.NamespacedName, now time.Time) {
+func (q *queues) endBurst(name types.NamespacedName, uid types.UID, now time.Time) {
 	kept, isKept := q.ended[name]
-	if !isKept || kept.burst.handOffs == 0 {
+	if !isKept || kept.burst.handOffs == 0 || kept.burst.uid != uid {
 		return
 	}
-	kept.burst.handOffs, kept.burst.since, kept.burst.uid = 1, now, ""
+	kept.burst.handOffs, kept.burst.since, kept.burst.uid = 1, now, "" // The next caller may still follow at once.
 	q.ended[name] = kept
 }
 
