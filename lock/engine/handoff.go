@@ -277,6 +277,8 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 		e.deliver(ctx, objects, queue, recipient, granted, isMisstamped)
 	case errors.Is(err, errEnded):
 		e.recordEnd(held.lock, held.endReason, held.endedBy, true)
+	case refusal.IsNotFound(err):
+		e.recordGone(held.lock)
 	case !definitelyNotApplied(err):
 		e.queues.doubtWritesFor(recipient)
 	}
@@ -404,7 +406,7 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 			// repeated it.
 			var current *v1alpha1.Lock
 			conflict := err
-			if current, err = e.readBack(ctx, objects, desired.Name); err == nil {
+			if current, err = e.readHeld(ctx, objects, held.lock); err == nil {
 				if !sent.isUnanswered && (current == nil || !sent.matches(current)) {
 					return nil, conflict
 				}
@@ -427,6 +429,15 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 			return nil, err
 		}
 	}
+}
+
+// readHeld is [Engine.readBack] for an object that was there.
+func (e *Engine) readHeld(ctx context.Context, objects Objects, held *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+	current, err := e.readBack(ctx, objects, held.Name)
+	if err == nil && current == nil {
+		e.recordGone(held)
+	}
+	return current, err
 }
 
 // errEnded means that a grant has ended; the present holder is unknown.
