@@ -277,8 +277,6 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 		e.deliver(ctx, objects, queue, recipient, granted, isMisstamped)
 	case errors.Is(err, errEnded):
 		e.recordEnd(held.lock, held.endReason, held.endedBy, true)
-	case refusal.IsNotFound(err):
-		e.recordGone(held.lock)
 	case !definitelyNotApplied(err):
 		e.queues.doubtWritesFor(recipient)
 	}
@@ -304,8 +302,12 @@ func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) e
 	return err
 }
 
-// recordGone takes in that an object is gone, before the informer tells.
+// recordGone takes in that an object is gone, before the informer tells. The UID of one whose create went unanswered is
+// not known.
 func (e *Engine) recordGone(ended *v1alpha1.Lock) {
+	if ended.UID == "" {
+		return
+	}
 	e.grants.forget(nameOf(ended), ended.UID)
 	e.queues.recordDeleted(ended, e.clock.Now())
 }
@@ -384,6 +386,9 @@ func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, 
 	desired := rules.HandOff(held.lock, recipient, e.limits, e.stamp(now.Time))
 	e.clearStamps(desired, v1alpha1.RequestHandOff)
 	granted, err = e.sendHandOff(ctx, objects, held, desired)
+	if refusal.IsNotFound(err) {
+		e.recordGone(held.lock)
+	}
 	return granted, e.isMisstamped(now), err
 }
 
