@@ -234,7 +234,7 @@ func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 		return
 	}
 	queue.seen.lock = nil
-	queue.freedAt = now
+	q.freed(queue, now)
 	queue.isYielding, queue.yieldUntil = true, now.Add(yieldFor)
 	queue.signal()
 }

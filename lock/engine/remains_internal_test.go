@@ -219,3 +219,18 @@ func TestTheEventOfADeleteShortensThePause(t *testing.T) {
 		t.Errorf("the queue pauses for %v", pause)
 	}
 }
+
+// The heads of other engines learn of the end at the same moment as this one, whoever has ended the lock.
+func TestADeleteSpreadsThoseWhoHaveLostRaces(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
+	now := time.Unix(1e9, 0)
+	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, time.Second)
+	q.random = func() float64 { return 0.9 }
+	queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
+	queue.spread.lost()
+	q.recordDeleted(held, now)
+	if queue.spread.delay == 0 || !queue.spread.until.Equal(now.Add(queue.spread.delay)) {
+		t.Errorf("the head tries after %v", queue.spread.until.Sub(now))
+	}
+}
