@@ -5,12 +5,17 @@ package line_test
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/line"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // A caller that waits takes little memory: at its replica with the goroutine of its call, and at home without.
@@ -19,6 +24,8 @@ func TestMemoryOfWaiters(t *testing.T) {
 		callers = 10_000
 		atHome  = 1 << 10
 		atEdge  = 24 << 10
+		// longest is what one takes at home whose texts are as long as they may be.
+		longest = 7 << 10
 	)
 	perCaller := func(t *testing.T, wait func(all *sync.WaitGroup, r *replicas, i int)) uint64 {
 		t.Helper()
@@ -35,7 +42,7 @@ func TestMemoryOfWaiters(t *testing.T) {
 			<-time.After(time.Second)
 			synctest.Wait()
 			took = (memory() - before) / callers
-			if _, standing := replicas.all[replicas.home()].Open(); standing > 0 && standing != callers {
+			if _, standing := replicas.all[replicas.home()].Open(); standing != callers {
 				t.Errorf("%d stand in line", standing)
 			}
 			for _, at := range replicas.all {
@@ -53,7 +60,18 @@ func TestMemoryOfWaiters(t *testing.T) {
 			_, _ = r.edges()[0].Acquire(r.t.Context(), "default", by(fmt.Sprintf("%036d", i), time.Hour))
 		})
 	})
-	t.Logf("a caller takes %d bytes at home, and %d at its replica and at home", home, both)
+	verbose := perCaller(t, func(_ *sync.WaitGroup, r *replicas, i int) {
+		request := by(fmt.Sprintf("%0512d", i), time.Hour)
+		request.Reason = strings.Repeat("\U0001F512", rules.MaxReasonLength-5) + fmt.Sprintf("%05d", i)
+		request.HolderRef = &v1alpha1.HolderReference{
+			APIVersion: fmt.Sprintf("%0317d", i), Kind: fmt.Sprintf("%063d", i), Name: fmt.Sprintf("%0253d", i), UID: types.UID(fmt.Sprintf("%0128d", i)),
+		}
+		line.Enlist(r.edges()[0].Line, r.home(), "default", request)
+	})
+	t.Logf("a caller takes %d bytes at home, %d with the longest texts, and %d at its replica and at home", home, verbose, both)
+	if verbose > longest+bareQuestion {
+		t.Errorf("a caller with long texts takes %d bytes at home", verbose-bareQuestion)
+	}
 	if home > atHome+bareQuestion {
 		t.Errorf("a caller takes %d bytes at home", home-bareQuestion)
 	}
