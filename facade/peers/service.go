@@ -100,8 +100,8 @@ func NewService(options Options) (*Service, error) {
 const (
 	// handshakeTimeout bounds the handshake of a connection.
 	handshakeTimeout = 5 * time.Second
-	// maxIdle is for how long a connection may have no stream.
-	maxIdle = time.Minute
+	// maxIdle is for how long a connection may have no stream: strangers have none.
+	maxIdle = 5 * time.Second
 	// maxHeaderBytes bounds the header of a stream, which is a token.
 	maxHeaderBytes = 16 << 10
 	// maxStreams bounds those of one connection; a replica needs one.

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/util/cert"
@@ -385,5 +388,25 @@ func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Strangers that send nothing but a handshake must not keep their connections.
+func TestAConnectionWithoutAStreamIsClosed(t *testing.T) {
+	t.Parallel()
+	p := connect(t)
+	stranger, err := grpc.NewClient(p.serving, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))) //nolint:gosec // It shows no token.
+	check(t, err)
+	t.Cleanup(func() { _ = stranger.Close() })
+	stranger.Connect()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for state := stranger.GetState(); state != connectivity.Ready; state = stranger.GetState() {
+		if !stranger.WaitForStateChange(ctx, state) {
+			t.Fatal("it cannot connect: ", state)
+		}
+	}
+	if !stranger.WaitForStateChange(ctx, connectivity.Ready) {
+		t.Error("its connection stays open")
 	}
 }
