@@ -102,7 +102,7 @@ func (w *Watch) known() []member {
 // NeedLeaderElection is false: every replica knows the others.
 func (w *Watch) NeedLeaderElection() bool { return false }
 
-// meet connects to the members, and closes the connections to others.
+// meet connects to the members. The line closes the connections to others.
 func (w *Watch) meet(members []member) {
 	byName := map[string]*grpc.ClientConn{}
 	kept := map[member]*grpc.ClientConn{}
@@ -124,11 +124,6 @@ func (w *Watch) meet(members []member) {
 	}
 	w.members.Store(&members)
 	w.options.Line.SetMembers(names, byName)
-	for former, connection := range w.connections {
-		if kept[former] == nil {
-			_ = connection.Close() // Its streams have ended.
-		}
-	}
 	w.connections = kept
 }
 

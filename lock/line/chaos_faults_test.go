@@ -107,13 +107,18 @@ func (c *chaos) dies(number int, length time.Duration) {
 
 // leaves ends a replica that has moved its callers elsewhere, and begins it anew. The others may hear that it has gone.
 func (c *chaos) leaves(number int, length time.Duration) {
-	at := c.at(number)
+	at, name := c.at(number), nameOfReplica(number)
+	isForgotten, isForgottenFirst := c.number(2) == 0, c.number(2) == 0
+	if isForgotten && isForgottenFirst {
+		at.forgets(name)
+		c.forget(name)
+		<-time.After(c.upTo(maxDraining))
+	}
 	ctx, cancel := context.WithTimeout(c.t.Context(), maxDraining)
 	at.Drain(ctx)
 	cancel()
-	isForgotten := c.number(2) == 0
-	if isForgotten {
-		c.forget(nameOfReplica(number))
+	if isForgotten && !isForgottenFirst {
+		c.forget(name)
 	}
 	c.ending.Go(at.stop)
 	<-time.After(length)

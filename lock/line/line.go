@@ -244,8 +244,8 @@ func (l *Line) moveKept(ctx context.Context) {
 	}
 }
 
-// SetMembers says which replicas are ready. Connections are those to the others, by their names; the caller
-// closes them after they are no longer members. The name of this replica is among the names if it is ready, and never if
+// SetMembers says which replicas are ready. Connections are those to the others, by their names. The line closes each one
+// that it is not given again, once the callers that wait there have left: within a second. The name of this replica is among the names if it is ready, and never if
 // it is a guest.
 func (l *Line) SetMembers(names []string, connections map[string]*grpc.ClientConn) {
 	l.members.set(names, connections)

@@ -3,7 +3,6 @@ package line_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"reflect"
 	"slices"
@@ -64,9 +63,11 @@ type replica struct {
 	// lateWrite.
 	fates atomic.Pointer[func() fate]
 	late  atomic.Int64
-	// connections are those to the others, and isGuest says that it is not among the members.
+	// known are the names of the replicas that there are, and find returns the one that has a name at present. Connections
+	// are those to them, without those that it has forgotten.
+	known       []string
+	find        func(name string) *replica
 	connections map[string]*grpc.ClientConn
-	isGuest     bool
 }
 
 // start starts replicas whose informers are behind by the delays.
@@ -146,33 +147,47 @@ func (r *replicas) meet() {
 // knows tells the replica of those that there are. Find returns the one that has a name at present.
 func (r *replica) knows(names []string, find func(name string) *replica) {
 	r.t.Helper()
-	r.connections, r.isGuest = map[string]*grpc.ClientConn{}, !slices.Contains(names, r.Self())
-	for _, other := range names {
-		if other == r.Self() {
-			continue
-		}
-		connection, err := grpc.NewClient("passthrough:"+other,
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}}),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.dial(ctx, find(other)) }))
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		r.t.Cleanup(func() { _ = connection.Close() })
-		r.connections[other] = connection
-	}
-	r.SetMembers(names, r.connections)
+	r.known, r.find, r.connections = names, find, map[string]*grpc.ClientConn{}
+	r.forgets("")
 }
 
 // forgets leaves the replica with the members that do not have the name.
 func (r *replica) forgets(name string) {
-	connections := maps.Clone(r.connections)
-	delete(connections, name)
-	names := slices.Collect(maps.Keys(connections))
-	if !r.isGuest {
-		names = append(names, r.Self())
+	r.t.Helper()
+	names := slices.DeleteFunc(slices.Clone(r.known), func(each string) bool { return each == name })
+	connections := map[string]*grpc.ClientConn{}
+	for _, other := range names {
+		if other == r.Self() {
+			continue
+		}
+		if connections[other] = r.connections[other]; connections[other] == nil {
+			connections[other] = r.connect(other)
+		}
 	}
+	r.connections = connections
 	r.SetMembers(names, connections)
+}
+
+// forget leaves the replicas without one that serves still, as one that stops does at first.
+func (r *replicas) forget(gone *replica) {
+	r.t.Helper()
+	for _, at := range r.all {
+		at.forgets(gone.Self())
+	}
+}
+
+func (r *replica) connect(other string) *grpc.ClientConn {
+	r.t.Helper()
+	find := r.find
+	connection, err := grpc.NewClient("passthrough:"+other,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}}),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.dial(ctx, find(other)) }))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = connection.Close() })
+	return connection
 }
 
 func (r *replica) dial(ctx context.Context, other *replica) (net.Conn, error) {

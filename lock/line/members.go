@@ -94,6 +94,12 @@ type runningPeer struct {
 	stop context.CancelFunc
 }
 
+// end ends the stream, and closes the connection.
+func (p *runningPeer) end() {
+	p.stop()
+	_ = p.connection.Close()
+}
+
 // view is what this replica knows of the others at one time.
 type view struct {
 	// connected are the members with an open stream, and this one.
@@ -209,9 +215,10 @@ func (m *members) start(ctx context.Context, of *runningPeer) {
 func (m *members) set(names []string, connections map[string]*grpc.ClientConn) {
 	m.mu.Lock()
 	m.ready = slices.Clone(names)
+	var former []*runningPeer
 	for name, known := range m.peers {
 		if connections[name] != known.connection {
-			known.stop()
+			former = append(former, known)
 			delete(m.peers, name)
 		}
 	}
@@ -227,6 +234,41 @@ func (m *members) set(names []string, connections map[string]*grpc.ClientConn) {
 	}
 	m.mu.Unlock()
 	m.refresh()
+	for _, gone := range former {
+		m.part(gone)
+	}
+}
+
+// maxParting is how long the callers may take that leave a replica which is no member any more.
+const maxParting = time.Second
+
+// part ends the stream to a replica that is no member any more, and then the connection. A replica that stops is gone from
+// the members while it still serves: the callers that wait there leave it first, as they know of other homes by now. So
+// its last word to them is no doubt.
+func (m *members) part(from *runningPeer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.running == nil {
+		from.end()
+		return
+	}
+	running := m.running
+	m.tasks.Go(func() {
+		defer from.end()
+		over := m.timers.NewTimer(maxParting)
+		defer over.Stop()
+		ticker := m.timers.NewTicker(drainPeriod)
+		defer ticker.Stop()
+		for from.isAsked() {
+			select {
+			case <-ticker.C():
+			case <-over.C():
+				return
+			case <-running.Done():
+				return
+			}
+		}
+	})
 }
 
 // count counts the other members that are ready, and of them those with an open stream.

@@ -28,8 +28,8 @@ type peer struct {
 	changed func()
 
 	mu sync.Mutex
-	// stream is nil while there is none.
-	stream *visitOut
+	// stream is nil while there is none, or the replica does not serve. Open is nil only while there is none.
+	stream, open *visitOut
 	// lag is how the replica keeps up.
 	lag lag
 }
@@ -109,6 +109,8 @@ func (p *peer) visit(ctx context.Context) error {
 		return err
 	}
 	out := &visitOut{outbox: newOutbox[question](), timers: p.timers, refused: make(chan struct{}, 1), asked: map[uint64]recipient{}}
+	p.setOpen(out)
+	defer p.setOpen(nil)
 	pulse := newPulse(p.timers)
 	ended := make(chan error, 3)
 	var running sync.WaitGroup
@@ -144,6 +146,25 @@ func (p *peer) use(stream *visitOut, now lag) {
 	p.stream, p.lag = stream, now
 	p.mu.Unlock()
 	p.changed()
+}
+
+func (p *peer) setOpen(stream *visitOut) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open = stream
+}
+
+// isAsked reports whether the replica has questions that have no answer yet.
+func (p *peer) isAsked() bool {
+	p.mu.Lock()
+	open := p.open
+	p.mu.Unlock()
+	if open == nil {
+		return false
+	}
+	open.mu.Lock()
+	defer open.mu.Unlock()
+	return len(open.asked) > 0
 }
 
 // note takes in how the replica keeps up, which counts when the members are looked at next.

@@ -1,0 +1,65 @@
+package line_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+)
+
+// A replica that stops is gone from the members before it says so. Its callers leave it as one that drains: none is in
+// doubt, so nothing is asked of the API server about grants that it may have made.
+func TestCallersLeaveAReplicaThatIsNoMemberAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
+		home, edges := replicas.all[replicas.home()], replicas.edges()
+		replicas.hold(edges[0], "first")
+		var mu sync.Mutex
+		var order []int
+		var all sync.WaitGroup
+		for i := range 30 {
+			at := replicas.at(i)
+			all.Go(func() {
+				owner := fmt.Sprint(i)
+				if _, err := at.Acquire(t.Context(), "default", by(owner, time.Hour)); err != nil {
+					t.Errorf("waiter %d: %v", i, err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				replicas.release(at, owner)
+			})
+			<-time.After(2 * time.Millisecond)
+		}
+		brief := replicas.wait(t.Context(), edges[0], by("brief", 5*time.Second))
+		replicas.forget(home)
+		<-time.After(time.Second)
+		if home.HasWaiters() {
+			t.Error("callers stand in a line of a replica that is no member any more")
+		}
+		_, reads := replicas.etcd.requests()
+		if err := <-brief; !errors.Is(err, lock.ErrTimeout) {
+			t.Error(err)
+		}
+		<-time.After(5 * time.Second)
+		if _, now := replicas.etcd.requests(); now != reads {
+			t.Errorf("the end of a wait has cost %d reads", now-reads)
+		}
+		replicas.release(edges[0], "first")
+		all.Wait()
+		if !slices.IsSorted(order) || len(order) != 30 {
+			t.Errorf("the order of grants is %v", order)
+		}
+		for name, at := range replicas.all {
+			if sought := at.engine.Waits().LookedFor; sought > 0 {
+				t.Errorf("%s looks for %d grants", name, sought)
+			}
+		}
+	})
+}
