@@ -91,12 +91,9 @@ func (m *mailbox) place(stood time.Time) {
 	m.stood = stood
 }
 
-// earlier returns since when the caller has its place, if that is before then, and else then.
-func (m *mailbox) earlier(then time.Time) time.Time {
+// placed returns since when the caller has its place, if the home has said so: then it lets the caller wait.
+func (m *mailbox) placed() (stood time.Time, isPlaced bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.stood.IsZero() || then.Before(m.stood) {
-		return then
-	}
-	return m.stood
+	return m.stood, !m.stood.IsZero()
 }

@@ -181,7 +181,24 @@ func TestAGrantThatWasNeverOfferedEnds(t *testing.T) {
 
 // A place that is taken up again, or kept, is not lost when another replica becomes home.
 func TestAKeptPlaceOutlivesItsHome(t *testing.T) {
-	for name, isBack := range map[string]bool{"its caller is back": true, "its caller comes later": false} {
+	kill := func(_ *replicas, home *replica) { home.kill() }
+	drain := func(_ *replicas, home *replica) { home.Drain(home.t.Context()) }
+	forget := func(r *replicas, home *replica) { r.forget(home) }
+	for name, test := range map[string]struct {
+		// back is for how long the caller has been back when the home goes; 0 if it comes back a second later.
+		back time.Duration
+		// isAtHome says that it comes back to its home.
+		isAtHome bool
+		goAway   func(*replicas, *replica)
+	}{
+		"its caller comes later":                               {goAway: drain},
+		"its caller comes later to one that is dropped":        {goAway: forget},
+		"its caller is back":                                   {back: 200 * time.Millisecond, goAway: kill},
+		"its caller has just come back":                        {back: 20 * time.Millisecond, goAway: kill},
+		"its caller has just come back to one that drains":     {back: 20 * time.Millisecond, goAway: drain},
+		"its caller has just come back to one that is dropped": {back: 20 * time.Millisecond, goAway: forget},
+		"its caller has just come back to its home":            {back: 20 * time.Millisecond, isAtHome: true, goAway: drain},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
@@ -193,9 +210,9 @@ func TestAKeptPlaceOutlivesItsHome(t *testing.T) {
 				var mu sync.Mutex
 				var order []string
 				var all sync.WaitGroup
-				come := func(owner string) {
+				come := func(at *replica, owner string) {
 					all.Go(func() {
-						if _, err := edges[0].Acquire(t.Context(), "default", by(owner, time.Hour)); err != nil {
+						if _, err := at.Acquire(t.Context(), "default", by(owner, time.Hour)); err != nil {
 							t.Error(err)
 							return
 						}
@@ -204,16 +221,21 @@ func TestAKeptPlaceOutlivesItsHome(t *testing.T) {
 						mu.Unlock()
 						replicas.release(edges[0], owner)
 					})
-					<-time.After(200 * time.Millisecond)
 				}
-				come("b")
-				if isBack {
-					come("a")
-					home.kill()
-				} else {
-					home.Drain(t.Context())
+				come(edges[0], "b")
+				<-time.After(200 * time.Millisecond)
+				again := edges[0]
+				if test.isAtHome {
+					again = home
+				}
+				if test.back > 0 {
+					come(again, "a")
+					<-time.After(test.back)
+				}
+				test.goAway(replicas, home)
+				if test.back == 0 {
 					<-time.After(time.Second)
-					come("a")
+					come(again, "a")
 				}
 				<-time.After(2 * time.Second)
 				replicas.release(edges[0], "first")

@@ -73,8 +73,11 @@ func (t *try) end() {
 		t.timer.Stop()
 	}
 	if t.at != nil {
-		t.isAccepted = t.isAccepted || t.line.timers.Since(t.began) >= acceptedAfter
-		t.stood = t.into.earlier(t.stood)
+		stood, isPlaced := t.into.placed()
+		if isPlaced && stood.Before(t.stood) {
+			t.stood = stood
+		}
+		t.isAccepted = t.isAccepted || isPlaced || t.line.timers.Since(t.began) >= acceptedAfter
 	}
 }
 

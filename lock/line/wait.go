@@ -66,7 +66,8 @@ const (
 	maxGivingBack = 4 * lock.OperationTimeout
 	// lateAfter is after which time a grant is looked for once more.
 	lateAfter = 3 * time.Second
-	// acceptedAfter is how long a home takes at most to refuse one more.
+	// acceptedAfter is how long a home takes at most to refuse one more. It does not say that it lets a caller wait, unless
+	// that has a place of before: a message for each wait would be too many on a hot key.
 	acceptedAfter = 100 * time.Millisecond
 )
 
