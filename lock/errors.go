@@ -142,9 +142,14 @@ func (e *InterruptedError) Unwrap() []error {
 type LineFullError struct {
 	// Bound is what is full.
 	Bound LineBound `json:"bound"`
-	// Waiting are those that wait within it, which is as many as may.
-	Waiting int `json:"waiting"`
+	// Waiting are those that wait within it, which is as many as may. Uncounted are those that wait for the same lock and
+	// to which the bound does not apply, such as a Job.
+	Waiting   int `json:"waiting"`
+	Uncounted int `json:"uncounted,omitempty"`
 }
+
+// Place is where the caller would stand in the line of its lock, as the last.
+func (e *LineFullError) Place() int { return e.Waiting + e.Uncounted + 1 }
 
 // LineBound is what the number of waiting callers is bounded for.
 type LineBound string
@@ -161,7 +166,7 @@ const (
 // Error implements error.
 func (e *LineFullError) Error() string {
 	if e.Bound == LinePerLock {
-		return fmt.Sprintf("the place in line would be %d, and at most %d may wait for one lock", e.Waiting+1, e.Waiting)
+		return fmt.Sprintf("the place in line would be %d, and at most %d may wait for one lock", e.Place(), e.Waiting)
 	}
 	return fmt.Sprintf("at most %d callers of one %s may wait for locks", e.Waiting, e.Bound)
 }

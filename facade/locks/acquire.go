@@ -188,7 +188,7 @@ func errLineFull(full *lock.LineFullError) *limits.Error {
 	refused := &limits.Error{IsCaller: true, Limit: "line_per_" + string(full.Bound)}
 	switch full.Bound {
 	case lock.LinePerLock:
-		refused.Reason = fmt.Sprintf("The place in line would be %d, and at most %d callers may wait for one lock", full.Waiting+1, full.Waiting)
+		refused.Reason = fmt.Sprintf("The place in line would be %d, and at most %d callers may wait for one lock", full.Place(), full.Waiting)
 	case lock.LinePerNamespace:
 		refused.Reason = fmt.Sprintf("%d callers wait for locks of this namespace, which is as many as may", full.Waiting)
 	case lock.LinePerHolder:

@@ -171,3 +171,39 @@ func TestAFullLineLetsThoseReturnThatHadAPlace(t *testing.T) {
 		t.Error("the place is not kept as before")
 	}
 }
+
+// Those to whom the bounds do not apply take no room from others, and stand in line all the same.
+func TestJobsTakeNoRoomInALine(t *testing.T) {
+	for bound, limits := range map[lock.LineBound]WaiterLimits{
+		lock.LinePerLock: {PerLock: 1}, lock.LinePerNamespace: {PerNamespace: 1}, lock.LinePerHolder: {PerHolder: 1},
+	} {
+		t.Run(string(bound), func(t *testing.T) {
+			line := newPrioritized(t)
+			line.standing.limits = limits
+			var jobs []*waiter
+			for second := range int64(2) {
+				job := waiterAt("job", 0, second)
+				job.isUnbounded = true
+				if _, _, err := line.add(line.name, job, job.since, isOwn); err != nil {
+					t.Fatal(err)
+				}
+				jobs = append(jobs, job)
+			}
+			line.join("caller", 0, 2)
+			line.wantOrder("job", "job", "caller")
+			_, _, err := line.add(line.name, waiterAt("late", 0, 3), time.Unix(3, 0), isOwn)
+			if full, isFull := errors.AsType[*lock.LineFullError](err); !isFull || full.Bound != bound || full.Waiting != 1 || full.Place() != 4 {
+				t.Errorf("one more is told %+v", err)
+			}
+			if used := line.waits(time.Unix(3, 0), 0).Lines; max(used.PerLock, used.PerNamespace, used.PerHolder) != 1 {
+				t.Errorf("the bounds are used to %+v", used)
+			}
+			for _, job := range jobs {
+				_ = line.leave(line.byName[line.name], job, time.Unix(4, 0))
+			}
+			if _, _, err := line.add(line.name, waiterAt("late", 0, 4), time.Unix(4, 0), isOwn); err == nil {
+				t.Error("a Job that leaves makes room")
+			}
+		})
+	}
+}

@@ -86,6 +86,8 @@ type queue struct {
 	// The mutex of queues guards the fields below.
 
 	waiters list.List
+	// unbounded is how many of them the bounds do not apply to.
+	unbounded int
 	// byCaller has the waiter that has come last of each caller.
 	byCaller waiterIndex
 	// byID are the waiters with the ID of an acquisition, of which it has the last try.
@@ -365,12 +367,24 @@ func (q *queue) signal() {
 // insert adds the waiter behind those that are served before it.
 func (q *queue) insert(joined *waiter, now time.Time) {
 	q.place(joined, now)
-	q.counted.add(q.name.Namespace, joined.request.Holder, 1)
+	q.count(joined, 1)
 	q.byCaller.put(hashOf(joined.caller(q.name)), joined)
 	if id, _ := rules.SplitTry(joined.request.ID); id != "" {
 		q.byID.put(hashOf(id), joined)
 	}
 }
+
+// count counts a waiter that comes or goes: against the bounds, or as one of those to which they do not apply.
+func (q *queue) count(of *waiter, number int) {
+	if of.isUnbounded {
+		q.unbounded += number
+		return
+	}
+	q.counted.add(q.name.Namespace, of.request.Holder, number)
+}
+
+// bounded is how many wait to which the bounds apply.
+func (q *queue) bounded() int { return q.waiters.Len() - q.unbounded }
 
 // place puts the waiter into its place: before all of lower priorities, and those of its own that came later.
 func (q *queue) place(joined *waiter, now time.Time) {
@@ -401,7 +415,7 @@ func (q *queue) takeOut(gone *waiter) {
 	gone.isOut = true
 	gone.isUnsure = gone.isUnsure || q.inFlight == gone
 	q.waiters.Remove(gone.element)
-	q.counted.add(q.name.Namespace, gone.request.Holder, -1)
+	q.count(gone, -1)
 	q.byCaller.remove(hashOf(gone.caller(q.name)), gone)
 	id, _ := rules.SplitTry(gone.request.ID)
 	q.byID.remove(hashOf(id), gone)

@@ -220,7 +220,7 @@ func (q *queues) waits(now time.Time, grace time.Duration) observe.Waits {
 		if head == nil {
 			continue
 		}
-		longestLine = max(longestLine, queue.waiters.Len())
+		longestLine = max(longestLine, queue.bounded())
 		of := waits.Namespaces[name.Namespace]
 		of.Callers += queue.waiters.Len()
 		waited := now.Sub(queue.oldest())
@@ -362,7 +362,7 @@ type WaiterLimits struct {
 	PerLock, PerNamespace, PerHolder int
 }
 
-// standing counts the callers that wait.
+// standing counts the callers that wait, but for those to which the bounds do not apply.
 type standing struct {
 	limits                WaiterLimits
 	byNamespace, byHolder map[string]int
@@ -372,9 +372,9 @@ type standing struct {
 // and come again in turns could make a line of any length.
 const maxReturned = 2
 
-// check reports what is full for one more. Of its lock so many callers wait. One that returns to a place that was kept
+// check reports what is full for one more, for whose lock inLine callers wait that count. One that returns to a place that was kept
 // was counted when it came first, and is let in beyond the bounds that others have filled since.
-func (s *standing) check(namespace, holder string, inLine int, returns bool) error {
+func (s *standing) check(namespace, holder string, inLine int, returns bool) *lock.LineFullError {
 	times := 1
 	if returns {
 		times = maxReturned
@@ -400,11 +400,16 @@ func (q *queues) checkRoom(known *queue, name types.NamespacedName, joined *wait
 	if joined.isAccepted || joined.isUnbounded {
 		return nil
 	}
-	inLine := 0
+	inLine, uncounted := 0, 0
 	if known != nil {
-		inLine = known.waiters.Len()
+		inLine, uncounted = known.bounded(), known.unbounded
 	}
-	return q.standing.check(name.Namespace, joined.request.Holder, inLine, q.kept.Has(joined.caller(name), now))
+	full := q.standing.check(name.Namespace, joined.request.Holder, inLine, q.kept.Has(joined.caller(name), now))
+	if full == nil {
+		return nil
+	}
+	full.Uncounted = uncounted
+	return full
 }
 
 // usage returns how much of each limit is used, if so many callers wait in the longest line.
