@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,8 +22,12 @@ type admitted struct {
 	cancel context.CancelCauseFunc
 	expiry *time.Timer
 	// reviews has the review of the next token, of which there is one at a time.
-	reviews     sync.WaitGroup
-	isReviewing atomic.Bool
+	reviews sync.WaitGroup
+
+	mu sync.Mutex
+	// isReviewing says that there is a review, and hasEnded that there is to be none any more: messages may still be
+	// received while the stream ends.
+	isReviewing, hasEnded bool
 }
 
 func newAdmitted(service *Service, stream grpc.ServerStream, shown claims) *admitted {
@@ -53,16 +56,28 @@ func (a *admitted) RecvMsg(message any) error {
 	}
 	token := identified.ShownToken()
 	identified.ShowToken("")
-	if a.isReviewing.CompareAndSwap(false, true) {
-		// A review must not hold up what the stream carries.
-		a.reviews.Go(func() { a.extend(token) })
-	}
+	a.beginReview(token)
 	return nil
+}
+
+// beginReview begins a review, which must not hold up what the stream carries.
+func (a *admitted) beginReview(token string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.isReviewing || a.hasEnded {
+		return
+	}
+	a.isReviewing = true
+	a.reviews.Go(func() {
+		a.extend(token)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.isReviewing = false
+	})
 }
 
 // extend lets the stream go on until the token expires, if it is one of the same replica. Otherwise the former one counts.
 func (a *admitted) extend(token string) {
-	defer a.isReviewing.Store(false)
 	shown, err := a.service.review(a.ctx, []string{"Bearer " + token})
 	switch {
 	case err != nil:
@@ -80,6 +95,9 @@ func (a *admitted) pod() string { return a.shown.Kubernetes.Pod.Name }
 // end frees what the stream has taken.
 func (a *admitted) end() {
 	a.cancel(nil)
+	a.mu.Lock()
+	a.hasEnded = true
+	a.mu.Unlock()
 	a.reviews.Wait()
 	a.expiry.Stop()
 }

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -69,6 +72,35 @@ func TestAStreamGoesOnByTheNextToken(t *testing.T) {
 					t.Errorf("it ends after %v, not %v, with %v", lasted, test.want, err)
 				}
 			})
+		})
+	}
+}
+
+// counting counts what it is asked.
+type counting struct{ asked atomic.Int32 }
+
+func (c *counting) Authenticate(*http.Request) (user.Info, error) {
+	c.asked.Add(1)
+	return nil, errors.New("not authenticated")
+}
+
+// Messages may still be received while a stream ends. They begin no review any more, which would outlive the stream.
+func TestAStreamThatHasEndedBeginsNoReview(t *testing.T) {
+	for name, end := range map[string]func(*admitted){"while it goes on": func(*admitted) {}, "after its end": (*admitted).end} {
+		t.Run(name, func(t *testing.T) {
+			access, shown := &counting{}, make(chan string, 1)
+			service := &Service{rates: newReviewRates(clock.RealClock{}), options: Options{Clock: clock.RealClock{}, User: "replica", Access: access}}
+			served := newAdmitted(service, telling{stream{ctx: t.Context()}, shown}, claims{user: "replica"})
+			defer served.end()
+			end(served)
+			shown <- of("replica-0", time.Minute)
+			if err := served.RecvMsg(&message{}); err != nil {
+				t.Error(err)
+			}
+			served.reviews.Wait()
+			if asked := access.asked.Load(); (asked > 0) != (name == "while it goes on") {
+				t.Errorf("%d reviews", asked)
+			}
 		})
 	}
 }
