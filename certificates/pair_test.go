@@ -2,6 +2,7 @@ package certificates_test
 
 import (
 	"bytes"
+	"crypto/x509"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"forrst.dev/lock-operator/certificates"
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/test/support/exposition"
 )
 
 func TestBrokenContentsAreNoPair(t *testing.T) {
@@ -73,15 +76,17 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestTheExpiryIsAMetricOnceItIsKnown(t *testing.T) {
-	var notAfter time.Time
-	metric := certificates.NewExpiryMetric("facade", func() time.Time { return notAfter })
-	if got := testutil.CollectAndCount(metric); got != 0 {
-		t.Errorf("%d series of an unknown expiry", got)
+func TestTheValidityIsMeasuredOnceThereIsACertificate(t *testing.T) {
+	var current *x509.Certificate
+	of := certificates.NewValidityMetrics("facade", func() *x509.Certificate { return current })
+	if got := testutil.CollectAndCount(of); got != 0 {
+		t.Errorf("%d series of no certificate", got)
 	}
-	notAfter = start
-	if got := testutil.ToFloat64(metric); got != float64(start.Unix()) {
-		t.Errorf("got %v", got)
+	current = &x509.Certificate{NotBefore: time.Unix(100, 0), NotAfter: time.Unix(200, 0)}
+	want := exposition.Of(&metric.CertificateNotBefore, metric.CertificateNotBefore.Name+"{certificate=\"facade\"} 100\n") +
+		exposition.Of(&metric.CertificateExpiry, metric.CertificateExpiry.Name+"{certificate=\"facade\"} 200\n")
+	if err := testutil.CollectAndCompare(of, strings.NewReader(want)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -100,14 +101,14 @@ func (f *Files) Ready(*http.Request) error {
 	return err
 }
 
-// NotAfter is when the certificate that is served ends. Zero means that there is none.
-func (f *Files) NotAfter() time.Time {
+// Leaf returns the certificate that is served. Nil means that there is none.
+func (f *Files) Leaf() *x509.Certificate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.parsed == nil {
-		return time.Time{}
+		return nil
 	}
-	return f.parsed.Leaf.NotAfter
+	return f.parsed.Leaf
 }
 
 // load returns the certificate if it differs from the one before.

@@ -105,8 +105,8 @@ func addIssuer(manager ctrl.Manager, settings options, now clock.PassiveClock, e
 		Clock:      now,
 		Leadership: election,
 	})
-	if err := metrics.Registry.Register(reconciler.Metric()); err != nil {
-		return fmt.Errorf("register the metric of the authority: %w", err)
+	if err := metrics.Registry.Register(reconciler.Metrics()); err != nil {
+		return fmt.Errorf("register the metrics of the authority: %w", err)
 	}
 	return reconciler.SetupWithManager(manager)
 }
@@ -127,5 +127,5 @@ func newMetricsCertificate(manager ctrl.Manager, settings options) (*certfile.Fi
 	if settings.components != controllerComponent {
 		return files, nil // It is that of façade or webhook, which tell of it.
 	}
-	return files, metrics.Registry.Register(certificates.NewExpiryMetric("controllers", files.NotAfter))
+	return files, metrics.Registry.Register(certificates.NewValidityMetrics("controllers", files.Leaf))
 }

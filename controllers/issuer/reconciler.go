@@ -4,6 +4,7 @@ package issuer
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -69,21 +70,20 @@ type Reconciler struct {
 	options Options
 	// passed is when the last pass has ended.
 	passed time.Time
-	// notAfter is when the authority ends, in seconds since 1970, for the metric.
-	notAfter atomic.Int64
+	// authority is the one that signs, for the metrics.
+	authority atomic.Pointer[x509.Certificate]
 }
 
 // New returns a reconciler that has yet to be set up.
 func New(options Options) *Reconciler { return &Reconciler{options: options} }
 
-// Metric tells when the authority ends, on the replica that leads.
-func (r *Reconciler) Metric() prometheus.Collector {
-	return certificates.NewExpiryMetric("authority", func() time.Time {
-		seconds := r.notAfter.Load()
-		if seconds == 0 || !r.options.Leadership.IsLeader() {
-			return time.Time{}
+// Metrics tell when the authority begins and ends, on the replica that leads.
+func (r *Reconciler) Metrics() prometheus.Collector {
+	return certificates.NewValidityMetrics("authority", func() *x509.Certificate {
+		if !r.options.Leadership.IsLeader() {
+			return nil
 		}
-		return time.Unix(seconds, 0)
+		return r.authority.Load()
 	})
 }
 
@@ -124,7 +124,7 @@ func (r *Reconciler) pass(ctx context.Context) error {
 	if err := r.keepAuthority(ctx, objects, state, now); err != nil {
 		return err
 	}
-	r.notAfter.Store(state.Authority.Certificate.NotAfter.Unix())
+	r.authority.Store(state.Authority.Certificate)
 	trusted := r.options.Policy.Bundle(state, now)
 	injectErr := r.inject(ctx, objects, state, trusted)
 	publishErr := r.publish(ctx, objects, state, trusted, now)

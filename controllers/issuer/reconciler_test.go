@@ -24,6 +24,8 @@ import (
 
 	"forrst.dev/lock-operator/certificates"
 	"forrst.dev/lock-operator/controllers/issuer"
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/test/support/exposition"
 )
 
 const namespace = "operator"
@@ -195,13 +197,15 @@ func TestAReplicaThatDoesNotLeadDoesNothing(t *testing.T) {
 	if result, err := w.after(0); err != nil || result.RequeueAfter != 0 || len(w.patches) != 0 {
 		t.Errorf("%v, %v, %d writes", result, err, len(w.patches))
 	}
-	if got := testutil.CollectAndCount(w.reconciler.Metric()); got != 0 {
+	if got := testutil.CollectAndCount(w.reconciler.Metrics()); got != 0 {
 		t.Errorf("%d series", got)
 	}
 	w.leads = true
 	w.mustAfter(0)
-	if got := testutil.ToFloat64(w.reconciler.Metric()); got != float64(start.Add(w.options.Policy.AuthorityLifetime).Unix()) {
-		t.Errorf("got %v", got)
+	want := exposition.Of(&metric.CertificateExpiry, fmt.Sprintf("%s{certificate=%q} %d\n",
+		metric.CertificateExpiry.Name, "authority", start.Add(w.options.Policy.AuthorityLifetime).Unix()))
+	if err := testutil.CollectAndCompare(w.reconciler.Metrics(), strings.NewReader(want), metric.CertificateExpiry.Name); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -48,7 +48,7 @@ func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter, open 
 			func() float64 { return limit.isFull().Seconds() }))
 	}
 	if served != nil {
-		collectors = append(collectors, certificates.NewExpiryMetric("facade", served.NotAfter))
+		collectors = append(collectors, certificates.NewValidityMetrics("facade", served.Leaf))
 	}
 	for _, limit := range limits.Wholes {
 		collectors = append(collectors, metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": limit.Name},

@@ -126,6 +126,8 @@ var health = row{"Health of the operator", []panel{
 		{`max(lock_operator_webhook_other_users_exempted)`, "other users exempted"}}},
 	{title: "Certificates expire in", kind: graph, unit: seconds, queries: []query{
 		{`min by (certificate) (lock_operator_certificate_expiry_timestamp_seconds) - time()`, "{{certificate}}"}}},
+	{title: "Lifetime of certificates that is left", text: "They are renewed at a third.", kind: graph, unit: share, queries: []query{
+		{`min by (certificate) ((lock_operator_certificate_expiry_timestamp_seconds - time()) / (lock_operator_certificate_expiry_timestamp_seconds - lock_operator_certificate_not_before_timestamp_seconds))`, "{{certificate}}"}}},
 	{title: "Audit", text: "Records that wait to be written, and those that are lost each second.", kind: graph, unit: count, queries: []query{
 		{`sum by (pod) (lock_operator_audit_buffered_records)`, "{{pod}} wait"},
 		{`sum by (cause) (rate(lock_operator_audit_records_dropped_total[$__rate_interval]))`, "lost: {{cause}}"},

@@ -25,7 +25,7 @@ func Catalogue() []Section {
 			&APIRequests, &APIRequestDuration, &UnansweredWrites, &UnansweredGrants, &ClockDifference, &ClockUncertainty, &ClockFresh,
 		}},
 		{"Audit", []*Definition{&AuditDropped, &AuditBuffered, &AuditFailing}},
-		{"The process", []*Definition{&IsLeader, &CertificateExpiry, &BuildInfo}},
+		{"The process", []*Definition{&IsLeader, &CertificateExpiry, &CertificateNotBefore, &BuildInfo}},
 	}
 }
 
@@ -286,6 +286,10 @@ var (
 		Name: "lock_operator_certificate_expiry_timestamp_seconds", Type: Gauge, Labels: []string{"certificate"}, By: Everywhere,
 		Values: map[string]string{"certificate": "`facade`, `webhook`, `controllers` (their port of metrics), `authority`"},
 		Help:   "When the certificate ends that this process serves, or the authority that it signs certificates with, in seconds since 1970.",
+	}
+	CertificateNotBefore = Definition{
+		Name: "lock_operator_certificate_not_before_timestamp_seconds", Type: Gauge, Labels: []string{"certificate"}, By: Everywhere,
+		Help: "When the validity of the same certificate begins, in seconds since 1970. For one that the operator issues this is an hour before the issue.",
 	}
 	BuildInfo = Definition{
 		Name: "lock_operator_build_info", Type: Gauge, Labels: []string{"version", "revision", "go_version"}, By: Everywhere,

@@ -147,6 +147,7 @@ var _ = Describe("An installation that issues its own certificates", Ordered, fu
 				g.Expect(err).NotTo(HaveOccurred())
 				for _, name := range names {
 					g.Expect(text).To(MatchRegexp(`(?m)^lock_operator_certificate_expiry_timestamp_seconds\{certificate="%s"\} \d`, name))
+					g.Expect(text).To(MatchRegexp(`(?m)^lock_operator_certificate_not_before_timestamp_seconds\{certificate="%s"\} \d`, name))
 				}
 			}).WithTimeout(operatorTimeout).Should(Succeed())
 		}

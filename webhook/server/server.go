@@ -163,7 +163,7 @@ func New(options Options) (*Server, error) {
 		s.refused.WithLabelValues(reason)
 	}
 	if options.Metrics != nil {
-		err := metric.Register(options.Metrics, s.refused, certificates.NewExpiryMetric("webhook", s.served.NotAfter),
+		err := metric.Register(options.Metrics, s.refused, certificates.NewValidityMetrics("webhook", s.served.Leaf),
 			metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "webhook_memory"}, s.memory.usage),
 			metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "webhook_connections"}, s.connectionUsage))
 		if err != nil {
