@@ -22,9 +22,21 @@ const stdoutAudit = "-"
 // audit.
 const auditCloseTimeout = 5 * time.Second
 
+// vias are the paths of the records of the components.
+func (o *options) vias() (vias []audit.Via) {
+	for component, via := range map[string]audit.Via{
+		controllerComponent: audit.Controller, webhookComponent: audit.Admission, facadeComponent: audit.Facade,
+	} {
+		if o.runs(component) {
+			vias = append(vias, via)
+		}
+	}
+	return vias
+}
+
 // openAudit returns the sink for a value of --audit-log, and a function that writes the rest
 // of the records and closes the sink.
-func openAudit(path string) (records audit.Sink, closeAudit func() error, err error) {
+func openAudit(path string, vias []audit.Via) (records audit.Sink, closeAudit func() error, err error) {
 	var writer io.Writer
 	closeFile := func() error { return nil }
 	switch path {
@@ -40,7 +52,7 @@ func openAudit(path string) (records audit.Sink, closeAudit func() error, err er
 		writer, closeFile = file, file.Close
 	}
 	log, err := auditlog.New(auditlog.Options{
-		Writer: writer, Registerer: metrics.Registry, Logger: ctrl.Log.WithName("audit"),
+		Writer: writer, Registerer: metrics.Registry, Vias: vias, Logger: ctrl.Log.WithName("audit"),
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, closeFile())

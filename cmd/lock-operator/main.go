@@ -46,7 +46,7 @@ func run(settings options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
-	records, closeAudit, err := openAudit(settings.auditLog)
+	records, closeAudit, err := openAudit(settings.auditLog, settings.vias())
 	if err != nil {
 		return err
 	}

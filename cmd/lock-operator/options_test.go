@@ -4,6 +4,7 @@ import (
 	"flag"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 )
 
@@ -151,6 +153,20 @@ func deployed(t *testing.T, name string) (appsv1.Deployment, options) {
 		t.Fatal(err)
 	}
 	return deployment, settings
+}
+
+func TestEachComponentExpectsRecordsOfItsPath(t *testing.T) {
+	for components, want := range map[string][]audit.Via{
+		facadeComponent:                  {audit.Facade},
+		webhookComponent:                 {audit.Admission},
+		strings.Join(allComponents, ","): {audit.Admission, audit.Controller, audit.Facade},
+		controllerComponent:              {audit.Controller},
+	} {
+		settings := options{components: components}
+		if got := slices.Sorted(slices.Values(settings.vias())); !slices.Equal(got, want) {
+			t.Errorf("%s: %v", components, got)
+		}
+	}
 }
 
 func TestDeploymentsUseFlagsThatExist(t *testing.T) {

@@ -377,9 +377,12 @@ func TestUnansweredWritesAreCountedByOutcome(t *testing.T) {
 				etcd.inject(faults{})
 				pass(2 * time.Minute)
 				got := outcomes{}
-				for _, outcome := range []observe.Outcome{observe.Happened, observe.NotHappened, observe.Unknown, observe.Late} {
+				for _, outcome := range observe.AllOutcomes {
 					labels := map[string]string{"via": "facade", "operation": string(test.operation), "outcome": string(outcome)}
-					if count, exists := exposition.Value(registry, &metric.UnansweredWrites, labels); exists {
+					switch count, exists := exposition.Value(registry, &metric.UnansweredWrites, labels); {
+					case !exists:
+						t.Errorf("no series %v", labels)
+					case count > 0:
 						got[outcome] = count
 					}
 				}

@@ -23,6 +23,9 @@ const (
 	Release Operation = "release"
 )
 
+// AllOperations are all operations.
+var AllOperations = []Operation{Acquire, HandOff, Renew, Release}
+
 // Outcome is how an unanswered write ended.
 type Outcome string
 
@@ -35,6 +38,9 @@ const (
 	// Late means that an acquire whose outcome was one of the two before has happened after all.
 	Late Outcome = "late"
 )
+
+// AllOutcomes are all outcomes.
+var AllOutcomes = []Outcome{Happened, NotHappened, Unknown, Late}
 
 // Nothing is the Observer that ignores what it is told.
 type Nothing struct{}

@@ -56,6 +56,9 @@ type Options struct {
 	Writer io.Writer
 	// Registerer registers the metrics. Required.
 	Registerer prometheus.Registerer
+	// Vias are the paths of the records that are expected. Their counts begin at 0, those of other paths with
+	// the first record.
+	Vias []audit.Via
 	// Clock bounds the rate of refusals, and times summaries and repeated writes. Nil means the real
 	// clock.
 	Clock clock.WithTicker
@@ -109,7 +112,7 @@ func New(options Options) (*Log, error) {
 		written:   make(chan struct{}),
 	}
 	var err error
-	if log.metrics, err = newMetrics(options.Registerer, func() int { return len(log.records) }); err != nil {
+	if log.metrics, err = newMetrics(options.Registerer, options.Vias, func() int { return len(log.records) }); err != nil {
 		return nil, err
 	}
 	go log.run()

@@ -269,7 +269,7 @@ func TestATornLineSpoilsNoOther(t *testing.T) {
 	newLog := func(t *testing.T, disk *halting) (*Log, *prometheus.Registry) {
 		t.Helper()
 		registry := prometheus.NewRegistry()
-		metrics, err := newMetrics(registry, func() int { return 0 })
+		metrics, err := newMetrics(registry, nil, func() int { return 0 })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -445,6 +445,31 @@ func BenchmarkRecord(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		log.Record(record)
+	}
+}
+
+func TestWhatAlertsCountIsThereBeforeItHappens(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	log, err := New(Options{Registerer: registry, Vias: []audit.Via{audit.Controller, audit.Admission}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close(context.WithoutCancel(t.Context())) }()
+	for _, via := range []string{"controller", "admission"} {
+		for event, reason := range map[audit.Event]audit.Reason{
+			audit.Granted: "", audit.Renewed: "", audit.Released: audit.HolderGone, audit.Expired: audit.Reaped, audit.ForceReleased: audit.ByForce,
+		} {
+			labels := map[string]string{"event": string(event), "reason": string(reason), "via": via}
+			if got, exists := exposition.Value(registry, &metric.LockEvents, labels); !exists || got != 0 {
+				t.Errorf("%v: %v", labels, got)
+			}
+		}
+		if got, exists := exposition.Value(registry, &metric.LateRenewals, map[string]string{"via": via}); !exists || got != 0 {
+			t.Errorf("late renewals of %s: %v", via, got)
+		}
+	}
+	if got, exists := exposition.Value(registry, &metric.LateRenewals, map[string]string{"via": "facade"}); exists {
+		t.Errorf("%v late renewals by a component that does not run", got)
 	}
 }
 

@@ -17,7 +17,15 @@ type metrics struct {
 	failing prometheus.Gauge
 }
 
-func newMetrics(registerer prometheus.Registerer, waitingRecords func() int) (*metrics, error) {
+// counted are the events that begin, prolong or end grants, with their reasons. Alerts count them.
+var counted = map[audit.Event][]audit.Reason{
+	audit.Granted: {""}, audit.TakenOver: {""}, audit.HandedOn: {""}, audit.Renewed: {""},
+	audit.Released:      {audit.ByOwner, audit.PassedOn, audit.Abandoned, audit.HolderGone, audit.NamespaceDeleted, audit.OwnersGone},
+	audit.Expired:       {audit.Reaped, audit.Replaced},
+	audit.ForceReleased: {audit.ByForce},
+}
+
+func newMetrics(registerer prometheus.Registerer, vias []audit.Via, waitingRecords func() int) (*metrics, error) {
 	m := &metrics{
 		events:  metric.LockEvents.CounterVec(),
 		late:    metric.LateRenewals.CounterVec(),
@@ -28,6 +36,15 @@ func newMetrics(registerer prometheus.Registerer, waitingRecords func() int) (*m
 	for _, cause := range []audit.Cause{audit.BufferFull, audit.NotWritten, audit.TooManyRefusals, audit.Closed, audit.NotMade} {
 		for _, class := range classes {
 			m.dropped.WithLabelValues(string(cause), string(class))
+		}
+	}
+	// A series that begins with the first facts hides them: Prometheus counts only what is added to it.
+	for _, via := range vias {
+		m.late.WithLabelValues(string(via))
+		for event, reasons := range counted {
+			for _, reason := range reasons {
+				m.events.WithLabelValues(string(event), string(reason), string(via))
+			}
 		}
 	}
 	return m, metric.Register(registerer, m.events, m.late, m.held, m.dropped, m.failing,

@@ -31,11 +31,18 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 
 // Observer returns the observer of an engine whose records name the path.
 func (m *Metrics) Observer(via audit.Via) observe.Observer {
-	return &engineObserver{
+	o := &engineObserver{
 		free:       m.duration.WithLabelValues(string(via), "false"),
 		waited:     m.duration.WithLabelValues(string(via), "true"),
 		unanswered: m.unanswered.MustCurryWith(prometheus.Labels{"via": string(via)}),
 	}
+	// A series that begins with the first writes hides them: Prometheus counts only what is added to it.
+	for _, operation := range observe.AllOperations {
+		for _, outcome := range observe.AllOutcomes {
+			o.unanswered.WithLabelValues(string(operation), string(outcome))
+		}
+	}
+	return o
 }
 
 // CountDoor returns a function that counts the requests for locks of one door.
