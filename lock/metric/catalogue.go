@@ -225,7 +225,7 @@ var (
 var (
 	APIRequests = Definition{
 		Name: "lock_operator_api_requests_total", Type: Counter, Labels: []string{"verb", "resource", "code"}, By: Everywhere,
-		Values: map[string]string{"verb": "`get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `other`", "resource": "such as `locks`; `other` for those that the operator does not name", "code": "the status, or `none` without an answer"},
+		Values: map[string]string{"verb": "`get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `other`", "resource": "such as `locks`; `other` for other kinds of --holder-kinds, and for paths without a resource", "code": "the status, or `none` without an answer"},
 		Help:   "Requests to the API server.",
 	}
 	APIRequestDuration = Definition{

@@ -21,11 +21,11 @@ const watchVerb = "watch"
 // unanswered is the code of a request without an answer.
 const unanswered = "none"
 
-// resources are those that the operator asks for.
+// resources are those of the operator's roles, and of usual kinds that --holder-kinds adds.
 var resources = map[string]bool{
 	"locks": true, "leases": true, "events": true, "jobs": true, "pods": true, "namespaces": true, "deployments": true, "statefulsets": true,
 	"tokenreviews": true, "subjectaccessreviews": true, "selfsubjectreviews": true,
-	"mutatingwebhookconfigurations": true, "validatingwebhookconfigurations": true,
+	"mutatingwebhookconfigurations": true, "validatingwebhookconfigurations": true, "secrets": true, "configmaps": true, "endpointslices": true,
 }
 
 // Metrics counts requests. Safe for concurrent use.

@@ -4,18 +4,75 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	rbacv1 "k8s.io/api/rbac/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
 
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/observe/requestmetrics"
 	"forrst.dev/lock-operator/test/support/exposition"
 )
+
+// roles are those of the operator's service accounts.
+var roles = []string{"rbac/facade_role.yaml", "rbac/controllers_role.yaml", "rbac/webhook_role.yaml", "certificates/role.yaml"}
+
+func TestEveryResourceOfTheRolesIsNamed(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	metrics, err := requestmetrics.New(registry, clocktesting.NewFakeClock(time.Unix(0, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := metrics.RoundTripper(&server{clocktesting.NewFakeClock(time.Unix(0, 0)), http.StatusOK})
+	for _, rule := range rulesOf(t) {
+		for _, resource := range rule.Resources {
+			resource, _, _ = strings.Cut(resource, "/")
+			path := "/apis/" + rule.APIGroups[0] + "/v1/namespaces/default/" + resource + "/x"
+			if rule.APIGroups[0] == "" {
+				path = "/api/v1/namespaces/default/" + resource + "/x"
+			}
+			response, err := transport.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close() // It is empty.
+			labels := map[string]string{"verb": "get", "resource": resource, "code": "200"}
+			if _, isNamed := exposition.Value(registry, &metric.APIRequests, labels); !isNamed {
+				t.Errorf("%s counts as another resource", path)
+			}
+		}
+	}
+}
+
+// rulesOf returns the rules of all roles.
+func rulesOf(t *testing.T) (rules []rbacv1.PolicyRule) {
+	t.Helper()
+	for _, name := range roles {
+		content, err := os.ReadFile("../../../config/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := len(rules)
+		for document := range strings.SplitSeq(string(content), "\n---\n") {
+			var role rbacv1.ClusterRole // Those of a namespace have the same rules, and bindings none.
+			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+			rules = append(rules, role.Rules...)
+		}
+		if len(rules) == before {
+			t.Errorf("%s has no rules", name)
+		}
+	}
+	return rules
+}
 
 // server answers with the status, or not at all if it is zero.
 type server struct {
