@@ -21,7 +21,7 @@ const watchVerb = "watch"
 // unanswered is the code of a request without an answer.
 const unanswered = "none"
 
-// resources are those of the operator's roles, and of usual kinds that --holder-kinds adds.
+// resources are those of the roles of the operator.
 var resources = map[string]bool{
 	"locks": true, "leases": true, "events": true, "jobs": true, "pods": true, "namespaces": true, "deployments": true, "statefulsets": true,
 	"tokenreviews": true, "subjectaccessreviews": true, "selfsubjectreviews": true,

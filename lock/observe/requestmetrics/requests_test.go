@@ -22,7 +22,7 @@ import (
 )
 
 // roles are those of the operator's service accounts.
-var roles = []string{"rbac/facade_role.yaml", "rbac/controllers_role.yaml", "rbac/webhook_role.yaml", "certificates/role.yaml"}
+var roles = []string{"rbac/facade_role.yaml", "rbac/controllers_role.yaml", "rbac/webhook_role.yaml", "certificates/role.yaml", "guards/role.yaml"}
 
 func TestEveryResourceOfTheRolesIsNamed(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
