@@ -251,3 +251,23 @@ func TestValues(t *testing.T) {
 		})
 	}
 }
+
+// TestEachRolloutIsSpreadByItself wants no constraint to count the pods of the former template: the others could
+// end on one node.
+func TestEachRolloutIsSpreadByItself(t *testing.T) {
+	for flags, want := range map[string]int{"": 1, "highAvailability=true": 2} {
+		rendered := render(t, "--set="+flags)
+		for _, component := range []string{"facade", "controllers", "webhook"} {
+			constraints, _ := rendered.at(t, "Deployment/lock-operator-"+component, "spec template spec topologySpreadConstraints").([]any)
+			if len(constraints) != want {
+				t.Errorf("with %q, %s has %d constraints, want %d", flags, component, len(constraints), want)
+			}
+			for _, constraint := range constraints {
+				fields, _ := constraint.(map[string]any)
+				if !isEqual(fields["matchLabelKeys"], []any{"pod-template-hash"}) {
+					t.Errorf("with %q, %s is spread by %v", flags, component, fields)
+				}
+			}
+		}
+	}
+}

@@ -2,8 +2,11 @@ package installation_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +19,8 @@ type variant struct {
 	values string
 	// prepare brings what the variant needs, and use tries what it has of its own. Both may be nil.
 	prepare, use func(c *cluster, t *testing.T)
+	// isSpread: each component has three replicas on nodes of their own, after an upgrade as well.
+	isSpread bool
 	// isForced: it is removed unchecked with its CRD, while locks are held.
 	isForced bool
 	// stays are the objects that stay in the namespace besides those of each installation.
@@ -24,10 +29,13 @@ type variant struct {
 
 var variants = []variant{
 	{name: "default values", use: (*cluster).shareLines},
-	{name: "high availability", values: "highAvailability: true\n", use: (*cluster).evict},
+	{name: "high availability", values: "highAvailability: true\n", use: (*cluster).evict, isSpread: true},
 	{name: "certificates of cert-manager", values: "certificates: {provider: cert-manager}\nguards: {enabled: true}\n", prepare: (*cluster).startCertManager, use: (*cluster).useCertManager, stays: secretsOfCertManager},
 	{name: "every optional part", values: everyPart, prepare: (*cluster).bringPrometheus, use: (*cluster).followReferences, isForced: true},
 }
+
+// components are those that have pods.
+var components = []string{"facade", "controllers", "webhook"}
 
 // secretsOfCertManager are not deleted with their Certificates.
 var secretsOfCertManager = []string{
@@ -73,6 +81,11 @@ func (c *cluster) try(t *testing.T, v variant, before map[string]bool) {
 		}
 		c.kubectlRun(t, heldLock, "create", "-f", "-")
 		c.helm(t, "upgrade", release, c.chart(), "--values", values, "--set", "settings.logLevel=debug", "--wait", "--timeout", patience.String())
+		if v.isSpread {
+			for _, component := range components {
+				await(t, func() error { _, err := c.spread(t.Context(), component); return err })
+			}
+		}
 		c.helm(t, "test", release, "--timeout", patience.String())
 		if v.isForced {
 			c.forceUninstallation(t)
@@ -119,26 +132,36 @@ func (c *cluster) forceUninstallation(t *testing.T) {
 // others serve.
 func (c *cluster) evict(t *testing.T) {
 	t.Helper()
-	for _, component := range []string{"facade", "controllers", "webhook"} {
-		pods, err := c.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
+	for _, component := range components {
+		pods, err := c.spread(t.Context(), component)
 		check(t, err)
-		nodes := map[string]bool{}
-		for _, pod := range pods.Items {
-			nodes[pod.Spec.NodeName] = true
-			if pod.Spec.PriorityClassName != "system-cluster-critical" {
-				t.Errorf("%s has the priority class %q", pod.Name, pod.Spec.PriorityClassName)
-			}
-		}
-		if len(pods.Items) != 3 || len(nodes) != 3 {
-			t.Fatalf("%d pods of %s are on %d nodes, want 3 on 3", len(pods.Items), component, len(nodes))
-		}
-		await(t, func() error { return c.evictPod(t.Context(), pods.Items[0].Name) })
-		if err := c.evictPod(t.Context(), pods.Items[1].Name); !apierrors.IsTooManyRequests(err) {
+		await(t, func() error { return c.evictPod(t.Context(), pods[0].Name) })
+		if err := c.evictPod(t.Context(), pods[1].Name); !apierrors.IsTooManyRequests(err) {
 			t.Errorf("evicting a second pod of %s: %v", component, err)
 		}
 	}
 	c.helm(t, "test", release, "--timeout", patience.String())
 	c.kubectlRun(t, "", "rollout", "status", "deployment", "--namespace", namespace, "--timeout", patience.String())
+}
+
+// spread returns the pods of a component that do not stop, which must be three on nodes of their own.
+func (c *cluster) spread(ctx context.Context, component string) ([]corev1.Pod, error) {
+	found, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
+	if err != nil {
+		return nil, err
+	}
+	pods := slices.DeleteFunc(found.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+	nodes := map[string]bool{}
+	for _, pod := range pods {
+		nodes[pod.Spec.NodeName] = true
+		if pod.Spec.PriorityClassName != "system-cluster-critical" {
+			return nil, fmt.Errorf("%s has the priority class %q", pod.Name, pod.Spec.PriorityClassName)
+		}
+	}
+	if len(pods) != 3 || len(nodes) != 3 {
+		return nil, fmt.Errorf("%d pods of %s are on %d nodes, want 3 on 3", len(pods), component, len(nodes))
+	}
+	return pods, nil
 }
 
 func (c *cluster) evictPod(ctx context.Context, name string) error {

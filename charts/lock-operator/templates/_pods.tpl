@@ -118,5 +118,7 @@
   labelSelector:
     matchLabels:
       {{- include "lock-operator.selector" (last $) | nindent 6 }}
+  # Pods of the former template do not count: they go during a rollout.
+  matchLabelKeys: [pod-template-hash]
 {{- end }}
 {{- end -}}
