@@ -26,6 +26,26 @@ func DefaultPolicy() Policy {
 	return Policy{Lifetime: 90 * day, AuthorityLifetime: 3650 * day, Overlap: 14 * day}
 }
 
+// WithDefaults returns the policy with each duration that is 0 replaced: by that of [DefaultPolicy], or by the
+// nearest one that fits those that are set.
+func (p Policy) WithDefaults() Policy {
+	usual := DefaultPolicy()
+	if p.Lifetime == 0 {
+		p.Lifetime = usual.Lifetime
+		if p.AuthorityLifetime != 0 {
+			p.Lifetime = min(p.Lifetime, p.AuthorityLifetime/authorityShare)
+		}
+		p.Lifetime = max(p.Lifetime, overlapShare*p.Overlap)
+	}
+	if p.AuthorityLifetime == 0 {
+		p.AuthorityLifetime = max(usual.AuthorityLifetime, authorityShare*p.Lifetime)
+	}
+	if p.Overlap == 0 {
+		p.Overlap = min(usual.Overlap, p.Lifetime/overlapShare)
+	}
+	return p
+}
+
 const (
 	// overlapShare is the least divisor of Lifetime that gives Overlap: a certificate that is to be renewed
 	// has a third of its life left, which the overlap must not use up.
@@ -43,8 +63,8 @@ const (
 // Validate returns an error if the durations do not fit each other.
 func (p Policy) Validate() error {
 	switch {
-	case p.Overlap <= 0:
-		return errors.New("the overlap must be more than 0s")
+	case p.Overlap <= 0 || p.Lifetime <= 0 || p.AuthorityLifetime <= 0:
+		return errors.New("the lifetimes and the overlap must be more than 0s")
 	case p.Lifetime < overlapShare*p.Overlap:
 		return fmt.Errorf("the lifetime of certificates must be at least %d times the overlap, %s", overlapShare, overlapShare*p.Overlap)
 	case p.AuthorityLifetime < authorityShare*p.Lifetime:

@@ -369,3 +369,41 @@ func TestPolicyValidate(t *testing.T) {
 		}
 	}
 }
+
+func TestPolicyWithDefaults(t *testing.T) {
+	for name, test := range map[string]struct{ set, want certificates.Policy }{
+		"nothing is set": {want: certificates.DefaultPolicy()},
+		"a short lifetime": {
+			set:  certificates.Policy{Lifetime: 30 * day},
+			want: certificates.Policy{Lifetime: 30 * day, AuthorityLifetime: 3650 * day, Overlap: 30 * day / 4},
+		},
+		"a long lifetime": {
+			set:  certificates.Policy{Lifetime: 1000 * day},
+			want: certificates.Policy{Lifetime: 1000 * day, AuthorityLifetime: 4000 * day, Overlap: 14 * day},
+		},
+		"a short life of the authority": {
+			set:  certificates.Policy{AuthorityLifetime: 160 * day},
+			want: certificates.Policy{Lifetime: 40 * day, AuthorityLifetime: 160 * day, Overlap: 10 * day},
+		},
+		"a long overlap": {
+			set:  certificates.Policy{Overlap: 30 * day},
+			want: certificates.Policy{Lifetime: 120 * day, AuthorityLifetime: 3650 * day, Overlap: 30 * day},
+		},
+		"an overlap and an authority for it": {
+			set:  certificates.Policy{AuthorityLifetime: 480 * day, Overlap: 30 * day},
+			want: certificates.Policy{Lifetime: 120 * day, AuthorityLifetime: 480 * day, Overlap: 30 * day},
+		},
+		"all is set": {
+			set:  certificates.Policy{Lifetime: 4 * day, AuthorityLifetime: 16 * day, Overlap: day},
+			want: certificates.Policy{Lifetime: 4 * day, AuthorityLifetime: 16 * day, Overlap: day},
+		},
+	} {
+		got := test.set.WithDefaults()
+		if got != test.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
+		}
+		if err := got.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -61,6 +61,28 @@ func TestTheSchemaRefuses(t *testing.T) {
 	}
 }
 
+// TestDurationsThatDoNotFitAreRefused says which durations of certificates are refused, with what to do: the controllers
+// would not start with them.
+func TestDurationsThatDoNotFitAreRefused(t *testing.T) {
+	for flags, want := range map[string]string{
+		"lifetime=48h,authorityOverlap=12h":             "",
+		"lifetime=48h,authorityOverlap=721m":            "certificates.lifetime, 48h, must be at least 4 times certificates.authorityOverlap, 721m",
+		"lifetime=720h,authorityLifetime=2880h":         "",
+		"lifetime=720h,authorityLifetime=2879h":         "certificates.authorityLifetime, 2879h, must be at least 4 times certificates.lifetime, 720h",
+		"authorityLifetime=1600h,authorityOverlap=100h": "",
+		"authorityLifetime=1599h,authorityOverlap=100h": "certificates.authorityLifetime, 1599h, must be at least 16 times certificates.authorityOverlap, 100h",
+		"lifetime=720h": "",
+		"provider=cert-manager,lifetime=720h,authorityOverlap=336h": "",
+	} {
+		t.Run(flags, func(t *testing.T) {
+			_, err := helm(t.Context(), "template", release, chart, "--set=certificates."+strings.ReplaceAll(flags, ",", ",certificates."))
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+}
+
 // TestEveryValueIsDescribed reads the generated documentation: helm-docs leaves the description of a value
 // empty that has no comment.
 func TestEveryValueIsDescribed(t *testing.T) {

@@ -27,3 +27,20 @@
 {{ toYaml $object }}
 {{- end }}
 {{- end -}}
+
+{{/* The seconds of a duration such as "2160h". */}}
+{{- define "lock-operator.seconds" -}}
+{{- $date := toDate "2006-01-02" "2000-01-01" -}}
+{{- sub (mustDateModify . $date | unixEpoch) (unixEpoch $date) -}}
+{{- end -}}
+
+{{/* Refuses two durations that are both set and do not fit. Call with (list $ "authorityOverlap" "lifetime" 4): the latter is at least four times the former. */}}
+{{- define "lock-operator.fits" -}}
+{{- $short := index (first .).Values.certificates (index . 1) }}
+{{- $long := index (first .).Values.certificates (index . 2) }}
+{{- if and $short $long }}
+{{- if gt (mul (last .) (include "lock-operator.seconds" $short)) (include "lock-operator.seconds" $long | int64) }}
+{{- fail (printf "certificates.%s, %s, must be at least %d times certificates.%s, %s: raise the former, lower the latter, or leave one of them unset" (index . 2) $long (last .) (index . 1) $short) }}
+{{- end }}
+{{- end }}
+{{- end -}}
