@@ -62,7 +62,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 }
 
 // TestDurationsThatDoNotFitAreRefused says which durations of certificates are refused, with what to do: the controllers
-// would not start with them.
+// would not start with them, and certificates of cert-manager would outlive the authority which signed them.
 func TestDurationsThatDoNotFitAreRefused(t *testing.T) {
 	for flags, want := range map[string]string{
 		"lifetime=48h,authorityOverlap=12h":             "",
@@ -72,7 +72,11 @@ func TestDurationsThatDoNotFitAreRefused(t *testing.T) {
 		"authorityLifetime=1600h,authorityOverlap=100h": "",
 		"authorityLifetime=1599h,authorityOverlap=100h": "certificates.authorityLifetime, 1599h, must be at least 16 times certificates.authorityOverlap, 100h",
 		"lifetime=720h": "",
-		"provider=cert-manager,lifetime=720h,authorityOverlap=336h": "",
+		"provider=cert-manager,lifetime=720h,authorityOverlap=336h":   "",
+		"provider=cert-manager,lifetime=720h,authorityLifetime=2879h": "certificates.authorityLifetime, 2879h, must be at least 4 times certificates.lifetime, 720h",
+		"provider=cert-manager,authorityLifetime=4h":                  "",
+		"provider=cert-manager,authorityLifetime=239m":                "certificates.authorityLifetime, 239m, must be at least 4h",
+		"provider=cert-manager,lifetime=59m":                          "certificates.lifetime, 59m, must be at least 1h",
 	} {
 		t.Run(flags, func(t *testing.T) {
 			_, err := helm(t.Context(), "template", release, chart, "--set=certificates."+strings.ReplaceAll(flags, ",", ",certificates."))

@@ -44,3 +44,41 @@
 {{- end }}
 {{- end }}
 {{- end -}}
+
+{{/*
+How long cert-manager's certificates are valid: at most a quarter of the authority that the chart makes. cert-manager renews the
+authority when a third of its life is left, and issues no other certificate then, so the last one of the former authority has
+to be renewed within that third. Nothing for an issuer of the user's own, whose authority is not known.
+*/}}
+{{- define "lock-operator.certManager.lifetime" -}}
+{{- $certificates := .Values.certificates }}
+{{- $lifetime := $certificates.lifetime }}
+{{- if not $certificates.certManager.issuer.name }}
+{{- include "lock-operator.fits" (list . "lifetime" "authorityLifetime" 4) }}
+{{- with $certificates.authorityLifetime }}
+{{- $quarter := div (include "lock-operator.seconds" .) 4 }}
+{{- if lt $quarter 3600 }}
+{{- fail (printf "certificates.authorityLifetime, %s, must be at least 4h with cert-manager, which issues no certificate for less than an hour, and here for at most a quarter of the authority" .) }}
+{{- end }}
+{{- if lt $quarter (include "lock-operator.seconds" "2160h" | int64) }}
+{{- $lifetime = $lifetime | default (printf "%ds" $quarter) }}
+{{- end }}
+{{- end }}
+{{- $lifetime = $lifetime | default "2160h" }}
+{{- end }}
+{{- with $lifetime }}
+{{- if lt (include "lock-operator.seconds" . | int64) 3600 }}
+{{- fail (printf "certificates.lifetime, %s, must be at least 1h with cert-manager, which issues no certificate for less" .) }}
+{{- end }}
+{{- . }}
+{{- end }}
+{{- end -}}
+
+{{/* How long cert-manager's authority is valid: ten years, or long enough for its certificates. */}}
+{{- define "lock-operator.certManager.authorityLifetime" -}}
+{{- with .Values.certificates }}
+{{- if .authorityLifetime }}{{ .authorityLifetime }}
+{{- else }}{{ printf "%dh" (max 87600 (div (add (mul 4 (include "lock-operator.seconds" (.lifetime | default "2160h"))) 3599) 3600)) }}
+{{- end }}
+{{- end }}
+{{- end -}}
