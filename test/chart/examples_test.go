@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 )
 
 // TestTracesReachTheCollector renders the values of docs/tracing.md: each component has to find the collector and to reach it.
@@ -44,6 +45,23 @@ func TestTracesReachTheCollector(t *testing.T) {
 				})
 			}) {
 				t.Errorf("%s does not reach %v", component, want)
+			}
+		}
+	}
+}
+
+// TestHelmTestReachesTheDNS renders the values of docs/install.md for clusters whose DNS is elsewhere: the Pod of helm
+// test calls the façade by name.
+func TestHelmTestReachesTheDNS(t *testing.T) {
+	rendered := render(t, "--values="+valuesOf(t, "install.md", "networkPolicy:\n  extraEgress:"))
+	for _, policy := range []string{"hooks", "facade"} {
+		text, err := yaml.Marshal(rendered.at(t, "NetworkPolicy/lock-operator-"+policy, "spec egress"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"openshift-dns", "169.254.20.10/32"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s does not reach %s", policy, want)
 			}
 		}
 	}

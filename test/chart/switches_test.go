@@ -209,6 +209,8 @@ func TestValues(t *testing.T) {
 		{"networkPolicy.webhookFrom[0].ipBlock.cidr=10.0.0.1/32", "NetworkPolicy/lock-operator-webhook", "spec ingress 0 from 0 ipBlock cidr", "10.0.0.1/32"},
 		{"networkPolicy.facadeFrom[0].ipBlock.cidr=10.0.0.1/32", "NetworkPolicy/lock-operator-facade", "spec ingress 0 from 1 ipBlock cidr", "10.0.0.1/32"},
 		{"networkPolicy.extraEgress[0].ports[0].port=4317", "NetworkPolicy/lock-operator-controllers", "spec egress 2 ports 0 port", 4317.0},
+		{"networkPolicy.extraEgress[0].ports[0].port=4317", "NetworkPolicy/lock-operator-hooks", "spec egress 3 ports 0 port", 4317.0},
+		{"", "NetworkPolicy/lock-operator-hooks", "spec egress 3", nil},
 		{"networkPolicy.metricsNamespaceLabels.team=a", "NetworkPolicy/lock-operator-facade", "spec ingress 1 from 0 namespaceSelector matchLabels", map[string]any{"team": "a"}},
 		{"", "NetworkPolicy/lock-operator-facade", "spec ingress 1 from 0 namespaceSelector matchLabels", map[string]any{"metrics": "enabled"}},
 		{"metrics.serviceMonitor.enabled=true", "ServiceMonitor/lock-operator-facade", "spec endpoints 0 honorLabels", true},
