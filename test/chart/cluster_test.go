@@ -116,14 +116,15 @@ func TestEveryVariantIsAccepted(t *testing.T) {
 	cluster := start(t)
 	cluster.restricted(t, namespace)
 	for name, flags := range map[string]string{
-		"default":                      "",
-		"high availability":            "highAvailability=true",
-		"cert-manager":                 "certificates.provider=cert-manager",
-		"cert-manager with own issuer": "certificates.provider=cert-manager,certificates.certManager.issuer.name=internal,certificates.certManager.issuer.kind=ClusterIssuer",
-		"existing certificates":        "certificates.provider=existing,certificates.existing.authority=-----BEGIN CERTIFICATE-----",
-		"everything":                   everything,
-		"everything with cert-manager": everything + ",certificates.provider=cert-manager",
-		"all lists":                    "networkPolicy.facadeFrom[0].ipBlock.cidr=10.0.0.0/8,networkPolicy.apiServerTo[0].ipBlock.cidr=10.0.0.1/32,webhook.clientAuthority.configMap=clients,imagePullSecrets[0].name=registry",
+		"default":                          "",
+		"high availability":                "highAvailability=true",
+		"cert-manager":                     "certificates.provider=cert-manager",
+		"cert-manager with own issuer":     "certificates.provider=cert-manager,certificates.certManager.issuer.name=internal,certificates.certManager.issuer.kind=ClusterIssuer",
+		"existing certificates":            "certificates.provider=existing,certificates.existing.authority=-----BEGIN CERTIFICATE-----",
+		"everything":                       everything,
+		"everything with cert-manager":     everything + ",certificates.provider=cert-manager",
+		"all lists":                        "networkPolicy.facadeFrom[0].ipBlock.cidr=10.0.0.0/8,networkPolicy.apiServerTo[0].ipBlock.cidr=10.0.0.1/32,webhook.clientAuthority.configMap=clients,imagePullSecrets[0].name=registry",
+		"a Prometheus that reads no files": "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.authorization.credentials.name=reader,metrics.serviceMonitor.authorization.credentials.key=token,metrics.alerts.enabled=true,metrics.alerts.disabled={LockOperatorLongWait}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := helm(t.Context(), "template", release, chart, "--namespace="+namespace, "--set="+flags)
