@@ -20,9 +20,14 @@ const (
 	maxStampError = time.Second + 600*time.Millisecond + 800*time.Millisecond
 	// maxOnTheWay is how long ago a lock was granted at most when its caller is told.
 	maxOnTheWay = 30 * time.Second
-	// maxAsleep is how long callers may wait beside a lock that is free. It is longer than a replica may be without a
+	// maxAsleep is how long a caller may wait beside a lock that is free. It is longer than a replica may be without a
 	// home that serves it, and than a caller waits at its own replica.
 	maxAsleep = 20 * time.Second
+	// maxAsleepAlive is that where all replicas live and know the time: a home that is silent is left within 2 s, and a
+	// slow request takes 1.5 s. MaxAsleepCalm is that where nothing fails, and a watch is late by 0.8 s.
+	maxAsleepAlive, maxAsleepCalm = 3500 * time.Millisecond, time.Second
+	// maxPassed is by how much earlier another caller may have come that is passed, where nothing fails.
+	maxPassed = 5 * time.Millisecond
 )
 
 // judge knows what callers were told, and what etcd has.
@@ -30,6 +35,8 @@ type judge struct {
 	of *replicas
 	// slack is by how much a lock may end before its holder knows.
 	slack time.Duration
+	// maxAsleep is how long a caller may wait beside a lock that is free.
+	maxAsleep time.Duration
 	// isLenient says that locks may be left until their ttl.
 	isLenient bool
 
@@ -58,7 +65,7 @@ func (h held) String() string {
 }
 
 func newJudge(of *replicas, isMistimed, isLenient bool) *judge {
-	j := &judge{of: of, isLenient: isLenient, waiting: map[int]time.Time{}, at: map[string]*replica{}, late: map[string]bool{}}
+	j := &judge{of: of, maxAsleep: maxAsleep, isLenient: isLenient, waiting: map[int]time.Time{}, at: map[string]*replica{}, late: map[string]bool{}}
 	if isMistimed {
 		j.slack = maxStampError
 	}
@@ -181,9 +188,20 @@ func (j *judge) released(of held, err error) {
 	j.late[of.owner] = j.late[of.owner] || isLate
 }
 
-// watchProgress fails if callers wait for long beside a lock that is free, until ctx ends.
+// passesNone fails if another caller waits that came before one who has got the lock.
+func (j *judge) passesNone(caller int, came time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for other, since := range j.waiting {
+		if other != caller && since.Add(maxPassed).Before(came) {
+			j.errorf("caller %d has got the lock, and caller %d waits that came %v earlier", caller, other, came.Sub(since))
+		}
+	}
+}
+
+// watchProgress fails if a caller waits for long beside a lock that is free, until ctx ends.
 func (j *judge) watchProgress(ctx context.Context) {
-	ticker := time.NewTicker(500 * time.Millisecond)
+	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	lastHeld := time.Now()
 	for {
@@ -195,23 +213,21 @@ func (j *judge) watchProgress(ctx context.Context) {
 		if time.Now().Before(j.of.etcd.expires().Add(time.Second + j.slack)) {
 			lastHeld = time.Now()
 		}
-		if time.Since(lastHeld) > maxAsleep && j.waitsSince(lastHeld) {
-			j.errorf("callers wait beside a lock that is free since %v", lastHeld)
+		if asleep := j.asleep(lastHeld); asleep > j.maxAsleep {
+			j.errorf("a caller has waited for %v beside a lock that is free since %v", asleep, lastHeld)
 			return
 		}
 	}
 }
 
-// waitsSince reports whether a caller has waited since then.
-func (j *judge) waitsSince(then time.Time) bool {
+// asleep returns for how long a caller has waited since then.
+func (j *judge) asleep(then time.Time) (longest time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, came := range j.waiting {
-		if came.Before(then) {
-			return true
-		}
+		longest = max(longest, min(time.Since(came), time.Since(then)))
 	}
-	return false
+	return longest
 }
 
 // end judges what is left.

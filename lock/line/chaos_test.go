@@ -30,6 +30,8 @@ const (
 	chaosLength   = time.Minute
 	chaosCallers  = 12
 	chaosReplicas = 3
+	// calmOneIn is for how many runs there is one in which nothing fails, which is as much shorter.
+	calmOneIn = 5
 	// oneIn is how often a write is not answered.
 	oneIn = 30
 	// mortalTTL is that of locks whose replicas may die: such a lock may be held until then. MistimedTTL is less than by
@@ -40,19 +42,32 @@ const (
 // Whatever becomes of replicas, of the ways between them, of their clocks and of their writes: a lock has one holder,
 // who holds it until it releases it, no grant is left behind, and no caller waits for long beside a lock that is free.
 func TestChaos(t *testing.T) {
-	number := func(name string, fallback int) int {
-		given, err := strconv.Atoi(cmp.Or(os.Getenv(name), strconv.Itoa(fallback)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return given
-	}
-	first := number("LINE_SEED", 1)
-	for seed := first; seed < first+number("LINE_SEEDS", chaosSeeds); seed++ {
+	first := numberOf(t, "LINE_SEED", 1)
+	for seed := first; seed < first+numberOf(t, "LINE_SEEDS", chaosSeeds); seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { newChaos(t, seed).run() })
+			synctest.Test(t, func(t *testing.T) { newChaos(t, seed, false).run() })
 		})
 	}
+}
+
+// Where nothing fails, callers that wait get the lock in the order in which they came, and none waits beside a lock that is
+// free.
+func TestChaosOfCallersAlone(t *testing.T) {
+	first := numberOf(t, "LINE_SEED", 1)
+	for seed := first; seed < first+numberOf(t, "LINE_SEEDS", chaosSeeds)/calmOneIn; seed++ {
+		t.Run(strconv.Itoa(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newChaos(t, seed, true).run() })
+		})
+	}
+}
+
+func numberOf(t *testing.T, name string, fallback int) int {
+	t.Helper()
+	given, err := strconv.Atoi(cmp.Or(os.Getenv(name), strconv.Itoa(fallback)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return given
 }
 
 // chaos is one run.
@@ -66,21 +81,25 @@ type chaos struct {
 	until  time.Time
 	ttl    time.Duration
 	// isNamed says that each caller uses its owner token again, isMistimed that clocks are wrong, isMortal that replicas
-	// end, and isUnsure that writes are not answered. HasGuest says that the last replica is no member.
-	isNamed, isMistimed, isMortal, isUnsure, hasGuest bool
+	// end, and isUnsure that writes are not answered. IsCalm says that nothing fails. HasGuest says that the last replica is
+	// no member.
+	isNamed, isMistimed, isMortal, isUnsure, isCalm, hasGuest bool
 	*judge
 
 	mu     sync.Mutex
 	random *rand.Rand
 }
 
-func newChaos(t *testing.T, seed int) *chaos {
+func newChaos(t *testing.T, seed int, isCalm bool) *chaos {
 	t.Helper()
 	c := &chaos{
 		replicas: &replicas{t: t, etcd: newEtcd(), began: time.Now(), all: map[string]*replica{}, clocks: map[string]*machineClock{}},
 		delays:   []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},
 		isUnsure: seed%2 == 1, isMistimed: seed/2%2 == 1, isMortal: seed/4%2 == 1, isNamed: seed%5 == 4, hasGuest: seed%4 == 2, ttl: time.Hour,
 		random: rand.New(rand.NewPCG(uint64(seed), 1)), //nolint:gosec // It is to be repeatable.
+	}
+	if c.isCalm = isCalm; isCalm { // A caller of a name takes its place up again.
+		c.isUnsure, c.isMistimed, c.isMortal, c.isNamed = false, false, false, false
 	}
 	if seed%3 == 1 {
 		c.delays = []time.Duration{time.Millisecond, 800 * time.Millisecond, 50 * time.Millisecond}
@@ -97,7 +116,16 @@ func newChaos(t *testing.T, seed int) *chaos {
 		c.present[number].Store(c.all[nameOfReplica(number)])
 	}
 	c.until = time.Now().Add(chaosLength)
+	if c.isCalm {
+		c.until = time.Now().Add(chaosLength / calmOneIn)
+	}
 	c.judge = newJudge(c.replicas, c.isMistimed, c.isNamed && c.isMortal)
+	switch {
+	case c.isCalm:
+		c.maxAsleep = maxAsleepCalm
+	case !c.isMortal && !c.isMistimed:
+		c.maxAsleep = maxAsleepAlive
+	}
 	for number := range chaosReplicas {
 		c.join(number)
 	}
@@ -137,7 +165,9 @@ func (c *chaos) run() {
 			}
 		})
 	}
-	all.Go(c.breakThings)
+	if !c.isCalm {
+		all.Go(c.breakThings)
+	}
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { c.watchProgress(ctx) })
@@ -167,6 +197,7 @@ func (c *chaos) call(caller int) {
 	waits := []time.Duration{time.Hour, 300 * time.Millisecond, 3 * time.Second, 0}
 	request, at := by(owner, waits[c.number(len(waits))]), c.anywhere()
 	request.TTL = c.ttl
+	came := time.Now()
 	c.comes(caller, owner, at)
 	granted, err := at.Acquire(ctx, "default", request)
 	leave()
@@ -174,6 +205,9 @@ func (c *chaos) call(caller int) {
 	if err != nil || at.isKilled.Load() {
 		<-time.After(c.upTo(50 * time.Millisecond))
 		return
+	}
+	if c.isCalm && request.Wait > 0 {
+		c.passesNone(caller, came)
 	}
 	held := c.told(granted, c.ttl)
 	<-time.After(c.upTo(30 * time.Millisecond))
