@@ -3,11 +3,12 @@
 package rest
 
 import (
-	"bufio"
 	"io"
 	"net/http"
 	"testing"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/facade/rest/wire"
 )
@@ -24,7 +25,7 @@ func (discard) SetWriteDeadline(time.Time) error { return nil }
 // manyStreams returns what sends one change to a hundred streams.
 func manyStreams(tb testing.TB) (send func()) {
 	tb.Helper()
-	handler := &Handler{config: Config{encoded: newEncodedLocks()}}
+	handler := &Handler{config: Config{encoded: newEncodedLocks(), Clock: clock.RealClock{}}}
 	told := []event{{name: wire.EventRenewed, lock: grantedLock(tb, "billing:report")}}
 	request, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, "/", http.NoBody)
 	if err != nil {
@@ -32,8 +33,7 @@ func manyStreams(tb testing.TB) (send func()) {
 	}
 	streams := make([]*eventStream, 100)
 	for i := range streams {
-		writer := discard{io.Discard}
-		streams[i] = &eventStream{eventWriter: eventWriter{&call{Handler: handler, request: request, writer: writer}, bufio.NewWriter(writer)}}
+		streams[i] = &eventStream{eventWriter: newEventWriter(&call{Handler: handler, request: request, writer: discard{io.Discard}})}
 	}
 	return func() {
 		for i := range handler.config.encoded.recent {

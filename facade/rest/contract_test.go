@@ -196,10 +196,7 @@ func (c *contract) checkEvents(text string) error {
 			}
 			continue
 		case "sync":
-			schema = "Locks"
-			if strings.Contains(fields["data"], `"now"`) {
-				schema = "FeedSnapshot"
-			}
+			schema = "Snapshot"
 		case "past":
 			schema = "FeedPast"
 		case "changes":

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -20,9 +19,9 @@ const (
 	// resyncSpread is how much longer at most, so that not all viewers are written to at once after the feed itself
 	// had to begin again.
 	resyncSpread = 2 * time.Second
-	// reviewEvery is how often a viewer is authorised anew.
+	// reviewEvery is how often the caller of a stream is authorised anew at least.
 	reviewEvery = time.Minute
-	// reviewTimeout is for how long a viewer may see no news because of that.
+	// reviewTimeout is for how long a stream may tell no news because of that.
 	reviewTimeout = 2 * time.Second
 )
 
@@ -44,7 +43,7 @@ func (c *call) followFeed() (*answer, error) {
 		return nil, err
 	}
 	defer end()
-	stream := &feedStream{eventWriter{c, bufio.NewWriter(c.writer)}}
+	stream := &feedStream{newEventWriter(c)}
 	err = c.permit.Wait(c.request.Context(), stream.run)
 	if c.hasBegun {
 		return nil, nil //nolint:nilnil // The answer was sent. Its end is no error: the caller connects again.
@@ -62,14 +61,19 @@ func (c *call) authorizeFeed(ctx context.Context) error {
 	return nil
 }
 
-// isWithdrawn reports whether the caller may see the feed no longer. While the API server does not answer, it may; not while
+// isWithdrawn reports whether the caller may see a stream no longer. While the API server does not answer, it may; not while
 // the caller itself has used up its reviews, since it could go on so for as long as it likes.
-func (c *call) isWithdrawn(ctx context.Context) bool {
+func (c *call) isWithdrawn(ctx context.Context, authorize func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	err := c.authorizeFeed(ctx)
+	err := authorize(ctx)
 	_, isRefused := errors.AsType[*limits.Error](err)
 	return isRefused || errors.Is(err, lock.ErrForbidden)
+}
+
+// pauseBeforeReview differs for each stream, so that those that have begun together do not use up the reviews of their caller at once.
+func pauseBeforeReview() time.Duration {
+	return reviewEvery - rand.N(reviewEvery/2) //nolint:gosec // not for security
 }
 
 func pauseBeforeSync() time.Duration {
@@ -85,7 +89,7 @@ func (s *feedStream) run(ctx context.Context) error {
 	defer end.Stop()
 	heartbeat := timers.NewTicker(heartbeatEvery)
 	defer heartbeat.Stop()
-	review := timers.NewTicker(reviewEvery)
+	review := timers.NewTimer(pauseBeforeReview())
 	defer review.Stop()
 	var from position
 	linesVersion := 0
@@ -109,7 +113,8 @@ func (s *feedStream) run(ctx context.Context) error {
 		case <-end.C():
 			return nil
 		case <-review.C():
-			if s.isWithdrawn(ctx) {
+			review.Reset(pauseBeforeReview())
+			if s.isWithdrawn(ctx, s.authorizeFeed) {
 				return nil
 			}
 		case <-more.news:

@@ -199,21 +199,29 @@ func (w *withdrawn) Authorize(ctx context.Context, who user.Info, right authoriz
 	return w.callers.Authorize(ctx, who, right)
 }
 
-func TestAFeedEndsWithTheRightToSeeIt(t *testing.T) {
+func TestAFeedEndsWithTheRightToSeeIt(t *testing.T) { testAStreamEnds(t, feed) }
+
+func TestAWatchEndsWithTheRightToIt(t *testing.T) {
+	t.Run("of a lock", func(t *testing.T) { testAStreamEnds(t, report+"?watch=true") })
+	t.Run("of a namespace", func(t *testing.T) { testAStreamEnds(t, allLocks+"?watch=true") })
+}
+
+func testAStreamEnds(t *testing.T, path string) {
+	t.Helper()
 	for name, refusal := range map[string]error{
 		"withdrawn": lock.ErrForbidden,
 		// Or else a caller goes on by asking about so many rights that no review is left for this one.
 		"not known by the caller's own doing": limits.ErrCallerRunning,
 	} {
-		t.Run(name, func(t *testing.T) { testAFeedEnds(t, refusal) })
+		t.Run(name, func(t *testing.T) { testAStreamEndsBy(t, path, refusal) })
 	}
 }
 
-func testAFeedEnds(t *testing.T, refusal error) {
+func testAStreamEndsBy(t *testing.T, path string, refusal error) {
 	t.Helper()
 	access := &withdrawn{}
 	f := newFixture(t, func(s *testfacade.Settings) { s.Access = access })
-	s := f.watch(feed)
+	s := f.watch(path)
 	told[wire.Snapshot](s, "sync")
 	var ended atomic.Bool
 	go func() {
@@ -221,14 +229,14 @@ func testAFeedEnds(t *testing.T, refusal error) {
 		}
 		ended.Store(true)
 	}()
-	// nextReview returns when the rights were asked for once more, or the feed has ended.
+	// nextReview returns when the rights were asked for once more, or the stream has ended.
 	nextReview := func() {
 		t.Helper()
 		asked := access.asked.Load()
 		f.clock.Step(time.Minute)
 		for deadline := time.Now().Add(20 * time.Second); access.asked.Load() == asked && !ended.Load(); runtime.Gosched() {
 			if time.Now().After(deadline) {
-				t.Fatal("the right to see the feed is not asked about again")
+				t.Fatal("the right to the stream is not asked about again")
 			}
 		}
 	}
@@ -237,13 +245,13 @@ func testAFeedEnds(t *testing.T, refusal error) {
 		nextReview()
 	}
 	if ended.Load() {
-		t.Error("the feed ended when the API server did not answer")
+		t.Error("the stream ended when the API server did not answer")
 	}
 	access.fail(refusal)
 	nextReview()
 	for deadline := time.Now().Add(20 * time.Second); !ended.Load(); runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatal("the feed goes on")
+			t.Fatal("the stream goes on")
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/problems"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -33,13 +34,46 @@ const (
 	reconnectAfter = 500 * time.Millisecond
 	// anyKey is the key of some lock, which need not be held.
 	anyKey v1alpha1.FullKey = "lock:any"
+	// renewAfter is how much a client must take within the time for an answer to get that time once more, and maxSendTime
+	// how long it may go on so: a large state may need it over a slow link.
+	renewAfter  = 64 << 10
+	maxSendTime = 5 * time.Minute
 )
 
 // eventWriter writes an answer of events.
 type eventWriter struct {
 	*call
 
-	out *bufio.Writer
+	out  *bufio.Writer
+	sent *sentWriter
+}
+
+func newEventWriter(c *call) eventWriter {
+	sent := &sentWriter{call: c}
+	return eventWriter{c, bufio.NewWriter(sent), sent}
+}
+
+// sentWriter sends, and gives a client that takes much more time for the rest.
+type sentWriter struct {
+	call *call
+	// until is when a client gets no more time, and taken how much it has taken since it got some.
+	until time.Time
+	taken int
+}
+
+// Write implements [io.Writer].
+func (w *sentWriter) Write(text []byte) (int, error) {
+	count, err := w.call.writer.Write(text)
+	if w.taken += count; w.taken >= renewAfter && w.call.config.Clock.Now().Before(w.until) {
+		w.begin()
+	}
+	return count, err
+}
+
+// begin gives the client the time for an answer.
+func (w *sentWriter) begin() {
+	w.taken = 0
+	server.BeginAnswer(w.call.writer, w.call.request)
 }
 
 // eventStream is one answer of events about locks.
@@ -56,13 +90,16 @@ type eventStream struct {
 	// lastSent is the id that was sent last in this stream. Empty if none was.
 	lastSent string
 	timers   clock.WithTicker
+	// end, heartbeat and review fire when the stream is to end, to show that it is alive, and to ask for the caller's right again.
+	end, heartbeat <-chan time.Time
+	review         clock.Timer
 }
 
 // watch answers GET with watch=true.
 func (c *call) watch() (*answer, error) {
 	var found mistakes
 	stream := &eventStream{
-		eventWriter: eventWriter{c, bufio.NewWriter(c.writer)}, lastSeen: c.readLastEventID(&found), timers: servertime.Timers(c.config.Clock),
+		eventWriter: newEventWriter(c), lastSeen: c.readLastEventID(&found), timers: servertime.Timers(c.config.Clock),
 	}
 	if c.request.PathValue(keyPart) != "" {
 		stream.key = c.readName(&found).fullKey()
@@ -96,9 +133,12 @@ func (s *eventStream) run(ctx context.Context) error {
 	defer end.Stop()
 	heartbeat := s.timers.NewTicker(heartbeatEvery)
 	defer heartbeat.Stop()
+	s.review = s.timers.NewTimer(pauseBeforeReview())
+	defer s.review.Stop()
+	s.end, s.heartbeat = end.C(), heartbeat.C()
 	for {
 		following, stop := context.WithCancel(ctx)
-		err := s.follow(following, end.C(), heartbeat.C())
+		err := s.follow(following)
 		stop()
 		if !errors.Is(err, errBehind) {
 			return err
@@ -111,7 +151,7 @@ func (s *eventStream) run(ctx context.Context) error {
 var errBehind = errors.New("the receiver was too slow")
 
 // follow sends the present state and then each change.
-func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Time) error {
+func (s *eventStream) follow(ctx context.Context) error {
 	if err := s.catchUp(ctx); err != nil {
 		return err
 	}
@@ -131,10 +171,16 @@ func (s *eventStream) follow(ctx context.Context, end, heartbeat <-chan time.Tim
 		case <-ctx.Done():
 			stop()
 			return ctx.Err()
-		case <-end:
+		case <-s.end:
 			stop()
 			return nil
-		case <-heartbeat:
+		case <-s.review.C():
+			s.review.Reset(pauseBeforeReview())
+			if s.isWithdrawn(ctx, s.authorize) {
+				stop()
+				return nil
+			}
+		case <-s.heartbeat:
 			err = s.send(func() { s.write(": alive\n\n") })
 		case <-expiry:
 			events = told.expire(s.config.Clock.Now())
@@ -192,6 +238,11 @@ func (s *eventStream) expiryTimer(next time.Time) (expiry <-chan time.Time, stop
 	return timer.C(), func() { timer.Stop() }
 }
 
+// authorize returns nil if the caller may still see what it is told.
+func (s *eventStream) authorize(ctx context.Context) error {
+	return s.config.Access.Authorize(ctx, &s.caller, s.operation.verb, s.requestedLock)
+}
+
 func (s *eventStream) isWanted(each *v1alpha1.Lock) bool { return lock.HasPrefix(each, s.prefix) }
 
 // beginStream sends the header, if that was not sent yet.
@@ -217,11 +268,11 @@ func (s *eventStream) begin(version string, told *history) error {
 		return cmp.Or(cmp.Compare(a.Spec.Key, b.Spec.Key), cmp.Compare(a.Spec.Function, b.Spec.Function))
 	})
 	s.lastSent = version
-	// It is a [wire.Locks], of which only one lock at a time is there in JSON.
+	// It is a [wire.Snapshot], of which only one lock at a time is there in JSON.
 	return s.send(func() {
 		s.write(fmt.Sprintf("retry: %d\n", reconnectAfter.Milliseconds()))
 		s.beginEvent(wire.EventSync, version)
-		s.write(`{"locks":[`)
+		s.write(`{"now":"` + problems.FormatTime(s.config.Clock.Now()) + `","locks":[`)
 		for index, each := range held {
 			if index > 0 {
 				s.write(",")
@@ -268,7 +319,8 @@ func (s *eventWriter) write(text string) { _, _ = s.out.WriteString(text) }
 
 // send sends what is written.
 func (s *eventWriter) send(write func()) error {
-	server.BeginAnswer(s.writer, s.request)
+	s.sent.until = s.config.Clock.Now().Add(maxSendTime)
+	s.sent.begin()
 	write()
 	if err := s.out.Flush(); err != nil {
 		return err

@@ -107,7 +107,7 @@ func (s *source) wantSync(id string, keys ...string) {
 	if name != "sync" || gotID != id {
 		s.t.Fatalf("event %s %s, want sync %s: %s", name, gotID, id, data)
 	}
-	if err := theContract(s.t).checkSchema("Locks", []byte(data)); err != nil {
+	if err := theContract(s.t).checkSchema("Snapshot", []byte(data)); err != nil {
 		s.t.Error(err)
 	}
 	var held wire.Locks
@@ -175,6 +175,10 @@ func TestAStreamBeginsWithWhatIsHeld(t *testing.T) {
 	f.watch(allLocks+"?watch=true").wantSync("3", "a", "b")
 	f.watch(allLocks+"/a?watch=true", "Last-Event-ID", "2").wantSync("3", "a")
 	f.watch(allLocks + "/expired?watch=true").wantSync("3")
+	// A screen counts down by the service's clock.
+	if begun := told[wire.Snapshot](f.watch(allLocks+"/a?watch=true"), "sync"); begun.Now != "2026-03-15T10:30:02.000000Z" {
+		t.Errorf("sync: %+v", begun)
+	}
 	for _, wrong := range []string{"x", "", "-1", "18446744073709551616"} {
 		for _, path := range []string{report + "?watch=true", report, allLocks} {
 			f.do(http.MethodGet, path, "", "Last-Event-ID", wrong).want(http.StatusBadRequest, "invalid-request")

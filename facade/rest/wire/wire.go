@@ -99,7 +99,7 @@ const (
 	EventExpired  = "expired"
 )
 
-// Events of a feed, whose first is [EventSync], too.
+// Events of a feed, which begins with [EventSync], too.
 const (
 	// EventPast has grants that ended before the viewer came, as [Past]. There may be several, or none.
 	EventPast = "past"
@@ -109,7 +109,7 @@ const (
 	EventLines = "lines"
 )
 
-// Snapshot is the [EventSync] of a feed.
+// Snapshot is what [EventSync] has.
 type Snapshot struct {
 	// Now is the time of the service.
 	Now   string `json:"now"`
