@@ -23,22 +23,70 @@ let token = "";
 export function useToken(given: string): void { token = given; }
 export function hasToken(): boolean { return token !== ""; }
 
-/** What the service answers instead of what was asked for. */
+/** Whether a text can be a token. Others than these characters come from copying, and cannot be sent. */
+export function isToken(text: string): boolean { return /^[\x21-\x7e]+$/.test(text); }
+
+/** What is answered instead of what was asked for. */
 export class Refusal extends Error {
-  constructor(readonly problem: Problem) { super(problem.detail); }
+  /** So many milliseconds should pass before the next request. */
+  constructor(readonly problem: Problem, readonly retryAfter = 0) { super(problem.detail); }
   get status(): number { return this.problem.status; }
 }
+
+/** There was no answer, or not all of it. */
+export class Lost extends Error {}
+
+function lost(): never { throw new Lost("The service did not answer."); }
+
+/** The type of the problem that something else has answered, such as a proxy that wants its user to sign in. */
+export const foreign = "foreign";
+
+function foreignAnswer(): Refusal {
+  return new Refusal({
+    type: foreign, title: "", status: 0,
+    detail: "Not the lock service has answered, but something in front of it, as a proxy does that wants you to sign in again.",
+  });
+}
+
+/** Whether the same request may be answered later. */
+export function mayPass(error: unknown): boolean {
+  return error instanceof Lost || error instanceof Refusal && (error.status >= 500 || error.status === 429);
+}
+
+const longestPause = 60_000;
+
+/** The milliseconds to wait after so many failures in a row: longer each time, and as long as the service asks for; at random, so that not all viewers ask at once. */
+export function pauseAfter(failures: number, error?: unknown): number {
+  const random = Math.random() / 2;
+  const wanted = error instanceof Refusal ? Math.min(longestPause, error.retryAfter) : 0;
+  return Math.max(wanted * (1 + random), Math.min(5000, 500 * 2 ** failures) * (0.75 + random));
+}
+
+function isOf(response: Response, type: string): boolean { return response.headers.get("Content-Type")?.includes(type) ?? false; }
 
 async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (token) headers.set("Authorization", "Bearer " + token);
-  const response = await fetch(path, { ...init, headers, cache: "no-store", credentials: "same-origin", redirect: "error", referrerPolicy: "no-referrer" });
+  const response = await fetch(path, {
+    ...init, headers, cache: "no-store", credentials: "same-origin", redirect: "manual", referrerPolicy: "no-referrer",
+  }).catch(lost);
+  if (response.type === "opaqueredirect") throw foreignAnswer();
   if (response.ok) return response;
   let problem: Problem = { type: "", title: response.statusText, status: response.status, detail: `The service answered ${response.status}` };
-  if (response.headers.get("Content-Type")?.includes("problem+json")) problem = await response.json();
-  throw new Refusal(problem);
+  if (isOf(response, "problem+json")) problem = await response.json().catch(lost);
+  throw new Refusal(problem, 1000 * Number(response.headers.get("Retry-After")) || 0);
 }
 
+async function read<T>(path: string, signal: AbortSignal): Promise<T> {
+  const response = await ask(path, { signal });
+  if (!isOf(response, "application/json")) throw foreignAnswer();
+  return response.json().catch(lost);
+}
+
+/** Whether a browser can ask for the lock: it takes a key of only dots for steps in the path, however it is written. */
+export function isAddressable(of: { key: string }): boolean { return of.key !== "." && of.key !== ".."; }
+
+/** The path of a lock that is addressable. */
 export function lockPath(of: { namespace: string; key: string }): string {
   return `/v1/namespaces/${encodeURIComponent(of.namespace)}/locks/${encodeURIComponent(of.key)}`;
 }
@@ -52,25 +100,26 @@ function query(params: Record<string, string | undefined>): string {
 
 export async function readRights(namespace?: string, of?: { key: string; function?: string }): Promise<Rights> {
   const path = "/v1/rights" + query({ namespace, key: of?.key, function: of?.function });
-  return (await ask(path, { signal: AbortSignal.timeout(15_000) })).json();
+  return read(path, AbortSignal.timeout(15_000));
 }
 
 export async function readWaiters(of: Lock, signal: AbortSignal): Promise<Waiter[]> {
-  const answer = await ask(lockPath(of) + "/waiters" + query({ function: of.function, limit: "500" }), { signal });
-  return (await answer.json() as { waiters: Waiter[] }).waiters;
+  return (await read<{ waiters: Waiter[] }>(lockPath(of) + "/waiters" + query({ function: of.function, limit: "500" }), signal)).waiters;
 }
 
 /** Ends the very grant that is shown. The service refuses it if another one holds the lock by then. */
 export async function forceRelease(of: Lock, reason: string): Promise<void> {
-  const condition = of.fencing_token?.toString();
-  await ask(lockPath(of) + query({ function: of.function, force: "true", reason, fencing_token: condition }), { method: "DELETE", signal: AbortSignal.timeout(30_000) });
+  if (of.fencing_token === undefined) throw new Error("a lock without the number of its grant");
+  const path = lockPath(of) + query({ function: of.function, force: "true", reason, fencing_token: of.fencing_token.toString() });
+  const response = await ask(path, { method: "DELETE", signal: AbortSignal.timeout(30_000) });
+  if (response.status !== 204) throw foreignAnswer();
 }
 
 /** How long a stream may say nothing: it shows that it is alive every 15 seconds. */
 const silence = 25_000;
 
 /** Reads server-sent events until the stream ends. EventSource would not send the token. */
-export async function follow(path: string, signal: AbortSignal, opened: () => void, told: (event: string, data: unknown) => void): Promise<void> {
+export async function follow(path: string, signal: AbortSignal, told: (event: string, data: unknown) => void): Promise<void> {
   const watchdog = new AbortController();
   let timer = 0;
   const alive = () => {
@@ -80,12 +129,12 @@ export async function follow(path: string, signal: AbortSignal, opened: () => vo
   alive();
   try {
     const response = await ask(path, { headers: { Accept: "text/event-stream" }, signal: AbortSignal.any([signal, watchdog.signal]) });
-    opened();
+    if (!isOf(response, "text/event-stream")) throw foreignAnswer();
     const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
     // A snapshot comes in many pieces: they are joined once.
     let pieces: string[] = [];
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(lost);
       if (done) return;
       alive();
       pieces.push(value);

@@ -3,7 +3,8 @@
 import type { Line, Lock, Past, PastGrant } from "./api";
 import type { LockName, Route } from "./route";
 
-export interface Ended { how: string; at: number }
+/** The end of a lock. What ended while the page was not connected, it has not seen. */
+export interface Ended { how: string; at: number; isUnseen?: boolean }
 export interface Entry {
   id: string; lock: Lock; acquired: number; renewed: number; expires: number;
   /** How many wait; undefined as long as that is not known. */
@@ -14,7 +15,7 @@ export interface Entry {
   ended?: Ended;
 }
 /** One holder in the past of a lock, as far as this page has seen it or was told. */
-export interface Tenure { holder: string; ref: string; token?: number; from: number; to?: number; how?: string; renewals: number }
+export interface Tenure { holder: string; ref: string; token?: number; from: number; to?: number; how?: string; isUnseen?: boolean; renewals: number }
 export interface Happened { number: number; at: number; event: string; lock: Lock }
 
 interface Change { event: string; lock: Lock }
@@ -41,6 +42,8 @@ export class Store {
   watchedSince = 0;
   isSynced = false;
 
+  /** Since when the page is told nothing. */
+  private awaySince?: number;
   private offset = Date.now() - performance.now();
   private second = 0;
   private hasLines = false;
@@ -67,6 +70,7 @@ export class Store {
     this.happened = [];
     this.waiting = 0;
     this.isSynced = false;
+    this.awaySince = undefined;
     this.watchedSince = 0;
     this.redraw(true);
   }
@@ -80,6 +84,11 @@ export class Store {
     });
   }
 
+  /** Notes that the connection is lost. */
+  lose(): void {
+    if (this.isSynced) this.awaySince ??= this.now();
+  }
+
   sync(locks: Lock[], now?: string): void {
     if (now) this.offset = Date.parse(now) - performance.now();
     const missing = new Set(this.entries.keys());
@@ -89,6 +98,7 @@ export class Store {
     }
     for (const id of missing) if (!this.entries.get(id)!.ended) this.end(id, "ended");
     this.isSynced = true;
+    this.awaySince = undefined;
     this.watchedSince ||= this.now();
     this.redraw(true);
   }
@@ -155,11 +165,13 @@ export class Store {
       if (former && former.lock.renewed_at !== lock.renewed_at) last.renewals++;
       delete last.to;
       delete last.how;
+      delete last.isUnseen;
       return;
     }
     if (last && last.to === undefined) {
       last.to = entry.acquired;
       last.how = event === "handed-off" ? "handed off" : "ended";
+      last.isUnseen = this.awaySince !== undefined;
     }
     past.push({ holder: lock.holder, ref: refOf(lock), token: lock.fencing_token, from: entry.acquired, renewals: 0 });
     if (past.length > keptTenures) past.shift();
@@ -169,7 +181,7 @@ export class Store {
     const id = idOf(lock), from = Date.parse(lock.acquired_at);
     const entry = this.entries.get(id);
     if (entry && !entry.ended && entry.acquired === from) return; // Its renewal came late: it goes on.
-    const ended = { to: Date.parse(ended_at), how: event === "handed-off" ? "handed off" : event };
+    const ended = { to: Date.parse(ended_at), how: event === "handed-off" ? "handed off" : event, isUnseen: false };
     const past = this.pasts.get(id) ?? [];
     this.pasts.set(id, past);
     const known = past.find(each => each.from === from);
@@ -186,11 +198,12 @@ export class Store {
     const entry = this.entries.get(id);
     if (!entry) return;
     // What time has ended, this page has seen by itself a moment before.
-    entry.ended ??= { how, at: how === "expired" ? Math.min(entry.expires, this.now()) : this.now() };
+    entry.ended ??= { how, at: how === "expired" ? Math.min(entry.expires, this.now()) : this.now(), isUnseen: this.awaySince !== undefined };
     const last = this.pasts.get(id)?.at(-1);
     if (last && last.to === undefined) {
-      last.to = entry.ended.at;
+      last.to = this.awaySince ?? entry.ended.at;
       last.how = how;
+      last.isUnseen = entry.ended.isUnseen;
     }
   }
 
@@ -249,7 +262,10 @@ export class Store {
 
 function refOf(lock: Lock): string { return lock.holder_ref ? lock.holder_ref.kind + " " + lock.holder_ref.name : ""; }
 
-function byKey(a: Entry, b: Entry): number { return a.lock.key < b.lock.key ? -1 : a.lock.key > b.lock.key ? 1 : a.id < b.id ? -1 : 1; }
+function byKey(a: Entry, b: Entry): number {
+  if (a.lock.key !== b.lock.key) return a.lock.key < b.lock.key ? -1 : 1;
+  return a.id < b.id ? -1 : 1;
+}
 const orders: Record<Route["sort"], (a: Entry, b: Entry) => number> = {
   key: byKey,
   expiry: (a, b) => a.expires - b.expires || byKey(a, b),

@@ -1,7 +1,7 @@
 // Who waits for the lock that is looked at.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { readWaiters, Refusal, type Waiter } from "./api";
+import { isAddressable, readWaiters, Refusal, type Rights, type Waiter } from "./api";
 import type { Entry } from "./store";
 
 /** How long to wait before who waits is read again, in milliseconds. Many viewers may look at the same lock. */
@@ -18,15 +18,17 @@ function fresh() {
 }
 
 /** Who waits for a lock, read again when the feed tells of another holder or count. Nothing is read while no one looks: a page that is hidden is not drawn. */
-export function useWaiters(entry: Entry | undefined, mayRead: boolean): Waiter[] | undefined {
+export function useWaiters(entry: Entry | undefined, rights: Rights | undefined): Waiter[] | undefined {
   const [waiters, setWaiters] = useState<Waiter[]>();
   const reading = useRef(fresh());
-  const isLine = mayRead && !!entry && entry.waiting !== 0;
+  const mayRead = rights?.verbs.includes("get") && entry && isAddressable(entry.lock);
+  const isLine = !!mayRead && entry.waiting !== 0;
   useEffect(() => {
     reading.current = fresh();
     setWaiters(undefined);
     return () => reading.current.ended?.abort();
   }, [entry?.id, isLine]);
+  useEffect(() => { reading.current.isRefused = false; }, [rights]); // They were read again.
   useEffect(() => { // With each drawing, ten times a second.
     const present = reading.current, now = performance.now();
     if (!isLine || present.isRefused) return;

@@ -9,6 +9,8 @@ import (
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 // latest is how long after the fact an expiry may be on the screen.
@@ -64,17 +66,19 @@ func TestAnExpiryIsOnTheScreenAtOnce(t *testing.T) {
 	s.expire(f, 10)
 }
 
+// wrongDate is a script that makes the clock of a browser wrong by so many milliseconds.
+const wrongDate = `{
+	const right = Date;
+	window.rightNow = () => right.now();
+	window.wrong = %d;
+	window.Date = class extends right {
+		constructor(...given) { super(...(given.length ? given : [right.now() + window.wrong])); }
+		static now() { return right.now() + window.wrong; }
+	};
+}`
+
 // A browser whose clock is wrong, or is set while the page is open, shows what is left by the service's time.
 func TestAWrongClockOfTheBrowser(t *testing.T) {
-	const wrongDate = `{
-		const right = Date;
-		window.rightNow = () => right.now();
-		window.wrong = %d;
-		window.Date = class extends right {
-			constructor(...given) { super(...(given.length ? given : [right.now() + window.wrong])); }
-			static now() { return right.now() + window.wrong; }
-		};
-	}`
 	for name, wrong := range map[string]time.Duration{"fast": time.Hour, "slow": -26 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			f := newFacade(t, nil)
@@ -109,4 +113,32 @@ func TestAWrongClockOfTheBrowser(t *testing.T) {
 			s.quiet(f.address)
 		})
 	}
+}
+
+// Who may follow one lock alone is told the service's time, too.
+func TestAWrongClockOfAViewerOfOneLock(t *testing.T) {
+	for name, wrong := range map[string]time.Duration{"fast": 3 * time.Hour, "slow": -26 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			f := newFacade(t, viewerOfOneLock("a"))
+			f.hold("shop", "a", "alice", time.Hour)
+			s := open(t, f.url()+"#/namespaces/shop/locks/a", beforeLoad(fmt.Sprintf(wrongDate, wrong.Milliseconds())))
+			signIn(s, "secret")
+			s.shows(".facts", "alice")
+			s.shows(".danger button", "Release by force")
+			s.await(`/^59m/.test(document.querySelector(".state strong")?.textContent)`)
+			s.shows(".state", "Held")
+			s.quiet(f.address, "401")
+		})
+	}
+}
+
+// viewerOfOneLock is a user, by the token secret, who may do everything with the one lock of a key in the namespace shop.
+func viewerOfOneLock(key string) *viewers {
+	name := v1alpha1.FullKeyOf(key).ObjectName()
+	verbs := []string{"get", "list", "watch", "create", "force-release"}
+	allowed := make([]string, 0, len(verbs))
+	for _, verb := range verbs {
+		allowed = append(allowed, verb+" shop "+name)
+	}
+	return &viewers{users: map[string]string{"secret": "vera"}, deny: map[string][]string{"vera": verbs}, allow: map[string][]string{"vera": allowed}}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 
@@ -39,8 +40,10 @@ type facade struct {
 	waiters []lock.Waiter
 	guards  map[string][]v1alpha1.Guard
 	// refs name objects that locks are held for, as no API server would let them be named.
-	refs    map[string]*v1alpha1.HolderReference
-	streams int
+	refs map[string]*v1alpha1.HolderReference
+	// deleting are keys of locks that are about to be deleted, so that the numbers of their grants are not known.
+	deleting map[string]bool
+	streams  int
 	// isUncounted says that it is not known how many wait, and isStuck that streams tell of no change.
 	isUncounted, isStuck bool
 	// paths are those that were asked for, with their queries.
@@ -78,7 +81,7 @@ func (v *viewers) Authorize(_ context.Context, who user.Info, right authorizatio
 
 func newFacade(t *testing.T, access *viewers) *facade {
 	t.Helper()
-	f := &facade{Backend: locktest.New(locktest.WithClock(clock.RealClock{})), t: t, access: access, guards: map[string][]v1alpha1.Guard{}, refs: map[string]*v1alpha1.HolderReference{}}
+	f := &facade{Backend: locktest.New(locktest.WithClock(clock.RealClock{})), t: t, access: access, guards: map[string][]v1alpha1.Guard{}, refs: map[string]*v1alpha1.HolderReference{}, deleting: map[string]bool{}}
 	f.start()
 	t.Cleanup(func() { f.stop() })
 	return f
@@ -136,13 +139,16 @@ func (f *facade) Stream(ctx context.Context, namespace string, key v1alpha1.Full
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.streams++
-	guards, refs := maps.Clone(f.guards), maps.Clone(f.refs)
+	guards, refs, deleting := maps.Clone(f.guards), maps.Clone(f.refs), maps.Clone(f.deleting)
 	guarded := func(each *v1alpha1.Lock) *v1alpha1.Lock {
-		if guards[each.Spec.Key] == nil {
+		if guards[each.Spec.Key] == nil && !deleting[each.Spec.Key] {
 			return each
 		}
 		shown := *each
 		shown.Spec.Guards = guards[each.Spec.Key]
+		if deleting[each.Spec.Key] {
+			shown.DeletionTimestamp, shown.Spec.FencingToken = new(metav1.Now()), nil
+		}
 		if ref := refs[each.Spec.Key]; ref != nil {
 			shown.Spec.HolderRef = ref
 		}

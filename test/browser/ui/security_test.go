@@ -1,7 +1,9 @@
 package ui_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +101,52 @@ func TestTextsOfUsersStayTexts(t *testing.T) {
 	}
 	s.isSafe()
 	s.quiet(f.address)
+}
+
+// What the API would not let a lock be, an answer may tell all the same: selectors of guards, and grants that have ended.
+func TestTextsOfEventsStayTexts(t *testing.T) {
+	f := newFacade(t, nil)
+	for _, attack := range attacks {
+		at := time.Now().UTC()
+		told := func(key string) map[string]any {
+			return map[string]any{
+				"namespace": "shop", "key": key, "holder": "holder " + attack, "reason": attack, "fencing_token": 1,
+				"guards":      []any{map[string]any{"resource": "configmaps", "selector": "selector " + attack}},
+				"holder_ref":  map[string]any{"api_version": "v1", "kind": attack, "name": attack, "uid": "u"},
+				"acquired_at": at.Add(-time.Minute).Format(time.RFC3339Nano), "renewed_at": at.Add(-time.Minute).Format(time.RFC3339Nano),
+				"expires_at": at.Add(time.Hour).Format(time.RFC3339Nano),
+			}
+		}
+		address := behindProxy(t, f, passOn, func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/v1/feed" {
+				return false
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			for _, each := range []struct {
+				name string
+				data any
+			}{
+				{"sync", map[string]any{"now": at.Format(time.RFC3339Nano), "locks": []any{told("a")}}},
+				{"past", map[string]any{"since": at.Add(-time.Hour).Format(time.RFC3339Nano), "grants": []any{
+					map[string]any{"event": "event " + attack, "ended_at": at.Format(time.RFC3339Nano), "lock": told("past")},
+				}}},
+			} {
+				text, _ := json.Marshal(each.data)
+				_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", each.name, text)
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return true
+		})
+		s := open(t, "http://"+address+"/ui/#/namespaces/shop/locks/a")
+		s.shows(".facts li", "configmaps with selector "+attack)
+		evaluate[bool](s, `(location.hash = "#/namespaces/shop/locks/past", true)`)
+		s.shows(".timeline li", "holder "+attack)
+		s.shows(".timeline li", attack+" "+attack)
+		s.shows(".timeline li", "event "+attack+" after")
+		s.isSafe()
+		s.quiet(address)
+	}
 }
 
 // isSafe fails if a text of a user has become anything else.
