@@ -73,7 +73,8 @@ function Row({ entry, index, at, now, isChosen, isTabbed, isActive, route, hasNa
   const { lock, ended } = entry;
   const to = { ...route, lock: { namespace: lock.namespace, key: lock.key, function: lock.function } };
   const behind = [lock.holder_ref && lock.holder_ref.kind + " " + lock.holder_ref.name, lock.reason].filter(Boolean).join(" · ");
-  const state = ended ? ended.how : isExpiring(entry, now) ? "soon" : "";
+  const soon = isExpiring(entry, now) ? "soon" : "";
+  const state = ended?.how ?? soon;
   return <div role="row" aria-rowindex={index + 2} class={"row lock " + (ended ? "over" : "") + (isChosen ? " chosen" : "")} data-key={lock.key}
     ref={element => { if (element) element.style.transform = `translateY(${at}px)`; }}
     onClick={event => { if (!(event.target as Element).closest("a") && !getSelection()?.toString()) go(to); }}>

@@ -40,7 +40,10 @@ const canFollow = (read: Rights) => read.verbs.includes("list") && read.verbs.in
 async function findScope(route: Route): Promise<Scope> {
   rights = await readRights();
   const own = rights.own_namespace;
-  if (canFollow(rights)) return { path: "/v1/feed", namespace: rights.is_authenticated ? "" : own ?? "", isAll: rights.is_authenticated, isSingle: false };
+  if (canFollow(rights)) {
+    const isAll = rights.is_authenticated;
+    return { path: "/v1/feed", namespace: isAll ? "" : own ?? "", isAll, isSingle: false };
+  }
   const namespace = route.namespace || route.lock?.namespace || own;
   if (!namespace) {
     const right = { verb: "watch", resource: "locks.forrst.dev", namespace: "" };
