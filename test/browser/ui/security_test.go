@@ -106,47 +106,50 @@ func TestTextsOfUsersStayTexts(t *testing.T) {
 // What the API would not let a lock be, an answer may tell all the same: selectors of guards, and grants that have ended.
 func TestTextsOfEventsStayTexts(t *testing.T) {
 	f := newFacade(t, nil)
-	for _, attack := range attacks {
-		at := time.Now().UTC()
-		told := func(key string) map[string]any {
+	at := time.Now().UTC()
+	stamp := func(after time.Duration) string { return at.Add(after).Format(time.RFC3339Nano) }
+	var held, grants []any
+	for i, attack := range attacks {
+		lockOf := func(key string) map[string]any {
 			return map[string]any{
-				"namespace": "shop", "key": key, "holder": "holder " + attack, "reason": attack, "fencing_token": 1,
+				"namespace": "shop", "key": fmt.Sprint(key, i), "holder": "holder " + attack, "reason": attack, "fencing_token": 1,
 				"guards":      []any{map[string]any{"resource": "configmaps", "selector": "selector " + attack}},
-				"holder_ref":  map[string]any{"api_version": "v1", "kind": attack, "name": attack, "uid": "u"},
-				"acquired_at": at.Add(-time.Minute).Format(time.RFC3339Nano), "renewed_at": at.Add(-time.Minute).Format(time.RFC3339Nano),
-				"expires_at": at.Add(time.Hour).Format(time.RFC3339Nano),
+				"holder_ref":  map[string]any{"api_version": "v1", "kind": "kind " + attack, "name": attack, "uid": "u"},
+				"acquired_at": stamp(-time.Minute), "renewed_at": stamp(-time.Minute), "expires_at": stamp(time.Hour),
 			}
 		}
-		address := behindProxy(t, f, passOn, func(w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Path != "/v1/feed" {
-				return false
-			}
-			w.Header().Set("Content-Type", "text/event-stream")
-			for _, each := range []struct {
-				name string
-				data any
-			}{
-				{"sync", map[string]any{"now": at.Format(time.RFC3339Nano), "locks": []any{told("a")}}},
-				{"past", map[string]any{"since": at.Add(-time.Hour).Format(time.RFC3339Nano), "grants": []any{
-					map[string]any{"event": "event " + attack, "ended_at": at.Format(time.RFC3339Nano), "lock": told("past")},
-				}}},
-			} {
-				text, _ := json.Marshal(each.data)
-				_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", each.name, text)
-			}
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-			return true
-		})
-		s := open(t, "http://"+address+"/ui/#/namespaces/shop/locks/a")
-		s.shows(".facts li", "configmaps with selector "+attack)
-		evaluate[bool](s, `(location.hash = "#/namespaces/shop/locks/past", true)`)
-		s.shows(".timeline li", "holder "+attack)
-		s.shows(".timeline li", attack+" "+attack)
-		s.shows(".timeline li", "event "+attack+" after")
-		s.isSafe()
-		s.quiet(address)
+		held = append(held, lockOf("held"))
+		grants = append(grants, map[string]any{"event": "event " + attack, "ended_at": stamp(0), "lock": lockOf("past")})
 	}
+	sync, err := json.Marshal(map[string]any{"now": stamp(0), "locks": held})
+	if err != nil {
+		t.Fatal(err)
+	}
+	past, err := json.Marshal(map[string]any{"since": stamp(-time.Hour), "grants": grants})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := behindProxy(t, f, passOn, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v1/feed" {
+			return false
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "event: sync\ndata: %s\n\nevent: past\ndata: %s\n\n", sync, past)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return true
+	})
+	s := open(t, "http://"+address+"/ui/")
+	for i, attack := range attacks {
+		evaluate[bool](s, fmt.Sprintf(`(location.hash = "#/namespaces/shop/locks/held%d", true)`, i))
+		s.shows(".facts li", "configmaps with selector "+attack)
+		evaluate[bool](s, fmt.Sprintf(`(location.hash = "#/namespaces/shop/locks/past%d", true)`, i))
+		s.shows(".timeline li", "holder "+attack)
+		s.shows(".timeline li", "kind "+attack+" "+attack)
+		s.shows(".timeline li", "event "+attack+" after")
+	}
+	s.isSafe()
+	s.quiet(address)
 }
 
 // isSafe fails if a text of a user has become anything else.
