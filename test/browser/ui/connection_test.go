@@ -9,6 +9,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
 )
 
 // asked remembers when requests were sent.
@@ -129,7 +132,14 @@ func TestAProxyWhoseSessionHasEnded(t *testing.T) {
 			mu.Lock()
 			hasEnded = false
 			mu.Unlock()
+			loaded := chromedp.Events(s.tab, page.LoadEventFired)
 			s.click(".refused .main")
+			for _, err := range loaded { // What is evaluated before would end with the page.
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
 			s.shows(".lock", "a")
 			s.quiet(address, "ERR_")
 		})
