@@ -175,11 +175,7 @@ func (s *eventStream) follow(ctx context.Context) error {
 			stop()
 			return nil
 		case <-s.review.C():
-			s.review.Reset(pauseBeforeReview())
-			if s.isWithdrawn(ctx, s.authorize) {
-				stop()
-				return nil
-			}
+			err = s.askAgain(ctx)
 		case <-s.heartbeat:
 			err = s.send(func() { s.write(": alive\n\n") })
 		case <-expiry:
@@ -199,9 +195,18 @@ func (s *eventStream) follow(ctx context.Context) error {
 			err = s.sendEvents(events)
 		}
 		if err != nil {
-			return err // The caller has gone.
+			return err // The caller has gone, or may see no more.
 		}
 	}
+}
+
+// askAgain returns an error if the caller has lost its right.
+func (s *eventStream) askAgain(ctx context.Context) error {
+	s.review.Reset(pauseBeforeReview())
+	if s.isWithdrawn(ctx, s.authorize) {
+		return lock.ErrForbidden
+	}
+	return nil
 }
 
 // catchUp waits until this replica has seen what the caller has seen already: time must not go backwards
