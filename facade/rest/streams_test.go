@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	clocktesting "k8s.io/utils/clock/testing"
-
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -179,51 +177,5 @@ func TestASyncIsWrittenInPieces(t *testing.T) {
 	f.ServeHTTP(written, httptest.NewRequestWithContext(ctx, http.MethodGet, allLocks+"?watch=true", http.NoBody))
 	if count := strings.Count(written.Body.String(), `"key"`); count != 500 || written.largest > 8<<10 {
 		t.Errorf("%d locks in pieces of up to %d bytes", count, written.largest)
-	}
-}
-
-// slowReader is a caller who takes its time: so long passes with each piece.
-type slowReader struct {
-	recordedPieces
-
-	clock *clocktesting.FakeClock
-	pace  time.Duration
-	// taken counts the bytes since the last deadline, and most is the largest of these counts.
-	taken, most int
-}
-
-// SetWriteDeadline is for [http.ResponseController].
-func (r *slowReader) SetWriteDeadline(time.Time) error {
-	r.taken = 0
-	return nil
-}
-
-func (r *slowReader) Write(piece []byte) (int, error) {
-	r.clock.Step(r.pace)
-	r.taken += len(piece)
-	r.most = max(r.most, r.taken)
-	return r.recordedPieces.Write(piece)
-}
-
-// A caller with a slow link gets a large state as long as it takes some of it in time, but not for ever.
-func TestALargeStateOverASlowLink(t *testing.T) {
-	for _, path := range []string{allLocks + "?watch=true", feed} {
-		f := newFixture(t)
-		for i := range 1500 {
-			f.holdDirectly(fmt.Sprintf("k%04d", i), "", "alice", 24*time.Hour)
-		}
-		read := func(pace time.Duration) (whole, most int) {
-			ctx, cancel := context.WithCancel(t.Context())
-			reader := &slowReader{recordedPieces: recordedPieces{ResponseRecorder: httptest.NewRecorder(), synced: cancel}, clock: f.clock, pace: pace}
-			f.ServeHTTP(reader, httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
-			return reader.Body.Len(), reader.most
-		}
-		if whole, most := read(time.Second); whole < 300<<10 || most > 80<<10 {
-			t.Errorf("%s: of %d bytes, %d are to be taken in the time for an answer", path, whole, most)
-		}
-		// It would take an hour.
-		if whole, most := read(time.Minute); most < 200<<10 {
-			t.Errorf("%s: of %d bytes, %d are to be taken in the time for an answer", path, whole, most)
-		}
 	}
 }

@@ -34,47 +34,16 @@ const (
 	reconnectAfter = 500 * time.Millisecond
 	// anyKey is the key of some lock, which need not be held.
 	anyKey v1alpha1.FullKey = "lock:any"
-	// renewAfter is how much a client must take within the time for an answer to get that time once more, and maxSendTime
-	// how long it may go on so: a large state may need it over a slow link.
-	renewAfter  = 64 << 10
-	maxSendTime = 5 * time.Minute
 )
 
 // eventWriter writes an answer of events.
 type eventWriter struct {
 	*call
 
-	out  *bufio.Writer
-	sent *sentWriter
+	out *bufio.Writer
 }
 
-func newEventWriter(c *call) eventWriter {
-	sent := &sentWriter{call: c}
-	return eventWriter{c, bufio.NewWriter(sent), sent}
-}
-
-// sentWriter sends, and gives a client that takes much more time for the rest.
-type sentWriter struct {
-	call *call
-	// until is when a client gets no more time, and taken how much it has taken since it got some.
-	until time.Time
-	taken int
-}
-
-// Write implements [io.Writer].
-func (w *sentWriter) Write(text []byte) (int, error) {
-	count, err := w.call.writer.Write(text)
-	if w.taken += count; w.taken >= renewAfter && w.call.config.Clock.Now().Before(w.until) {
-		w.begin()
-	}
-	return count, err
-}
-
-// begin gives the client the time for an answer.
-func (w *sentWriter) begin() {
-	w.taken = 0
-	server.BeginAnswer(w.call.writer, w.call.request)
-}
+func newEventWriter(c *call) eventWriter { return eventWriter{c, bufio.NewWriter(c.writer)} }
 
 // eventStream is one answer of events about locks.
 type eventStream struct {
@@ -324,8 +293,7 @@ func (s *eventWriter) write(text string) { _, _ = s.out.WriteString(text) }
 
 // send sends what is written.
 func (s *eventWriter) send(write func()) error {
-	s.sent.until = s.config.Clock.Now().Add(maxSendTime)
-	s.sent.begin()
+	server.BeginAnswer(s.writer, s.request)
 	write()
 	if err := s.out.Flush(); err != nil {
 		return err
