@@ -114,6 +114,8 @@ func (p Policy) AuthorityDue(s *State, now time.Time) Reason {
 		return ""
 	case now.After(renewal(s.Authority.Certificate, p.AuthorityLifetime)):
 		return "it expires"
+	case outlives(s.Authority.Certificate, p.AuthorityLifetime, now):
+		return "it lives longer than an authority is to"
 	case s.IsRequested:
 		return "a user has asked for it"
 	}
@@ -173,6 +175,8 @@ func (p Policy) LeafDue(s *State, leaf *Leaf, now time.Time) Reason {
 		return "it has other names"
 	case now.After(renewal(leaf.Pair.Certificate, p.Lifetime)):
 		return "it expires"
+	case outlives(leaf.Pair.Certificate, p.Lifetime, now):
+		return "it lives longer than a certificate is to"
 	case leaf.IsRequested:
 		return "a user has asked for it"
 	}
@@ -226,4 +230,10 @@ func isValid(certificate *x509.Certificate, now time.Time) bool {
 func renewal(certificate *x509.Certificate, lifetime time.Duration) time.Time {
 	life := min(lifetime, certificate.NotAfter.Sub(certificate.NotBefore))
 	return certificate.NotAfter.Add(-life / renewalShare)
+}
+
+// outlives reports whether a certificate lives longer than one that would be issued now: the lifetime was shortened since. The
+// clock of its issuer may have been ahead.
+func outlives(certificate *x509.Certificate, lifetime time.Duration, now time.Time) bool {
+	return certificate.NotAfter.Sub(now) > lifetime+backdate
 }

@@ -132,6 +132,28 @@ func TestACertificateIsRenewedWhenAThirdOfItsLifeIsLeft(t *testing.T) {
 	w.wantTrusted()
 }
 
+// Alerts go by the life of a certificate, so one of before a change of the policy must not stay.
+func TestWhatLivesLongerThanItIsToIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	w.after(policy.Overlap)
+	shorter := certificates.Policy{Lifetime: policy.Lifetime / 2, AuthorityLifetime: policy.AuthorityLifetime / 2, Overlap: policy.Overlap / 2}
+	for _, each := range []struct {
+		policy certificates.Policy
+		isDue  bool
+	}{{policy, false}, {shorter, true}} {
+		if reason := each.policy.LeafDue(&w.state, &w.state.Leafs[0], w.now); (reason != "") != each.isDue {
+			t.Errorf("with a lifetime of %s the certificate is due: %q", each.policy.Lifetime, reason)
+		}
+		if reason := each.policy.AuthorityDue(&w.state, w.now); (reason != "") != each.isDue {
+			t.Errorf("with a lifetime of %s the authority is due: %q", each.policy.AuthorityLifetime, reason)
+		}
+	}
+	w.state.Leafs[0].Pair.Certificate.NotAfter = w.now.Add(policy.Lifetime + time.Minute)
+	if reason := policy.LeafDue(&w.state, &w.state.Leafs[0], w.now); reason != "" {
+		t.Errorf("a clock that was ahead by a minute makes it due: %s", reason)
+	}
+}
+
 func TestClientsTrustANewAuthorityBeforeItsCertificatesAreServed(t *testing.T) {
 	w := newWorld(t)
 	former := w.state.Authority.Certificate
