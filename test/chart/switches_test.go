@@ -241,6 +241,7 @@ func TestValues(t *testing.T) {
 		{"metrics.dashboard.enabled=true", "ConfigMap/lock-operator-dashboard", "metadata labels grafana_dashboard", "1"},
 		{"ingress.enabled=true,ingress.hosts={locks.example.com},ingress.className=public", "Ingress/lock-operator-facade", "spec ingressClassName", "public"},
 		{"ingress.enabled=true,ingress.hosts={locks.example.com}", "Ingress/lock-operator-facade", "spec tls", []any{map[string]any{"hosts": []any{"locks.example.com"}}}},
+		{"ingress.enabled=true,ingress.hosts={locks.example.com},ingress.tls=false", "Ingress/lock-operator-facade", "spec tls", nil},
 		{"ingress.enabled=true,ingress.hosts={locks.example.com},ingress.tlsSecret=cert", "Ingress/lock-operator-facade", "spec tls", []any{map[string]any{"hosts": []any{"locks.example.com"}, "secretName": "cert"}}},
 		{"ingress.enabled=true,ingress.hosts={locks.example.com}", "Ingress/lock-operator-facade", "spec rules 0 http paths 0 path", "/v1/"},
 		{"ingress.enabled=true,ingress.hosts={locks.example.com}", "Ingress/lock-operator-facade", "spec rules 0 http paths 1 path", "/ui/"},
