@@ -22,7 +22,7 @@ import (
 
 const (
 	// limit is the deadline of each call, and late how long after it the call may return.
-	limit = 500 * time.Millisecond
+	limit = 1500 * time.Millisecond
 	late  = 100 * time.Millisecond
 )
 
