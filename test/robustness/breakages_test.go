@@ -97,7 +97,7 @@ var breakages = map[string]breakage{
 	},
 	"a grant to a waiter whose caller has gone": {
 		edits: []edit{
-			{"lock/engine/queue.go", "	q.waiters.Remove(gone.element)\n	q.counted.add(", "	q.counted.add("},
+			{"lock/engine/queue.go", "	q.waiters.Remove(gone.element)\n	q.count(gone, -1)\n", "	q.count(gone, -1)\n"},
 			{"lock/engine/waiter.go", "		return false\n", "		return true\n"},
 		},
 		workload: waiting, found: []string{"abandoned"},
