@@ -374,18 +374,6 @@ func (q *queue) insert(joined *waiter, now time.Time) {
 	}
 }
 
-// count counts a waiter that comes or goes: against the bounds, or as one of those to which they do not apply.
-func (q *queue) count(of *waiter, number int) {
-	if of.isUnbounded {
-		q.unbounded += number
-		return
-	}
-	q.counted.add(q.name.Namespace, of.request.Holder, number)
-}
-
-// bounded is how many wait to which the bounds apply.
-func (q *queue) bounded() int { return q.waiters.Len() - q.unbounded }
-
 // place puts the waiter into its place: before all of lower priorities, and those of its own that came later.
 func (q *queue) place(joined *waiter, now time.Time) {
 	var next *list.Element

@@ -372,6 +372,18 @@ type standing struct {
 // and come again in turns could make a line of any length.
 const maxReturned = 2
 
+// count counts a waiter that comes or goes: against the bounds, or as one of those to which they do not apply.
+func (q *queue) count(of *waiter, number int) {
+	if of.isUnbounded {
+		q.unbounded += number
+		return
+	}
+	q.counted.add(q.name.Namespace, of.request.Holder, number)
+}
+
+// bounded is how many wait to which the bounds apply.
+func (q *queue) bounded() int { return q.waiters.Len() - q.unbounded }
+
 // check reports what is full for one more, for whose lock inLine callers wait that count. One that returns to a place that was kept
 // was counted when it came first, and is let in beyond the bounds that others have filled since.
 func (s *standing) check(namespace, holder string, inLine int, returns bool) *lock.LineFullError {
