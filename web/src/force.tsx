@@ -1,6 +1,6 @@
 // A forced release: what will happen is said first.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { forceRelease, Refusal, type Lock, type Rights, type Waiter } from "./api";
 import { Copy, Data, lockCommand, quoted, Who } from "./bits";
 import type { Entry } from "./store";
@@ -19,7 +19,7 @@ export function ForceRelease({ entry, first, waiting, isLive, rights, onClose, o
   const [problem, setProblem] = useState("");
   // What was on the screen when it was decided on.
   const [seen, setSeen] = useState(entry!);
-  useEffect(() => {
+  useLayoutEffect(() => { // Not after the next frame: a key pressed in between would be lost, since the page leaves it to the dialog.
     dialog.current!.showModal();
     return () => { isShown.current = false; };
   }, []);

@@ -198,6 +198,23 @@ func TestAHandOff(t *testing.T) {
 	s.quiet(f.address)
 }
 
+// A key that is pressed as soon as the dialog can be read is for the dialog.
+func TestTheDialogOfAForcedReleaseOpensAtOnce(t *testing.T) {
+	f := newFacade(t, nil)
+	f.hold("shop", "a", "alice", time.Hour)
+	s := open(t, f.url()+"#/namespaces/shop/locks/a")
+	s.shows(".danger button", "Release by force")
+	evaluate[bool](s, `(window.wasOpen = new Promise(tell => new MutationObserver(() => {
+		const dialog = document.querySelector("dialog");
+		if (dialog) tell(dialog.open);
+	}).observe(document.body, { childList: true, subtree: true })), true)`)
+	s.click(".danger .force")
+	if !evaluate[bool](s, "window.wasOpen") {
+		t.Error("the dialog is in the document, but not open")
+	}
+	s.quiet(f.address)
+}
+
 // A forced release has other consequences for a Job and for guarded objects.
 func TestWhatAForcedReleaseDoes(t *testing.T) {
 	f := newFacade(t, nil)
