@@ -15,11 +15,11 @@ import (
 
 // Acquire implements [lock.Backend]. A wait that is longer than the façade permits in
 // one call is made of several, and keeps its place in line between them. So does one that the façade ends
-// because it stops: another replica is asked for the rest of it.
+// because it stops, or whose connection breaks: another replica is asked for the rest of it.
 //
 // If the answer of the façade is lost, Acquire looks whether the lock is held under the
 // owner token since it was asked for. If so, it renews the lock, and returns it once that
-// has succeeded. If ctx ends, or nothing can
+// has succeeded. If not, and the façade had let it wait, the wait goes on. If ctx ends, or nothing can
 // be learnt, it releases what it may have got, for at most the timeout of the client and
 // whatever ctx says, and then returns an error. Should the façade not be reached
 // meanwhile, a lock that was granted all the same ends with its ttl. For this to be
@@ -54,8 +54,9 @@ type acquisition struct {
 	request   lock.Request
 	// isTokenNew says that no other client can have the owner token.
 	isTokenNew bool
-	// sent is when the façade was asked last.
-	sent time.Time
+	// sent is when the façade was asked last. Unsettled is when it was asked in the earliest call whose outcome is not
+	// known, and for which a write may come late; zero if there is none.
+	sent, unsettled time.Time
 	// last is how the last call for the lock ended.
 	last error
 	// isNearEnd says that a call has told the holder just before the end of the caller's context.
@@ -72,10 +73,7 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	for {
 		remaining := a.remaining(start)
 		longest := time.Duration(a.client.maxBlock.Load())
-		block := min(remaining, longest)
-		if left := a.untilNearEnd(ctx); left > 0 && left < block {
-			block, a.isNearEnd = left, true
-		}
+		block := a.nextBlock(ctx, min(remaining, longest))
 		granted, err := a.ask(ctx, block)
 		permitted, isTooLong := longestBlock(err)
 		switch {
@@ -92,13 +90,19 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			return nil, lock.Interrupted(ctx, a.request.FullKey(), a.last)
 		}
 		if _, ok := errors.AsType[*unansweredError](err); ok {
-			return a.settle(ctx, err)
+			if granted, err = a.settle(ctx, start, err); granted != nil || err != nil {
+				return granted, err
+			}
+			continue
 		}
 		if a.isMoving(err, start) {
 			a.pause(ctx) // If ctx ends meanwhile, the next call tells.
 			continue
 		}
 		a.moved, a.moves = time.Time{}, 0
+		if granted := a.lookAgain(ctx, err); granted != nil {
+			return granted, nil
+		}
 		a.giveUp(ctx, err)
 		err = outcome(a.operation(), a.request.FullKey(), err)
 		if block == remaining || !errors.Is(err, lock.ErrTimeout) {
@@ -106,6 +110,17 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		}
 		a.last = err
 	}
+}
+
+// nextBlock returns for how long the façade is to wait in the next call, of what it may.
+func (a *acquisition) nextBlock(ctx context.Context, block time.Duration) time.Duration {
+	if left := a.untilNearEnd(ctx); left > 0 && left < block {
+		block, a.isNearEnd = left, true
+	}
+	if !a.unsettled.IsZero() {
+		block = min(block, lookAgainAfter)
+	}
+	return block
 }
 
 // remaining returns how long the wait that began at start goes on. The first call is always made, and asks for some
@@ -126,6 +141,9 @@ const (
 	movePause = 100 * time.Millisecond
 	// maxMoves bounds how often a wait is ended so: an API server that does not answer looks alike.
 	maxMoves = 10
+	// lookAgainAfter is for how long at most a wait goes on until it is looked for a grant of the call before, which
+	// was not answered: a write may be under way still, and the lock would be waited for that is held already.
+	lookAgainAfter = 3 * time.Second
 )
 
 // isMoving reports whether the façade has ended a wait that began at start because it stops, and the place in line

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,10 +53,53 @@ func bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 	}
 }
 
-// settle finds out what became of an acquire whose answer was lost. A lock that it finds counts once
+// settle finds out what became of an acquire whose answer was lost. Without a lock and an error, the wait that began at
+// start goes on.
+func (a *acquisition) settle(ctx context.Context, start time.Time, unanswered error) (*v1alpha1.Lock, error) {
+	granted, err := a.look(ctx)
+	switch {
+	case granted != nil:
+		return granted, nil
+	case ctx.Err() == nil && (err == nil || !mayRecover(err)) && a.goesOn(start):
+		return nil, nil
+	}
+	a.giveUp(ctx, unanswered)
+	if ctx.Err() != nil {
+		return nil, lock.Interrupted(ctx, a.request.FullKey(), fmt.Errorf("%s: %w", a.operation(), unanswered))
+	}
+	return nil, fmt.Errorf("%s: %w", a.operation(), unanswered)
+}
+
+// goesOn reports whether a wait that began at start goes on after a call that was not answered. If so, a grant may come
+// late.
+func (a *acquisition) goesOn(start time.Time) bool {
+	now := a.client.options.clock.Now()
+	if now.Sub(start) >= a.request.Wait || now.Sub(a.sent) < waitedFor || a.moves >= maxMoves {
+		return false
+	}
+	a.moves++
+	if a.unsettled.IsZero() {
+		a.unsettled = a.sent
+	}
+	return true
+}
+
+// lookAgain looks once more for the grant of a call that was not answered, after a wait which has ended with err.
+func (a *acquisition) lookAgain(ctx context.Context, err error) *v1alpha1.Lock {
+	if a.unsettled.IsZero() || isUnanswered(err) {
+		return nil
+	}
+	granted, err := a.look(ctx)
+	if err == nil {
+		a.unsettled = time.Time{}
+	}
+	return granted
+}
+
+// look returns the lock if it is held since it was asked for, and nil if it is not. A lock that it finds counts once
 // a renewal has succeeded: the façade may be about to end a grant whose answer did not arrive, and
 // ends none that was renewed.
-func (a *acquisition) settle(ctx context.Context, unanswered error) (*v1alpha1.Lock, error) {
+func (a *acquisition) look(ctx context.Context) (*v1alpha1.Lock, error) {
 	// The other half is for giving up.
 	looking, cancel := context.WithTimeout(ctx, a.client.options.timeout/2)
 	defer cancel()
@@ -70,14 +114,9 @@ func (a *acquisition) settle(ctx context.Context, unanswered error) (*v1alpha1.L
 			}
 		}
 		if err == nil || !mayRecover(err) || !a.client.pause(looking, &backoff) {
-			break
+			return nil, err
 		}
 	}
-	a.giveUp(ctx, unanswered)
-	if ctx.Err() != nil {
-		return nil, lock.Interrupted(ctx, a.request.FullKey(), fmt.Errorf("%s: %w", a.operation(), unanswered))
-	}
-	return nil, fmt.Errorf("%s: %w", a.operation(), unanswered)
 }
 
 // ours returns the lock if it is held since it was asked for, and nil if it is not. A
@@ -99,7 +138,7 @@ func (a *acquisition) ours(ctx context.Context) (*wire.Lock, error) {
 	if err != nil {
 		return nil, &unansweredError{err}
 	}
-	if checked.Sub(acquired) > a.client.options.clock.Since(a.sent)+stampTolerance {
+	if checked.Sub(acquired) > a.client.options.clock.Since(cmp.Or(a.unsettled, a.sent))+stampTolerance {
 		return nil, nil
 	}
 	return state.Lock, nil
@@ -113,7 +152,7 @@ const maxLate = 50 * time.Millisecond
 // request has arrived on another one. If that takes longer than the caller has time for, it goes on in
 // the background, unless the caller has chosen the owner token: its next acquisition may have it, too.
 func (a *acquisition) giveUp(ctx context.Context, cause error) {
-	if !isUnanswered(cause) {
+	if !isUnanswered(cause) && a.unsettled.IsZero() {
 		return
 	}
 	if !a.isTokenNew {

@@ -102,6 +102,8 @@ type visit struct {
 	places map[uint64]engine.Place
 	// offers are the locks that were granted to them, and are not taken yet.
 	offers map[uint64]*v1alpha1.Lock
+	// deposits are the places of callers that wait at the other replica, which is their home.
+	deposits map[uint64]places.Place
 }
 
 // serve answers the questions of one replica until its stream ends. Its callers then leave the line, and keep
@@ -109,7 +111,7 @@ type visit struct {
 func (h *host) serve(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	visit := &visit{host: h, guest: guestOf(ctx), outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, offers: map[uint64]*v1alpha1.Lock{}}
+	visit := &visit{host: h, guest: guestOf(ctx), outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, offers: map[uint64]*v1alpha1.Lock{}, deposits: map[uint64]places.Place{}}
 	h.add(visit)
 	defer visit.calls.Wait()
 	defer h.remove(visit)
@@ -159,10 +161,8 @@ func (v *visit) answer(ctx context.Context, asked question) {
 		v.leave(ctx, asked)
 	case giveUp:
 		v.giveUp(asked.ID)
-	case keep:
-		if asked.Kept != nil {
-			v.host.local.Keep(places.Place{Caller: *asked.Kept, Since: v.since(asked.Stood)})
-		}
+	case keep, deposit, withdraw:
+		v.notePlace(asked)
 	case ending:
 		name := types.NamespacedName{Namespace: asked.Namespace, Name: asked.Key.ObjectName()}
 		v.host.local.ReleasedElsewhere(tracing.ContextWithTraceparent(context.WithoutCancel(ctx), asked.Trace), name, asked.UID)
@@ -405,15 +405,19 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 	return answer{ID: asked.ID, Result: done, Lock: renewed}
 }
 
-// end takes the callers out of the lines, and the locks back that they have not learnt of.
+// end takes the callers out of the lines, and the locks back that they have not learnt of. Those that have waited at the
+// other replica keep their places here.
 func (v *visit) end(ctx context.Context) {
 	v.outbox.close()
 	v.mu.Lock()
-	places, offers := v.places, v.offers
-	v.places, v.offers = nil, nil
+	standing, offers, deposits := v.places, v.offers, v.deposits
+	v.places, v.offers, v.deposits = nil, nil, nil
 	v.mu.Unlock()
-	for _, place := range places {
+	for _, place := range standing {
 		place.Lose()
+	}
+	for _, place := range deposits {
+		v.host.local.Keep(place)
 	}
 	for _, offer := range offers {
 		v.host.takeBackLater(ctx, offer)

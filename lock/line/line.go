@@ -70,6 +70,8 @@ type Line struct {
 	host    host
 	waits   waits
 	recent  recent
+	// deposits are the places of callers that wait here.
+	deposits deposits
 	// lookups bounds the reads of locks that homes which have gone may have granted.
 	lookups chan struct{}
 }
@@ -200,6 +202,7 @@ const drainPeriod = 10 * time.Millisecond
 func (l *Line) Start(ctx context.Context) error {
 	var moving sync.WaitGroup
 	moving.Go(func() { l.moveKept(ctx) })
+	moving.Go(func() { l.deposit(ctx) })
 	err := l.members.run(ctx)
 	moving.Wait()
 	l.host.finish()

@@ -256,9 +256,7 @@ func TestNoAcceptedCallerIsRefusedWhenItsHomeGoes(t *testing.T) {
 			replicas.add(fmt.Sprintf("replica-%d", i), time.Millisecond)
 		}
 		replicas.meet()
-		first := replicas.home()
-		next := line.HomeOf(types.NamespacedName{Namespace: "default", Name: key.ObjectName()},
-			slices.DeleteFunc(replicas.names(), func(name string) bool { return name == first }))
+		first, next := replicas.home(), replicas.nextHome().Self()
 		other := by("other", time.Hour)
 		for i := 0; ; i++ {
 			other.Key = fmt.Sprintf("billing:%d", i)

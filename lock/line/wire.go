@@ -35,7 +35,7 @@ type question struct {
 	IsAccepted bool          `json:"isAccepted,omitempty"`
 	// IsMoving says that the caller which leaves takes its place to another home.
 	IsMoving bool `json:"isMoving,omitempty"`
-	// Kept is a caller that has left, and keeps its place.
+	// Kept is a caller that has left, or may have to, and keeps its place.
 	Kept *places.Caller `json:"kept,omitempty"`
 	// Priority is that of the caller, which its replica has authorized. A home of a version before it lets the caller
 	// wait with 0.
@@ -98,6 +98,10 @@ const (
 	count kind = "count"
 	// keep says who has left the line of another replica, and is to keep its place. It is not answered.
 	keep kind = "keep"
+	// deposit says who waits at the replica that asks, and is to keep its place here when the stream has ended, unless the
+	// question withdraw with the same ID comes before. Neither is answered.
+	deposit  kind = "deposit"
+	withdraw kind = "withdraw"
 	// ending says which traced release of another replica is about to delete the lock that callers may wait for. It is
 	// not answered.
 	ending kind = "ending"

@@ -3,15 +3,20 @@ package line_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/fixture"
 )
@@ -21,6 +26,9 @@ const waiters = 300
 
 // kills is how often the home of the line is killed. LINE_KILLS sets another number.
 const kills = 5
+
+// homeKills is how often a home is killed that half of the waiters are connected to. LINE_HOME_KILLS sets another number.
+const homeKills = 2
 
 // maxPause is for how long no waiter may get the lock when its home dies.
 const maxPause = 2 * time.Second
@@ -139,6 +147,61 @@ var _ = Describe("The line for a lock", func() {
 			Expect(seen.order).To(HaveLen(waiters))
 			Expect(slices.IsSorted(seen.order)).To(BeTrue(), fmt.Sprint(seen.order))
 			Expect(seen.longest).To(BeNumerically("<", maxPause))
+			installed.replace(ctx, home)
+		}
+	})
+
+	It("keeps the places of those who were connected to its home", func(ctx context.Context) {
+		installed := install(ctx, 3)
+		namespace := environment.Namespace(ctx, "line-")
+		environment.AllowWorkers(ctx, namespace)
+		token := tokenOf(ctx, namespace, fixture.Worker, audience)
+		for try := range numberOf("LINE_HOME_KILLS", homeKills) {
+			key := fmt.Sprintf("kept-%d", try)
+			home, others := installed.home(namespace, key)
+			first, err := installed.caller(ctx, others[0], namespace, token).Acquire(ctx, key, lock.WithTTL(10*time.Minute))
+			Expect(err).NotTo(HaveOccurred())
+			// The callers of the home lose their connections when it dies, and find another replica.
+			var isGone atomic.Bool
+			service := newService(ctx, func() string {
+				if isGone.Load() {
+					return others[0].address
+				}
+				return home.address
+			})
+			atHome, err := client.New("https://"+service.listener.Addr().String(), client.WithHTTPClient(&http.Client{Transport: installed.newTransport()}),
+				client.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
+			Expect(err).NotTo(HaveOccurred())
+			callers := []*lock.Client{lock.NewClient(atHome, namespace), installed.caller(ctx, others[1], namespace, token)}
+			var seen grants
+			var all sync.WaitGroup
+			const waiters = 60
+			for i := range waiters {
+				all.Go(func() {
+					defer GinkgoRecover()
+					held, err := callers[i%len(callers)].Acquire(ctx, key, lock.WithTTL(10*time.Minute))
+					Expect(err).NotTo(HaveOccurred())
+					Expect(seen.hold(i, held.FencingToken())).To(Succeed())
+					seen.let()
+					Expect(held.Release(ctx)).To(Succeed())
+				})
+				installed.awaitWaiters(ctx, others[0], namespace, key, token, i+1)
+			}
+			Eventually(func() (time.Duration, error) {
+				waiting, err := atHome.Waiters(ctx, namespace, v1alpha1.NewFullKey("", "", key), waiters)
+				if err != nil || len(waiting) < waiters {
+					return 0, err
+				}
+				return time.Since(waiting[waiters-1].Since), nil
+			}).WithTimeout(patience).Should(BeNumerically(">", 2*time.Second), "the next home has their places by then")
+			isGone.Store(true)
+			home.process.Kill()
+			Eventually(home.process).WithTimeout(patience).Should(gexec.Exit())
+			installed.awaitWaiters(ctx, others[0], namespace, key, token, waiters)
+			Expect(first.Release(ctx)).To(Succeed())
+			all.Wait()
+			Expect(seen.order).To(HaveLen(waiters))
+			Expect(slices.IsSorted(seen.order)).To(BeTrue(), fmt.Sprint(seen.order))
 			installed.replace(ctx, home)
 		}
 	})

@@ -40,7 +40,7 @@ var _ = Describe("Callers with the Go client", func() {
 		namespace := environment.Namespace(ctx, "line-")
 		environment.AllowWorkers(ctx, namespace)
 		token := tokenOf(ctx, namespace, fixture.Worker, audience)
-		service := newService(ctx, installed)
+		service := newService(ctx, installed.nextDoor())
 		callers := make([]*lock.Client, connections)
 		var reader lock.LineReader
 		for index := range callers {
@@ -122,18 +122,28 @@ func (i *installation) awaitAll(ctx context.Context, scraper string, number int)
 	}).WithTimeout(time.Minute).WithPolling(200 * time.Millisecond).Should(BeEquivalentTo(number))
 }
 
-// service passes each new connection to one of the replicas in turn, as a Service does.
-type service struct {
-	listener  net.Listener
-	installed *installation
-	passed    int
+// nextDoor returns a function that returns the addresses of the replicas in turn.
+func (i *installation) nextDoor() func() string {
+	passed := 0
+	return func() string {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		passed++
+		return i.doors[passed%len(i.doors)]
+	}
 }
 
-func newService(ctx context.Context, installed *installation) *service {
+// service passes each new connection to one of the replicas, as a Service does.
+type service struct {
+	listener net.Listener
+}
+
+// newService returns one that passes each connection to the address that next returns.
+func newService(ctx context.Context, next func() string) *service {
 	GinkgoHelper()
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
-	s := &service{listener: listener, installed: installed}
+	s := &service{listener: listener}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -141,8 +151,7 @@ func newService(ctx context.Context, installed *installation) *service {
 			if err != nil {
 				return
 			}
-			to := s.next()
-			go pass(accepted, to)
+			go pass(accepted, next())
 		}
 	})
 	DeferCleanup(func() {
@@ -150,13 +159,6 @@ func newService(ctx context.Context, installed *installation) *service {
 		running.Wait()
 	})
 	return s
-}
-
-func (s *service) next() string {
-	s.installed.mu.Lock()
-	defer s.installed.mu.Unlock()
-	s.passed++
-	return s.installed.doors[s.passed%len(s.installed.doors)]
 }
 
 // pass passes on until one side ends.
