@@ -262,7 +262,7 @@ install-test: build image control-plane bin/kwok bin/helm ## Install the chart w
 
 .PHONY: line-test
 line-test: control-plane ## Measure the lines that replicas share: 70 kills, 10,000 waiters, 1,000 in a rolling restart (minutes).
-	LINE_KILLS=50 LINE_HOME_KILLS=20 LINE_CROWD=10000 LINE_ROLLED=1000 && export LINE_KILLS LINE_HOME_KILLS LINE_CROWD LINE_ROLLED && $(subst $(RACE),,$(GO_TEST)) -count=1 -v ./test/line -ginkgo.v
+	LINE_KILLS=50 LINE_HOME_KILLS=20 LINE_CROWD=10000 LINE_ROLLED=1000 && export LINE_KILLS LINE_HOME_KILLS LINE_CROWD LINE_ROLLED && $(subst $(RACE),,$(GO_TEST)) -count=1 -timeout=40m -v ./test/line -ginkgo.v
 
 .PHONY: robustness
 robustness: control-plane ## Break things under running clients for two minutes, and two more with shared lines, and check what they saw.

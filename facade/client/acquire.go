@@ -15,11 +15,12 @@ import (
 
 // Acquire implements [lock.Backend]. A wait that is longer than the façade permits in
 // one call is made of several, and keeps its place in line between them. So does one that the façade ends
-// because it stops, or whose connection breaks: another replica is asked for the rest of it.
+// because it stops, or because its connection breaks: another replica is asked for the rest of it.
 //
 // If the answer of the façade is lost, Acquire looks whether the lock is held under the
 // owner token since it was asked for. If so, it renews the lock, and returns it once that
-// has succeeded. If not, and the façade had let it wait, the wait goes on. If ctx ends, or nothing can
+// has succeeded. If not, a wait goes on, and Acquire looks again beside it as long as the call without an answer may yet
+// be granted the lock. If ctx ends, or nothing can
 // be learnt, it releases what it may have got, for at most the timeout of the client and
 // whatever ctx says, and then returns an error. Should the façade not be reached
 // meanwhile, a lock that was granted all the same ends with its ttl. For this to be
@@ -54,15 +55,16 @@ type acquisition struct {
 	request   lock.Request
 	// isTokenNew says that no other client can have the owner token.
 	isTokenNew bool
-	// sent is when the façade was asked last. Unsettled is when it was asked in the earliest call whose outcome is not
-	// known, and for which a write may come late; zero if there is none.
-	sent, unsettled time.Time
+	// sent is when the façade was asked last.
+	sent time.Time
+	// doubt is about former calls that were not answered.
+	doubt doubt
 	// last is how the last call for the lock ended.
 	last error
 	// isNearEnd says that a call has told the holder just before the end of the caller's context.
 	isNearEnd bool
-	// moved is when the façade last ended a wait because it stops; zero if it has not. Moves counts how often it
-	// has since it has answered otherwise.
+	// moved is when the façade last ended a wait because it stops, or its connection broke; zero if that has not
+	// happened. Moves counts how often it has since the façade has answered otherwise.
 	moved time.Time
 	moves int
 }
@@ -73,8 +75,11 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	for {
 		remaining := a.remaining(start)
 		longest := time.Duration(a.client.maxBlock.Load())
-		block := a.nextBlock(ctx, min(remaining, longest))
-		granted, err := a.ask(ctx, block)
+		block := min(remaining, longest)
+		if left := a.untilNearEnd(ctx); left > 0 && left < block {
+			block, a.isNearEnd = left, true
+		}
+		granted, err := a.askAndLook(ctx, block)
 		permitted, isTooLong := longestBlock(err)
 		switch {
 		case err == nil:
@@ -90,7 +95,7 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			return nil, lock.Interrupted(ctx, a.request.FullKey(), a.last)
 		}
 		if _, ok := errors.AsType[*unansweredError](err); ok {
-			if granted, err = a.settle(ctx, start, err); granted != nil || err != nil {
+			if granted, err = a.settle(ctx, start, block, err); granted != nil || err != nil {
 				return granted, err
 			}
 			continue
@@ -100,27 +105,13 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			continue
 		}
 		a.moved, a.moves = time.Time{}, 0
-		if granted := a.lookAgain(ctx, err); granted != nil {
-			return granted, nil
+		told := outcome(a.operation(), a.request.FullKey(), err)
+		if block == remaining || !errors.Is(told, lock.ErrTimeout) {
+			a.giveUp(ctx, err)
+			return nil, a.doubted(told)
 		}
-		a.giveUp(ctx, err)
-		err = outcome(a.operation(), a.request.FullKey(), err)
-		if block == remaining || !errors.Is(err, lock.ErrTimeout) {
-			return nil, err
-		}
-		a.last = err
+		a.last = told
 	}
-}
-
-// nextBlock returns for how long the façade is to wait in the next call, of what it may.
-func (a *acquisition) nextBlock(ctx context.Context, block time.Duration) time.Duration {
-	if left := a.untilNearEnd(ctx); left > 0 && left < block {
-		block, a.isNearEnd = left, true
-	}
-	if !a.unsettled.IsZero() {
-		block = min(block, lookAgainAfter)
-	}
-	return block
 }
 
 // remaining returns how long the wait that began at start goes on. The first call is always made, and asks for some
@@ -141,19 +132,17 @@ const (
 	movePause = 100 * time.Millisecond
 	// maxMoves bounds how often a wait is ended so: an API server that does not answer looks alike.
 	maxMoves = 10
-	// lookAgainAfter is for how long at most a wait goes on until it is looked for a grant of the call before, which
-	// was not answered: a write may be under way still, and the lock would be waited for that is held already.
-	lookAgainAfter = 3 * time.Second
 )
 
 // isMoving reports whether the façade has ended a wait that began at start because it stops, and the place in line
-// is kept still.
+// is kept still. While another replica is looked for, one that cannot be reached is passed over.
 func (a *acquisition) isMoving(err error, start time.Time) bool {
 	now := a.client.options.clock.Now()
-	if !isUnavailable(err) || now.Sub(start) >= a.request.Wait {
+	isUnreached := !a.moved.IsZero() && isUnsent(err)
+	if !isUnreached && !isUnavailable(err) || now.Sub(start) >= a.request.Wait {
 		return false
 	}
-	if now.Sub(a.sent) >= waitedFor {
+	if !isUnreached && now.Sub(a.sent) >= waitedFor {
 		a.moved = now
 		a.moves++
 	}

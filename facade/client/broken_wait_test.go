@@ -3,13 +3,16 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
 // brokenAfter breaks the connection of a request that is not carried out.
@@ -20,10 +23,24 @@ func brokenAfter(wait time.Duration) fault {
 	}
 }
 
-// carryOut has a request carried out whose answer nobody waits for.
-func carryOut(carry func() (*http.Response, error)) {
-	if response, err := carry(); err == nil {
-		_ = response.Body.Close() // It is in memory.
+// unreached has no connection come about.
+func unreached(func() (*http.Response, error)) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Err: errReset}
+}
+
+// brokenHere breaks the connection at the client's side alone: the façade lets the call wait on.
+func (f *fixture) brokenHere(after time.Duration) fault {
+	return func(carry func() (*http.Response, error)) (*http.Response, error) {
+		f.isDetached = true
+		go func() {
+			if response, err := carry(); err == nil {
+				_ = response.Body.Close() // It is in memory.
+			}
+		}()
+		<-f.locks.waiting
+		f.isDetached = false
+		<-time.After(after)
+		return nil, errReset
 	}
 }
 
@@ -32,31 +49,39 @@ func carryOut(carry func() (*http.Response, error)) {
 func TestAWaitGoesOnWhenItsConnectionBreaks(t *testing.T) {
 	const second = time.Second
 	for name, test := range map[string]struct {
-		request lock.Request
-		faults  []fault
-		waits   []time.Duration
-		calls   []string
-		err     error
+		wait   time.Duration
+		faults []fault
+		// rest is what the last call asks for, and calls are all of them.
+		rest  time.Duration
+		calls []string
+		err   error
 	}{
-		"once":                     {waiting(30 * second), []fault{brokenAfter(5 * second)}, []time.Duration{3 * second}, []string{"acquire", "status", "acquire"}, nil},
-		"a wait without bound":     {waiting(lock.WaitForever), []fault{brokenAfter(5 * second)}, []time.Duration{3 * second}, []string{"acquire", "status", "acquire"}, nil},
-		"near the end of the wait": {waiting(30 * second), []fault{brokenAfter(29 * second)}, []time.Duration{second}, []string{"acquire", "status", "acquire"}, nil},
+		"once":                     {30 * second, []fault{brokenAfter(5 * second)}, 25 * second, []string{"acquire", "status", "acquire"}, nil},
+		"a wait without bound":     {lock.WaitForever, []fault{brokenAfter(5 * second)}, time.Minute, []string{"acquire", "status", "acquire"}, nil},
+		"near the end of the wait": {30 * second, []fault{brokenAfter(29 * second)}, second, []string{"acquire", "status", "acquire"}, nil},
 		"while it looks what has become of it": {
-			waiting(30 * second), []fault{brokenAfter(5 * second), lostRequest}, []time.Duration{3 * second}, []string{"acquire", "status", "status", "acquire"}, nil,
+			30 * second, []fault{brokenAfter(5 * second), lostRequest}, 25 * second, []string{"acquire", "status", "status", "acquire"}, nil,
 		},
-		"after the wait": {waiting(30 * second), []fault{brokenAfter(31 * second)}, nil, nil, lock.ErrUnavailable},
-		"at once":        {waiting(30 * second), []fault{brokenAfter(10 * time.Millisecond)}, nil, nil, lock.ErrUnavailable},
-		"each time": {
-			waiting(lock.WaitForever), slices.Repeat([]fault{brokenAfter(second), nil}, 100), nil, nil, lock.ErrUnavailable,
+		"the dead replica is called once more": {
+			30 * second, []fault{brokenAfter(5 * second), nil, unreached, unreached}, 25 * second, []string{"acquire", "status", "acquire", "acquire", "acquire"}, nil,
 		},
+		"the dead replica is called for long": {30 * second, append([]fault{brokenAfter(5 * second), nil}, slices.Repeat([]fault{unreached}, 100)...), 0, nil, lock.ErrUnavailable},
+		"after the wait":                      {30 * second, []fault{brokenAfter(31 * second)}, 0, nil, lock.ErrUnavailable},
+		"at once": {30 * second, []fault{brokenAfter(10 * time.Millisecond), func(carry func() (*http.Response, error)) (*http.Response, error) {
+			<-time.After(second)
+			return carry()
+		}}, 0, nil, lock.ErrUnavailable},
+		"each time":       {lock.WaitForever, slices.Repeat([]fault{brokenAfter(second), nil}, 100), 0, nil, lock.ErrUnavailable},
+		"it may not look": {30 * second, []fault{brokenAfter(5 * second), answered(http.StatusForbidden, "no")}, 0, nil, lock.ErrUnavailable},
 	} {
 		for _, owner := range []string{"", "job-17"} {
 			t.Run(name+" for owner "+owner, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFixture(t)
 					f.befall(test.faults...)
-					test.request.Owner = owner
-					granted, err := f.Acquire(t.Context(), namespace, test.request)
+					request := waiting(test.wait)
+					request.Owner = owner
+					granted, err := f.Acquire(t.Context(), namespace, request)
 					if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
 						t.Fatalf("got %v", err)
 					}
@@ -64,12 +89,12 @@ func TestAWaitGoesOnWhenItsConnectionBreaks(t *testing.T) {
 						f.wantHeld()
 						return
 					}
-					requests := f.locks.requests()
-					if requests[0].Owner != granted.Spec.Owner || owner != "" && granted.Spec.Owner != owner {
+					asked := f.locks.requests()[0]
+					if asked.Owner != granted.Spec.Owner || owner != "" && granted.Spec.Owner != owner {
 						t.Error("the owner token is another one")
 					}
-					if got := requests[0].Wait.Round(second); !slices.Equal([]time.Duration{got}, test.waits) {
-						t.Errorf("asked to wait %s", got)
+					if asked.Wait.Round(second) != test.rest {
+						t.Errorf("asked to wait %s", asked.Wait)
 					}
 					f.wantCalls(test.calls...)
 				})
@@ -78,69 +103,130 @@ func TestAWaitGoesOnWhenItsConnectionBreaks(t *testing.T) {
 	}
 }
 
-// The write for a caller whose replica has died may come after it has looked for a grant. It must not wait for its own
+// A call whose connection has broken may be granted the lock while the wait goes on. The caller must not wait for its own
 // lock.
-func TestAGrantThatComesAfterItsConnectionHasBroken(t *testing.T) {
+func TestAGrantToACallWhoseConnectionHasBroken(t *testing.T) {
 	for _, owner := range []string{"", "job-17"} {
-		for _, wait := range []time.Duration{time.Hour, 6 * time.Second} {
+		for _, after := range []time.Duration{time.Second, 20 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t)
-				f.isDetached = true
-				f.befall(func(carry func() (*http.Response, error)) (*http.Response, error) {
-					<-time.After(5 * time.Second)
-					time.AfterFunc(500*time.Millisecond, func() {
-						carryOut(carry)
-						// The stamp of the grant is as old as the write has taken: it is from before the present call.
-						f.locks.clock.SetTime(f.locks.clock.Now().Add(5 * time.Second))
-					})
-					return nil, errReset
-				}, nil, func(carry func() (*http.Response, error)) (*http.Response, error) {
-					<-time.After(time.Second) // Later than the write.
-					return carry()
+				f.hold("k", "other")
+				f.befall(f.brokenHere(5 * time.Second))
+				time.AfterFunc(5*time.Second+after, func() {
+					if err := f.locks.ForceRelease(t.Context(), namespace, "lock:k", ""); err != nil {
+						t.Error(err)
+					}
+					// It is from before the present call, as far as the façade can tell.
+					f.locks.clock.SetTime(f.locks.clock.Now().Add(4 * time.Second))
 				})
-				f.locks.letWaitsEnd()
-				request := waiting(wait)
+				request := waiting(time.Hour)
 				request.Owner = owner
 				began := time.Now()
 				granted, err := f.Acquire(t.Context(), namespace, request)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if took := time.Since(began); took > 10*time.Second {
-					t.Errorf("it has waited for its own lock for %s", took)
+				if took := time.Since(began); took > 5*time.Second+2*after+3*time.Second {
+					t.Errorf("it has waited for its own lock until %s", took)
 				}
-				f.wantCalls("acquire", "status", "acquire", "status", "renew")
-				if *granted.Spec.FencingToken != 1 {
-					t.Errorf("the grant is number %d", *granted.Spec.FencingToken)
+				if after == time.Second {
+					f.wantCalls("acquire", "status", "acquire", "status", "renew")
 				}
+				if last := f.calls[len(f.calls)-1]; last != "renew" || owner != "" && granted.Spec.Owner != owner {
+					t.Errorf("asked for %q", f.calls)
+				}
+				f.wantHeld("lock:k")
 			})
 		}
 	}
 }
 
-// Such a grant is not left behind by a caller that leaves, whatever its last call has told.
-func TestAGrantThatComesWhenItsCallerLeaves(t *testing.T) {
-	for name, isAnswered := range map[string]bool{"without an answer": false, "with an answer": true} {
+// The wait goes on under the same owner token: a release would end its next grant.
+func TestNothingIsReleasedWhileAWaitGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, client.WithMaxBlock(2*time.Second))
+		f.locks.letWaitsEnd()
+		f.hold("k", "other")
+		f.befall(brokenAfter(time.Second))
+		time.AfterFunc(30*time.Second, func() {
+			if err := f.locks.ForceRelease(t.Context(), namespace, "lock:k", ""); err != nil {
+				t.Error(err)
+			}
+		})
+		if _, err := f.Acquire(t.Context(), namespace, waiting(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if slices.Contains(f.calls, "release") {
+			t.Errorf("asked for %q", f.calls)
+		}
+		looks := 0
+		for _, call := range f.calls {
+			if call == "status" {
+				looks++
+			}
+		}
+		// At once, after 3 and 9 s, and when the call cannot be granted the lock any more.
+		if looks != 4 {
+			t.Errorf("it has looked %d times", looks)
+		}
+	})
+}
+
+// What may be granted late is not left behind by a caller that gives up, and which is told that it may hold the lock.
+func TestAWaitThatEndsInDoubt(t *testing.T) {
+	const forbidden = "the caller may not"
+	for name, test := range map[string]struct {
+		wait time.Duration
+		// ends is how the second call ends. Leave ends the context.
+		ends func(leave func(), carry func() (*http.Response, error)) (*http.Response, error)
+		errs []error
+	}{
+		"at its bound": {6 * time.Second, func(_ func(), carry func() (*http.Response, error)) (*http.Response, error) { return carry() }, []error{lock.ErrTimeout, lock.ErrUnavailable}},
+		"with its context": {time.Hour, func(leave func(), _ func() (*http.Response, error)) (*http.Response, error) {
+			leave()
+			return nil, errReset
+		}, []error{context.Canceled}},
+		"with its context, after an answer": {time.Hour, func(leave func(), carry func() (*http.Response, error)) (*http.Response, error) {
+			response, err := carry()
+			leave()
+			return response, err
+		}, []error{context.Canceled}},
+		"with a refusal": {time.Hour, func(_ func(), carry func() (*http.Response, error)) (*http.Response, error) {
+			return answered(http.StatusForbidden, forbidden)(carry)
+		}, []error{lock.ErrForbidden}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t)
-				f.isDetached = true
 				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				late := make(chan struct{})
+				f.locks.SetHooks(locktest.Hooks{Waiting: func(context.Context, locktest.Call) error {
+					<-time.After(500 * time.Millisecond)
+					return lock.ErrTimeout
+				}})
 				f.befall(func(carry func() (*http.Response, error)) (*http.Response, error) {
+					f.isDetached = true
+					time.AfterFunc(5*time.Second+500*time.Millisecond, func() {
+						defer close(late)
+						if response, err := carry(); err == nil {
+							_ = response.Body.Close() // It is in memory.
+						}
+					})
 					<-time.After(5 * time.Second)
-					time.AfterFunc(500*time.Millisecond, func() { carryOut(carry) })
 					return nil, errReset
 				}, nil, func(carry func() (*http.Response, error)) (*http.Response, error) {
-					<-time.After(time.Second)
-					defer leave()
-					if isAnswered {
-						return carry()
-					}
-					return nil, errReset
+					<-late
+					f.isDetached = false
+					return test.ends(leave, carry)
 				})
-				f.locks.letWaitsEnd()
-				if _, err := f.Acquire(ctx, namespace, waiting(time.Hour)); !errors.Is(err, context.Canceled) {
-					t.Errorf("got %v", err)
+				_, err := f.Acquire(ctx, namespace, waiting(test.wait))
+				for _, want := range test.errs {
+					if !errors.Is(err, want) {
+						t.Errorf("got %v", err)
+					}
 				}
 				f.wantHeld()
 			})

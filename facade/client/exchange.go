@@ -44,7 +44,7 @@ func (c *Client) exchange(ctx context.Context, namespace, function string, argum
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		if neverSent(err) {
+		if isUnsent(err) {
 			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
 		}
 		return nil, &unansweredError{err}
@@ -149,8 +149,8 @@ func withoutEnvelope(status int, err error) error {
 	return err
 }
 
-// neverSent reports whether there was no connection to send a request on.
-func neverSent(err error) bool {
+// isUnsent reports whether there was no connection to send a request on.
+func isUnsent(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
 	}

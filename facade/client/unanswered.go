@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,14 +52,16 @@ func bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 	}
 }
 
-// settle finds out what became of an acquire whose answer was lost. Without a lock and an error, the wait that began at
-// start goes on.
-func (a *acquisition) settle(ctx context.Context, start time.Time, unanswered error) (*v1alpha1.Lock, error) {
+// settle finds out what became of an acquire that was to wait for block, and whose answer was lost. Without a lock and an
+// error, the wait that began at start goes on.
+func (a *acquisition) settle(ctx context.Context, start time.Time, block time.Duration, unanswered error) (*v1alpha1.Lock, error) {
+	goesOn := a.goesOn(start)
 	granted, err := a.look(ctx)
 	switch {
 	case granted != nil:
 		return granted, nil
-	case ctx.Err() == nil && (err == nil || !mayRecover(err)) && a.goesOn(start):
+	case err == nil && goesOn && ctx.Err() == nil:
+		a.doubtCall(block)
 		return nil, nil
 	}
 	a.giveUp(ctx, unanswered)
@@ -68,32 +69,6 @@ func (a *acquisition) settle(ctx context.Context, start time.Time, unanswered er
 		return nil, lock.Interrupted(ctx, a.request.FullKey(), fmt.Errorf("%s: %w", a.operation(), unanswered))
 	}
 	return nil, fmt.Errorf("%s: %w", a.operation(), unanswered)
-}
-
-// goesOn reports whether a wait that began at start goes on after a call that was not answered. If so, a grant may come
-// late.
-func (a *acquisition) goesOn(start time.Time) bool {
-	now := a.client.options.clock.Now()
-	if now.Sub(start) >= a.request.Wait || now.Sub(a.sent) < waitedFor || a.moves >= maxMoves {
-		return false
-	}
-	a.moves++
-	if a.unsettled.IsZero() {
-		a.unsettled = a.sent
-	}
-	return true
-}
-
-// lookAgain looks once more for the grant of a call that was not answered, after a wait which has ended with err.
-func (a *acquisition) lookAgain(ctx context.Context, err error) *v1alpha1.Lock {
-	if a.unsettled.IsZero() || isUnanswered(err) {
-		return nil
-	}
-	granted, err := a.look(ctx)
-	if err == nil {
-		a.unsettled = time.Time{}
-	}
-	return granted
 }
 
 // look returns the lock if it is held since it was asked for, and nil if it is not. A lock that it finds counts once
@@ -109,8 +84,11 @@ func (a *acquisition) look(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err == nil && current != nil {
 			var renewed *v1alpha1.Lock
 			renewed, err = a.client.Renew(looking, a.namespace, a.request.FullKey(), proofOf(current), 0)
-			if err == nil {
+			switch {
+			case err == nil:
 				return renewed, nil
+			case errors.Is(err, lock.ErrNotHeld), errors.Is(err, lock.ErrOwnerMismatch), errors.Is(err, lock.ErrExpired):
+				return nil, nil
 			}
 		}
 		if err == nil || !mayRecover(err) || !a.client.pause(looking, &backoff) {
@@ -138,7 +116,7 @@ func (a *acquisition) ours(ctx context.Context) (*wire.Lock, error) {
 	if err != nil {
 		return nil, &unansweredError{err}
 	}
-	if checked.Sub(acquired) > a.client.options.clock.Since(cmp.Or(a.unsettled, a.sent))+stampTolerance {
+	if checked.Sub(acquired) > a.client.options.clock.Since(a.askedSince())+stampTolerance {
 		return nil, nil
 	}
 	return state.Lock, nil
@@ -152,7 +130,7 @@ const maxLate = 50 * time.Millisecond
 // request has arrived on another one. If that takes longer than the caller has time for, it goes on in
 // the background, unless the caller has chosen the owner token: its next acquisition may have it, too.
 func (a *acquisition) giveUp(ctx context.Context, cause error) {
-	if !isUnanswered(cause) && a.unsettled.IsZero() {
+	if !isUnanswered(cause) && !a.isDoubtful() {
 		return
 	}
 	if !a.isTokenNew {

@@ -10,8 +10,8 @@ import (
 )
 
 // deposits are the places of this replica's own callers in lines that it is home to, as far as it has left them with the
-// replica that is home next. If this one dies, they are kept there. Callers that wait at another home need that not:
-// their places are known here, too.
+// replica that is home next. If this one dies, they are kept there. Callers that wait at another home do not need that:
+// their places are known at both.
 type deposits struct {
 	mu sync.Mutex
 	// own are the tries at this replica, by which home it has left their places.
@@ -32,8 +32,10 @@ const (
 	depositAfter = time.Second
 	// depositPeriod is how often this replica looks for such callers.
 	depositPeriod = 250 * time.Millisecond
-	// maxDeposits bounds those of one replica, to what is kept of them when it dies.
+	// maxDeposits bounds those that others have left with a replica, to what it can keep when they die.
 	maxDeposits = 50_000
+	// depositsAtOnce bounds how many are sent at a time: when the homes change, other messages are in more of a hurry.
+	depositsAtOnce = 1000
 )
 
 func (d *deposits) add(own *try) {
@@ -77,12 +79,22 @@ func (l *Line) deposit(ctx context.Context) {
 func (l *Line) depositNew() {
 	view := l.members.view()
 	next := view.without(l.self)
+	if len(next) == 0 {
+		return
+	}
+	sent := 0
 	l.deposits.mu.Lock()
 	defer l.deposits.mu.Unlock()
 	for own, before := range l.deposits.own {
-		stood, isPlaced := own.into.placed()
-		if before.in == view.changed || !isPlaced || l.timers.Since(stood) < depositAfter {
+		if before.in == view.changed {
 			continue
+		}
+		stood, isPlaced := own.into.placed()
+		if !isPlaced || l.timers.Since(stood) < depositAfter {
+			continue
+		}
+		if sent++; sent > depositsAtOnce {
+			return
 		}
 		now := deposited{in: view.changed, with: l.members.streamTo(HomeOf(own.name, next))}
 		if before.with != now.with {
@@ -129,7 +141,10 @@ func (v *visit) notePlace(asked question) {
 	if asked.Kind == withdraw {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		delete(v.deposits, asked.ID)
+		if _, isHere := v.deposits[asked.ID]; isHere {
+			delete(v.deposits, asked.ID)
+			v.host.deposits.Add(-1)
+		}
 		return
 	}
 	if asked.Kept == nil {
@@ -143,7 +158,12 @@ func (v *visit) notePlace(asked question) {
 	place.IsFixed = true // While its replica lives on, the caller stands there: it is not moved to another home.
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.places != nil && len(v.deposits) < maxDeposits {
-		v.deposits[asked.ID] = place
+	if v.places == nil {
+		return
 	}
+	if _, isHere := v.deposits[asked.ID]; !isHere && v.host.deposits.Add(1) > maxDeposits {
+		v.host.deposits.Add(-1)
+		return
+	}
+	v.deposits[asked.ID] = place
 }

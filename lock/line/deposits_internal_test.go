@@ -21,16 +21,33 @@ func (*keeper) Now() time.Time { return time.Unix(1000, 0) }
 
 func (k *keeper) Keep(places.Place) { k.kept++ }
 
-func TestTheDepositsOfAReplicaAreBounded(t *testing.T) {
+// However many replicas there are, and whatever they withdraw and leave anew.
+func TestDepositsAreBounded(t *testing.T) {
 	own := &keeper{}
-	from := &visit{host: &host{local: own, timers: clock.RealClock{}}, outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, deposits: map[uint64]places.Place{}}
-	for i := range uint64(maxDeposits + 10) {
-		from.answer(t.Context(), question{Kind: deposit, ID: i, Kept: &places.Caller{Owner: strconv.FormatUint(i, 10)}})
+	at := &host{local: own, timers: clock.RealClock{}}
+	visits := make([]*visit, 2)
+	for i := range visits {
+		visits[i] = &visit{host: at, outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, deposits: map[uint64]places.Place{}}
 	}
-	from.answer(t.Context(), question{Kind: withdraw, ID: 1})
-	from.end(t.Context())
-	from.answer(t.Context(), question{Kind: deposit, ID: 1, Kept: &places.Caller{}})
-	if own.kept != maxDeposits-1 {
-		t.Errorf("%d places are kept", own.kept)
+	leave := func(with *visit, id uint64) {
+		with.answer(t.Context(), question{Kind: deposit, ID: id, Kept: &places.Caller{Owner: strconv.FormatUint(id, 10)}})
+	}
+	const each = maxDeposits/2 + 10
+	for id := range uint64(each) {
+		leave(visits[0], id)
+		leave(visits[0], id) // The same.
+		leave(visits[1], id)
+	}
+	for range 3 {
+		visits[0].answer(t.Context(), question{Kind: withdraw, ID: 1})
+	}
+	leave(visits[1], each)
+	leave(visits[1], each+1)
+	for _, from := range visits {
+		from.end(t.Context())
+		leave(from, 1)
+	}
+	if own.kept != maxDeposits || at.deposits.Load() != 0 {
+		t.Errorf("%d places are kept, and %d counted", own.kept, at.deposits.Load())
 	}
 }

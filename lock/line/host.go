@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,6 +30,8 @@ type host struct {
 	mu sync.Mutex
 	// visits are the streams of other replicas.
 	visits map[*visit]struct{}
+	// deposits counts those of all visits.
+	deposits atomic.Int64
 	// isDraining says that the lines move to other replicas.
 	isDraining bool
 	// endings are the locks being taken back from replicas whose streams have ended.
@@ -416,6 +419,7 @@ func (v *visit) end(ctx context.Context) {
 	for _, place := range standing {
 		place.Lose()
 	}
+	v.host.deposits.Add(-int64(len(deposits)))
 	for _, place := range deposits {
 		v.host.local.Keep(place)
 	}

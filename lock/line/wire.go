@@ -35,7 +35,7 @@ type question struct {
 	IsAccepted bool          `json:"isAccepted,omitempty"`
 	// IsMoving says that the caller which leaves takes its place to another home.
 	IsMoving bool `json:"isMoving,omitempty"`
-	// Kept is a caller that has left, or may have to, and keeps its place.
+	// Kept is a caller that has left and keeps its place, or would keep it if its replica died.
 	Kept *places.Caller `json:"kept,omitempty"`
 	// Priority is that of the caller, which its replica has authorized. A home of a version before it lets the caller
 	// wait with 0.
