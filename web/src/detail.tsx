@@ -47,7 +47,7 @@ export function Detail({ of, store, now, isLive, isFollowed, onClose, onLate }: 
     </header>
     <div class="body">
       {held ? <HeldState held={held} now={now} />
-        : <FreeState ended={entry?.ended} problem={problem} isKnown={store.isSynced && isFollowed} />}
+        : <FreeState ended={entry?.ended} now={now} problem={problem} isKnown={store.isSynced && isFollowed} />}
       {done && <p class="notice" role="status">{done}</p>}
       {held && <Facts entry={held} renewals={past.at(-1)?.renewals ?? 0} now={now} />}
       {held && <Line count={waiting} waiters={waiters} now={now} />}
@@ -73,15 +73,16 @@ function HeldState({ held, now }: { held: Entry; now: number }) {
   </section>;
 }
 
-function FreeState({ ended, problem, isKnown }: { ended?: Ended; problem?: Problem; isKnown: boolean }) {
+function FreeState({ ended, now, problem, isKnown }: { ended?: Ended; now: number; problem?: Problem; isKnown: boolean }) {
   const isFree = ended || isKnown;
   return <section class={"state" + (isFree ? " free" : "")} aria-label="State">
-    <div class="big"><span class="pill">{isFree ? "Free" : "Not known"}</span><span class="quiet">{whyFree(isKnown, ended, problem)}</span></div>
+    <div class="big"><span class="pill">{isFree ? "Free" : "Not known"}</span><span class="quiet">{whyFree(isKnown, now, ended, problem)}</span></div>
   </section>;
 }
 
-function whyFree(isKnown: boolean, ended?: Ended, problem?: Problem) {
+function whyFree(isKnown: boolean, now: number, ended?: Ended, problem?: Problem) {
   if (ended?.isUnseen) return "ended while the page was not connected";
+  if (ended?.toldAt !== undefined) return `${ended.how} ${duration(Math.max(0, now - ended.toldAt))} ago`;
   if (ended) return ended.how + " just now";
   if (isKnown) return "No caller holds this lock.";
   return problem ? <Data>{problem.detail}</Data> : "…";
