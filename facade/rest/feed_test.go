@@ -37,14 +37,13 @@ type lined struct {
 	waiters []lock.Waiter
 }
 
-func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
-	var found []lock.Waiter
+func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) (found []lock.Waiter, isComplete bool, err error) {
 	for index := range l.waiters {
-		if each := &l.waiters[index]; (key == "" || each.FullKey() == key) && len(found) < limit {
+		if each := &l.waiters[index]; key == "" || each.FullKey() == key {
 			found = append(found, *each)
 		}
 	}
-	return found, nil
+	return found[:min(limit, len(found))], len(found) <= limit, nil
 }
 
 func (l *lined) Lines(_ context.Context, _ string, key v1alpha1.FullKey, _ int) (lines []lock.Line, isComplete bool, err error) {

@@ -110,8 +110,11 @@ export async function readRights(namespace?: string, of?: { key: string; functio
   return read(path, AbortSignal.timeout(15_000));
 }
 
-export async function readWaiters(of: Lock, signal: AbortSignal): Promise<Waiter[]> {
-  return (await read<{ waiters: Waiter[] }>(lockPath(of) + "/waiters" + query({ function: of.function, limit: "500" }), signal)).waiters;
+/** Those that wait, and whether there are more than the service tells. */
+export interface Waiters { waiters: Waiter[]; more?: boolean }
+
+export async function readWaiters(of: Lock, signal: AbortSignal): Promise<Waiters> {
+  return read(lockPath(of) + "/waiters" + query({ function: of.function, limit: "500" }), signal);
 }
 
 /** Ends the very grant that is shown. The service refuses it if another one holds the lock by then. */
