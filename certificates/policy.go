@@ -11,8 +11,8 @@ import (
 
 // Policy says how long certificates are valid, and how long clients have to learn of a new authority.
 type Policy struct {
-	// Lifetime is that of a certificate, AuthorityLifetime that of an authority. Both are replaced when a
-	// third of it is left.
+	// Lifetime is that of a certificate, at least four hours, AuthorityLifetime that of an authority. Both are
+	// replaced when a third of it is left.
 	Lifetime, AuthorityLifetime time.Duration
 	// Overlap is how long a new authority is published before certificates of the former one are replaced,
 	// and how long the former one is trusted after that. It must be longer than clients take to learn of
@@ -47,6 +47,10 @@ func (p Policy) WithDefaults() Policy {
 }
 
 const (
+	// minLifetime keeps the renewal of a certificate before its alert. A certificate begins [backdate] before it is issued,
+	// and the alert goes by what is left of all that: with four hours, it counts from 75 minutes before the end on, and the
+	// renewal is due at 80.
+	minLifetime = 4 * time.Hour
 	// overlapShare is the least divisor of Lifetime that gives Overlap: a certificate that is to be renewed
 	// has a third of its life left, which the overlap must not use up.
 	overlapShare = 4
@@ -65,6 +69,8 @@ func (p Policy) Validate() error {
 	switch {
 	case p.Overlap <= 0 || p.Lifetime <= 0 || p.AuthorityLifetime <= 0:
 		return errors.New("the lifetimes and the overlap must be more than 0s")
+	case p.Lifetime < minLifetime:
+		return fmt.Errorf("the lifetime of certificates, %s, must be at least %.0fh: the alert on a shorter one would come before its renewal", p.Lifetime, minLifetime.Hours())
 	case p.Lifetime < overlapShare*p.Overlap:
 		return fmt.Errorf("the lifetime of certificates must be at least %d times the overlap, %s", overlapShare, overlapShare*p.Overlap)
 	case p.AuthorityLifetime < authorityShare*p.Lifetime:

@@ -378,9 +378,12 @@ func TestPolicyValidate(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*certificates.Policy){
-		"no overlap":                          func(p *certificates.Policy) { p.Overlap = 0 },
-		"an overlap of most of a life":        func(p *certificates.Policy) { p.Overlap = p.Lifetime/4 + 1 },
-		"an authority that hardly outlives":   func(p *certificates.Policy) { p.AuthorityLifetime = 4*p.Lifetime - 1 },
+		"no overlap":                        func(p *certificates.Policy) { p.Overlap = 0 },
+		"an overlap of most of a life":      func(p *certificates.Policy) { p.Overlap = p.Lifetime/4 + 1 },
+		"an authority that hardly outlives": func(p *certificates.Policy) { p.AuthorityLifetime = 4*p.Lifetime - 1 },
+		"a certificate of hours": func(p *certificates.Policy) {
+			p.Lifetime, p.Overlap = 4*time.Hour-1, time.Hour/2
+		},
 		"a certificate without a life":        func(p *certificates.Policy) { p.Lifetime = 0 },
 		"an authority with less than no life": func(p *certificates.Policy) { p.AuthorityLifetime = -day },
 	} {
@@ -389,6 +392,32 @@ func TestPolicyValidate(t *testing.T) {
 		if changed.Validate() == nil {
 			t.Errorf("%s: valid", name)
 		}
+	}
+}
+
+// The alert on a certificate that expires soon judges by a quarter of its whole life. Its renewal comes before, even of the
+// shortest one, and with time for the kubelet to bring the file.
+func TestTheShortestCertificateIsRenewedBeforeItsAlert(t *testing.T) {
+	shortest := certificates.Policy{Lifetime: 4 * time.Hour}.WithDefaults()
+	if err := shortest.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	authority, err := certificates.NewAuthority("authority", []string{"facade.ns.svc"}, start, shortest.AuthorityLifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := authority.Issue([]string{"facade.ns.svc"}, start, shortest.Lifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	life := leaf.Certificate.NotAfter.Sub(leaf.Certificate.NotBefore)
+	renewed := leaf.Certificate.NotAfter.Add(-life/4 - 3*time.Minute)
+	state := &certificates.State{
+		Authority: authority, Published: []*x509.Certificate{authority.Certificate}, PublishedAt: start, IsInjected: true,
+		Leafs: []certificates.Leaf{{DNSNames: []string{"facade.ns.svc"}, Pair: leaf}},
+	}
+	if reason := shortest.LeafDue(state, &state.Leafs[0], renewed); reason != "it expires" {
+		t.Errorf("three minutes before the alert: %q", reason)
 	}
 }
 
@@ -414,6 +443,10 @@ func TestPolicyWithDefaults(t *testing.T) {
 		"an overlap and an authority for it": {
 			set:  certificates.Policy{AuthorityLifetime: 480 * day, Overlap: 30 * day},
 			want: certificates.Policy{Lifetime: 120 * day, AuthorityLifetime: 480 * day, Overlap: 30 * day},
+		},
+		"the least": {
+			set:  certificates.Policy{Lifetime: 4 * time.Hour},
+			want: certificates.Policy{Lifetime: 4 * time.Hour, AuthorityLifetime: 3650 * day, Overlap: time.Hour},
 		},
 		"all is set": {
 			set:  certificates.Policy{Lifetime: 4 * day, AuthorityLifetime: 16 * day, Overlap: day},

@@ -159,12 +159,12 @@ func (l *list) runFacade(ctx context.Context) error {
 }
 
 func (l *list) countCallers(ctx context.Context, backend lock.Backend) {
-	waiting, areMore, err := callersThroughFacade(ctx, backend, l.namespace, "")
+	waiting, isComplete, err := callersThroughFacade(ctx, backend, l.namespace, "")
 	if err != nil {
 		fmt.Fprintf(l.ErrOut, "note: waiters are not counted: %s\n", terminal.Clean(err.Error()))
 		return
 	}
-	l.callers, l.areMore = map[locks.ID]int{}, areMore
+	l.callers, l.areMore = map[locks.ID]int{}, !isComplete
 	for index := range waiting {
 		l.callers[locks.ID{Namespace: l.namespace, Key: waiting[index].FullKey()}]++
 	}

@@ -21,16 +21,17 @@ type lined struct {
 	*locktest.Backend
 	waiters []lock.Waiter
 	err     error
+	// isPart says that more wait than can be told.
+	isPart bool
 }
 
-func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
-	var found []lock.Waiter
+func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) (found []lock.Waiter, isComplete bool, err error) {
 	for _, waiter := range l.waiters {
 		if key == "" || key == waiter.FullKey() {
 			found = append(found, waiter)
 		}
 	}
-	return found[:min(limit, len(found))], l.err
+	return found[:min(limit, len(found))], len(found) <= limit && !l.isPart, l.err
 }
 
 // lineThroughAFacade has the lock billing:report, which two callers wait for, and the lock nightly, which none does.
@@ -59,6 +60,9 @@ func TestThoseThatWaitThroughAFacade(t *testing.T) {
 	golden.Check(t, "waiters/who.txt", run(t, options, "who", "billing:report").String())
 	golden.Check(t, "waiters/who_none.txt", run(t, options, "who", "nightly").String())
 	golden.Check(t, "waiters/list.txt", run(t, options, "list", "--sort", "waiters").String())
+	line.isPart = true
+	golden.Check(t, "waiters/who_part.txt", run(t, options, "who", "billing:report").String())
+	line.isPart = false
 	for i := range maxCallers {
 		line.waiters = append(line.waiters, lock.Waiter{Scope: v1alpha1.ScopeGlobal, Key: "nightly", Place: i + 1, Holder: "carol@example.com"})
 	}

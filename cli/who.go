@@ -149,7 +149,9 @@ func (w *who) lookThroughFacade(ctx context.Context, namespace string, key v1alp
 		ID: locks.ID{Namespace: namespace, Key: key}, Lock: held,
 		Unknown: []string{"a façade shows the lock and its line alone; without --server, there are Pods, waiting Jobs and events"},
 	}
-	seen.Callers, seen.MayBeMore, err = callersThroughFacade(ctx, backend, namespace, key)
+	var isComplete bool
+	seen.Callers, isComplete, err = callersThroughFacade(ctx, backend, namespace, key)
+	seen.AreMore = err == nil && !isComplete
 	if err != nil {
 		seen.Unknown = append(seen.Unknown, "who waits: "+err.Error())
 	}
@@ -160,17 +162,17 @@ func (w *who) lookThroughFacade(ctx context.Context, namespace string, key v1alp
 const maxCallers = 500
 
 // callersThroughFacade returns the callers that wait at all replicas of the façade, for a lock or, if key is empty, for
-// any of the namespace, and whether there may be more. They are not nil unless there is an error.
-func callersThroughFacade(ctx context.Context, backend lock.Backend, namespace string, key v1alpha1.FullKey) (waiting []lock.Waiter, mayBeMore bool, err error) {
+// any of the namespace, and whether they are all. They are not nil unless there is an error.
+func callersThroughFacade(ctx context.Context, backend lock.Backend, namespace string, key v1alpha1.FullKey) (waiting []lock.Waiter, isComplete bool, err error) {
 	line, ok := backend.(lock.LineReader)
 	if !ok {
 		return nil, false, errors.ErrUnsupported
 	}
-	waiting, err = line.Waiters(ctx, namespace, key, maxCallers)
+	waiting, isComplete, err = line.Waiters(ctx, namespace, key, maxCallers)
 	if err != nil {
 		return nil, false, err
 	}
-	return append([]lock.Waiter{}, waiting...), len(waiting) >= maxCallers, nil
+	return append([]lock.Waiter{}, waiting...), isComplete, nil
 }
 
 func (w *who) audit() (records io.Reader, closeRecords func(), err error) {

@@ -37,11 +37,11 @@ func (w *Waiter) FullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(w.Scope
 // LineReader is a [Backend] that knows who waits.
 type LineReader interface {
 	// Waiters returns the callers that wait for a lock, in the order in which they get it, or those of all
-	// locks of the namespace if key is empty, by key and place; of more than limit, the first. They are fewer
-	// where their texts are too long for one message of another replica. An empty
-	// namespace, with an empty key, means all namespaces. They may have
-	// left since. The error matches [ErrUnavailable] if a part of the line could not be asked.
-	Waiters(ctx context.Context, namespace string, key v1alpha1.FullKey, limit int) ([]Waiter, error)
+	// locks of the namespace if key is empty, by key and place. An empty namespace, with an empty key, means all
+	// namespaces. They may have left since. They are not complete if more wait than limit, or than one message of
+	// another replica has room for: then they are the first of each replica that was asked.
+	// The error matches [ErrUnavailable] if a part of the line could not be asked.
+	Waiters(ctx context.Context, namespace string, key v1alpha1.FullKey, limit int) (waiters []Waiter, isComplete bool, err error)
 }
 
 // LineCounter is a [Backend] that knows how many wait.

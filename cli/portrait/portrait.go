@@ -31,10 +31,10 @@ type Portrait struct {
 	Behind *Behind
 	// Waiting are the Jobs that wait, the next one first.
 	Waiting []locks.WaitingJob
-	// Callers are those that wait through a façade, the next one first; nil if they are not known. MayBeMore says
-	// that others may wait after these.
-	Callers   []lock.Waiter
-	MayBeMore bool
+	// Callers are those that wait through a façade, the next one first; nil if they are not known. AreMore says
+	// that others wait, after these or between them.
+	Callers []lock.Waiter
+	AreMore bool
 	// Leaving are the Jobs whose Pods keep the next Job of the lock from its start.
 	Leaving []Leaving
 	// HeldIn are other namespaces in which the key of a free lock is held, as far as the user may

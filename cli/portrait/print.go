@@ -316,8 +316,8 @@ func (p *page) callers() {
 		}
 		p.fact(first(index, "Waiting"), "%s", text)
 	}
-	if p.MayBeMore {
-		p.fact("", "and maybe more")
+	if p.AreMore {
+		p.fact("", "and more")
 	}
 }
 

@@ -32,7 +32,7 @@ func (o *certificateOptions) policy() certificates.Policy { return o.chosen.With
 func (o *certificateOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.authority, "certificate-authority", "", "The name of the Secret with the authority that signs the certificates of --issue-certificate, and of the ConfigMap that publishes it, in the namespace of the operator. Empty to issue none: certificates come from elsewhere.")
 	flags.Var(&o.leafs, "issue-certificate", "The `name` of a Secret to keep a certificate in for the Service of the same name, and after commas further DNS names for it. Repeat the flag for more certificates.")
-	flags.DurationVar(&o.chosen.Lifetime, "certificate-lifetime", 0, "How long a certificate is valid. It is issued anew when a third of that is left. 0s means 90 days, or as near to that as --authority-lifetime and --authority-overlap allow.")
+	flags.DurationVar(&o.chosen.Lifetime, "certificate-lifetime", 0, "How long a certificate is valid; at least 4h. It is issued anew when a third of that is left. 0s means 90 days, or as near to that as --authority-lifetime and --authority-overlap allow.")
 	flags.DurationVar(&o.chosen.AuthorityLifetime, "authority-lifetime", 0, "How long the authority is valid; at least four times --certificate-lifetime. It is replaced when a third of that is left. 0s means ten years, or four times --certificate-lifetime if that is more.")
 	flags.DurationVar(&o.chosen.Overlap, "authority-overlap", 0, "How long a new authority is published before certificates are issued by it, and how long the former one is trusted after that; at most a quarter of --certificate-lifetime. All clients must have learnt of the new one by then. 0s means 14 days, or a quarter of --certificate-lifetime if that is less.")
 }

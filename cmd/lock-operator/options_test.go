@@ -88,6 +88,8 @@ func TestOptions(t *testing.T) {
 		"a certificate with its key":         {arguments: []string{"--facade-tls-cert-file=a", "--facade-tls-key-file=b"}},
 		"short certificates alone":           {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--certificate-lifetime=720h"}},
 		"long certificates alone":            {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--certificate-lifetime=87600h"}},
+		"certificates for an hour":           {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--certificate-lifetime=1h"}, want: "--certificate-lifetime, --authority-lifetime, --authority-overlap: the lifetime of certificates, 1h0m0s, must be at least 4h"},
+		"an authority for hours":             {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--authority-lifetime=15h"}, want: "3h45m0s, must be at least 4h"},
 		"a short authority alone":            {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--authority-lifetime=720h"}},
 		"a long overlap alone":               {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--authority-overlap=720h"}},
 		"an overlap that is too long":        {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--certificate-lifetime=720h", "--authority-overlap=336h"}, want: "at least 4 times the overlap"},

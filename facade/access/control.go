@@ -116,7 +116,18 @@ func (c *Control) IsKnown(r *http.Request) bool {
 // single lock. The error is a [*ForbiddenError], a [*limits.Error] if the caller has asked about too
 // many rights, the error of ctx, or matches [lock.ErrUnavailable].
 func (c *Control) Authorize(ctx context.Context, caller *Caller, verb string, single func() v1alpha1.FullKey) error {
-	return c.authorize(ctx, caller, verb, resourceOfLocks, func() string {
+	return c.authorize(ctx, caller, forCalls, verb, resourceOfLocks, nameOf(single))
+}
+
+// AuthorizeStream is [Control.Authorize] for a stream that goes on, and asks again and again. Its reviews count apart, so that
+// the streams of a caller leave its calls theirs.
+func (c *Control) AuthorizeStream(ctx context.Context, caller *Caller, verb string, single func() v1alpha1.FullKey) error {
+	return c.authorize(ctx, caller, forStreams, verb, resourceOfLocks, nameOf(single))
+}
+
+// nameOf returns the name of the object of a lock, which is empty if there is no single one.
+func nameOf(single func() v1alpha1.FullKey) func() string {
+	return func() string {
 		if single == nil {
 			return ""
 		}
@@ -125,14 +136,14 @@ func (c *Control) Authorize(ctx context.Context, caller *Caller, verb string, si
 			return ""
 		}
 		return key.ObjectName()
-	})
+	}
 }
 
 // AuthorizeFunction returns nil if the caller may call the function, which runs in another service,
 // on behalf of its namespace; without a namespace it needs the right in all of them. The error is
 // as that of [Control.Authorize].
 func (c *Control) AuthorizeFunction(ctx context.Context, caller *Caller, function string) error {
-	return c.authorize(ctx, caller, verbCall, resourceOfFunctions, func() string {
+	return c.authorize(ctx, caller, forCalls, verbCall, resourceOfFunctions, func() string {
 		if len(function) > maxFunctionName {
 			return ""
 		}
@@ -146,18 +157,18 @@ const maxFunctionName = 1024
 // authorize asks for the right to all objects of the resource, and only if the caller lacks it, for
 // that to the named one. An answer about all objects is remembered for every name, so the usual
 // caller costs one review for all its locks.
-func (c *Control) authorize(ctx context.Context, caller *Caller, verb, resource string, name func() string) error {
+func (c *Control) authorize(ctx context.Context, caller *Caller, use use, verb, resource string, name func() string) error {
 	if c.access == nil {
 		return nil
 	}
 	right := authorizationv1.ResourceAttributes{
 		Verb: verb, Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Namespace: caller.Namespace,
 	}
-	err := c.review(ctx, caller, right)
+	err := c.review(ctx, caller, use, right)
 	refusal := err
 	if errors.Is(err, lock.ErrForbidden) {
 		if right.Name = name(); right.Name != "" {
-			err = c.review(ctx, caller, right)
+			err = c.review(ctx, caller, use, right)
 		}
 	}
 	switch {
@@ -176,8 +187,8 @@ func (c *Control) authorize(ctx context.Context, caller *Caller, verb, resource 
 }
 
 // review asks whether the caller has a right, within the limits of reviews.
-func (c *Control) review(ctx context.Context, caller *Caller, asked authorizationv1.ResourceAttributes) error {
-	begun, err := c.reviews.begin(ctx, caller.Holder(), asked)
+func (c *Control) review(ctx context.Context, caller *Caller, use use, asked authorizationv1.ResourceAttributes) error {
+	begun, err := c.reviews.begin(ctx, caller.Holder(), use, asked)
 	if err != nil {
 		return err
 	}

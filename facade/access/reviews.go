@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 )
 
 const (
-	// maxReviews is how many rights one caller may have reviewed at once, and reviewsPerSecond how
-	// many more as time goes on: each costs a request to the API server. A caller that uses a right
-	// all the time has it reviewed every ten seconds.
+	// maxReviews is how many rights one caller may have reviewed at once for its calls, and as many for its streams,
+	// and reviewsPerSecond how many more as time goes on: each costs a request to the API server. A caller that uses
+	// a right all the time has it reviewed every ten seconds.
 	maxReviews       = 250
 	reviewsPerSecond = 25
 	// maxReviewed is how many answers count as known of each caller.
@@ -27,6 +28,16 @@ const (
 
 // errReviews refuses a caller that has too many rights reviewed.
 var errReviews = &limits.Error{IsCaller: true, Limit: "reviews", Reason: "The caller asks about too many rights, such as rights in many namespaces"}
+
+// use is what reviews are for. Each has an allowance of its own.
+type use int
+
+const (
+	forCalls use = iota
+	// forStreams are the reviews of streams that go on. There may be so many that they would take all that calls need.
+	forStreams
+	uses
+)
 
 // right is a right that was reviewed.
 type right = authorizationv1.ResourceAttributes
@@ -45,7 +56,7 @@ type reviewLimiter struct {
 
 // reviewsOfCaller needs the mutex of its limiter.
 type reviewsOfCaller struct {
-	allowance *rate.Limiter
+	allowances [uses]*rate.Limiter
 	// known has until when the answers count as known.
 	known map[right]time.Time
 	// pending are closed when the review of the right has ended.
@@ -56,15 +67,18 @@ func newReviewLimiter(clock clock.PassiveClock) *reviewLimiter {
 	return &reviewLimiter{clock: clock, callers: limits.Table[string, *reviewsOfCaller]{
 		New: func() *reviewsOfCaller {
 			return &reviewsOfCaller{
-				allowance: rate.NewLimiter(reviewsPerSecond, maxReviews),
-				known:     map[right]time.Time{}, pending: map[right]chan struct{}{},
+				allowances: [uses]*rate.Limiter{forCalls: newAllowance(), forStreams: newAllowance()},
+				known:      map[right]time.Time{}, pending: map[right]chan struct{}{},
 			}
 		},
 		IsIdle: func(r *reviewsOfCaller, now time.Time) bool {
-			return len(r.pending) == 0 && r.allowance.TokensAt(now) >= maxReviews
+			isUsed := func(allowance *rate.Limiter) bool { return allowance.TokensAt(now) < maxReviews }
+			return len(r.pending) == 0 && !slices.ContainsFunc(r.allowances[:], isUsed)
 		},
 	}}
 }
+
+func newAllowance() *rate.Limiter { return rate.NewLimiter(reviewsPerSecond, maxReviews) }
 
 // review is one question about a right.
 type review struct {
@@ -78,9 +92,9 @@ type review struct {
 
 // begin returns when the right may be asked about: at once if the answer is known, or when a review
 // that is under way has ended. [review.end] must follow. The error is [errReviews] or that of ctx.
-func (l *reviewLimiter) begin(ctx context.Context, caller string, asked right) (review, error) {
+func (l *reviewLimiter) begin(ctx context.Context, caller string, use use, asked right) (review, error) {
 	for {
-		begun, pending, err := l.tryBegin(caller, asked)
+		begun, pending, err := l.tryBegin(caller, use, asked)
 		if pending == nil {
 			return begun, err
 		}
@@ -93,7 +107,7 @@ func (l *reviewLimiter) begin(ctx context.Context, caller string, asked right) (
 }
 
 // tryBegin returns what ends when the review of the right that is under way does; nil if there is none.
-func (l *reviewLimiter) tryBegin(caller string, asked right) (begun review, pending <-chan struct{}, err error) {
+func (l *reviewLimiter) tryBegin(caller string, use use, asked right) (begun review, pending <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.Now()
@@ -104,7 +118,7 @@ func (l *reviewLimiter) tryBegin(caller string, asked right) (begun review, pend
 	if pending := of.pending[asked]; pending != nil {
 		return review{}, pending, nil
 	}
-	if !of.allowance.AllowN(now, 1) {
+	if !of.allowances[use].AllowN(now, 1) {
 		return review{}, nil, errReviews
 	}
 	begun = review{limiter: l, of: of, right: asked, start: now, isDone: make(chan struct{})}

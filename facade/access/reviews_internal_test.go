@@ -101,13 +101,36 @@ func TestNamesOfNamespacesCostABoundedNumberOfReviews(t *testing.T) {
 	}
 }
 
+// A caller with many streams can still make calls, and one that has used up the reviews of its calls keeps its streams.
+func TestStreamsAndCallsHaveReviewsOfTheirOwn(t *testing.T) {
+	r := newReviewed(t, func(context.Context, string) error { return nil })
+	uses := []func(*Caller) error{
+		func(caller *Caller) error { return r.Authorize(t.Context(), caller, VerbCreate, nil) },
+		func(caller *Caller) error { return r.AuthorizeStream(t.Context(), caller, VerbWatch, nil) },
+	}
+	for first := range uses {
+		alice := &Caller{User: &user.DefaultInfo{Name: fmt.Sprint("alice ", first)}, IsAuthenticated: true}
+		for index := range maxReviews + 1 {
+			alice.Namespace = fmt.Sprint("first-", index)
+			err := uses[first](alice)
+			if _, isLimit := errors.AsType[*limits.Error](err); isLimit != (index == maxReviews) || !isLimit && err != nil {
+				t.Fatalf("use %d, review %d: %v", first, index, err)
+			}
+		}
+		alice.Namespace = "other"
+		if err := uses[1-first](alice); err != nil {
+			t.Errorf("use %d: %v", 1-first, err)
+		}
+	}
+}
+
 func TestARightThatWasReviewedLatelyCostsNothing(t *testing.T) {
 	for namespace, lasts := range map[string]time.Duration{"own": allowedFor, "other": deniedFor} {
 		t.Run(namespace, func(t *testing.T) {
 			r := newReviewed(t, inTheirOwn)
 			spent := func() int {
 				of := r.reviews.callers.Get("alice", r.clock.Now())
-				return maxReviews - int(of.allowance.TokensAt(time.Time{}))
+				return maxReviews - int(of.allowances[forCalls].TokensAt(time.Time{}))
 			}
 			ask := func(want int) {
 				t.Helper()

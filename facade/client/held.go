@@ -158,31 +158,31 @@ func (c *Client) List(ctx context.Context, namespace string, filter lock.Filter)
 
 // Waiters implements [lock.LineReader]; of more than [wire.MaxWaiters], they are the first. An older façade does not tell
 // them: then the error matches [errors.ErrUnsupported].
-func (c *Client) Waiters(ctx context.Context, namespace string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
+func (c *Client) Waiters(ctx context.Context, namespace string, key v1alpha1.FullKey, limit int) (waiters []lock.Waiter, isComplete bool, err error) {
 	arguments := wire.WaitersArguments{Limit: int64(min(limit, wire.MaxWaiters))}
 	if key != "" {
 		arguments.Key = sent(key)
 	}
 	answer, err := c.exchange(ctx, namespace, wire.ListWaiters, arguments, c.options.timeout)
 	if problems, ok := errors.AsType[envelope.Errors](err); ok && problems[0].Code == envelope.FunctionNotFound {
-		return nil, fmt.Errorf("list who waits: the façade does not tell: %w", errors.ErrUnsupported)
+		return nil, false, fmt.Errorf("list who waits: the façade does not tell: %w", errors.ErrUnsupported)
 	}
 	if err != nil {
-		return nil, c.failed(ctx, "list who waits", key, err)
+		return nil, false, c.failed(ctx, "list who waits", key, err)
 	}
 	var result wire.Waiters
 	if err := decode(answer, &result); err != nil {
-		return nil, fmt.Errorf("list who waits: %w", err)
+		return nil, false, fmt.Errorf("list who waits: %w", err)
 	}
-	waiters := make([]lock.Waiter, 0, len(result.Waiters))
+	waiters = make([]lock.Waiter, 0, len(result.Waiters))
 	for index := range result.Waiters {
 		waiter, err := waiterOf(namespace, &result.Waiters[index])
 		if err != nil {
-			return nil, fmt.Errorf("list who waits: %w", err)
+			return nil, false, fmt.Errorf("list who waits: %w", err)
 		}
 		waiters = append(waiters, waiter)
 	}
-	return waiters, nil
+	return waiters, !result.More, nil
 }
 
 func waiterOf(namespace string, described *wire.Waiter) (lock.Waiter, error) {

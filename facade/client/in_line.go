@@ -172,6 +172,6 @@ func (l *inLine) releaseTime(ctx context.Context) time.Duration {
 }
 
 // Waiters implements [lock.LineReader]: they are those of the façade.
-func (l *inLine) Waiters(ctx context.Context, namespace string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
+func (l *inLine) Waiters(ctx context.Context, namespace string, key v1alpha1.FullKey, limit int) (waiters []lock.Waiter, isComplete bool, err error) {
 	return l.facade.Waiters(ctx, namespace, key, limit)
 }

@@ -23,11 +23,11 @@ type lined struct {
 	waiters []lock.Waiter
 }
 
-func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
+func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) (found []lock.Waiter, isComplete bool, err error) {
 	if key != "" && key != l.waiters[0].FullKey() {
-		return nil, nil
+		return nil, true, nil
 	}
-	return l.waiters[:min(limit, len(l.waiters))], nil
+	return l.waiters[:min(limit, len(l.waiters))], len(l.waiters) <= limit, nil
 }
 
 func TestWaiters(t *testing.T) {
@@ -42,12 +42,15 @@ func TestWaiters(t *testing.T) {
 	f := newFixtureWith(t, func(config *testfacade.Settings) { config.Locks = line })
 	line.Backend = f.locks
 	for key, number := range map[v1alpha1.FullKey]int{"": 3, "lock:f:a:b": 3, "lock:free": 0} {
-		got, err := f.Waiters(t.Context(), namespace, key, 3)
+		got, isComplete, err := f.Waiters(t.Context(), namespace, key, 3)
+		if isComplete != (number == 0) {
+			t.Errorf("%q: complete %t", key, isComplete)
+		}
 		if diff := cmp.Diff(line.waiters[:number], got); err != nil || diff != "" && len(got)+number > 0 {
 			t.Errorf("%q: %v (-want +got):\n%s", key, err, diff)
 		}
 	}
-	if got, err := f.Waiters(t.Context(), namespace, "", 10*wire.MaxWaiters); err != nil || len(got) != wire.MaxWaiters {
+	if got, isComplete, err := f.Waiters(t.Context(), namespace, "", 10*wire.MaxWaiters); err != nil || isComplete || len(got) != wire.MaxWaiters {
 		t.Errorf("%d: %v", len(got), err)
 	}
 }
@@ -55,7 +58,7 @@ func TestWaiters(t *testing.T) {
 func TestAnOlderFacadeDoesNotTellWhoWaits(t *testing.T) {
 	f := newFixture(t)
 	f.fixed = `null,"errors":[{"code":"FUNCTION_NOT_FOUND","message":"Function not found"}]`
-	if got, err := f.Waiters(t.Context(), namespace, "", 1); !errors.Is(err, errors.ErrUnsupported) {
+	if got, _, err := f.Waiters(t.Context(), namespace, "", 1); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("%+v: %v", got, err)
 	}
 }

@@ -22,11 +22,11 @@ type lined struct {
 	waiters []lock.Waiter
 }
 
-func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
+func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) (found []lock.Waiter, isComplete bool, err error) {
 	if len(l.waiters) == 0 || key != "" && key != l.waiters[0].FullKey() {
-		return nil, nil
+		return nil, true, nil
 	}
-	return l.waiters[:min(limit, len(l.waiters))], nil
+	return l.waiters[:min(limit, len(l.waiters))], len(l.waiters) <= limit, nil
 }
 
 func (l *lined) Lines(_ context.Context, namespace string, key v1alpha1.FullKey, _ int) (lines []lock.Line, isComplete bool, err error) {

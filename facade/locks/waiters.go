@@ -18,13 +18,8 @@ func (l *Locks) Waiters(ctx context.Context, caller *access.Caller, key v1alpha1
 	if !ok {
 		return nil, false, nil
 	}
-	waiters, err = reader.Waiters(ctx, caller.Namespace, key, limit)
-	counter, ok := l.backend.(lock.LineCounter)
-	if err != nil || len(waiters) == 0 || !ok {
-		return waiters, false, err
-	}
-	lines, isComplete, err := counter.Lines(ctx, caller.Namespace, key, limit)
-	return waiters, !isComplete || sum(lines) > len(waiters), err
+	waiters, isComplete, err := reader.Waiters(ctx, caller.Namespace, key, limit)
+	return waiters, !isComplete, err
 }
 
 func sum(lines []lock.Line) int {

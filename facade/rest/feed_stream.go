@@ -3,9 +3,13 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
@@ -28,6 +32,57 @@ const (
 // feedStream is the answer to one viewer.
 type feedStream struct{ eventWriter }
 
+// term is how long a stream may go on. It is asked about before the news of each round: a select chooses at random, and of a
+// busy stream there is always more to tell.
+type term struct {
+	call *call
+	// authorize returns nil as long as the caller may see the stream.
+	authorize func(context.Context) error
+	// end fires when the stream is to end, and review when the caller's right is to be asked for again.
+	end, review clock.Timer
+}
+
+// newTerm begins the term of a stream. stop must follow.
+func (c *call) newTerm(authorize func(context.Context) error) (begun *term, stop func()) {
+	timers := servertime.Timers(c.config.Clock)
+	t := &term{call: c, authorize: authorize, end: timers.NewTimer(maxStreamTime), review: timers.NewTimer(pauseBeforeReview())}
+	return t, func() {
+		t.end.Stop()
+		t.review.Stop()
+	}
+}
+
+// errOver means that a stream has reached its end. A caller that was told something connects again.
+var errOver = fmt.Errorf("%w: the stream has ended before there was anything to tell", lock.ErrUnavailable)
+
+// check returns [errOver] at the end, the error of ctx, or [lock.ErrForbidden] if a review that is due finds that the caller
+// has lost the right.
+func (t *term) check(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-t.end.C():
+		return errOver
+	default:
+	}
+	select {
+	case <-t.review.C():
+		return t.askAgain(ctx)
+	default:
+		return nil
+	}
+}
+
+// askAgain returns an error if the caller has lost its right.
+func (t *term) askAgain(ctx context.Context) error {
+	t.review.Reset(pauseBeforeReview())
+	if t.call.isWithdrawn(ctx, t.authorize) {
+		return lock.ErrForbidden
+	}
+	return nil
+}
+
 // followFeed answers GET of a feed.
 func (c *call) followFeed() (*answer, error) {
 	var found mistakes
@@ -35,7 +90,7 @@ func (c *call) followFeed() (*answer, error) {
 	if err := found.problem(); err != nil {
 		return nil, err
 	}
-	if err := c.authorizeFeed(c.request.Context()); err != nil {
+	if err := c.authorizeFeed(c.request.Context(), c.config.Access.Authorize); err != nil {
 		return nil, err
 	}
 	end, err := c.permit.BeginStream()
@@ -51,10 +106,13 @@ func (c *call) followFeed() (*answer, error) {
 	return nil, err
 }
 
+// authorizer is [access.Control.Authorize] or [access.Control.AuthorizeStream].
+type authorizer = func(ctx context.Context, caller *access.Caller, verb string, single func() v1alpha1.FullKey) error
+
 // authorizeFeed returns nil if the caller may see a feed, which shows what a list and a watch do.
-func (c *call) authorizeFeed(ctx context.Context) error {
+func (c *call) authorizeFeed(ctx context.Context, authorize authorizer) error {
 	for _, verb := range []string{access.VerbWatch, access.VerbList} {
-		if err := c.config.Access.Authorize(ctx, &c.caller, verb, nil); err != nil {
+		if err := authorize(ctx, &c.caller, verb, nil); err != nil {
 			return err
 		}
 	}
@@ -62,7 +120,7 @@ func (c *call) authorizeFeed(ctx context.Context) error {
 }
 
 // isWithdrawn reports whether the caller may see a stream no longer. While the API server does not answer, it may; not while
-// the caller itself has used up its reviews, since it could go on so for as long as it likes.
+// the caller itself has used up the reviews of its streams, since it could go on so for as long as it likes.
 func (c *call) isWithdrawn(ctx context.Context, authorize func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
@@ -84,16 +142,16 @@ func pauseBeforeSync() time.Duration {
 func (s *feedStream) run(ctx context.Context) error {
 	joined, leave := s.feeds.join(s.caller.Namespace) //nolint:contextcheck // The feed serves other viewers, too.
 	defer leave()
-	timers := servertime.Timers(s.config.Clock)
-	end := timers.NewTimer(maxStreamTime)
-	defer end.Stop()
-	heartbeat := timers.NewTicker(heartbeatEvery)
+	term, stop := s.newTerm(func(ctx context.Context) error { return s.authorizeFeed(ctx, s.config.Access.AuthorizeStream) })
+	defer stop()
+	heartbeat := servertime.Timers(s.config.Clock).NewTicker(heartbeatEvery)
 	defer heartbeat.Stop()
-	review := timers.NewTimer(pauseBeforeReview())
-	defer review.Stop()
 	var from position
 	linesVersion := 0
 	for {
+		if err := term.check(ctx); err != nil {
+			return err
+		}
 		more, err := joined.since(from, linesVersion)
 		if err != nil {
 			return err
@@ -107,24 +165,28 @@ func (s *feedStream) run(ctx context.Context) error {
 			return err // The caller has gone.
 		}
 		from, linesVersion = more.now, more.linesVersion
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-end.C():
-			return nil
-		case <-review.C():
-			review.Reset(pauseBeforeReview())
-			if s.isWithdrawn(ctx, s.authorizeFeed) {
-				return nil
-			}
-		case <-more.news:
-		case <-heartbeat.C():
-			if s.hasBegun {
-				if err := s.send(func() { s.write(": alive\n\n") }); err != nil {
-					return err
-				}
-			}
+		if err := s.await(ctx, term, heartbeat.C(), more.news); err != nil {
+			return err
 		}
+	}
+}
+
+// await returns nil when there may be more to send.
+func (s *feedStream) await(ctx context.Context, term *term, heartbeat <-chan time.Time, news <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-term.end.C():
+		return errOver
+	case <-term.review.C():
+		return term.askAgain(ctx)
+	case <-news:
+		return nil
+	case <-heartbeat:
+		if !s.hasBegun {
+			return nil
+		}
+		return s.send(func() { s.write(": alive\n\n") })
 	}
 }
 

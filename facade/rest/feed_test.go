@@ -37,14 +37,13 @@ type lined struct {
 	waiters []lock.Waiter
 }
 
-func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
-	var found []lock.Waiter
+func (l *lined) Waiters(_ context.Context, _ string, key v1alpha1.FullKey, limit int) (found []lock.Waiter, isComplete bool, err error) {
 	for index := range l.waiters {
-		if each := &l.waiters[index]; (key == "" || each.FullKey() == key) && len(found) < limit {
+		if each := &l.waiters[index]; key == "" || each.FullKey() == key {
 			found = append(found, *each)
 		}
 	}
-	return found, nil
+	return found[:min(limit, len(found))], len(found) <= limit, nil
 }
 
 func (l *lined) Lines(_ context.Context, _ string, key v1alpha1.FullKey, _ int) (lines []lock.Line, isComplete bool, err error) {
@@ -253,6 +252,63 @@ func testAStreamEndsBy(t *testing.T, path string, refusal error) {
 		if time.Now().After(deadline) {
 			t.Fatal("the stream goes on")
 		}
+	}
+}
+
+// Of a busy stream there is always more to tell. Its end, and the review of the right to it, come first all the same.
+func TestABusyStreamEndsInTime(t *testing.T) {
+	for _, path := range []string{feed, allLocks + "?watch=true"} {
+		for name, after := range map[string]struct {
+			time    time.Duration
+			refusal error
+		}{"review": {time.Minute, lock.ErrForbidden}, "end": {30 * time.Minute, nil}} {
+			t.Run(name+" of "+path, func(t *testing.T) {
+				for range 12 { // Without an order, chance may choose the right one.
+					testABusyStream(t, path, after.time, after.refusal)
+				}
+			})
+		}
+	}
+}
+
+// testABusyStream fails if a stream tells of changes after a time at which it has to end.
+func testABusyStream(t *testing.T, path string, after time.Duration, refusal error) {
+	t.Helper()
+	memory := newFixture(t)
+	memory.holdDirectly("a", "", "alice", 24*time.Hour)
+	changes := make(chan lock.Change, 10)
+	streams := &scripted{stream: func(context.Context, v1alpha1.FullKey) lock.Stream {
+		return lock.Stream{Version: "1", Changes: changes}
+	}}
+	access := &withdrawn{}
+	f := newFixture(t, func(s *testfacade.Settings) { s.Locks, s.Access = streams, access })
+	writer := &blockedWriter{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), goOn: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.ServeHTTP(writer, httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
+	}()
+	<-writer.begun
+	for version := range 5 {
+		shown := memory.locks.All()[0].DeepCopy()
+		shown.ResourceVersion = fmt.Sprint(100 + version)
+		changes <- lock.Change{Lock: shown}
+	}
+	if path == feed { // The feed has taken them in, and told of the first.
+		for len(changes) > 0 {
+			runtime.Gosched()
+		}
+	}
+	if refusal != nil {
+		access.fail(refusal)
+	}
+	f.clock.Step(after)
+	close(writer.goOn)
+	<-ended
+	if told := writer.Body.String(); strings.Contains(told, "event: changes") || strings.Contains(told, "event: acquired") {
+		t.Fatalf("it tells %s", told)
 	}
 }
 

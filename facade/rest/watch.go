@@ -59,9 +59,9 @@ type eventStream struct {
 	// lastSent is the id that was sent last in this stream. Empty if none was.
 	lastSent string
 	timers   clock.WithTicker
-	// end, heartbeat and review fire when the stream is to end, to show that it is alive, and to ask for the caller's right again.
-	end, heartbeat <-chan time.Time
-	review         clock.Timer
+	term     *term
+	// heartbeat fires when the stream is to show that it is alive.
+	heartbeat <-chan time.Time
 }
 
 // watch answers GET with watch=true.
@@ -98,13 +98,11 @@ func (c *call) watch() (*answer, error) {
 func (s *eventStream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	end := s.timers.NewTimer(maxStreamTime)
-	defer end.Stop()
+	term, stop := s.newTerm(s.authorize)
+	defer stop()
 	heartbeat := s.timers.NewTicker(heartbeatEvery)
 	defer heartbeat.Stop()
-	s.review = s.timers.NewTimer(pauseBeforeReview())
-	defer s.review.Stop()
-	s.end, s.heartbeat = end.C(), heartbeat.C()
+	s.term, s.heartbeat = term, heartbeat.C()
 	for {
 		following, stop := context.WithCancel(ctx)
 		err := s.follow(following)
@@ -134,32 +132,10 @@ func (s *eventStream) follow(ctx context.Context) error {
 		return err
 	}
 	for {
-		expiry, stop := s.expiryTimer(told.next())
-		var events []event
-		select {
-		case <-ctx.Done():
-			stop()
-			return ctx.Err()
-		case <-s.end:
-			stop()
-			return nil
-		case <-s.review.C():
-			err = s.askAgain(ctx)
-		case <-s.heartbeat:
-			err = s.send(func() { s.write(": alive\n\n") })
-		case <-expiry:
-			events = told.expire(s.config.Clock.Now())
-		case change, isOpen := <-begun.Changes:
-			if !isOpen {
-				stop()
-				// The changes end with ctx, too, and may be seen to do so first.
-				return cmp.Or(ctx.Err(), errBehind)
-			}
-			if s.isWanted(change.Lock) {
-				events = told.follow(change, s.config.Clock.Now())
-			}
+		if err := s.term.check(ctx); err != nil {
+			return err
 		}
-		stop()
+		events, err := s.await(ctx, begun.Changes, told)
 		if len(events) > 0 {
 			err = s.sendEvents(events)
 		}
@@ -169,13 +145,31 @@ func (s *eventStream) follow(ctx context.Context) error {
 	}
 }
 
-// askAgain returns an error if the caller has lost its right.
-func (s *eventStream) askAgain(ctx context.Context) error {
-	s.review.Reset(pauseBeforeReview())
-	if s.isWithdrawn(ctx, s.authorize) {
-		return lock.ErrForbidden
+// await returns the next events, if there are any.
+func (s *eventStream) await(ctx context.Context, changes <-chan lock.Change, told *history) ([]event, error) {
+	expiry, stop := s.expiryTimer(told.next())
+	defer stop()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.term.end.C():
+		return nil, errOver
+	case <-s.term.review.C():
+		return nil, s.term.askAgain(ctx)
+	case <-s.heartbeat:
+		return nil, s.send(func() { s.write(": alive\n\n") })
+	case <-expiry:
+		return told.expire(s.config.Clock.Now()), nil
+	case change, isOpen := <-changes:
+		switch {
+		case !isOpen:
+			// The changes end with ctx, too, and may be seen to do so first.
+			return nil, cmp.Or(ctx.Err(), errBehind)
+		case !s.isWanted(change.Lock):
+			return nil, nil
+		}
+		return told.follow(change, s.config.Clock.Now()), nil
 	}
-	return nil
 }
 
 // catchUp waits until this replica has seen what the caller has seen already: time must not go backwards
@@ -214,7 +208,7 @@ func (s *eventStream) expiryTimer(next time.Time) (expiry <-chan time.Time, stop
 
 // authorize returns nil if the caller may still see what it is told.
 func (s *eventStream) authorize(ctx context.Context) error {
-	return s.config.Access.Authorize(ctx, &s.caller, s.operation.verb, s.requestedLock)
+	return s.config.Access.AuthorizeStream(ctx, &s.caller, s.operation.verb, s.requestedLock)
 }
 
 func (s *eventStream) isWanted(each *v1alpha1.Lock) bool { return lock.HasPrefix(each, s.prefix) }

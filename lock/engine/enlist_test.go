@@ -181,7 +181,7 @@ func TestAPlaceIsOfOneIdentity(t *testing.T) {
 
 func wantInLine(t *testing.T, at *engine.Engine, want ...string) {
 	t.Helper()
-	waiters, err := at.Waiters(t.Context(), "default", key, 100)
+	waiters, _, err := at.Waiters(t.Context(), "default", key, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestAnAcceptedCallerIsNotRefused(t *testing.T) {
 		}
 		second.PlaceSince = time.Now().Add(-time.Minute)
 		_, _ = enlist(t, at, second)
-		waiters, err := at.Waiters(t.Context(), "default", key, 10)
+		waiters, _, err := at.Waiters(t.Context(), "default", key, 10)
 		if err != nil || len(waiters) != 2 || !waiters[0].Since.Equal(second.PlaceSince) || waiters[0].Until.Before(time.Now()) {
 			t.Errorf("in line stand %v: %v", waiters, err)
 		}

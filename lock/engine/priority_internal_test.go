@@ -70,9 +70,9 @@ func TestTheHighestPriorityIsServedFirst(t *testing.T) {
 	if oldest := line.byName[line.name].oldest(); !oldest.Equal(time.Unix(0, 0)) {
 		t.Errorf("the oldest came at %v", oldest)
 	}
-	listed := line.list("", "", 1)
-	if len(listed) != 1 || listed[0].Priority != 7 {
-		t.Errorf("listed: %+v", listed)
+	listed, isComplete := line.list("", "", 1)
+	if len(listed) != 1 || listed[0].Priority != 7 || isComplete {
+		t.Errorf("listed: %+v, complete %t", listed, isComplete)
 	}
 }
 

@@ -281,23 +281,23 @@ func (e *Engine) WaitedFor(each func(held *v1alpha1.Lock, callers int)) {
 }
 
 // Waiters implements [lock.LineReader] for the callers that wait here.
-func (e *Engine) Waiters(_ context.Context, namespace string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
-	return e.queues.list(namespace, key, limit), nil
+func (e *Engine) Waiters(_ context.Context, namespace string, key v1alpha1.FullKey, limit int) (waiters []lock.Waiter, isComplete bool, err error) {
+	waiters, isComplete = e.queues.list(namespace, key, limit)
+	return waiters, isComplete, nil
 }
 
-func (q *queues) list(namespace string, key v1alpha1.FullKey, limit int) []lock.Waiter {
+func (q *queues) list(namespace string, key v1alpha1.FullKey, limit int) (found []lock.Waiter, isComplete bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	names := q.names(namespace, key)
 	slices.SortFunc(names, func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) })
-	var found []lock.Waiter
+	all := 0
 	for _, name := range names {
-		if len(found) >= limit {
-			break
-		}
-		found = q.byName[name].list(found, limit)
+		queue := q.byName[name]
+		all += queue.waiters.Len()
+		found = queue.list(found, limit)
 	}
-	return found
+	return found, len(found) == all
 }
 
 // names returns the queues of a lock, of a namespace, or all. The mutex must be held.

@@ -157,7 +157,7 @@ func TestADrainingReplicaLosesNoPlace(t *testing.T) {
 		if home.HasWaiters() {
 			t.Error("callers stand in a line of a replica that has drained")
 		}
-		waiting, err := home.Waiters(t.Context(), "default", key, 1000)
+		waiting, _, err := home.Waiters(t.Context(), "default", key, 1000)
 		if err != nil || len(waiting) != waiters {
 			t.Errorf("%d callers are said to wait: %v", len(waiting), err)
 		}

@@ -151,7 +151,7 @@ func TestACallerStandsWhereItBeganToWait(t *testing.T) {
 				before := replicas.wait(t.Context(), guest, since(by("before", lock.WaitForever), began))
 				second := replicas.wait(t.Context(), guest, since(by("second", 5*time.Second), began.Add(time.Second)))
 				later := replicas.wait(t.Context(), guest, since(by("later", time.Minute), time.Now().Add(time.Hour)))
-				waiting, err := at.Waiters(t.Context(), "default", key, 10)
+				waiting, _, err := at.Waiters(t.Context(), "default", key, 10)
 				if err != nil || len(waiting) != 4 || waiting[0].Since.Sub(began).Abs() > 10*time.Millisecond {
 					t.Fatalf("there wait %+v: %v", waiting, err)
 				}
@@ -257,11 +257,11 @@ func TestAGuestAsksForItsOwnUser(t *testing.T) {
 		other.Holder = "bob"
 		ofOther := replicas.wait(t.Context(), guest, other)
 		<-time.After(5 * time.Second)
-		waiting, err := home.Waiters(t.Context(), "default", key, 10)
+		waiting, _, err := home.Waiters(t.Context(), "default", key, 10)
 		if err != nil || len(waiting) != 2 || waiting[0].Holder != "alice" || waiting[1].Holder != "alice" {
 			t.Errorf("at home there wait %+v: %v", waiting, err)
 		}
-		if _, err := guest.Waiters(t.Context(), "default", key, 10); err == nil {
+		if _, _, err := guest.Waiters(t.Context(), "default", key, 10); err == nil {
 			t.Error("the guest is told who waits")
 		}
 		replicas.release(home, "first")

@@ -283,8 +283,8 @@ func testOneLine(t *testing.T, delays []time.Duration) {
 func (r *replicas) wantInLine(waiters int) {
 	r.t.Helper()
 	for _, at := range r.all {
-		waiting, err := at.Waiters(r.t.Context(), "default", key, 1000)
-		if err != nil || len(waiting) != waiters {
+		waiting, isComplete, err := at.Waiters(r.t.Context(), "default", key, 1000)
+		if err != nil || !isComplete || len(waiting) != waiters {
 			r.t.Fatalf("%d callers are said to wait: %v", len(waiting), err)
 		}
 		for i, waiter := range waiting {
@@ -292,8 +292,8 @@ func (r *replicas) wantInLine(waiters int) {
 				r.t.Errorf("waiter %d is said to be %+v", i, waiter)
 			}
 		}
-		inNamespace, err := at.Waiters(r.t.Context(), "default", "", 10)
-		if err != nil || !reflect.DeepEqual(inNamespace, waiting[:10]) {
+		inNamespace, isComplete, err := at.Waiters(r.t.Context(), "default", "", 10)
+		if err != nil || isComplete != (waiters <= 10) || !reflect.DeepEqual(inNamespace, waiting[:10]) {
 			r.t.Errorf("in the namespace there wait %v: %v", inNamespace, err)
 		}
 	}

@@ -21,16 +21,19 @@ const (
 )
 
 // Waiters implements [lock.LineReader]. It asks the home of the line, or all replicas about a namespace.
-func (l *Line) Waiters(ctx context.Context, namespace string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
-	var found []lock.Waiter
-	err := l.ask(ctx, question{Kind: list, Namespace: namespace, Key: key, Limit: limit}, func(told answer) { found = append(found, told.Waiters...) })
+func (l *Line) Waiters(ctx context.Context, namespace string, key v1alpha1.FullKey, limit int) (waiters []lock.Waiter, isComplete bool, err error) {
+	isComplete = true
+	err = l.ask(ctx, question{Kind: list, Namespace: namespace, Key: key, Limit: limit}, func(told answer) {
+		waiters = append(waiters, told.Waiters...)
+		isComplete = isComplete && !told.IsPart
+	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	slices.SortStableFunc(found, func(a, b lock.Waiter) int {
+	slices.SortStableFunc(waiters, func(a, b lock.Waiter) int {
 		return cmp.Or(cmp.Compare(a.FullKey(), b.FullKey()), cmp.Compare(a.Place, b.Place))
 	})
-	return found[:min(limit, len(found))], nil
+	return waiters[:min(limit, len(waiters))], isComplete && len(waiters) <= limit, nil
 }
 
 // Lines implements [lock.LineCounter]. It asks the home of the line, or all replicas about a namespace.
@@ -111,7 +114,7 @@ func (v *visit) list(ctx context.Context, asked question) answer {
 		return answer{ID: asked.ID, Result: declined}
 	}
 	waiters, lines := fitting(told.Waiters, waiterBytes), fitting(told.Lines, lineBytes)
-	told.IsPart = told.IsPart || len(lines) < len(told.Lines)
+	told.IsPart = told.IsPart || len(lines) < len(told.Lines) || len(waiters) < len(told.Waiters)
 	told.ID, told.Result, told.Waiters, told.Lines = asked.ID, done, waiters, lines
 	return told
 }
@@ -121,8 +124,8 @@ func tell(ctx context.Context, local Local, asked question) (answer, error) {
 		lines, isComplete, err := local.Lines(ctx, asked.Namespace, asked.Key, asked.Limit)
 		return answer{Lines: lines, IsPart: !isComplete}, err
 	}
-	waiters, err := local.Waiters(ctx, asked.Namespace, asked.Key, asked.Limit)
-	return answer{Waiters: waiters}, err
+	waiters, isComplete, err := local.Waiters(ctx, asked.Namespace, asked.Key, asked.Limit)
+	return answer{Waiters: waiters, IsPart: !isComplete}, err
 }
 
 // fitting returns as many of the first as one answer has room for.

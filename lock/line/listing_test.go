@@ -45,9 +45,9 @@ func TestALongListDoesNotBreakTheStream(t *testing.T) {
 			request.Reason = long
 			return request
 		})
-		listed, err := edge.Waiters(t.Context(), "default", key, callers)
-		if err != nil || len(listed) == 0 || len(listed) == callers {
-			t.Fatalf("%d waiters are listed: %v", len(listed), err)
+		listed, isComplete, err := edge.Waiters(t.Context(), "default", key, callers)
+		if err != nil || isComplete || len(listed) == 0 || len(listed) == callers {
+			t.Fatalf("%d waiters are listed, complete %t: %v", len(listed), isComplete, err)
 		}
 		for i, waiter := range listed {
 			if waiter.Place != i+1 {

@@ -288,7 +288,7 @@ func TestNoAcceptedCallerIsRefusedWhenItsHomeGoes(t *testing.T) {
 			t.Error(err)
 		case <-time.After(5 * time.Second):
 		}
-		waiting, err := edge.Waiters(t.Context(), "default", "", 100)
+		waiting, _, err := edge.Waiters(t.Context(), "default", "", 100)
 		if err != nil || len(waiting) != 6 {
 			t.Errorf("%d callers wait: %v", len(waiting), err)
 		}
@@ -344,7 +344,7 @@ func TestAQuestionThatIsRepeatedTakesNoPlace(t *testing.T) {
 		told := replicas.wait(ctx, edge, by("next", time.Hour))
 		line.Repeat(edge.Line, replicas.home(), "default", by("next", time.Hour))
 		<-time.After(time.Second)
-		waiting, err := home.Waiters(t.Context(), "default", key, 10)
+		waiting, _, err := home.Waiters(t.Context(), "default", key, 10)
 		if err != nil || len(waiting) != 1 {
 			t.Errorf("%d callers wait: %v", len(waiting), err)
 		}

@@ -46,7 +46,7 @@ func TestTheHighestPriorityIsServedFirstAcrossReplicas(t *testing.T) {
 			<-time.After(2 * time.Millisecond)
 		}
 		<-time.After(time.Second)
-		if waiting, err := replicas.at(1).Waiters(t.Context(), "default", key, 10); err != nil || len(waiting) != len(callers) {
+		if waiting, _, err := replicas.at(1).Waiters(t.Context(), "default", key, 10); err != nil || len(waiting) != len(callers) {
 			t.Errorf("%d wait: %v", len(waiting), err)
 		}
 		if len(order) > 0 {
@@ -71,7 +71,7 @@ func TestAGuestHasNoPriority(t *testing.T) {
 		request.Priority = 5
 		go func() { _, _ = guest.Acquire(t.Context(), "default", request) }()
 		<-time.After(time.Second)
-		waiting, err := home.Waiters(t.Context(), "default", key, 10)
+		waiting, _, err := home.Waiters(t.Context(), "default", key, 10)
 		if err != nil || len(waiting) != 1 || waiting[0].Priority != 0 {
 			t.Errorf("waiting: %+v, %v", waiting, err)
 		}

@@ -120,7 +120,7 @@ func (i *installation) contest(ctx context.Context, key string) contention {
 		})
 	}
 	i.awaitWaiters(ctx, i.all[0], namespace, key, token, waiters)
-	standing, err := i.backendOver2(i.all[0], token).Waiters(ctx, namespace, v1alpha1.FullKeyOf(key), waiters)
+	standing, _, err := i.backendOver2(i.all[0], token).Waiters(ctx, namespace, v1alpha1.FullKeyOf(key), waiters)
 	Expect(err).NotTo(HaveOccurred())
 	before, released := i.made(), time.Now()
 	Expect(first.Release(ctx)).To(Succeed())

@@ -75,7 +75,7 @@ var _ = Describe("Callers with the Go client", func() {
 		scraper := scraperToken(ctx)
 		installed.awaitAll(ctx, scraper, number)
 		came := map[string]time.Time{}
-		standing, err := reader.Waiters(ctx, namespace, v1alpha1.NewFullKey("", "", "report"), min(number, listed))
+		standing, _, err := reader.Waiters(ctx, namespace, v1alpha1.NewFullKey("", "", "report"), min(number, listed))
 		Expect(err).NotTo(HaveOccurred())
 		for _, waiter := range standing {
 			came[waiter.Reason] = waiter.Since

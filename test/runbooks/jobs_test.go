@@ -76,6 +76,27 @@ func hasCondition(ctx context.Context, job *batchv1.Job, condition batchv1.JobCo
 	})
 }
 
+var _ = Describe("The runbook for a running Job that is about to lose its lock", func() {
+	It("stops it before, and runs it again when the operator is back", SpecTimeout(specTimeout), func(ctx context.Context) {
+		namespace := environment.Namespace(ctx, "losing-")
+		job := createJob(ctx, namespace, "billing-report", "forever")
+		Eventually(func() []string { return startsOf(namespace) }).Should(HaveLen(1))
+		takeAway(ctx, controllers)
+		book := openRunbook("A running Job is about to lose its lock", "payments", namespace)
+		Expect(book.run(ctx, root, "get locks")).To(And(
+			MatchRegexp(namespace+` +billing--report +Job +billing-report +5m0?s? +20`), MatchRegexp(`billing-report-\S+ .*Running`)))
+		book.run(ctx, root, "suspend")
+		Expect(exists(ctx, job)).To(BeTrue())
+		Expect(job.Annotations).To(HaveKey(v1alpha1.LockPausedAnnotation))
+		Consistently(func() []string { return startsOf(namespace) }).WithTimeout(time.Second).Should(HaveLen(1))
+
+		scale(ctx, controllers, 2)
+		book.run(ctx, root, "rollout status")
+		Eventually(func() []string { return startsOf(namespace) }).Should(Equal([]string{"billing-report", "billing-report"}))
+		Expect(book.run(ctx, root, "get lock")).To(ContainSubstring("Job billing-report until 20"))
+	})
+})
+
 var _ = Describe("The runbook for a namespace that does not terminate", func() {
 	It("lets it go when the pods of its Jobs have ended", SpecTimeout(specTimeout), func(ctx context.Context) {
 		namespace := environment.Namespace(ctx, "stuck-")

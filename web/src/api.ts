@@ -64,6 +64,12 @@ export function pauseAfter(failures: number, error?: unknown): number {
 
 function isOf(response: Response, type: string): boolean { return response.headers.get("Content-Type")?.includes(type) ?? false; }
 
+/** Whether something in front of the service has refused the viewer. The service itself tells why. What wants a bearer token may be given one, all the same. */
+function isOfProxy(response: Response): boolean {
+  const wantsToken = /^bearer\b/i.test(response.headers.get("WWW-Authenticate") ?? "");
+  return (response.status === 401 && !wantsToken || response.status === 403) && !isOf(response, "problem+json");
+}
+
 async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (token) headers.set("Authorization", "Bearer " + token);
@@ -72,6 +78,7 @@ async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   }).catch(lost);
   if (response.type === "opaqueredirect") throw foreignAnswer();
   if (response.ok) return response;
+  if (isOfProxy(response)) throw foreignAnswer();
   let problem: Problem = { type: "", title: response.statusText, status: response.status, detail: `The service answered ${response.status}` };
   if (isOf(response, "problem+json")) problem = await response.json().catch(lost);
   throw new Refusal(problem, 1000 * Number(response.headers.get("Retry-After")) || 0);
@@ -103,8 +110,11 @@ export async function readRights(namespace?: string, of?: { key: string; functio
   return read(path, AbortSignal.timeout(15_000));
 }
 
-export async function readWaiters(of: Lock, signal: AbortSignal): Promise<Waiter[]> {
-  return (await read<{ waiters: Waiter[] }>(lockPath(of) + "/waiters" + query({ function: of.function, limit: "500" }), signal)).waiters;
+/** Those that wait, and whether there are more than the service tells. */
+export interface Waiters { waiters: Waiter[]; more?: boolean }
+
+export async function readWaiters(of: Lock, signal: AbortSignal): Promise<Waiters> {
+  return read(lockPath(of) + "/waiters" + query({ function: of.function, limit: "500" }), signal);
 }
 
 /** Ends the very grant that is shown. The service refuses it if another one holds the lock by then. */

@@ -1,7 +1,7 @@
 // All about one lock.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { isAddressable, type Guard, type Problem, type Rights, type Waiter } from "./api";
+import { isAddressable, type Guard, type Problem, type Rights, type Waiter, type Waiters } from "./api";
 import { Bar, clockTime, Copy, Data, Dots, duration, hueOf, lockCommand, quoted, shortName, Who } from "./bits";
 import { ForceRelease } from "./force";
 import { useRights } from "./rights";
@@ -38,7 +38,8 @@ export function Detail({ of, store, now, isLive, isFollowed, onClose, onLate }: 
   }, [isForcing]);
   const waiters = useWaiters(held, rights);
   // A viewer of this lock alone is not told how many wait, but may read who does.
-  const waiting = held?.waiting ?? waiters?.length;
+  const waiting = held?.waiting ?? waiters?.waiters.length;
+  const isAtLeast = held?.waiting === undefined && !!waiters?.more;
   return <aside class="detail" aria-label="One lock">
     <header>
       <button type="button" class="close" onClick={onClose} aria-label="Back to all locks"><span aria-hidden="true">×</span></button>
@@ -47,17 +48,17 @@ export function Detail({ of, store, now, isLive, isFollowed, onClose, onLate }: 
     </header>
     <div class="body">
       {held ? <HeldState held={held} now={now} />
-        : <FreeState ended={entry?.ended} problem={problem} isKnown={store.isSynced && isFollowed} />}
+        : <FreeState ended={entry?.ended} now={now} problem={problem} isKnown={store.isSynced && isFollowed} />}
       {done && <p class="notice" role="status">{done}</p>}
       {held && <Facts entry={held} renewals={past.at(-1)?.renewals ?? 0} now={now} />}
-      {held && <Line count={waiting} waiters={waiters} now={now} />}
+      {held && <Line count={waiting} isAtLeast={isAtLeast} waiters={waiters} now={now} />}
       <Timeline past={past} now={now} since={store.watchedSince} />
       <Commands of={of} isHeld={!!held} />
       {held && <section class="danger" aria-label="Forced release">
         <h3>Take it from its holder</h3>
         <Forcing held={held} rights={rights} button={forcing} onForce={() => { setDone(""); setForcing(true); }} />
       </section>}
-      {isForcing && rights && <ForceRelease entry={entry} first={waiters?.[0]} waiting={waiting} isLive={isLive} rights={rights}
+      {isForcing && rights && <ForceRelease entry={entry} first={waiters?.waiters[0]} waiting={waiting} isAtLeast={isAtLeast} isLive={isLive} rights={rights}
         onClose={told => { setForcing(false); setDone(told); }} onForbidden={askAgain} onLate={onLate} />}
     </div>
   </aside>;
@@ -73,15 +74,16 @@ function HeldState({ held, now }: { held: Entry; now: number }) {
   </section>;
 }
 
-function FreeState({ ended, problem, isKnown }: { ended?: Ended; problem?: Problem; isKnown: boolean }) {
+function FreeState({ ended, now, problem, isKnown }: { ended?: Ended; now: number; problem?: Problem; isKnown: boolean }) {
   const isFree = ended || isKnown;
   return <section class={"state" + (isFree ? " free" : "")} aria-label="State">
-    <div class="big"><span class="pill">{isFree ? "Free" : "Not known"}</span><span class="quiet">{whyFree(isKnown, ended, problem)}</span></div>
+    <div class="big"><span class="pill">{isFree ? "Free" : "Not known"}</span><span class="quiet">{whyFree(isKnown, now, ended, problem)}</span></div>
   </section>;
 }
 
-function whyFree(isKnown: boolean, ended?: Ended, problem?: Problem) {
+function whyFree(isKnown: boolean, now: number, ended?: Ended, problem?: Problem) {
   if (ended?.isUnseen) return "ended while the page was not connected";
+  if (ended?.toldAt !== undefined) return `${ended.how} ${duration(Math.max(0, now - ended.toldAt))} ago`;
   if (ended) return ended.how + " just now";
   if (isKnown) return "No caller holds this lock.";
   return problem ? <Data>{problem.detail}</Data> : "…";
@@ -136,14 +138,22 @@ function Facts({ entry, renewals, now }: { entry: Entry; renewals: number; now: 
   </dl>;
 }
 
-function Line({ count, waiters, now }: { count?: number; waiters?: Waiter[]; now: number }) {
+function Line({ count, isAtLeast, waiters: told, now }: { count?: number; isAtLeast: boolean; waiters?: Waiters; now: number }) {
+  const waiters = told?.waiters, shown = waiters?.slice(0, shownWaiters);
+  const areMore = !!waiters && (told.more || waiters.length > shown!.length);
   return <section class="waiters" aria-label="The line">
-    <h3>The line {!!count && <span class="count">{count}</span>}</h3>
+    <h3>The line {!!count && <span class="count">{count}{isAtLeast && "+"}</span>}</h3>
     {!count && <p class="quiet">{count === undefined ? "It is not known who waits." : "No one waits."}</p>}
     {!!count && !waiters && <Dots count={count} most={14} />}
-    {!!count && waiters && <ol>{waiters.slice(0, shownWaiters).map(each => <InLine key={each.place} waiter={each} now={now} />)}</ol>}
-    {!!count && count > shownWaiters && <p class="quiet">… and {count - shownWaiters} behind them.</p>}
+    {!!count && shown && <ol>{shown.map(each => <InLine key={each.place} waiter={each} now={now} />)}</ol>}
+    {!!count && areMore && <p class="quiet">… and {others(count - shown!.length, isAtLeast)} behind them.</p>}
   </section>;
+}
+
+/** How many more wait than are shown. */
+function others(count: number, isAtLeast: boolean): string {
+  if (count <= 0) return "more";
+  return (isAtLeast ? "at least " : "") + count;
 }
 
 function InLine({ waiter, now }: { waiter: Waiter; now: number }) {

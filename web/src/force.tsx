@@ -8,8 +8,8 @@ import type { Entry } from "./store";
 const maxReason = 1024;
 const released = "Done: the lock was taken from its holder.";
 
-export function ForceRelease({ entry, first, waiting, isLive, rights, onClose, onForbidden, onLate }: {
-  entry?: Entry; first?: Waiter; waiting?: number; isLive: boolean; rights: Rights;
+export function ForceRelease({ entry, first, waiting, isAtLeast, isLive, rights, onClose, onForbidden, onLate }: {
+  entry?: Entry; first?: Waiter; waiting?: number; isAtLeast: boolean; isLive: boolean; rights: Rights;
   onClose: (told: string) => void; onForbidden: () => void; onLate: (told: string) => void;
 }) {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -53,7 +53,7 @@ export function ForceRelease({ entry, first, waiting, isLive, rights, onClose, o
   return <dialog ref={dialog} aria-labelledby="force-title" onCancel={event => { event.preventDefault(); close(); }} onClose={close}>
     <form onSubmit={send}>
       <h2 id="force-title">Release <Data>{lock.key}</Data> by force?</h2>
-      <Outcome lock={lock} first={first} waiting={waiting} rights={rights} />
+      <Outcome lock={lock} first={first} waiting={waiting} isAtLeast={isAtLeast} rights={rights} />
       <label for="reason">Reason{rights.is_authenticated ? "" : " (optional)"}</label>
       <textarea id="reason" rows={2} maxLength={maxReason} value={reason} autoFocus required={rights.is_authenticated}
         placeholder="worker-7 lost its disk" onInput={event => setReason(event.currentTarget.value)} />
@@ -78,12 +78,12 @@ function whyNot(error: unknown): string {
 }
 
 /** What will happen. */
-function Outcome({ lock, first, waiting, rights }: { lock: Lock; first?: Waiter; waiting?: number; rights: Rights }) {
+function Outcome({ lock, first, waiting, isAtLeast, rights }: { lock: Lock; first?: Waiter; waiting?: number; isAtLeast: boolean; rights: Rights }) {
   const ref = lock.holder_ref;
   return <ul class="outcome">
     <li><Who user={lock.holder} />{ref && <> ({ref.kind} <Data>{ref.name}</Data>)</>} loses the lock at once.
       Its program is not stopped: it may go on until it next renews. Stop it first, or be sure that what the lock protects checks fencing tokens.</li>
-    <li><Next first={first} waiting={waiting} /></li>
+    <li><Next first={first} waiting={waiting} isAtLeast={isAtLeast} /></li>
     {ref?.kind === "Job" && <li>If the Job runs under this lock by its label, it is suspended, its Pods are deleted, and it queues again.</li>}
     {!!lock.guards?.length && <li>Other users may write the {lock.guards.length === 1 ? "guarded object" : "guarded objects"} again.</li>}
     <li>{rights.is_authenticated ? <>Your name, <Data>{rights.user}</Data>, and the reason go on record.</>
@@ -91,10 +91,10 @@ function Outcome({ lock, first, waiting, rights }: { lock: Lock; first?: Waiter;
   </ul>;
 }
 
-function Next({ first, waiting }: { first?: Waiter; waiting?: number }) {
+function Next({ first, waiting, isAtLeast }: { first?: Waiter; waiting?: number; isAtLeast: boolean }) {
   if (waiting === undefined) return <>It is not known whether callers wait: the first of them gets the lock next.</>;
   if (!waiting) return <>The lock is free then. No one waits for it.</>;
-  return <>{first ? <Who user={first.holder} /> : "The first in line"} gets the lock next{waiting > 1 && `, ahead of ${waiting - 1} more`}.</>;
+  return <>{first ? <Who user={first.holder} /> : "The first in line"} gets the lock next{(waiting > 1 || isAtLeast) && `, ahead of ${isAtLeast ? "at least " : ""}${waiting - 1 || 1} more`}.</>;
 }
 
 function Other({ present, onLook }: { present?: Entry; onLook: (present: Entry) => void }) {

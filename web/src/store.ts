@@ -3,8 +3,8 @@
 import type { Line, Lock, Past, PastGrant } from "./api";
 import type { LockName, Route } from "./route";
 
-/** The end of a lock. What ended while the page was not connected, it has not seen. */
-export interface Ended { how: string; at: number; isUnseen?: boolean }
+/** The end of a lock. What ended while the page was not connected, it has not seen, but the service may tell when that was. */
+export interface Ended { how: string; at: number; isUnseen?: boolean; toldAt?: number }
 export interface Entry {
   id: string; lock: Lock; acquired: number; renewed: number; expires: number;
   /** How many wait; undefined as long as that is not known. */
@@ -182,6 +182,7 @@ export class Store {
     const entry = this.entries.get(id);
     if (entry && !entry.ended && entry.acquired === from) return; // Its renewal came late: it goes on.
     const ended = { to: Date.parse(ended_at), how: event === "handed-off" ? "handed off" : event, isUnseen: false };
+    if (entry?.ended && entry.acquired === from) Object.assign(entry.ended, { how: ended.how, isUnseen: false, toldAt: ended.to });
     const past = this.pasts.get(id) ?? [];
     this.pasts.set(id, past);
     const known = past.find(each => each.from === from);

@@ -46,6 +46,25 @@
 {{- end -}}
 
 {{/*
+Refuses own certificates that live for less than the controllers accept. Without a lifetime, they live for a quarter of the
+authority, unless four times the overlap is more.
+*/}}
+{{- define "lock-operator.issues" -}}
+{{- with .Values.certificates }}
+{{- $text := "the alert on a shorter one would come before its renewal" }}
+{{- if .lifetime }}
+{{- if lt (include "lock-operator.seconds" .lifetime | int64) 14400 }}
+{{- fail (printf "certificates.lifetime, %s, must be at least 4h: %s" .lifetime $text) }}
+{{- end }}
+{{- else if .authorityLifetime }}
+{{- if lt (include "lock-operator.seconds" .authorityLifetime | int64) 57600 }}
+{{- fail (printf "certificates.authorityLifetime, %s, must be at least 16h, four times the lifetime of a certificate, and that at least 4h: %s" .authorityLifetime $text) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/*
 How long cert-manager's certificates are valid: at most a quarter of the authority that the chart makes. cert-manager renews the
 authority when a third of its life is left, and issues no other certificate then, so the last one of the former authority has
 to be renewed within that third. Nothing for an issuer of the user's own, whose authority is not known.

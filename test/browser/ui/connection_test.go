@@ -106,6 +106,9 @@ func TestAProxyWhoseSessionHasEnded(t *testing.T) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(w, "<h1>Sign in</h1>")
 		},
+		"knows no one":       func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Sign in", http.StatusUnauthorized) },
+		"wants a password":   refuseWith(http.StatusUnauthorized, `Basic realm="proxy"`),
+		"refuses the viewer": refuseWith(http.StatusForbidden, ""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFacade(t, nil)
@@ -141,9 +144,37 @@ func TestAProxyWhoseSessionHasEnded(t *testing.T) {
 				break
 			}
 			s.shows(".lock", "a")
-			s.quiet(address, "ERR_")
+			s.quiet(address, "ERR_", "401", "403")
 		})
 	}
+}
+
+// refuseWith answers as something in front of the service does.
+func refuseWith(status int, challenge string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if challenge != "" {
+			w.Header().Set("WWW-Authenticate", challenge)
+		}
+		http.Error(w, "Sign in", status)
+	}
+}
+
+// A proxy that looks at the token itself can be given one.
+func TestAProxyThatWantsAToken(t *testing.T) {
+	f := newFacade(t, nil)
+	f.hold("shop", "a", "alice", time.Hour)
+	address := behindProxy(t, f, passOn, func(w http.ResponseWriter, r *http.Request) bool {
+		isRefused := strings.HasPrefix(r.URL.Path, "/v1/") && r.Header.Get("Authorization") != "Bearer secret"
+		if isRefused {
+			refuseWith(http.StatusUnauthorized, `Bearer realm="proxy"`)(w, r)
+		}
+		return isRefused
+	})
+	s := open(t, "http://"+address+"/ui/")
+	s.shows(".refused", "Who are you?")
+	signIn(s, "secret")
+	s.shows(".lock", "a")
+	s.quiet(address, "401")
 }
 
 // What a token cannot have comes from copying. The page tells that at once: it could not even send it.
@@ -193,6 +224,51 @@ func TestWhatEndsWhileThePageIsNotConnected(t *testing.T) {
 	evaluate[bool](s, `(location.hash = "#/namespaces/shop/locks/seen", true)`)
 	s.shows(".timeline li", "released after")
 	s.quiet(f.address, "ERR_")
+}
+
+// What the service tells, after a new connection, of the end of a grant goes for the state and for the timeline.
+func TestTheServiceTellsWhatHasEndedMeanwhile(t *testing.T) {
+	f := newFacade(t, nil)
+	cut := make(chan struct{})
+	connections := 0
+	address := behindProxy(t, f, passOn, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v1/feed" {
+			return false
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		connections++
+		now := time.Now().UTC()
+		at := func(ago time.Duration) string { return now.Add(-ago).Format("2006-01-02T15:04:05.000000Z") }
+		held := `{"namespace":"shop","key":"a","holder":"alice","acquired_at":"2026-03-15T10:30:00.000000Z","renewed_at":"2026-03-15T10:30:00.000000Z","expires_at":"` + at(-time.Hour) + `"}`
+		end := r.Context().Done()
+		if connections == 1 {
+			_, _ = io.WriteString(w, "event: sync\ndata: {\"now\":\""+at(0)+"\",\"locks\":["+held+"]}\n\n")
+			end = cut
+		} else { // In one piece, so that the page draws no state between them.
+			_, _ = io.WriteString(w, "event: sync\ndata: {\"now\":\""+at(0)+"\",\"locks\":[]}\n\n"+
+				"event: past\ndata: {\"since\":\""+at(time.Hour)+"\",\"grants\":[{\"event\":\"released\",\"ended_at\":\""+at(time.Minute)+"\",\"lock\":"+held+"}]}\n\n")
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-end
+		return true
+	})
+	s := open(t, "http://"+address+"/ui/#/namespaces/shop/locks/a")
+	s.shows(".facts", "alice")
+	// The end is shown for a moment only.
+	evaluate[bool](s, `(() => {
+		window.states = new Set();
+		const look = () => { window.states.add(document.querySelector(".state").textContent); requestAnimationFrame(look); };
+		look();
+		return true;
+	})()`)
+	close(cut)
+	s.shows(".timeline li", "released after")
+	s.shows(".state", "No caller holds this lock.")
+	s.await(`[...window.states].some(e => e.includes("released 1m"))`)
+	if told := evaluate[[]string](s, `[...window.states].filter(e => e.includes("not connected") || e.includes("just now"))`); len(told) != 0 {
+		t.Errorf("the state says %q", told)
+	}
+	s.quiet(address)
 }
 
 // A viewer who is connected to another namespace is shown nothing of the former one.

@@ -18,6 +18,31 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
+// A service may tell of the first of a line alone. The page says that there are more, and how many if it knows that.
+func TestALineThatIsNotToldInFull(t *testing.T) {
+	for name, test := range map[string]struct {
+		viewer              *viewers
+		count, left, behind string
+	}{
+		"counted":     {&viewers{users: map[string]string{"secret": "dana"}}, "5", "… and 3 behind them", "ahead of 4 more"},
+		"not counted": {viewerOfOneLock("a"), "2+", "… and more behind them", "ahead of at least 1 more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFacade(t, test.viewer)
+			f.listed = 2
+			f.hold("shop", "a", "alice", time.Hour)
+			f.wait("shop", "a", "bob", "carol", "dave", "erin", "frank")
+			s := open(t, f.url()+"#/namespaces/shop/locks/a")
+			signIn(s, "secret")
+			s.shows(".waiters p", test.left)
+			s.await(`document.querySelector(".waiters .count").textContent === ` + quote(test.count) + ` && document.querySelectorAll(".waiters li").length === 2`)
+			s.click(".danger .force")
+			s.shows("dialog .outcome", "bob gets the lock next, "+test.behind)
+			s.quiet(f.address, "401")
+		})
+	}
+}
+
 // A forced release that is under way can be neither taken back nor taken for one of another lock.
 func TestTheOutcomeOfAForcedReleaseStaysWithItsLock(t *testing.T) {
 	for name, answered := range map[string]struct {

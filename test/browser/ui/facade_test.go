@@ -46,6 +46,8 @@ type facade struct {
 	streams  int
 	// isUncounted says that it is not known how many wait, and isStuck that streams tell of no change.
 	isUncounted, isStuck bool
+	// listed is how many of those that wait are told; 0 means as many as are asked for.
+	listed int
 	// paths are those that were asked for, with their queries.
 	paths []string
 }
@@ -180,17 +182,19 @@ func (f *facade) Stream(ctx context.Context, namespace string, key v1alpha1.Full
 }
 
 // Waiters implements [lock.LineReader].
-func (f *facade) Waiters(_ context.Context, namespace string, key v1alpha1.FullKey, limit int) ([]lock.Waiter, error) {
+func (f *facade) Waiters(_ context.Context, namespace string, key v1alpha1.FullKey, limit int) (found []lock.Waiter, isComplete bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var found []lock.Waiter
 	for index := range f.waiters {
 		each := f.waiters[index]
-		if (namespace == "" || each.Namespace == namespace) && (key == "" || each.FullKey() == key) && len(found) < limit {
+		if (namespace == "" || each.Namespace == namespace) && (key == "" || each.FullKey() == key) {
 			found = append(found, each)
 		}
 	}
-	return found, nil
+	if f.listed > 0 {
+		limit = f.listed
+	}
+	return found[:min(limit, len(found))], len(found) <= limit, nil
 }
 
 // Lines implements [lock.LineCounter].
