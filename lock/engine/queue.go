@@ -290,7 +290,6 @@ func (q *queues) giveUp(queue *queue, overdue *waiter, now time.Time) error {
 			queue.overdue = append(queue.overdue, overdue)
 		}
 		overdue.isOverdue = true
-		queue.spread.until = time.Time{}
 		queue.signal()
 		return nil
 	}
