@@ -226,14 +226,9 @@ func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 		q.endBurst(name, deleted.UID, now)
 		return
 	}
-	if queue.seen.lock != nil && queue.seen.lock.UID != deleted.UID {
-		return // The end of an earlier object was found out late.
-	}
-	queue.seen.deleted = deleted.UID
-	if queue.seen.lock == nil {
+	if !queue.seen.end(deleted) {
 		return
 	}
-	queue.seen.lock = nil
 	q.freed(queue, now)
 	queue.isYielding, queue.yieldUntil = true, now.Add(yieldFor)
 	queue.signal()

@@ -153,9 +153,17 @@ type lastSeen struct {
 	// lapsed is the resourceVersion of the last grant of this engine that expired before its caller
 	// learnt of it. Since no client acts on it, it may be replaced without the skew allowance.
 	lapsed string
-	// deleted is the UID of the last object that this engine has deleted; empty if there is none. What a
-	// slower read shows of it is over.
-	deleted types.UID
+	// ended is the last object that is known to have ended. What a slower read shows of it, or of those before it, is
+	// over.
+	ended endedObject
+}
+
+// endedObject is an object that never comes back.
+type endedObject struct {
+	// uid is empty if there is none.
+	uid types.UID
+	// version is a resourceVersion that it has had.
+	version string
 }
 
 // isLapsed reports whether that grant is the present state.
@@ -165,7 +173,7 @@ func (s *lastSeen) isLapsed() bool { return s.lock != nil && s.lock.ResourceVers
 func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
 	lock := change.Lock
 	switch {
-	case lock.UID == s.deleted && lock.UID != "" && !change.IsGone:
+	case lock.UID == s.ended.uid && lock.UID != "" && !change.IsGone:
 		return false
 	case s.version == "" || rules.IsNewer(lock.ResourceVersion, s.version):
 	case s.lock != nil && s.lock.UID == lock.UID && lock.ResourceVersion == s.version:
@@ -178,9 +186,28 @@ func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
 		}
 		return false
 	}
-	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, lapsed: s.lapsed, deleted: s.deleted}
+	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, lapsed: s.lapsed, ended: s.ended}
 	if change.IsGone {
 		s.lock = nil
 	}
 	return true
+}
+
+// end takes in that an object has ended, and reports whether that frees the lock. Objects of one name follow one another, so
+// the resourceVersions tell which of two was first, whatever the last versions of either were. All before one that has
+// ended are over as well.
+func (s *lastSeen) end(of *v1alpha1.Lock) (isFreed bool) {
+	switch {
+	case s.lock != nil && s.lock.UID != of.UID && !rules.IsNewer(of.ResourceVersion, s.lock.ResourceVersion):
+		return false // It was before the present one, and its end is found out late.
+	case rules.IsNewer(s.ended.version, of.ResourceVersion):
+		return false // It was before the one that has ended last, or is that one.
+	}
+	s.ended = endedObject{uid: of.UID, version: of.ResourceVersion}
+	if s.version == "" || rules.IsNewer(of.ResourceVersion, s.version) {
+		s.version = of.ResourceVersion
+	}
+	isFreed = s.lock != nil
+	s.lock = nil
+	return isFreed
 }

@@ -227,15 +227,57 @@ func TestADeleteOfANewerStateTellsThoseWhoWait(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
 	now := time.Unix(1e9, 0)
-	for uid, isGone := range map[types.UID]bool{"2": true, "1": false} {
+	for title, test := range map[string]struct {
+		uid     types.UID
+		version string
+		isGone  bool
+	}{
+		"of the object":                   {"2", "12", true},
+		"of the object in an older state": {"2", "9", true},
+		"of one before it":                {"1", "8", false},
+		"of one after it":                 {"3", "12", true},
+		"of one of an unknown version":    {"3", "", false},
+	} {
 		q := newQueues(shows(held), 0)
 		queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
 		deleted := held.DeepCopy()
-		deleted.UID, deleted.ResourceVersion = uid, "12"
+		deleted.UID, deleted.ResourceVersion = test.uid, test.version
 		q.recordDeleted(deleted, now)
-		if (queue.seen.lock == nil) != isGone {
-			t.Errorf("after the delete of %s, the lock is %v", uid, queue.seen.lock)
+		if (queue.seen.lock == nil) != test.isGone {
+			t.Errorf("after the delete %s, the lock is %v", title, queue.seen.lock)
 		}
+	}
+}
+
+// The answers to two deletes may be taken in the other way round, and a read for the head later than both.
+func TestALateDeleteHidesNoLaterOne(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	state := func(uid types.UID, version string) *v1alpha1.Lock {
+		held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: uid, ResourceVersion: version}}
+		held.Spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(time.Hour)))
+		return held
+	}
+	for title, slow := range map[string]*v1alpha1.Lock{
+		"of the later object, renewed elsewhere": state("2", "25"),
+		"of the earlier object":                  state("1", "10"),
+		"of an object before both":               state("0", "5"),
+	} {
+		t.Run(title, func(t *testing.T) {
+			q, queue := queueOf(state("1", "10"))
+			queue.seen = lastSeen{}
+			q.recordDeleted(state("2", "20"), now)
+			q.recordDeleted(state("1", "10"), now)
+			q.recordHeld(queue, slow, false, now, 0)
+			if queue.seen.lock != nil {
+				t.Errorf("a slow read shows %s as held", queue.seen.lock.UID)
+			}
+		})
+	}
+	q, queue := queueOf(state("1", "10"))
+	q.recordDeleted(state("2", "20"), now)
+	q.recordHeld(queue, state("3", "30"), false, now, 0)
+	if queue.seen.lock == nil {
+		t.Error("the next object is not seen")
 	}
 }
 
