@@ -31,9 +31,8 @@ type step struct {
 	release context.Context //nolint:containedctx // the wait that it ends is in another goroutine
 	// isContended says that the queue has seen the lock held before.
 	isContended bool
-	// isRecheck says that the lock must be read again. version is the resourceVersion seen last.
+	// isRecheck says that the lock must be read again.
 	isRecheck bool
-	version   string
 	// isAwaitingTurn says that the lock must be read again once it is the queue's turn.
 	isAwaitingTurn bool
 	// pause is how long the goroutine sleeps unless it is woken.
@@ -123,7 +122,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	turn := q.awaitTurn(queue, now)
 	if turn <= 0 {
 		queue.rechecks.at, queue.rechecks.jitter = now, q.random()
-		return step{isRecheck: true, version: queue.seen.version}
+		return step{isRecheck: true}
 	}
 	return step{pause: min(pause, turn), isAwaitingTurn: true, current: queue.seen.lock}
 }
@@ -293,19 +292,14 @@ func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) {
 	queue.backoff.failed(err, now)
 }
 
-// recordRecheck records the object that was read. If there was none, the lock is free, unless the
-// informer has reported a change meanwhile.
-func (q *queues) recordRecheck(queue *queue, version string, current *v1alpha1.Lock, now time.Time) {
+// recordRecheck records the object that was read, or nil: [queues.recordNotFound] knows then what has ended.
+func (q *queues) recordRecheck(queue *queue, current *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.backoff = backoffState{}
 	q.proven(queue, now)
-	switch {
-	case current != nil:
+	if current != nil {
 		queue.seen.update(lock.Change{Lock: current}, q.hasObserved(current))
-	case queue.seen.version == version:
-		queue.seen.lock = nil
-		q.freed(queue, now)
 	}
 }
 

@@ -171,10 +171,8 @@ func New(options Options) (*Engine, error) {
 	if options.IsAdmitted {
 		options.Audit = nil
 	}
-	reach := &reach{timers: servertime.Timers(options.Clock)}
 	engine := &Engine{
-		objects:   func(namespace string) Objects { return noted{options.Objects(namespace), reach} },
-		reach:     reach,
+		reach:     &reach{timers: servertime.Timers(options.Clock)},
 		limits:    options.Limits,
 		allowance: options.ClockSkewAllowance,
 		timeout:   lock.OperationTimeout,
@@ -193,6 +191,7 @@ func New(options Options) (*Engine, error) {
 		hasInformer:        options.Informer != nil,
 		started:            make(chan struct{}),
 	}
+	engine.objects = func(namespace string) Objects { return noted{options.Objects(namespace), engine, namespace} }
 	engine.working, engine.stop = context.WithCancel(context.Background())
 	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
 	engine.lockCache = newLockCache(engine.shown, func(name types.NamespacedName) { engine.queues.forgotten(name) })

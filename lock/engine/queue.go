@@ -211,6 +211,16 @@ func (q *queues) keep(left places.Place, now time.Time) {
 	}
 }
 
+// held returns the lock that those who wait for it have seen held, or nil.
+func (q *queues) held(name types.NamespacedName) *v1alpha1.Lock {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue := q.byName[name]; queue != nil {
+		return queue.seen.lock
+	}
+	return nil
+}
+
 // hasObserved reports whether the informer has shown the object and will therefore report its end.
 func (q *queues) hasObserved(current *v1alpha1.Lock) bool {
 	seen := q.seen(nameOf(current))

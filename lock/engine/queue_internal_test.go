@@ -73,16 +73,34 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 }
 
 // A read from before a known change does not show the present state.
-func TestARecheckThatIsOutOfDateIsIgnored(t *testing.T) {
+func TestAnAnswerThatIsOutOfDateIsIgnored(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "12"}}
+	before := held.DeepCopy()
+	before.UID, before.ResourceVersion = "1", "10"
 	q, queue := queueOf(held)
-	q.recordRecheck(queue, "10", nil, time.Time{})
+	q.recordNotFound(before, time.Time{})
 	if queue.seen.lock == nil {
-		t.Error("the lock is taken to be free by a read from before it was acquired")
+		t.Error("the lock is taken to be free by an answer from before it was acquired")
 	}
-	q.recordRecheck(queue, "12", nil, time.Time{})
+	q.recordNotFound(held, time.Time{})
 	if queue.seen.lock != nil {
 		t.Error("the lock is taken to be held though it was not there")
+	}
+}
+
+// The other engines need no head start for a lock that was deleted elsewhere.
+func TestALockThatIsNotFoundIsTriedAtOnceUnlessThisEngineDeletesIt(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "12"}}
+	now := time.Unix(1e9, 0)
+	for isDeleting, want := range map[bool]time.Duration{false: 0, true: yieldFor} {
+		q, queue := queueOf(held)
+		if isDeleting {
+			q.yield(nameOf(held))
+		}
+		q.recordNotFound(held, now)
+		if pause := queue.untilDue(now, 0); pause != want {
+			t.Errorf("while it deletes the lock, %t: stands back for %v", isDeleting, pause)
+		}
 	}
 }
 
@@ -93,7 +111,7 @@ func TestWhatThisEngineHasDeletedIsNotHeld(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, record := range map[string]func(*queues, *queue){
 		"after a try":     func(q *queues, queue *queue) { q.recordHeld(queue, held, false, now, 0) },
-		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, "", held, now) },
+		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, held, now) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			q, queue := queueOf(held)
@@ -203,7 +221,7 @@ func TestWhetherTheInformerHasShownALockIsDecidedUnderTheMutex(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	records := map[string]func(*queues, *queue){
 		"after a try":     func(q *queues, queue *queue) { q.recordHeld(queue, held, true, time.Time{}, 0) },
-		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, "", held, time.Time{}) },
+		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, held, time.Time{}) },
 	}
 	for title, record := range records {
 		t.Run(title, func(t *testing.T) {
@@ -372,7 +390,7 @@ func TestADoubtedStateIsReadUntilAReadIsAnswered(t *testing.T) {
 	if q.isProven(queue, now) {
 		t.Error("the state counts as known")
 	}
-	q.recordRecheck(queue, "10", held, now)
+	q.recordRecheck(queue, held, now)
 	now = now.Add(recheckUnpaced)
 	mustRead(false, "after a read that was answered")
 	if !q.isProven(queue, now) {
