@@ -159,7 +159,8 @@ func TestAGrantThatIsHandedOnAndFindsAnotherHolderTellsThoseWhoWait(t *testing.T
 			if verb != "update" {
 				return nil
 			}
-			switch updates++; updates {
+			updates++
+			switch updates {
 			case 1:
 				leave()
 				synctest.Wait()
