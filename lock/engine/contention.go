@@ -31,9 +31,8 @@ type step struct {
 	release context.Context //nolint:containedctx // the wait that it ends is in another goroutine
 	// isContended says that the queue has seen the lock held before.
 	isContended bool
-	// isRecheck says that the lock must be read again. version is the resourceVersion seen last.
+	// isRecheck says that the lock must be read again.
 	isRecheck bool
-	version   string
 	// isAwaitingTurn says that the lock must be read again once it is the queue's turn.
 	isAwaitingTurn bool
 	// pause is how long the goroutine sleeps unless it is woken.
@@ -106,11 +105,12 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	switch {
 	case pause <= 0:
 		queue.inFlight, queue.unanswered = head, nil
+		head.hasTriedLast = head.isOverdue
 		return step{
 			head: head, current: queue.seen.lock, release: queue.release.span,
 			isLapsed: queue.seen.isLapsed(), isContended: queue.seen.version != "",
 		}
-	case head.isOverdue:
+	case head.isOverdue && !queue.isSettlingOnly(pause, now):
 		q.dismiss(queue, head, now)
 		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
 	case queue.seen.lock == nil:
@@ -122,7 +122,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	turn := q.awaitTurn(queue, now)
 	if turn <= 0 {
 		queue.rechecks.at, queue.rechecks.jitter = now, q.random()
-		return step{isRecheck: true, version: queue.seen.version}
+		return step{isRecheck: true}
 	}
 	return step{pause: min(pause, turn), isAwaitingTurn: true, current: queue.seen.lock}
 }
@@ -155,13 +155,30 @@ func (q *queues) isUnanswered(queue *queue, head *waiter, now time.Time) bool {
 	return q.maxUnanswered > 0 && queue.backoff.err != nil && isUnknown && now.Sub(head.since) >= q.maxUnanswered
 }
 
+// hasTryLeft reports whether the head has one try more without regard to the waiters of other engines: its wait is over,
+// and it would be told otherwise that the lock is held, which is free.
+func (q *queue) hasTryLeft() bool {
+	head := q.head()
+	return q.seen.lock == nil && head != nil && head.isOverdue && !head.hasTriedLast
+}
+
 // untilDue returns how long the head must not contend yet.
 func (q *queue) untilDue(now time.Time, allowance time.Duration) time.Duration {
-	pause := max(remaining(q.yieldUntil, now, yieldFor), remaining(q.backoff.until, now, maxBackoff), remaining(q.settled, now, settleFor))
+	pause := max(remaining(q.backoff.until, now, maxBackoff), remaining(q.settled, now, settleFor))
+	if q.hasTryLeft() {
+		return pause
+	}
+	pause = max(pause, remaining(q.yieldUntil, now, yieldFor))
 	if q.seen.lock == nil || q.seen.isLapsed() {
 		return max(pause, remaining(q.spread.until, now, q.spread.delay))
 	}
 	return max(pause, rules.UntilReclaimable(q.seen.lock, now, allowance)+q.spread.delay)
+}
+
+// isSettlingOnly reports whether the head of a free lock pauses for those alone who may have their places before it: it
+// has a try when they have come.
+func (q *queue) isSettlingOnly(pause time.Duration, now time.Time) bool {
+	return q.seen.lock == nil && pause <= remaining(q.settled, now, settleFor)
 }
 
 // remaining returns the time until then, which was set to be at most that far away. If it is
@@ -229,7 +246,7 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, n
 		queue.seen.update(lock.Change{Lock: current}, q.hasObserved(current))
 		q.proven(queue, now)
 	}
-	if queue.untilDue(now, allowance) <= 0 {
+	if queue.untilDue(now, allowance) <= 0 && !queue.hasTryLeft() {
 		// The API server judges the lock differently, or other callers are always quicker.
 		queue.backoff.failed(nil, now)
 	} else {
@@ -275,19 +292,14 @@ func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) {
 	queue.backoff.failed(err, now)
 }
 
-// recordRecheck records the object that was read. If there was none, the lock is free, unless the
-// informer has reported a change meanwhile.
-func (q *queues) recordRecheck(queue *queue, version string, current *v1alpha1.Lock, now time.Time) {
+// recordRecheck records the object that was read, or nil: [queues.recordNotFound] knows then what has ended.
+func (q *queues) recordRecheck(queue *queue, current *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue.backoff = backoffState{}
 	q.proven(queue, now)
-	switch {
-	case current != nil:
+	if current != nil {
 		queue.seen.update(lock.Change{Lock: current}, q.hasObserved(current))
-	case queue.seen.version == version:
-		queue.seen.lock = nil
-		q.freed(queue, now)
 	}
 }
 

@@ -171,10 +171,8 @@ func New(options Options) (*Engine, error) {
 	if options.IsAdmitted {
 		options.Audit = nil
 	}
-	reach := &reach{timers: servertime.Timers(options.Clock)}
 	engine := &Engine{
-		objects:   func(namespace string) Objects { return noted{options.Objects(namespace), reach} },
-		reach:     reach,
+		reach:     &reach{timers: servertime.Timers(options.Clock)},
 		limits:    options.Limits,
 		allowance: options.ClockSkewAllowance,
 		timeout:   lock.OperationTimeout,
@@ -193,11 +191,13 @@ func New(options Options) (*Engine, error) {
 		hasInformer:        options.Informer != nil,
 		started:            make(chan struct{}),
 	}
+	engine.objects = func(namespace string) Objects { return noted{options.Objects(namespace), engine, namespace} }
 	engine.working, engine.stop = context.WithCancel(context.Background())
 	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
 	engine.lockCache = newLockCache(engine.shown, func(name types.NamespacedName) { engine.queues.forgotten(name) })
 	engine.grants = newGrants(engine.lockCache.kept)
-	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
+	engine.queues = newQueues(engine.lockCache.kept, maxSpread(options.IsAdmitted))
+	engine.queues.granted = engine.grants.uid
 	engine.queues.standing.limits = options.Waiters
 	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {

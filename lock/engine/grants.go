@@ -212,6 +212,13 @@ func (g *grants) get(name types.NamespacedName) *v1alpha1.Lock {
 	return g.byName[name].Full()
 }
 
+// uid returns the UID of the lock under the name that the engine has granted, or "".
+func (g *grants) uid(name types.NamespacedName) types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.byName[name].UID()
+}
+
 // newestState returns the newest state of a lock that is known, given the one that the informer shows, or nil. IsOwn says
 // that the engine has granted or renewed the lock in that state.
 type newestState func(name types.NamespacedName, seen *v1alpha1.Lock) (newest *v1alpha1.Lock, isOwn bool)

@@ -210,33 +210,45 @@ func (q *queues) yield(name types.NamespacedName) {
 	}
 }
 
-// recordDeleted records that this engine has deleted the lock, unless the informer has reported it already. The object
-// never comes back, whatever its last version was: it may have been renewed through another engine. In a quick
-// succession of hand-offs the informer may never have shown the lock. A try for the head that is under way may yet report
-// that it was held.
+// recordDeleted records that this engine has deleted the lock, unless the informer has reported it already. Its waiters
+// stand back.
 func (q *queues) recordDeleted(deleted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	name := nameOf(deleted)
-	if ending := q.ending[name]; ending != nil && ending.UID == deleted.UID {
+	if queue := q.end(deleted, now); queue != nil {
+		queue.isYielding, queue.yieldUntil = true, now.Add(yieldFor)
+	}
+}
+
+// recordNotFound records that an answer of the API server shows that the object is gone. Its waiters stand back only if
+// this engine is deleting it: then the answer may be to a delete that was repeated.
+func (q *queues) recordNotFound(gone *v1alpha1.Lock, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue := q.end(gone, now); queue != nil && queue.isYielding {
+		queue.yieldUntil = now.Add(yieldFor)
+	}
+}
+
+// end takes in that an object has ended. It never comes back, whatever its last version was: it may have been renewed
+// through another engine. In a quick succession of hand-offs the informer may never have shown the lock. A try for the
+// head that is under way may yet report that it was held. It returns the queue whose lock is free by that, or nil.
+func (q *queues) end(of *v1alpha1.Lock, now time.Time) *queue {
+	name := nameOf(of)
+	if ending := q.ending[name]; ending != nil && ending.UID == of.UID {
 		delete(q.ending, name)
 	}
 	queue := q.byName[name]
 	if queue == nil {
-		q.endBurst(name, deleted.UID, now)
-		return
+		q.endBurst(name, of.UID, now)
+		return nil
 	}
-	if queue.seen.lock != nil && queue.seen.lock.UID != deleted.UID {
-		return // The end of an earlier object was found out late.
+	if !queue.seen.end(of) {
+		return nil
 	}
-	queue.seen.deleted = deleted.UID
-	if queue.seen.lock == nil {
-		return
-	}
-	queue.seen.lock = nil
 	q.freed(queue, now)
-	queue.isYielding, queue.yieldUntil = true, now.Add(yieldFor)
 	queue.signal()
+	return queue
 }
 
 // releaseGrant ends a grant of this engine for its owner. It hands the lock off to a waiter, or
@@ -254,7 +266,7 @@ func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) 
 	if recipient == nil {
 		return e.deleteGrant(ctx, objects, held)
 	}
-	err := e.handOff(ctx, objects, held, queue, recipient)
+	found, err := e.handOff(ctx, objects, held, queue, recipient)
 	if err == nil {
 		return nil
 	}
@@ -262,25 +274,26 @@ func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) 
 		// The waiter gets the error of its request when it tries itself.
 		err = e.deleteGrant(ctx, objects, held)
 	}
-	e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
+	e.queues.recordHeld(queue, found, false, e.clock.Now(), e.graceNow())
 	return err
 }
 
 // handOff hands the lock off to a waiter that is marked as in flight. After an error the caller
-// removes the mark. The error is errEnded if the grant is over, which a write that went unanswered may have done.
-func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue *queue, recipient *waiter) error {
-	granted, isMisstamped, err := e.writeHandOff(ctx, objects, held, recipient.request.Acquisition)
+// removes the mark by [queues.recordHeld] with the object that was found under the name, or nil. The error is errEnded if
+// the grant is over, which a write that went unanswered may have done.
+func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue *queue, recipient *waiter) (found *v1alpha1.Lock, err error) {
+	current, isMisstamped, err := e.writeHandOff(ctx, objects, held, recipient.request.Acquisition)
 	switch {
 	case err == nil:
-		e.queues.recordHandOff(queue, granted, e.clock.Now())
+		e.queues.recordHandOff(queue, current, e.clock.Now())
 		e.tracer.EndedBy(recipient.span, ctx)
-		e.deliver(ctx, objects, queue, recipient, granted, isMisstamped)
+		e.deliver(ctx, objects, queue, recipient, current, isMisstamped)
 	case errors.Is(err, errEnded):
 		e.recordEnd(held.lock, held.endReason, held.endedBy, true)
 	case !definitelyNotApplied(err):
 		e.queues.doubtWritesFor(recipient)
 	}
-	return err
+	return current, err
 }
 
 // isRefused reports whether the API server rejects the write regardless of the lock's state.
@@ -297,19 +310,31 @@ func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) e
 	err := deleteExactly(ctx, objects, held.lock.Name, held.lock.UID, held.lock.ResourceVersion)
 	if err == nil || refusal.IsNotFound(err) {
 		e.recordEnd(held.lock, held.endReason, held.endedBy, err != nil)
+	}
+	if err == nil {
 		e.recordGone(held.lock)
 	}
 	return err
 }
 
-// recordGone takes in that an object is gone, before the informer tells. The UID of one whose create went unanswered is
-// not known.
+// recordGone takes in that this engine has ended an object, before the informer tells. The UID of one whose create went
+// unanswered is not known.
 func (e *Engine) recordGone(ended *v1alpha1.Lock) {
 	if ended.UID == "" {
 		return
 	}
 	e.grants.forget(nameOf(ended), ended.UID)
 	e.queues.recordDeleted(ended, e.clock.Now())
+}
+
+// recordNotFound is recordGone for an object, or nil, that an answer of the API server shows to be gone. [noted] calls it
+// for each.
+func (e *Engine) recordNotFound(gone *v1alpha1.Lock) {
+	if gone == nil || gone.UID == "" {
+		return
+	}
+	e.grants.forget(nameOf(gone), gone.UID)
+	e.queues.recordNotFound(gone, e.clock.Now())
 }
 
 // endUndelivered ends a grant that expired before its caller learnt of it, so that the next caller need
@@ -356,8 +381,8 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 			}
 			return
 		}
-		var err error
-		if granted, isMisstamped, err = e.writeHandOff(ctx, objects, held, recipient.request.Acquisition); err != nil {
+		current, isWrong, err := e.writeHandOff(ctx, objects, held, recipient.request.Acquisition)
+		if err != nil {
 			switch {
 			case errors.Is(err, errEnded):
 				e.recordEnd(held.lock, held.endReason, held.endedBy, true)
@@ -367,9 +392,10 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 			default:
 				e.orphans.add(held)
 			}
-			e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
+			e.queues.recordHeld(queue, current, false, e.clock.Now(), e.graceNow())
 			return
 		}
+		granted, isMisstamped = current, isWrong
 		e.queues.recordHandOff(queue, granted, e.clock.Now())
 		e.tracer.EndedBy(recipient.span, ctx)
 	}
@@ -377,22 +403,19 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 
 // writeHandOff grants the lock to the waiter in one write. It repeats an unanswered write
 // unchanged: only one of the two can happen, and either is recognised. It reports whether its
-// clock was wrong.
-func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient rules.Acquisition) (granted *v1alpha1.Lock, isMisstamped bool, err error) {
+// clock was wrong. Current is the new grant or, with an error, what was read under the name instead; nil if nothing was.
+func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient rules.Acquisition) (current *v1alpha1.Lock, isMisstamped bool, err error) {
 	now, err := e.stampNow(ctx, objects, held.lock.Name)
 	if err != nil {
 		return nil, false, err
 	}
 	desired := rules.HandOff(held.lock, recipient, e.limits, e.stamp(now.Time))
 	e.clearStamps(desired, v1alpha1.RequestHandOff)
-	granted, err = e.sendHandOff(ctx, objects, held, desired)
-	if refusal.IsNotFound(err) {
-		e.recordGone(held.lock)
-	}
-	return granted, e.isMisstamped(now), err
+	current, err = e.sendHandOff(ctx, objects, held, desired)
+	return current, e.isMisstamped(now), err
 }
 
-func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, desired *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, desired *v1alpha1.Lock) (current *v1alpha1.Lock, err error) {
 	sent := grant{grantAudit: grantAudit{event: audit.HandedOn, former: &held}}
 	backoff := newBackoff()
 	for {
@@ -409,20 +432,19 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 		case sent.isUnanswered && refusal.IsNotFound(err), refusal.IsConflict(err):
 			// A conflict with the first write may be one with itself: a proxy on the way may have
 			// repeated it.
-			var current *v1alpha1.Lock
 			conflict := err
-			if current, err = e.readHeld(ctx, objects, held.lock); err == nil {
+			if current, err = e.readBack(ctx, objects, held.lock.Name); err == nil {
 				if !sent.isUnanswered && (current == nil || !sent.matches(current)) {
-					return nil, conflict
+					return current, conflict
 				}
-				stored, err = recognise(sent, held, current)
+				err = recognise(sent, held, current)
 				if sent.isUnanswered {
 					e.observer.Unanswered(observe.HandOff, outcomeOf(err == nil, nil))
 				}
 				if err == nil {
-					e.recordGrant(sent, stored)
+					e.recordGrant(sent, current)
 				}
-				return stored, err
+				return current, err
 			}
 		case definitelyNotApplied(err) && !sent.isUnanswered:
 			return nil, err
@@ -436,28 +458,19 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 	}
 }
 
-// readHeld is [Engine.readBack] for an object that was there.
-func (e *Engine) readHeld(ctx context.Context, objects Objects, held *v1alpha1.Lock) (*v1alpha1.Lock, error) {
-	current, err := e.readBack(ctx, objects, held.Name)
-	if err == nil && current == nil {
-		e.recordGone(held)
-	}
-	return current, err
-}
-
 // errEnded means that a grant has ended; the present holder is unknown.
 var errEnded = errors.New("the grant has ended")
 
 // recognise judges by the current object whether an unanswered hand-off happened. If the object
 // records neither the grant that was sent nor the one before, both have ended.
-func recognise(sent, before grant, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
+func recognise(sent, before grant, current *v1alpha1.Lock) error {
 	switch {
 	case current == nil:
-		return nil, errEnded
+		return errEnded
 	case sent.matches(current):
-		return current, nil
+		return nil
 	case before.matches(current):
-		return nil, apierrors.NewConflict(v1alpha1.Resource("locks"), sent.lock.Name, rules.ErrStale)
+		return apierrors.NewConflict(v1alpha1.Resource("locks"), sent.lock.Name, rules.ErrStale)
 	}
-	return nil, errEnded
+	return errEnded
 }

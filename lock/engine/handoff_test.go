@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -218,6 +221,28 @@ func TestAnOverdueWaitEndsAfterAFailedHandOff(t *testing.T) {
 		}
 		etcd.inject(faults{})
 		passOrphanWindow()
+	})
+}
+
+// A waiter that the API server refuses has to be told so, also if its wait ends during the hand-off.
+func TestAnOverdueWaitEndsWithTheRefusalOfItsHandOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquire(t, engine, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, engine, waiting("b", time.Second), answers)
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "delete" {
+				return nil
+			}
+			pass(2 * time.Second)
+			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), name, nil)
+		}})
+		release(t, engine, "a")
+		if got := <-answers; !errors.Is(got.err, lock.ErrInvalid) {
+			t.Errorf("got %v, want ErrInvalid", got.err)
+		}
 	})
 }
 

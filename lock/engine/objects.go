@@ -23,6 +23,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/engine/keywatch"
+	"forrst.dev/lock-operator/lock/refusal"
 )
 
 // Objects are the requests that the [Engine] makes in one namespace.
@@ -227,40 +228,66 @@ func (r *reach) note(began time.Time, err error) {
 	r.last = now
 }
 
-// noted are requests whose ends a reach takes in.
+// noted are the requests of an engine in one namespace. All of its answers pass here, so that it takes in whether the API
+// server answers, and which locks are gone, whatever the request was for.
 type noted struct {
 	Objects
-	reach *reach
+	engine    *Engine
+	namespace string
+}
+
+// ask takes in that a request about a lock begins. The result takes in how it has ended: if there is no such object, each
+// that was there before the request has ended, that of the request among them.
+func (n noted) ask(name string) (answered func(of *v1alpha1.Lock, err error)) {
+	began := n.engine.reach.timers.Now()
+	known := n.engine.queues.held(types.NamespacedName{Namespace: n.namespace, Name: name})
+	return func(of *v1alpha1.Lock, err error) {
+		n.engine.reach.note(began, err)
+		if refusal.IsNotFound(err) {
+			n.engine.recordNotFound(of)
+			n.engine.recordNotFound(known)
+		}
+	}
 }
 
 // Create implements [Objects].
 func (n noted) Create(ctx context.Context, lock *v1alpha1.Lock, options metav1.CreateOptions) (*v1alpha1.Lock, error) {
-	began := n.reach.timers.Now()
+	began := n.engine.reach.timers.Now()
 	stored, err := n.Objects.Create(ctx, lock, options)
-	n.reach.note(began, err)
+	n.engine.reach.note(began, err)
 	return stored, err
 }
 
 // Update implements [Objects].
 func (n noted) Update(ctx context.Context, lock *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error) {
-	began := n.reach.timers.Now()
+	answered := n.ask(lock.Name)
 	stored, err := n.Objects.Update(ctx, lock, options)
-	n.reach.note(began, err)
+	answered(lock, err)
 	return stored, err
 }
 
 // Delete implements [Objects].
 func (n noted) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
-	began := n.reach.timers.Now()
+	answered := n.ask(name)
 	err := n.Objects.Delete(ctx, name, options)
-	n.reach.note(began, err)
+	answered(n.meant(name, options.Preconditions), err)
 	return err
+}
+
+// meant returns the object that a delete is for, or nil.
+func (n noted) meant(name string, conditions *metav1.Preconditions) *v1alpha1.Lock {
+	if conditions == nil || conditions.UID == nil || conditions.ResourceVersion == nil {
+		return nil
+	}
+	return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{
+		Namespace: n.namespace, Name: name, UID: *conditions.UID, ResourceVersion: *conditions.ResourceVersion,
+	}}
 }
 
 // Get implements [Objects].
 func (n noted) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
-	began := n.reach.timers.Now()
+	answered := n.ask(name)
 	found, err := n.Objects.Get(ctx, name, options)
-	n.reach.note(began, err)
+	answered(nil, err)
 	return found, err
 }

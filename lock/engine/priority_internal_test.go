@@ -23,8 +23,7 @@ type prioritized struct {
 
 func newPrioritized(t *testing.T) *prioritized {
 	t.Helper()
-	seen := func(types.NamespacedName) *v1alpha1.Lock { return nil }
-	return &prioritized{queues: newQueues(seen, 0), t: t, name: types.NamespacedName{Namespace: "default", Name: "report"}}
+	return &prioritized{queues: newQueues(shows(nil), 0), t: t, name: types.NamespacedName{Namespace: "default", Name: "report"}}
 }
 
 func waiterAt(owner string, priority int32, second int64) *waiter {

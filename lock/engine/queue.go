@@ -13,6 +13,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -23,7 +24,9 @@ type queues struct {
 	// seen returns the lock that the informer shows under a name, or nil. It is called under the
 	// mutex: otherwise a change reported in between would be lost, and the end of a lock is
 	// reported only once.
-	seen func(types.NamespacedName) *v1alpha1.Lock
+	seen func(types.NamespacedName) *compact.Lock
+	// granted returns the UID of the lock under a name that this engine has granted, or "".
+	granted func(types.NamespacedName) types.UID
 	// random returns a number in [0, 1).
 	random func() float64
 	// maxSpread bounds the delays of [spread].
@@ -64,9 +67,9 @@ type watchTrust struct {
 	lostAt time.Time
 }
 
-func newQueues(seen func(types.NamespacedName) *v1alpha1.Lock, maxSpread time.Duration) *queues {
+func newQueues(seen func(types.NamespacedName) *compact.Lock, maxSpread time.Duration) *queues {
 	return &queues{
-		seen: seen, random: rand.Float64, maxSpread: maxSpread,
+		seen: seen, granted: func(types.NamespacedName) types.UID { return "" }, random: rand.Float64, maxSpread: maxSpread,
 		byName: map[types.NamespacedName]*queue{}, ended: map[types.NamespacedName]remains{},
 		ending: map[types.NamespacedName]*v1alpha1.Lock{}, expected: map[types.NamespacedName]chan struct{}{},
 		watch: watchTrust{isTrusted: true}, sweepEndedAt: minSweep,
@@ -169,7 +172,7 @@ func (q *queues) begin(name types.NamespacedName, now time.Time, newest newestSt
 	begun := &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1)}
 	begun.spread, begun.burst = q.takeRemains(name, now)
 	q.byName[name] = begun
-	seen, isOwn := newest(name, q.seen(name))
+	seen, isOwn := newest(name, q.seen(name).Full())
 	if ending := q.ending[name]; isNewerState(ending, seen) {
 		seen, isOwn, begun.isYielding = ending, true, true
 	}
@@ -208,10 +211,20 @@ func (q *queues) keep(left places.Place, now time.Time) {
 	}
 }
 
+// held returns the lock that those who wait for it have seen held, or nil.
+func (q *queues) held(name types.NamespacedName) *v1alpha1.Lock {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue := q.byName[name]; queue != nil {
+		return queue.seen.lock
+	}
+	return nil
+}
+
 // hasObserved reports whether the informer has shown the object and will therefore report its end.
 func (q *queues) hasObserved(current *v1alpha1.Lock) bool {
 	seen := q.seen(nameOf(current))
-	return seen != nil && seen.UID == current.UID
+	return seen != nil && seen.UID() == current.UID
 }
 
 // setTrust records what is known of the watch. The heads look at once how far they may rely on it.
@@ -287,7 +300,6 @@ func (q *queues) giveUp(queue *queue, overdue *waiter, now time.Time) error {
 			queue.overdue = append(queue.overdue, overdue)
 		}
 		overdue.isOverdue = true
-		queue.spread.until = time.Time{}
 		queue.signal()
 		return nil
 	}
@@ -448,48 +460,4 @@ func (q *queue) head() *waiter {
 		return nil
 	}
 	return front.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
-}
-
-// lastSeen is the newest state of a lock that the engine has seen.
-type lastSeen struct {
-	// lock is nil if the lock is free or unknown.
-	lock *v1alpha1.Lock
-	// version is the resourceVersion seen last; empty if none was.
-	version string
-	// isConfirmed says that the informer has shown the object too and will therefore report its
-	// end.
-	isConfirmed bool
-	// lapsed is the resourceVersion of the last grant of this engine that expired before its caller
-	// learnt of it. Since no client acts on it, it may be replaced without the skew allowance.
-	lapsed string
-	// deleted is the UID of the last object that this engine has deleted; empty if there is none. What a
-	// slower read shows of it is over.
-	deleted types.UID
-}
-
-// isLapsed reports whether that grant is the present state.
-func (s *lastSeen) isLapsed() bool { return s.lock != nil && s.lock.ResourceVersion == s.lapsed }
-
-// update stores a state unless a newer one is known, and reports whether it did.
-func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
-	lock := change.Lock
-	switch {
-	case lock.UID == s.deleted && lock.UID != "" && !change.IsGone:
-		return false
-	case s.version == "" || rules.IsNewer(lock.ResourceVersion, s.version):
-	case s.lock != nil && s.lock.UID == lock.UID && lock.ResourceVersion == s.version:
-		// The same state again, or its end if the informer missed the event.
-		isConfirmed = isConfirmed || s.isConfirmed
-	default:
-		if change.IsGone {
-			// The informer reports the end of an older object: it may have missed this one.
-			s.isConfirmed = false
-		}
-		return false
-	}
-	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, lapsed: s.lapsed, deleted: s.deleted}
-	if change.IsGone {
-		s.lock = nil
-	}
-	return true
 }

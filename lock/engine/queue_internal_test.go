@@ -14,17 +14,28 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
 // isOwn says that the engine has granted what the informer shows.
 func isOwn(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, true }
 
+// shows returns what an informer shows that has seen one lock, or none.
+func shows(held *v1alpha1.Lock) func(types.NamespacedName) *compact.Lock {
+	return func(types.NamespacedName) *compact.Lock {
+		if held == nil {
+			return nil
+		}
+		return compact.Wrap(held)
+	}
+}
+
 func newWaiter() *waiter { return &waiter{outcome: make(chan outcome), left: make(chan struct{})} }
 
 // queueOf returns a queue with one waiter for a lock that the informer shows.
 func queueOf(held *v1alpha1.Lock) (*queues, *queue) {
-	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, maxSpread(false))
+	q := newQueues(shows(held), maxSpread(false))
 	queue, _, _ := q.add(nameOf(held), newWaiter(), time.Time{}, isOwn)
 	return q, queue
 }
@@ -40,7 +51,7 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 
 	var q *queues
 	told := make(chan struct{})
-	q = newQueues(func(types.NamespacedName) *v1alpha1.Lock {
+	q = newQueues(func(types.NamespacedName) *compact.Lock {
 		if q.mu.TryLock() {
 			q.mu.Unlock()
 			t.Error("a change could be told now, and no queue would take it in")
@@ -49,7 +60,7 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 			defer close(told)
 			q.changed(name, lock.Change{Lock: gone, IsGone: true}, time.Time{})
 		}()
-		return held
+		return compact.Wrap(held)
 	}, 0)
 	queue, isNew, _ := q.add(name, newWaiter(), time.Time{}, isOwn)
 	<-told
@@ -62,16 +73,34 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 }
 
 // A read from before a known change does not show the present state.
-func TestARecheckThatIsOutOfDateIsIgnored(t *testing.T) {
+func TestAnAnswerThatIsOutOfDateIsIgnored(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "12"}}
+	before := held.DeepCopy()
+	before.UID, before.ResourceVersion = "1", "10"
 	q, queue := queueOf(held)
-	q.recordRecheck(queue, "10", nil, time.Time{})
+	q.recordNotFound(before, time.Time{})
 	if queue.seen.lock == nil {
-		t.Error("the lock is taken to be free by a read from before it was acquired")
+		t.Error("the lock is taken to be free by an answer from before it was acquired")
 	}
-	q.recordRecheck(queue, "12", nil, time.Time{})
+	q.recordNotFound(held, time.Time{})
 	if queue.seen.lock != nil {
 		t.Error("the lock is taken to be held though it was not there")
+	}
+}
+
+// The other engines need no head start for a lock that was deleted elsewhere.
+func TestALockThatIsNotFoundIsTriedAtOnceUnlessThisEngineDeletesIt(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "12"}}
+	now := time.Unix(1e9, 0)
+	for isDeleting, want := range map[bool]time.Duration{false: 0, true: yieldFor} {
+		q, queue := queueOf(held)
+		if isDeleting {
+			q.yield(nameOf(held))
+		}
+		q.recordNotFound(held, now)
+		if pause := queue.untilDue(now, 0); pause != want {
+			t.Errorf("while it deletes the lock, %t: stands back for %v", isDeleting, pause)
+		}
 	}
 }
 
@@ -82,7 +111,7 @@ func TestWhatThisEngineHasDeletedIsNotHeld(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, record := range map[string]func(*queues, *queue){
 		"after a try":     func(q *queues, queue *queue) { q.recordHeld(queue, held, false, now, 0) },
-		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, "", held, now) },
+		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, held, now) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			q, queue := queueOf(held)
@@ -165,7 +194,7 @@ func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 		"in a queue that has begun during the delete, when the informer was quicker":  {shown, answered},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, maxSpread(false))
+			q := newQueues(shows(held), maxSpread(false))
 			q.beginEnding(held)
 			q.yield(nameOf(held))
 			queue, _, _ := q.add(nameOf(held), newWaiter(), now, isOwn)
@@ -192,19 +221,19 @@ func TestWhetherTheInformerHasShownALockIsDecidedUnderTheMutex(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	records := map[string]func(*queues, *queue){
 		"after a try":     func(q *queues, queue *queue) { q.recordHeld(queue, held, true, time.Time{}, 0) },
-		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, "", held, time.Time{}) },
+		"after a recheck": func(q *queues, queue *queue) { q.recordRecheck(queue, held, time.Time{}) },
 	}
 	for title, record := range records {
 		t.Run(title, func(t *testing.T) {
 			q, queue := queueOf(held)
 			isAsked := false
-			q.seen = func(types.NamespacedName) *v1alpha1.Lock {
+			q.seen = func(types.NamespacedName) *compact.Lock {
 				isAsked = true
 				if q.mu.TryLock() {
 					q.mu.Unlock()
 					t.Error("the informer could report a change in between")
 				}
-				return held
+				return compact.Wrap(held)
 			}
 			record(q, queue)
 			if !isAsked || !queue.seen.isConfirmed {
@@ -361,7 +390,7 @@ func TestADoubtedStateIsReadUntilAReadIsAnswered(t *testing.T) {
 	if q.isProven(queue, now) {
 		t.Error("the state counts as known")
 	}
-	q.recordRecheck(queue, "10", held, now)
+	q.recordRecheck(queue, held, now)
 	now = now.Add(recheckUnpaced)
 	mustRead(false, "after a read that was answered")
 	if !q.isProven(queue, now) {
@@ -387,7 +416,7 @@ func TestAWaitDoesNotEndAfterItsGrant(t *testing.T) {
 // from the first answer of the API server that its machine was ahead.
 func TestAClockThatIsSetBackChangesNoPlace(t *testing.T) {
 	now := time.Now()
-	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
+	q := newQueues(shows(nil), 0)
 	name := types.NamespacedName{Namespace: "default", Name: "report"}
 	join := func(owner string, at time.Time) *waiter {
 		joined := waiterFor(lock.Request{Acquisition: rules.Acquisition{Owner: owner}, Wait: lock.WaitForever}, at)
@@ -412,7 +441,7 @@ func TestAClockThatIsSetBackChangesNoPlace(t *testing.T) {
 // first in line.
 func TestALineThatMovesSettlesFirst(t *testing.T) {
 	now := time.Now()
-	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
+	q := newQueues(shows(nil), 0)
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report"}}
 	name := nameOf(held)
 	join := func(place, at time.Time) *queue {
@@ -441,7 +470,7 @@ func TestALineThatMovesSettlesFirst(t *testing.T) {
 // Those who wait here from the beginning on are served at once.
 func TestALineThatBeginsHereIsServedAtOnce(t *testing.T) {
 	now := time.Now()
-	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return nil }, 0)
+	q := newQueues(shows(nil), 0)
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report"}}
 	joined := waiterFor(lock.Request{Wait: lock.WaitForever}, now)
 	if _, _, err := q.add(nameOf(held), joined, now, isOwn); err != nil {

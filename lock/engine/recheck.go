@@ -1,6 +1,14 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
+)
 
 // A queue reads its lock again for what the watch may not have shown. Each pause is up to a quarter
 // shorter, so that the queues of all replicas do not read together.
@@ -131,4 +139,75 @@ func (q *queues) recheckPeriod(queue *queue) time.Duration {
 // jittered returns the period, or up to a quarter less. Jitter is in [0, 1).
 func jittered(period time.Duration, jitter float64) time.Duration {
 	return period - time.Duration(jitter*float64(period/4))
+}
+
+// lastSeen is the newest state of a lock that the engine has seen.
+type lastSeen struct {
+	// lock is nil if the lock is free or unknown.
+	lock *v1alpha1.Lock
+	// version is the resourceVersion seen last; empty if none was.
+	version string
+	// isConfirmed says that the informer has shown the object too and will therefore report its
+	// end.
+	isConfirmed bool
+	// lapsed is the resourceVersion of the last grant of this engine that expired before its caller
+	// learnt of it. Since no client acts on it, it may be replaced without the skew allowance.
+	lapsed string
+	// ended is the last object that is known to have ended. What a slower read shows of it, or of those before it, is
+	// over.
+	ended endedObject
+}
+
+// endedObject is an object that never comes back.
+type endedObject struct {
+	// uid is empty if there is none.
+	uid types.UID
+	// version is a resourceVersion that it has had.
+	version string
+}
+
+// isLapsed reports whether that grant is the present state.
+func (s *lastSeen) isLapsed() bool { return s.lock != nil && s.lock.ResourceVersion == s.lapsed }
+
+// update stores a state unless a newer one is known, and reports whether it did.
+func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
+	lock := change.Lock
+	switch {
+	case lock.UID == s.ended.uid && lock.UID != "" && !change.IsGone:
+		return false
+	case s.version == "" || rules.IsNewer(lock.ResourceVersion, s.version):
+	case s.lock != nil && s.lock.UID == lock.UID && lock.ResourceVersion == s.version:
+		// The same state again, or its end if the informer missed the event.
+		isConfirmed = isConfirmed || s.isConfirmed
+	default:
+		if change.IsGone {
+			// The informer reports the end of an older object: it may have missed this one.
+			s.isConfirmed = false
+		}
+		return false
+	}
+	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, lapsed: s.lapsed, ended: s.ended}
+	if change.IsGone {
+		s.lock = nil
+	}
+	return true
+}
+
+// end takes in that an object has ended, and reports whether that frees the lock. Objects of one name follow one another, so
+// the resourceVersions tell which of two was first, whatever the last versions of either were. All before one that has
+// ended are over as well.
+func (s *lastSeen) end(of *v1alpha1.Lock) (isFreed bool) {
+	switch {
+	case s.lock != nil && s.lock.UID != of.UID && !rules.IsNewer(of.ResourceVersion, s.lock.ResourceVersion):
+		return false // It was before the present one, and its end is found out late.
+	case rules.IsNewer(s.ended.version, of.ResourceVersion):
+		return false // It was before the one that has ended last, or is that one.
+	}
+	s.ended = endedObject{uid: of.UID, version: of.ResourceVersion}
+	if s.version == "" || rules.IsNewer(of.ResourceVersion, s.version) {
+		s.version = of.ResourceVersion
+	}
+	isFreed = s.lock != nil
+	s.lock = nil
+	return isFreed
 }

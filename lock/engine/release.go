@@ -184,8 +184,8 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 	if recipient == nil {
 		return false, nil
 	}
-	if err := e.handOff(ctx, e.objects(namespace), held, queue, recipient); err != nil {
-		e.queues.recordHeld(queue, nil, false, e.clock.Now(), e.graceNow())
+	if found, err := e.handOff(ctx, e.objects(namespace), held, queue, recipient); err != nil {
+		e.queues.recordHeld(queue, found, false, e.clock.Now(), e.graceNow())
 		switch {
 		case errors.Is(err, errEnded):
 			return true, nil

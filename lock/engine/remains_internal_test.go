@@ -13,10 +13,12 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine/compact"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 func remainsOf(burst handOffBurst, losses float64, at time.Time, shown ...*v1alpha1.Lock) (*queues, types.NamespacedName) {
-	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return append(shown, nil)[0] }, 0)
+	q := newQueues(shows(append(shown, nil)[0]), 0)
 	name := types.NamespacedName{Namespace: "default", Name: "report"}
 	q.keepRemains(&queue{name: name, burst: burst, spread: spread{losses: losses}}, at)
 	return q, name
@@ -76,6 +78,39 @@ func TestABurstIsOfOneObject(t *testing.T) {
 	burst.count("2", later)
 	if want := (handOffBurst{handOffs: 1, since: later, last: later, uid: "2"}); burst != want {
 		t.Errorf("burst %+v", burst)
+	}
+}
+
+// An informer of the locks in use forgets one that is held, and the engine knows better.
+func TestABurstOutlivesItsQueueWhileItsObjectIsThere(t *testing.T) {
+	ended := time.Unix(1e9, 0)
+	burst := handOffBurst{handOffs: 1, since: ended, last: ended, uid: "2"}
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2"}}
+	for title, given := range map[string]func(*queues){
+		"granted by this engine": func(q *queues) { q.granted = func(types.NamespacedName) types.UID { return "2" } },
+		"being released":         func(q *queues) { q.beginEnding(held) },
+	} {
+		t.Run(title, func(t *testing.T) {
+			q, name := remainsOf(burst, 0, ended)
+			given(q)
+			if _, kept := q.takeRemains(name, ended.Add(time.Hour)); kept != burst {
+				t.Errorf("burst %+v", kept)
+			}
+		})
+	}
+}
+
+// Thousands may be looked at under the mutex that each change of any lock needs.
+func TestWhetherRemainsCountIsFoundWithoutDecoding(t *testing.T) {
+	ended := time.Unix(1e9, 0)
+	held := compact.Of(rules.Grant("default", rules.Acquisition{Key: "report", Owner: "a", Holder: "alice"}, rules.DefaultLimits(), ended))
+	q, name := remainsOf(handOffBurst{}, 0, ended)
+	q.seen = func(types.NamespacedName) *compact.Lock { return held }
+	allocated := testing.AllocsPerRun(100, func() {
+		q.atAge(name, remains{burst: handOffBurst{handOffs: 1, since: ended, last: ended, uid: "2"}, at: ended}, ended.Add(time.Hour))
+	})
+	if decoding := testing.AllocsPerRun(100, func() { _ = held.Full() }); allocated > 2 || decoding <= 2 {
+		t.Errorf("%v allocations, of %v for the lock", allocated, decoding)
 	}
 }
 
@@ -160,7 +195,7 @@ func TestAQueueThatBeginsAfterADeleteReadsTheLock(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, isDeleted := range map[string]bool{"before the answer": false, "after the answer": true} {
 		t.Run(name, func(t *testing.T) {
-			q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, 0)
+			q := newQueues(shows(held), 0)
 			q.beginEnding(held)
 			if isDeleted {
 				q.recordDeleted(held, now)
@@ -178,7 +213,7 @@ func TestAQueueThatBeginsWithoutATrustedWatchReadsTheLock(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	own := func(types.NamespacedName, *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return held, true }
 	for _, isTrusted := range []bool{true, false} {
-		q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, 0)
+		q := newQueues(shows(held), 0)
 		q.watch.isTrusted = isTrusted
 		queue, _, _ := q.add(nameOf(held), newWaiter(), time.Unix(1e9, 0), own)
 		if isProven := !queue.rechecks.provenAt.IsZero(); isProven != isTrusted {
@@ -192,15 +227,57 @@ func TestADeleteOfANewerStateTellsThoseWhoWait(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
 	now := time.Unix(1e9, 0)
-	for uid, isGone := range map[types.UID]bool{"2": true, "1": false} {
-		q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, 0)
+	for title, test := range map[string]struct {
+		uid     types.UID
+		version string
+		isGone  bool
+	}{
+		"of the object":                   {"2", "12", true},
+		"of the object in an older state": {"2", "9", true},
+		"of one before it":                {"1", "8", false},
+		"of one after it":                 {"3", "12", true},
+		"of one of an unknown version":    {"3", "", false},
+	} {
+		q := newQueues(shows(held), 0)
 		queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
 		deleted := held.DeepCopy()
-		deleted.UID, deleted.ResourceVersion = uid, "12"
+		deleted.UID, deleted.ResourceVersion = test.uid, test.version
 		q.recordDeleted(deleted, now)
-		if (queue.seen.lock == nil) != isGone {
-			t.Errorf("after the delete of %s, the lock is %v", uid, queue.seen.lock)
+		if (queue.seen.lock == nil) != test.isGone {
+			t.Errorf("after the delete %s, the lock is %v", title, queue.seen.lock)
 		}
+	}
+}
+
+// The answers to two deletes may be taken in the other way round, and a read for the head later than both.
+func TestALateDeleteHidesNoLaterOne(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	state := func(uid types.UID, version string) *v1alpha1.Lock {
+		held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: uid, ResourceVersion: version}}
+		held.Spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(time.Hour)))
+		return held
+	}
+	for title, slow := range map[string]*v1alpha1.Lock{
+		"of the later object, renewed elsewhere": state("2", "25"),
+		"of the earlier object":                  state("1", "10"),
+		"of an object before both":               state("0", "5"),
+	} {
+		t.Run(title, func(t *testing.T) {
+			q, queue := queueOf(state("1", "10"))
+			queue.seen = lastSeen{}
+			q.recordDeleted(state("2", "20"), now)
+			q.recordDeleted(state("1", "10"), now)
+			q.recordHeld(queue, slow, false, now, 0)
+			if queue.seen.lock != nil {
+				t.Errorf("a slow read shows %s as held", queue.seen.lock.UID)
+			}
+		})
+	}
+	q, queue := queueOf(state("1", "10"))
+	q.recordDeleted(state("2", "20"), now)
+	q.recordHeld(queue, state("3", "30"), false, now, 0)
+	if queue.seen.lock == nil {
+		t.Error("the next object is not seen")
 	}
 }
 
@@ -209,7 +286,7 @@ func TestTheEventOfADeleteShortensThePause(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
 	now := time.Unix(1e9, 0)
-	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, 0)
+	q := newQueues(shows(held), 0)
 	queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
 	q.recordDeleted(held, now)
 	gone := held.DeepCopy()
@@ -225,7 +302,7 @@ func TestADeleteSpreadsThoseWhoHaveLostRaces(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
 	now := time.Unix(1e9, 0)
-	q := newQueues(func(types.NamespacedName) *v1alpha1.Lock { return held }, time.Second)
+	q := newQueues(shows(held), time.Second)
 	q.random = func() float64 { return 0.9 }
 	queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
 	queue.spread.lost()

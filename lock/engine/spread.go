@@ -17,7 +17,7 @@ const (
 	// maxLosses bounds the losses that count.
 	maxLosses = 7
 	// keepSpreadFor is how long the spread of a queue that has ended is kept, and keepBurstFor how long its burst is,
-	// unless the informer shows the object of the burst.
+	// unless the object of the burst is there.
 	keepSpreadFor = 10 * time.Second
 	keepBurstFor  = time.Second
 )
@@ -100,18 +100,20 @@ func (q *queues) atAge(name types.NamespacedName, kept remains, now time.Time) r
 	if age > keepSpreadFor {
 		kept.spread = spread{}
 	}
-	if (age > keepBurstFor || kept.burst.isPast(now)) && !q.isShown(name, kept.burst.uid) {
+	if (age > keepBurstFor || kept.burst.isPast(now)) && !q.isThere(name, kept.burst.uid) {
 		kept.burst = handOffBurst{}
 	}
 	return kept
 }
 
-func (q *queues) isShown(name types.NamespacedName, uid types.UID) bool {
+// isThere reports whether the object is there, as far as the engine knows: an informer of the locks in use forgets
+// those that are not. It decodes no lock, since a sweep asks for many of them under the mutex.
+func (q *queues) isThere(name types.NamespacedName, uid types.UID) bool {
 	if uid == "" {
 		return false
 	}
-	seen := q.seen(name)
-	return seen != nil && seen.UID == uid
+	ending := q.ending[name]
+	return q.seen(name).UID() == uid || q.granted(name) == uid || ending != nil && ending.UID == uid
 }
 
 func (r *remains) isNothing() bool {

@@ -219,7 +219,7 @@ func TestAForcedReleaseTellsThoseWhoCome(t *testing.T) {
 	})
 }
 
-// A hand-off may find the lock gone, and the watch may have lost its end.
+// A hand-off may find the lock gone, and the watch may have lost its end. See also [TestWhateverFindsALockGoneTellsThoseWhoWait].
 func TestAHandOffOfALockThatIsGoneTellsThoseWhoWait(t *testing.T) {
 	lostAnswer := faults{before: once("update", errLostAnswer)}
 	for title, injected := range map[string]faults{"answered": {}, "unanswered": lostAnswer} {

@@ -304,7 +304,7 @@ func (e *Engine) contend(ctx context.Context, queue *queue) {
 		case step.granted != nil:
 			e.claim(ctx, objects, queue, step.granted, step.current)
 		case step.isRecheck:
-			e.recheck(ctx, objects, queue, step.version)
+			e.recheck(ctx, objects, queue)
 		case step.head != nil:
 			e.try(ctx, objects, queue, step)
 		default:
@@ -361,7 +361,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 }
 
 // recheck reads the lock because the informer has not shown it, or may have missed its end.
-func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, version string) {
+func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	current, err := get(ctx, objects, queue.name.Name)
@@ -372,7 +372,7 @@ func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue, ver
 		e.logUnanswered(err)
 		return
 	}
-	e.queues.recordRecheck(queue, version, current, now)
+	e.queues.recordRecheck(queue, current, now)
 }
 
 // logUnanswered logs that callers wait although requests for them fail. The operator shows that in its
@@ -390,14 +390,14 @@ func (e *Engine) claim(ctx context.Context, objects Objects, queue *queue, recip
 	defer cancel()
 	held := grantOf(current)
 	held.endReason = audit.Abandoned
-	err := e.handOff(ctx, objects, held, queue, recipient)
+	_, err := e.handOff(ctx, objects, held, queue, recipient)
 	switch {
 	case err == nil:
 		return
 	case refusal.IsConflict(err), refusal.IsNotFound(err):
 		// Another change has come first, and the watch may be late to show it.
 		e.queues.recordLost(queue)
-		e.recheck(ctx, objects, queue, current.ResourceVersion)
+		e.recheck(ctx, objects, queue)
 		return
 	}
 	err = e.requestError("claim "+queue.name.String(), err, current.Spec.Owner)

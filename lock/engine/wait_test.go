@@ -112,6 +112,23 @@ func TestWaitersAreServedInOrderWithOneWriteEach(t *testing.T) {
 	})
 }
 
+// The engine deletes the lock after a series of hand-offs, and its own waiters stand back until the watch shows that.
+func TestAWaitThatEndsWhileTheEngineStandsBackGetsAFreeLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taking := startTurns(t)
+		pass(10 * time.Second) // The series is over.
+		queueUp(t.Context(), t, taking.engine, waiting(taking.next, 20*time.Millisecond), taking.answers)
+		pass(10 * time.Millisecond)
+		taking.etcd.mute(true)
+		taking.etcd.made()
+		release(t, taking.engine, taking.holder)
+		taking.await(t)
+		if made := taking.etcd.made(); !slices.Equal(made, []string{"delete", "create"}) {
+			t.Errorf("requests: %v", made)
+		}
+	})
+}
+
 func TestAWaitEnds(t *testing.T) {
 	cases := map[string]struct {
 		wait      time.Duration

@@ -73,6 +73,8 @@ type waiter struct {
 	left chan struct{}
 	// isOverdue says that the wait is over and only the present try is awaited.
 	isOverdue bool
+	// hasTriedLast says that a try for it has begun since its wait was over.
+	hasTriedLast bool
 	// lapses is nil unless a grant to this waiter has expired before its delivery.
 	lapses *lapses
 	// isUnsure says that a write for it may have happened, or may still happen, of which this engine alone knows. The mutex

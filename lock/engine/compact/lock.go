@@ -94,6 +94,20 @@ func (l *Lock) NamespacedName() types.NamespacedName {
 
 func (l *Lock) name() string { return l.text[fixedBytes:][:l.nameLength] }
 
+// UID returns the UID of the lock, which takes much less time than Full; empty for nil.
+func (l *Lock) UID() types.UID {
+	if l == nil {
+		return ""
+	}
+	if full := l.full.Load(); full != nil {
+		return full.UID
+	}
+	rest := l.text[fixedBytes+int(l.nameLength):]
+	rest = rest[lengthOfText(rest):] // without the metadata
+	uid := reader{rest: []byte(rest[:lengthOfText(rest)])}
+	return types.UID(uid.text())
+}
+
 // ExpireTime returns when the lock expires; nil if it does not say.
 func (l *Lock) ExpireTime() *v1alpha1.Timestamp {
 	if l.text == "" {
@@ -211,6 +225,15 @@ func appendText(to []byte, text string) []byte {
 
 // uuidLength stands for the length of a UUID. That of any other text is one more than it is.
 const uuidLength = 0
+
+// lengthOfText is how much of the text appendText has written first.
+func lengthOfText(text string) int {
+	length, size := binary.Uvarint([]byte(text[:min(len(text), binary.MaxVarintLen64)]))
+	if length == uuidLength {
+		return size + len(uuid.UUID{})
+	}
+	return size + int(length-1) //nolint:gosec // the length of what is in memory
+}
 
 func appendOptional[T any](to []byte, value *T, number func(T) int64) []byte {
 	if value == nil {

@@ -160,3 +160,23 @@ func BenchmarkFull(b *testing.B) {
 		kept.Full()
 	}
 }
+
+func TestTheUIDTakesNoDecoding(t *testing.T) {
+	long := usual(1)
+	long.Annotations = map[string]string{"a": strings.Repeat("x", 10_000)}
+	named := usual(2)
+	named.UID = "named"
+	for _, lock := range []*v1alpha1.Lock{usual(3), complete(t), long, named, {ObjectMeta: metav1.ObjectMeta{Name: "a"}}} {
+		for _, kept := range []*compact.Lock{compact.Of(lock), compact.Wrap(lock)} {
+			if uid := kept.UID(); uid != lock.UID {
+				t.Errorf("%q, want %q", uid, lock.UID)
+			}
+			if allocated := testing.AllocsPerRun(100, func() { _ = kept.UID() }); allocated > 2 {
+				t.Errorf("the UID of %q takes %v allocations", lock.UID, allocated)
+			}
+		}
+	}
+	if uid := (*compact.Lock)(nil).UID(); uid != "" {
+		t.Errorf("%q of none", uid)
+	}
+}

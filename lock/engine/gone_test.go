@@ -1,0 +1,181 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// A caller must not wait beside a lock of which its engine has been told that it is gone, though the watch has lost that.
+func TestWhateverFindsALockGoneTellsThoseWhoWait(t *testing.T) {
+	proof := lock.Proof{Owner: "a"}
+	renews := func(ctx context.Context, engine *engine.Engine) error {
+		_, err := engine.Renew(ctx, "default", key, proof, 0)
+		return err
+	}
+	cases := map[string]struct {
+		// isElsewhere says that another engine has granted the lock.
+		isElsewhere bool
+		finds       func(context.Context, *engine.Engine) error
+	}{
+		"a renewal":               {false, renews},
+		"a renewal after a read":  {true, renews},
+		"a renewal that is lost":  {false, renews},
+		"a hand-off to its owner": {false, func(ctx context.Context, engine *engine.Engine) error { return handOff(ctx, engine, proof) }},
+		"a release": {true, func(ctx context.Context, engine *engine.Engine) error {
+			return engine.Release(ctx, "default", key, proof)
+		}},
+		"a forced release": {true, func(ctx context.Context, engine *engine.Engine) error {
+			return engine.ForceRelease(ctx, "default", key, "stuck")
+		}},
+		"a look": {true, func(ctx context.Context, engine *engine.Engine) error {
+			_, err := engine.Get(ctx, "default", key)
+			return err
+		}},
+		"the end of an abandoned grant": {true, func(_ context.Context, engine *engine.Engine) error {
+			engine.Disown("default", rules.Acquisition{Key: "billing:report", Owner: "z", Holder: "alice", ID: rules.NthTry("id", 2)})
+			return lock.ErrNotHeld
+		}},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				here := start(t, etcd)
+				granting := here
+				if test.isElsewhere {
+					granting = start(t, etcd)
+				}
+				acquire(t, granting, by("a"))
+				answers := make(chan answer, 1)
+				queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
+				etcd.mute(true)
+				etcd.remove()
+				if title == "a renewal that is lost" {
+					etcd.inject(faults{before: once("update", errLostAnswer)})
+				}
+				begun := time.Now()
+				if err := test.finds(t.Context(), here); !errors.Is(err, lock.ErrNotHeld) {
+					t.Errorf("got %v, want ErrNotHeld", err)
+				}
+				if got := <-answers; got.err != nil {
+					t.Fatal(got.err)
+				}
+				if took := time.Since(begun); took > 100*time.Millisecond {
+					t.Errorf("acquired %v after the answer", took)
+				}
+				passOrphanWindow()
+			})
+		})
+	}
+}
+
+// No one waits, and the engine must not go by its grant any more.
+func TestAGrantThatIsFoundGoneIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		here := start(t, etcd)
+		acquire(t, here, by("a"))
+		etcd.mute(true)
+		etcd.remove()
+		if _, err := here.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("got %v, want ErrNotHeld", err)
+		}
+		if known := here.KnownGrants(); known != 0 {
+			t.Errorf("%d grants are known", known)
+		}
+	})
+}
+
+// handOff returns [lock.ErrNotHeld] if nothing is handed off.
+func handOff(ctx context.Context, engine *engine.Engine, proof lock.Proof) error {
+	isEnded, err := engine.HandOff(ctx, "default", key, proof)
+	if err == nil && !isEnded {
+		return lock.ErrNotHeld
+	}
+	return err
+}
+
+// carol is another holder.
+func carol() lock.Request {
+	request := by("c")
+	request.Holder = "carol"
+	return request
+}
+
+// A hand-off may find another holder under the name, and the watch may have lost both the end and the grant.
+func TestAHandOffThatFindsAnotherHolderTellsThoseWhoWait(t *testing.T) {
+	proof := lock.Proof{Owner: "a"}
+	for title, handsOff := range map[string]func(context.Context, *engine.Engine) error{
+		"by a release": func(ctx context.Context, engine *engine.Engine) error {
+			return engine.Release(ctx, "default", key, proof)
+		},
+		"to the same holder": func(ctx context.Context, engine *engine.Engine) error { return handOff(ctx, engine, proof) },
+	} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				here, elsewhere := start(t, etcd), start(t, etcd)
+				acquire(t, here, by("a"))
+				answers := make(chan answer, 1)
+				queueUp(t.Context(), t, here, waiting("b", 300*time.Millisecond), answers)
+				etcd.mute(true)
+				etcd.remove()
+				acquire(t, elsewhere, carol())
+				if err := handsOff(t.Context(), here); !errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrOwnerMismatch) {
+					t.Errorf("got %v", err)
+				}
+				mustBeHeldByCarol(t, <-answers)
+			})
+		})
+	}
+}
+
+func mustBeHeldByCarol(t *testing.T, got answer) {
+	t.Helper()
+	if held, ok := errors.AsType[*lock.HeldError](got.err); !ok || held.Holder != "carol" {
+		t.Errorf("%s is told %v", got.owner, got.err)
+	}
+}
+
+// The grant to a caller that has left is handed on, and may have been ended meanwhile.
+func TestAGrantThatIsHandedOnAndFindsAnotherHolderTellsThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		here, elsewhere := start(t, etcd), start(t, etcd)
+		acquire(t, here, by("a"))
+		answers := make(chan answer, 2)
+		leaving, leave := context.WithCancel(t.Context())
+		queueUp(leaving, t, here, waiting("left", time.Hour), answers)
+		queueUp(t.Context(), t, here, waiting("b", 300*time.Millisecond), answers)
+		updates := 0
+		etcd.inject(faults{before: func(verb string) error {
+			if verb != "update" {
+				return nil
+			}
+			updates++
+			switch updates {
+			case 1:
+				leave()
+				synctest.Wait()
+			case 2:
+				etcd.mute(true)
+				etcd.remove()
+				acquire(t, elsewhere, carol())
+			}
+			return nil
+		}})
+		release(t, here, "a")
+		if got := <-answers; !errors.Is(got.err, context.Canceled) {
+			t.Errorf("%s is told %v", got.owner, got.err)
+		}
+		mustBeHeldByCarol(t, <-answers)
+		passOrphanWindow()
+	})
+}
