@@ -188,7 +188,7 @@ var _ = Describe("The line for a lock", func() {
 				installed.awaitWaiters(ctx, others[0], namespace, key, token, i+1)
 			}
 			Eventually(func() (time.Duration, error) {
-				waiting, err := atHome.Waiters(ctx, namespace, v1alpha1.NewFullKey("", "", key), waiters)
+				waiting, _, err := atHome.Waiters(ctx, namespace, v1alpha1.NewFullKey("", "", key), waiters)
 				if err != nil || len(waiting) < waiters {
 					return 0, err
 				}
