@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http/httptrace"
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -19,7 +20,7 @@ import (
 //
 // If the answer of the façade is lost, Acquire looks whether the lock is held under the
 // owner token since it was asked for. If so, it renews the lock, and returns it once that
-// has succeeded. If not, a wait goes on, and Acquire looks again beside it as long as the call without an answer may yet
+// has succeeded. A wait goes on meanwhile, and Acquire looks beside it as long as the call without an answer may
 // be granted the lock. If ctx ends, or nothing can
 // be learnt, it releases what it may have got, for at most the timeout of the client and
 // whatever ctx says, and then returns an error. Should the façade not be reached
@@ -27,10 +28,15 @@ import (
 // exact, an owner token that the caller chooses must not be in use by another
 // acquisition at the same time.
 func (c *Client) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+	return c.acquire(ctx, namespace, request, nil)
+}
+
+// acquire is Acquire. Trace, unless it is nil, is told of the connections of the calls that wait, and of no others.
+func (c *Client) acquire(ctx context.Context, namespace string, request lock.Request, trace *httptrace.ClientTrace) (*v1alpha1.Lock, error) {
 	if ctx.Err() != nil {
 		return nil, lock.Interrupted(ctx, request.FullKey(), nil)
 	}
-	attempt := acquisition{client: c, namespace: namespace, request: request, isTokenNew: request.Owner == ""}
+	attempt := acquisition{client: c, namespace: namespace, request: request, isTokenNew: request.Owner == "", trace: trace}
 	if attempt.isTokenNew {
 		attempt.request.Owner = lock.NewOwner()
 	}
@@ -55,6 +61,7 @@ type acquisition struct {
 	request   lock.Request
 	// isTokenNew says that no other client can have the owner token.
 	isTokenNew bool
+	trace      *httptrace.ClientTrace
 	// sent is when the façade was asked last.
 	sent time.Time
 	// doubt is about former calls that were not answered.
@@ -95,9 +102,10 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			return nil, lock.Interrupted(ctx, a.request.FullKey(), a.last)
 		}
 		if _, ok := errors.AsType[*unansweredError](err); ok {
-			if granted, err = a.settle(ctx, start, block, err); granted != nil || err != nil {
-				return granted, err
+			if !a.goesOn(start) {
+				return a.settle(ctx, err)
 			}
+			a.goOn(ctx, block)
 			continue
 		}
 		if a.isMoving(err, start) {
@@ -197,6 +205,9 @@ func (a *acquisition) ask(ctx context.Context, block time.Duration) (*v1alpha1.L
 	a.sent = a.client.options.clock.Now()
 	// The sum must not overflow: a client can be told to ask for the longest wait there is.
 	timeout := min(block, math.MaxInt64-a.client.options.timeout) + a.client.options.timeout
+	if a.trace != nil {
+		ctx = httptrace.WithClientTrace(ctx, a.trace)
+	}
 	answer, err := a.client.exchange(ctx, a.namespace, wire.Acquire, arguments, timeout)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -14,62 +15,72 @@ import (
 // replica that lives may grant the lock to such a call until its time to wait is over, and a write of one that has died
 // may come late. The wait would then be for its own lock.
 type doubt struct {
-	// since is when the first of them was sent; zero if there is none.
+	// since is when the first of them was sent.
 	since time.Time
 	// until is when none of them can be granted the lock any more.
 	until time.Time
-	// next is when the caller looks for such a grant, and then after twice the pause.
+	// next is when the caller looks for such a grant; zero if there is no doubt. After that it looks after about twice the
+	// pause each time, and at last when until is over.
 	next  time.Time
 	pause time.Duration
 }
 
-// lookAfter is the first pause until a caller looks for a grant that comes late.
-const lookAfter = 3 * time.Second
+const (
+	// lookWithin is how soon a caller first looks for a grant. Many callers may lose their connections at once.
+	lookWithin = 500 * time.Millisecond
+	// lookAfter is the pause after that, more or less.
+	lookAfter = 3 * time.Second
+)
 
 // goesOn reports whether a wait that began at start outlasts a call that has just ended without an answer: the façade had
-// let it wait, and does not end each call so.
+// let it wait, or another replica is being looked for.
 func (a *acquisition) goesOn(start time.Time) bool {
 	now := a.client.options.clock.Now()
-	return now.Sub(start) < a.request.Wait && now.Sub(a.sent) >= waitedFor && a.moves < maxMoves
+	isLooking := !a.moved.IsZero() && now.Sub(a.moved) < moveFor
+	return now.Sub(start) < a.request.Wait && a.moves < maxMoves && (isLooking || now.Sub(a.sent) >= waitedFor)
 }
 
-// doubtCall notes that the last call, which was to wait for block, was not answered, and that the wait goes on.
-func (a *acquisition) doubtCall(block time.Duration) {
+// goOn notes that the last call, which was to wait for block, was not answered, and that the wait goes on.
+func (a *acquisition) goOn(ctx context.Context, block time.Duration) {
 	now := a.client.options.clock.Now()
-	a.moved, a.isNearEnd = now, false
-	a.moves++
-	until := a.sent.Add(min(block, lock.WaitForever-2*lock.OperationTimeout) + 2*lock.OperationTimeout)
 	if !a.isDoubtful() {
-		a.doubt = doubt{since: a.sent}
+		a.doubt = doubt{since: a.sent, next: now.Add(rand.N(lookWithin)), pause: lookAfter} //nolint:gosec // it spreads load
 	}
+	until := a.sent.Add(min(block, lock.WaitForever-2*lock.OperationTimeout) + 2*lock.OperationTimeout)
 	if until.After(a.doubt.until) {
 		a.doubt.until = until
 	}
-	a.doubt.next, a.doubt.pause = now.Add(lookAfter), lookAfter
+	a.isNearEnd = false
+	if now.Sub(a.sent) < waitedFor {
+		a.pause(ctx)
+		return
+	}
+	a.moved = now
+	a.moves++
 }
 
-// isDoubtful reports whether a call that was not answered may yet be granted the lock.
-func (a *acquisition) isDoubtful() bool { return a.client.options.clock.Now().Before(a.doubt.until) }
+// isDoubtful reports whether a call that was not answered may be granted the lock.
+func (a *acquisition) isDoubtful() bool { return !a.doubt.next.IsZero() }
 
-// doubted is the error of a wait that has ended. A caller of a wait that has timed out may hold the lock all the same.
+// doubted is the error of a wait that has ended.
 func (a *acquisition) doubted(told error) error {
 	if !a.isDoubtful() || !errors.Is(told, lock.ErrTimeout) {
 		return told
 	}
-	return fmt.Errorf("%w: %w: a call that was not answered may yet be granted the lock", told, lock.ErrUnavailable)
+	return fmt.Errorf("%w, or by this caller, whose connection has broken", told)
 }
 
 // askedSince is since when a grant to this acquisition may have been made.
 func (a *acquisition) askedSince() time.Time {
-	if a.doubt.since.IsZero() {
-		return a.sent
+	if a.isDoubtful() {
+		return a.doubt.since
 	}
-	return a.doubt.since
+	return a.sent
 }
 
 // askAndLook is ask. Beside it, it looks for a grant to a call that was not answered, as long as there may be one.
 func (a *acquisition) askAndLook(ctx context.Context, block time.Duration) (*v1alpha1.Lock, error) {
-	if a.doubt.next.IsZero() {
+	if !a.isDoubtful() {
 		return a.ask(ctx, block)
 	}
 	asking, cancel := context.WithCancel(ctx)
@@ -92,7 +103,7 @@ func (a *acquisition) askAndLook(ctx context.Context, block time.Duration) (*v1a
 
 // lookLater looks for a grant until it finds one, there cannot be one any more, or ctx ends.
 func (a *acquisition) lookLater(ctx context.Context) *v1alpha1.Lock {
-	for !a.doubt.next.IsZero() {
+	for a.isDoubtful() {
 		timer := a.client.options.clock.NewTimer(a.doubt.next.Sub(a.client.options.clock.Now()))
 		select {
 		case <-timer.C():
@@ -100,16 +111,18 @@ func (a *acquisition) lookLater(ctx context.Context) *v1alpha1.Lock {
 			timer.Stop()
 			return nil
 		}
-		isLast := !a.isDoubtful()
-		granted, err := a.look(ctx)
+		isLast := !a.client.options.clock.Now().Before(a.doubt.until)
+		granted, err := a.lookOnce(ctx)
 		switch {
 		case granted != nil:
 			return granted
+		case ctx.Err() != nil:
+			return nil // It looks again beside the next call.
 		case err == nil && isLast:
 			a.doubt = doubt{}
-		case ctx.Err() == nil:
+		default:
+			a.doubt.next = a.client.options.clock.Now().Add(a.doubt.pause/2 + rand.N(a.doubt.pause)) //nolint:gosec // it spreads load
 			a.doubt.pause *= 2
-			a.doubt.next = a.client.options.clock.Now().Add(a.doubt.pause)
 			if !isLast && a.doubt.next.After(a.doubt.until) {
 				a.doubt.next = a.doubt.until
 			}

@@ -90,8 +90,9 @@ type fixture struct {
 	locks *memory
 
 	mu sync.Mutex
-	// faults befall the next requests, one each; nil is none.
+	// faults befall the next requests, one each; nil is none. If only is set, they befall those for that function.
 	faults []fault
+	only   string
 	// calls are the functions that were asked for.
 	calls []string
 	// headers are those of the last request.
@@ -147,10 +148,11 @@ func (f *fixture) roundTrip(handler http.Handler, request *http.Request) (*http.
 	_, name, _ := strings.Cut(string(body), `"function":"`)
 	name, _, _ = strings.Cut(name, `"`)
 	f.mu.Lock()
-	f.calls = append(f.calls, name[strings.LastIndex(name, ":")+1:])
+	name = name[strings.LastIndex(name, ":")+1:]
+	f.calls = append(f.calls, name)
 	f.headers = request.Header
 	var next fault
-	if len(f.faults) > 0 {
+	if len(f.faults) > 0 && (f.only == "" || f.only == name) {
 		next, f.faults = f.faults[0], f.faults[1:]
 	}
 	f.mu.Unlock()
@@ -192,6 +194,24 @@ func (f *fixture) befall(faults ...fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults = faults
+}
+
+// befallAcquires sets the faults of the next acquires.
+func (f *fixture) befallAcquires(faults ...fault) {
+	f.only = "acquire"
+	f.befall(faults...)
+}
+
+// called counts the calls of a function.
+func (f *fixture) called(function string) (number int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, call := range f.calls {
+		if call == function {
+			number++
+		}
+	}
+	return number
 }
 
 // lostAnswer has the request carried out and its answer lost.

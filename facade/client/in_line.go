@@ -99,11 +99,10 @@ func (l *inLine) ask(ctx context.Context, namespace string, request lock.Request
 	overdue := time.AfterFunc(reachFor, cancel) //nolint:forbidigo // A connection is no matter of the clock that measures locks.
 	overdue.Stop()                              // It runs while a connection is looked for. A transport that is not of net/http does not say when.
 	defer overdue.Stop()
-	traced := httptrace.WithClientTrace(asking, &httptrace.ClientTrace{
+	granted, err := l.facade.acquire(asking, namespace, request, &httptrace.ClientTrace{
 		GetConn: func(string) { overdue.Reset(reachFor) },
 		GotConn: func(httptrace.GotConnInfo) { overdue.Stop() },
 	})
-	granted, err := l.facade.Acquire(traced, namespace, request)
 	if err != nil && asking.Err() != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("acquire %s: %w", request.FullKey(), errOutOfReach)
 	}

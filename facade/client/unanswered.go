@@ -52,17 +52,10 @@ func bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 	}
 }
 
-// settle finds out what became of an acquire that was to wait for block, and whose answer was lost. Without a lock and an
-// error, the wait that began at start goes on.
-func (a *acquisition) settle(ctx context.Context, start time.Time, block time.Duration, unanswered error) (*v1alpha1.Lock, error) {
-	goesOn := a.goesOn(start)
-	granted, err := a.look(ctx)
-	switch {
-	case granted != nil:
+// settle finds out what became of an acquire whose answer was lost, and which does not go on.
+func (a *acquisition) settle(ctx context.Context, unanswered error) (*v1alpha1.Lock, error) {
+	if granted := a.look(ctx); granted != nil {
 		return granted, nil
-	case err == nil && goesOn && ctx.Err() == nil:
-		a.doubtCall(block)
-		return nil, nil
 	}
 	a.giveUp(ctx, unanswered)
 	if ctx.Err() != nil {
@@ -71,30 +64,29 @@ func (a *acquisition) settle(ctx context.Context, start time.Time, block time.Du
 	return nil, fmt.Errorf("%s: %w", a.operation(), unanswered)
 }
 
-// look returns the lock if it is held since it was asked for, and nil if it is not. A lock that it finds counts once
-// a renewal has succeeded: the façade may be about to end a grant whose answer did not arrive, and
-// ends none that was renewed.
-func (a *acquisition) look(ctx context.Context) (*v1alpha1.Lock, error) {
+// look is lookOnce, until that tells something.
+func (a *acquisition) look(ctx context.Context) *v1alpha1.Lock {
 	// The other half is for giving up.
 	looking, cancel := context.WithTimeout(ctx, a.client.options.timeout/2)
 	defer cancel()
 	backoff := newBackoff()
 	for {
-		current, err := a.ours(looking)
-		if err == nil && current != nil {
-			var renewed *v1alpha1.Lock
-			renewed, err = a.client.Renew(looking, a.namespace, a.request.FullKey(), proofOf(current), 0)
-			switch {
-			case err == nil:
-				return renewed, nil
-			case errors.Is(err, lock.ErrNotHeld), errors.Is(err, lock.ErrOwnerMismatch), errors.Is(err, lock.ErrExpired):
-				return nil, nil
-			}
-		}
+		granted, err := a.lookOnce(looking)
 		if err == nil || !mayRecover(err) || !a.client.pause(looking, &backoff) {
-			return nil, err
+			return granted
 		}
 	}
+}
+
+// lookOnce returns the lock if it is held since it was asked for, and nil if it is not. A lock that it finds counts once
+// a renewal has succeeded: the façade may be about to end a grant whose answer did not arrive, and
+// ends none that was renewed.
+func (a *acquisition) lookOnce(ctx context.Context) (*v1alpha1.Lock, error) {
+	current, err := a.ours(ctx)
+	if err != nil || current == nil {
+		return nil, err
+	}
+	return a.client.Renew(ctx, a.namespace, a.request.FullKey(), proofOf(current), 0)
 }
 
 // ours returns the lock if it is held since it was asked for, and nil if it is not. A

@@ -77,10 +77,7 @@ func (t *term) check(ctx context.Context) error {
 // askAgain returns an error if the caller has lost its right.
 func (t *term) askAgain(ctx context.Context) error {
 	t.review.Reset(pauseBeforeReview())
-	if t.call.isWithdrawn(ctx, t.authorize) {
-		return lock.ErrForbidden
-	}
-	return nil
+	return t.call.withdrawal(ctx, t.authorize)
 }
 
 // followFeed answers GET of a feed.
@@ -119,14 +116,17 @@ func (c *call) authorizeFeed(ctx context.Context, authorize authorizer) error {
 	return nil
 }
 
-// isWithdrawn reports whether the caller may see a stream no longer. While the API server does not answer, it may; not while
-// the caller itself has used up the reviews of its streams, since it could go on so for as long as it likes.
-func (c *call) isWithdrawn(ctx context.Context, authorize func(context.Context) error) bool {
+// withdrawal returns why the caller may see a stream no longer, or nil. While the API server does not answer, it may; not
+// while the caller itself has used up the reviews of its streams, since it could go on so for as long as it likes.
+func (c *call) withdrawal(ctx context.Context, authorize func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	err := authorize(ctx)
 	_, isRefused := errors.AsType[*limits.Error](err)
-	return isRefused || errors.Is(err, lock.ErrForbidden)
+	if isRefused || errors.Is(err, lock.ErrForbidden) {
+		return err
+	}
+	return nil
 }
 
 // pauseBeforeReview differs for each stream, so that those that have begun together do not use up the reviews of their caller at once.

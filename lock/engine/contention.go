@@ -110,7 +110,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 			head: head, current: queue.seen.lock, release: queue.release.span,
 			isLapsed: queue.seen.isLapsed(), isContended: queue.seen.version != "",
 		}
-	case head.isOverdue && !queue.isSettlingOnly(pause, now):
+	case head.isOverdue && !queue.isWaitingForOthers(pause, now):
 		q.dismiss(queue, head, now)
 		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
 	case queue.seen.lock == nil:
@@ -155,8 +155,8 @@ func (q *queues) isUnanswered(queue *queue, head *waiter, now time.Time) bool {
 	return q.maxUnanswered > 0 && queue.backoff.err != nil && isUnknown && now.Sub(head.since) >= q.maxUnanswered
 }
 
-// hasTryLeft reports whether the head has one try more without regard to the waiters of other engines: its wait is over,
-// and it would be told otherwise that the lock is held, which is free.
+// hasTryLeft reports whether the head has one try more, for which it does not draw lots with the heads of other engines: its
+// wait is over, and it would be told otherwise that the lock is held, which is free.
 func (q *queue) hasTryLeft() bool {
 	head := q.head()
 	return q.seen.lock == nil && head != nil && head.isOverdue && !head.hasTriedLast
@@ -164,21 +164,26 @@ func (q *queue) hasTryLeft() bool {
 
 // untilDue returns how long the head must not contend yet.
 func (q *queue) untilDue(now time.Time, allowance time.Duration) time.Duration {
-	pause := max(remaining(q.backoff.until, now, maxBackoff), remaining(q.settled, now, settleFor))
-	if q.hasTryLeft() {
+	pause := q.untilOthersHaveCome(now)
+	if q.hasTryLeft() && q.backoff.err == nil {
 		return pause
 	}
-	pause = max(pause, remaining(q.yieldUntil, now, yieldFor))
+	pause = max(pause, remaining(q.backoff.until, now, maxBackoff))
 	if q.seen.lock == nil || q.seen.isLapsed() {
 		return max(pause, remaining(q.spread.until, now, q.spread.delay))
 	}
 	return max(pause, rules.UntilReclaimable(q.seen.lock, now, allowance)+q.spread.delay)
 }
 
-// isSettlingOnly reports whether the head of a free lock pauses for those alone who may have their places before it: it
-// has a try when they have come.
-func (q *queue) isSettlingOnly(pause time.Duration, now time.Time) bool {
-	return q.seen.lock == nil && pause <= remaining(q.settled, now, settleFor)
+// untilOthersHaveCome returns how long the head must let those go ahead who may have their places before it, and the
+// waiters of other engines after a delete of this one.
+func (q *queue) untilOthersHaveCome(now time.Time) time.Duration {
+	return max(remaining(q.settled, now, settleFor), remaining(q.yieldUntil, now, yieldFor))
+}
+
+// isWaitingForOthers reports whether the head of a free lock pauses for them alone: it has a try when they have come.
+func (q *queue) isWaitingForOthers(pause time.Duration, now time.Time) bool {
+	return q.hasTryLeft() && pause <= q.untilOthersHaveCome(now)
 }
 
 // remaining returns the time until then, which was set to be at most that far away. If it is

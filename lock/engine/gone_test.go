@@ -3,9 +3,13 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
@@ -74,6 +78,29 @@ func TestWhateverFindsALockGoneTellsThoseWhoWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A proxy that does not reach the API server may answer 404. A lock that has ended for a queue would be tried for in vain
+// until its end.
+func TestThe404OfAProxyDoesNotEndALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		here := start(t, etcd)
+		acquire(t, start(t, etcd), by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, here, waiting("b", 30*time.Second), answers)
+		etcd.inject(faults{before: once("get", apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true))})
+		if _, err := here.Get(t.Context(), "default", key); err == nil {
+			t.Error("the proxy was not asked")
+		}
+		etcd.made()
+		if got := <-answers; !errors.Is(got.err, lock.ErrHeld) {
+			t.Errorf("got %v", got.err)
+		}
+		if made := etcd.made(); len(made) > 1 {
+			t.Errorf("requests: %v", made)
+		}
+	})
 }
 
 // No one waits, and the engine must not go by its grant any more.

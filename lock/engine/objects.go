@@ -243,7 +243,8 @@ func (n noted) ask(name string) (answered func(of *v1alpha1.Lock, err error)) {
 	known := n.engine.queues.held(types.NamespacedName{Namespace: n.namespace, Name: name})
 	return func(of *v1alpha1.Lock, err error) {
 		n.engine.reach.note(began, err)
-		if refusal.IsNotFound(err) {
+		// The 404 of a proxy tells nothing about the object.
+		if refusal.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) {
 			n.engine.recordNotFound(of)
 			n.engine.recordNotFound(known)
 		}

@@ -13,7 +13,8 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// A caller whose wait ends while its queue stands back for others must not be told that the free lock is held.
+// A caller whose wait ends while its queue pauses must not be told that the free lock is held. It does not go ahead of those
+// for whom the queue stands back.
 func TestAWaitThatEndsBesideAFreeLockEndsWithATry(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
@@ -21,44 +22,57 @@ func TestAWaitThatEndsBesideAFreeLockEndsWithATry(t *testing.T) {
 	gone.ResourceVersion, other.UID, other.ResourceVersion = "11", "3", "12"
 	other.Spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(time.Hour)))
 	freed := lock.Change{Lock: gone, IsGone: true}
-	for title, pauses := range map[string]func(*queues, *queue){
-		"for their head start": func(q *queues, _ *queue) {
+	for title, test := range map[string]struct {
+		pauses func(*queues, *queue)
+		// standsBack is for how long the queue stands back for others.
+		standsBack time.Duration
+	}{
+		"for the head start of others": {func(q *queues, _ *queue) {
 			q.yield(nameOf(held))
 			q.changed(nameOf(held), freed, now)
-		},
-		"for the event of its own delete": func(q *queues, _ *queue) { q.recordDeleted(held, now) },
-		"after losses": func(q *queues, queue *queue) {
+		}, headStart},
+		"for the event of its own delete": {func(q *queues, _ *queue) { q.recordDeleted(held, now) }, yieldFor},
+		"after losses": {func(q *queues, queue *queue) {
 			queue.spread.lost()
 			q.changed(nameOf(held), freed, now)
-		},
-		"after losses, and the lock is freed at that moment": func(q *queues, queue *queue) {
+		}, 0},
+		"after losses, and the lock is freed at that moment": {func(q *queues, queue *queue) {
 			queue.spread.lost()
 			queue.seen.lock = nil
 			_ = q.giveUp(queue, queue.head(), now)
 			queue.seen.lock = held
 			q.changed(nameOf(held), freed, now)
-		},
+		}, 0},
+		"after a hand-off that has found no lock": {func(q *queues, queue *queue) {
+			queue.seen.lock = nil
+			q.recordHeld(queue, nil, false, now, 0)
+		}, 0},
 	} {
 		t.Run(title, func(t *testing.T) {
 			q, queue := queueOf(held)
 			q.random = func() float64 { return 0.9 }
 			head := queue.head()
-			pauses(q, queue)
+			test.pauses(q, queue)
 			if pause := queue.untilDue(now, 0); !head.isOverdue && pause <= 0 {
 				t.Fatal("the queue does not pause")
 			}
 			if err := q.giveUp(queue, head, now); err != nil {
 				t.Fatalf("the caller is told %v without a try", err)
 			}
-			if next := q.next(queue, now, 0); next.head != head {
-				t.Fatalf("no try, but %+v", next)
+			if next := q.next(queue, now, 0); test.standsBack > 0 && next.pause != test.standsBack {
+				t.Fatalf("it does not stand back, but %+v", next)
+			} else if next.head == nil {
+				next = q.next(queue, now.Add(test.standsBack), 0)
+				if next.head != head {
+					t.Fatalf("no try, but %+v", next)
+				}
 			}
 			q.recordHeld(queue, other, true, now, 0)
 			gone := other.DeepCopy()
 			gone.ResourceVersion = "13"
 			q.changed(nameOf(other), lock.Change{Lock: gone, IsGone: true}, now)
 			queue.spread.delay, queue.spread.until = time.Second, now.Add(time.Second)
-			if next := q.next(queue, now, 0); next.dismissed != head || !errors.Is(next.reason, lock.ErrTimeout) {
+			if next := q.next(queue, now.Add(test.standsBack), 0); next.dismissed != head || !errors.Is(next.reason, lock.ErrTimeout) {
 				t.Errorf("after its try: %+v", next)
 			}
 		})

@@ -93,11 +93,12 @@ func (l *Line) depositNew() {
 		if !isPlaced || l.timers.Since(stood) < depositAfter {
 			continue
 		}
-		if sent++; sent > depositsAtOnce {
-			return
-		}
 		now := deposited{in: view.changed, with: l.members.streamTo(HomeOf(own.name, next))}
 		if before.with != now.with {
+			if sent == depositsAtOnce {
+				return
+			}
+			sent++
 			before.withdraw()
 			now.id = now.with.deposit(own.caller(), stood.Sub(l.members.epoch))
 		} else {

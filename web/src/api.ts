@@ -66,7 +66,7 @@ function isOf(response: Response, type: string): boolean { return response.heade
 
 /** Whether something in front of the service has refused the viewer. The service itself tells why. What wants a bearer token may be given one, all the same. */
 function isOfProxy(response: Response): boolean {
-  const wantsToken = /^bearer\b/i.test(response.headers.get("WWW-Authenticate") ?? "");
+  const wantsToken = /(^|,\s*)bearer\b/i.test(response.headers.get("WWW-Authenticate") ?? "");
   return (response.status === 401 && !wantsToken || response.status === 403) && !isOf(response, "problem+json");
 }
 
