@@ -1,14 +1,17 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -340,7 +343,9 @@ func TestInLineAGrantThatIsLostIsWaitedFor(t *testing.T) {
 func TestInLineAConnectionThatDoesNotComeAbout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := transportFunc(func(request *http.Request) (*http.Response, error) {
-			httptrace.ContextClientTrace(request.Context()).GetConn("facade.test:80")
+			if trace := httptrace.ContextClientTrace(request.Context()); trace != nil {
+				trace.GetConn("facade.test:80")
+			}
 			<-request.Context().Done()
 			return nil, request.Context().Err()
 		})
@@ -380,6 +385,55 @@ func TestInLineAConnectionThatComesAboutMayBeSilentForLong(t *testing.T) {
 			t.Errorf("got %v, want ErrTimeout", err)
 		}
 		d.want(t)
+	})
+}
+
+// What a caller does beside its wait does not end that.
+func TestInLineALookThatIsNotAnsweredEndsNoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.locks.letWaitsEnd()
+		f.hold("k", "other")
+		handler := newHandler(t, f.locks, func(*testfacade.Settings) {})
+		asked := 0
+		transport := transportFunc(func(request *http.Request) (*http.Response, error) {
+			trace := httptrace.ContextClientTrace(request.Context())
+			if trace != nil {
+				trace.GetConn("facade.test:80")
+			}
+			body, err := io.ReadAll(request.Body)
+			if err != nil {
+				return nil, err
+			}
+			if strings.Contains(string(body), ":status") {
+				<-request.Context().Done()
+				return nil, request.Context().Err()
+			}
+			if trace != nil {
+				trace.GotConn(httptrace.GotConnInfo{})
+			}
+			asked++
+			if asked == 1 {
+				<-time.After(time.Second)
+				return nil, errReset
+			}
+			request.Body = io.NopCloser(bytes.NewReader(body))
+			return f.roundTrip(handler, request)
+		})
+		asking, err := client.New("http://facade.test", client.WithHTTPClient(&http.Client{Transport: transport}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &direct{Backend: locktest.New()}
+		began := time.Now()
+		if _, err := client.InLine(d, asking).Acquire(t.Context(), namespace, waiting(30*time.Second)); !errors.Is(err, lock.ErrTimeout) {
+			t.Errorf("got %v, want ErrTimeout", err)
+		}
+		if took := time.Since(began); took < 30*time.Second {
+			t.Errorf("the wait has ended after %s", took)
+		}
+		d.want(t)
+		asking.Close()
 	})
 }
 
