@@ -66,8 +66,8 @@ type acquisition struct {
 	sent time.Time
 	// doubt is about former calls that were not answered.
 	doubt doubt
-	// last is how the last call for the lock ended.
-	last error
+	// last is how the last call for the lock ended that was answered, and lost how one ended since whose connection broke.
+	last, lost error
 	// isNearEnd says that a call has told the holder just before the end of the caller's context.
 	isNearEnd bool
 	// moved is when the façade last ended a wait because it stops, or its connection broke; zero if that has not
@@ -96,19 +96,18 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			continue
 		case ctx.Err() != nil:
 			a.giveUp(ctx, err)
-			if !isUnanswered(err) {
-				a.last = outcome(a.operation(), a.request.FullKey(), err)
-			}
-			return nil, lock.Interrupted(ctx, a.request.FullKey(), a.last)
+			return nil, a.interrupted(ctx, err)
 		}
 		if _, ok := errors.AsType[*unansweredError](err); ok {
-			if !a.goesOn(start) {
+			if !a.goesOn(start, block) {
 				return a.settle(ctx, err)
 			}
+			a.lost = err
 			a.goOn(ctx, block)
 			continue
 		}
 		if a.isMoving(err, start) {
+			a.isNearEnd = false
 			a.pause(ctx) // If ctx ends meanwhile, the next call tells.
 			continue
 		}
@@ -118,8 +117,21 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			a.giveUp(ctx, err)
 			return nil, a.doubted(told)
 		}
-		a.last = told
+		// The next call may be for a replica that has just gone.
+		a.last, a.lost, a.moved = told, nil, a.client.options.clock.Now()
 	}
+}
+
+// interrupted is the error of a wait that its context has ended, in a call that failed with err.
+func (a *acquisition) interrupted(ctx context.Context, err error) error {
+	last := a.last
+	switch {
+	case !isUnanswered(err):
+		last = outcome(a.operation(), a.request.FullKey(), err)
+	case a.lost != nil && a.client.options.clock.Since(a.sent) < waitedFor:
+		last = outcome(a.operation(), a.request.FullKey(), a.lost) // No other replica had let it wait.
+	}
+	return lock.Interrupted(ctx, a.request.FullKey(), last)
 }
 
 // remaining returns how long the wait that began at start goes on. The first call is always made, and asks for some

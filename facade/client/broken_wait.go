@@ -28,23 +28,28 @@ type doubt struct {
 const (
 	// lookWithin is how soon a caller first looks for a grant. Many callers may lose their connections at once.
 	lookWithin = 500 * time.Millisecond
-	// lookAfter is the pause after that, more or less.
-	lookAfter = 3 * time.Second
+	// lookAfter is the pause after that, more or less, and maxLookAfter the longest.
+	lookAfter    = 3 * time.Second
+	maxLookAfter = time.Minute
 )
 
-// goesOn reports whether a wait that began at start outlasts a call that has just ended without an answer: the façade had
-// let it wait, or another replica is being looked for.
-func (a *acquisition) goesOn(start time.Time) bool {
+// goesOn reports whether a wait that began at start outlasts a call that was to wait for block, and whose connection has
+// just broken: the façade had let it wait, or another replica is being looked for. A façade that is silent for longer than
+// that is not asked again.
+func (a *acquisition) goesOn(start time.Time, block time.Duration) bool {
 	now := a.client.options.clock.Now()
+	took := now.Sub(a.sent)
+	isSilent := took-a.client.options.timeout >= block
 	isLooking := !a.moved.IsZero() && now.Sub(a.moved) < moveFor
-	return now.Sub(start) < a.request.Wait && a.moves < maxMoves && (isLooking || now.Sub(a.sent) >= waitedFor)
+	return !isSilent && now.Sub(start) < a.request.Wait && (isLooking && a.moves <= maxMoves || took >= waitedFor && a.moves < maxMoves)
 }
 
-// goOn notes that the last call, which was to wait for block, was not answered, and that the wait goes on.
+// goOn notes that the connection of the last call has broken, which was to wait for block, and that the wait goes on.
 func (a *acquisition) goOn(ctx context.Context, block time.Duration) {
 	now := a.client.options.clock.Now()
+	soon := now.Add(rand.N(lookWithin)) //nolint:gosec // It spreads load.
 	if !a.isDoubtful() {
-		a.doubt = doubt{since: a.sent, next: now.Add(rand.N(lookWithin)), pause: lookAfter} //nolint:gosec // it spreads load
+		a.doubt = doubt{since: a.sent, next: soon, pause: lookAfter}
 	}
 	until := a.sent.Add(min(block, lock.WaitForever-2*lock.OperationTimeout) + 2*lock.OperationTimeout)
 	if until.After(a.doubt.until) {
@@ -55,6 +60,10 @@ func (a *acquisition) goOn(ctx context.Context, block time.Duration) {
 		a.pause(ctx)
 		return
 	}
+	if soon.Before(a.doubt.next) {
+		a.doubt.next = soon
+	}
+	a.doubt.pause = lookAfter
 	a.moved = now
 	a.moves++
 }
@@ -67,7 +76,7 @@ func (a *acquisition) doubted(told error) error {
 	if !a.isDoubtful() || !errors.Is(told, lock.ErrTimeout) {
 		return told
 	}
-	return fmt.Errorf("%w, or by this caller, whose connection has broken", told)
+	return fmt.Errorf("%w; a call whose connection has broken may be granted it yet", told)
 }
 
 // askedSince is since when a grant to this acquisition may have been made.
@@ -121,8 +130,8 @@ func (a *acquisition) lookLater(ctx context.Context) *v1alpha1.Lock {
 		case err == nil && isLast:
 			a.doubt = doubt{}
 		default:
-			a.doubt.next = a.client.options.clock.Now().Add(a.doubt.pause/2 + rand.N(a.doubt.pause)) //nolint:gosec // it spreads load
-			a.doubt.pause *= 2
+			a.doubt.next = a.client.options.clock.Now().Add(a.doubt.pause/2 + rand.N(a.doubt.pause)) //nolint:gosec // It spreads load.
+			a.doubt.pause = min(2*a.doubt.pause, maxLookAfter)
 			if !isLast && a.doubt.next.After(a.doubt.until) {
 				a.doubt.next = a.doubt.until
 			}

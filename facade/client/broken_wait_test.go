@@ -100,6 +100,91 @@ func TestAWaitGoesOnWhenItsConnectionBreaks(t *testing.T) {
 	}
 }
 
+// A replica may go between two calls of a wait, or be called once more then.
+func TestAWaitGoesOnAtABoundary(t *testing.T) {
+	for name, broken := range map[string]fault{"it has gone": lostRequest, "there is no connection": unreached} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, client.WithMaxBlock(2*time.Second))
+				f.locks.letWaitsEnd()
+				f.hold("k", "other")
+				f.befallAcquires(nil, broken)
+				if _, err := f.Acquire(t.Context(), namespace, waiting(10*time.Second)); !errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v, want ErrTimeout", err)
+				}
+			})
+		})
+	}
+}
+
+// A service that goes away during a wait is an outage for a caller whose context then ends, unless another replica has let
+// it wait.
+func TestAWaitThatGoesOnEndsWithItsContext(t *testing.T) {
+	for name, isOutage := range map[string]bool{"no replica is left": true, "another replica lets it wait": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				f.hold("k", "other")
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				faults := []fault{brokenAfter(time.Second)}
+				if isOutage {
+					faults = append(faults, slices.Repeat([]fault{func(carry func() (*http.Response, error)) (*http.Response, error) {
+						if ctx.Err() != nil {
+							return nil, ctx.Err() // As a transport does that has a context.
+						}
+						return unreached(carry)
+					}}, 100)...)
+				}
+				f.befallAcquires(faults...)
+				_, err := f.Acquire(ctx, namespace, waiting(lock.WaitForever))
+				if _, ok := errors.AsType[*lock.InterruptedError](err); !ok || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lock.ErrUnavailable) != isOutage {
+					t.Errorf("got %v", err)
+				}
+				f.Close()
+			})
+		})
+	}
+}
+
+// A façade that takes calls and says nothing is left after one: a backend in line has time to ask elsewhere then.
+func TestAWaitEndsAtASilentFacade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.isSilent = true
+		began := time.Now()
+		_, err := f.Acquire(t.Context(), namespace, waiting(5*time.Minute))
+		if took := time.Since(began); !errors.Is(err, lock.ErrUnavailable) || took > 80*time.Second {
+			t.Errorf("after %s: %v", took, err)
+		}
+		f.Close()
+	})
+}
+
+// The connection of a wait may break again while it looks for the grant of a former call, which it does more and more
+// seldom.
+func TestAGrantToTheSecondCallWhoseConnectionHasBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.hold("k", "other")
+		f.befallAcquires(brokenAfter(time.Second), f.brokenHere(50*time.Second))
+		time.AfterFunc(52*time.Second, func() {
+			if err := f.locks.ForceRelease(t.Context(), namespace, "lock:k", ""); err != nil {
+				t.Error(err)
+			}
+		})
+		began := time.Now()
+		if _, err := f.Acquire(t.Context(), namespace, waiting(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		// It looks within half a second of the second break, and again within 4.5 s.
+		if took := time.Since(began); took > 56*time.Second {
+			t.Errorf("it has waited for its own lock until %s", took)
+		}
+		f.wantHeld("lock:k")
+	})
+}
+
 // A caller that cannot look whether it holds the lock waits all the same: it may lack the right, or the façade is busy.
 func TestAWaitGoesOnWithoutALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -178,12 +263,17 @@ func TestAGrantThatIsOlderThanThePresentCall(t *testing.T) {
 			synctest.Wait()
 			f.locks.clock.SetTime(f.locks.clock.Now().Add(5500 * time.Millisecond))
 		})
+		began := time.Now()
 		if _, err := f.Acquire(t.Context(), namespace, func() lock.Request {
 			request := waiting(12 * time.Second)
 			request.Owner = "job-17"
 			return request
 		}()); err != nil {
 			t.Error(err)
+		}
+		// The first look after the grant. Later ones would find it in any case.
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it has not known its own grant for %s", took)
 		}
 	})
 }

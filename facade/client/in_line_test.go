@@ -302,7 +302,7 @@ func TestInLineAGrantThatIsLostIsWaitedFor(t *testing.T) {
 		t.Run(owner, func(t *testing.T) {
 			backend, f, d := newInLine(t, client.WithTimeout(40*time.Millisecond))
 			f.isDetached = true
-			f.befall(append([]fault{lostAnswer}, slices.Repeat([]fault{lostRequest}, 100)...)...)
+			f.befall(append([]fault{lostAnswer}, slices.Repeat([]fault{lostRequest}, 10_000)...)...)
 			request := waiting(time.Hour)
 			request.Owner = owner
 			answers := make(chan *v1alpha1.Lock, 1)

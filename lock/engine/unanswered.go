@@ -46,13 +46,15 @@ func neverSent(err error) bool {
 // get returns the object under the name from etcd, or nil if there is none.
 func get(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
 	current, err := objects.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return current, nil
+	case !apierrors.IsNotFound(err):
 		return nil, err
+	case apierrors.IsUnexpectedServerError(err):
+		return nil, fmt.Errorf("%w: the answer is not the API server's: %w", lock.ErrUnavailable, err)
 	}
-	return current, nil
+	return nil, nil
 }
 
 // readBack is get after an unanswered write. It tries until the API server answers or ctx ends:
