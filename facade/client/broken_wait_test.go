@@ -31,14 +31,14 @@ func unreached(func() (*http.Response, error)) (*http.Response, error) {
 // brokenHere breaks the connection at the client's side alone: the façade lets the call wait on.
 func (f *fixture) brokenHere(after time.Duration) fault {
 	return func(carry func() (*http.Response, error)) (*http.Response, error) {
-		f.isDetached = true
+		f.isDetached.Store(true)
 		go func() {
 			if response, err := carry(); err == nil {
 				_ = response.Body.Close() // It is in memory.
 			}
 		}()
 		<-f.locks.waiting
-		f.isDetached = false
+		f.isDetached.Store(false)
 		<-time.After(after)
 		return nil, errReset
 	}
@@ -334,7 +334,7 @@ func TestAWaitThatEndsInDoubt(t *testing.T) {
 					return lock.ErrTimeout
 				}})
 				f.befallAcquires(func(carry func() (*http.Response, error)) (*http.Response, error) {
-					f.isDetached = true
+					f.isDetached.Store(true)
 					time.AfterFunc(5*time.Second+500*time.Millisecond, func() {
 						defer close(late)
 						if response, err := carry(); err == nil {
@@ -345,7 +345,7 @@ func TestAWaitThatEndsInDoubt(t *testing.T) {
 					return nil, errReset
 				}, func(carry func() (*http.Response, error)) (*http.Response, error) {
 					<-late
-					f.isDetached = false
+					f.isDetached.Store(false)
 					return test.ends(leave, carry)
 				})
 				_, err := f.Acquire(ctx, namespace, waiting(test.wait))

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,7 +99,7 @@ type fixture struct {
 	// headers are those of the last request.
 	headers http.Header
 	// isDetached keeps the façade from noticing that the caller has gone.
-	isDetached bool
+	isDetached atomic.Bool
 	// isSilent has no request answered.
 	isSilent bool
 	// fixed, if set, is the result of every request.
@@ -177,7 +178,7 @@ func (f *fixture) roundTrip(handler http.Handler, request *http.Request) (*http.
 func (f *fixture) carry(handler http.Handler, request *http.Request, body []byte) (*http.Response, error) {
 	ctx := request.Context()
 	served := request.Clone(ctx)
-	if f.isDetached {
+	if f.isDetached.Load() {
 		served = request.Clone(context.WithoutCancel(ctx))
 	}
 	served.Body = io.NopCloser(bytes.NewReader(body))

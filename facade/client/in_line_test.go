@@ -301,7 +301,7 @@ func TestInLineAGrantThatIsLostIsWaitedFor(t *testing.T) {
 	for _, owner := range []string{"", "job-17"} {
 		t.Run(owner, func(t *testing.T) {
 			backend, f, d := newInLine(t, client.WithTimeout(40*time.Millisecond))
-			f.isDetached = true
+			f.isDetached.Store(true)
 			f.befall(append([]fault{lostAnswer}, slices.Repeat([]fault{lostRequest}, 10_000)...)...)
 			request := waiting(time.Hour)
 			request.Owner = owner

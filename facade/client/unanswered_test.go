@@ -170,7 +170,7 @@ func TestAcquireThatArrivesAfterItsRelease(t *testing.T) {
 		}
 		return response, err
 	})
-	f.isDetached = true
+	f.isDetached.Store(true)
 	if _, err := f.Acquire(ctx, namespace, forKey("k")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
