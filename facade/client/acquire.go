@@ -95,8 +95,9 @@ func (a *acquisition) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			a.client.maxBlock.CompareAndSwap(int64(longest), int64(permitted))
 			continue
 		case ctx.Err() != nil:
+			told := a.interrupted(ctx, err)
 			a.giveUp(ctx, err)
-			return nil, a.interrupted(ctx, err)
+			return nil, told
 		}
 		if _, ok := errors.AsType[*unansweredError](err); ok {
 			if !a.goesOn(start, block) {

@@ -134,9 +134,9 @@ func TestAWaitThatGoesOnEndsWithItsContext(t *testing.T) {
 							return nil, ctx.Err() // As a transport does that has a context.
 						}
 						return unreached(carry)
-					}}, 100)...)
+					}}, 1000)...)
 				}
-				f.befallAcquires(faults...)
+				f.befall(faults...)
 				_, err := f.Acquire(ctx, namespace, waiting(lock.WaitForever))
 				if _, ok := errors.AsType[*lock.InterruptedError](err); !ok || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lock.ErrUnavailable) != isOutage {
 					t.Errorf("got %v", err)
