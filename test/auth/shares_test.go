@@ -154,8 +154,7 @@ var _ = Describe("A façade with several tenants", func() {
 
 	It("serves callers while a client without a token opens thousands of idle connections", func(ctx context.Context) {
 		const networks, perNetwork = 20, 150
-		// A connection has as long for its first call as it takes to open that many others: more than a cycle may take.
-		facade := startReplica(ctx, "--facade-max-connections=2000")
+		facade := startReplica(ctx, "--facade-max-connections=1000")
 		caller := newTenant(ctx, facade)
 		Eventually(func() int {
 			status, _ := caller.do(ctx, wire.List, `{}`)
