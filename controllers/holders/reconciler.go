@@ -145,7 +145,7 @@ func (r *Reconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock) (stri
 		return "", client.IgnoreNotFound(err)
 	}
 	var pod corev1.Pod
-	if err := r.LiveReader.Get(ctx, name, &pod); reaper.IsGone(err) || err == nil && pod.UID != ref.UID {
+	if err := r.LiveReader.Get(ctx, name, &pod); refusal.IsNotFound(err) || err == nil && pod.UID != ref.UID {
 		return howDeleted, nil
 	} else if err != nil {
 		return "", fmt.Errorf("read the Pod that has ended: %w", err)

@@ -22,6 +22,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/reaper"
 	"forrst.dev/lock-operator/lock/holderref"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -327,7 +328,7 @@ func (w *holderWatches) read(ctx context.Context, of holder) (how string, err er
 	object := holderref.ObjectOf(&of.ref)
 	err = w.client.Get(ctx, client.ObjectKey{Namespace: of.namespace, Name: of.ref.Name}, object)
 	switch {
-	case reaper.IsGone(err):
+	case refusal.IsNotFound(err):
 		return howDeleted, nil
 	case err != nil:
 		return "", err

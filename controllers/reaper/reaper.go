@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -129,12 +127,5 @@ func (r *Reaper) take(name types.NamespacedName) openDelete {
 // HasChanged reports whether a conditional write failed because the object has changed or is gone. A
 // write that a policy or a webhook refuses, with whatever code, leaves the object as it was.
 func HasChanged(err error) bool {
-	return refusal.IsConflict(err) || refusal.IsNotFound(err) && IsGone(err)
-}
-
-// IsGone reports whether no object has the name. An API server that does not serve the
-// kind, or no longer serves the version, answers Not Found as well, which says nothing of
-// the object.
-func IsGone(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return refusal.IsConflict(err) || refusal.IsNotFound(err)
 }

@@ -80,6 +80,52 @@ func TestWhateverFindsALockGoneTellsThoseWhoWait(t *testing.T) {
 	}
 }
 
+func notFoundByProxy() error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "404 page not found", 0, true)
+}
+
+// A release that a proxy has answered so is not done, and goes on.
+func TestThe404OfAProxyIsNoRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		here := start(t, etcd)
+		acquire(t, here, by("a"))
+		etcd.inject(faults{before: once("delete", notFoundByProxy())})
+		if err := here.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+		passOrphanWindow()
+		if owner := etcd.owner("billing--report"); owner != "" {
+			t.Errorf("the lock is held by %q", owner)
+		}
+	})
+}
+
+// A delete may find nothing, and a queue may begin meanwhile that goes by the grant.
+func TestADeleteThatFindsNothingTellsThoseWhoHaveCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		here := start(t, etcd)
+		acquire(t, here, by("a"))
+		answers := make(chan answer, 1)
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "delete" {
+				etcd.mute(true)
+				etcd.remove()
+				queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
+			}
+			return nil
+		}})
+		begun := time.Now()
+		if err := here.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil && !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("got %v", err)
+		}
+		if got := <-answers; got.err != nil || time.Since(begun) > 200*time.Millisecond {
+			t.Errorf("after %s: %v", time.Since(begun), got.err)
+		}
+	})
+}
+
 // A proxy that does not reach the API server may answer 404. A lock that has ended for a queue would be tried for in vain
 // until its end.
 func TestThe404OfAProxyDoesNotEndALock(t *testing.T) {
@@ -89,7 +135,7 @@ func TestThe404OfAProxyDoesNotEndALock(t *testing.T) {
 		acquire(t, start(t, etcd), by("a"))
 		answers := make(chan answer, 1)
 		queueUp(t.Context(), t, here, waiting("b", 30*time.Second), answers)
-		etcd.inject(faults{before: once("get", apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true))})
+		etcd.inject(faults{before: once("get", notFoundByProxy())})
 		if _, err := here.Get(t.Context(), "default", key); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
@@ -105,19 +151,32 @@ func TestThe404OfAProxyDoesNotEndALock(t *testing.T) {
 
 // No one waits, and the engine must not go by its grant any more.
 func TestAGrantThatIsFoundGoneIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		here := start(t, etcd)
-		acquire(t, here, by("a"))
-		etcd.mute(true)
-		etcd.remove()
-		if _, err := here.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrNotHeld) {
-			t.Errorf("got %v, want ErrNotHeld", err)
-		}
-		if known := here.KnownGrants(); known != 0 {
-			t.Errorf("%d grants are known", known)
-		}
-	})
+	for title, finds := range map[string]func(context.Context, *engine.Engine) error{
+		"by a renewal": func(ctx context.Context, engine *engine.Engine) error {
+			_, err := engine.Renew(ctx, "default", key, lock.Proof{Owner: "a"}, 0)
+			return err
+		},
+		"by a look": func(ctx context.Context, engine *engine.Engine) error {
+			_, err := engine.Get(ctx, "default", key)
+			return err
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				here := start(t, etcd)
+				acquire(t, here, by("a"))
+				etcd.mute(true)
+				etcd.remove()
+				if err := finds(t.Context(), here); !errors.Is(err, lock.ErrNotHeld) {
+					t.Errorf("got %v, want ErrNotHeld", err)
+				}
+				if known := here.KnownGrants(); known != 0 {
+					t.Errorf("%d grants are known", known)
+				}
+			})
+		})
+	}
 }
 
 // handOff returns [lock.ErrNotHeld] if nothing is handed off.

@@ -200,7 +200,7 @@ func (g *grants) proven(name types.NamespacedName, proof lock.Proof, now time.Ti
 func (g *grants) forget(name types.NamespacedName, uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if known := g.byName[name].Full(); known != nil && known.UID == uid {
+	if known := g.byName[name]; known != nil && known.UID() == uid {
 		delete(g.byName, name)
 	}
 }

@@ -243,8 +243,7 @@ func (n noted) ask(name string) (answered func(of *v1alpha1.Lock, err error)) {
 	known := n.engine.queues.held(types.NamespacedName{Namespace: n.namespace, Name: name})
 	return func(of *v1alpha1.Lock, err error) {
 		n.engine.reach.note(began, err)
-		// The 404 of a proxy tells nothing about the object.
-		if refusal.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) {
+		if refusal.IsNotFound(err) {
 			n.engine.recordNotFound(of)
 			n.engine.recordNotFound(known)
 		}
@@ -288,7 +287,8 @@ func (n noted) meant(name string, conditions *metav1.Preconditions) *v1alpha1.Lo
 // Get implements [Objects].
 func (n noted) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
 	answered := n.ask(name)
+	granted := n.engine.grants.get(types.NamespacedName{Namespace: n.namespace, Name: name})
 	found, err := n.Objects.Get(ctx, name, options)
-	answered(nil, err)
+	answered(granted, err)
 	return found, err
 }

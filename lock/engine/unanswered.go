@@ -15,6 +15,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/observe"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -46,15 +47,13 @@ func neverSent(err error) bool {
 // get returns the object under the name from etcd, or nil if there is none.
 func get(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, error) {
 	current, err := objects.Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return current, nil
-	case !apierrors.IsNotFound(err):
-		return nil, err
-	case apierrors.IsUnexpectedServerError(err):
-		return nil, fmt.Errorf("%w: the answer is not the API server's: %w", lock.ErrUnavailable, err)
+	if refusal.IsNotFound(err) {
+		return nil, nil
 	}
-	return nil, nil
+	if err != nil {
+		return nil, err
+	}
+	return current, nil
 }
 
 // readBack is get after an unanswered write. It tries until the API server answers or ctx ends:

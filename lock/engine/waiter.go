@@ -105,7 +105,7 @@ func (l *lapses) pause(now time.Time) time.Duration {
 
 // caller returns who waits.
 func (w *waiter) caller(of types.NamespacedName) places.Caller {
-	return places.Caller{Lock: of, Owner: w.request.Owner, Holder: w.request.Holder, HolderUID: w.request.HolderUID}
+	return places.CallerOf(of, &w.request.Acquisition)
 }
 
 // place returns where it stands.

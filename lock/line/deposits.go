@@ -100,7 +100,8 @@ func (l *Line) depositNew() {
 			}
 			sent++
 			before.withdraw()
-			now.id = now.with.deposit(own.caller(), stood.Sub(l.members.epoch))
+			// No try changes what this reads of the request.
+			now.id = now.with.deposit(places.CallerOf(own.name, &own.request.Acquisition), stood.Sub(l.members.epoch))
 		} else {
 			now.id = before.id
 		}
@@ -117,11 +118,6 @@ func (v view) without(self string) []string {
 		}
 	}
 	return nil
-}
-
-// caller is the one that waits. Only what no try changes is read.
-func (w *lineWait) caller() places.Caller {
-	return places.Caller{Lock: w.name, Owner: w.request.Owner, Holder: w.request.Holder, HolderUID: w.request.HolderUID}
 }
 
 // deposit leaves a place on the stream. Nil is none.

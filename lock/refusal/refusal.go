@@ -85,8 +85,14 @@ func IsConflict(err error) bool {
 	return !isRefused && apierrors.IsConflict(err)
 }
 
-// IsNotFound reports whether a write failed because there is no such object, in the same way.
+// IsNotFound reports whether a request failed because there is no such object, in the same way. A proxy, or an API server
+// that does not serve the kind, may answer Not Found as well, which says nothing of the object; see [IsForeign].
 func IsNotFound(err error) bool {
 	_, isRefused := Of(err)
-	return !isRefused && apierrors.IsNotFound(err)
+	return !isRefused && apierrors.IsNotFound(err) && !IsForeign(err)
+}
+
+// IsForeign reports whether Not Found was answered without the API server's word on the object.
+func IsForeign(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err)
 }

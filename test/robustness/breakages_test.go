@@ -249,7 +249,7 @@ var breakages = map[string]breakage{
 		test:  finder{folder: "lock/line", name: "TestALateRenewalDoesNotShortenTheNext", says: "the lock expires"},
 	},
 	"an owner token that takes up the place of another identity": {
-		edits: []edit{{"lock/engine/waiter.go", "Owner: w.request.Owner, Holder: w.request.Holder, HolderUID: w.request.HolderUID}", "Owner: w.request.Owner}"}},
+		edits: []edit{{"lock/engine/places/kept.go", "Owner: by.Owner, Holder: by.Holder, HolderUID: by.HolderUID}", "Owner: by.Owner}"}},
 		test:  finder{folder: "lock/engine", name: "TestAPlaceIsOfOneIdentity", says: "in line stand"},
 	},
 	"a port for replicas that any authenticated caller may use": {

@@ -94,13 +94,16 @@ func (l *Lock) NamespacedName() types.NamespacedName {
 
 func (l *Lock) name() string { return l.text[fixedBytes:][:l.nameLength] }
 
-// UID returns the UID of the lock, which takes much less time than Full; empty for nil.
+// UID returns the UID of the lock, which takes much less time than Full; empty for nil and the zero value.
 func (l *Lock) UID() types.UID {
 	if l == nil {
 		return ""
 	}
 	if full := l.full.Load(); full != nil {
 		return full.UID
+	}
+	if l.text == "" {
+		return ""
 	}
 	rest := l.text[fixedBytes+int(l.nameLength):]
 	rest = rest[lengthOfText(rest):] // without the metadata

@@ -161,6 +161,13 @@ func BenchmarkFull(b *testing.B) {
 	}
 }
 
+func TestTheUIDOfNone(t *testing.T) {
+	var none *compact.Lock
+	if none.UID() != "" || new(compact.Lock).UID() != "" {
+		t.Error("there is one")
+	}
+}
+
 func TestTheUIDTakesNoDecoding(t *testing.T) {
 	long := usual(1)
 	long.Annotations = map[string]string{"a": strings.Repeat("x", 10_000)}

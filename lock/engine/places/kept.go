@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 const (
@@ -29,6 +31,11 @@ type Kept struct {
 type Caller struct {
 	Lock                     types.NamespacedName
 	Owner, Holder, HolderUID string
+}
+
+// CallerOf returns the caller that wants the lock by an acquisition.
+func CallerOf(of types.NamespacedName, by *rules.Acquisition) Caller {
+	return Caller{Lock: of, Owner: by.Owner, Holder: by.Holder, HolderUID: by.HolderUID}
 }
 
 // Place is that of a caller which came at Since.
