@@ -59,17 +59,21 @@ func run(ctx context.Context, settings options, out io.Writer) error {
 		return err
 	}
 	result, err := measureAll(ctx, settings, machine, &about)
-	if err != nil {
+	if result == nil {
 		return err
 	}
+	// Also what an interrupted run has measured is of use, but not in a page.
 	result.Print(out)
 	fmt.Fprintf(out, "\nTook %.0fs\n", about.Took.Seconds())
+	if ctx.Err() != nil {
+		return err
+	}
 	if settings.page != "" {
-		if err := writePage(settings, result, about); err != nil {
-			return fmt.Errorf("write %s: %w", settings.page, err)
+		if writeErr := writePage(settings, result, about); writeErr != nil {
+			return errors.Join(err, fmt.Errorf("write %s: %w", settings.page, writeErr))
 		}
 	}
-	return verdict(result)
+	return errors.Join(err, verdict(result))
 }
 
 // verdict fails if a figure misses its bound, or could not be judged.
@@ -103,7 +107,7 @@ func measureAll(ctx context.Context, settings options, machine *measure.Machine,
 		}
 		cancel()
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return result, context.Cause(ctx)
 		}
 	}
 	about.Took = time.Since(started)

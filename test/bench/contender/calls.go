@@ -56,6 +56,9 @@ func PingBody(int, string) []byte {
 	return []byte(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":"forrst.ping"}}`)
 }
 
+// HealthBody is the body of a call that asks for the health of the façade's components.
+var HealthBody = []byte(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":"forrst.health"}}`)
+
 // RoutedBody returns the body of a routed call without a lock.
 func RoutedBody(int, string) []byte { return routedCall("") }
 

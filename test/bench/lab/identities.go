@@ -41,7 +41,7 @@ func ordinaryUser(ctx context.Context, admin kubernetes.Interface, config *rest.
 	verbs := []string{"create", "get", "list", "watch", "update", "delete"}
 	role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"forrst.dev"}, Resources: []string{"locks"}, Verbs: verbs},
-		{APIGroups: []string{contender.BareGroup}, Resources: []string{contender.BareResource}, Verbs: verbs},
+		{APIGroups: []string{contender.BareGroup}, Resources: []string{contender.Bare.Resource, contender.Ruled.Resource, contender.Ruleless.Resource}, Verbs: verbs},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: verbs},
 	}}
 	binding := &rbacv1.RoleBinding{

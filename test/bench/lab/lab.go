@@ -67,7 +67,7 @@ func (l *Lab) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := defineBare(ctx, clientset.Discovery().RESTClient()); err != nil {
+	if err := define(ctx, clientset.Discovery().RESTClient(), bareDefinition()); err != nil {
 		return fmt.Errorf("define the bare custom resource: %w", err)
 	}
 	if l.User, err = ordinaryUser(ctx, clientset, l.Admin); err != nil {

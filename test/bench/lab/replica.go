@@ -14,9 +14,10 @@ const replicaPoll = 10 * time.Millisecond
 
 // Start says how a replica of the façade started.
 type Start struct {
-	// FirstAcquire is the time from the start of the process until it answered an acquire that does not wait. Ready is
-	// that until it reported that it is ready.
-	FirstAcquire, Ready time.Duration
+	// FirstAcquire is the time from the start of the process until it answered an acquire that does not wait, Ready
+	// that until its health probe reported that it is ready, and Full that until it reported, at most once a second, that
+	// its cache had all locks.
+	FirstAcquire, Ready, Full time.Duration
 	// AtRest is the resident memory when it was idle again, Peak the largest until then.
 	AtRest, Peak int64
 	// Processor is the processor time until then.
@@ -27,19 +28,27 @@ type Start struct {
 func (l *Lab) StartReplica(ctx context.Context) (Start, error) {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
+	probes, err := FreeAddress(ctx)
+	if err != nil {
+		return Start{}, err
+	}
 	started := time.Now()
-	process, err := startFacade(ctx, l.Options.Operator, l.Cluster.OperatorKubeconfig(), []string{"--facade-auth=none"}, nil, nil)
+	flags := []string{"--facade-auth=none", "--health-probe-bind-address=" + probes}
+	process, err := startFacade(ctx, l.Options.Operator, l.Cluster.OperatorKubeconfig(), flags, nil, nil)
 	if err != nil {
 		return Start{}, err
 	}
 	defer process.Stop()
 	var start Start
-	for start.FirstAcquire == 0 || start.Ready == 0 {
+	for start.FirstAcquire == 0 || start.Ready == 0 || start.Full == 0 {
 		if start.FirstAcquire == 0 && process.acquires(ctx) {
 			start.FirstAcquire = time.Since(started)
 		}
-		if start.Ready == 0 && process.isReady(ctx) {
+		if start.Ready == 0 && isReady(ctx, probes) {
 			start.Ready = time.Since(started)
+		}
+		if start.Full == 0 && start.Ready > 0 && process.hasFullCache(ctx) {
+			start.Full = time.Since(started)
 		}
 		if err := measure.WaitUntil(ctx, time.Now().Add(replicaPoll)); err != nil {
 			return Start{}, err
@@ -74,8 +83,20 @@ func (f *Facade) acquires(ctx context.Context) bool {
 	return connection.Call(ctx, connection.Request(contender.ReleaseBody(key, owner)), []byte(`"released":true`)) == nil
 }
 
-func (f *Facade) isReady(ctx context.Context) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.Address+"/readyz", http.NoBody)
+// hasFullCache reports whether the façade's cache has caught up with the API server.
+func (f *Facade) hasFullCache(ctx context.Context) bool {
+	connection, err := contender.DialFacade(ctx, f.Address)
+	if err != nil {
+		return false
+	}
+	defer connection.Close()
+	isFull, err := connection.Asks(ctx, connection.Request(contender.HealthBody), []byte(`"cache":{"status":"healthy"`))
+	return err == nil && isFull
+}
+
+// isReady reports whether the readiness probe at the address succeeds.
+func isReady(ctx context.Context, probes string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", http.NoBody)
 	if err != nil {
 		return false
 	}

@@ -26,6 +26,8 @@ type Comparison struct {
 	// Slice is the length of a turn.
 	Slice      time.Duration
 	Contenders []Contender
+	// IsLoaded says that other load of the benchmark keeps the machine busy meanwhile; see [Machine.WatchLoaded].
+	IsLoaded bool
 }
 
 // Result is the measurement of one contender in a comparison.
@@ -119,7 +121,7 @@ func (c *Comparison) Run(ctx context.Context, machine *Machine, at Site) (map[st
 		results[candidate.Name] = entrant.result
 	}
 	for round := range c.Rounds {
-		if err := takeTurns(ctx, machine, entrants, round); err != nil {
+		if err := c.takeTurns(ctx, machine, entrants, round); err != nil {
 			return nil, err
 		}
 		slices.Reverse(entrants)
@@ -128,8 +130,8 @@ func (c *Comparison) Run(ctx context.Context, machine *Machine, at Site) (map[st
 }
 
 // takeTurns plays one round.
-func takeTurns(ctx context.Context, machine *Machine, entrants []*entrant, round int) error {
-	end, err := machine.Watch()
+func (c *Comparison) takeTurns(ctx context.Context, machine *Machine, entrants []*entrant, round int) error {
+	end, err := machine.watch(!c.IsLoaded)
 	if err != nil {
 		return err
 	}
@@ -159,7 +161,7 @@ func (c *Comparison) enter(ctx context.Context, position int, candidate Contende
 	if candidate.Site != nil {
 		e.site = *candidate.Site
 	}
-	e.turn.Hold, e.turn.Length = c.Hold, min(warmUp, c.Slice)
+	e.turn.Hold, e.turn.Length, e.turn.CountsParts = c.Hold, min(warmUp, c.Slice), !c.IsHot
 	e.turn.Key = func(client int) string { return fmt.Sprintf("bench-%d-%d", position, client) }
 	if c.IsHot {
 		e.turn.Key = func(int) string { return fmt.Sprintf("hot-%d", position) }
@@ -214,7 +216,7 @@ func (e *entrant) take(ctx context.Context, round int) error {
 	spent.addSince(used, usedAfter)
 	e.result.Usage.addSince(used, usedAfter)
 	e.result.Rounds = append(e.result.Rounds, Round{
-		Number: round, PerSecond: float64(measured.Cycles) / e.turn.Length.Seconds(),
+		Number: round, PerSecond: measured.Cycles / e.turn.Length.Seconds(),
 		Acquire: Median(measured.Acquires), AcquireP99: Quantile(measured.Acquires, 0.99), HandOff: Median(measured.HandOffs),
 		Usage: spent.per(len(measured.Latencies)),
 	})

@@ -73,8 +73,16 @@ func (w Window) Worst(other Window) Window {
 }
 
 // Watch begins a window. The function ends it.
-func (m *Machine) Watch() (func() (Window, error), error) {
-	before := m.calibrate()
+func (m *Machine) Watch() (func() (Window, error), error) { return m.watch(true) }
+
+// WatchLoaded begins a window in which the measured programs are busy all the time, so a calibration would measure them.
+func (m *Machine) WatchLoaded() (func() (Window, error), error) { return m.watch(false) }
+
+func (m *Machine) watch(calibrates bool) (func() (Window, error), error) {
+	before := m.baseline
+	if calibrates {
+		before = m.calibrate()
+	}
 	start, err := m.read()
 	if err != nil {
 		return nil, err
@@ -85,7 +93,11 @@ func (m *Machine) Watch() (func() (Window, error), error) {
 			return Window{}, err
 		}
 		window := end.since(start)
-		window.Slowdown = float64(max(before, m.calibrate())) / float64(m.baseline)
+		after := m.baseline
+		if calibrates {
+			after = m.calibrate()
+		}
+		window.Slowdown = float64(max(before, after)) / float64(m.baseline)
 		return window, nil
 	}, nil
 }

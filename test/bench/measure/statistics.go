@@ -122,6 +122,18 @@ func RatioToSum(value func(Round) float64, over *Result, under ...*Result) Sprea
 	return spreadOf(samples)
 }
 
+// RatioOfQuantiles divides a quantile of all acquires of two results that were not measured in turns: a single round
+// has too few acquires for a p99.
+func RatioOfQuantiles(over, under *Result, part float64) Spread {
+	ratio := float64(Quantile(over.Total.Acquires, part)) / float64(Quantile(under.Total.Acquires, part))
+	same := func(Round) float64 { return ratio }
+	result, divisor := Each(over, same), Each(under, same)
+	if divisor.IsBusy {
+		result.IsBusy, result.Disturbance = true, divisor.Disturbance
+	}
+	return result
+}
+
 // RatioOfMedians divides the medians of two results whose rounds were not measured in turns. The quartiles are those
 // of the rounds of over, each divided by the median of under.
 func RatioOfMedians(over, under *Result, value func(Round) float64) Spread {

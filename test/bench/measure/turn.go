@@ -17,6 +17,9 @@ type Turn struct {
 	Hold time.Duration
 	// Length is how long clients start new cycles.
 	Length time.Duration
+	// CountsParts says that the cycles that the end of the turn interrupts count in part, which is right for clients
+	// that do not wait for each other: leaving them out would take half a cycle from each client.
+	CountsParts bool
 	// Over ends the turn earlier.
 	Over atomic.Bool
 
@@ -32,8 +35,8 @@ type releaseStart struct {
 
 // Measurement is the measurement of one or more turns.
 type Measurement struct {
-	// Cycles is the number of cycles completed within the length of the turn.
-	Cycles int
+	// Cycles is the number of cycles within the length of the turn.
+	Cycles float64
 	// Latencies are of acquire and release together.
 	Latencies []time.Duration
 	// Acquires are of the acquire alone.
@@ -100,8 +103,11 @@ func (t *Turn) cycle(ctx context.Context, client int, end time.Time, measured *M
 		released := time.Now()
 		measured.Acquires = append(measured.Acquires, acquired.Sub(start))
 		measured.Latencies = append(measured.Latencies, released.Sub(start))
-		if !released.After(end) {
+		switch {
+		case !released.After(end):
 			measured.Cycles++
+		case t.CountsParts:
+			measured.Cycles += float64(end.Sub(start)) / float64(released.Sub(start))
 		}
 	}
 }

@@ -125,7 +125,7 @@ func observeDeletions(ctx context.Context, l *lab.Lab, prefix string, count int,
 	if err != nil {
 		return deletions{}, err
 	}
-	end, err := l.Machine.Watch()
+	end, err := l.Machine.WatchLoaded()
 	if err != nil {
 		return deletions{}, err
 	}

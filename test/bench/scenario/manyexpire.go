@@ -26,12 +26,15 @@ func manyExpire(ctx context.Context, l *lab.Lab, r *report.Report) error {
 	}
 	count := min(boundedLocks, l.Options.LiveLocks)
 	within := time.Duration(min(1, l.Options.Effort) * float64(expireWithin))
-	// etcd takes some thousand locks per second.
-	first := time.Now().Add(settleFor + time.Duration(count)*time.Second/2000)
+	// Two processors store more than a thousand locks per second, with all that watches them.
+	first := time.Now().Add(settleFor + time.Duration(count)*time.Second/1000)
 	err = stored.write(ctx, "many", 0, count, func(number int) time.Time {
 		return first.Add(within * time.Duration(number) / time.Duration(count))
 	})
 	if err != nil {
+		return err
+	}
+	if err := measure.AwaitIdle(ctx, l.Usage.Pids[measure.APIServerProgram], l.Usage.Pids[measure.OperatorProgram]); err != nil {
 		return err
 	}
 	if time.Now().After(first) {

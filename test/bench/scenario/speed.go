@@ -50,7 +50,8 @@ func Speed(hasAgainst bool) []Scenario {
 	for _, clients := range []int{2, 16, 64} {
 		all = append(all, Scenario{fmt.Sprintf("hot key, %d", clients), hotKey(clients)})
 	}
-	all = append(all, Scenario{"replicas, 16", throughReplicas(16)}, Scenario{"direct create, 1", directCreates(1)})
+	all = append(all, Scenario{"replicas, 16", throughReplicas(16)}, Scenario{"direct create, 1", directCreates(1)},
+		Scenario{"schema's rules, 8", schemaRules(8)})
 	for _, clients := range []int{2, 16} {
 		all = append(all, Scenario{fmt.Sprintf("release to next, %d", clients), releaseToNext(clients)})
 	}
@@ -135,7 +136,7 @@ func distinctComparison(l *lab.Lab, clients int, contenders ...measure.Contender
 
 // distinctByOperator compares the façade with what the same identity can do without it, and with peers.
 func distinctByOperator(ctx context.Context, l *lab.Lab, clients int) (ordered, error) {
-	bare, err := contender.NewBareObject(bareOperator, l.Operator)
+	bare, err := contender.NewBareObject(bareOperator, l.Operator, contender.Bare)
 	if err != nil {
 		return ordered{}, err
 	}
@@ -170,7 +171,7 @@ func distinctByOperator(ctx context.Context, l *lab.Lab, clients int) (ordered, 
 // distinctByUser compares the SDK with what the same user can do without the webhook. It is a comparison of its own,
 // since the SDK's watch would slow down other contenders.
 func distinctByUser(ctx context.Context, l *lab.Lab, clients int) (ordered, error) {
-	bare, err := contender.NewBareObject(bareUser, l.User)
+	bare, err := contender.NewBareObject(bareUser, l.User, contender.Bare)
 	if err != nil {
 		return ordered{}, err
 	}
@@ -189,7 +190,7 @@ func distinctByUser(ctx context.Context, l *lab.Lab, clients int) (ordered, erro
 // hotKey lets all clients contend for one key all the time.
 func hotKey(clients int) func(context.Context, *lab.Lab, *report.Report) error {
 	return func(ctx context.Context, l *lab.Lab, r *report.Report) error {
-		bare, err := contender.NewBareUpdates(bareUpdates, l.Operator)
+		bare, err := contender.NewBareUpdates(bareUpdates, l.Operator, contender.Bare)
 		if err != nil {
 			return err
 		}

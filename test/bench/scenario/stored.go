@@ -62,20 +62,34 @@ func newStoredLocks(ctx context.Context, l *lab.Lab, ttl time.Duration) (*stored
 // write stores the locks with the numbers from first up to, but not including, end. Lock number n has the key that
 // prefix-n makes, the n-th owner, and ends at expireTime(n).
 func (s *storedLocks) write(ctx context.Context, prefix string, first, end int, expireTime func(number int) time.Time) error {
+	return s.each(ctx, first, end, func(ctx context.Context, number int) error {
+		key := fmt.Sprintf("%s-%d", prefix, number)
+		content, err := s.lock(key, contender.OwnerOf(number), expireTime(number))
+		if err == nil {
+			_, err = s.etcd.Put(ctx, lockPath(objectName(key)), string(content))
+		}
+		return err
+	})
+}
+
+// remove deletes the first locks of the prefix.
+func (s *storedLocks) remove(ctx context.Context, prefix string, count int) error {
+	return s.each(ctx, 0, count, func(ctx context.Context, number int) error {
+		_, err := s.etcd.Delete(ctx, lockPath(objectName(fmt.Sprintf("%s-%d", prefix, number))))
+		return err
+	})
+}
+
+// each calls do with the numbers from first up to, but not including, end. A transaction of many locks would be quicker,
+// but gives all of them one resourceVersion, of which the API server's watches lose some.
+func (s *storedLocks) each(ctx context.Context, first, end int, do func(ctx context.Context, number int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
 	for storer := range storers {
 		all.Go(func() {
-			// A transaction of many would be quicker, but gives all of its locks one resourceVersion, of which the API
-			// server's watches lose some.
 			for number := first + storer; number < end; number += storers {
-				key := fmt.Sprintf("%s-%d", prefix, number)
-				content, err := s.lock(key, contender.OwnerOf(number), expireTime(number))
-				if err == nil {
-					_, err = s.etcd.Put(ctx, lockPath(objectName(key)), string(content))
-				}
-				if err != nil {
+				if err := do(ctx, number); err != nil {
 					cancel(err)
 					return
 				}
