@@ -7,10 +7,12 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // Info describes a held lock, for people and monitoring. It may be out of date when it arrives:
@@ -111,14 +113,18 @@ func (c *Client) owns(ctx context.Context, key v1alpha1.FullKey, owner string) (
 }
 
 // ForceRelease ends the lock of the key for any holder. The holder may continue its work until it
-// notices. The reason is recorded and must not be blank. Without [WithFencingToken] it may end the lock of a holder that
-// the caller has not seen yet.
+// notices. The reason is recorded, must not be blank and has at most [rules.MaxReasonLength] characters. Without
+// [WithFencingToken] it may end the lock of a holder that the caller has not seen yet.
 //
 // The error matches [ErrNotHeld], [ErrOtherGrant], [ErrInvalid] or [ErrUnavailable], or is that of ctx if ctx ended before the
 // write was sent.
 func (c *Client) ForceRelease(ctx context.Context, key, reason string, options ...Option) error {
-	if strings.TrimSpace(reason) == "" {
-		return &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("reason"), "say why the lock is taken from its holder")}}
+	path := field.NewPath("reason")
+	switch {
+	case strings.TrimSpace(reason) == "":
+		return &InvalidError{Problems: field.ErrorList{field.Required(path, "say why the lock is taken from its holder")}}
+	case utf8.RuneCountInString(reason) > rules.MaxReasonLength:
+		return &InvalidError{Problems: field.ErrorList{field.TooLong(path, field.OmitValueType{}, rules.MaxReasonLength)}}
 	}
 	settings, err := c.settings("ForceRelease", ofForce, key, options)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 func TestGetReturnsTheHolderOfTheLock(t *testing.T) {
@@ -92,11 +93,15 @@ func TestClientForceRelease(t *testing.T) {
 		if err := client.ForceRelease(t.Context(), "billing:report", " \n"); !errors.Is(err, lock.ErrInvalid) || held.Err() != nil {
 			t.Errorf("without a reason: got %v, want ErrInvalid", err)
 		}
+		longest := strings.Repeat("é", rules.MaxReasonLength)
+		if err := client.ForceRelease(t.Context(), "billing:report", longest+"é"); !errors.Is(err, lock.ErrInvalid) || held.Err() != nil {
+			t.Errorf("with a reason that is too long: got %v, want ErrInvalid", err)
+		}
 		other := lock.WithFencingToken(held.FencingToken() + 1)
 		if err := client.ForceRelease(t.Context(), "billing:report", "holder is stuck", other); !errors.Is(err, lock.ErrOtherGrant) || held.Err() != nil {
 			t.Errorf("of another grant: got %v, want ErrOtherGrant", err)
 		}
-		if err := client.ForceRelease(t.Context(), "billing:report", "holder is stuck", lock.WithFencingToken(held.FencingToken())); err != nil {
+		if err := client.ForceRelease(t.Context(), "billing:report", longest, lock.WithFencingToken(held.FencingToken())); err != nil {
 			t.Fatal(err)
 		}
 		<-held.Done()
