@@ -47,7 +47,8 @@ func RenewalPause(ttl time.Duration, failures int) time.Duration {
 // [ErrInvalid] if the ttl is negative, less than a millisecond or more than the service allows,
 // [ErrRefused], [ErrForbidden] or [ErrUnauthenticated] if the renewal is refused, [ErrUnavailable], or
 // the error of ctx. After the last two the renewal may have happened; the deadline is then the earlier
-// of the two possible ones. A renewal that is refused changes nothing.
+// of the two possible ones. A renewal that is refused changes nothing, unless the refusal takes longer than
+// the ttl: the lock counts as ended by then.
 func (h *Held) Renew(ctx context.Context, ttl time.Duration) error {
 	if err := h.renewFor(ctx, ttl); err != nil {
 		return failed("renew", h.key, h.client.namespace, err)
