@@ -55,7 +55,8 @@ func (c *Client) Namespace() string { return c.namespace }
 //   - [ErrUnavailable] if the service did not answer,
 //   - [ErrNotHeld] if the lock ended between the grant and the return,
 //   - the error of ctx if that ended first; it wraps an [*InterruptedError] with what is known of the
-//     holder or of an outage.
+//     holder or of an outage. If the service stops answering just after it has granted the lock to a wait, Acquire
+//     returns up to a second after the end of ctx, and the lock may stay for its ttl.
 func (c *Client) Acquire(ctx context.Context, key string, options ...Option) (*Held, error) {
 	settings, err := c.settings("Acquire", ofAcquire, key, options)
 	if err != nil {
@@ -115,13 +116,24 @@ func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) 
 		return nil, err
 	}
 	held, err := c.hold(ctx, settings, lock, sent)
-	if err != nil {
-		// The caller is about to learn that it holds nothing.
-		_ = c.release(ctx, key, Proof{Owner: lock.Spec.Owner}, settings.releaseTimeout)
-		return nil, failed("acquire", key, c.namespace, err)
+	if err == nil {
+		return held, nil
 	}
-	return held, nil
+	// The caller is about to learn that it holds nothing. Its next acquire may have the owner token, too, when a late
+	// release arrives.
+	proof := Proof{Owner: lock.Spec.Owner}
+	proof.FencingToken, _ = lock.FencingToken()
+	if ctx.Err() != nil {
+		_ = c.release(ctx, key, proof, min(settings.releaseTimeout, maxLate))
+		return nil, Interrupted(ctx, key, err)
+	}
+	_ = c.release(ctx, key, proof, settings.releaseTimeout)
+	return nil, failed("acquire", key, c.namespace, err)
 }
+
+// maxLate is for how long a caller of Acquire whose context has ended is kept for the release of what it has got. It
+// suffices for a new connection.
+const maxLate = time.Second
 
 func (c *Client) doubleLock(key v1alpha1.FullKey) error {
 	return fmt.Errorf("%w: %s in namespace %s is held in this context already", ErrDoubleLock, key, c.namespace)

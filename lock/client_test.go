@@ -131,6 +131,48 @@ func TestAcquireFailsWithTheRenewalAfterAWait(t *testing.T) {
 	})
 }
 
+func TestAcquireWhoseContextEndsInTheRenewalAfterAWait(t *testing.T) {
+	for name, isReleaseAnswered := range map[string]bool{"the service answers the release": true, "the service answers nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := newBackend()
+				client := lock.NewClient(service, "default")
+				first := mustHold(t, client, lock.WithTTL(time.Hour), lock.WithoutRenewal())
+				var proofs []lock.Proof
+				service.SetHooks(before(func(ctx context.Context, call locktest.Call) error {
+					isOfFirst := call.Proof.Owner == first.Owner()
+					if call.Verb == locktest.Release && !isOfFirst {
+						proofs = append(proofs, call.Proof)
+					}
+					if call.Verb != locktest.Renew && (call.Verb != locktest.Release || isOfFirst || isReleaseAnswered) {
+						return nil
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				}))
+				time.AfterFunc(20*time.Second, func() { mustRelease(t, first) })
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+				defer cancel()
+				_, err := client.Acquire(ctx, "billing:report", lock.WithOwner("chosen"))
+				interrupted, ok := errors.AsType[*lock.InterruptedError](err)
+				if !ok || interrupted.Key != key || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v, want an InterruptedError", err)
+				}
+				if took := time.Since(began); took > 26*time.Second {
+					t.Errorf("returned after %s", took)
+				}
+				if isFree := len(service.All()) == 0; isFree != isReleaseAnswered {
+					t.Errorf("the lock is free: %t", isFree)
+				}
+				if len(proofs) != 1 || proofs[0].FencingToken == 0 {
+					t.Errorf("released by %+v, want this grant alone", proofs)
+				}
+			})
+		})
+	}
+}
+
 func TestDoubleLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
