@@ -283,6 +283,24 @@ func TestOwnersAndKeysThatCannotBe(t *testing.T) {
 	f.wantHeld("lock:k", "lock:\uFFFD")
 }
 
+func TestLimitsOfAProofThatTheProtocolCannotName(t *testing.T) {
+	f := newFixture(t)
+	f.hold("k", "o")
+	for limit, proof := range map[string]lock.Proof{
+		"no renewal":  {Owner: "o", IsUnrenewed: true},
+		"acquisition": {Owner: "o", Acquisition: "another"},
+		"version":     {Owner: "o", ResourceVersion: "1"},
+	} {
+		if _, err := f.Renew(t.Context(), namespace, "lock:k", proof, 0); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: renewal: got %v, want ErrUnsupported", limit, err)
+		}
+		if err := f.Release(t.Context(), namespace, "lock:k", proof); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: release: got %v, want ErrUnsupported", limit, err)
+		}
+	}
+	f.wantHeld("lock:k")
+}
+
 func TestNamespaceIsThatOfTheFacade(t *testing.T) {
 	f := newFixture(t)
 	for _, other := range []string{"other", "a b", "a\r\nX: y"} {

@@ -16,7 +16,8 @@ import (
 )
 
 // Renew implements [lock.Backend]. It asks once: after a lost answer, renewing again
-// is up to the caller.
+// is up to the caller. Of the limits of a proof it knows the fencing token alone, as does Release. In the place
+// of the proof's holder counts whom the façade has authenticated.
 func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	operation := fmt.Sprintf("renew %s", key)
 	switch {
@@ -27,7 +28,7 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		}})
 	case !canBeHeld(key, proof.Owner):
 		return nil, c.mismatch(ctx, operation, namespace, key)
-	case proof.ResourceVersion != "":
+	case isLimitedFurther(proof):
 		return nil, fmt.Errorf("%s: %w", operation, errLimitedProof)
 	}
 	answer, err := c.exchange(ctx, namespace, wire.Renew, wire.RenewArguments{
@@ -54,7 +55,7 @@ func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 	switch {
 	case !canBeHeld(key, proof.Owner):
 		return c.mismatch(ctx, operation, namespace, key)
-	case proof.ResourceVersion != "":
+	case isLimitedFurther(proof):
 		return fmt.Errorf("%s: %w", operation, errLimitedProof)
 	}
 	return c.end(ctx, operation, func(ctx context.Context) error {
@@ -218,7 +219,13 @@ func canBeHeld(key v1alpha1.FullKey, owner string) bool {
 }
 
 // errLimitedProof refuses what the Forrst protocol has no argument for, and must not ignore.
-var errLimitedProof = fmt.Errorf("the protocol cannot name a version: %w", errors.ErrUnsupported)
+var errLimitedProof = fmt.Errorf("the protocol can limit a proof by nothing but a fencing token: %w", errors.ErrUnsupported)
+
+// isLimitedFurther reports whether the proof has limits that the protocol cannot name. Who the caller is
+// limits nothing: the façade knows it.
+func isLimitedFurther(proof lock.Proof) bool {
+	return proof.IsUnrenewed || proof.Acquisition != "" || proof.ResourceVersion != ""
+}
 
 // isOfGrant reports whether a renewed lock may be of the grant that the proof is limited to. A façade
 // that does not know the argument ignores it.
