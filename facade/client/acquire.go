@@ -22,8 +22,9 @@ import (
 // owner token since it was asked for. If so, it renews the lock, and returns it once that
 // has succeeded. A wait goes on meanwhile, and Acquire looks beside it as long as the call without an answer may
 // be granted the lock. If ctx ends, or nothing can
-// be learnt, it releases what it may have got, for at most the timeout of the client and
-// whatever ctx says, and then returns an error. Should the façade not be reached
+// be learnt, it releases what it may have got, for at most half the timeout of the client, and returns an error. After the end
+// of ctx the release goes on behind the caller, unless the caller has chosen the owner token: its next acquisition may
+// have that, too, so Acquire returns when the release is over. Should the façade not be reached
 // meanwhile, a lock that was granted all the same ends with its ttl. For this to be
 // exact, an owner token that the caller chooses must not be in use by another
 // acquisition at the same time.

@@ -200,6 +200,26 @@ func TestFacadeThatDoesNotAnswerInTime(t *testing.T) {
 	})
 }
 
+// With an owner token of the caller's own, the release of what it may have got is waited for.
+func TestHowLateAnAcquireReturnsFromASilentFacade(t *testing.T) {
+	for request, late := range map[*lock.Request]time.Duration{new(forKey("k")): 50 * time.Millisecond, new(chosen("k")): 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, client.WithTimeout(10*time.Second))
+			f.isSilent = true
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			start := time.Now()
+			if _, err := f.Acquire(ctx, namespace, *request); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(start); took > time.Second+late {
+				t.Errorf("owner %q: returned after %s", request.Owner, took)
+			}
+			f.Close()
+		})
+	}
+}
+
 func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 	for name, lost := range garbage {
 		if strings.HasPrefix(name, "a failure") {
