@@ -89,10 +89,10 @@ func (a *LockAdmission) SetupWithManager(manager ctrl.Manager) {
 
 // decision is the outcome of the admission of one request about a Lock.
 type decision struct {
-	// old is the stored lock; nil for a create, or if it could not be decoded.
+	// old is the stored lock; nil for a create, or if it was not or could not be decoded.
 	old *v1alpha1.Lock
 	// next is the lock as it will be stored, or as it was submitted if it was refused; nil
-	// for a delete, or if it could not be decoded.
+	// for a delete, or if it was not or could not be decoded.
 	next *v1alpha1.Lock
 	// name is that of the lock that is refused because of err; empty for a collection.
 	name     string
@@ -114,9 +114,14 @@ func (a *LockAdmission) Handle(ctx context.Context, request admission.Request) a
 	return response
 }
 
-// mustKeep reports whether a tool changes a lock that is held, or tries to.
+// mustKeep reports whether a tool changes a lock that is held, or may do so.
 func (a *LockAdmission) mustKeep(request admission.Request, decision decision) bool {
-	if request.Operation != admissionv1.Update || decision.old == nil || rules.Expired(decision.old, a.Clock.Now()) {
+	switch {
+	case request.Operation != admissionv1.Update:
+		return false
+	case decision.old == nil:
+		return true
+	case rules.Expired(decision.old, a.Clock.Now()):
 		return false
 	}
 	return decision.next == nil || rules.Change{Old: decision.old, Updated: decision.next}.IsByTool()
