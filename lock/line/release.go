@@ -111,7 +111,7 @@ func (l *Line) HandOff(ctx context.Context, namespace string, key v1alpha1.FullK
 	if _, _, isKnown := l.Known(namespace, key, proof); isKnown || !wasShown {
 		return l.Local.HandOff(ctx, namespace, key, proof)
 	}
-	switch told := l.atHome(ctx, question{Kind: handOff, Namespace: namespace, Key: key, Proof: &limited}); told.Result {
+	switch told := l.atHome(context.WithoutCancel(ctx), question{Kind: handOff, Namespace: namespace, Key: key, Proof: &limited}); told.Result {
 	case done:
 		l.recent.forget(name, proof)
 		return true, nil
@@ -145,6 +145,9 @@ func (l *Line) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey
 	if told.Result == done && told.Lock != nil {
 		return told.Lock, nil
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	renewed, err := l.Local.Renew(ctx, namespace, key, proof, ttl)
 	if errors.Is(err, lock.ErrStale) && (told.Result == unknown || told.Result == leaving) {
 		// The renewal of the home may be the version that is newer.
@@ -154,7 +157,7 @@ func (l *Line) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey
 }
 
 // atHome asks the home of the line about a lock that this replica has not granted. The result is declined if
-// nothing was done, such as if there is no other home to ask.
+// nothing was done, such as if there is no other home to ask, and leaving if ctx ends before the answer.
 func (l *Line) atHome(ctx context.Context, asked question) answer {
 	if l.members.isAlone() {
 		return answer{Result: declined}
@@ -169,7 +172,7 @@ func (l *Line) atHome(ctx context.Context, asked question) answer {
 		return answer{Result: declined}
 	}
 	asked.User, asked.Trace, asked.Came = lock.UserFrom(ctx), tracing.Traceparent(ctx), l.timers.Since(l.members.epoch)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardFor)
+	ctx, cancel := context.WithTimeout(ctx, forwardFor)
 	defer cancel()
 	return stream.call(ctx, asked)
 }

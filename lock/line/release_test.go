@@ -1,6 +1,7 @@
 package line_test
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -108,6 +109,23 @@ func TestAHomeThatIsSilentHidesNothing(t *testing.T) {
 		<-time.After(10 * time.Millisecond)
 		if err := edge.Release(t.Context(), "default", key, lock.Proof{Owner: "job"}); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("second release: %v", err)
+		}
+	})
+}
+
+// A caller that has given its renewal up is told so at once, and not when the home should have answered.
+func TestARenewalEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := start(t, time.Millisecond, time.Millisecond)
+		home, edge := replicas.all[replicas.home()], replicas.edges()[0]
+		replicas.hold(home, "job")
+		home.isSilent.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := edge.Renew(ctx, "default", key, lock.Proof{Owner: "job"}, 0)
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 100*time.Millisecond {
+			t.Errorf("after %v the caller is told %v", took, err)
 		}
 	})
 }
