@@ -109,7 +109,7 @@ func New(options Options) (*Line, error) {
 }
 
 // Acquire implements [lock.Backend]. A call that does not wait is decided here. One that waits is, too, if the
-// lock seems free and no other replica has its line: nothing is known of a line elsewhere.
+// lock seems free, no other replica has its line, and it is the first here: nothing is known of a line elsewhere.
 func (l *Line) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
 	return l.AcquireRequest(ctx, namespace, &request)
 }
@@ -132,10 +132,11 @@ func (l *Line) begin(ctx context.Context, namespace string, request *lock.Reques
 	}
 	came := l.timers.Now()
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
-	if l.members.view().homeOf(name) == l.self && l.waits.none(name) && l.SeemsFree(name) {
+	if l.members.view().homeOf(name) == l.self && l.SeemsFree(name) && l.waits.beginFirst(name) {
 		now := *request
 		now.Wait = 0
 		granted, err := l.Local.Acquire(ctx, namespace, now)
+		l.waits.add(name, -1)
 		if err == nil || errors.Is(err, lock.ErrInvalid) || ctx.Err() != nil {
 			return nil, granted, err
 		}
@@ -158,7 +159,7 @@ func (l *Line) cameAt(since, called time.Time) time.Time {
 	return called.Add(-max(0, l.Now().Sub(since)))
 }
 
-// waits counts the callers of this replica that wait in a line.
+// waits counts the callers of this replica that wait in a line, or try whether they need to.
 type waits struct {
 	mu     sync.Mutex
 	byName map[types.NamespacedName]int
@@ -172,10 +173,16 @@ func (w *waits) add(name types.NamespacedName, number int) {
 	}
 }
 
-func (w *waits) none(name types.NamespacedName) bool {
+// beginFirst counts a caller if no other one waits, and reports whether it does: of those that come at once for a free
+// lock, one tries by itself, and the others stand in the line, which makes one try for all of them.
+func (w *waits) beginFirst(name types.NamespacedName) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.byName[name] == 0
+	if w.byName[name] > 0 {
+		return false
+	}
+	w.byName[name] = 1
+	return true
 }
 
 // Drain makes this replica home to no line any more, and moves the callers that wait here to the next homes, with

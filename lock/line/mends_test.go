@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,6 +58,49 @@ func (r *replicas) granted(told chan error, within time.Duration) {
 		}
 	case <-time.After(within):
 		r.t.Fatalf("no grant for %v", within)
+	}
+}
+
+// Of callers that come at once for a free lock, the first tries, and the line once for all others. None is lost if some
+// leave meanwhile.
+func TestAHerdAtTheHomeMakesFewRequests(t *testing.T) {
+	for name, leaving := range map[string]int{"that stays": 0, "of which the first may leave": 25} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testHerd(t, leaving) })
+		})
+	}
+}
+
+func testHerd(t *testing.T, leaving int) {
+	t.Helper()
+	replicas := start(t, time.Millisecond, time.Millisecond)
+	home := replicas.all[replicas.home()]
+	home.slow("create", 20*time.Millisecond)
+	writes, reads := replicas.etcd.requests()
+	const callers = 50
+	var all sync.WaitGroup
+	for i := range callers {
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		if i < leaving {
+			time.AfterFunc(10*time.Millisecond, leave)
+		}
+		all.Go(func() {
+			owner := strconv.Itoa(i)
+			_, err := home.Acquire(ctx, "default", by(owner, time.Hour))
+			switch {
+			case err == nil:
+				replicas.release(home, owner) //nolint:contextcheck // it is released also if its caller has left
+			case ctx.Err() == nil:
+				t.Errorf("caller %s: %v", owner, err)
+			}
+		})
+	}
+	all.Wait()
+	nowWrites, nowReads := replicas.etcd.requests()
+	// Two creates, a hand-off to each but the first, and the delete.
+	if made := nowWrites - writes; leaving == 0 && (made > callers+2 || nowReads-reads > 1) {
+		t.Errorf("%d writes and %d reads", made, nowReads-reads)
 	}
 }
 
