@@ -2,6 +2,7 @@ package line
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -82,17 +83,19 @@ func (l *Line) depositNew() {
 	if len(next) == 0 {
 		return
 	}
-	sent := 0
 	l.deposits.mu.Lock()
 	defer l.deposits.mu.Unlock()
+	since := map[*try]time.Time{}
 	for own, before := range l.deposits.own {
-		if before.in == view.changed {
-			continue
-		}
 		stood, isPlaced := own.into.placed()
-		if !isPlaced || l.timers.Since(stood) < depositAfter {
-			continue
+		if before.in != view.changed && isPlaced && l.timers.Since(stood) >= depositAfter {
+			since[own] = stood
 		}
+	}
+	sent := 0
+	// Those that have waited for longest lose most.
+	for _, own := range slices.SortedFunc(maps.Keys(since), func(a, b *try) int { return since[a].Compare(since[b]) }) {
+		before := l.deposits.own[own]
 		now := deposited{in: view.changed, with: l.members.streamTo(HomeOf(own.name, next))}
 		if before.with != now.with {
 			if sent == depositsAtOnce {
@@ -101,7 +104,7 @@ func (l *Line) depositNew() {
 			sent++
 			before.withdraw()
 			// No try changes what this reads of the request.
-			now.id = now.with.deposit(places.CallerOf(own.name, &own.request.Acquisition), stood.Sub(l.members.epoch))
+			now.id = now.with.deposit(places.CallerOf(own.name, &own.request.Acquisition), since[own].Sub(l.members.epoch))
 		} else {
 			now.id = before.id
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/lock/engine"
@@ -49,5 +50,33 @@ func TestDepositsAreBounded(t *testing.T) {
 	}
 	if own.kept != maxDeposits || at.deposits.Load() != 0 {
 		t.Errorf("%d places are kept, and %d counted", own.kept, at.deposits.Load())
+	}
+}
+
+// Where more wait than can be left with another replica at once, those that would lose most come first.
+func TestTheOldestPlacesAreLeftFirst(t *testing.T) {
+	out := &visitOut{outbox: newOutbox[question](), asked: map[uint64]recipient{}}
+	l := &Line{self: "own", timers: clock.RealClock{}, members: newMembers("own", clock.RealClock{}, logr.Discard(), nil, nil)}
+	l.members.now.homes = []string{"own", "next"}
+	l.members.peers["next"] = &runningPeer{peer: &peer{stream: out}}
+	now := l.timers.Now()
+	at := func(place int) time.Time { return now.Add(time.Duration(place)*time.Second - time.Hour) }
+	for place := range depositsAtOnce + 100 {
+		own := &try{lineWait: &lineWait{line: l}, into: newMailbox(nil)}
+		own.into.place(at(place))
+		l.deposits.add(own)
+	}
+	for _, want := range []struct{ begin, end int }{{0, depositsAtOnce}, {depositsAtOnce, depositsAtOnce + 100}} {
+		l.depositNew()
+		sent := out.outbox.pending
+		out.outbox.pending = nil
+		if len(sent) != want.end-want.begin {
+			t.Fatalf("%d places are left", len(sent))
+		}
+		for index := range sent {
+			if stood := l.members.epoch.Add(sent[index].Stood); !stood.Equal(at(want.begin + index)) {
+				t.Fatalf("place %d is since %v", want.begin+index, stood)
+			}
+		}
 	}
 }
