@@ -8,7 +8,7 @@ export interface Lock {
 }
 export interface Waiter {
   key: string; function?: string; place: number; holder: string; reason?: string; holder_ref?: HolderRef; door?: string;
-  since: string; until?: string;
+  priority?: number; since: string; until?: string;
 }
 export interface Rights { user: string; is_authenticated: boolean; own_namespace?: string; verbs: string[] }
 /** A grant that has ended: by what, when, and the lock as it was last. */

@@ -157,8 +157,9 @@ function others(count: number, isAtLeast: boolean): string {
 }
 
 function InLine({ waiter, now }: { waiter: Waiter; now: number }) {
-  const { place, holder, holder_ref, reason, door, since, until } = waiter;
-  const about = [holder_ref && holder_ref.kind + " " + holder_ref.name, reason, door && "through " + (doors[door] ?? door)];
+  const { place, holder, holder_ref, reason, door, priority, since, until } = waiter;
+  const about = [holder_ref && holder_ref.kind + " " + holder_ref.name, reason, door && "through " + (doors[door] ?? door),
+    !!priority && "priority " + priority];
   return <li>
     <b class={place === 1 ? "next" : ""}>{place}</b>
     <span class="who"><Who user={holder} /><small class="quiet"><Data>{about.filter(Boolean).join(" · ")}</Data></small></span>

@@ -43,6 +43,18 @@ func TestALineThatIsNotToldInFull(t *testing.T) {
 	}
 }
 
+// The order of a line cannot be understood without the priorities. Most callers have none.
+func TestAWaiterIsShownWithItsPriority(t *testing.T) {
+	f := newFacade(t, nil)
+	f.hold("shop", "a", "alice", time.Hour)
+	f.wait("shop", "a", "bob", "carol")
+	f.waiters[0].Priority = 7
+	s := open(t, f.url()+"#/namespaces/shop/locks/a")
+	s.shows(".waiters li:first-child small", "through REST · priority 7")
+	s.shows(".waiters li:last-child", "carol")
+	s.hides(".waiters li:last-child", "priority")
+}
+
 // A forced release that is under way can be neither taken back nor taken for one of another lock.
 func TestTheOutcomeOfAForcedReleaseStaysWithItsLock(t *testing.T) {
 	for name, answered := range map[string]struct {
