@@ -2,8 +2,10 @@ package observability_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -80,19 +82,42 @@ type panel struct {
 	} `json:"fieldConfig"`
 }
 
-// panels returns the panels that have queries.
-func panels(t *testing.T) []panel {
+// A dashboard is that of config/observability, with what the tests look at.
+type dashboard struct {
+	Panels      []panel `json:"panels"`
+	Annotations struct {
+		List []struct {
+			Name string `json:"name"`
+			Expr string `json:"expr"`
+		} `json:"list"`
+	} `json:"annotations"`
+	Templating struct {
+		List []struct {
+			Name string `json:"name"`
+			Type string `json:"type"`
+			// Query is a text in the variable that chooses the data source.
+			Query any `json:"query"`
+		} `json:"list"`
+	} `json:"templating"`
+}
+
+func readDashboard(t *testing.T) dashboard {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(folder, "dashboard.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var board struct {
-		Panels []panel `json:"panels"`
-	}
+	var board dashboard
 	if err := json.Unmarshal(content, &board); err != nil {
 		t.Fatal(err)
 	}
+	return board
+}
+
+// panels returns the panels that have queries.
+func panels(t *testing.T) []panel {
+	t.Helper()
+	board := readDashboard(t)
 	shown := slices.DeleteFunc(board.Panels, func(p panel) bool { return p.Type == "row" })
 	if len(shown) == 0 {
 		t.Fatal("the dashboard has no panels")
@@ -189,4 +214,28 @@ func TestQueriesReadWhatIsReported(t *testing.T) {
 	for _, alert := range alerts(t) {
 		check(alert.Alert, alert.Expr)
 	}
+	board := readDashboard(t)
+	for _, annotation := range board.Annotations.List {
+		check(annotation.Name, annotation.Expr)
+	}
+	for _, variable := range board.Templating.List {
+		if variable.Type != "query" {
+			continue
+		}
+		query, _ := variable.Query.(map[string]any)
+		text, _ := query["query"].(string)
+		parts := labelValues.FindStringSubmatch(text)
+		if parts == nil {
+			t.Errorf("the variable %s asks for %q, want label_values(SERIES, LABEL)", variable.Name, text)
+			continue
+		}
+		// The label as a matcher is checked like those of the queries.
+		check(variable.Name, fmt.Sprintf("%s{%s!=%q}", parts[1], parts[2], ""))
+	}
+	if len(board.Annotations.List) != 1 || len(board.Templating.List) != 2 {
+		t.Errorf("the dashboard has %d annotations and %d variables", len(board.Annotations.List), len(board.Templating.List))
+	}
 }
+
+// labelValues is the one query of variables that the dashboard uses, on a series without matchers.
+var labelValues = regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
