@@ -79,6 +79,8 @@ func TestDurationsThatDoNotFitAreRefused(t *testing.T) {
 		"lifetime=239m":          "certificates.lifetime, 239m, must be at least 4h: the alert on a shorter one would come before its renewal",
 		"authorityLifetime=16h":  "",
 		"authorityLifetime=959m": "certificates.authorityLifetime, 959m, must be at least 16h",
+		"authorityOverlap=5m":    "",
+		"authorityOverlap=299s":  "certificates.authorityOverlap, 299s, must be at least 5m: kubelets take",
 		"provider=cert-manager,lifetime=720h,authorityOverlap=336h":   "",
 		"provider=cert-manager,lifetime=720h,authorityLifetime=2879h": "certificates.authorityLifetime, 2879h, must be at least 4 times certificates.lifetime, 720h",
 		"provider=cert-manager,authorityLifetime=4h":                  "",

@@ -47,7 +47,7 @@
 
 {{/*
 Refuses own certificates that live for less than the controllers accept. Without a lifetime, they live for a quarter of the
-authority, unless four times the overlap is more.
+authority, unless four times the overlap is more. Refuses an overlap in which not every pod sees a new authority.
 */}}
 {{- define "lock-operator.issues" -}}
 {{- with .Values.certificates }}
@@ -59,6 +59,11 @@ authority, unless four times the overlap is more.
 {{- else if .authorityLifetime }}
 {{- if lt (include "lock-operator.seconds" .authorityLifetime | int64) 57600 }}
 {{- fail (printf "certificates.authorityLifetime, %s, must be at least 16h, four times the lifetime of a certificate, and that at least 4h: %s" .authorityLifetime $text) }}
+{{- end }}
+{{- end }}
+{{- if .authorityOverlap }}
+{{- if lt (include "lock-operator.seconds" .authorityOverlap | int64) 300 }}
+{{- fail (printf "certificates.authorityOverlap, %s, must be at least 5m: kubelets take up to two minutes to bring a new authority into a pod" .authorityOverlap) }}
 {{- end }}
 {{- end }}
 {{- end }}
