@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // forced applies the file lock.yaml of each folder with a tool that is told to force the change, and returns the errors
@@ -62,6 +63,7 @@ var wrongManifests = map[string]struct{ metadata, spec string }{
 	"a resourceVersion and a longer ttl": {"resourceVersion: '1'", "owner: repository, ttl: 2h"},
 	"a uid":                              {"uid: 2ad4a0b6-53aa-4afa-b09c-c8c0c62fa7e7", "owner: repository, ttl: 1h"},
 	"a uid and a longer ttl":             {"uid: 2ad4a0b6-53aa-4afa-b09c-c8c0c62fa7e7", "owner: repository, ttl: 2h"},
+	"a note that is too large":           {"annotations: {example.com/note: " + strings.Repeat("x", 2*rules.MaxBytes+rules.MaxGrowth) + "}", "owner: repository, ttl: 1h"},
 }
 
 var _ = DescribeTable("A held Lock is not lost by an invalid manifest that a tool forces,", func(ctx context.Context, apply forced) {
