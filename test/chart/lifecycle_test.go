@@ -35,26 +35,28 @@ spec: {key: %[1]s, owner: test, holder: ann, ttl: 1h, acquireTime: "2026-01-01T0
 	}
 }
 
-// formerChart is a copy of the chart as an earlier version may have been: its CRD lacks a column.
+// formerChart unpacks the chart of the revision that "make upgrade-test" upgrades from.
 func formerChart(t *testing.T) string {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "lock-operator")
-	if err := os.CopyFS(folder, os.DirFS(chart)); err != nil {
-		t.Fatal(err)
+	revision := os.Getenv("UPGRADE_FROM")
+	if revision == "" {
+		content, err := os.ReadFile(root + "/test/upgrade/from")
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision = strings.TrimSpace(string(content))
 	}
-	file := filepath.Join(folder, "files", "manifests", "crd.yaml")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
+	folder := t.TempDir()
+	archive := filepath.Join(folder, "archive.tar")
+	for _, command := range [][]string{
+		{"git", "-C", root, "archive", "--format=tar", "--output=" + archive, revision, "charts/lock-operator"},
+		{"tar", "-C", folder, "-xf", archive},
+	} {
+		if output, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", command, err, output)
+		}
 	}
-	former := strings.Replace(string(text), "name: Reason", "name: Why", 1)
-	if former == string(text) {
-		t.Fatal("the CRD has no column Reason")
-	}
-	if err := os.WriteFile(file, []byte(former), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return folder
+	return filepath.Join(folder, "charts", "lock-operator")
 }
 
 func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
@@ -62,15 +64,17 @@ func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
 		namespace = "life-cycle"
 		operator  = "system:serviceaccount:life-cycle:lock-operator-facade"
 		crd       = "customresourcedefinition/locks.forrst.dev"
-		columns   = "-o=jsonpath={.spec.versions[*].additionalPrinterColumns[*].name}"
+		fields    = "-o=jsonpath={.spec.versions[*].schema.openAPIV3Schema.properties.spec.properties}"
 		replicas  = "-o=jsonpath={.spec.replicas}"
+		arguments = "-o=jsonpath={.spec.template.spec.containers[0].args}"
+		budget    = "-o=jsonpath={.spec.minAvailable}/{.spec.maxUnavailable}"
 		authority = "-o=jsonpath={.webhooks[0].clientConfig.caBundle},{.webhooks[1].clientConfig.caBundle}"
 	)
 	cluster := start(t)
-	cluster.helm(t, "install", release, formerChart(t), "--namespace="+namespace, "--create-namespace", "--set=metrics.serviceMonitor.enabled=true")
+	cluster.helm(t, "install", release, formerChart(t), "--namespace="+namespace, "--create-namespace", "--set=metrics.serviceMonitor.enabled=true,settings.maxTTL=2h")
 	uid := cluster.must(t, "get", crd, "-o=jsonpath={.metadata.uid}")
-	if got := cluster.must(t, "get", crd, columns); !strings.Contains(got, "Why") {
-		t.Fatalf("the former CRD has the columns %s", got)
+	if got := cluster.must(t, "get", crd, fields); strings.Contains(got, "renewalPolicy") {
+		t.Fatalf("the former CRD has the fields %s", got)
 	}
 	cluster.must(t, "wait", crd, "--for=condition=Established")
 	cluster.lock(t, operator, "held")
@@ -78,11 +82,13 @@ func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
 	cluster.must(t, "patch", "mutatingwebhookconfiguration", release, "--field-manager=operator", "--type=json",
 		`-p=[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"Cg=="},{"op":"add","path":"/webhooks/1/clientConfig/caBundle","value":"Cg=="}]`)
 
-	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--set=highAvailability=true,guards.enabled=true")
+	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--reset-then-reuse-values", "--set=highAvailability=true,guards.enabled=true,metrics.serviceMonitor.enabled=false")
 	for _, check := range []struct{ object, path, want string }{
-		{crd, columns, "Reason"},
+		{crd, fields, "renewalPolicy"},
 		{crd, "-o=jsonpath={.metadata.uid}", uid},
 		{"deployment/lock-operator-facade", replicas, "3"},
+		{"deployment/lock-operator-facade", arguments, "--max-ttl=2h"},
+		{"poddisruptionbudget/lock-operator-facade", budget, "/1"},
 		{"validatingwebhookconfiguration/lock-operator-guards", "-o=name", "lock-operator-guards"},
 		{"mutatingwebhookconfiguration/lock-operator", authority, "Cg==,Cg=="},
 		{"lock/held", "-o=jsonpath={.spec.holder}", "ann"},
@@ -103,6 +109,16 @@ func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
 	if got := cluster.must(t, "get", "deployment/lock-operator-facade", "-n", namespace, replicas); got != "2" {
 		t.Errorf("after the rollback there are %s replicas, want 2", got)
 	}
+	if got := cluster.must(t, "get", "deployment/lock-operator-facade", "-n", namespace, arguments); !strings.Contains(got, "--max-ttl=2h") {
+		t.Errorf("after the rollback, the façade runs with %s", got)
+	}
+	if got := cluster.must(t, "get", "poddisruptionbudget/lock-operator-facade", "-n", namespace, budget); got != "1/" {
+		t.Errorf("after the rollback, the budget is %s, want 1/", got)
+	}
+	if got := cluster.must(t, "get", crd, fields); strings.Contains(got, "renewalPolicy") {
+		t.Errorf("after the rollback, the CRD has the fields %s", got)
+	}
+	cluster.must(t, "get", "servicemonitors", "lock-operator-facade-metrics", "-n", namespace)
 	if got := cluster.must(t, "get", "mutatingwebhookconfiguration/lock-operator", authority); got != "Cg==,Cg==" {
 		t.Errorf("after the rollback, the authority is %q", got)
 	}
@@ -149,8 +165,8 @@ spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name
 	}
 }
 
-// documented runs the block of a page of docs that begins with a text.
-func (c *cluster) documented(t *testing.T, page, beginning string) {
+// documented runs the block of a page of docs that begins with a text, with replacements as of [strings.NewReplacer].
+func (c *cluster) documented(t *testing.T, page, beginning string, replacements ...string) {
 	t.Helper()
 	text, err := os.ReadFile(root + "/docs/" + page)
 	if err != nil {
@@ -165,7 +181,7 @@ func (c *cluster) documented(t *testing.T, page, beginning string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", beginning+block)
+	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.NewReplacer(replacements...).Replace(beginning+block))
 	command.Dir = root
 	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+binaries+":"+os.Getenv("PATH"))
 	if output, err := command.CombinedOutput(); err != nil {
@@ -187,6 +203,51 @@ func TestHelmTakesABundleOver(t *testing.T) {
 	if after := cluster.must(t, "get", "deployment/lock-operator-facade", "-n", namespace, uids); after != before {
 		t.Error("the Deployment was replaced")
 	}
+	cluster.documented(t, "install.md", "kubectl get -f dist/install.yaml", "dist", folder)
+	if after := cluster.must(t, "get", "deployment/lock-operator-facade", "-n", namespace, uids); after != before {
+		t.Error("the Deployment was replaced as kubectl gave its fields up")
+	}
+	if labels := cluster.must(t, "get", "namespace", namespace, "-o=jsonpath={.metadata.labels}"); !strings.Contains(labels, "pod-security") {
+		t.Errorf("the namespace, which Helm has not taken over, has the labels %s", labels)
+	}
+	// The API server refuses a budget that has both, as while kubectl still owns the one.
+	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--set=facade.podDisruptionBudget.minAvailable=1")
+	if got := cluster.must(t, "get", "poddisruptionbudget/lock-operator-facade", "-n", namespace, "-o=jsonpath={.spec.minAvailable}/{.spec.maxUnavailable}"); got != "1/" {
+		t.Errorf("after the upgrade, the budget is %s, want 1/", got)
+	}
 	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks")
 	cluster.must(t, "delete", "customresourcedefinition/locks.forrst.dev", "--timeout=60s")
+}
+
+// TestTheReleaseMoves goes the documented way into another namespace: direct writes are refused all the while.
+func TestTheReleaseMoves(t *testing.T) {
+	const (
+		crd     = "customresourcedefinition/locks.forrst.dev"
+		uid     = "-o=jsonpath={.metadata.uid}"
+		service = "-o=jsonpath={.webhooks[*].clientConfig.service.namespace}"
+		hook    = "mutatingwebhookconfiguration/lock-operator"
+		moved   = "moved-again"
+	)
+	cluster := start(t)
+	cluster.helm(t, "install", release, chart, "--namespace=moved-from", "--create-namespace", "--set=settings.maxTTL=2h")
+	before := cluster.must(t, "get", crd, uid)
+	cluster.documented(t, "operations.md", "kubectl delete deployments", "forrst-system", "moved-from", "namespace locks", "namespace moved-to", "delete namespace moved-from", "delete namespace moved-from --wait=false")
+	if got := cluster.must(t, "get", hook, service); strings.Contains(got, "moved-from") || !strings.Contains(got, "moved-to") {
+		t.Errorf("the API server asks the webhook in %s", got)
+	}
+	if got := cluster.must(t, "get", "deployment/lock-operator-facade", "-n", "moved-to", "-o=jsonpath={.spec.template.spec.containers[0].args}"); !strings.Contains(got, "--max-ttl=2h") {
+		t.Errorf("the moved façade runs with %s", got)
+	}
+
+	cluster.helm(t, "uninstall", release, "--namespace=moved-to", "--no-hooks")
+	if _, err := helm(t.Context(), "install", "other", chart, "--namespace="+moved, "--create-namespace", "--kubeconfig="+cluster.kubeconfig); err == nil || !strings.Contains(err.Error(), "invalid ownership metadata") {
+		t.Errorf("got %v, want that the CRD is of another release", err)
+	}
+	cluster.helm(t, "install", "other", chart, "--namespace="+moved, "--create-namespace", "--take-ownership")
+	if after := cluster.must(t, "get", crd, uid); after != before {
+		t.Error("the CRD was replaced")
+	}
+	cluster.helm(t, "uninstall", "other", "--namespace="+moved, "--no-hooks")
+	// No controller empties the former namespace here.
+	cluster.must(t, "delete", ownKinds, "-A", "-l", "app.kubernetes.io/name=lock-operator", "--timeout=60s")
 }
