@@ -90,7 +90,8 @@ func testHerd(t *testing.T, leaving int) {
 			_, err := home.Acquire(ctx, "default", by(owner, time.Hour))
 			switch {
 			case err == nil:
-				replicas.release(home, owner) //nolint:contextcheck // it is released also if its caller has left
+				<-time.After(50 * time.Millisecond) // The others stand in line then.
+				replicas.release(home, owner)       //nolint:contextcheck // it is released also if its caller has left
 			case ctx.Err() == nil:
 				t.Errorf("caller %s: %v", owner, err)
 			}
