@@ -1,12 +1,14 @@
 package chart_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // ownKinds are those of the objects that an installation has.
@@ -118,7 +120,9 @@ func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
 	if got := cluster.must(t, "get", crd, fields); strings.Contains(got, "renewalPolicy") {
 		t.Errorf("after the rollback, the CRD has the fields %s", got)
 	}
-	cluster.must(t, "get", "servicemonitors", "lock-operator-facade-metrics", "-n", namespace)
+	if found := cluster.must(t, "get", "servicemonitors", "-n", namespace, "-o=name"); !strings.Contains(found, "servicemonitor") {
+		t.Error("the rollback brings no ServiceMonitor back")
+	}
 	if got := cluster.must(t, "get", "mutatingwebhookconfiguration/lock-operator", authority); got != "Cg==,Cg==" {
 		t.Errorf("after the rollback, the authority is %q", got)
 	}
@@ -181,7 +185,9 @@ func (c *cluster) documented(t *testing.T, page, beginning string, replacements 
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.NewReplacer(replacements...).Replace(beginning+block))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", strings.NewReplacer(replacements...).Replace(beginning+block))
 	command.Dir = root
 	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+binaries+":"+os.Getenv("PATH"))
 	if output, err := command.CombinedOutput(); err != nil {
@@ -231,7 +237,8 @@ func TestTheReleaseMoves(t *testing.T) {
 	cluster := start(t)
 	cluster.helm(t, "install", release, chart, "--namespace=moved-from", "--create-namespace", "--set=settings.maxTTL=2h")
 	before := cluster.must(t, "get", crd, uid)
-	cluster.documented(t, "operations.md", "kubectl delete deployments", "forrst-system", "moved-from", "namespace locks", "namespace moved-to", "delete namespace moved-from", "delete namespace moved-from --wait=false")
+	cluster.documented(t, "operations.md", "kubectl delete deployments",
+		"delete namespace forrst-system", "delete namespace moved-from --wait=false", "forrst-system", "moved-from", "namespace locks", "namespace moved-to")
 	if got := cluster.must(t, "get", hook, service); strings.Contains(got, "moved-from") || !strings.Contains(got, "moved-to") {
 		t.Errorf("the API server asks the webhook in %s", got)
 	}
