@@ -2,7 +2,6 @@ package line
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -85,16 +84,24 @@ func (l *Line) depositNew() {
 	}
 	l.deposits.mu.Lock()
 	defer l.deposits.mu.Unlock()
-	since := map[*try]time.Time{}
+	type place struct {
+		own   *try
+		stood time.Time
+	}
+	var due []place
 	for own, before := range l.deposits.own {
-		stood, isPlaced := own.into.placed()
-		if before.in != view.changed && isPlaced && l.timers.Since(stood) >= depositAfter {
-			since[own] = stood
+		if before.in == view.changed {
+			continue
+		}
+		if stood, isPlaced := own.into.placed(); isPlaced && l.timers.Since(stood) >= depositAfter {
+			due = append(due, place{own, stood})
 		}
 	}
-	sent := 0
 	// Those that have waited for longest lose most.
-	for _, own := range slices.SortedFunc(maps.Keys(since), func(a, b *try) int { return since[a].Compare(since[b]) }) {
+	slices.SortFunc(due, func(a, b place) int { return a.stood.Compare(b.stood) })
+	sent := 0
+	for _, each := range due {
+		own := each.own
 		before := l.deposits.own[own]
 		now := deposited{in: view.changed, with: l.members.streamTo(HomeOf(own.name, next))}
 		if before.with != now.with {
@@ -104,7 +111,7 @@ func (l *Line) depositNew() {
 			sent++
 			before.withdraw()
 			// No try changes what this reads of the request.
-			now.id = now.with.deposit(places.CallerOf(own.name, &own.request.Acquisition), since[own].Sub(l.members.epoch))
+			now.id = now.with.deposit(places.CallerOf(own.name, &own.request.Acquisition), each.stood.Sub(l.members.epoch))
 		} else {
 			now.id = before.id
 		}

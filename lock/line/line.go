@@ -133,10 +133,7 @@ func (l *Line) begin(ctx context.Context, namespace string, request *lock.Reques
 	came := l.timers.Now()
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
 	if l.members.view().homeOf(name) == l.self && l.SeemsFree(name) && l.waits.beginFirst(name) {
-		now := *request
-		now.Wait = 0
-		granted, err := l.Local.Acquire(ctx, namespace, now)
-		l.waits.add(name, -1)
+		granted, err := l.tryFirst(ctx, name, *request)
 		if err == nil || errors.Is(err, lock.ErrInvalid) || ctx.Err() != nil {
 			return nil, granted, err
 		}
@@ -149,6 +146,13 @@ func (l *Line) begin(ctx context.Context, namespace string, request *lock.Reques
 	wait.request.ID = uuid.NewString()
 	wait.beginAt(l.cameAt(request.Since, came))
 	return wait, nil, nil
+}
+
+// tryFirst decides for a caller that beginFirst has counted.
+func (l *Line) tryFirst(ctx context.Context, name types.NamespacedName, request lock.Request) (*v1alpha1.Lock, error) {
+	defer l.waits.add(name, -1)
+	request.Wait = 0
+	return l.Local.Acquire(ctx, name.Namespace, request)
 }
 
 // cameAt returns when the caller of a request came, which may have been before the call, by the clock of waits.

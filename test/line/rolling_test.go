@@ -102,7 +102,9 @@ var _ = Describe("Callers with the Go client", func() {
 		byPlace, byCall := disorderOf(served, came), disorderOf(served, called)
 		GinkgoWriter.Printf("%d served; farthest in another order %s by their places, %s by their calls\n", len(served), byPlace, byCall)
 		Expect(byPlace).To(BeNumerically("<", movedBy))
-		Expect(byCall).To(BeNumerically("<", calledBy))
+		if number > listed {
+			Expect(byCall).To(BeNumerically("<", calledBy))
+		}
 	})
 })
 

@@ -12,10 +12,17 @@ import (
 	"time"
 )
 
-// setUp is what users of kubectl do: a program's lock, Jobs of one key, and a lock that is ended by force.
+// setUp is what users of kubectl do: a program's lock, Jobs of one key, and a lock that the operator renews.
 const setUp = `
 kubectl create namespace payments
 kubectl create -f config/samples/lock.yaml
+kubectl annotate namespace payments forrst.dev/max-operator-renewal=1h
+kubectl create --namespace payments -f - <<LOCK
+apiVersion: forrst.dev/v1alpha1
+kind: Lock
+metadata: {name: renewed}
+spec: {key: renewed, owner: renewed, ttl: 1m, renewalPolicy: Operator}
+LOCK
 for number in 1 2 3; do
   kubectl create --namespace payments -f - <<JOB
 apiVersion: batch/v1

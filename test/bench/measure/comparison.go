@@ -48,9 +48,11 @@ type Round struct {
 	Number int
 	// PerSecond is cycles per second.
 	PerSecond float64
-	// Acquire is the median of the times of an acquire, AcquireP99 their 99th percentile, and HandOff the median from
-	// the start of a release until the next client has the lock. Zero if there were none.
-	Acquire, AcquireP99, HandOff time.Duration
+	// Acquire is the median of the times of an acquire, and HandOff of those from the start of a release until the next
+	// client has the lock. Zero if there were none.
+	Acquire, HandOff time.Duration
+	// Acquires are the times of all acquires.
+	Acquires []time.Duration
 	// Usage is the processor time per cycle.
 	Usage Usage
 	// Disturbance says what else used the machine during the round. Empty if nothing did.
@@ -70,9 +72,6 @@ func Time(r Round) float64 {
 
 // Acquire returns the milliseconds of an acquire, for [Ratio].
 func Acquire(r Round) float64 { return Milliseconds(r.Acquire) }
-
-// AcquireP99 returns the milliseconds within which 99 of 100 acquires ended, for [Ratio].
-func AcquireP99(r Round) float64 { return Milliseconds(r.AcquireP99) }
 
 // HandOff returns the milliseconds of a hand-off, for [Ratio].
 func HandOff(r Round) float64 { return Milliseconds(r.HandOff) }
@@ -217,8 +216,8 @@ func (e *entrant) take(ctx context.Context, round int) error {
 	e.result.Usage.addSince(used, usedAfter)
 	e.result.Rounds = append(e.result.Rounds, Round{
 		Number: round, PerSecond: measured.Cycles / e.turn.Length.Seconds(),
-		Acquire: Median(measured.Acquires), AcquireP99: Quantile(measured.Acquires, 0.99), HandOff: Median(measured.HandOffs),
-		Usage: spent.per(len(measured.Latencies)),
+		Acquire: Median(measured.Acquires), HandOff: Median(measured.HandOffs),
+		Acquires: measured.Acquires, Usage: spent.per(len(measured.Latencies)),
 	})
 	e.result.Total.add(measured)
 	return nil

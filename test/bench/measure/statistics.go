@@ -125,13 +125,25 @@ func RatioToSum(value func(Round) float64, over *Result, under ...*Result) Sprea
 // RatioOfQuantiles divides a quantile of all acquires of two results that were not measured in turns: a single round
 // has too few acquires for a p99.
 func RatioOfQuantiles(over, under *Result, part float64) Spread {
-	ratio := float64(Quantile(over.Total.Acquires, part)) / float64(Quantile(under.Total.Acquires, part))
+	ratio := float64(pooled(over, part)) / float64(pooled(under, part))
 	same := func(Round) float64 { return ratio }
 	result, divisor := Each(over, same), Each(under, same)
 	if divisor.IsBusy {
 		result.IsBusy, result.Disturbance = true, divisor.Disturbance
 	}
 	return result
+}
+
+// pooled returns a quantile of the acquires of the rounds that [Each] uses.
+func pooled(of *Result, part float64) time.Duration {
+	isBusy := Each(of, Rate).IsBusy
+	var acquires []time.Duration
+	for _, round := range of.Rounds {
+		if isBusy || round.Disturbance == "" {
+			acquires = append(acquires, round.Acquires...)
+		}
+	}
+	return Quantile(acquires, part)
 }
 
 // RatioOfMedians divides the medians of two results whose rounds were not measured in turns. The quartiles are those
