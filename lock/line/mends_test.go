@@ -80,12 +80,12 @@ func testHerd(t *testing.T, leaving int) {
 	const callers = 50
 	var all sync.WaitGroup
 	for i := range callers {
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		if i < leaving {
-			time.AfterFunc(10*time.Millisecond, leave)
-		}
 		all.Go(func() {
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			if i < leaving {
+				time.AfterFunc(10*time.Millisecond, leave)
+			}
 			owner := strconv.Itoa(i)
 			_, err := home.Acquire(ctx, "default", by(owner, time.Hour))
 			switch {

@@ -27,8 +27,9 @@ type BareType struct{ Kind, Resource string }
 var (
 	// Bare has no schema: any content.
 	Bare = BareType{"Bare", "bares"}
-	// Ruled has the schema of a Lock, and Ruleless has it without the rules in CEL.
-	Ruled    = BareType{"RuledLock", "ruledlocks"}
+	// Ruled has the schema of a Lock.
+	Ruled = BareType{"RuledLock", "ruledlocks"}
+	// Ruleless has it without the rules in CEL.
 	Ruleless = BareType{"RulelessLock", "rulelesslocks"}
 )
 

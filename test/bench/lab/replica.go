@@ -40,15 +40,19 @@ func (l *Lab) StartReplica(ctx context.Context) (Start, error) {
 	}
 	defer process.Stop()
 	var start Start
+	steps := []struct {
+		took   *time.Duration
+		isOver func(context.Context) bool
+	}{
+		{&start.FirstAcquire, process.acquires},
+		{&start.Ready, func(ctx context.Context) bool { return isReady(ctx, probes) }},
+		{&start.Full, process.hasFullCache},
+	}
 	for start.FirstAcquire == 0 || start.Ready == 0 || start.Full == 0 {
-		if start.FirstAcquire == 0 && process.acquires(ctx) {
-			start.FirstAcquire = time.Since(started)
-		}
-		if start.Ready == 0 && isReady(ctx, probes) {
-			start.Ready = time.Since(started)
-		}
-		if start.Full == 0 && start.Ready > 0 && process.hasFullCache(ctx) {
-			start.Full = time.Since(started)
+		for _, step := range steps {
+			if *step.took == 0 && step.isOver(ctx) {
+				*step.took = time.Since(started)
+			}
 		}
 		if err := measure.WaitUntil(ctx, time.Now().Add(replicaPoll)); err != nil {
 			return Start{}, err
