@@ -91,7 +91,7 @@ func testHerd(t *testing.T, leaving int) {
 			switch {
 			case err == nil:
 				<-time.After(50 * time.Millisecond) // The others stand in line then.
-				replicas.release(home, owner)       //nolint:contextcheck // it is released also if its caller has left
+				replicas.release(home, owner)
 			case ctx.Err() == nil:
 				t.Errorf("caller %s: %v", owner, err)
 			}
