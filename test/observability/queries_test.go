@@ -182,26 +182,33 @@ func names(matchers []*labels.Matcher) []string {
 	return names
 }
 
-func TestQueriesReadWhatIsReported(t *testing.T) {
+// requireReported fails unless what a query reads is reported, and returns the names of that.
+func requireReported(t *testing.T, where, query string) []string {
+	t.Helper()
 	known := declared()
-	shown := map[string]bool{}
-	check := func(where, query string) {
-		for name, asked := range selectors(t, query) {
-			has, isDeclared := known[name]
-			if !isDeclared {
-				t.Errorf("%s reads %s, which is not reported", where, name)
-			}
-			for _, label := range asked {
-				if !slices.Contains(has, label) {
-					t.Errorf("%s asks for the label %s of %s, which has none", where, label, name)
-				}
-			}
-			shown[strings.TrimSuffix(name, "_bucket")] = true
+	var read []string
+	for name, asked := range selectors(t, query) {
+		has, isDeclared := known[name]
+		if !isDeclared {
+			t.Errorf("%s reads %s, which is not reported", where, name)
 		}
+		for _, label := range asked {
+			if !slices.Contains(has, label) {
+				t.Errorf("%s asks for the label %s of %s, which has none", where, label, name)
+			}
+		}
+		read = append(read, strings.TrimSuffix(name, "_bucket"))
 	}
+	return read
+}
+
+func TestQueriesReadWhatIsReported(t *testing.T) {
+	shown := map[string]bool{}
 	for _, p := range panels(t) {
 		for _, target := range p.Targets {
-			check(p.Title, filled(target.Expr))
+			for _, name := range requireReported(t, p.Title, filled(target.Expr)) {
+				shown[name] = true
+			}
 		}
 	}
 	for _, section := range metric.Catalogue() {
@@ -212,11 +219,14 @@ func TestQueriesReadWhatIsReported(t *testing.T) {
 		}
 	}
 	for _, alert := range alerts(t) {
-		check(alert.Alert, alert.Expr)
+		requireReported(t, alert.Alert, alert.Expr)
 	}
+}
+
+func TestVariablesAndAnnotationsReadWhatIsReported(t *testing.T) {
 	board := readDashboard(t)
 	for _, annotation := range board.Annotations.List {
-		check(annotation.Name, annotation.Expr)
+		requireReported(t, annotation.Name, annotation.Expr)
 	}
 	for _, variable := range board.Templating.List {
 		if variable.Type != "query" {
@@ -230,7 +240,7 @@ func TestQueriesReadWhatIsReported(t *testing.T) {
 			continue
 		}
 		// The label as a matcher is checked like those of the queries.
-		check(variable.Name, fmt.Sprintf("%s{%s!=%q}", parts[1], parts[2], ""))
+		requireReported(t, variable.Name, fmt.Sprintf("%s{%s!=%q}", parts[1], parts[2], ""))
 	}
 	if len(board.Annotations.List) != 1 || len(board.Templating.List) != 2 {
 		t.Errorf("the dashboard has %d annotations and %d variables", len(board.Annotations.List), len(board.Templating.List))
