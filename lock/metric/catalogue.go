@@ -201,7 +201,7 @@ var LimitUsage = Definition{
 	Values: map[string]string{"limit": "façade, of all callers together: `running`, `waiting`, `connections`, `body_bytes`, `lists`, `streams`; " +
 		"`line_per_lock`, `line_per_namespace`, `line_per_caller`: of the lock, the namespace and the caller with the most that wait; " +
 		"webhook: `webhook_connections`, `webhook_memory`; `locks_per_namespace`, `jobs_per_namespace`: of the fullest namespace; every process: `audit_buffer`"},
-	Help: "How much of a limit is used now, from 0 to 1; 0 also for one that is not set. Rates, and what one caller, namespace or address may use of a limit but a line, have none: refusals show them. Running calls may exceed theirs: one that has waited for its lock goes on. So may lines: a caller that another replica has let wait keeps its place when its line moves.",
+	Help: "How much of a limit is used now, from 0 to 1; 0 also for one that is not set. Rates, and the shares of a caller, a namespace or an address that are not named here, have none: refusals show them. Running calls may exceed theirs: one that has waited for its lock goes on. So may lines: a caller that another replica has let wait keeps its place when its line moves.",
 }
 
 // Of the watch of locks.

@@ -79,7 +79,7 @@ func (l *load) run(ctx context.Context) {
 	}
 	l.repeat(ctx, 100*time.Millisecond, func(round int) { l.forrst(ctx, fmt.Sprintf("plain:%d", round%10)) })
 	// Holders that crash: their locks expire, and are taken over or deleted.
-	l.repeat(ctx, 200*time.Millisecond, func(round int) { l.acquire(ctx, fmt.Sprintf("crash:%d", round%8), 0.5, 1) })
+	l.repeat(ctx, 600*time.Millisecond, func(round int) { l.acquire(ctx, fmt.Sprintf("crash:%d", round%8), 0.5, 1) })
 	l.repeat(ctx, 200*time.Millisecond, func(int) { l.acquire(ctx, "crash:often", 0.5, 1) })
 	l.repeat(ctx, 200*time.Millisecond, func(int) { l.late(ctx, "late:one") })
 	// A lock that is held throughout: one caller does not wait for it, one waits in vain, one renews it.

@@ -46,7 +46,10 @@ func (l *Lab) StartReplica(ctx context.Context) (Start, error) {
 	}{
 		{&start.FirstAcquire, process.acquires},
 		{&start.Ready, func(ctx context.Context) bool { return isReady(ctx, probes) }},
-		{&start.Full, process.hasFullCache},
+		// Its answer takes a second as long as the cache is not full.
+		{&start.Full, func(ctx context.Context) bool {
+			return start.FirstAcquire > 0 && start.Ready > 0 && process.hasFullCache(ctx)
+		}},
 	}
 	for start.FirstAcquire == 0 || start.Ready == 0 || start.Full == 0 {
 		for _, step := range steps {

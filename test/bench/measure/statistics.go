@@ -122,8 +122,8 @@ func RatioToSum(value func(Round) float64, over *Result, under ...*Result) Sprea
 	return spreadOf(samples)
 }
 
-// RatioOfQuantiles divides a quantile of all acquires of two results that were not measured in turns: a single round
-// has too few acquires for a p99.
+// RatioOfQuantiles divides a quantile of the acquires of two results that were not measured in turns, of the rounds that
+// count together: a single round has too few acquires for a p99.
 func RatioOfQuantiles(over, under *Result, part float64) Spread {
 	ratio := float64(pooled(over, part)) / float64(pooled(under, part))
 	same := func(Round) float64 { return ratio }

@@ -80,8 +80,13 @@ func blocked(ctx context.Context, l *lab.Lab, r *report.Report) error {
 	}
 	single := func(value float64) measure.Spread { return measure.Single(value, window) }
 	perCaller := float64(memoryAfter-memoryBefore) / 1024 / blockedCallers
+	requests := measure.Single(spent.Writes+spent.Reads, measure.Window{})
+	if requests.Median > 0 {
+		// A watch that is late because of others makes the façade read.
+		requests = single(spent.Writes + spent.Reads)
+	}
 	r.Note(fmt.Sprintf("%d blocked callers", blockedCallers), contender.FacadeName,
-		report.AtMost("API requests in 30 s", measure.Single(spent.Writes+spent.Reads, measure.Window{}), 0, ""),
+		report.AtMost("API requests in 30 s", requests, 0, ""),
 		report.AtMost("memory per caller", single(perCaller), 64, " KiB"),
 		report.Noted("processor meanwhile", single(100*used.Seconds()/blockedFor.Seconds()), " %"))
 	return nil
