@@ -30,8 +30,8 @@ const (
 	// movedBy is how far apart two may stand who are served in another order after three moves: each relates the clocks of
 	// two replicas, of which one has just begun, by the quickest message so far.
 	movedBy = 50 * time.Millisecond
-	// calledBy is the same for the times of their calls, which a list does not need to tell: a busy machine makes the ways
-	// of some calls longer.
+	// calledBy is the same for the times of their calls, where there are more of them than a list tells: a busy machine makes
+	// the ways of some calls longer.
 	calledBy = 300 * time.Millisecond
 )
 
