@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -265,15 +266,11 @@ func watchDeletions(ctx context.Context) <-chan deletion {
 	GinkgoHelper()
 	watcher, err := client.NewWithWatch(shared.config(), client.Options{Scheme: admin.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
-	var present v1alpha1.LockList
-	Expect(admin.List(ctx, &present, client.InNamespace("default"))).To(Succeed())
-	events, err := watcher.Watch(ctx, &v1alpha1.LockList{}, &client.ListOptions{Namespace: "default", Raw: &metav1.ListOptions{ResourceVersion: present.ResourceVersion}})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(events.Stop)
+	changes := fixture.Watch(ctx, watcher, &v1alpha1.LockList{}, client.InNamespace("default"))
 	deletions := make(chan deletion, 2000)
 	go func() {
-		for event := range events.ResultChan() {
-			if lock, ok := event.Object.(*v1alpha1.Lock); ok && event.Type == "DELETED" {
+		for change := range changes {
+			if lock, ok := change.Object.(*v1alpha1.Lock); ok && change.Type == "DELETED" {
 				deletions <- deletion{key: lock.Spec.Key, at: time.Now()}
 			}
 		}

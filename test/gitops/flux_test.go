@@ -218,21 +218,14 @@ func createDeployer(ctx context.Context) {
 // watchLocks notes all events of Locks, from now until the spec ends. It returns a function that returns those of one.
 func watchLocks(ctx context.Context) func(name string) []watch.EventType {
 	GinkgoHelper()
-	var present v1alpha1.LockList
-	Expect(admin.List(ctx, &present, client.InNamespace("default"))).To(Succeed())
-	watcher := must(environment.Admin.Client.Watch(ctx, &v1alpha1.LockList{}, client.InNamespace("default"),
-		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: present.ResourceVersion}}))
-	DeferCleanup(watcher.Stop)
+	changes := fixture.Watch(ctx, environment.Admin.Client, &v1alpha1.LockList{}, client.InNamespace("default"))
 	var mu sync.Mutex
 	events := map[string][]watch.EventType{}
 	go func() {
-		for event := range watcher.ResultChan() {
-			lock, isLock := event.Object.(*v1alpha1.Lock)
-			if !isLock {
-				continue
-			}
+		for change := range changes {
+			name := change.Object.(*v1alpha1.Lock).Name
 			mu.Lock()
-			events[lock.Name] = append(events[lock.Name], event.Type)
+			events[name] = append(events[name], change.Type)
 			mu.Unlock()
 		}
 	}()

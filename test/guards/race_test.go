@@ -10,8 +10,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -120,21 +118,14 @@ type written struct {
 // one whose data says "end".
 func watchTokens(ctx context.Context, object *corev1.ConfigMap) func() []written {
 	GinkgoHelper()
-	watcher, err := root.Client.Watch(ctx, &corev1.ConfigMapList{}, client.InNamespace(object.Namespace), &client.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", object.Name),
-		Raw:           &metav1.ListOptions{ResourceVersion: object.ResourceVersion},
-	})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(watcher.Stop)
+	changes := fixture.Watch(ctx, root.Client, &corev1.ConfigMapList{}, client.InNamespace(object.Namespace),
+		client.MatchingFields{"metadata.name": object.Name})
 	collected := make(chan []written, 1)
 	go func() {
 		defer GinkgoRecover()
 		var writes []written
-		for event := range watcher.ResultChan() {
-			version, ok := event.Object.(*corev1.ConfigMap)
-			if !ok {
-				continue
-			}
+		for change := range changes {
+			version := change.Object.(*corev1.ConfigMap)
 			token, _ := strconv.ParseInt(version.Annotations[v1alpha1.FencingTokenAnnotation], 10, 64) // None is 0.
 			writes = append(writes, written{token, version.Data["by"]})
 			if version.Data["by"] == "end" {

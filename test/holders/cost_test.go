@@ -20,6 +20,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 // requests counts what the operator asks the API server: about Pods, and what it deletes.
@@ -166,14 +167,11 @@ var _ = Describe("The cost of looking after holders", func() {
 		Expect(counted.watches.Load()).To(BeEquivalentTo(holders + 1))
 		Expect(counted.others.Load()).To(BeEquivalentTo(holders), "a read of each holder")
 
-		// The API server ends a watch that is not read while it has much to tell.
-		watch, err := admin.Watch(ctx, &v1alpha1.LockList{}, client.InNamespace(namespace))
-		Expect(err).NotTo(HaveOccurred())
-		defer watch.Stop()
+		changes := fixture.Watch(ctx, admin, &v1alpha1.LockList{}, client.InNamespace(namespace))
 		released := make(chan map[string]time.Time, 1)
 		go func() {
 			at := map[string]time.Time{}
-			for event := range watch.ResultChan() {
+			for event := range changes {
 				if lock, ok := event.Object.(*v1alpha1.Lock); ok && event.Type == "DELETED" {
 					at[lock.Name] = time.Now()
 				}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -66,9 +67,7 @@ var _ = Describe("A Pod that waits for a lock", func() {
 	It("leaves the queue with its connection", func(ctx context.Context) {
 		dead, deadToken := runningWithToken(ctx, namespace, "dead")
 		next, nextToken := runningWithToken(ctx, namespace, "next")
-		granted, err := admin.Watch(ctx, &v1alpha1.LockList{}, client.InNamespace(namespace))
-		Expect(err).NotTo(HaveOccurred())
-		defer granted.Stop()
+		changes := fixture.Watch(ctx, admin, &v1alpha1.LockList{}, client.InNamespace(namespace))
 
 		connection := callAndWait(ctx, url, deadToken, `{"key":"report","block":{"value":60,"unit":"second"}}`)
 		Eventually(waitingCalls(metrics)).Should(BeEquivalentTo(1))
@@ -103,8 +102,8 @@ var _ = Describe("A Pod that waits for a lock", func() {
 		AddReportEntry("from the release to the grant of the next caller", at.Sub(released).String(), ReportEntryVisibilityFailureOrVerbose)
 		Expect(stored(ctx, namespace, "report").Spec.HolderRef).To(Equal(podRef(next)))
 		for isOver := false; !isOver; {
-			event := <-granted.ResultChan()
-			lock, ok := event.Object.(*v1alpha1.Lock)
+			change := <-changes
+			lock, ok := change.Object.(*v1alpha1.Lock)
 			Expect(ok).To(BeTrue())
 			Expect(lock.Spec.HolderRef.UID).NotTo(Equal(dead.UID), "the lock went to the dead Pod")
 			isOver = lock.Spec.HolderRef.UID == next.UID

@@ -13,13 +13,13 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 // renewedCount is how many locks the operator renews, and their ttl. RENEWED=10000 is the full measurement.
@@ -70,24 +70,17 @@ type renewals struct {
 func watchRenewals(ctx context.Context, namespace string) *renewals {
 	GinkgoHelper()
 	var list v1alpha1.LockList
-	Expect(admin.List(ctx, &list, client.InNamespace(namespace))).To(Succeed())
+	changes := fixture.Watch(ctx, admin, &list, client.InNamespace(namespace))
 	seen := &renewals{last: map[string]*v1alpha1.Lock{}}
 	for i := range list.Items {
 		seen.last[list.Items[i].Name] = &list.Items[i]
 	}
 	seen.round()
-	changes, err := admin.Watch(ctx, &v1alpha1.LockList{}, client.InNamespace(namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
-	Expect(err).NotTo(HaveOccurred())
-	var following sync.WaitGroup
-	following.Go(func() {
-		for change := range changes.ResultChan() {
+	go func() {
+		for change := range changes {
 			seen.show(change)
 		}
-	})
-	DeferCleanup(func() {
-		changes.Stop()
-		following.Wait()
-	})
+	}()
 	return seen
 }
 
