@@ -289,19 +289,31 @@ func (q *queues) recordQuota(queue *queue, err error, now time.Time) bool {
 	return true
 }
 
-// recordRecheckFailed records that a recheck failed. A caller that releases the lock may have marked
-// a waiter as in flight meanwhile, and its mark stays.
-func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) {
+// beginRecheck records that a recheck begins, which abandon ends if the lock is known to be free before it is answered.
+func (q *queues) beginRecheck(queue *queue, abandon context.CancelFunc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	queue.abandonRead = abandon
+}
+
+// recordRecheckFailed records that a recheck failed, and reports whether it did: false if it was abandoned. A caller that
+// releases the lock may have marked a waiter as in flight meanwhile, and its mark stays.
+func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) (isFailure bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue.abandonRead == nil {
+		return false
+	}
+	queue.abandonRead = nil
 	queue.backoff.failed(err, now)
+	return true
 }
 
 // recordRecheck records the object that was read, or nil: [queues.recordNotFound] knows then what has ended.
 func (q *queues) recordRecheck(queue *queue, current *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.backoff = backoffState{}
+	queue.abandonRead, queue.backoff = nil, backoffState{}
 	q.proven(queue, now)
 	if current != nil {
 		queue.seen.update(lock.Change{Lock: current}, q.hasObserved(current))

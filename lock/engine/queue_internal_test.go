@@ -282,6 +282,7 @@ func TestARecheckThatFailsLeavesTheHandOffUnderWayAlone(t *testing.T) {
 	if recipient == nil {
 		t.Fatal("nothing to hand off to")
 	}
+	q.beginRecheck(queue, func() {})
 	q.recordRecheckFailed(queue, lock.ErrUnavailable, now)
 	if step := q.next(queue, now.Add(time.Minute), 0); step.head != nil {
 		t.Error("the queue tries for a waiter that the lock is being handed off to")
@@ -381,6 +382,7 @@ func TestADoubtedStateIsReadUntilAReadIsAnswered(t *testing.T) {
 	q.doubt(now)
 	now = now.Add(lostSpread)
 	mustRead(true, "after a loss")
+	q.beginRecheck(queue, func() {})
 	q.recordRecheckFailed(queue, lock.ErrUnavailable, now)
 	for range 2 * maxProofAge / time.Second {
 		now = now.Add(recheckAfter)

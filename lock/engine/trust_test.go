@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -303,6 +304,30 @@ func TestASilentWatchIsOpenedAnew(t *testing.T) {
 		pass(2 * time.Second)
 		if state := b.other.WatchState(); state.BehindFor != 0 || state.Silence > time.Second || !b.stream.IsOpen() {
 			t.Errorf("%+v after the watch has recovered", state)
+		}
+	})
+}
+
+// hangingReads never answers a read.
+type hangingReads struct{ engine.Objects }
+
+func (hangingReads) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*v1alpha1.Lock, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAReadThatHangsKeepsNoWaiterFromALockThatTheWatchShowsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t, func(o *engine.Options) {
+			all := o.Objects
+			o.Objects = func(namespace string) engine.Objects { return hangingReads{all(namespace)} }
+		})
+		answers := b.waitBehind(t, time.Hour)
+		release(t, b.healthy, "holder") // The first read of a queue is under way.
+		released := time.Now()
+		got := <-answers
+		if served := time.Since(released); got.err != nil || served > 100*time.Millisecond {
+			t.Errorf("served after %v, %v", served, got.err)
 		}
 	})
 }

@@ -364,15 +364,17 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
+	e.queues.beginRecheck(queue, cancel)
 	current, err := get(ctx, objects, queue.name.Name)
 	now := e.clock.Now()
-	if err != nil {
-		err = e.requestError("read "+queue.name.String(), err)
-		e.queues.recordRecheckFailed(queue, err, now)
-		e.logUnanswered(err)
+	if err == nil {
+		e.queues.recordRecheck(queue, current, now)
 		return
 	}
-	e.queues.recordRecheck(queue, current, now)
+	err = e.requestError("read "+queue.name.String(), err)
+	if e.queues.recordRecheckFailed(queue, err, now) {
+		e.logUnanswered(err)
+	}
 }
 
 // logUnanswered logs that callers wait although requests for them fail. The operator shows that in its
