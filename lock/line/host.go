@@ -24,6 +24,8 @@ import (
 type host struct {
 	local  Local
 	timers clock.WithTicker
+	// epoch is where the clock of this replica begins for the others.
+	epoch time.Time
 	// lag tells how this replica keeps up.
 	lag func() lag
 
@@ -123,7 +125,10 @@ func (h *host) serve(stream grpc.ServerStream) error {
 	ended := make(chan error, 2)
 	go func() { ended <- visit.listen(ctx, stream, pulse) }() // It ends with the stream.
 	go func() {
-		ended <- visit.outbox.drain(ctx.Done(), func(message answer) error { return stream.SendMsg(&message) })
+		ended <- visit.outbox.drain(ctx.Done(), func(message answer) error {
+			message.Sent = h.timers.Since(h.epoch)
+			return stream.SendMsg(&message)
+		})
 	}()
 	return pulse.watch(ctx, ended)
 }
@@ -224,7 +229,7 @@ func (v *visit) enlist(ctx context.Context, asked question) {
 	}
 	v.places[asked.ID] = place
 	if age, known := v.host.local.Now().Sub(place.Since()), v.host.timers.Since(v.behind.at(asked.Stood)); age > known+placedAfter {
-		v.outbox.put(answer{ID: asked.ID, Result: placed, Age: age})
+		v.outbox.put(answer{ID: asked.ID, Result: placed, Stood: v.host.timers.Since(v.host.epoch) - age, Age: age})
 	}
 }
 

@@ -38,6 +38,8 @@ type peer struct {
 type visitOut struct {
 	outbox *outbox[question]
 	timers clock.WithTicker
+	// ahead relates the clock of the other replica to this one's. Only the listener uses it.
+	ahead offset
 
 	// refused has a value when the replica has said that it cannot serve.
 	refused chan struct{}
@@ -196,6 +198,10 @@ func (v *visitOut) distrust() {
 	}
 }
 
+// firstPings is how many pings must be answered before a stream is used. The first message of a stream may be slow, and
+// places that come with the next ones are related by it.
+const firstPings = 4
+
 func (v *visitOut) ping(ctx context.Context, timers clock.WithTicker) {
 	ticker := timers.NewTicker(pingPeriod)
 	defer ticker.Stop()
@@ -209,13 +215,16 @@ func (v *visitOut) ping(ctx context.Context, timers clock.WithTicker) {
 }
 
 func (p *peer) listen(stream grpc.ClientStream, out *visitOut, pulse *pulse) error {
-	isServing, isLost := false, false
+	isServing, isLost, pongs := false, false, 0
 	for {
 		var told answer
 		if err := stream.RecvMsg(&told); err != nil {
 			return err
 		}
 		pulse.beat()
+		if told.Sent != 0 {
+			out.ahead.note(p.timers.Now(), told.Sent)
+		}
 		if told.ID != 0 {
 			out.tell(told)
 			continue
@@ -225,6 +234,11 @@ func (p *peer) listen(stream grpc.ClientStream, out *visitOut, pulse *pulse) err
 		}
 		// Only its answers to pings show whether the replica serves.
 		serves, now := told.Result == pong, lag{isLost: told.IsLost, silence: told.Silence}
+		pongs++
+		if serves && !isServing && pongs < firstPings {
+			out.outbox.put(question{Kind: ping})
+			continue
+		}
 		switch hasChanged := serves != isServing || now.isLost != isLost; {
 		case serves && hasChanged:
 			p.use(out, now)
@@ -275,13 +289,21 @@ func (v *visitOut) tell(told answer) {
 		by.answered(told)
 		return
 	case by.into != nil && told.Result == placed:
-		by.into.place(v.timers.Now().Add(-told.Age))
+		by.into.place(v.stood(told))
 		return
 	case by.into != nil && told.Lock != nil && by.into.offer(told.Lock, v.timers.Now()):
 		v.outbox.put(question{ID: told.ID, Kind: take})
 		return
 	}
 	v.leave(told.ID, false)
+}
+
+// stood returns since when the caller has its place. The answer may have waited for others to be sent.
+func (v *visitOut) stood(told answer) time.Time {
+	if told.Sent == 0 { // It is of a version before.
+		return v.timers.Now().Add(-told.Age)
+	}
+	return v.ahead.at(told.Stood)
 }
 
 // leave tells the home that the caller has left. It says that it knows, so that what it has granted before it

@@ -128,8 +128,11 @@ type answer struct {
 	// change is that its watch has shown; zero if that is not known.
 	IsLost  bool          `json:"isLost,omitempty"`
 	Silence time.Duration `json:"silence,omitempty"`
-	// Age is for how long the caller has had its place.
-	Age time.Duration `json:"age,omitempty"`
+	// Stood is since when the caller has its place, and Sent when the answer was sent, on a clock of the home that begins
+	// anywhere. Age is for how long it has had its place, which is all that a version before tells and reads.
+	Stood time.Duration `json:"stood,omitempty"`
+	Sent  time.Duration `json:"sent,omitempty"`
+	Age   time.Duration `json:"age,omitempty"`
 	// Lines are those that a count asked for.
 	Lines []lock.Line `json:"lines,omitempty"`
 	// IsPart says that there are more.
