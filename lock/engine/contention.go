@@ -289,22 +289,35 @@ func (q *queues) recordQuota(queue *queue, err error, now time.Time) bool {
 	return true
 }
 
-// beginRecheck records that a recheck begins, which abandon ends if the lock is known to be free before it is answered.
-func (q *queues) beginRecheck(queue *queue, abandon context.CancelFunc) {
+// beginRecheck records that a recheck begins, which cancel can end. It returns false if the lock is known to be free by
+// now, and need not be read.
+func (q *queues) beginRecheck(queue *queue, cancel context.CancelFunc) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.abandonRead = abandon
-}
-
-// recordRecheckFailed records that a recheck failed, and reports whether it did: false if it was abandoned. A caller that
-// releases the lock may have marked a waiter as in flight meanwhile, and its mark stays.
-func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) (isFailure bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if queue.abandonRead == nil {
+	if queue.seen.lock == nil {
 		return false
 	}
-	queue.abandonRead = nil
+	queue.cancelRead = cancel
+	return true
+}
+
+// abandonRead ends a recheck that is under way, since its answer is known.
+func (q *queue) abandonRead() {
+	if q.cancelRead != nil {
+		q.cancelRead()
+		q.cancelRead = nil
+	}
+}
+
+// recordRecheckFailed records a recheck that has failed. It returns false, and records nothing, for one that was
+// abandoned. A caller that releases the lock may have marked a waiter as in flight meanwhile, and its mark stays.
+func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue.cancelRead == nil {
+		return false
+	}
+	queue.cancelRead = nil
 	queue.backoff.failed(err, now)
 	return true
 }
@@ -313,7 +326,7 @@ func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) (is
 func (q *queues) recordRecheck(queue *queue, current *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.abandonRead, queue.backoff = nil, backoffState{}
+	queue.backoff = backoffState{}
 	q.proven(queue, now)
 	if current != nil {
 		queue.seen.update(lock.Change{Lock: current}, q.hasObserved(current))

@@ -115,9 +115,9 @@ type queue struct {
 	yieldUntil time.Time
 	// settled is when those have come that waited at another engine before; zero if no one did.
 	settled time.Time
-	backoff    backoffState
-	// abandonRead ends the recheck that is under way; nil if there is none, or nothing depends on it any more.
-	abandonRead context.CancelFunc
+	backoff backoffState
+	// cancelRead ends the recheck that is under way; nil if there is none, or it was ended.
+	cancelRead context.CancelFunc
 	// freedAt is when the lock became free as far as the engine knows; zero if it has not.
 	freedAt time.Time
 	// release is the release that has deleted the lock, or is about to.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"math"
 	"slices"
 	"testing"
@@ -286,6 +287,34 @@ func TestARecheckThatFailsLeavesTheHandOffUnderWayAlone(t *testing.T) {
 	q.recordRecheckFailed(queue, lock.ErrUnavailable, now)
 	if step := q.next(queue, now.Add(time.Minute), 0); step.head != nil {
 		t.Error("the queue tries for a waiter that the lock is being handed off to")
+	}
+}
+
+func TestARecheckIsAbandonedOnceTheStateIsKnown(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	renewed := held.DeepCopy()
+	renewed.ResourceVersion = "11"
+	now := time.Unix(1e9, 0)
+	q, queue := queueOf(held)
+	for _, tell := range []func(){
+		func() { q.changed(nameOf(held), lock.Change{Lock: renewed}, now) },
+		func() { q.recordNotFound(renewed, now) }, // as another replica has found out
+	} {
+		isCancelled := false
+		if !q.beginRecheck(queue, func() { isCancelled = true }) {
+			t.Fatal("a held lock is not read")
+		}
+		tell()
+		if !isCancelled {
+			t.Error("the read goes on")
+		}
+		if q.recordRecheckFailed(queue, context.Canceled, now) || queue.backoff.err != nil {
+			t.Error("what was abandoned counts as a failure")
+		}
+	}
+	// The change may also come between the decision to read and the read.
+	if q.beginRecheck(queue, func() {}) {
+		t.Error("a lock that is known to be free is read")
 	}
 }
 

@@ -51,6 +51,7 @@ type rechecks struct {
 
 // proven records that the state of the lock is known now.
 func (q *queues) proven(queue *queue, now time.Time) {
+	queue.abandonRead()
 	queue.rechecks = rechecks{at: now, provenAt: now, jitter: q.random()}
 }
 

@@ -59,12 +59,9 @@ func (s *spread) won() { s.losses = max(s.losses-1, 0) }
 
 func (s *spread) wasQuiet() { s.losses = max(s.losses-quietGain, 0) }
 
-// freed records that the lock is free from now on, and draws the delay. The queue's goroutine need not wait for a read.
+// freed records that the lock is free from now on, and draws the delay.
 func (q *queues) freed(queue *queue, now time.Time) {
-	if queue.abandonRead != nil {
-		queue.abandonRead()
-		queue.abandonRead = nil
-	}
+	queue.abandonRead()
 	queue.freedAt = now
 	queue.spread.draw(q.random(), q.maxSpread)
 	queue.spread.until = now.Add(queue.spread.delay)

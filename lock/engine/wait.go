@@ -360,11 +360,14 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	}
 }
 
-// recheck reads the lock because the informer has not shown it, or may have missed its end.
+// recheck reads the lock because the informer has not shown it, or may have missed its end. It returns early if its state
+// becomes known otherwise. A lock that expires meanwhile, without its end being seen, waits for the answer.
 func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	e.queues.beginRecheck(queue, cancel)
+	if !e.queues.beginRecheck(queue, cancel) {
+		return
+	}
 	current, err := get(ctx, objects, queue.name.Name)
 	now := e.clock.Now()
 	if err == nil {
