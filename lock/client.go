@@ -123,12 +123,12 @@ func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) 
 	// release arrives.
 	proof := Proof{Owner: lock.Spec.Owner}
 	proof.FencingToken, _ = lock.FencingToken()
+	within, reason := settings.releaseTimeout, failed("acquire", key, c.namespace, err)
 	if ctx.Err() != nil {
-		_ = c.release(ctx, key, proof, min(settings.releaseTimeout, maxLate))
-		return nil, Interrupted(ctx, key, err)
+		within, reason = min(within, maxLate), Interrupted(ctx, key, err)
 	}
-	_ = c.release(ctx, key, proof, settings.releaseTimeout)
-	return nil, failed("acquire", key, c.namespace, err)
+	_ = c.release(ctx, key, proof, within)
+	return nil, reason
 }
 
 // maxLate is for how long a caller of Acquire whose context has ended is kept for the release of what it has got. It

@@ -223,10 +223,11 @@ func watchLocks(ctx context.Context) func(name string) []watch.EventType {
 	events := map[string][]watch.EventType{}
 	go func() {
 		for change := range changes {
-			name := change.Object.(*v1alpha1.Lock).Name
-			mu.Lock()
-			events[name] = append(events[name], change.Type)
-			mu.Unlock()
+			if lock, isLock := change.Object.(*v1alpha1.Lock); isLock {
+				mu.Lock()
+				events[lock.Name] = append(events[lock.Name], change.Type)
+				mu.Unlock()
+			}
 		}
 	}()
 	return func(name string) []watch.EventType {

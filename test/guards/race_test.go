@@ -125,7 +125,8 @@ func watchTokens(ctx context.Context, object *corev1.ConfigMap) func() []written
 		defer GinkgoRecover()
 		var writes []written
 		for change := range changes {
-			version := change.Object.(*corev1.ConfigMap)
+			version, ok := change.Object.(*corev1.ConfigMap)
+			Expect(ok).To(BeTrue())
 			token, _ := strconv.ParseInt(version.Annotations[v1alpha1.FencingTokenAnnotation], 10, 64) // None is 0.
 			writes = append(writes, written{token, version.Data["by"]})
 			if version.Data["by"] == "end" {

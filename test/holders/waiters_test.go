@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -102,7 +103,8 @@ var _ = Describe("A Pod that waits for a lock", func() {
 		AddReportEntry("from the release to the grant of the next caller", at.Sub(released).String(), ReportEntryVisibilityFailureOrVerbose)
 		Expect(stored(ctx, namespace, "report").Spec.HolderRef).To(Equal(podRef(next)))
 		for isOver := false; !isOver; {
-			change := <-changes
+			var change watch.Event
+			Eventually(changes).Should(Receive(&change))
 			lock, ok := change.Object.(*v1alpha1.Lock)
 			Expect(ok).To(BeTrue())
 			Expect(lock.Spec.HolderRef.UID).NotTo(Equal(dead.UID), "the lock went to the dead Pod")
