@@ -132,8 +132,8 @@ type knownRelease struct {
 	span context.Context //nolint:containedctx // the wait that it ends is in another goroutine
 }
 
-// settleFor is how long a queue that begins with a waiter from another engine waits for the others who waited there:
-// they come through several replicas, and the order of their places counts.
+// settleFor is how long a queue that gets a waiter from another engine waits for the others who waited there: they come
+// through several replicas, and the order of their places counts.
 const settleFor = 50 * time.Millisecond
 
 // add appends a waiter, and reports whether its queue is new and needs a goroutine. A new queue
@@ -155,7 +155,7 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, n
 		known = q.begin(name, now, newest)
 	}
 	joined.hasWaited = exists || known.seen.lock != nil && !rules.Expired(known.seen.lock, now)
-	if !exists && joined.isAccepted {
+	if joined.isAccepted && known.settled.IsZero() {
 		known.settled = now.Add(settleFor)
 	}
 	known.insert(joined, now)

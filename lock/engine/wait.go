@@ -160,6 +160,13 @@ func (p Place) Since() time.Time {
 	return p.waiter.since
 }
 
+// Kept returns the place as it is kept for a caller that comes again, also after Take.
+func (p Place) Kept() places.Place {
+	p.engine.queues.mu.Lock()
+	defer p.engine.queues.mu.Unlock()
+	return p.waiter.place(p.queue.name)
+}
+
 // IsUnsure reports whether a write for the caller may have happened, or may still happen, of which this engine alone
 // knows: if the engine dies, a grant that the caller does not know of may be left. It counts once the caller has left, or
 // has its outcome.

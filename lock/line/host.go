@@ -106,9 +106,15 @@ type visit struct {
 	// places are those of the callers that wait, by the ID of their question. Nil when the stream has ended.
 	places map[uint64]engine.Place
 	// offers are the locks that were granted to them, and are not taken yet.
-	offers map[uint64]*v1alpha1.Lock
+	offers map[uint64]offer
 	// deposits are the places of callers that wait at the other replica, which is their home.
 	deposits map[uint64]places.Place
+}
+
+// offer is a lock that was granted to a caller, and the place that it had.
+type offer struct {
+	lock *v1alpha1.Lock
+	of   places.Place
 }
 
 // serve answers the questions of one replica until its stream ends. Its callers then leave the line, and keep
@@ -116,7 +122,7 @@ type visit struct {
 func (h *host) serve(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	visit := &visit{host: h, guest: guestOf(ctx), outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, offers: map[uint64]*v1alpha1.Lock{}, deposits: map[uint64]places.Place{}}
+	visit := &visit{host: h, guest: guestOf(ctx), outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, offers: map[uint64]offer{}, deposits: map[uint64]places.Place{}}
 	h.add(visit)
 	defer visit.calls.Wait()
 	defer h.remove(visit)
@@ -253,12 +259,16 @@ func (v *visit) pass(id uint64, granted *v1alpha1.Lock, err error) bool {
 	if !waits {
 		return false
 	}
-	delete(v.places, id)
 	if err != nil {
+		delete(v.places, id)
 		return v.outbox.put(v.answerOf(id, place, err))
 	}
-	v.offers[id] = granted
-	return v.outbox.put(answer{ID: id, Result: offered, Lock: granted})
+	if !v.outbox.put(answer{ID: id, Result: offered, Lock: granted}) {
+		return false // The stream has ended, and so the place is lost.
+	}
+	delete(v.places, id)
+	v.offers[id] = offer{lock: granted, of: place.Kept()}
+	return true
 }
 
 // answerOf tells how a wait has ended without the lock.
@@ -283,11 +293,11 @@ func (v *visit) answerOf(id uint64, at engine.Place, err error) answer {
 // take makes the lock that was offered the caller's.
 func (v *visit) take(id uint64) {
 	v.mu.Lock()
-	granted, isOffered := v.offers[id]
+	taken, isOffered := v.offers[id]
 	delete(v.offers, id)
 	v.mu.Unlock()
 	if isOffered {
-		v.outbox.put(answer{ID: id, Result: done, HeldFor: rules.UntilReclaimable(granted, v.host.local.Now(), 0)})
+		v.outbox.put(answer{ID: id, Result: done, HeldFor: rules.UntilReclaimable(taken.lock, v.host.local.Now(), 0)})
 	}
 }
 
@@ -307,14 +317,17 @@ func (v *visit) leave(ctx context.Context, asked question) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	offer := v.offers[id]
-	if offer == nil {
+	refused, isOffered := v.offers[id]
+	if !isOffered {
 		v.outbox.put(told)
 		return
 	}
 	delete(v.offers, id)
+	if !asked.IsMoving {
+		v.host.local.Keep(refused.of)
+	}
 	v.calls.Go(func() {
-		told.IsUnsure = errors.Is(v.host.takeBack(ctx, offer), lock.ErrUnavailable)
+		told.IsUnsure = errors.Is(v.host.takeBack(ctx, refused.lock), lock.ErrUnavailable)
 		v.outbox.put(told)
 	})
 }
@@ -413,8 +426,8 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 	return answer{ID: asked.ID, Result: done, Lock: renewed}
 }
 
-// end takes the callers out of the lines, and the locks back that they have not learnt of. Those that have waited at the
-// other replica keep their places here.
+// end takes the callers out of the lines, and the locks back that they have not learnt of. They keep their places here,
+// and so do those that have waited at the other replica.
 func (v *visit) end(ctx context.Context) {
 	v.outbox.close()
 	v.mu.Lock()
@@ -428,15 +441,17 @@ func (v *visit) end(ctx context.Context) {
 	for _, place := range deposits {
 		v.host.local.Keep(place)
 	}
-	for _, offer := range offers {
-		v.host.takeBackLater(ctx, offer)
+	for _, lost := range offers {
+		lost.of.IsFixed = true
+		v.host.local.Keep(lost.of)
+		v.host.takeBackLater(ctx, lost.lock)
 	}
 }
 
-func (h *host) takeBackLater(ctx context.Context, offer *v1alpha1.Lock) {
+func (h *host) takeBackLater(ctx context.Context, granted *v1alpha1.Lock) {
 	h.later(func() {
 		<-h.timers.After(takeBackAfter)
-		_ = h.takeBack(ctx, offer)
+		_ = h.takeBack(ctx, granted)
 	})
 }
 

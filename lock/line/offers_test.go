@@ -71,3 +71,29 @@ func TestAReleaseThatFailsAtHomeIsDoneByItsReplica(t *testing.T) {
 		}
 	})
 }
+
+// A caller that its replica cannot tell of the lock has its place for as long as any other whose replica dies.
+func TestACallerWhoseReplicaDiesWhileItIsOfferedTheLockKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
+		home, edges := replicas.all[replicas.home()], replicas.edges()
+		replicas.hold(home, "first")
+		lost, leave := context.WithCancel(t.Context())
+		defer leave()
+		replicas.wait(lost, edges[0], by("offered", time.Hour))
+		next := replicas.wait(t.Context(), edges[1], by("next", time.Hour))
+		edges[0].isDead.Store(true)
+		edges[0].isSilent.Store(true)
+		replicas.release(home, "first")
+		<-time.After(10 * time.Millisecond)
+		again := replicas.wait(t.Context(), edges[1], by("offered", time.Hour))
+		replicas.granted(again, 3*time.Second)
+		select {
+		case err := <-next:
+			t.Fatalf("the lock went to the next caller, too: %v", err)
+		default:
+		}
+		replicas.release(edges[1], "offered")
+		replicas.granted(next, time.Second)
+	})
+}
