@@ -102,8 +102,10 @@ func newHeld(ctx context.Context, client *Client, settings settings, lock *v1alp
 		stored:   lock,
 	}
 	if held.isResumed {
-		// Other grants may have the owner token, too.
-		held.proof.Holder, held.proof.FencingToken = settings.resumed.Holder, token
+		held.proof.Holder = settings.resumed.Holder
+	}
+	if !held.isOwnerUnique {
+		held.proof.FencingToken = token // Another grant may have the owner token, too.
 	}
 	held.prolong(sent, ttlOf(lock, settings.request.TTL))
 	held.ctx, held.cancel = context.WithCancelCause(withHeldLock(ctx, held))
@@ -164,8 +166,8 @@ func (h *Held) Context() context.Context {
 //   - [ErrUnavailable] if the lock could not be renewed in time, as when the machine was suspended,
 //   - [ErrForceReleased] if the lock was released by force,
 //   - [ErrTakenOver] if another holder has it,
-//   - [ErrNotHeld] alone if a lock that was resumed was released, by force or by another that has its
-//     owner token.
+//   - [ErrNotHeld] alone if a lock that was resumed, or acquired with [WithOwner], has ended before its
+//     deadline: by force, or by another that has its owner token.
 //
 // Err reads the clock. It is right even in a process that was stopped, or on a machine that was
 // suspended, and has not closed [Held.Done] yet. By the wall clock alone it ends a lock whose deadline

@@ -27,7 +27,7 @@ func (h *Held) lossIn(answer error, now, deadline time.Time) error {
 
 // lossByRelease is the loss of a lock that has ended before its deadline, and not by this Held.
 func (h *Held) lossByRelease() error {
-	if h.isResumed {
+	if !h.isOwnerUnique {
 		return fmt.Errorf("%s was released, by force or by another that has its owner token: %w", h.key, ErrNotHeld)
 	}
 	return fmt.Errorf("%s: %w", h.key, ErrForceReleased)

@@ -17,9 +17,9 @@ type releasing struct {
 	isUnanswered bool
 }
 
-// Release ends the lock and returns when none of its goroutines is left. The lock counts as ended
-// from the beginning of the call. Release completes even if ctx has ended; it only uses the values
-// of ctx, and takes no longer than [WithReleaseTimeout] permits.
+// Release ends the lock and returns when none of its goroutines is left. It ends no later grant under
+// the same owner token. The lock counts as ended from the beginning of the call. Release completes even
+// if ctx has ended; it only uses the values of ctx, and takes no longer than [WithReleaseTimeout] permits.
 //
 // Release returns nil if the lock was held until then, also when called again. If the lock was
 // lost before, the error matches that of [Held.Err]. If the service does not answer, the error
@@ -75,8 +75,8 @@ func (h *Held) sendRelease(ctx context.Context) (isFinal bool, result error) {
 	err := h.client.release(ctx, h.key, h.proof, h.releaseTimeout)
 	loss = h.lossIn(err, h.clock.Now(), h.Deadline())
 	switch {
-	case err == nil, loss != nil && h.release.isUnanswered:
-		return true, nil
+	case err == nil, loss != nil && (h.release.isUnanswered || errors.Is(err, ErrUnavailable)):
+		return true, nil // A release that went unanswered has done it.
 	case loss != nil:
 		return true, loss
 	}

@@ -430,8 +430,8 @@ func TestRenewalOfALaterGrantOfTheSameOwner(t *testing.T) {
 		held := mustHold(t, lock.NewClient(service, "default", lock.WithOwner("shared")))
 		pass(time.Second)
 		takeOver(t, service, "shared")
-		if err := held.Renew(t.Context(), 0); !errors.Is(err, lock.ErrTakenOver) {
-			t.Errorf("got %v, want ErrTakenOver", err)
+		if err := held.Renew(t.Context(), 0); !errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrForceReleased) {
+			t.Errorf("got %v, want ErrNotHeld, and no word of force", err)
 		}
 		_ = held.Release(t.Context())
 		if _, err := service.Get(t.Context(), "default", key); err != nil {

@@ -226,6 +226,21 @@ func TestAResumedLockIsNotReleasedForALaterGrant(t *testing.T) {
 	})
 }
 
+func TestALockOfAChosenOwnerIsNotReleasedForALaterGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newBackend()
+		service.SetHooks(unwatched)
+		held := mustHold(t, lock.NewClient(service, "default", lock.WithOwner("shared"), lock.WithoutRenewal()))
+		takeOver(t, service, "shared")
+		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("got %v, want ErrNotHeld", err)
+		}
+		if _, err := service.Get(t.Context(), "default", key); err != nil {
+			t.Errorf("the later grant: %v", err)
+		}
+	})
+}
+
 func TestDetach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()

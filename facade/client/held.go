@@ -92,6 +92,9 @@ func (c *Client) end(ctx context.Context, operation string, release func(context
 		switch {
 		case mayBeDone && errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrExpired):
 			return nil
+		case mayBeDone && errors.Is(err, lock.ErrOwnerMismatch):
+			// That may have handed the lock on. Whether the owner token was right, the caller knows.
+			return fmt.Errorf("%w: an earlier try went unanswered: %w", lock.ErrUnavailable, err)
 		case err == nil || !mayRecover(err):
 			return err
 		}

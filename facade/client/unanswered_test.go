@@ -275,7 +275,7 @@ func TestReleaseAfterALostAnswerTellsWhatItFinds(t *testing.T) {
 	f := newFixture(t)
 	f.hold("k", "o")
 	f.befall(lostRequest)
-	if err := f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "p"}); !errors.Is(err, lock.ErrOwnerMismatch) {
+	if err := f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "p"}); !errors.Is(err, lock.ErrOwnerMismatch) || !errors.Is(err, lock.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	f.locks.clock.SetTime(f.locks.clock.Now().Add(time.Hour))
@@ -283,6 +283,24 @@ func TestReleaseAfterALostAnswerTellsWhatItFinds(t *testing.T) {
 	if err := f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}); !errors.Is(err, lock.ErrExpired) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// The release may have handed the lock to the next in line, who has it by the time of the second try.
+func TestAHeldLockIsReleasedThoughTheAnswerIsLostAndTheNextHasIt(t *testing.T) {
+	f := newFixture(t)
+	held, err := lock.NewClient(f, namespace, lock.WithoutRenewal()).Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.befall(func(carry func() (*http.Response, error)) (*http.Response, error) {
+		_, err := lostAnswer(carry)
+		f.hold("k", "next")
+		return nil, err
+	})
+	if err := held.Release(t.Context()); err != nil {
+		t.Errorf("got %v", err)
+	}
+	f.wantHeld("lock:k")
 }
 
 func TestReleaseGoesOnWhenItsContextEnds(t *testing.T) {
