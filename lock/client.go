@@ -155,7 +155,7 @@ func (c *Client) request(ctx context.Context, settings settings) (granted *v1alp
 	if settings.retry == nil {
 		return granted, sent, attempt(ctx)
 	}
-	retries := retries{RetryPolicy: settings.retry.withDefaults(), clock: settings.clock, isWaiting: settings.request.Wait > 0}
+	retries := retries{RetryPolicy: settings.retry.withDefaults(), key: settings.request.FullKey(), clock: settings.clock, isWaiting: settings.request.Wait > 0}
 	err = retries.run(ctx, attempt)
 	return granted, sent, err
 }

@@ -21,7 +21,7 @@ import (
 // Several processes may hold one grant at a time; among them the lock excludes nothing. They must use one
 // ttl: a renewal for a shorter time ends the lock before the [Held.Deadline] of the others.
 //
-// If Resume fails, the lock is as it was, or has been renewed once. The error matches
+// If Resume fails, the lock is as it was, or has been renewed, up to twice. The error matches
 //
 //   - [ErrNotHeld] if the grant has ended; [ErrExpired] too if that is known to be by its ttl,
 //   - [ErrOwnerMismatch] if the lock is held under another owner token,

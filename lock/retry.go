@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 // RetryPolicy says how an acquisition is repeated that failed because the lock is held or the
@@ -64,6 +66,7 @@ func jittered(value, part float64) float64 {
 
 type retries struct {
 	RetryPolicy
+	key   v1alpha1.FullKey
 	clock clock.WithTicker
 	// isWaiting says that attempts wait for a holder and have no time limit of their own.
 	isWaiting bool
@@ -86,7 +89,7 @@ func (r *retries) run(ctx context.Context, attempt func(context.Context) error) 
 			return fmt.Errorf("gave up after %d attempts: %w", tries, err)
 		}
 		if !sleep(ctx, r.clock, pause) {
-			return fmt.Errorf("%w, after %d attempts: %w", ctx.Err(), tries, err)
+			return fmt.Errorf("after %d attempts: %w", tries, Interrupted(ctx, r.key, err))
 		}
 	}
 }

@@ -110,17 +110,25 @@ func TestRetryIsNotForEveryError(t *testing.T) {
 }
 
 func TestRetryIsCancellable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := newBackend()
-		service.SetHooks(before(locktest.Failing(locktest.Acquire, lock.ErrUnavailable)))
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		began := time.Now()
-		_, err := lock.NewClient(service, "default").TryAcquire(ctx, "billing:report", lock.WithRetry(lock.RetryPolicy{Base: time.Minute, Ceiling: time.Hour}))
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 5*time.Second {
-			t.Errorf("after %s: %v", time.Since(began), err)
-		}
-	})
+	for name, failure := range map[string]error{"unavailable": lock.ErrUnavailable, "held": &lock.HeldError{Key: key, Holder: "rival"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := newBackend()
+				service.SetHooks(before(locktest.Failing(locktest.Acquire, failure)))
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				began := time.Now()
+				_, err := lock.NewClient(service, "default").TryAcquire(ctx, "billing:report", lock.WithRetry(lock.RetryPolicy{Base: time.Minute, Ceiling: time.Hour}))
+				if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 5*time.Second {
+					t.Errorf("after %s: %v", time.Since(began), err)
+				}
+				// That another has the lock would say that the wait has ended, and not its context.
+				if _, isInterrupted := errors.AsType[*lock.InterruptedError](err); !isInterrupted || errors.Is(err, lock.ErrHeld) {
+					t.Errorf("got %v, want an InterruptedError", err)
+				}
+			})
+		})
+	}
 }
 
 func TestRetryEndsAHangingAttemptAtTheCeiling(t *testing.T) {

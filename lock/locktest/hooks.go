@@ -106,7 +106,7 @@ func do[T any](ctx context.Context, b *Backend, call Call, method func(Hooks) (T
 		return none, err
 	}
 	// A release completes even if the caller has left.
-	if err := ctx.Err(); err != nil && call.Verb != Release && call.Verb != ForceRelease {
+	if err := ctx.Err(); err != nil && call.Verb != Release {
 		if call.Verb == Acquire {
 			err = lock.Interrupted(ctx, call.Key, nil)
 		}

@@ -25,6 +25,20 @@ func TestACallThatTheHookBeforeItFailsDoesNothing(t *testing.T) {
 	}
 }
 
+// Of the two calls that end a lock, only a release is completed for a caller that has left.
+func TestAForcedReleaseIsNotBegunForACallerThatHasLeft(t *testing.T) {
+	f := newFixture()
+	f.mustAcquire(t, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.ForceRelease(ctx, "default", key, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("forced release: got %v", err)
+	}
+	if err := f.Release(ctx, "default", key, lock.Proof{Owner: "a"}); err != nil {
+		t.Errorf("release: got %v", err)
+	}
+}
+
 func TestACallWhoseAnswerIsLostHasHappened(t *testing.T) {
 	f := newFixture()
 	f.SetHooks(locktest.Hooks{After: locktest.Failing(locktest.Acquire, lock.ErrUnavailable)})

@@ -23,7 +23,8 @@ import (
 //     it ends meanwhile,
 //   - is conditional on the resourceVersion that was read: a write that arrives after the
 //     lock has ended cannot undo a later one, and fails with a Conflict,
-//   - updates the Locked, which can then be used for the next write.
+//   - updates the Locked, which can then be used for the next write; after a Delete that finalizers keep
+//     from its end, [Locked.Refresh] does.
 //
 // Update and Patch also present the fencing token, as [v1alpha1.FencingTokenAnnotation], if the object
 // is fenced by its lock, see [v1alpha1.FencedByAnnotation] with the [Key] of the object.
