@@ -210,35 +210,33 @@ func TestResumeWithoutAFencingToken(t *testing.T) {
 	})
 }
 
-func TestAResumedLockIsNotReleasedForALaterGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := newBackend()
-		service.SetHooks(unwatched)
-		proof := mustDetach(t, service, lock.WithOwner("shared"))
-		held := mustResume(t, lock.NewClient(service, "default", lock.WithoutRenewal()), proof)
-		takeOver(t, service, "shared")
-		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrNotHeld) {
-			t.Errorf("got %v, want ErrNotHeld", err)
-		}
-		if _, err := service.Get(t.Context(), "default", key); err != nil {
-			t.Errorf("the later grant: %v", err)
-		}
-	})
-}
-
-func TestALockOfAChosenOwnerIsNotReleasedForALaterGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := newBackend()
-		service.SetHooks(unwatched)
-		held := mustHold(t, lock.NewClient(service, "default", lock.WithOwner("shared"), lock.WithoutRenewal()))
-		takeOver(t, service, "shared")
-		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrNotHeld) {
-			t.Errorf("got %v, want ErrNotHeld", err)
-		}
-		if _, err := service.Get(t.Context(), "default", key); err != nil {
-			t.Errorf("the later grant: %v", err)
-		}
-	})
+func TestALaterGrantOfASharedOwnerTokenIsNotReleased(t *testing.T) {
+	for name, hold := range map[string]func(*testing.T, *locktest.Backend) *lock.Held{
+		"by a hold that was resumed": func(t *testing.T, service *locktest.Backend) *lock.Held {
+			t.Helper()
+			proof := mustDetach(t, service, lock.WithOwner("shared"))
+			return mustResume(t, lock.NewClient(service, "default", lock.WithoutRenewal()), proof)
+		},
+		"by the one that has chosen it": func(t *testing.T, service *locktest.Backend) *lock.Held {
+			t.Helper()
+			return mustHold(t, lock.NewClient(service, "default", lock.WithOwner("shared"), lock.WithoutRenewal()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := newBackend()
+				service.SetHooks(unwatched)
+				held := hold(t, service)
+				takeOver(t, service, "shared")
+				if err := held.Release(t.Context()); !errors.Is(err, lock.ErrNotHeld) {
+					t.Errorf("got %v, want ErrNotHeld", err)
+				}
+				if _, err := service.Get(t.Context(), "default", key); err != nil {
+					t.Errorf("the later grant: %v", err)
+				}
+			})
+		})
+	}
 }
 
 func TestDetach(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 type host struct {
 	local  Local
 	timers clock.WithTicker
-	// epoch is where the clock of this replica begins for the others.
+	// epoch is that of the members.
 	epoch time.Time
 	// lag tells how this replica keeps up.
 	lag func() lag
@@ -113,8 +113,8 @@ type visit struct {
 
 // offer is a lock that was granted to a caller, and the place that it had.
 type offer struct {
-	lock *v1alpha1.Lock
-	of   places.Place
+	lock  *v1alpha1.Lock
+	place places.Place
 }
 
 // serve answers the questions of one replica until its stream ends. Its callers then leave the line, and keep
@@ -267,7 +267,7 @@ func (v *visit) pass(id uint64, granted *v1alpha1.Lock, err error) bool {
 		return false // The stream has ended, and so the place is lost.
 	}
 	delete(v.places, id)
-	v.offers[id] = offer{lock: granted, of: place.Kept()}
+	v.offers[id] = offer{lock: granted, place: place.Kept()}
 	return true
 }
 
@@ -324,7 +324,7 @@ func (v *visit) leave(ctx context.Context, asked question) {
 	}
 	delete(v.offers, id)
 	if !asked.IsMoving {
-		v.host.local.Keep(refused.of)
+		v.host.local.Keep(refused.place)
 	}
 	v.calls.Go(func() {
 		told.IsUnsure = errors.Is(v.host.takeBack(ctx, refused.lock), lock.ErrUnavailable)
@@ -442,8 +442,8 @@ func (v *visit) end(ctx context.Context) {
 		v.host.local.Keep(place)
 	}
 	for _, lost := range offers {
-		lost.of.IsFixed = true
-		v.host.local.Keep(lost.of)
+		lost.place.IsFixed = true
+		v.host.local.Keep(lost.place)
 		v.host.takeBackLater(ctx, lost.lock)
 	}
 }

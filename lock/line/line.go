@@ -99,10 +99,11 @@ func New(options Options) (*Line, error) {
 	timers := servertime.Timers(options.Clock)
 	l := &Line{
 		Local: options.Local, self: options.Self, timers: timers,
-		host:  host{local: options.Local, timers: timers, epoch: timers.Now(), visits: map[*visit]struct{}{}, gone: make(chan struct{}, 1)},
+		host:  host{local: options.Local, timers: timers, visits: map[*visit]struct{}{}, gone: make(chan struct{}, 1)},
 		waits: waits{byName: map[types.NamespacedName]int{}}, lookups: make(chan struct{}, maxLookups),
 	}
 	l.members = newMembers(options.Self, timers, options.Logger, options.Local.Lag, l.host.tell)
+	l.host.epoch = l.members.epoch
 	l.host.lag = l.members.ownLag
 	l.OnRelease(l.tellHome)
 	return l, nil
