@@ -17,7 +17,7 @@ const images = "images/performance"
 // describe says where and when the run is made.
 func describe(settings options) (report.About, error) {
 	about := report.About{
-		Date: time.Now(), Revision: settings.revision, IsTrial: settings.isTrial,
+		Date: time.Now(), Revision: settings.revision, IsTrial: settings.isTrial, Effort: settings.Effort,
 		Processor: "unknown", Processors: runtime.NumCPU(),
 	}
 	if settings.Against != "" {

@@ -24,9 +24,10 @@ type Start struct {
 	Processor time.Duration
 }
 
-// StartReplica starts another replica of the façade, measures it until it is idle, and ends it.
-func (l *Lab) StartReplica(ctx context.Context) (Start, error) {
-	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+// StartReplica starts another replica of the façade, measures it until it is idle, and ends it. It fails if that takes
+// longer than within.
+func (l *Lab) StartReplica(ctx context.Context, within time.Duration) (Start, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	probes, err := FreeAddress(ctx)
 	if err != nil {

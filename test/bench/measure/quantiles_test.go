@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -19,7 +20,7 @@ func TestRatioOfQuantiles(t *testing.T) {
 	}
 	over := rounds(4*time.Millisecond, time.Second, "", "", "", "steal")
 	under := rounds(2*time.Millisecond, 0, "", "")
-	if got := RatioOfQuantiles(over, under, 0.99); got.Median != 2 || got.IsBusy || got.Rounds != 3 {
+	if got := RatioOfQuantiles(over, under, 0.99); got.Median != 2 || got.IsBusy || got.Rounds != 3 || !math.IsNaN(got.Low) || !math.IsNaN(got.High) {
 		t.Errorf("with one disturbed round of four: got %+v, want 2 of three rounds", got)
 	}
 	busy := rounds(4*time.Millisecond, time.Second, "", "steal", "steal")

@@ -29,7 +29,8 @@ const leastQuiet = 2.0 / 3
 
 // Spread is a number that was measured once per round.
 type Spread struct {
-	// Median, Low and High are the median and the quartiles of the rounds. NaN if nothing was measured.
+	// Median, Low and High are the median and the quartiles of the rounds. NaN if nothing was measured; Low and High
+	// also if it is one number of all rounds together.
 	Median, Low, High float64
 	// Rounds is how many rounds the three are of.
 	Rounds int
@@ -128,6 +129,7 @@ func RatioOfQuantiles(over, under *Result, part float64) Spread {
 	ratio := float64(pooled(over, part)) / float64(pooled(under, part))
 	same := func(Round) float64 { return ratio }
 	result, divisor := Each(over, same), Each(under, same)
+	result.Low, result.High = math.NaN(), math.NaN() // It is one number of all rounds.
 	if divisor.IsBusy {
 		result.IsBusy, result.Disturbance = true, divisor.Disturbance
 	}

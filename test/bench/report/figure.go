@@ -91,6 +91,9 @@ func (f Figure) spread() string {
 	case 1:
 		return "one round"
 	}
+	if math.IsNaN(f.Spread.Low) {
+		return fmt.Sprintf("%d rounds together", f.Spread.Rounds)
+	}
 	return fmt.Sprintf("%s to %s, %d rounds", number(f.Spread.Low), number(f.Spread.High), f.Spread.Rounds)
 }
 

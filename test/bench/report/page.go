@@ -24,6 +24,8 @@ type About struct {
 	Load string
 	// Took is how long the run took.
 	Took time.Duration
+	// Effort is the part of all rounds that were made.
+	Effort float64
 	// IsTrial says that the run was too short to judge by.
 	IsTrial bool
 }
@@ -65,8 +67,12 @@ func (a About) String() string {
 	if a.IsTrial {
 		trial = "A trial, too short to judge by. "
 	}
-	return fmt.Sprintf("%sOne run of %.0f minutes on %s: commit %s%s, Kubernetes %s, etcd %s, %d processors (%s), %.0f GiB of memory, load %s at the start.",
-		trial, math.Ceil(a.Took.Minutes()), a.Date.UTC().Format("2006-01-02"), a.Revision, against, a.Kubernetes, a.Etcd,
+	effort := ""
+	if a.Effort != 1 {
+		effort = fmt.Sprintf(" with an effort of %g", a.Effort)
+	}
+	return fmt.Sprintf("%sOne run of %.0f minutes%s on %s: commit %s%s, Kubernetes %s, etcd %s, %d processors (%s), %.0f GiB of memory, load %s at the start.",
+		trial, math.Ceil(a.Took.Minutes()), effort, a.Date.UTC().Format("2006-01-02"), a.Revision, against, a.Kubernetes, a.Etcd,
 		a.Processors, a.Processor, float64(a.Memory)/(1<<30), a.Load)
 }
 

@@ -102,6 +102,9 @@ func (r *Report) distances() []dot {
 		if math.IsNaN(spread.Median) || spread.Low <= 0 {
 			continue
 		}
+		if math.IsNaN(spread.Low) {
+			spread.Low, spread.High = spread.Median, spread.Median
+		}
 		switch {
 		case !math.IsNaN(least) && least > 0 && math.IsNaN(most):
 			spread.Median, spread.Low, spread.High = spread.Median/least, spread.Low/least, spread.High/least

@@ -96,13 +96,13 @@ func TestSection(t *testing.T) {
 	r.Remark("It went as far as 4 locks.")
 	section, plots, err := r.Section("speed", "images", About{
 		Date: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), Revision: "abc", Against: "def", Kubernetes: "v1.37.0", Etcd: "3.6.1",
-		Processor: "a CPU", Processors: 2, Memory: 8 << 30, Load: "0.10", Took: 11*time.Minute + time.Second,
+		Processor: "a CPU", Processors: 2, Memory: 8 << 30, Load: "0.10", Took: 11*time.Minute + time.Second, Effort: 0.5,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"One run of 12 minutes on 2026-11-23: commit abc against def, Kubernetes v1.37.0, etcd 3.6.1, 2 processors (a CPU), 8 GiB of memory, load 0.10 at the start.",
+		"One run of 12 minutes with an effort of 0.5 on 2026-11-23: commit abc against def, Kubernetes v1.37.0, etcd 3.6.1, 2 processors (a CPU), 8 GiB of memory, load 0.10 at the start.",
 		"1 of 6 turns were disturbed, for example because other processes used 50 % of the processors.",
 		"| distinct keys, 16 | façade: cycles / bare | at least 0.9 | 0.90 | 0.90 to 0.90, 2 rounds | pass |",
 		`| distinct keys, 16 | bare \| resource | 200 | 5.00 | 5.00 | 2.00 | 0.00 | 13.33 |`,

@@ -21,6 +21,8 @@ const (
 	restFor = 150 * time.Second
 	// mebibyte is the unit of memory in reports.
 	mebibyte = 1 << 20
+	// fillTime bounds the time in which a replica that starts gets each of the locks.
+	fillTime = 2 * time.Millisecond
 	// lockLife is how long a lock lives in the model of the API server.
 	lockLife = 10 * time.Minute
 )
@@ -56,29 +58,13 @@ func liveLocks(ctx context.Context, l *lab.Lab, r *report.Report) error {
 	if err := grown.read(ctx, l, 0); err != nil {
 		return err
 	}
-	for _, size := range sizesUpTo(l.Options.LiveLocks) {
-		available, err := measure.AvailableBytes()
-		if err != nil {
-			return err
-		}
-		if needed := grown.needed(size); needed > available {
-			r.Remark(fmt.Sprintf("It went as far as %d locks: %d would take another %.1f GiB, and the machine has %.1f GiB left.",
-				grown.last().locks, size, float64(needed)/(1<<30), float64(available)/(1<<30)))
-			break
-		}
-		expire := time.Now().Add(12 * time.Hour)
-		if err := stored.write(ctx, "live", grown.last().locks, size, func(int) time.Time { return expire }); err != nil {
-			return err
-		}
-		if err := grown.measure(ctx, l, r, size); err != nil {
-			return fmt.Errorf("with %d locks: %w", size, err)
-		}
-	}
+	growErr := grown.grow(ctx, l, r, stored)
+	// What was measured before a failure counts, and what follows needs a cluster without the locks.
 	grown.model(r)
-	// The machine may have become slower or faster meanwhile, so the last size is compared with none after it, too.
-	if err := stored.remove(ctx, "live", grown.last().locks); err != nil {
+	if err := errors.Join(growErr, stored.remove(ctx, "live", grown.written)); err != nil {
 		return err
 	}
+	// The machine may have become slower or faster meanwhile, so the last size is compared with none after it, too.
 	if err := measure.AwaitIdle(ctx, l.Usage.Pids[measure.APIServerProgram], l.Usage.Pids[measure.OperatorProgram]); err != nil {
 		return err
 	}
@@ -103,12 +89,38 @@ func sizesUpTo(most int) []int {
 // growth is what was measured with more and more locks.
 type growth struct {
 	none *measure.Result
+	// written is how many locks there may be.
+	written int
 	// bounded is the number of locks that has bounds.
 	bounded  int
 	memories []memories
 	// starts are those of a replica, by the number of locks, and stored the bytes that etcd uses.
 	starts map[int]lab.Start
 	stored map[int]int64
+}
+
+// grow measures with all sizes that the machine can hold.
+func (g *growth) grow(ctx context.Context, l *lab.Lab, r *report.Report, stored *storedLocks) error {
+	for _, size := range sizesUpTo(l.Options.LiveLocks) {
+		available, err := measure.AvailableBytes()
+		if err != nil {
+			return err
+		}
+		if needed := g.needed(size); needed > available {
+			r.Remark(fmt.Sprintf("It went as far as %d locks: %d would take another %.1f GiB, and the machine has %.1f GiB left.",
+				g.last().locks, size, float64(needed)/(1<<30), float64(available)/(1<<30)))
+			return nil
+		}
+		expire, before := time.Now().Add(12*time.Hour), g.written
+		g.written = size
+		if err := stored.write(ctx, "live", before, size, func(int) time.Time { return expire }); err != nil {
+			return err
+		}
+		if err := g.measure(ctx, l, r, size); err != nil {
+			return fmt.Errorf("with %d locks: %w", size, err)
+		}
+	}
+	return nil
 }
 
 func (g *growth) last() memories { return g.memories[len(g.memories)-1] }
@@ -169,7 +181,7 @@ func (g *growth) measure(ctx context.Context, l *lab.Lab, r *report.Report, size
 	if err != nil {
 		return err
 	}
-	start, startErr := l.StartReplica(ctx)
+	start, startErr := l.StartReplica(ctx, lab.StartTimeout+time.Duration(size)*fillTime)
 	beside, asideErr := aside.stop()
 	window, err := end()
 	if err := errors.Join(startErr, asideErr, err); err != nil {
