@@ -26,7 +26,7 @@ PROMETHEUS ?= bin/prometheus/usr/bin/prometheus
 GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwarf=false -ldflags="-s -w"
 
 # Tests run in the folders of their packages, so they need an absolute path.
-GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
+GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) $(if $(RACE),-exec "$(CURDIR)/hack/test-exec.sh") -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
 
 # Every module, and every tree that "generate" writes to.
 MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/kwok hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/argocd test/gitops/health test/gitops/kustomizecontroller test/observability test/peers
