@@ -28,6 +28,10 @@ type admitted struct {
 	// isReviewing says that there is a review, and hasEnded that there is to be none any more: messages may still be
 	// received while the stream ends.
 	isReviewing, hasEnded bool
+	// refused is the last token, if its review has failed, and reviewed is when that began. The other replica does not show
+	// it again, and the API server may only have been away.
+	refused  string
+	reviewed time.Time
 }
 
 func newAdmitted(service *Service, stream grpc.ServerStream, shown claims) *admitted {
@@ -50,43 +54,50 @@ func (a *admitted) RecvMsg(message any) error {
 	if err := a.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
-	identified, ok := message.(line.Identified)
-	if !ok || identified.ShownToken() == "" {
-		return nil
+	if identified, ok := message.(line.Identified); ok {
+		a.beginReview(identified.ShownToken())
+		identified.ShowToken("")
 	}
-	token := identified.ShownToken()
-	identified.ShowToken("")
-	a.beginReview(token)
 	return nil
 }
 
-// beginReview begins a review, which must not hold up what the stream carries.
+// beginReview begins a review of the token, or if there is none, after a while of the one that was refused. It must not hold
+// up what the stream carries.
 func (a *admitted) beginReview(token string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.isReviewing || a.hasEnded {
+	now := a.service.options.Clock.Now()
+	if token == "" && now.Sub(a.reviewed) >= lookAgain {
+		token = a.refused
+	}
+	if token == "" || a.isReviewing || a.hasEnded {
 		return
 	}
-	a.isReviewing = true
+	a.isReviewing, a.reviewed, a.refused = true, now, ""
 	a.reviews.Go(func() {
-		a.extend(token)
+		err := a.extend(token)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.isReviewing = false
+		if err != nil {
+			a.refused = token
+		}
 	})
 }
 
 // extend lets the stream go on until the token expires, if it is one of the same replica. Otherwise the former one counts.
-func (a *admitted) extend(token string) {
+// The error is that of the review.
+func (a *admitted) extend(token string) error {
 	shown, err := a.service.review(a.ctx, []string{"Bearer " + token})
 	switch {
 	case err != nil:
-		a.service.options.Logger.V(1).Info("A stream of another replica ends with its former token", "replica", a.pod(), "reason", err.Error())
+		a.service.options.Logger.V(1).Info("The next token of a stream of another replica was refused; it is asked about again while the former one is valid", "replica", a.pod(), "reason", err.Error())
 	case shown.user != a.shown.user, shown.Kubernetes.Pod.Name != a.pod():
 		a.service.options.Logger.Info("A stream of another replica has shown the token of yet another one", "replica", a.pod())
 	case a.expiry.Stop(): // Otherwise it has expired.
 		a.expiry.Reset(shown.timeLeft(a.service.options.Clock.Now()))
 	}
+	return err
 }
 
 // pod is that of the replica or the guest.
@@ -113,7 +124,7 @@ type identifying struct {
 	looked time.Time
 }
 
-// lookAgain is how often the file of the token is read.
+// lookAgain is how often the file of the token is read, and a token that was refused is asked about again.
 const lookAgain = 10 * time.Second
 
 // openIdentifying returns a [grpc.StreamClientInterceptor].

@@ -76,19 +76,64 @@ func TestAStreamGoesOnByTheNextToken(t *testing.T) {
 	}
 }
 
-// counting counts what it is asked.
-type counting struct{ asked atomic.Int32 }
+// away is an API server that does not answer the first questions.
+type away struct {
+	Authenticator
+	left int
+}
 
-func (c *counting) Authenticate(*http.Request) (user.Info, error) {
+func (a *away) Authenticate(request *http.Request) (user.Info, error) {
+	if a.left > 0 {
+		a.left--
+		return nil, errors.New("no answer")
+	}
+	return a.Authenticator.Authenticate(request)
+}
+
+// A replica shows its next token once. If the API server is away then, it is asked again, now and then.
+func TestATokenThatCouldNotBeReviewedIsReviewedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := of("replica-0", 9*time.Minute)
+		access := &counting{Authenticator: &away{Authenticator: tokens{"Bearer " + next: "replica"}, left: 3}}
+		service := &Service{rates: newReviewRates(clock.RealClock{}), options: Options{Clock: clock.RealClock{}, User: "replica", Access: access}}
+		shown := make(chan string, 1)
+		served := newAdmitted(service, telling{stream{ctx: t.Context()}, shown}, claims{user: "replica", Expiry: time.Now().Add(time.Minute).Unix()})
+		defer served.end()
+		served.shown.Kubernetes.Pod.Name = "replica-0"
+		shown <- next
+		for range 50 {
+			if err := served.RecvMsg(&message{}); err != nil {
+				t.Error(err)
+			}
+			<-time.After(time.Second)
+			shown <- ""
+		}
+		if asked := access.asked.Load(); asked != 4 {
+			t.Errorf("it was asked %d times, not 4", asked)
+		}
+		<-time.After(8 * time.Minute)
+		if err := served.Context().Err(); err != nil {
+			t.Errorf("the stream has ended with its first token: %v", context.Cause(served.Context()))
+		}
+	})
+}
+
+// counting counts what it is asked.
+type counting struct {
+	Authenticator
+	asked atomic.Int32
+}
+
+func (c *counting) Authenticate(request *http.Request) (user.Info, error) {
 	c.asked.Add(1)
-	return nil, errors.New("not authenticated")
+	return c.Authenticator.Authenticate(request)
 }
 
 // Messages may still be received while a stream ends. They begin no review any more, which would outlive the stream.
 func TestAStreamThatHasEndedBeginsNoReview(t *testing.T) {
 	for name, end := range map[string]func(*admitted){"while it goes on": func(*admitted) {}, "after its end": (*admitted).end} {
 		t.Run(name, func(t *testing.T) {
-			access, shown := &counting{}, make(chan string, 1)
+			access, shown := &counting{Authenticator: tokens{}}, make(chan string, 1)
 			service := &Service{rates: newReviewRates(clock.RealClock{}), options: Options{Clock: clock.RealClock{}, User: "replica", Access: access}}
 			served := newAdmitted(service, telling{stream{ctx: t.Context()}, shown}, claims{user: "replica"})
 			defer served.end()
