@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -257,6 +258,35 @@ func TestACallerWaitsAtItsReplicaIfTheHomeDeclines(t *testing.T) {
 		}
 		if err := <-taken; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// refusing is an engine whose cluster refuses every lock, and counts how often it was asked.
+type refusing struct {
+	*engine.Engine
+	asked *atomic.Int32
+}
+
+func (r refusing) Acquire(context.Context, string, lock.Request) (*v1alpha1.Lock, error) {
+	r.asked.Add(1)
+	return nil, &lock.RefusedError{Reason: "quota"}
+}
+
+func (r refusing) Enlist(context.Context, string, lock.Request, func(*v1alpha1.Lock, error) bool) (engine.Place, error) {
+	r.asked.Add(1)
+	return engine.Place{}, &lock.RefusedError{Reason: "quota"}
+}
+
+// What the cluster refuses is asked for once, also by a caller that would wait.
+func TestARefusalIsNotAskedForTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas, asked := &replicas{t: t, etcd: newEtcd(), all: map[string]*replica{}}, new(atomic.Int32)
+		replicas.addWith("alone", time.Millisecond, func(of *engine.Engine) line.Local { return refusing{of, asked} })
+		<-time.After(time.Second) // It has seen that the lock is free.
+		_, err := replicas.at(0).Acquire(t.Context(), "default", by("alice", time.Hour))
+		if got := asked.Load(); !errors.Is(err, lock.ErrRefused) || got != 1 {
+			t.Errorf("%d requests, with %v", got, err)
 		}
 	})
 }

@@ -135,7 +135,8 @@ func (l *Line) begin(ctx context.Context, namespace string, request *lock.Reques
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
 	if l.members.view().homeOf(name) == l.self && l.SeemsFree(name) && l.waits.beginFirst(name) {
 		granted, err := l.tryFirst(ctx, name, *request)
-		if err == nil || errors.Is(err, lock.ErrInvalid) || ctx.Err() != nil {
+		isFinal := err == nil || errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrRefused) || errors.Is(err, lock.ErrForbidden)
+		if isFinal || ctx.Err() != nil {
 			return nil, granted, err
 		}
 		// A wait outlasts what may pass, such as a failure; the line tells of what does not.
