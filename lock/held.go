@@ -137,8 +137,8 @@ func (h *Held) String() string { return string(h.key) }
 func (h *Held) FencingToken() int64 { return h.token }
 
 // Deadline returns when the lock ends unless it is renewed, on the clock of this process. It
-// counts from just before the request was sent: the service never ends the lock earlier, except by
-// a forced release.
+// counts from just before the request was sent: the service never ends the lock earlier, except as
+// [ErrForceReleased] says.
 func (h *Held) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,7 +164,7 @@ func (h *Held) Context() context.Context {
 //   - [ErrDetached] after [Held.Detach] was called,
 //   - [ErrExpired] if the ttl ran out,
 //   - [ErrUnavailable] if the lock could not be renewed in time, as when the machine was suspended,
-//   - [ErrForceReleased] if the lock was released by force,
+//   - [ErrForceReleased] if the lock was ended by force, or because its holder or namespace is gone,
 //   - [ErrTakenOver] if another holder has it,
 //   - [ErrNotHeld] alone if a lock that was resumed, or acquired with [WithOwner], has ended before its
 //     deadline: by force, or by another that has its owner token.

@@ -12,7 +12,7 @@ import (
 )
 
 // lossIn returns the loss that the answer to a renewal or release shows, or nil if it shows none.
-// Before the deadline only a forced release and those who have the owner token end a lock.
+// Before the deadline only those who have the owner token end a lock, and what ErrForceReleased stands for.
 func (h *Held) lossIn(answer error, now, deadline time.Time) error {
 	switch {
 	case errors.Is(answer, ErrOwnerMismatch):

@@ -15,14 +15,6 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
-// outcomeUnlessNil is outcome for a call that may have succeeded.
-func outcomeUnlessNil(operation string, key v1alpha1.FullKey, err error) error {
-	if err == nil {
-		return nil
-	}
-	return outcome(operation, key, err)
-}
-
 // outcome turns the errors of an answer about the lock into those of package lock.
 // Other errors keep what they match.
 func outcome(operation string, key v1alpha1.FullKey, err error) error {

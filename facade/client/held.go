@@ -72,13 +72,18 @@ func (c *Client) ForceRelease(ctx context.Context, namespace string, key v1alpha
 		return fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
 	}
 	arguments := wire.KeyArguments{Key: sent(key), Reason: reason, FencingToken: lock.PreconditionOf(preconditions).FencingToken}
-	_, err := c.exchange(ctx, namespace, wire.ForceRelease, arguments, c.options.timeout)
-	return outcomeUnlessNil(operation, key, err)
+	if _, err := c.exchange(ctx, namespace, wire.ForceRelease, arguments, c.options.timeout); err != nil {
+		return c.failed(ctx, operation, key, err)
+	}
+	return nil
 }
 
 func (c *Client) releaseOnce(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
-	_, err := c.exchange(ctx, namespace, wire.Release, wire.KeyArguments{Key: sent(key), Owner: proof.Owner, FencingToken: proof.FencingToken}, c.options.timeout)
-	return outcomeUnlessNil(fmt.Sprintf("release %s", key), key, err)
+	arguments := wire.KeyArguments{Key: sent(key), Owner: proof.Owner, FencingToken: proof.FencingToken}
+	if _, err := c.exchange(ctx, namespace, wire.Release, arguments, c.options.timeout); err != nil {
+		return outcome(fmt.Sprintf("release %s", key), key, err)
+	}
+	return nil
 }
 
 // end repeats a release until it is answered.

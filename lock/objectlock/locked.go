@@ -33,7 +33,7 @@ type Locked[T client.Object] struct {
 // writes of the former holder yet.
 //
 // The error is that of [lock.Client.Acquire], or that of the read, such as NotFound; the lock is
-// then released.
+// then released, also if ctx has ended. That takes no longer than [lock.WithReleaseTimeout] permits.
 func Acquire[T client.Object](ctx context.Context, locks *lock.Client, reader client.Reader, object T, options ...lock.Option) (*Locked[T], error) {
 	if value := reflect.ValueOf(object); !value.IsValid() || value.IsNil() || object.GetName() == "" {
 		return nil, fmt.Errorf("lock object: %w: %w", lock.ErrInvalid, errNoObject)

@@ -37,6 +37,12 @@ func describeCancellation(s *subject) {
 		Expect(s.Backend.Get(ctx, s.Namespace, fullKey)).To(HaveField("ResourceVersion", granted.ResourceVersion))
 	})
 
+	It("ends no lock by force for a caller whose context has ended", func(ctx context.Context) {
+		s.acquired(ctx, by(alice))
+		expectRefusal(s.Backend.ForceRelease(cancelled(ctx), s.Namespace, fullKey, "maintenance"), context.Canceled)
+		s.expectHeldBy(ctx, alice)
+	})
+
 	It("ends a wait with its context, and grants the lock to the next one", func(ctx context.Context) {
 		s.acquired(ctx, by(alice))
 		first, second := s.queue(ctx, bob), s.queue(ctx, carol)
