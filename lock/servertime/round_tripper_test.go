@@ -1,6 +1,7 @@
 package servertime_test
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 type server struct {
 	offset, roundTrip time.Duration
 	header            http.Header
+	status            int
 	err               error
 }
 
@@ -32,7 +34,7 @@ func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	return &http.Response{Header: header, Body: http.NoBody}, nil
+	return &http.Response{StatusCode: cmp.Or(s.status, http.StatusOK), Header: header, Body: http.NoBody}, nil
 }
 
 func get(t *testing.T, transport http.RoundTripper) {
@@ -67,12 +69,24 @@ func TestRoundTripper(t *testing.T) {
 	}
 }
 
+// Errors of the API server tell its time, too: the clock is made fresh by a read of a lock that need not exist.
+func TestRoundTripperObservesErrorsOfTheServer(t *testing.T) {
+	c := servertime.New(clock.RealClock{})
+	header := http.Header{"Date": {"Fri, 20 Nov 2026 12:00:00 GMT"}, "Audit-Id": {"57d3"}}
+	get(t, c.RoundTripper(&server{header: header, status: http.StatusNotFound}))
+	if !c.IsFresh() {
+		t.Error("not fresh after an error of the API server")
+	}
+}
+
 func TestRoundTripperIgnores(t *testing.T) {
 	date := []string{"Fri, 20 Nov 2026 12:00:00 GMT"}
 	for name, server := range map[string]*server{
 		"a response without a date":    {header: http.Header{}},
 		"a date that is none":          {header: http.Header{"Date": {"noon"}}},
 		"a response of a cache":        {header: http.Header{"Date": date, "Age": {"7"}}},
+		"an error of a proxy":          {header: http.Header{"Date": date}, status: http.StatusBadGateway},
+		"a refusal by a proxy":         {header: http.Header{"Date": date}, status: http.StatusNotFound},
 		"a request without a response": {err: errors.New("refused")},
 	} {
 		c := servertime.New(clock.RealClock{})
