@@ -413,8 +413,8 @@ func (a *acquireAttempt) owners() []string {
 }
 
 // isLostRace reports whether a conditional write failed because the object has changed, or because
-// admission says that the lock is held.
+// admission says that the lock is held. That of a proxy says nothing of the lock.
 func isLostRace(err error) bool {
 	_, isRefused := refusal.Of(err)
-	return !isRefused && (apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld))
+	return !isRefused && !apierrors.IsUnexpectedServerError(err) && (apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld))
 }

@@ -73,7 +73,10 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		}
 	}
 	unanswered := first.unanswered
-	meant := first.narrow(proof, known.lock)
+	meant := narrowing{given: proof}
+	if isKnown {
+		meant.narrowTo(known.lock)
+	}
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
 		return meant.release(current, e.clock.Now())
 	})
@@ -96,7 +99,7 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 			known.lock = grantOf(ended.lock).lock
 		}
 		known.isEnding = unanswered != "" || ended.isSent
-		e.orphans.add(known)
+		e.orphans.add(e.asShown(known))
 	}
 	return err
 }
@@ -129,15 +132,6 @@ type firstRelease struct {
 	unanswered types.UID
 }
 
-// narrow returns the proof for what follows: for the known grant, if the first write may have ended it.
-func (f firstRelease) narrow(proof lock.Proof, known *v1alpha1.Lock) narrowing {
-	meant := narrowing{given: proof}
-	if f.unanswered != "" || f.isOver {
-		meant.narrowTo(known)
-	}
-	return meant
-}
-
 // releaseKnown releases a grant that the engine knows, without a read.
 func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known grant, owner string) firstRelease {
 	err := e.releaseGrant(ctx, objects, known)
@@ -155,11 +149,21 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 	}
 	err = e.requestError(operation, err, owner)
 	if errors.Is(err, lock.ErrUnavailable) {
-		e.orphans.add(known)
+		e.orphans.add(e.asShown(known))
 	} else { // Its owner was told that nothing was done, and goes on with it.
 		e.grants.put(known.lock, e.clock.Now())
 	}
 	return firstRelease{isDone: true, err: err}
+}
+
+// asShown returns the grant as the informer shows it, if that is newer. Another engine may have renewed it before its
+// owner released it, which does not mean that the owner goes on with it.
+func (e *Engine) asShown(known grant) grant {
+	seen := e.lockCache.get(nameOf(known.lock))
+	if seen != nil && known.matches(seen) && rules.IsNewer(seen.ResourceVersion, known.lock.ResourceVersion) {
+		known.lock = grantOf(seen).lock
+	}
+	return known
 }
 
 // HandOff is [Engine.Release] on the condition that the first waiter of this engine has the same holder, and gets the

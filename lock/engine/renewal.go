@@ -82,13 +82,14 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			continue
 		}
 		var current *v1alpha1.Lock
+		r.proof.narrowTo(r.before)
 		switch {
 		case refusal.IsConflict(writeErr), refusal.IsNotFound(writeErr):
+			r.engine.grants.take(r.name, r.proof.given, r.engine.clock.Now()) // The lock has changed since.
 			current, err = get(ctx, r.objects, r.name.Name)
 		case definitelyNotApplied(writeErr):
 			return nil, writeErr
 		default:
-			r.proof.narrowTo(r.before)
 			current, err = r.engine.readBack(ctx, r.objects, r.name.Name)
 			r.engine.observer.Unanswered(observe.Renew, outcomeOf(isRenewed(current, desired), err))
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,7 +27,14 @@ import (
 func definitelyNotApplied(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		return status.Status().Code < 500
+		switch code := status.Status().Code; code {
+		case http.StatusRequestTimeout:
+			return false // That of a proxy, which may have passed the request on.
+		case http.StatusConflict:
+			return !apierrors.IsUnexpectedServerError(err) // In the same way.
+		default:
+			return code < http.StatusInternalServerError
+		}
 	}
 	return neverSent(err)
 }
