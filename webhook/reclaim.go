@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -42,7 +41,7 @@ func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, isDr
 }
 
 func ignoreNotFound(action string, err error) error {
-	if err == nil || apierrors.IsNotFound(err) {
+	if err == nil || refusal.IsNotFound(err) {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", action, err)

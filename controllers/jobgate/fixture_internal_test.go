@@ -66,6 +66,8 @@ type world struct {
 	refuse    func(job client.Object, isStatus bool) error
 	afterLook func()
 	looking   error
+	// reading is what reads of a Job fail with.
+	reading error
 	// losePatches has the answers to patches of Jobs get lost.
 	losePatches bool
 	// foreignPod is the name of the pod that is listed in place of those that their Job controls. Empty
@@ -141,6 +143,9 @@ func (w *world) start() {
 func (w *world) get(ctx context.Context, cluster client.WithWatch, name client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	shown, ok := object.(*v1alpha1.Lock)
 	if !ok {
+		if w.reading != nil {
+			return w.reading
+		}
 		return cluster.Get(ctx, name, object, options...)
 	}
 	if w.looking != nil {

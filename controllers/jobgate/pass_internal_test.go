@@ -2,6 +2,7 @@ package jobgate
 
 import (
 	"errors"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -426,6 +427,12 @@ func TestAHolderThatIsGone(t *testing.T) {
 		t.Fatal("released while a pod runs")
 	}
 	w.pods[job.UID] = false
+	w.reading = apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet, batchv1.Resource("jobs"), "a", "default backend - 404", 0, true)
+	w.wantError()
+	if w.held() == nil {
+		t.Fatal("released since a proxy has answered Not Found")
+	}
+	w.reading = nil
 	w.pass(1)
 	if w.held() != nil {
 		t.Error("not released")

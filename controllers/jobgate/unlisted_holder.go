@@ -5,10 +5,10 @@ import (
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/refusal"
 )
 
 // serveUnlistedHolder serves a holder that is not among the Jobs that want the lock: it has
@@ -21,7 +21,7 @@ func (p *pass) serveUnlistedHolder(ctx context.Context) error {
 	var job batchv1.Job
 	err := p.LiveReader.Get(ctx, client.ObjectKey{Namespace: p.name.Namespace, Name: held.lock.Spec.HolderRef.Name}, &job)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && job.UID != held.job:
+	case refusal.IsNotFound(err), err == nil && job.UID != held.job:
 		hasPods, err := jobs.AnyLive(ctx, p.LiveReader, p.name.Namespace, held.job)
 		if err != nil || hasPods || p.isBlockedFor(held.job) {
 			return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -280,6 +281,24 @@ func TestARenewalThatFailsIsRepeatedAndALostLockIsNot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A proxy that does not reach the API server may answer Not Found. A lock that was given up for that would expire.
+func TestThe404OfAProxyEndsNoRenewal(t *testing.T) {
+	c, r, _ := start(t, declared())
+	c.clock.Step(30 * time.Minute)
+	c.failure = apierrors.NewConflict(v1alpha1.Resource("locks"), "declared", errors.New("changed"))
+	r.LiveReader = awayReader{c}
+	if wait := c.reconcile(t, r); wait <= 0 {
+		t.Errorf("looks again after %s", wait)
+	}
+}
+
+// awayReader reads through a proxy that does not reach the API server.
+type awayReader struct{ client.Reader }
+
+func (awayReader) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet, v1alpha1.Resource("locks"), key.Name, "default backend - 404", 0, true)
 }
 
 func TestARenewalIsRepeatedMoreOftenTowardsTheExpiry(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -76,7 +77,7 @@ func (c *Checker) Check(ctx context.Context, namespace string, holder rules.Vali
 			"cannot be checked: lock-operator may not get %s; ask a cluster administrator to allow it", cmp.Or(resource, resourceOf(ref))))
 	case err == nil && object.GetUID() == ref.UID:
 		return refuseEnded(object, ref)
-	case err == nil, apierrors.IsNotFound(err):
+	case err == nil, refusal.IsNotFound(err):
 		return invalid(rules.HolderRefPath, field.OmitValueType{}, fmt.Sprintf(
 			"there is no %s %s with the UID %s in the namespace of the lock, %s", ref.Kind, ref.Name, ref.UID, namespace))
 	}

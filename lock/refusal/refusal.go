@@ -92,6 +92,15 @@ func IsNotFound(err error) bool {
 	return !isRefused && apierrors.IsNotFound(err) && !IsForeign(err)
 }
 
+// IgnoreNotFound returns nil if [IsNotFound] reports true, and err otherwise. It is for reads from the API server; a cache
+// has no proxies before it.
+func IgnoreNotFound(err error) error {
+	if IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
 // IsForeign reports whether Not Found was answered without the API server's word on the object.
 func IsForeign(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err)

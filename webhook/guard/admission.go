@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -19,6 +18,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/tracing"
@@ -152,7 +152,7 @@ func (a *Admission) judgeLock(ctx context.Context, request admission.Request, na
 	var lock v1alpha1.Lock
 	err := a.LiveReader.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: name}, &lock)
 	switch {
-	case apierrors.IsNotFound(err):
+	case refusal.IsNotFound(err):
 		return
 	case err != nil:
 		v.refusing = &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace, Name: name}}
@@ -191,7 +191,7 @@ func (a *Admission) isHolder(ctx context.Context, request admission.Request, loc
 	var pod corev1.Pod
 	err := a.LiveReader.Get(ctx, client.ObjectKey{Namespace: lock.Namespace, Name: ref.Name}, &pod)
 	switch {
-	case apierrors.IsNotFound(err):
+	case refusal.IsNotFound(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("read the Pod for which the lock %q is held: %w", lock.Name, err)
