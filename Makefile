@@ -15,6 +15,7 @@ ASSETS = $(if $(wildcard $(KUBEBUILDER_ASSETS)/kube-controller-manager),$(KUBEBU
 
 # The race detector needs cgo, which Go turns off where there is no C compiler.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+RACE_FLAGS = $(if $(RACE),$(RACE) -exec "'$(CURDIR)/hack/test-exec.sh'")
 TEST_TIMEOUT ?= 15m
 TESTFLAGS ?=
 CHROMIUM ?= bin/chromium/headless-shell
@@ -26,7 +27,8 @@ PROMETHEUS ?= bin/prometheus/usr/bin/prometheus
 GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwarf=false -ldflags="-s -w"
 
 # Tests run in the folders of their packages, so they need an absolute path.
-GO_TEST = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test $(RACE) $(if $(RACE),-exec "$(CURDIR)/hack/test-exec.sh") -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
+GO_TEST_WITHOUT_RACE = assets="$$(cd "$(ASSETS)" && pwd)" && KUBEBUILDER_ASSETS="$$assets" go test -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
+GO_TEST = $(GO_TEST_WITHOUT_RACE) $(RACE_FLAGS)
 
 # Every module, and every tree that "generate" writes to.
 MODULES := . hack/chart hack/controlplane hack/etcdtools hack/krew hack/kwok hack/supplychain hack/tools test/bench test/browser test/chart test/gitops/argocd test/gitops/health test/gitops/kustomizecontroller test/observability test/peers
@@ -220,7 +222,7 @@ bin/prometheus/usr/bin/prometheus: hack/unpack.sh
 test-unit: ## Run the tests that need no control plane.
 	@packages="$$(go list -test -f '{{.ImportPath}} {{.Deps}}' ./... | \
 	  awk '$$1 ~ /\.test$$/ && !/sigs.k8s.io\/controller-runtime\/pkg\/envtest/ { sub(/\.test$$/, "", $$1); print $$1 }')" && \
-	go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$packages
+	go test $(RACE_FLAGS) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$packages
 
 .PHONY: test-one
 test-one: control-plane ## Run one spec or test, as in make test-one PKG=./test/jobs FOCUS="takes no label away".
@@ -249,7 +251,7 @@ upgrade-test: control-plane ## Upgrade an installation of an earlier revision to
 .PHONY: image-test
 image-test: image control-plane ## Look at the images, build them again, and run one (root, and Debian's podman and runc).
 	@hack/debian.sh podman runc
-	$(subst $(RACE),,$(GO_TEST)) -count=1 ./test/image
+	$(GO_TEST_WITHOUT_RACE) -count=1 ./test/image
 
 # The test has a network of its own, in which no address is taken, and which ends with it.
 .PHONY: install-test
@@ -262,7 +264,7 @@ install-test: build image control-plane bin/kwok bin/helm ## Install the chart w
 
 .PHONY: line-test
 line-test: control-plane ## Measure the lines that replicas share: 70 kills, 10,000 waiters, 1,000 in a rolling restart (minutes).
-	LINE_KILLS=50 LINE_HOME_KILLS=20 LINE_CROWD=10000 LINE_ROLLED=1000 && export LINE_KILLS LINE_HOME_KILLS LINE_CROWD LINE_ROLLED && $(subst $(RACE),,$(GO_TEST)) -count=1 -timeout=40m -v ./test/line -ginkgo.v
+	LINE_KILLS=50 LINE_HOME_KILLS=20 LINE_CROWD=10000 LINE_ROLLED=1000 && export LINE_KILLS LINE_HOME_KILLS LINE_CROWD LINE_ROLLED && $(GO_TEST_WITHOUT_RACE) -count=1 -timeout=40m -v ./test/line -ginkgo.v
 
 .PHONY: robustness
 robustness: control-plane ## Break things under running clients for two minutes, and two more with shared lines, and check what they saw.
@@ -273,7 +275,7 @@ soak: control-plane ## Do the same until so many operations, and add what was fo
 # Without the race detector, and with the code's revision in the report.
 	@SOAK=1 && OPERATIONS="$${OPERATIONS:-1000000}" && REPORT="$${REPORT:-$(CURDIR)/bin/soak}" && mkdir -p "$$REPORT" && REPORT="$$(cd "$$REPORT" && pwd)" && \
 	REVISION="$$(git rev-parse --short HEAD 2>/dev/null || true)" && export SOAK OPERATIONS REPORT REVISION && \
-	$(subst $(RACE),,$(GO_TEST)) -count=1 -timeout=0 -v -run='^TestSoak$$' ./test/robustness
+	$(GO_TEST_WITHOUT_RACE) -count=1 -timeout=0 -v -run='^TestSoak$$' ./test/robustness
 
 .PHONY: robustness-breakages
 robustness-breakages: control-plane ## Break the code in several ways, and make sure that such a run, or a test, finds each.
