@@ -6,7 +6,6 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,6 +13,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/refusal"
 )
 
 // annotatingTimeout bounds the writes of the annotations of one pass.
@@ -57,17 +57,17 @@ func (p *pass) annotateAll(annotations []annotation) {
 // annotateJob writes one annotation, unless the Job no longer waits.
 func (r *Reconciler) annotateJob(ctx context.Context, annotation annotation) error {
 	err := r.sendAnnotation(ctx, annotation.job, annotation.text)
-	if apierrors.IsConflict(err) {
+	if refusal.IsConflict(err) {
 		var current batchv1.Job
 		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(annotation.job), &current); err != nil {
-			return client.IgnoreNotFound(err)
+			return refusal.IgnoreNotFound(err)
 		}
 		if current.UID != annotation.job.UID || jobs.PhaseOf(&current) != jobs.Waiting {
 			return nil
 		}
 		err = r.sendAnnotation(ctx, &current, annotation.text)
 	}
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err != nil && !refusal.IsConflict(err) && !refusal.IsNotFound(err) {
 		return fmt.Errorf("write the annotation %s: %w", v1alpha1.LockWaitingAnnotation, err)
 	}
 	return nil

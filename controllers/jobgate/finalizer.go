@@ -5,13 +5,13 @@ import (
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/refusal"
 )
 
 // finalizerReconciler removes the finalizer of Jobs whose pods have all ended. It works
@@ -40,7 +40,7 @@ func (f finalizerReconciler) Reconcile(ctx context.Context, request ctrl.Request
 	changed := job.DeepCopy()
 	removeFinalizer(changed)
 	err := f.Client.Patch(ctx, changed, client.MergeFromWithOptions(&job, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err != nil && !refusal.IsConflict(err) && !refusal.IsNotFound(err) {
 		return ctrl.Result{}, fmt.Errorf("remove the finalizer of the Job: %w", err)
 	}
 	return ctrl.Result{}, nil

@@ -10,7 +10,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +18,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -156,7 +156,7 @@ func (p *pass) deletePods(ctx context.Context, job *batchv1.Job, pods []metav1.P
 			continue
 		}
 		err := p.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err != nil && !refusal.IsNotFound(err) && !refusal.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("delete a pod of the Job %s: %w", job.Name, err))
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/refusal"
 )
 
 // writeTimeout bounds one write of a Job.
@@ -42,7 +42,7 @@ func (p *pass) write(ctx context.Context, candidate *jobInfo, changed *batchv1.J
 	// pod template.
 	err = send(ctx, changed, client.MergeFromWithOptions(candidate.job, client.MergeFromWithOptimisticLock{}))
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	case refusal.IsConflict(err), refusal.IsNotFound(err):
 		// The cache is behind. Its next event causes another pass.
 		return false, nil
 	case err != nil:
@@ -58,7 +58,7 @@ func (p *pass) isCurrent(ctx context.Context, job *batchv1.Job) (bool, error) {
 	var current batchv1.Job
 	err := p.LiveReader.Get(ctx, client.ObjectKeyFromObject(job), &current)
 	if err != nil {
-		return false, client.IgnoreNotFound(err)
+		return false, refusal.IgnoreNotFound(err)
 	}
 	return current.UID == job.UID && current.ResourceVersion == job.ResourceVersion, nil
 }

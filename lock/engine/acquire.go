@@ -416,5 +416,6 @@ func (a *acquireAttempt) owners() []string {
 // admission says that the lock is held. That of a proxy says nothing of the lock.
 func isLostRace(err error) bool {
 	_, isRefused := refusal.Of(err)
-	return !isRefused && !apierrors.IsUnexpectedServerError(err) && (apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld))
+	isTaken := apierrors.IsAlreadyExists(err) && !apierrors.IsUnexpectedServerError(err)
+	return !isRefused && (isTaken || refusal.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld))
 }

@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // byProxy is what a proxy answers by itself.
@@ -20,27 +24,53 @@ func byProxy(code int, verb string) error {
 	return apierrors.NewGenericServerResponse(code, verb, schema.GroupResource{}, "", http.StatusText(code), 0, true)
 }
 
-// A proxy may give up a request that it has passed on. So a grant may stand behind the answer.
-func TestAProxyThatTimesOutLeavesNoGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		here := start(t, etcd)
-		etcd.inject(faults{after: once("create", byProxy(http.StatusRequestTimeout, "POST"))})
-		granted, err := here.Acquire(t.Context(), "default", by("a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
-		etcd.inject(faults{after: once("update", byProxy(http.StatusRequestTimeout, "PUT"))})
-		if err := here.Release(t.Context(), "default", key, lock.Proof{Owner: granted.Spec.Owner}); err != nil {
-			t.Error(err)
-		}
-		if got := <-answers; got.err != nil || got.owner != "b" {
-			t.Errorf("the waiter %q was told %v", got.owner, got.err)
-		}
-		release(t, here, "b")
-	})
+// impatient is a proxy that gives up the first update, which is carried out after the next read.
+type impatient struct {
+	engine.Objects
+	code     int
+	hasBegun bool
+	late     func()
+}
+
+func (i *impatient) Update(ctx context.Context, object *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error) {
+	if i.hasBegun {
+		return i.Objects.Update(ctx, object, options)
+	}
+	i.hasBegun = true
+	i.late = func() { _, _ = i.Objects.Update(context.WithoutCancel(ctx), object, options) }
+	return nil, byProxy(i.code, "PUT")
+}
+
+func (i *impatient) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
+	current, err := i.Objects.Get(ctx, name, options)
+	if i.late != nil {
+		i.late()
+		i.late = nil
+	}
+	return current, err
+}
+
+// A proxy may give up a request that it has passed on. So a grant may stand behind the answer, or come after it.
+func TestAProxyThatGivesUpLosesNoGrant(t *testing.T) {
+	for _, code := range []int{http.StatusRequestTimeout, http.StatusConflict} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				proxy := &impatient{Objects: etcd, code: code}
+				here := startWith(t, engine.Options{Objects: func(string) engine.Objects { return proxy }, Informer: etcd, Limits: rules.DefaultLimits()})
+				etcd.inject(faults{after: once("create", byProxy(code, "POST"))})
+				acquire(t, here, by("a"))
+				answers := make(chan answer, 1)
+				queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
+				etcd.mute(true)
+				release(t, here, "a")
+				if got := <-answers; got.err != nil || got.owner != "b" {
+					t.Errorf("the waiter %q was told %v", got.owner, got.err)
+				}
+				release(t, here, "b")
+			})
+		})
+	}
 }
 
 // That a proxy answers Conflict does not mean that the lock is held.
@@ -115,6 +145,54 @@ func TestAReleaseAfterARenewalElsewhereIsFinished(t *testing.T) {
 		etcd.inject(faults{})
 		pass(30 * time.Second)
 		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("the lock is held by %q", owner)
+		}
+	})
+}
+
+// cutOff is an API server that a replica cannot reach at times.
+type cutOff struct {
+	engine.Objects
+	isCut *atomic.Bool
+}
+
+func (c cutOff) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
+	if c.isCut.Load() {
+		return nil, errLostAnswer
+	}
+	return c.Objects.Get(ctx, name, options)
+}
+
+func (c cutOff) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	if c.isCut.Load() {
+		return errLostAnswer
+	}
+	return c.Objects.Delete(ctx, name, options)
+}
+
+// A caller that was told that its release is not known to have happened may go on with the lock, through another replica.
+// The replica that goes on with the release sees that renewal.
+func TestAReleaseBeforeARenewalElsewhereIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd, isCut := newEtcd(), new(atomic.Bool)
+		here := startWith(t, engine.Options{
+			Objects: func(string) engine.Objects { return cutOff{etcd, isCut} }, Informer: etcd, Limits: rules.DefaultLimits(),
+		})
+		there := start(t, etcd)
+		acquire(t, here, by("a"))
+		pass(time.Second)
+		isCut.Store(true)
+		go func() {
+			_ = here.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}) // Its caller has asked for a second only.
+		}()
+		pass(2 * time.Second)
+		if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		isCut.Store(false)
+		pass(time.Minute)
+		if owner := etcd.owner(name); owner != "a" {
 			t.Errorf("the lock is held by %q", owner)
 		}
 	})

@@ -66,8 +66,10 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	known, isKnown := e.grants.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
 	var first firstRelease
+	var released grant
 	if isKnown {
-		first = e.releaseKnown(ctx, operation, objects, known, proof.Owner)
+		released = e.asShown(known)
+		first = e.releaseKnown(ctx, operation, objects, known, released, proof.Owner)
 		if first.isDone {
 			return first.err
 		}
@@ -96,10 +98,10 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
 		// End it once the API server answers again, unless its owner goes on with it.
 		if ended.lock != nil {
-			known.lock = grantOf(ended.lock).lock
+			released.lock = grantOf(ended.lock).lock
 		}
-		known.isEnding = unanswered != "" || ended.isSent
-		e.orphans.add(e.asShown(known))
+		released.isEnding = unanswered != "" || ended.isSent
+		e.orphans.add(released)
 	}
 	return err
 }
@@ -132,8 +134,8 @@ type firstRelease struct {
 	unanswered types.UID
 }
 
-// releaseKnown releases a grant that the engine knows, without a read.
-func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known grant, owner string) firstRelease {
+// releaseKnown releases a grant that the engine knows, without a read. Released is the grant as shown when the release began.
+func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known, released grant, owner string) firstRelease {
 	err := e.releaseGrant(ctx, objects, known)
 	switch {
 	case err == nil:
@@ -149,15 +151,15 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 	}
 	err = e.requestError(operation, err, owner)
 	if errors.Is(err, lock.ErrUnavailable) {
-		e.orphans.add(e.asShown(known))
+		e.orphans.add(released)
 	} else { // Its owner was told that nothing was done, and goes on with it.
 		e.grants.put(known.lock, e.clock.Now())
 	}
 	return firstRelease{isDone: true, err: err}
 }
 
-// asShown returns the grant as the informer shows it, if that is newer. Another engine may have renewed it before its
-// owner released it, which does not mean that the owner goes on with it.
+// asShown returns the grant as the informer shows it, if that is newer: another engine may have renewed it. Only a later
+// renewal means that its owner, who is releasing it, goes on with it after all.
 func (e *Engine) asShown(known grant) grant {
 	seen := e.lockCache.get(nameOf(known.lock))
 	if seen != nil && known.matches(seen) && rules.IsNewer(seen.ResourceVersion, known.lock.ResourceVersion) {

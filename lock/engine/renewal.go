@@ -85,7 +85,6 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		r.proof.narrowTo(r.before)
 		switch {
 		case refusal.IsConflict(writeErr), refusal.IsNotFound(writeErr):
-			r.engine.grants.take(r.name, r.proof.given, r.engine.clock.Now()) // The lock has changed since.
 			current, err = get(ctx, r.objects, r.name.Name)
 		case definitelyNotApplied(writeErr):
 			return nil, writeErr
@@ -177,7 +176,11 @@ func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock, wa
 		r.proof.judged(current, err)
 	}
 	if err != nil {
-		return nil, r.proof.explain(current, err, r.stamped.Time)
+		err = r.proof.explain(current, err, r.stamped.Time)
+		if errors.Is(err, errHeldAnew) {
+			r.engine.grants.take(r.name, r.proof.given, r.engine.clock.Now()) // The next call is to read.
+		}
+		return nil, err
 	}
 	r.engine.clearStamps(desired, v1alpha1.RequestRenewal)
 	return desired, nil

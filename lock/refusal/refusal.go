@@ -79,10 +79,10 @@ func Explanation(err error) string {
 }
 
 // IsConflict reports whether a conditional write failed because the object has changed. A policy or
-// a webhook of a third party may refuse a write with the same code.
+// a webhook of a third party may refuse a write with the same code, and a proxy may answer so by itself.
 func IsConflict(err error) bool {
 	_, isRefused := Of(err)
-	return !isRefused && apierrors.IsConflict(err)
+	return !isRefused && apierrors.IsConflict(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
 // IsNotFound reports whether a request failed because there is no such object, in the same way. A proxy, or an API server
