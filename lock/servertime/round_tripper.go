@@ -2,6 +2,7 @@ package servertime
 
 import (
 	"net/http"
+	"sync/atomic"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
@@ -17,6 +18,8 @@ func (c *Clock) RoundTripper(next http.RoundTripper) http.RoundTripper {
 type roundTripper struct {
 	clock *Clock
 	next  http.RoundTripper
+	// isNamed says that a response had an auditID, so that no proxy removes it.
+	isNamed atomic.Bool
 }
 
 var _ utilnet.RoundTripperWrapper = (*roundTripper)(nil)
@@ -28,7 +31,7 @@ func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	if err != nil {
 		return response, err
 	}
-	if isFromServer(response) {
+	if r.isFromServer(response) {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 			r.clock.Observe(sent, r.clock.Local().Now(), date)
 		}
@@ -40,9 +43,16 @@ func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 const auditID = "Audit-Id"
 
 // isFromServer reports whether the date of the response is the server's, of just now. That of a cached response is the date
-// of its storage. A proxy may remove the header from what it passes on, but has no locks to tell of by itself.
-func isFromServer(response *http.Response) bool {
-	return response.Header.Get("Age") == "" && (response.StatusCode < http.StatusBadRequest || response.Header.Get(auditID) != "")
+// of its storage. Where a proxy removes the auditID from what it passes on, successes count without it.
+func (r *roundTripper) isFromServer(response *http.Response) bool {
+	switch {
+	case response.Header.Get("Age") != "":
+		return false
+	case response.Header.Get(auditID) != "":
+		r.isNamed.Store(true)
+		return true
+	}
+	return !r.isNamed.Load() && response.StatusCode < http.StatusMultipleChoices
 }
 
 // WrappedRoundTripper implements [utilnet.RoundTripperWrapper], through which

@@ -71,12 +71,23 @@ func TestRoundTripper(t *testing.T) {
 
 // Errors of the API server tell its time, too: the clock is made fresh by a read of a lock that need not exist.
 func TestRoundTripperObservesErrorsOfTheServer(t *testing.T) {
-	c := servertime.New(clock.RealClock{})
-	header := http.Header{"Date": {"Fri, 20 Nov 2026 12:00:00 GMT"}, "Audit-Id": {"57d3"}}
-	get(t, c.RoundTripper(&server{header: header, status: http.StatusNotFound}))
-	if !c.IsFresh() {
-		t.Error("not fresh after an error of the API server")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := servertime.New(clock.RealClock{})
+		answering := &server{header: http.Header{"Date": {"Fri, 20 Nov 2026 12:00:00 GMT"}, "Audit-Id": {"57d3"}}, status: http.StatusNotFound}
+		transport := c.RoundTripper(answering)
+		get(t, transport)
+		if !c.IsFresh() {
+			t.Error("not fresh after an error of the API server")
+		}
+		// From now on a success without the header is not the server's.
+		<-time.After(time.Minute)
+		answering.header.Del("Audit-Id")
+		answering.status = http.StatusOK
+		get(t, transport)
+		if c.IsFresh() {
+			t.Error("fresh after an answer that is not the API server's")
+		}
+	})
 }
 
 func TestRoundTripperIgnores(t *testing.T) {
@@ -87,6 +98,7 @@ func TestRoundTripperIgnores(t *testing.T) {
 		"a response of a cache":        {header: http.Header{"Date": date, "Age": {"7"}}},
 		"an error of a proxy":          {header: http.Header{"Date": date}, status: http.StatusBadGateway},
 		"a refusal by a proxy":         {header: http.Header{"Date": date}, status: http.StatusNotFound},
+		"a login page of a proxy":      {header: http.Header{"Date": date}, status: http.StatusFound},
 		"a request without a response": {err: errors.New("refused")},
 	} {
 		c := servertime.New(clock.RealClock{})
