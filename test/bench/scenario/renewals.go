@@ -56,8 +56,10 @@ func renewals(ctx context.Context, l *lab.Lab, r *report.Report) error {
 		if renewed.lost == 0 && p99 <= slowest || holders/2 < fewestHolders {
 			return nil
 		}
-		r.Remark(fmt.Sprintf("%d holders with a ttl of %s are too many for this machine: it renewed %.0f times per second where they need %.0f.",
-			holders, renewedTTL, renewed.perSecond(), float64(holders)/renewEvery.Seconds()))
+		if renewed.lost > 0 {
+			r.Remark(fmt.Sprintf("%d holders with a ttl of %s are too many for this machine: it renewed %.0f times per second where they need %.0f.",
+				holders, renewedTTL, renewed.perSecond(), float64(holders)/renewEvery.Seconds()))
+		}
 	}
 }
 
@@ -89,10 +91,10 @@ func (n *renewed) add(r *report.Report, alone *measure.Result, hasBounds bool) f
 }
 
 func (n *renewed) model(r *report.Report) {
-	for program, what := range map[string]string{measure.APIServerProgram: "API server", measure.OperatorProgram: "façade, all replicas"} {
+	for _, of := range []struct{ program, what string }{{measure.APIServerProgram, "API server"}, {measure.OperatorProgram, "façade, all replicas"}} {
 		r.Model(report.Model{
-			What: what + ", if each lock has a ttl of 30 s and is renewed every 10 s", Unit: "cores",
-			PerLock: n.processor[program].Seconds() / float64(n.meanwhile) / renewEvery.Seconds(),
+			What: of.what + ", if each lock has a ttl of 30 s and is renewed every 10 s", Unit: "cores",
+			PerLock: n.processor[of.program].Seconds() / float64(n.meanwhile) / renewEvery.Seconds(),
 		})
 	}
 }

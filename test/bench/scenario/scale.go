@@ -231,12 +231,9 @@ func (g *growth) model(r *report.Report) {
 	series("operator with all components, memory at rest", "MiB", func(m memories) float64 { return float64(m.operator) / mebibyte })
 	series("façade, largest memory while a replica starts", "MiB", func(m memories) float64 { return float64(g.starts[m.locks].Peak) / mebibyte })
 	series("façade, start to all locks in its cache", "s", func(m memories) float64 { return g.starts[m.locks].Full.Seconds() })
-	for program, what := range map[string]string{
-		measure.APIServerProgram: "API server, if each lock lives for ten minutes",
-		measure.OperatorProgram:  "façade, all replicas, if each lock lives for ten minutes",
-	} {
-		perCycle := measure.Each(g.none, measure.Processor(program)).Median / 1000
-		r.Model(report.Model{What: what, Unit: "cores", PerLock: perCycle / lockLife.Seconds()})
+	for _, of := range []struct{ program, what string }{{measure.APIServerProgram, "API server"}, {measure.OperatorProgram, "façade, all replicas"}} {
+		perCycle := measure.Each(g.none, measure.Processor(of.program)).Median / 1000
+		r.Model(report.Model{What: of.what + ", if each lock lives for ten minutes", Unit: "cores", PerLock: perCycle / lockLife.Seconds()})
 	}
 }
 
