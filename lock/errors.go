@@ -71,7 +71,7 @@ var (
 	// ErrDetached means that [Held.Detach] has ended the hold in this process, and not the lock.
 	ErrDetached = errors.New("lock was detached")
 	// ErrForceReleased means that the lock was ended before its deadline, and not by its owner token: by a forced
-	// release, or by the operator because its namespace, or the object of [WithHolderRef], is gone.
+	// release, or by the operator because the object of [WithHolderRef] has ended, or the namespace.
 	ErrForceReleased = fmt.Errorf("lock was force-released: %w", ErrNotHeld)
 	// ErrTakenOver means that another holder has acquired the lock since.
 	ErrTakenOver = fmt.Errorf("lock was taken over: %w", ErrNotHeld)

@@ -164,7 +164,7 @@ func (h *Held) Context() context.Context {
 //   - [ErrDetached] after [Held.Detach] was called,
 //   - [ErrExpired] if the ttl ran out,
 //   - [ErrUnavailable] if the lock could not be renewed in time, as when the machine was suspended,
-//   - [ErrForceReleased] if the lock was ended by force, or because its holder or namespace is gone,
+//   - [ErrForceReleased] if the lock was ended by force, or because its holder or namespace has ended,
 //   - [ErrTakenOver] if another holder has it,
 //   - [ErrNotHeld] alone if a lock that was resumed, or acquired with [WithOwner], has ended before its
 //     deadline: by force, or by another that has its owner token.
