@@ -103,6 +103,9 @@ func (s *WatchStream) wrap(source cache.ListerWatcher) cache.ListerWatcher {
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			if hasList(options) {
+				options.TimeoutSeconds = new(int64(maxListTime / time.Second))
+			}
 			var opened watch.Interface
 			err := s.persist(ctx, func() (err error) {
 				opened, err = from.WatchWithContext(ctx, options)
@@ -114,6 +117,14 @@ func (s *WatchStream) wrap(source cache.ListerWatcher) cache.ListerWatcher {
 			return s.stream(opened, options), nil
 		},
 	}
+}
+
+// maxListTime bounds a watch that begins with a list. The informer asks for five to ten minutes, as for any watch, and
+// begins anew when they are over; a busy API server takes longer to send a million locks.
+const maxListTime = time.Hour
+
+func hasList(options metav1.ListOptions) bool {
+	return options.SendInitialEvents != nil && *options.SendInitialEvents
 }
 
 // stripAll reduces the Locks of a list to what caches keep.
@@ -197,9 +208,8 @@ func (s *WatchStream) stream(source watch.Interface, options metav1.ListOptions)
 		source: source, owner: s, events: make(chan watch.Event),
 		stopped: make(chan struct{}), expired: make(chan struct{}), done: make(chan struct{}),
 	}
-	hasList := options.SendInitialEvents != nil && *options.SendInitialEvents
-	s.follow(streamed, hasList, options.ResourceVersion)
-	if !hasList {
+	s.follow(streamed, hasList(options), options.ResourceVersion)
+	if !hasList(options) {
 		s.opened(streamed)
 	}
 	go streamed.forward()

@@ -26,6 +26,8 @@ type source struct {
 	fail    func() error
 	items   []v1alpha1.Lock
 	watches chan *watch.FakeWatcher
+	// asked are the options of the last watch.
+	asked metav1.ListOptions
 }
 
 func newSource() *source {
@@ -36,7 +38,8 @@ func (s *source) List(metav1.ListOptions) (runtime.Object, error) {
 	return &v1alpha1.LockList{Items: s.items}, s.fail()
 }
 
-func (s *source) Watch(metav1.ListOptions) (watch.Interface, error) {
+func (s *source) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	s.asked = options
 	if err := s.fail(); err != nil {
 		return nil, err
 	}
@@ -49,6 +52,22 @@ func streamOf(source cache.ListerWatcher) (*engine.WatchStream, cache.ListerWatc
 	stream := engine.NewWatchStream(clock.RealClock{}, logr.Discard())
 	wrapped := stream.Wrap(source)
 	return stream, wrapped
+}
+
+// A list of a million locks may take longer than a watch lasts, and must not begin anew then.
+func TestAWatchThatBeginsWithAListMayTakeLong(t *testing.T) {
+	for hasList, want := range map[bool]int64{true: 3600, false: 300} {
+		source := newSource()
+		_, from := streamOf(source)
+		opened, err := from.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: new(hasList), TimeoutSeconds: new(int64(300))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened.Stop()
+		if got := *source.asked.TimeoutSeconds; got != want {
+			t.Errorf("with a list %t: %d s, want %d", hasList, got, want)
+		}
+	}
 }
 
 func TestAStreamListsAndWatchesSoonAfterAnOutage(t *testing.T) {
