@@ -65,9 +65,11 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 
 	known, isKnown := e.grants.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
+	meant := narrowing{given: proof}
 	var first firstRelease
 	var released grant
 	if isKnown {
+		meant.narrowTo(known.lock)
 		released = e.asShown(known)
 		first = e.releaseKnown(ctx, operation, objects, known, released, proof.Owner)
 		if first.isDone {
@@ -75,10 +77,6 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		}
 	}
 	unanswered := first.unanswered
-	meant := narrowing{given: proof}
-	if isKnown {
-		meant.narrowTo(known.lock)
-	}
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
 		return meant.release(current, e.clock.Now())
 	})
