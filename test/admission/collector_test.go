@@ -208,7 +208,9 @@ var _ = Describe("The garbage collector, which is about to delete the lock of a 
 		owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
 		Expect(root.Client.Create(ctx, owner)).To(Succeed())
 		current := stored(ctx, former)
-		current.OwnerReferences = ownerReferences(owner)
+		token, err := current.FencingToken() // The operator records it with every write that grants nothing.
+		Expect(err).NotTo(HaveOccurred())
+		current.Spec.FencingToken, current.OwnerReferences = &token, ownerReferences(owner)
 		Expect(operator.Client.Update(ctx, current)).To(Succeed())
 		proof := lock.Proof{Owner: first.Owner, Holder: first.Holder}
 		// After it, the engine knows what is stored, and could hand it off.
