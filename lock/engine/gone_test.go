@@ -8,9 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -80,17 +77,13 @@ func TestWhateverFindsALockGoneTellsThoseWhoWait(t *testing.T) {
 	}
 }
 
-func notFoundByProxy() error {
-	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "404 page not found", 0, true)
-}
-
 // A release that a proxy has answered so is not done, and goes on.
 func TestThe404OfAProxyIsNoRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		here := start(t, etcd)
 		acquire(t, here, by("a"))
-		etcd.inject(faults{before: once("delete", notFoundByProxy())})
+		etcd.inject(faults{before: once("delete", byProxy(http.StatusNotFound, ""))})
 		if err := here.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
@@ -135,7 +128,7 @@ func TestThe404OfAProxyDoesNotEndALock(t *testing.T) {
 		acquire(t, start(t, etcd), by("a"))
 		answers := make(chan answer, 1)
 		queueUp(t.Context(), t, here, waiting("b", 30*time.Second), answers)
-		etcd.inject(faults{before: once("get", notFoundByProxy())})
+		etcd.inject(faults{before: once("get", byProxy(http.StatusNotFound, ""))})
 		if _, err := here.Get(t.Context(), "default", key); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
@@ -63,18 +64,17 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	objects := e.objects(namespace)
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
 
+	shown := e.lockCache.kept(name)
 	known, isKnown := e.grants.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
 	meant := narrowing{given: proof}
 	var first firstRelease
-	var released grant
 	if isKnown {
-		meant.narrowTo(known.lock)
-		released = e.asShown(known)
-		first = e.releaseKnown(ctx, operation, objects, known, released, proof.Owner)
+		first = e.releaseKnown(ctx, operation, objects, known, shown, proof.Owner)
 		if first.isDone {
 			return first.err
 		}
+		meant.narrowTo(known.lock)
 	}
 	unanswered := first.unanswered
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
@@ -95,11 +95,12 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		e.recordGone(known.lock)
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
 		// End it once the API server answers again, unless its owner goes on with it.
+		known = known.asShown(shown)
 		if ended.lock != nil {
-			released.lock = grantOf(ended.lock).lock
+			known.lock = grantOf(ended.lock).lock
 		}
-		released.isEnding = unanswered != "" || ended.isSent
-		e.orphans.add(released)
+		known.isEnding = unanswered != "" || ended.isSent
+		e.orphans.add(known)
 	}
 	return err
 }
@@ -132,8 +133,9 @@ type firstRelease struct {
 	unanswered types.UID
 }
 
-// releaseKnown releases a grant that the engine knows, without a read. Released is the grant as shown when the release began.
-func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known, released grant, owner string) firstRelease {
+// releaseKnown releases a grant that the engine knows, without a read. Shown is the lock as the informer showed it when the
+// release began.
+func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known grant, shown *compact.Lock, owner string) firstRelease {
 	err := e.releaseGrant(ctx, objects, known)
 	switch {
 	case err == nil:
@@ -149,21 +151,21 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 	}
 	err = e.requestError(operation, err, owner)
 	if errors.Is(err, lock.ErrUnavailable) {
-		e.orphans.add(released)
+		e.orphans.add(known.asShown(shown))
 	} else { // Its owner was told that nothing was done, and goes on with it.
 		e.grants.put(known.lock, e.clock.Now())
 	}
 	return firstRelease{isDone: true, err: err}
 }
 
-// asShown returns the grant as the informer shows it, if that is newer: another engine may have renewed it. Only a later
+// asShown returns the grant as shown by the informer, if that is newer: another engine may have renewed it. Only a later
 // renewal means that its owner, who is releasing it, goes on with it after all.
-func (e *Engine) asShown(known grant) grant {
-	seen := e.lockCache.get(nameOf(known.lock))
-	if seen != nil && known.matches(seen) && rules.IsNewer(seen.ResourceVersion, known.lock.ResourceVersion) {
-		known.lock = grantOf(seen).lock
+func (g grant) asShown(shown *compact.Lock) grant {
+	seen := shown.Full()
+	if seen != nil && g.matches(seen) && rules.IsNewer(seen.ResourceVersion, g.lock.ResourceVersion) {
+		g.lock = grantOf(seen).lock
 	}
-	return known
+	return g
 }
 
 // HandOff is [Engine.Release] on the condition that the first waiter of this engine has the same holder, and gets the
