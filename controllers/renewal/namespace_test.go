@@ -42,6 +42,27 @@ func TestTheRenewalsAreNotEndedByWhatTheCacheShowsOfTheNamespace(t *testing.T) {
 	}
 }
 
+// A proxy that does not reach the API server does not withdraw the renewals.
+func TestThe404OfAProxyDoesNotWithdrawTheRenewals(t *testing.T) {
+	c, r, recorder := start(t, declared())
+	c.Client = withoutNamespaces{c.Client}
+	c.clock.Step(30 * time.Minute)
+	r.LiveReader = awayFromNamespaces{r.LiveReader}
+	if wait := c.reconcile(t, r); wait <= 0 || wait > 10*time.Second || len(recorder.Events) > 0 {
+		t.Errorf("%d Events, looks again after %s", len(recorder.Events), wait)
+	}
+}
+
+// awayFromNamespaces is behind a proxy that passes on only what is asked about locks.
+type awayFromNamespaces struct{ client.Reader }
+
+func (r awayFromNamespaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if _, isLock := object.(*v1alpha1.Lock); !isLock {
+		return awayReader{}.Get(ctx, key, object)
+	}
+	return r.Reader.Get(ctx, key, object, options...)
+}
+
 type withoutNamespaces struct{ client.Client }
 
 func (c withoutNamespaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {

@@ -3,6 +3,7 @@ package holderref_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -99,6 +100,21 @@ type forbidding struct{ client.Reader }
 
 func (forbidding) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "objects"}, "it", errors.New("no"))
+}
+
+// behindProxy is an API server that a proxy does not reach.
+type behindProxy struct{ client.Reader }
+
+func (behindProxy) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet, schema.GroupResource{}, "it", "default backend - 404", 0, true)
+}
+
+func TestThe404OfAProxyDoesNotMeanThatThereIsNoHolder(t *testing.T) {
+	checker := holderref.Checker{Reader: behindProxy{}}
+	err := checker.Check(t.Context(), "default", valid(t, v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "it", UID: "u"}))
+	if err == nil || errors.Is(err, rules.ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestARightThatTheOperatorHasIsNotMissingForGood(t *testing.T) {
