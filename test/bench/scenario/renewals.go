@@ -26,8 +26,8 @@ const (
 	renewFor = 60 * time.Second
 	// fewestHolders is where to give up.
 	fewestHolders = 500
-	// slowest is how many times longer an acquire may take beside them.
-	slowest = 2
+	// maxSlowdown is how many times longer an acquire may take beside them.
+	maxSlowdown = 2
 )
 
 // renewals lets many holders renew their locks, and measures acquires beside them: half as many if locks are lost or the
@@ -53,7 +53,7 @@ func renewals(ctx context.Context, l *lab.Lab, r *report.Report) error {
 			renewed.model(r)
 			isModelled = true
 		}
-		if renewed.lost == 0 && p99 <= slowest || holders/2 < fewestHolders {
+		if renewed.lost == 0 && p99 <= maxSlowdown || holders/2 < fewestHolders {
 			return nil
 		}
 		if renewed.lost > 0 {
@@ -82,7 +82,7 @@ func (n *renewed) perSecond() float64 { return float64(n.answered) / n.took.Seco
 // add returns how many times longer the slowest hundredth of the acquires took.
 func (n *renewed) add(r *report.Report, alone *measure.Result, hasBounds bool) float64 {
 	lost := report.AtMost("locks lost", measure.Single(float64(n.lost), n.window), 0, "")
-	p99 := report.AtMost("acquire p99 beside / alone", measure.RatioOfQuantiles(n.beside, alone, 0.99), slowest, "")
+	p99 := report.AtMost("acquire p99 beside / alone", measure.RatioOfQuantiles(n.beside, alone, 0.99), maxSlowdown, "")
 	if !hasBounds {
 		lost, p99 = report.Noted(lost.What, lost.Spread, ""), report.Noted(p99.What, p99.Spread, "")
 	}
