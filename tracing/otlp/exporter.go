@@ -30,7 +30,8 @@ type Options struct {
 	Version string
 	// TellsAPIServer is that of [tracing.Options].
 	TellsAPIServer bool
-	// Clock paces the batches, and the messages about spans that could not be sent. Nil means the real clock.
+	// Clock paces the batches, and the messages about spans that could not be sent, and is that of
+	// [tracing.Options]. Nil means the real clock.
 	Clock clock.WithTicker
 	// Logger gets them, and what is wrong with the environment. Zero discards.
 	Logger logr.Logger
@@ -89,7 +90,9 @@ func start(ctx context.Context, options Options, chosen protocol) (*Exporter, er
 		sdktrace.WithResource(described),
 		sdktrace.WithIDGenerator(ids{}),
 	)
-	tracer := tracing.New(provider, tracing.Options{IsByParent: isByParent(os.Getenv), TellsAPIServer: options.TellsAPIServer})
+	tracer := tracing.New(provider, tracing.Options{
+		IsByParent: isByParent(os.Getenv), TellsAPIServer: options.TellsAPIServer, Clock: options.Clock,
+	})
 	return &Exporter{provider: provider, tracer: tracer}, nil
 }
 
