@@ -111,7 +111,7 @@ func (o *facadeServerOptions) withoutShares() {
 
 // stopTimeout is how long a replica may take to stop.
 func (o *facadeServerOptions) stopTimeout() time.Duration {
-	return drainLineTimeout + o.shutdownDelay + o.drainTimeout + engineStopTimeout
+	return drainLineTimeout + o.shutdownDelay + o.drainTimeout + engineStopTimeout + server.LingerTimeout
 }
 
 // How the façade authenticates its callers.

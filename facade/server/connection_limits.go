@@ -68,7 +68,8 @@ type connections struct {
 	isFull limits.Level
 	closed [closeReasons]uint64
 
-	requests *requests
+	requests  *requests
+	lingering lingering
 }
 
 // addressConnections are those of one address.
@@ -104,13 +105,28 @@ type connection struct {
 	// idle is its place among the idle ones.
 	idle   place[connection]
 	isOver bool
+
+	// isClosed says that the server has ended it. It may linger.
+	isClosed atomic.Bool
 }
 
-// Close implements [net.Conn].
+// Read implements [net.Conn]. A request that comes after the end could not be answered, so it must not be served.
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.isClosed.Load() {
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// Close implements [net.Conn]. While the server stops, the connection lingers.
 func (c *connection) Close() error {
 	c.all.mu.Lock()
 	c.all.remove(c)
 	c.all.mu.Unlock()
+	if c.isClosed.Swap(true) || c.all.lingering.add(c.Conn) {
+		return nil
+	}
 	return c.Conn.Close()
 }
 

@@ -43,6 +43,9 @@ func (c *fakeConn) Close() error {
 	return nil
 }
 
+// Read implements [net.Conn]. Something has always arrived.
+func (*fakeConn) Read(p []byte) (int, error) { return len(p), nil }
+
 // fakeListener accepts what is sent to it.
 type fakeListener struct {
 	net.Listener
@@ -349,5 +352,17 @@ func TestFollowingTheStateOfAConnectionAllocatesNothing(t *testing.T) {
 		}
 	}); allocations > 0 {
 		t.Errorf("%g allocations", allocations)
+	}
+}
+
+func TestNothingIsReadFromAConnectionThatHasEnded(t *testing.T) {
+	b := newBounded(t, 10, 0)
+	c := b.open(honest)
+	if n, err := c.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	_ = c.Close()
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }

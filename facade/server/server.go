@@ -31,6 +31,9 @@ const (
 	DefaultMaxConnections = limits.DefaultMaxWaiting + limits.DefaultMaxRunning
 	// CleanupTimeout is how long what was cut short may take to release its locks.
 	CleanupTimeout = 5 * time.Second
+	// LingerTimeout is how long a server that has stopped waits for clients to read their answers, and to end their
+	// connections.
+	LingerTimeout = 5 * time.Second
 )
 
 // Door speaks one protocol to callers. The server hands it what all doors share.
@@ -161,7 +164,7 @@ func (s *Server) Ready(*http.Request) error {
 // Start serves until ctx ends. Then the server is no longer ready, and after the delay
 // it closes its listener, answers calls that wait for a lock that it is unavailable, lets
 // the running ones finish, and returns nil. Calls that outlast the drain timeout are
-// cancelled, and get a moment to release their locks. An error says why it could not
+// cancelled, and get a moment to release their locks. Clients get a moment to read their answers. An error says why it could not
 // serve, in which case calls end in the same way but without the delay, or that something
 // was still running when it gave up.
 func (s *Server) Start(ctx context.Context) error {
@@ -235,6 +238,8 @@ func (s *Server) delay() {
 }
 
 func (s *Server) stop(ctx context.Context, server *http.Server, handlers *runningHandlers, cancelCalls context.CancelCauseFunc) error {
+	s.open.lingering.begin()
+	defer s.open.lingering.end(s.options.Clock)
 	drained, cancel := context.WithTimeout(ctx, s.options.DrainTimeout)
 	defer cancel()
 	err := shutdown(drained, server, handlers)
