@@ -86,6 +86,7 @@ func newConnections(maximum, maxPerAddress int, clock clock.Clock) *connections 
 	return &connections{
 		max: maximum, maxPerAddress: share, clock: clock,
 		ended: make(chan struct{}, 1), addresses: map[netip.Prefix]*addressConnections{}, requests: newRequests(maximum, share, clock),
+		lingering: lingering{max: maximum},
 	}
 }
 
@@ -108,10 +109,17 @@ type connection struct {
 
 	// isClosed says that the server has ended it. It may linger.
 	isClosed atomic.Bool
+	// reading is held by who reads it before that.
+	reading sync.Mutex
 }
 
 // Read implements [net.Conn]. A request that comes after the end could not be answered, so it must not be served.
 func (c *connection) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if c.isClosed.Load() {
+		return 0, net.ErrClosed
+	}
 	n, err := c.Conn.Read(p)
 	if c.isClosed.Load() {
 		return 0, net.ErrClosed
@@ -124,7 +132,7 @@ func (c *connection) Close() error {
 	c.all.mu.Lock()
 	c.all.remove(c)
 	c.all.mu.Unlock()
-	if c.isClosed.Swap(true) || c.all.lingering.add(c.Conn) {
+	if c.isClosed.Swap(true) || c.all.lingering.add(c) {
 		return nil
 	}
 	return c.Conn.Close()

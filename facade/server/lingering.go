@@ -1,9 +1,9 @@
 package server
 
 import (
-	"io"
 	"net"
 	"sync"
+	"time"
 
 	"k8s.io/utils/clock"
 )
@@ -13,6 +13,9 @@ import (
 // room for more answers, takes it for broken, and may give up the answers that it has yet to read: an HTTP/2
 // client of Go does. It is safe for concurrent use.
 type lingering struct {
+	// max bounds them: new connections are accepted while others linger.
+	max int
+
 	mu          sync.Mutex
 	isOn        bool
 	connections map[net.Conn]struct{}
@@ -27,21 +30,21 @@ func (l *lingering) begin() {
 	l.connections = map[net.Conn]struct{}{}
 }
 
-// add takes over a connection that ends. It reports false if it is to be closed at once.
-func (l *lingering) add(c net.Conn) bool {
-	half, ok := c.(interface{ CloseWrite() error })
+// add takes over a connection that has ended. It reports false if that is to be closed at once.
+func (l *lingering) add(c *connection) bool {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !ok || !l.isOn || half.CloseWrite() != nil {
+	if !ok || !l.isOn || len(l.connections) >= l.max || half.CloseWrite() != nil {
 		return false
 	}
-	l.connections[c] = struct{}{}
+	l.connections[c.Conn] = struct{}{}
 	l.reading.Go(func() {
-		_, _ = io.Copy(io.Discard, c) // Until its end, or until it breaks.
+		c.discard()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		_ = c.Close()
-		delete(l.connections, c)
+		_ = c.Conn.Close()
+		delete(l.connections, c.Conn)
 	})
 	return true
 }
@@ -71,5 +74,20 @@ func (l *lingering) closeAll() {
 	defer l.mu.Unlock()
 	for c := range l.connections {
 		_ = c.Close()
+	}
+}
+
+// discard reads a connection that is closed until its client ends it, or it breaks. Whoever reads it at the moment learns
+// that it is closed.
+func (c *connection) discard() {
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
+	c.reading.Lock()
+	c.reading.Unlock() //nolint:staticcheck // That reader has returned, and no other begins.
+	_ = c.Conn.SetReadDeadline(time.Time{})
+	discarded := make([]byte, 512)
+	for {
+		if _, err := c.Conn.Read(discarded); err != nil {
+			return
+		}
 	}
 }

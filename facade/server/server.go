@@ -164,9 +164,9 @@ func (s *Server) Ready(*http.Request) error {
 // Start serves until ctx ends. Then the server is no longer ready, and after the delay
 // it closes its listener, answers calls that wait for a lock that it is unavailable, lets
 // the running ones finish, and returns nil. Calls that outlast the drain timeout are
-// cancelled, and get a moment to release their locks. Clients get a moment to read their answers. An error says why it could not
-// serve, in which case calls end in the same way but without the delay, or that something
-// was still running when it gave up.
+// cancelled, and get a moment to release their locks. Clients get a moment to read their
+// answers. An error says why it could not serve, in which case calls end in the same way
+// but without the delay, or that something was still running when it gave up.
 func (s *Server) Start(ctx context.Context) error {
 	// Calls outlive ctx, which only says when to begin to stop.
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -187,9 +187,9 @@ func (s *Server) Start(ctx context.Context) error {
 	select {
 	case err := <-failed:
 		failure = fmt.Errorf("serve the façade on %s: %w", s.options.Listener.Addr(), err)
-		s.serving.Store(false)
+		s.beginToStop()
 	case <-ctx.Done():
-		s.serving.Store(false)
+		s.beginToStop()
 		s.delay()
 	}
 	s.limiter.Drain()
@@ -229,6 +229,11 @@ func (s *Server) readCertificates(ctx context.Context) (stop func()) {
 	}
 }
 
+func (s *Server) beginToStop() {
+	s.open.lingering.begin()
+	s.serving.Store(false)
+}
+
 func (s *Server) delay() {
 	if s.options.ShutdownDelay <= 0 {
 		return
@@ -238,7 +243,6 @@ func (s *Server) delay() {
 }
 
 func (s *Server) stop(ctx context.Context, server *http.Server, handlers *runningHandlers, cancelCalls context.CancelCauseFunc) error {
-	s.open.lingering.begin()
 	defer s.open.lingering.end(s.options.Clock)
 	drained, cancel := context.WithTimeout(ctx, s.options.DrainTimeout)
 	defer cancel()
