@@ -150,22 +150,59 @@ func TestAReleaseAfterARenewalElsewhereIsFinished(t *testing.T) {
 	})
 }
 
-// cutOff is an API server that a replica cannot reach at times.
+// A caller may release with a context that has ended, and at once: stamps of the lock are ahead of clocks then.
+func TestAReleaseOfACallerThatHasLeftBeforeIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		here, there := start(t, etcd), start(t, etcd)
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		for range 2 {
+			acquire(t, there, by("a"))
+			if err := here.Release(left, "default", key, lock.Proof{Owner: "a"}); err != nil {
+				t.Error(err)
+			}
+		}
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("the lock is held by %q", owner)
+		}
+	})
+}
+
+// cutOff is an API server that a replica cannot reach until restored is closed.
 type cutOff struct {
 	engine.Objects
-	isCut *atomic.Bool
+	isCut    *atomic.Bool
+	restored chan struct{}
+	// hangs makes requests wait for that in place of failing.
+	hangs bool
+}
+
+func (c cutOff) pass(ctx context.Context) error {
+	switch {
+	case !c.isCut.Load():
+		return nil
+	case !c.hangs:
+		return errLostAnswer
+	}
+	select {
+	case <-c.restored:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (c cutOff) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
-	if c.isCut.Load() {
-		return nil, errLostAnswer
+	if err := c.pass(ctx); err != nil {
+		return nil, err
 	}
 	return c.Objects.Get(ctx, name, options)
 }
 
 func (c cutOff) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
-	if c.isCut.Load() {
-		return errLostAnswer
+	if err := c.pass(ctx); err != nil {
+		return err
 	}
 	return c.Objects.Delete(ctx, name, options)
 }
@@ -173,27 +210,51 @@ func (c cutOff) Delete(ctx context.Context, name string, options metav1.DeleteOp
 // A caller that was told that its release is not known to have happened may go on with the lock, through another replica.
 // The replica that goes on with the release sees that renewal.
 func TestAReleaseBeforeARenewalElsewhereIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd, isCut := newEtcd(), new(atomic.Bool)
-		here := startWith(t, engine.Options{
-			Objects: func(string) engine.Objects { return cutOff{etcd, isCut} }, Informer: etcd, Limits: rules.DefaultLimits(),
+	for what, test := range map[string]struct {
+		isCutFor       time.Duration
+		hangs, isKnown bool
+		ahead          time.Duration
+	}{
+		"while it goes on":            {isCutFor: 3 * time.Second, isKnown: true},
+		"after it":                    {isCutFor: 12 * time.Second, isKnown: true},
+		"of another replica's grant":  {isCutFor: 3 * time.Second, hangs: true},
+		"whose first request is late": {isCutFor: 3 * time.Second, hangs: true, isKnown: true},
+		"with a clock that is ahead":  {isCutFor: 3 * time.Second, hangs: true, isKnown: true, ahead: 10 * time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				cut := cutOff{Objects: etcd, isCut: new(atomic.Bool), restored: make(chan struct{}), hangs: test.hangs}
+				local := &steppedClock{}
+				local.offset.Store(int64(test.ahead))
+				here := startWith(t, engine.Options{
+					Objects: func(string) engine.Objects { return cut }, Informer: etcd, Limits: rules.DefaultLimits(), Clock: local,
+				})
+				there := start(t, etcd)
+				if test.isKnown {
+					acquire(t, here, by("a"))
+				} else {
+					acquire(t, there, by("a"))
+				}
+				pass(time.Second)
+				cut.isCut.Store(true)
+				caller, leave := context.WithTimeout(t.Context(), time.Second)
+				defer leave()
+				if err := here.Release(caller, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v, want ErrUnavailable", err)
+				}
+				pass(time.Second)
+				if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				pass(test.isCutFor - 2*time.Second)
+				cut.isCut.Store(false)
+				close(cut.restored)
+				pass(time.Minute)
+				if owner := etcd.owner(name); owner != "a" {
+					t.Errorf("the lock is held by %q", owner)
+				}
+			})
 		})
-		there := start(t, etcd)
-		acquire(t, here, by("a"))
-		pass(time.Second)
-		isCut.Store(true)
-		go func() {
-			_ = here.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}) // Its caller has asked for a second only.
-		}()
-		pass(2 * time.Second)
-		if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		pass(10 * time.Second)
-		isCut.Store(false)
-		pass(time.Minute)
-		if owner := etcd.owner(name); owner != "a" {
-			t.Errorf("the lock is held by %q", owner)
-		}
-	})
+	}
 }

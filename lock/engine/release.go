@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,6 +59,7 @@ func (e *Engine) ReleaseGrant(ctx context.Context, namespace string, key v1alpha
 
 // release is [Engine.ReleaseGrant] without regard to the deadline of ctx.
 func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	caller := ctx
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("release %s in namespace %s", key, namespace)
@@ -67,6 +69,7 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	shown := e.lockCache.kept(name)
 	known, isKnown := e.grants.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
+	change, mayGoOn := change{since: e.clock.Now()}, caller.Err() == nil
 	meant := narrowing{given: proof}
 	var first firstRelease
 	if isKnown {
@@ -75,10 +78,17 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 			return first.err
 		}
 		meant.narrowTo(known.lock)
+		change.from = known.asShown(shown)
 	}
 	unanswered := first.unanswered
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
-		return meant.release(current, e.clock.Now())
+		if err := meant.release(current, e.clock.Now()); err != nil {
+			return err
+		}
+		if change.isRenewal(current) && mayGoOn && caller.Err() != nil {
+			return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, errRenewed)
+		}
+		return nil
 	})
 	e.observeRelease(unanswered, ended, err)
 	if err == nil {
@@ -103,6 +113,23 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		e.orphans.add(known)
 	}
 	return err
+}
+
+// change tells whether a grant was renewed during its release. A caller that has left meanwhile, or was told that there
+// was no answer, may go on with the lock through another engine.
+type change struct {
+	// since is when the release began, and from the grant as it was then, or as the release read it first.
+	since time.Time
+	from  grant
+}
+
+// isRenewal is called with each state of the grant that the release reads.
+func (c *change) isRenewal(current *v1alpha1.Lock) bool {
+	if c.from.lock == nil {
+		c.from = grantOf(current)
+		return current.Spec.RenewTime != nil && current.Spec.RenewTime.After(c.since)
+	}
+	return c.from.isRenewedIn(current)
 }
 
 // confirmEnd returns an error if another object has taken the place of the one that was to end, and the proof permits to
