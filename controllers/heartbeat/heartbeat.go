@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -21,6 +20,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/engine/digest"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -259,7 +259,7 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	case err == nil:
 		h.record(stored, true, began)
 		return nil
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	case refusal.IsConflict(err), refusal.IsNotFound(err):
 		return h.read(ctx) // Another replica was faster, or the lock was released.
 	}
 	return fmt.Errorf("renew the heartbeat: %w", err)
@@ -298,7 +298,7 @@ func (h *Heartbeat) read(ctx context.Context) error {
 	case err == nil:
 		h.giveWay(current)
 		return nil
-	case apierrors.IsNotFound(err):
+	case refusal.IsNotFound(err):
 		h.giveWay(nil)
 		return nil
 	}

@@ -413,7 +413,7 @@ func (a *acquireAttempt) owners() []string {
 }
 
 // isLostRace reports whether a conditional write failed because the object has changed, or because
-// admission says that the lock is held. That of a proxy says nothing of the lock.
+// admission says that the lock is held. The conflict of a proxy says nothing of the lock.
 func isLostRace(err error) bool {
 	_, isRefused := refusal.Of(err)
 	isTaken := apierrors.IsAlreadyExists(err) && !apierrors.IsUnexpectedServerError(err)

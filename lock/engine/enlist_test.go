@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"math"
 	"slices"
 	"strings"
@@ -264,14 +265,20 @@ func TestGrantsThroughTheLineAreTimed(t *testing.T) {
 	})
 }
 
-// An engine whose requests fail tells so, so that another one serves those that wait; after a while it may be
-// tried again.
 func isLost(at *engine.Engine) bool {
 	is, _ := at.Lag()
 	return is
 }
 
+// An engine whose requests fail tells so, so that another one serves those that wait; after a while it may be
+// tried again.
 func TestAnEngineWhoseRequestsFailIsLost(t *testing.T) {
+	t.Run("without a connection", func(t *testing.T) { losesEngine(t, errRefused) })
+	t.Run("by a proxy", func(t *testing.T) { losesEngine(t, byProxy(http.StatusNotFound, "GET")) })
+}
+
+func losesEngine(t *testing.T, failure error) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		at := start(t, etcd)
@@ -279,7 +286,7 @@ func TestAnEngineWhoseRequestsFailIsLost(t *testing.T) {
 		if isLost(at) {
 			t.Error("behind without a failure")
 		}
-		etcd.inject(faults{before: always(errRefused)})
+		etcd.inject(faults{before: always(failure)})
 		ctx, leave := context.WithCancel(t.Context())
 		answers := make(chan answer, 1)
 		queueUp(ctx, t, at, waiting("b", time.Hour), answers)
@@ -289,6 +296,7 @@ func TestAnEngineWhoseRequestsFailIsLost(t *testing.T) {
 		}
 		leave()
 		<-answers
+		etcd.inject(faults{})
 		pass(6 * time.Second)
 		if isLost(at) {
 			t.Error("behind for ever")

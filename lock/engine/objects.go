@@ -214,7 +214,7 @@ func (r *reach) note(began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var status apierrors.APIStatus
-	if err == nil || errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
+	if err == nil || errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && !refusal.IsForeign(err) {
 		r.answered, r.since, r.last = r.timers.Now(), time.Time{}, time.Time{}
 		return
 	}

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -52,7 +53,7 @@ func (i *impatient) Get(ctx context.Context, name string, options metav1.GetOpti
 
 // A proxy may give up a request that it has passed on. So a grant may stand behind the answer, or come after it.
 func TestAProxyThatGivesUpLosesNoGrant(t *testing.T) {
-	for _, code := range []int{http.StatusRequestTimeout, http.StatusConflict} {
+	for _, code := range []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusNotFound} {
 		t.Run(http.StatusText(code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				etcd := newEtcd()
@@ -89,6 +90,41 @@ func TestTheConflictOfAProxyIsNoHolder(t *testing.T) {
 		}
 		passOrphanWindow()
 	})
+}
+
+// What a proxy refuses, the API server has not.
+func TestTheRefusalOfAProxyDismissesNoWaiter(t *testing.T) {
+	for _, isAdmitted := range []bool{false, true} {
+		for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity} {
+			t.Run(fmt.Sprintf("%d, admitted: %t", code, isAdmitted), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					behind := newAdmitting()
+					here := start(t, behind.etcd)
+					if isAdmitted {
+						here = startAdmitted(t, behind)
+					}
+					acquire(t, here, by("a"))
+					answers := make(chan answer, 1)
+					queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
+					isRefused := false
+					behind.inject(faults{before: func(verb string) error {
+						if isRefused || verb != "create" && verb != "update" {
+							return nil
+						}
+						isRefused = true
+						return byProxy(code, "POST")
+					}})
+					// The release is finished by the engine, if the proxy refuses to hand over.
+					if err := here.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil && !errors.Is(err, lock.ErrUnavailable) {
+						t.Error(err)
+					}
+					if got := <-answers; got.err != nil || !isRefused {
+						t.Errorf("the waiter was told %v, refused: %t", got.err, isRefused)
+					}
+				})
+			})
+		}
+	}
 }
 
 // A delete that went through may come back as a conflict: with itself, if a proxy has repeated it. By then the lock may be

@@ -178,7 +178,7 @@ func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock, wa
 	if err != nil {
 		err = r.proof.explain(current, err, r.stamped.Time)
 		if errors.Is(err, errHeldAnew) {
-			r.engine.grants.take(r.name, r.proof.given, r.engine.clock.Now()) // The next call is to read.
+			r.engine.grants.take(r.name, r.proof.proof(), r.engine.clock.Now()) // The next call is to read.
 		}
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func definitelyNotApplied(err error) bool {
 		switch code := status.Status().Code; code {
 		case http.StatusRequestTimeout:
 			return false // That of a proxy, which may have passed the request on.
-		case http.StatusConflict:
+		case http.StatusConflict, http.StatusNotFound:
 			return !apierrors.IsUnexpectedServerError(err) // In the same way.
 		default:
 			return code < http.StatusInternalServerError
