@@ -19,9 +19,13 @@ func (c *Clock) RoundTripper(next http.RoundTripper) http.RoundTripper {
 type roundTripper struct {
 	clock *Clock
 	next  http.RoundTripper
-	// isNamed says that a response had an auditID, so that no proxy removes it.
-	isNamed atomic.Bool
+	// unnamed is how many more successes without an auditID are taken for those of a proxy. It is zero until a response
+	// has had one, and as soon as a proxy seems to remove it.
+	unnamed atomic.Int64
 }
+
+// maxUnnamed is how many successes in a row have no auditID until a proxy on the way counts as one that removes it.
+const maxUnnamed = 100
 
 var _ utilnet.RoundTripperWrapper = (*roundTripper)(nil)
 
@@ -50,10 +54,12 @@ func (r *roundTripper) isFromServer(response *http.Response) bool {
 	case response.Header.Get("Age") != "":
 		return false
 	case response.Header.Get(auditID) != "":
-		r.isNamed.Store(true)
+		r.unnamed.Store(maxUnnamed)
 		return true
+	case response.StatusCode >= http.StatusMultipleChoices:
+		return false
 	}
-	return !r.isNamed.Load() && response.StatusCode < http.StatusMultipleChoices
+	return r.unnamed.Load() <= 0 || r.unnamed.Add(-1) < 0
 }
 
 // WrappedRoundTripper implements [utilnet.RoundTripperWrapper], through which

@@ -90,6 +90,26 @@ func TestRoundTripperObservesErrorsOfTheServer(t *testing.T) {
 	})
 }
 
+// Otherwise a clock that was right once would never be corrected again.
+func TestRoundTripperFindsOutThatAProxyRemovesNames(t *testing.T) {
+	c := servertime.New(clock.RealClock{})
+	date := []string{"Fri, 20 Nov 2026 12:00:00 GMT"}
+	answering := &server{header: http.Header{"Audit-Id": {"57d3"}}}
+	transport := c.RoundTripper(answering)
+	get(t, transport)
+	answering.header = http.Header{"Date": date}
+	for range 100 {
+		get(t, transport)
+	}
+	if c.IsFresh() {
+		t.Error("fresh after answers that are not the API server's")
+	}
+	get(t, transport)
+	if !c.IsFresh() {
+		t.Error("not fresh although all answers have no name")
+	}
+}
+
 func TestRoundTripperIgnores(t *testing.T) {
 	date := []string{"Fri, 20 Nov 2026 12:00:00 GMT"}
 	for name, server := range map[string]*server{
