@@ -81,9 +81,9 @@ func (l *lingering) closeAll() {
 // that it is closed.
 func (c *connection) discard() {
 	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
-	c.reading.Lock()
-	c.reading.Unlock() //nolint:staticcheck // That reader has returned, and no other begins.
+	c.reading.Lock() // That reader has returned, and no other begins.
 	_ = c.Conn.SetReadDeadline(time.Time{})
+	c.reading.Unlock()
 	discarded := make([]byte, 512)
 	for {
 		if _, err := c.Conn.Read(discarded); err != nil {

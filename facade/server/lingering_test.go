@@ -79,8 +79,12 @@ func (e *ending) call() {
 	e.write("GET /call HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	e.answers = cmp.Or(e.answers, bufio.NewReader(e.client))
 	response, err := http.ReadResponse(e.answers, nil)
-	if err != nil || response.StatusCode != http.StatusNoContent {
-		e.t.Fatalf("%v, %v", response, err)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusNoContent {
+		e.t.Fatal(response.Status)
 	}
 }
 

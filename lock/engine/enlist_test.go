@@ -3,8 +3,8 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"net/http"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	shown := e.lockCache.kept(name)
 	known, isKnown := e.grants.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
-	change, mayGoOn := change{since: e.clock.Now()}, caller.Err() == nil
+	change := change{since: e.clock.Now(), mayMatter: caller.Err() == nil}
 	meant := narrowing{given: proof}
 	var first firstRelease
 	if isKnown {
@@ -85,10 +86,7 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		if err := meant.release(current, e.clock.Now()); err != nil {
 			return err
 		}
-		if change.isRenewal(current) && mayGoOn && caller.Err() != nil {
-			return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, errRenewed)
-		}
-		return nil
+		return change.check(caller, operation, current)
 	})
 	e.observeRelease(unanswered, ended, err)
 	if err == nil {
@@ -97,12 +95,10 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	switch {
 	case first.isOver && !errors.Is(err, lock.ErrExpired) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)):
 		return errOver
-	case err == nil && ended.lock != nil:
-		e.recordEnd(ended.lock, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
-		e.recordGone(ended.lock)
 	case err == nil:
-		e.recordEnd(known.lock, audit.ByOwner, actor(ctx, proof), true)
-		e.recordGone(known.lock)
+		gone := cmp.Or(ended.lock, known.lock)
+		e.recordEnd(gone, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)
+		e.recordGone(gone)
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
 		// End it once the API server answers again, unless its owner goes on with it.
 		known = known.asShown(shown)
@@ -121,9 +117,19 @@ type change struct {
 	// since is when the release began, and from the grant as it was then, or as the release read it first.
 	since time.Time
 	from  grant
+	// mayMatter says that the caller had not left before.
+	mayMatter bool
 }
 
-// isRenewal is called with each state of the grant that the release reads.
+// check is called with each state of the grant that the release is about to end. It returns an error if the caller has left
+// and renewed it.
+func (c *change) check(caller context.Context, operation string, current *v1alpha1.Lock) error {
+	if c.isRenewal(current) && c.mayMatter && caller.Err() != nil {
+		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, errRenewed)
+	}
+	return nil
+}
+
 func (c *change) isRenewal(current *v1alpha1.Lock) bool {
 	if c.from.lock == nil {
 		c.from = grantOf(current)
