@@ -19,7 +19,7 @@ func byProxy(code int) func(client.Object, bool) error {
 
 // No event follows an answer of a proxy that would have the write tried again.
 func TestAWriteThatAProxyAnswersIsTriedAgain(t *testing.T) {
-	for _, code := range []int{http.StatusNotFound, http.StatusConflict} {
+	for _, code := range []int{http.StatusNotFound, http.StatusConflict, http.StatusForbidden, http.StatusUnprocessableEntity} {
 		t.Run(http.StatusText(code), func(t *testing.T) {
 			w := newWorld(t)
 			w.grant(w.create("a"))

@@ -24,10 +24,10 @@ import (
 const refusedStartBackoff = 30 * time.Second
 
 // refusalOf returns the message with which the API server refused a write, or "" if the same
-// write may succeed a moment later.
+// write may succeed a moment later. What a proxy refuses, the API server has not.
 func refusalOf(err error) string {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
+	if !errors.As(err, &status) || apierrors.IsUnexpectedServerError(err) {
 		return ""
 	}
 	switch status.Status().Code {

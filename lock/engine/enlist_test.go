@@ -274,7 +274,9 @@ func isLost(at *engine.Engine) bool {
 // tried again.
 func TestAnEngineWhoseRequestsFailIsLost(t *testing.T) {
 	t.Run("without a connection", func(t *testing.T) { losesEngine(t, errRefused) })
-	t.Run("by a proxy", func(t *testing.T) { losesEngine(t, byProxy(http.StatusNotFound, "GET")) })
+	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
+		t.Run(http.StatusText(code)+" by a proxy", func(t *testing.T) { losesEngine(t, byProxy(code, "GET")) })
+	}
 }
 
 func losesEngine(t *testing.T, failure error) {

@@ -8,8 +8,8 @@ import (
 )
 
 // RoundTripper makes the clock observe the responses that next gets from API servers. An error that a proxy on the way
-// answers by itself is ignored: it has the time of the proxy, which may be any. A success of a proxy counts until the API
-// server has named a response. It is a wrapper for [k8s.io/client-go/rest.Config.Wrap]:
+// answers by itself is ignored: it has the time of the proxy, which may be any. A success of a proxy counts as long as the API
+// server names no responses. It is a wrapper for [k8s.io/client-go/rest.Config.Wrap]:
 //
 //	config.Wrap(clock.RoundTripper)
 func (c *Clock) RoundTripper(next http.RoundTripper) http.RoundTripper {
