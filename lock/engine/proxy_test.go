@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -94,36 +93,28 @@ func TestTheConflictOfAProxyIsNoHolder(t *testing.T) {
 
 // What a proxy refuses, the API server has not.
 func TestTheRefusalOfAProxyDismissesNoWaiter(t *testing.T) {
-	for _, isAdmitted := range []bool{false, true} {
-		for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity} {
-			t.Run(fmt.Sprintf("%d, admitted: %t", code, isAdmitted), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					behind := newAdmitting()
-					here := start(t, behind.etcd)
-					if isAdmitted {
-						here = startAdmitted(t, behind)
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				behind := newAdmitting()
+				here := startAdmitted(t, behind)
+				acquire(t, here, by("a"))
+				answers := make(chan answer, 1)
+				queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
+				isRefused := false
+				behind.inject(faults{before: func(verb string) error {
+					if isRefused || verb != "create" {
+						return nil
 					}
-					acquire(t, here, by("a"))
-					answers := make(chan answer, 1)
-					queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
-					isRefused := false
-					behind.inject(faults{before: func(verb string) error {
-						if isRefused || verb != "create" && verb != "update" {
-							return nil
-						}
-						isRefused = true
-						return byProxy(code, "POST")
-					}})
-					// The release is finished by the engine, if the proxy refuses to hand over.
-					if err := here.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil && !errors.Is(err, lock.ErrUnavailable) {
-						t.Error(err)
-					}
-					if got := <-answers; got.err != nil || !isRefused {
-						t.Errorf("the waiter was told %v, refused: %t", got.err, isRefused)
-					}
-				})
+					isRefused = true
+					return byProxy(code, "POST")
+				}})
+				behind.remove()
+				if got := <-answers; got.err != nil || !isRefused {
+					t.Errorf("the waiter was told %v, refused: %t", got.err, isRefused)
+				}
 			})
-		}
+		})
 	}
 }
 
@@ -186,23 +177,39 @@ func TestAReleaseAfterARenewalElsewhereIsFinished(t *testing.T) {
 	})
 }
 
-// A caller may release with a context that has ended, and at once: stamps of the lock are ahead of clocks then.
-func TestAReleaseOfACallerThatHasLeftBeforeIsMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		here, there := start(t, etcd), start(t, etcd)
-		left, leave := context.WithCancel(t.Context())
-		leave()
-		for range 2 {
-			acquire(t, there, by("a"))
-			if err := here.Release(left, "default", key, lock.Proof{Owner: "a"}); err != nil {
-				t.Error(err)
-			}
-		}
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("the lock is held by %q", owner)
-		}
-	})
+// A release is carried out whether or not its caller waits for it. A lock may be stamped later than the clock of the
+// engine that releases it.
+func TestAReleaseOfACallerThatHasLeftIsMade(t *testing.T) {
+	for what, isRenewed := range map[string]bool{"before, after a renewal": true, "while the lock is read": false} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd, behind := newEtcd(), &steppedClock{}
+				behind.offset.Store(int64(-400 * time.Millisecond))
+				here := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), Clock: behind})
+				there := start(t, etcd)
+				acquire(t, there, by("a"))
+				caller, leave := context.WithCancel(t.Context())
+				defer leave()
+				if isRenewed {
+					pass(time.Millisecond)
+					if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, time.Hour); err != nil {
+						t.Fatal(err)
+					}
+					leave()
+				}
+				etcd.inject(faults{before: func(string) error {
+					leave()
+					return nil
+				}})
+				if err := here.Release(caller, "default", key, lock.Proof{Owner: "a"}); err != nil {
+					t.Error(err)
+				}
+				if owner := etcd.owner(name); owner != "" {
+					t.Errorf("the lock is held by %q", owner)
+				}
+			})
+		})
+	}
 }
 
 // cutOff is an API server that a replica cannot reach until restored is closed.

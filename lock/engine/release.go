@@ -60,7 +60,7 @@ func (e *Engine) ReleaseGrant(ctx context.Context, namespace string, key v1alpha
 
 // release is [Engine.ReleaseGrant] without regard to the deadline of ctx.
 func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
-	caller := ctx
+	caller := callerOf(ctx)
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("release %s in namespace %s", key, namespace)
@@ -111,8 +111,25 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	return err
 }
 
+// callerKey is the key of the caller in the contexts of releases that go on without it.
+type callerKey struct{}
+
+// ContextWithCaller returns ctx for [Engine.Release] and [Engine.ReleaseGrant] on behalf of a caller that leaves when its
+// own context ends, be it earlier than ctx. Without it, ctx is that of the caller.
+func ContextWithCaller(ctx, caller context.Context) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller)
+}
+
+func callerOf(ctx context.Context) context.Context {
+	if caller, ok := ctx.Value(callerKey{}).(context.Context); ok {
+		return caller
+	}
+	return ctx
+}
+
 // change tells whether a grant was renewed during its release. A caller that has left meanwhile, or was told that there
-// was no answer, may go on with the lock through another engine.
+// was no answer, may go on with the lock through another engine. The renewal of a grant that the engine does not know
+// counts as later if the clock that stamped it was ahead of this one; then the lock lasts for its ttl.
 type change struct {
 	// since is when the release began, and from the grant as it was then, or as the release read it first.
 	since time.Time
@@ -133,7 +150,7 @@ func (c *change) check(caller context.Context, operation string, current *v1alph
 func (c *change) isRenewal(current *v1alpha1.Lock) bool {
 	if c.from.lock == nil {
 		c.from = grantOf(current)
-		return current.Spec.RenewTime != nil && current.Spec.RenewTime.After(c.since)
+		return rules.IsRenewed(current) && current.Spec.RenewTime.After(c.since)
 	}
 	return c.from.isRenewedIn(current)
 }

@@ -406,7 +406,7 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 		}
 		return answer{ID: asked.ID, Result: declined}
 	case release:
-		if err := v.host.local.ReleaseGrant(ctx, asked.Namespace, asked.Key, proof); err != nil {
+		if err := v.release(ctx, asked, proof); err != nil {
 			// That the grant is over may be what its own first try has done, and its caller may mean a later one.
 			return answer{ID: asked.ID, Result: unknown}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/tracing"
 )
@@ -25,9 +26,9 @@ func (l *Line) Release(ctx context.Context, namespace string, key v1alpha1.FullK
 	_, hasDeadline := ctx.Deadline()
 	released := make(chan error, 1)
 	release := func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRelease)
+		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRelease)
 		defer cancel()
-		released <- l.release(ctx, namespace, key, proof)
+		released <- l.release(engine.ContextWithCaller(detached, ctx), namespace, key, proof)
 	}
 	if !hasDeadline || ctx.Err() != nil || !l.host.later(release) {
 		release()
@@ -46,6 +47,14 @@ func (l *Line) Release(ctx context.Context, namespace string, key v1alpha1.FullK
 		}
 	}
 	return <-released
+}
+
+// release releases a lock that this replica has granted.
+func (v *visit) release(ctx context.Context, asked question, proof lock.Proof) error {
+	// By then the replica that asks goes on by itself, and the caller may go on with the lock.
+	caller, leave := context.WithTimeout(ctx, forwardFor)
+	defer leave()
+	return v.host.local.ReleaseGrant(engine.ContextWithCaller(ctx, caller), asked.Namespace, asked.Key, proof)
 }
 
 // maxRelease bounds a release: the question to the home, a release here, and a look at what has become of the lock.

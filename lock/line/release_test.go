@@ -294,3 +294,37 @@ func TestAReleaseThatHasReadItsLockIsNotForTheNextOne(t *testing.T) {
 		}
 	})
 }
+
+// A caller that is told that its release is not known to have happened may renew the lock through another replica.
+// None of those that go on with the release ends it then.
+func TestAReleaseOfACallerThatHasGoneOnIsGivenUp(t *testing.T) {
+	for name, isAtHome := range map[string]bool{"at the home": true, "through another replica": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
+				home, edges := replicas.all[replicas.home()], replicas.edges()
+				replicas.hold(home, "a")
+				<-time.After(time.Second)
+				home.slow("delete", 3*time.Second)
+				edges[0].slow("delete", 4*time.Second)
+				releasing := edges[0]
+				if isAtHome {
+					releasing = home
+				}
+				caller, leave := context.WithTimeout(t.Context(), time.Second)
+				defer leave()
+				if err := releasing.Release(caller, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("the release is told %v", err)
+				}
+				<-time.After(time.Second)
+				if _, err := edges[1].Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(time.Minute)
+				if owner := replicas.etcd.owner(); owner != "a" {
+					t.Errorf("the lock is held by %q", owner)
+				}
+			})
+		})
+	}
+}
