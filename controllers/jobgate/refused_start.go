@@ -24,10 +24,10 @@ import (
 const refusedStartBackoff = 30 * time.Second
 
 // refusalOf returns the message with which the API server refused a write, or "" if the same
-// write may succeed a moment later. What a proxy refuses, the API server has not.
+// write may succeed a moment later.
 func refusalOf(err error) string {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || apierrors.IsUnexpectedServerError(err) {
+	if !errors.As(err, &status) {
 		return ""
 	}
 	switch status.Status().Code {
@@ -40,7 +40,7 @@ func refusalOf(err error) string {
 
 // handleRefusedStart lets the next Job of the key start when this one cannot. An invalid Job
 // fails, and so does one that does not wait; what is forbidden now may be allowed
-// later, under another policy or quota.
+// later, under another policy or quota. What a proxy refuses, the API server has not.
 func (p *pass) handleRefusedStart(ctx context.Context, holder *jobInfo, start error) error {
 	refusal := refusalOf(start)
 	p.state.grant.trace.Failed(lock.ErrRefused)
@@ -49,7 +49,8 @@ func (p *pass) handleRefusedStart(ctx context.Context, holder *jobInfo, start er
 	// The template of a Job whose last pods are still counted is immutable for a moment.
 	isInvalid := apierrors.IsInvalid(start) && holder.job.Status.Active == 0
 	var failed error
-	if isInvalid || holder.lockOptions.Policy != jobs.PolicyWait {
+	isFinal := isInvalid || holder.lockOptions.Policy != jobs.PolicyWait
+	if isFinal && !apierrors.IsUnexpectedServerError(start) {
 		failed = p.setFinishedCondition(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
 		if failed == nil {
 			// If the Job has changed since, the cache will show it.

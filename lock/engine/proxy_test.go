@@ -177,6 +177,62 @@ func TestAReleaseAfterARenewalElsewhereIsFinished(t *testing.T) {
 	})
 }
 
+// A release may have to wait for the home of a line. Its caller may have left and renewed the lock by then.
+func TestAReleaseThatBeginsAfterARenewalElsewhereIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		here, there := start(t, etcd), start(t, etcd)
+		acquire(t, here, by("a"))
+		caller, leave := context.WithCancel(t.Context())
+		asked := engine.ContextWithCaller(t.Context(), caller, time.Now())
+		pass(time.Second)
+		leave()
+		if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		if err := here.Release(asked, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+		passOrphanWindow()
+		if owner := etcd.owner(name); owner != "a" {
+			t.Errorf("the lock is held by %q", owner)
+		}
+	})
+}
+
+// A renewal may be under way when its lock is released. It is no sign that the caller goes on, even if that leaves later.
+func TestAReleaseAfterARenewalOfItsCallerIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		here, there := start(t, etcd), start(t, etcd)
+		acquire(t, there, by("a"))
+		pass(time.Second)
+		etcd.mute(true)
+		caller, leave := context.WithCancel(t.Context())
+		deletes := 0
+		etcd.inject(faults{before: func(verb string) error {
+			if verb != "delete" {
+				return nil
+			}
+			deletes++
+			switch deletes {
+			case 1:
+				if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, time.Hour); err != nil {
+					t.Error(err)
+				}
+			case 2:
+				leave()
+				return errLostAnswer
+			}
+			return nil
+		}})
+		if err := here.Release(caller, "default", key, lock.Proof{Owner: "a"}); err != nil || deletes != 3 {
+			t.Errorf("%d deletes, %v", deletes, err)
+		}
+	})
+}
+
 // A release is carried out whether or not its caller waits for it. A lock may be stamped later than the clock of the
 // engine that releases it.
 func TestAReleaseOfACallerThatHasLeftIsMade(t *testing.T) {

@@ -39,13 +39,14 @@ var errOver = fmt.Errorf("the grant is over: %w", lock.ErrNotHeld)
 // ReleaseGrant is [Engine.Release] for a caller that may mean a later grant than this engine knows: it also returns an
 // error that matches [lock.ErrNotHeld] if the grant is over, and its own write for that went unanswered.
 func (e *Engine) ReleaseGrant(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	by := callerOf(ctx, e.clock.Now())
 	if _, hasDeadline := ctx.Deadline(); !hasDeadline || ctx.Err() != nil || !e.begin() {
-		return e.release(ctx, namespace, key, proof)
+		return e.release(ctx, by, namespace, key, proof)
 	}
 	released := make(chan error, 1)
 	go func() {
 		defer e.calls.Done()
-		released <- e.release(ctx, namespace, key, proof)
+		released <- e.release(ctx, by, namespace, key, proof)
 	}()
 	select {
 	case err := <-released:
@@ -59,8 +60,7 @@ func (e *Engine) ReleaseGrant(ctx context.Context, namespace string, key v1alpha
 }
 
 // release is [Engine.ReleaseGrant] without regard to the deadline of ctx.
-func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
-	caller := callerOf(ctx)
+func (e *Engine) release(ctx context.Context, by caller, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	operation := fmt.Sprintf("release %s in namespace %s", key, namespace)
@@ -70,23 +70,23 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	shown := e.lockCache.kept(name)
 	known, isKnown := e.grants.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
-	change := change{since: e.clock.Now(), mayMatter: caller.Err() == nil}
+	change := change{by: by}
 	meant := narrowing{given: proof}
 	var first firstRelease
 	if isKnown {
-		first = e.releaseKnown(ctx, operation, objects, known, shown, proof.Owner)
+		first = e.releaseKnown(ctx, operation, objects, known, func() { e.orphans.add(known.asShown(shown, by)) }, proof.Owner)
 		if first.isDone {
 			return first.err
 		}
 		meant.narrowTo(known.lock)
-		change.from = known.asShown(shown)
+		change.from = known.asShown(shown, by)
 	}
 	unanswered := first.unanswered
 	ended, err := e.end(ctx, operation, objects, name.Name, unanswered, func(current *v1alpha1.Lock) error {
 		if err := meant.release(current, e.clock.Now()); err != nil {
 			return err
 		}
-		return change.check(caller, operation, current)
+		return change.check(operation, current)
 	})
 	e.observeRelease(unanswered, ended, err)
 	if err == nil {
@@ -101,7 +101,7 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 		e.recordGone(gone)
 	case isKnown && errors.Is(err, lock.ErrUnavailable):
 		// End it once the API server answers again, unless its owner goes on with it.
-		known = known.asShown(shown)
+		known = known.asShown(shown, by)
 		if ended.lock != nil {
 			known.lock = grantOf(ended.lock).lock
 		}
@@ -111,48 +111,74 @@ func (e *Engine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	return err
 }
 
-// callerKey is the key of the caller in the contexts of releases that go on without it.
-type callerKey struct{}
-
-// ContextWithCaller returns ctx for [Engine.Release] and [Engine.ReleaseGrant] on behalf of a caller that leaves when its
-// own context ends, be it earlier than ctx. Without it, ctx is that of the caller.
-func ContextWithCaller(ctx, caller context.Context) context.Context {
-	return context.WithValue(ctx, callerKey{}, caller)
+// caller is the one that a release is made for.
+type caller struct {
+	// ctx ends when it leaves. Nil means that it may leave at any time.
+	ctx context.Context //nolint:containedctx // The release outlives it.
+	// since is when it asked, and hadLeft says that it had left by then.
+	since   time.Time
+	hadLeft bool
 }
 
-func callerOf(ctx context.Context) context.Context {
-	if caller, ok := ctx.Value(callerKey{}).(context.Context); ok {
-		return caller
+func newCaller(ctx context.Context, now time.Time) caller {
+	return caller{ctx: ctx, since: now, hadLeft: ctx.Err() != nil}
+}
+
+// callerKey is the key of the caller in the contexts of releases.
+type callerKey struct{}
+
+// ContextWithCaller returns ctx for [Engine.Release] and [Engine.ReleaseGrant] on behalf of a caller that asked now, by the
+// clock of the engine, and leaves when its own context ends. Without it, the context of the release is that of the caller.
+func ContextWithCaller(ctx, of context.Context, now time.Time) context.Context {
+	return context.WithValue(ctx, callerKey{}, newCaller(of, now))
+}
+
+// ContextWithoutCaller is [ContextWithCaller] for a caller of which nothing is known: a release ends nothing that was renewed
+// since the engine has last seen it.
+func ContextWithoutCaller(ctx context.Context) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller{})
+}
+
+func callerOf(ctx context.Context, now time.Time) caller {
+	if of, ok := ctx.Value(callerKey{}).(caller); ok {
+		return of
 	}
-	return ctx
+	return newCaller(ctx, now)
+}
+
+func (c caller) isThere() bool { return c.ctx != nil && c.ctx.Err() == nil }
+
+// mayGoOn reports whether the caller, which has asked for a release, may have renewed the lock since.
+func (c caller) mayGoOn() bool { return !c.isThere() && !c.hadLeft }
+
+// isLater reports whether the lock was renewed after the caller asked, as far as clocks tell.
+func (c caller) isLater(renewed *v1alpha1.Lock) bool {
+	return rules.IsRenewed(renewed) && renewed.Spec.RenewTime.After(c.since)
 }
 
 // change tells whether a grant was renewed during its release. A caller that has left meanwhile, or was told that there
-// was no answer, may go on with the lock through another engine. The renewal of a grant that the engine does not know
-// counts as later if the clock that stamped it was ahead of this one; then the lock lasts for its ttl.
+// was no answer, may go on with the lock through another engine. Where the engine has not seen the grant before, the clock
+// that stamped the renewal and its own decide that, and may be wrong by as much as they differ.
 type change struct {
-	// since is when the release began, and from the grant as it was then, or as the release read it first.
-	since time.Time
-	from  grant
-	// mayMatter says that the caller had not left before.
-	mayMatter bool
+	by caller
+	// from is the grant as it was before, or as the release found it while its caller was there.
+	from grant
 }
 
-// check is called with each state of the grant that the release is about to end. It returns an error if the caller has left
-// and renewed it.
-func (c *change) check(caller context.Context, operation string, current *v1alpha1.Lock) error {
-	if c.isRenewal(current) && c.mayMatter && caller.Err() != nil {
+// check is called with each state of the grant that the release is about to end. It returns an error if the caller may have
+// renewed it after it had left.
+func (c *change) check(operation string, current *v1alpha1.Lock) error {
+	isRenewal := c.by.isLater(current)
+	if c.from.lock != nil {
+		isRenewal = c.from.isRenewedIn(current)
+	}
+	if isRenewal && c.by.mayGoOn() {
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, errRenewed)
 	}
-	return nil
-}
-
-func (c *change) isRenewal(current *v1alpha1.Lock) bool {
-	if c.from.lock == nil {
+	if c.from.lock == nil || c.by.isThere() {
 		c.from = grantOf(current)
-		return rules.IsRenewed(current) && current.Spec.RenewTime.After(c.since)
 	}
-	return c.from.isRenewedIn(current)
+	return nil
 }
 
 // confirmEnd returns an error if another object has taken the place of the one that was to end, and the proof permits to
@@ -183,9 +209,8 @@ type firstRelease struct {
 	unanswered types.UID
 }
 
-// releaseKnown releases a grant that the engine knows, without a read. Shown is the lock as the informer showed it when the
-// release began.
-func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known grant, shown *compact.Lock, owner string) firstRelease {
+// releaseKnown releases a grant that the engine knows, without a read. It calls leave if that is to be done later.
+func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known grant, leave func(), owner string) firstRelease {
 	err := e.releaseGrant(ctx, objects, known)
 	switch {
 	case err == nil:
@@ -201,18 +226,18 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 	}
 	err = e.requestError(operation, err, owner)
 	if errors.Is(err, lock.ErrUnavailable) {
-		e.orphans.add(known.asShown(shown))
+		leave()
 	} else { // Its owner was told that nothing was done, and goes on with it.
 		e.grants.put(known.lock, e.clock.Now())
 	}
 	return firstRelease{isDone: true, err: err}
 }
 
-// asShown returns the grant as shown by the informer, if that is newer: another engine may have renewed it. Only a later
-// renewal means that its owner, who is releasing it, goes on with it after all.
-func (g grant) asShown(shown *compact.Lock) grant {
+// asShown returns the grant as shown by the informer, if that is newer: another engine may have renewed it before the caller
+// asked for the release. Only a later renewal means that it goes on with the lock after all.
+func (g grant) asShown(shown *compact.Lock, by caller) grant {
 	seen := shown.Full()
-	if seen != nil && g.matches(seen) && rules.IsNewer(seen.ResourceVersion, g.lock.ResourceVersion) {
+	if seen != nil && g.matches(seen) && rules.IsNewer(seen.ResourceVersion, g.lock.ResourceVersion) && !by.isLater(seen) {
 		g.lock = grantOf(seen).lock
 	}
 	return g

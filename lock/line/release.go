@@ -25,10 +25,11 @@ const forwardFor = 500 * time.Millisecond
 func (l *Line) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	_, hasDeadline := ctx.Deadline()
 	released := make(chan error, 1)
+	outliving := engine.ContextWithCaller(context.WithoutCancel(ctx), ctx, l.clock.Now())
 	release := func() {
-		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRelease)
+		detached, cancel := context.WithTimeout(outliving, maxRelease)
 		defer cancel()
-		released <- l.release(engine.ContextWithCaller(detached, ctx), namespace, key, proof)
+		released <- l.release(detached, namespace, key, proof)
 	}
 	if !hasDeadline || ctx.Err() != nil || !l.host.later(release) {
 		release()
@@ -47,14 +48,6 @@ func (l *Line) Release(ctx context.Context, namespace string, key v1alpha1.FullK
 		}
 	}
 	return <-released
-}
-
-// release releases a lock that this replica has granted.
-func (v *visit) release(ctx context.Context, asked question, proof lock.Proof) error {
-	// By then the replica that asks goes on by itself, and the caller may go on with the lock.
-	caller, leave := context.WithTimeout(ctx, forwardFor)
-	defer leave()
-	return v.host.local.ReleaseGrant(engine.ContextWithCaller(ctx, caller), asked.Namespace, asked.Key, proof)
 }
 
 // maxRelease bounds a release: the question to the home, a release here, and a look at what has become of the lock.

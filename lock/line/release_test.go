@@ -298,25 +298,36 @@ func TestAReleaseThatHasReadItsLockIsNotForTheNextOne(t *testing.T) {
 // A caller that is told that its release is not known to have happened may renew the lock through another replica.
 // None of those that go on with the release ends it then.
 func TestAReleaseOfACallerThatHasGoneOnIsGivenUp(t *testing.T) {
-	for name, isAtHome := range map[string]bool{"at the home": true, "through another replica": false} {
+	for name, test := range map[string]struct {
+		isAtHome bool
+		// stays is how long the caller waits for its answer; it renews the lock as long after that.
+		stays time.Duration
+		// slow is how long deletes by the home take.
+		slow time.Duration
+	}{
+		"at the home":                                {isAtHome: true, stays: time.Second, slow: 3 * time.Second},
+		"through another replica":                    {stays: time.Second, slow: 3 * time.Second},
+		"before the other replica gives the home up": {stays: 100 * time.Millisecond, slow: 3 * time.Second},
+		"before the home is late":                    {stays: 100 * time.Millisecond, slow: 400 * time.Millisecond},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
 				home, edges := replicas.all[replicas.home()], replicas.edges()
 				replicas.hold(home, "a")
 				<-time.After(time.Second)
-				home.slow("delete", 3*time.Second)
+				home.slow("delete", test.slow)
 				edges[0].slow("delete", 4*time.Second)
 				releasing := edges[0]
-				if isAtHome {
+				if test.isAtHome {
 					releasing = home
 				}
-				caller, leave := context.WithTimeout(t.Context(), time.Second)
+				caller, leave := context.WithTimeout(t.Context(), test.stays)
 				defer leave()
 				if err := releasing.Release(caller, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
 					t.Errorf("the release is told %v", err)
 				}
-				<-time.After(time.Second)
+				<-time.After(test.stays)
 				if _, err := edges[1].Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
 					t.Fatal(err)
 				}
