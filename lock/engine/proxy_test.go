@@ -177,28 +177,53 @@ func TestAReleaseAfterARenewalElsewhereIsFinished(t *testing.T) {
 	})
 }
 
-// A release may have to wait for the home of a line. Its caller may have left and renewed the lock by then.
-func TestAReleaseThatBeginsAfterARenewalElsewhereIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		here, there := start(t, etcd), start(t, etcd)
-		acquire(t, here, by("a"))
-		caller, leave := context.WithCancel(t.Context())
-		asked := engine.ContextWithCaller(t.Context(), caller, time.Now())
-		pass(time.Second)
-		leave()
-		if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		pass(time.Second)
-		if err := here.Release(asked, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		passOrphanWindow()
-		if owner := etcd.owner(name); owner != "a" {
-			t.Errorf("the lock is held by %q", owner)
-		}
-	})
+// A release may have to wait for the home of a line, or come late to it. Its caller may have left and renewed the lock by
+// then, through any engine.
+func TestALateReleaseSparesALockThatWasRenewedSinceItWasAskedFor(t *testing.T) {
+	for what, test := range map[string]struct{ isRenewedHere, isCallerKnown, isAskedLater bool }{
+		"through another engine":                       {isCallerKnown: true},
+		"through the same engine":                      {isCallerKnown: true, isRenewedHere: true},
+		"through another engine, without a caller":     {},
+		"through the same engine, without a caller":    {isRenewedHere: true},
+		"but not before that, through another engine":  {isAskedLater: true},
+		"but not before that, through the same engine": {isAskedLater: true, isRenewedHere: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				here, there := start(t, etcd), start(t, etcd)
+				acquire(t, here, by("a"))
+				caller, leave := context.WithCancel(t.Context())
+				defer leave()
+				asked := engine.ContextWithoutCaller(t.Context(), time.Now())
+				if test.isCallerKnown {
+					asked = engine.ContextWithCaller(t.Context(), caller, time.Now())
+				}
+				pass(time.Second)
+				leave()
+				renewing := there
+				if test.isRenewedHere {
+					renewing = here
+				}
+				if _, err := renewing.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Second)
+				holder, want := "a", lock.ErrUnavailable
+				if test.isAskedLater {
+					asked, holder, want = engine.ContextWithoutCaller(t.Context(), time.Now()), "", nil
+				}
+				etcd.inject(faults{before: once("delete", errLostAnswer)})
+				if err := here.Release(asked, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, want) {
+					t.Errorf("got %v, want %v", err, want)
+				}
+				passOrphanWindow()
+				if owner := etcd.owner(name); owner != holder {
+					t.Errorf("the lock is held by %q", owner)
+				}
+			})
+		})
+	}
 }
 
 // A renewal may be under way when its lock is released. It is no sign that the caller goes on, even if that leaves later.

@@ -74,6 +74,9 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 	meant := narrowing{given: proof}
 	var first firstRelease
 	if isKnown {
+		if by.mayHaveRenewed(known.lock) {
+			return goesOn(operation)
+		}
 		first = e.releaseKnown(ctx, operation, objects, known, func() { e.orphans.add(known.asShown(shown, by)) }, proof.Owner)
 		if first.isDone {
 			return first.err
@@ -133,10 +136,10 @@ func ContextWithCaller(ctx, of context.Context, now time.Time) context.Context {
 	return context.WithValue(ctx, callerKey{}, newCaller(of, now))
 }
 
-// ContextWithoutCaller is [ContextWithCaller] for a caller of which nothing is known: a release ends nothing that was renewed
-// since the engine has last seen it.
-func ContextWithoutCaller(ctx context.Context) context.Context {
-	return context.WithValue(ctx, callerKey{}, caller{})
+// ContextWithoutCaller is [ContextWithCaller] for a caller of which nothing is known but when it asked: a release ends
+// nothing that was renewed since then.
+func ContextWithoutCaller(ctx context.Context, since time.Time) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller{since: since})
 }
 
 func callerOf(ctx context.Context, now time.Time) caller {
@@ -156,6 +159,9 @@ func (c caller) isLater(renewed *v1alpha1.Lock) bool {
 	return rules.IsRenewed(renewed) && renewed.Spec.RenewTime.After(c.since)
 }
 
+// mayHaveRenewed reports whether the renewal, which is all that is known of the grant, may be one after the caller has left.
+func (c caller) mayHaveRenewed(renewed *v1alpha1.Lock) bool { return c.mayGoOn() && c.isLater(renewed) }
+
 // change tells whether a grant was renewed during its release. A caller that has left meanwhile, or was told that there
 // was no answer, may go on with the lock through another engine. Where the engine has not seen the grant before, the clock
 // that stamped the renewal and its own decide that, and may be wrong by as much as they differ.
@@ -163,6 +169,10 @@ type change struct {
 	by caller
 	// from is the grant as it was before, or as the release found it while its caller was there.
 	from grant
+}
+
+func goesOn(operation string) error {
+	return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, errRenewed)
 }
 
 // check is called with each state of the grant that the release is about to end. It returns an error if the caller may have
@@ -173,7 +183,7 @@ func (c *change) check(operation string, current *v1alpha1.Lock) error {
 		isRenewal = c.from.isRenewedIn(current)
 	}
 	if isRenewal && c.by.mayGoOn() {
-		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, errRenewed)
+		return goesOn(operation)
 	}
 	if c.from.lock == nil || c.by.isThere() {
 		c.from = grantOf(current)

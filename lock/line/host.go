@@ -406,7 +406,7 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 		}
 		return answer{ID: asked.ID, Result: declined}
 	case release:
-		if err := v.host.local.ReleaseGrant(engine.ContextWithoutCaller(ctx), asked.Namespace, asked.Key, proof); err != nil {
+		if err := v.host.local.ReleaseGrant(engine.ContextWithoutCaller(ctx, v.since(asked.Came)), asked.Namespace, asked.Key, proof); err != nil {
 			// That the grant is over may be what its own first try has done, and its caller may mean a later one. Whether
 			// it is to end after a renewal, only the replica of the caller knows.
 			return answer{ID: asked.ID, Result: unknown}

@@ -65,7 +65,6 @@ type Options struct {
 type Line struct {
 	Local
 	self    string
-	clock   clock.PassiveClock
 	timers  clock.WithTicker
 	members *members
 	host    host
@@ -99,7 +98,7 @@ func New(options Options) (*Line, error) {
 	}
 	timers := servertime.Timers(options.Clock)
 	l := &Line{
-		Local: options.Local, self: options.Self, clock: options.Clock, timers: timers,
+		Local: options.Local, self: options.Self, timers: timers,
 		host:  host{local: options.Local, timers: timers, visits: map[*visit]struct{}{}, gone: make(chan struct{}, 1)},
 		waits: waits{byName: map[types.NamespacedName]int{}}, lookups: make(chan struct{}, maxLookups),
 	}

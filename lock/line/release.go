@@ -25,7 +25,7 @@ const forwardFor = 500 * time.Millisecond
 func (l *Line) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	_, hasDeadline := ctx.Deadline()
 	released := make(chan error, 1)
-	outliving := engine.ContextWithCaller(context.WithoutCancel(ctx), ctx, l.clock.Now())
+	outliving := engine.ContextWithCaller(context.WithoutCancel(ctx), ctx, l.Now())
 	release := func() {
 		detached, cancel := context.WithTimeout(outliving, maxRelease)
 		defer cancel()

@@ -304,11 +304,15 @@ func TestAReleaseOfACallerThatHasGoneOnIsGivenUp(t *testing.T) {
 		stays time.Duration
 		// slow is how long deletes by the home take.
 		slow time.Duration
+		// renewing is the other replica that it asks then.
+		renewing int
 	}{
-		"at the home":                                {isAtHome: true, stays: time.Second, slow: 3 * time.Second},
-		"through another replica":                    {stays: time.Second, slow: 3 * time.Second},
-		"before the other replica gives the home up": {stays: 100 * time.Millisecond, slow: 3 * time.Second},
-		"before the home is late":                    {stays: 100 * time.Millisecond, slow: 400 * time.Millisecond},
+		"at the home":                                                 {isAtHome: true, stays: time.Second, slow: 3 * time.Second, renewing: 1},
+		"through another replica":                                     {stays: time.Second, slow: 3 * time.Second, renewing: 1},
+		"before the other replica gives the home up":                  {stays: 100 * time.Millisecond, slow: 3 * time.Second, renewing: 1},
+		"before the home is late":                                     {stays: 100 * time.Millisecond, slow: 400 * time.Millisecond, renewing: 1},
+		"before the replica gives the home up, through that replica":  {stays: 100 * time.Millisecond, slow: 3 * time.Second},
+		"before the home is late, through the replica of the release": {stays: 100 * time.Millisecond, slow: 400 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -328,7 +332,7 @@ func TestAReleaseOfACallerThatHasGoneOnIsGivenUp(t *testing.T) {
 					t.Errorf("the release is told %v", err)
 				}
 				<-time.After(test.stays)
-				if _, err := edges[1].Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
+				if _, err := edges[test.renewing].Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
 					t.Fatal(err)
 				}
 				<-time.After(time.Minute)
