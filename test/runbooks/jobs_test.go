@@ -15,11 +15,15 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("The runbook for an operator that is away while Jobs wait", func() {
 	It("runs one Job by hand under its lock, and the others when the operator is back", SpecTimeout(specTimeout), func(ctx context.Context) {
 		namespace := environment.Namespace(ctx, "away-")
+		// An operator that was never there leaves no heartbeat to look at.
+		heartbeat := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: testenv.OperatorNamespace, Name: "lock-operator--heartbeat"}}
+		Eventually(exists).WithContext(ctx).WithTimeout(patience).WithArguments(heartbeat).Should(BeTrue())
 		takeAway(ctx, controllers)
 		hurried := createJob(ctx, namespace, "billing-report", "2s")
 		other := createJob(ctx, namespace, "other", "1s")
