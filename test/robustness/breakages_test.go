@@ -234,8 +234,16 @@ var breakages = map[string]breakage{
 		test:  finder{folder: "lock/line", name: "TestAKeptPlaceOutlivesItsHome", says: "the order of grants is"},
 	},
 	"a release that has failed at home and counts as done": {
-		edits: []edit{{"lock/line/host.go", "a later one.\n			return answer{ID: asked.ID, Result: unknown}\n", "a later one.\n			return answer{ID: asked.ID, Result: done}\n"}},
+		edits: []edit{{"lock/line/host.go", "caller knows.\n			return answer{ID: asked.ID, Result: unknown}\n", "caller knows.\n			return answer{ID: asked.ID, Result: done}\n"}},
 		test:  finder{folder: "lock/line", name: "TestAReleaseThatFailsAtHomeIsDoneByItsReplica", says: "the lock is held by"},
+	},
+	"a home that ends what was renewed since its release was asked for": {
+		edits: []edit{{"lock/line/host.go", "engine.ContextWithoutCaller(ctx, v.since(asked.Came))", "ctx"}},
+		test:  finder{folder: "lock/line", name: "TestAReleaseOfACallerThatHasGoneOnIsGivenUp", says: "the lock is held by"},
+	},
+	"a release of whatever was renewed since its caller has left": {
+		edits: []edit{{"lock/engine/release.go", "if isRenewal && c.by.mayGoOn() {", "if false && isRenewal && c.by.mayGoOn() {"}},
+		test:  finder{folder: "lock/engine", name: "TestAReleaseBeforeARenewalElsewhereIsGivenUp", says: "the lock is held by"},
 	},
 	"a forwarded release of whatever grant the owner has by then": {
 		edits: []edit{
