@@ -1,53 +1,72 @@
 #!/usr/bin/env bash
-# Runs what takes too long for every change, one after the other, each with a log of its own. A failure
-# does not keep the others from running. It prints a table at the end, also writes it to summary.md in the
-# folder, and fails if anything failed. NIGHTLY names some of them.
+# Runs what takes too long for every change, one after the other, each with a log of its own. A failure does not keep the
+# others from running. It prints a table at the end, also writes it to summary.md in the folder, and fails if anything failed.
+# NIGHTLY names some of the steps. SEED repeats a night: otherwise a seed is drawn, and printed. A seed that fails becomes a
+# case with that seed in the ordinary tests.
 #
 #   NIGHTLY="witness bench" hack/nightly.sh bin/nightly
+#   hack/nightly.sh bin/nightly v0.1.0    # the steps that are about files that have changed since, as .ci/run does
 set -uo pipefail
 mkdir -p "$1"
 out="$(cd "$1" && pwd)"
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+nightly() { echo "make test-nightly PKGS='$*'"; }
 
-# A name, and what it runs, in the order of their use.
+# A name, the files that it is about if a change of them asks for it at once, and what it runs, in the order of their use.
 steps=(
-  "elsewhere|make test-elsewhere"
-  "witness|RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
-  "gitops|GITOPS_SYNCS=40 make test-one PKG=./test/gitops FOCUS='engine waits for the pods'"
-  "renewals|RENEWED=10000 make test-one PKG=./test/renewal FOCUS='change of leader'"
-  "scale|CLI_SCALE=1 go test -count=1 ./test/cli/scale"
-  "peers|make peers-test"
-  "line|make line-test"
-  "release-test|make release-test"
-  "bench|make bench"
-  "bench-scale|make bench-scale"
-  "breakages|make robustness-breakages"
-  "robustness|make robustness DURATION=30m"
-  "soak|make soak REPORT=$out/soak"
-  "oldest-client-go|hack/oldest-client-go.sh"
-  "oldest-kubernetes|make test K8S=1.34.4"
+  "gitops|^go\.mod|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
+  "install-variants|^charts/|^config/|^test/install#$(nightly ./test/install) && make install-test TAGS=nightly"
+  "platforms|^Dockerfile|^hack/image\.sh#make image && $(nightly ./test/image)"
+  "upgrade|^charts/|^test/upgrade/#$(nightly ./test/upgrade)"
+  "suites|#$(nightly)"
+  "timing|#make timing"
+  "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team-; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=."
+  "witness|#RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
+  "renewals|#RENEWED=10000 make test-one PKG=./test/renewal FOCUS='change of leader'"
+  "peers|#make peers-test"
+  "release-test|#make release-test"
+  "bench|#make bench"
+  "bench-scale|#make bench-scale"
+  "breakages|#make robustness-breakages"
+  "robustness|#make robustness DURATION=30m"
+  "soak|#make soak REPORT=$out/soak"
+  "oldest-client-go|#hack/oldest-client-go.sh"
+  "oldest-kubernetes|#make test K8S=1.34.4"
 )
-names="${steps[*]%%|*}"
-wanted="${NIGHTLY:-$names}"
+names=""
+chosen=""
+for step in "${steps[@]}"; do
+  name="${step%%|*}" about="${step#*|}"
+  about="${about%%#*}" names+=" $name"
+  # The patterns of a step are joined by "|", and each of them is matched with the path of each changed file.
+  if [ $# -gt 1 ] && [ -n "$about" ] && git diff --name-only "$2" HEAD | grep -qE "$about"; then chosen+=" $name"; fi
+done
+if [ $# -gt 1 ] && [ -z "$chosen" ]; then
+  echo "nightly: no step is about what has changed since $2"
+  exit 0
+fi
+wanted="${NIGHTLY:-${chosen:-$names}}"
 for name in $wanted; do
   if [[ " $names " != *" $name "* ]]; then
-    echo "nightly: there is no $name; there are: $names" >&2
+    echo "nightly: there is no $name; there are:$names" >&2
     exit 1
   fi
 done
 trap 'echo "nightly: interrupted" >&2; exit 130' INT TERM
+if [ $# = 1 ]; then SEED="${NIGHTLY_SEED:-$((RANDOM * 32768 + RANDOM + 1))}"; fi
+export SEED="${SEED:-1}" RAPID_SEED="${SEED:-1}"
 
 failed=0
 {
-  echo "Nightly run of $(git rev-parse --short HEAD), begun at $(date --utc +%Y-%m-%dT%H:%MZ) on $(nproc) processors"
+  echo "Nightly run of $(git rev-parse --short HEAD) with SEED=$SEED, begun at $(date --utc +%Y-%m-%dT%H:%MZ) on $(nproc) processors"
   echo
   echo "| step | result | minutes |"
   echo "| --- | --- | --- |"
 } >"$out/summary.md"
 for step in "${steps[@]}"; do
-  name="${step%%|*}" command="${step#*|}"
+  name="${step%%|*}" command="${step#*#}"
   if [[ " $wanted " != *" $name "* ]]; then continue; fi
-  echo "Running $name: $command"
+  echo "Running $name with SEED=$SEED: $command"
   start=$SECONDS result=passed
   if ! bash -c "$command" >"$out/$name.log" 2>&1 </dev/null; then
     failed=1 result=failed

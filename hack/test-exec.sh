@@ -1,12 +1,25 @@
 #!/usr/bin/env bash
-# "go test -race" runs each test program with this one, in the folder of its package.
+# "go test -exec" runs each test program with this one, in the folder of its package.
+#
+# Suites of Ginkgo get the seed of $SEED, so that each run has the same order and draws the same choices, and write how long
+# each spec took into $REPORTS/ginkgo. With $TAG, such as "timing", only the specs with this label run, and only the tests
+# whose names begin with TestTiming.
 #
 # The race detector cannot follow two processors at the timers of one bubble of
 # testing/synctest: it ends the program with a failed check or a segmentation fault
-# (golang/go#78156). So tests with bubbles have one processor. It finds races by what
+# (golang/go#78156). So, with $BUBBLES_ON_ONE_PROCESSOR, tests with bubbles have one processor. It finds races by what
 # happens before what, which one processor shows as well, but not in code that only runs when
 # two processors meet; "make test" runs the chaos of lock/line on all processors, without the
 # detector.
 set -euo pipefail
-if grep -q '"testing/synctest"' -- *_test.go 2>/dev/null; then export GOMAXPROCS=1; fi
+if [ -n "${BUBBLES_ON_ONE_PROCESSOR:-}" ] && grep -q '"testing/synctest"' -- *_test.go 2>/dev/null; then export GOMAXPROCS=1; fi
+if grep -qs 'RunSpecs(' -- *_test.go; then
+  set -- "$@" -ginkgo.seed="${SEED:-1}" ${TAG:+-ginkgo.label-filter="$TAG"}
+  if [ -n "${REPORTS:-}" ]; then
+    mkdir -p "$REPORTS/ginkgo"
+    set -- "$@" -ginkgo.json-report="$REPORTS/ginkgo/$(basename "$1" .test)-$(basename "$PWD")${TAG:+-$TAG}.json"
+  fi
+elif [ -n "${TAG:-}" ]; then
+  set -- "$@" -test.run="^Test${TAG^}"
+fi
 exec "$@"
