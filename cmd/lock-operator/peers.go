@@ -23,6 +23,7 @@ import (
 	"forrst.dev/lock-operator/lock/line"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/servertime"
+	"forrst.dev/lock-operator/tracing"
 )
 
 // peersOptions are the flags for the lines that replicas of the façade share.
@@ -102,7 +103,8 @@ func newBackend(manager ctrl.Manager, settings options, own *engine.Engine, now 
 // of them makes it a guest.
 func (o *peersOptions) join(manager ctrl.Manager, own *engine.Engine, name, namespace string, now clock.WithTicker) (*line.Line, *peers.Watch, error) {
 	logger := manager.GetLogger().WithName("peers")
-	joined, err := line.New(line.Options{Local: own, Self: name, Clock: now, Logger: logger})
+	traces := line.Traces{Of: tracing.Traceparent, With: tracing.ContextWithTraceparent}
+	joined, err := line.New(line.Options{Local: own, Self: name, Clock: now, Logger: logger, Traces: traces})
 	if err != nil {
 		return nil, nil, err
 	}

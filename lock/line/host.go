@@ -17,13 +17,13 @@ import (
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/tracing"
 )
 
 // host serves the lines that this replica is home to.
 type host struct {
 	local  Local
 	timers clock.WithTicker
+	traces Traces
 	// epoch is that of the members.
 	epoch time.Time
 	// lag tells how this replica keeps up.
@@ -179,7 +179,7 @@ func (v *visit) answer(ctx context.Context, asked question) {
 		v.notePlace(asked)
 	case ending:
 		name := types.NamespacedName{Namespace: asked.Namespace, Name: asked.Key.ObjectName()}
-		v.host.local.ReleasedElsewhere(tracing.ContextWithTraceparent(context.WithoutCancel(ctx), asked.Trace), name, asked.UID)
+		v.host.local.ReleasedElsewhere(v.host.traces.With(context.WithoutCancel(ctx), asked.Trace), name, asked.UID)
 	case list, count:
 		// Not here: callers that take their locks come first.
 		v.begin(func() { v.outbox.put(v.list(ctx, asked)) })
@@ -222,7 +222,7 @@ func (v *visit) enlist(ctx context.Context, asked question) {
 	if v.places == nil || waits || isOffered {
 		return // An ID is of one caller.
 	}
-	place, err := v.host.local.Enlist(tracing.ContextWithTraceparent(ctx, asked.Trace), asked.Namespace, request, func(granted *v1alpha1.Lock, err error) bool {
+	place, err := v.host.local.Enlist(v.host.traces.With(ctx, asked.Trace), asked.Namespace, request, func(granted *v1alpha1.Lock, err error) bool {
 		return v.pass(id, granted, err)
 	})
 	if err != nil {
@@ -393,7 +393,7 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 		return answer{ID: asked.ID, Result: declined}
 	}
 	// What has begun is completed, also if the stream breaks.
-	ctx, cancel := context.WithTimeout(lock.ContextWithUser(context.WithoutCancel(tracing.ContextWithTraceparent(ctx, asked.Trace)), asked.User), lock.OperationTimeout)
+	ctx, cancel := context.WithTimeout(lock.ContextWithUser(context.WithoutCancel(v.host.traces.With(ctx, asked.Trace)), asked.User), lock.OperationTimeout)
 	defer cancel()
 	switch asked.Kind {
 	case handOff:

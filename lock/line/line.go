@@ -58,6 +58,17 @@ type Options struct {
 	Clock clock.WithTicker
 	// Logger gets the streams that break. Zero discards.
 	Logger logr.Logger
+	// Traces takes the traces of calls to the homes of their lines. Zero takes none.
+	Traces Traces
+}
+
+// Traces carries traces from one replica to another. It is injected, so that programs with the SDK need no
+// library of traces.
+type Traces struct {
+	// Of returns the trace that a context is part of, such as a W3C traceparent; empty if there is none.
+	Of func(context.Context) string
+	// With returns a context that is part of such a trace.
+	With func(context.Context, string) context.Context
 }
 
 // Line is a [lock.Backend] whose waiting callers stand in one line with those of all replicas. Safe for
@@ -66,6 +77,7 @@ type Line struct {
 	Local
 	self    string
 	timers  clock.WithTicker
+	traces  Traces
 	members *members
 	host    host
 	waits   waits
@@ -96,10 +108,16 @@ func New(options Options) (*Line, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
+	if options.Traces.Of == nil || options.Traces.With == nil {
+		options.Traces = Traces{
+			Of:   func(context.Context) string { return "" },
+			With: func(ctx context.Context, _ string) context.Context { return ctx },
+		}
+	}
 	timers := servertime.Timers(options.Clock)
 	l := &Line{
-		Local: options.Local, self: options.Self, timers: timers,
-		host:  host{local: options.Local, timers: timers, visits: map[*visit]struct{}{}, gone: make(chan struct{}, 1)},
+		Local: options.Local, self: options.Self, timers: timers, traces: options.Traces,
+		host:  host{local: options.Local, timers: timers, traces: options.Traces, visits: map[*visit]struct{}{}, gone: make(chan struct{}, 1)},
 		waits: waits{byName: map[types.NamespacedName]int{}}, lookups: make(chan struct{}, maxLookups),
 	}
 	l.members = newMembers(options.Self, timers, options.Logger, options.Local.Lag, l.host.tell)

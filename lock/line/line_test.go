@@ -106,7 +106,7 @@ func (r *replicas) addWith(name string, delay time.Duration, local func(*engine.
 		r.t.Fatal(err)
 	}
 	running.Go(func() { _ = engine.Start(ctx) })
-	line, err := line.New(line.Options{Local: local(engine), Self: name, Clock: options.Clock})
+	line, err := line.New(line.Options{Local: local(engine), Self: name, Clock: options.Clock, Traces: traces})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/tracing"
 )
 
 // forwardFor is how long a release or a renewal waits for the home. Then this replica does it by itself, and the
@@ -173,7 +172,7 @@ func (l *Line) atHome(ctx context.Context, asked question) answer {
 	if home == l.self || stream == nil {
 		return answer{Result: declined}
 	}
-	asked.User, asked.Trace, asked.Came = lock.UserFrom(ctx), tracing.Traceparent(ctx), l.timers.Since(l.members.epoch)
+	asked.User, asked.Trace, asked.Came = lock.UserFrom(ctx), l.traces.Of(ctx), l.timers.Since(l.members.epoch)
 	ctx, cancel := context.WithTimeout(ctx, forwardFor)
 	defer cancel()
 	return stream.call(ctx, asked)
@@ -185,7 +184,7 @@ func (l *Line) tellHome(release context.Context, of *v1alpha1.Lock) {
 	if l.members.isAlone() {
 		return
 	}
-	trace := tracing.Traceparent(release)
+	trace := l.traces.Of(release)
 	home := l.members.view().homeOf(nameOf(of))
 	if stream := l.members.streamTo(home); trace != "" && home != l.self && stream != nil {
 		stream.outbox.put(question{Kind: ending, Namespace: of.Namespace, Key: of.Spec.FullKey(), UID: of.UID, Trace: trace})

@@ -10,8 +10,21 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/tracing"
+	"forrst.dev/lock-operator/lock/line"
 )
+
+type traceKey struct{}
+
+// traces stands in for a library of traces.
+var traces = line.Traces{
+	Of: func(ctx context.Context) string {
+		trace, _ := ctx.Value(traceKey{}).(string)
+		return trace
+	},
+	With: func(ctx context.Context, trace string) context.Context {
+		return context.WithValue(ctx, traceKey{}, trace)
+	},
+}
 
 // links are those of waits to the releases that have ended them, by their traces. It implements the engine's Tracer.
 type links struct {
@@ -30,13 +43,13 @@ func (*links) EndWait(context.Context, error) {}
 func (l *links) EndedBy(wait, release context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.found = append(l.found, tracing.Traceparent(wait)+" to "+tracing.Traceparent(release))
+	l.found = append(l.found, traces.Of(wait)+" to "+traces.Of(release))
 }
 
 // The wait is at the home of its line, in the trace of its caller, and links to the release at another replica that has
 // ended it.
 func TestAWaitLinksToTheReleaseAtAnotherReplica(t *testing.T) {
-	const call, release = "00-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb-b7ad6b7169203331-01", "00-cccccccccccccccccccccccccccccccc-c7ad6b7169203331-01"
+	const call, release = "the call", "the release"
 	for name, test := range map[string]struct {
 		isHeldAtHome, isReleasedAtHome, isForced bool
 	}{
@@ -64,11 +77,11 @@ func TestAWaitLinksToTheReleaseAtAnotherReplica(t *testing.T) {
 				replicas.hold(at(test.isHeldAtHome), "first")
 				granted := make(chan error, 1)
 				go func() {
-					_, err := edges[1].Acquire(tracing.ContextWithTraceparent(t.Context(), call), "default", by("next", time.Hour))
+					_, err := edges[1].Acquire(traces.With(t.Context(), call), "default", by("next", time.Hour))
 					granted <- err
 				}()
 				<-time.After(time.Second)
-				releasing, from := tracing.ContextWithTraceparent(t.Context(), release), at(test.isReleasedAtHome)
+				releasing, from := traces.With(t.Context(), release), at(test.isReleasedAtHome)
 				end := func() error { return from.Release(releasing, "default", key, lock.Proof{Owner: "first"}) }
 				if test.isForced {
 					end = func() error { return from.ForceRelease(releasing, "default", key, "stuck") }

@@ -10,7 +10,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
-	"forrst.dev/lock-operator/tracing"
 )
 
 // try is one try of a wait, in the line of one home.
@@ -176,7 +175,7 @@ func (w *lineWait) enlist(ctx context.Context, home string, into *mailbox) (plac
 			return stream.enlist(question{
 				Namespace: w.namespace, Acquisition: &acquisition,
 				Came: w.came.Sub(epoch), IsAccepted: w.isAccepted, Stood: w.stood.Sub(epoch),
-				Priority: w.request.Priority, Wait: w.request.Wait, Door: w.request.Door, Trace: tracing.Traceparent(ctx),
+				Priority: w.request.Priority, Wait: w.request.Wait, Door: w.request.Door, Trace: w.line.traces.Of(ctx),
 			}, into), nil
 		}
 		into.put(outcome{result: leaving})
