@@ -132,7 +132,6 @@ bin/kwok bin/helm bin/golangci-lint bin/actionlint bin/kustomize-controller bin/
 	@[ -e $@ ] || echo "Building $(notdir $@) (minutes the first time)"
 	@cd $(firstword $(TOOL)) && $(GO_BUILD) -o "$(CURDIR)/$@" $(lastword $(TOOL))
 
-.PHONY: always
 always:
 
 # Debian keeps only the latest version of a package, so there is none to pin.
@@ -228,7 +227,7 @@ bench-scale: build control-plane bin/bench ## Measure with 100,000 live locks, o
 
 ##@ Check
 
-.PHONY: verify sbom vuln lint lint-openapi lint-workflows
+.PHONY: verify sbom vuln lint
 verify: build web/node_modules ## Fail if generated files, the page or go.mod files are out of date, a platform of kubectl-lock does not compile, or a licence is not allowed.
 	@hack/verify.sh
 
@@ -238,16 +237,8 @@ sbom: build ## Write the bill of materials of the operator's binary to bin/lock-
 vuln: ## Look for known vulnerabilities in the code that is called; needs vuln.go.dev, or a copy of it in VULNDB.
 	go -C hack/supplychain tool govulncheck -C "$(CURDIR)" $(if $(VULNDB),-db "file://$(abspath $(VULNDB))") ./...
 
-lint: lint-openapi lint-workflows bin/golangci-lint ## Run golangci-lint in every module, and lint the OpenAPI document and the workflows.
-	@set -e; for module in $(WITH_CODE); do (cd "$$module" && "$(CURDIR)/bin/golangci-lint" run); done
-
-# The linter is a program for Node.js. Where there is none, the tests alone check the document.
-lint-openapi:
-	@if command -v npx >/dev/null; then \
-	  REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true npx --yes @redocly/cli@2.77.0 lint facade/rest/openapi.yaml; \
-	else echo "lint: no npx, so facade/rest/openapi.yaml is not linted"; fi
-
-lint-workflows: bin/actionlint
+lint: bin/golangci-lint bin/actionlint ## Run golangci-lint in every module, and lint the OpenAPI document and the workflows.
+	@WITH_CODE="$(WITH_CODE)" hack/lint.sh
 
 ##@ Variables
 ##= AGAINST, BENCHFLAGS, LOCKS, SUITE  of the benchmarks: a commit to compare with, flags such as "-quick -only=hot", live locks (100000), speed or scale
