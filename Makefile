@@ -5,8 +5,8 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
-# The folder with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl. What envtest installs lacks the
-# third and fourth; bin/k8s then has links to the others. Each version that K8S chooses has a folder of its own.
+# The folder of the control plane's programs and kubectl. What envtest installs lacks two of them; bin/k8s then has links to the
+# others. Each version that K8S chooses has a folder of its own.
 BUILT = bin/k8s$(addprefix -,$(K8S))
 ASSETS = $(if $(wildcard $(KUBEBUILDER_ASSETS)/kube-controller-manager),$(KUBEBUILDER_ASSETS),$(BUILT))
 CHROMIUM ?= bin/chromium/headless-shell
@@ -37,9 +37,9 @@ RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TEST_FLAGS = -vet=off -count=1 -timeout=15m -exec=$(CURDIR)/hack/test-exec.sh $(TESTFLAGS)
 TEST_ENV = KUBEBUILDER_ASSETS="$(abspath $(ASSETS))" CHROMIUM="$(abspath $(CHROMIUM))" PROMETHEUS="$(abspath $(PROMETHEUS))" TEST_FLAGS="$(TEST_FLAGS)"
 RACE_ENV = $(TEST_ENV) $(if $(RACE),BUBBLES_ON_ONE_PROCESSOR=1)
-# $(call test,name of the log,flags and packages) runs tests, and $(call module,folder,flags) all of another module.
+# $(call test,name of the log,flags and packages) runs tests, and $(call module,folder) all of another module.
 test = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(1).json" -- $(TEST_FLAGS) $(2)
-module = $(call test,$(subst /,-,$(1)),-C $(1) $(2) ./...)
+module = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -C $(1) -- $(TEST_FLAGS) ./...
 # Suites that run the product in processes of its own, where the race detector sees nothing of it.
 OUTSIDE := $(addprefix ./test/,audit cli/scale cli/write e2e gitops install line memory metrics runbooks schema upgrade)
 

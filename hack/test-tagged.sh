@@ -23,6 +23,6 @@ result=0
 for module in "${!packages[@]}"; do
   log="$TAG-$(basename "$(realpath "$module")").json"
   # shellcheck disable=SC2086 # the packages of the module, and the flags
-  bin/gotest -log="$REPORTS/$log" -- -C "$module" -tags="$TAG" -p=1 $TEST_FLAGS ${packages[$module]} || result=1
+  bin/gotest -log="$REPORTS/$log" -C "$module" -- -tags="$TAG" -p=1 $TEST_FLAGS ${packages[$module]} || result=1
 done
 exit "$result"

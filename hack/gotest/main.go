@@ -1,6 +1,7 @@
 // Command gotest runs "go test" and keeps what it said, so that a run can be looked into after it has ended.
 //
 //	gotest -log bin/reports/unit.json -- -race ./...
+//	gotest -log bin/reports/chart.json -C test/chart -- ./...
 //	gotest -slowest 10 bin/reports
 //
 // The first prints what "go test" prints without -v: a line for each package, and all that a failed test has said. The log
@@ -38,6 +39,7 @@ func run(ctx context.Context, arguments []string, out, errs io.Writer) error {
 	flags := flag.NewFlagSet("gotest", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	log := flags.String("log", "", "file for the events of go test -json")
+	folder := flags.String("C", "", "folder to run go test in")
 	slowest := flags.Int("slowest", 0, "print a table of so many packages, tests and specs from the logs in a folder")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -48,11 +50,11 @@ func run(ctx context.Context, arguments []string, out, errs io.Writer) error {
 	if *log == "" {
 		return errors.New("-log names no file")
 	}
-	return test(ctx, *log, flags.Args(), out, errs)
+	return test(ctx, *log, *folder, flags.Args(), out, errs)
 }
 
 // test runs "go test", and returns its error after all of its output has been read.
-func test(ctx context.Context, log string, arguments []string, out, errs io.Writer) (err error) {
+func test(ctx context.Context, log, folder string, arguments []string, out, errs io.Writer) (err error) {
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return err
 	}
@@ -64,7 +66,7 @@ func test(ctx context.Context, log string, arguments []string, out, errs io.Writ
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, arguments...)...)
 	// The tests end what they have started before they end.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
-	command.Stderr = errs
+	command.Dir, command.Stderr = folder, errs
 	stdout, err := command.StdoutPipe()
 	if err != nil {
 		return err
