@@ -151,7 +151,6 @@ quick: ## Run the tests that need no control plane, unless their results are cac
 # Most suites wait more than they compute, so these run at once.
 test: build control-plane bin/kwok bin/helm ## Run all tests that judge a change.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
-	@rm -rf "$(REPORTS)"
 	@$(MAKE) --no-print-directory -k -j2 test-inside test-outside && $(MAKE) --no-print-directory slowest
 
 test-inside:
@@ -171,7 +170,6 @@ test-one: build control-plane ## Run one spec or test, as in make test-one PKG=.
 	@$(RACE_ENV) go test $(TEST_FLAGS) $(RACE) -v "$(PKG)" "$$(if grep -qs 'RunSpecs(' "$(PKG)"/*_test.go; then echo -ginkgo.focus; else echo -run; fi)=$(FOCUS)"
 
 timing: build control-plane $(CHROMIUM) ## Judge how fast things are: alone on the machine, against floors that the same run measures.
-	@rm -rf "$(REPORTS)"
 	@$(TEST_ENV) hack/test-tagged.sh timing $(PKGS)
 
 test-nightly: build control-plane bin/kwok bin/helm bin/kustomize-controller $(CHROMIUM) $(PROMETHEUS)

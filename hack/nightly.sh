@@ -39,7 +39,7 @@ for step in "${steps[@]}"; do
   name="${step%%|*}" about="${step#*|}"
   about="${about%%#*}" names+=" $name"
   # The patterns of a step are joined by "|", and each of them is matched with the path of each changed file.
-  if [ $# -gt 1 ] && [ -n "$about" ] && git diff --name-only "$2" HEAD | grep -qE "$about"; then chosen+=" $name"; fi
+  if [ $# -gt 1 ] && [ -n "$about" ] && git diff --name-only "$2" HEAD | grep -E "$about" >/dev/null; then chosen+=" $name"; fi
 done
 if [ $# -gt 1 ] && [ -z "$chosen" ]; then
   echo "nightly: no step is about what has changed since $2"

@@ -5,7 +5,7 @@
 #   hack/test-tagged.sh timing ./test/line ./test/browser/ui
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export TAG="$1"
+export TAG="$1" REPORTS="$REPORTS/$1"
 shift
 if [ $# = 0 ]; then
   mapfile -t folders < <(git grep -l "^//go:build $TAG$" -- '*_test.go' | xargs -r -n1 dirname | sort -u)
@@ -21,7 +21,7 @@ for folder in "$@"; do
 done
 result=0
 for module in "${!packages[@]}"; do
-  log="$TAG-$(basename "$(realpath "$module")").json"
+  log="$(basename "$(realpath "$module")").json"
   # shellcheck disable=SC2086 # the packages of the module, and the flags
   bin/gotest -log="$REPORTS/$log" -C "$module" -- -tags="$TAG" -p=1 $TEST_FLAGS ${packages[$module]} || result=1
 done
