@@ -40,7 +40,7 @@ func Main(ctx context.Context, args []string, options session.Options) int {
 	}
 	s := session.New(options)
 	defer s.Close()
-	root := New(s) //nolint:contextcheck // completions have the context of their command
+	root := New(s) // completions have the context of their command
 	root.SetArgs(args)
 	return failure.Print(s.ErrOut, root.ExecuteContext(ctx))
 }

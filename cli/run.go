@@ -28,8 +28,8 @@ import (
 // What the command of "run" is told in its environment.
 const (
 	keyVariable          = "FORRST_LOCK_KEY"
-	tokenFileVariable    = "FORRST_LOCK_TOKEN_FILE"    //nolint:gosec // a name
-	fencingTokenVariable = "FORRST_LOCK_FENCING_TOKEN" //nolint:gosec // a name
+	tokenFileVariable    = "FORRST_LOCK_TOKEN_FILE"
+	fencingTokenVariable = "FORRST_LOCK_FENCING_TOKEN"
 )
 
 // What --on-busy can be.

@@ -25,7 +25,7 @@ func (c *Client) Do(ctx context.Context, key string, fn func(ctx context.Context
 	}
 	// Deferred: a panic in fn also releases the lock.
 	defer func() { err = withRelease(err, held.Release(ctx)) }()
-	return fn(held.Context(), held) //nolint:contextcheck // it descends from ctx
+	return fn(held.Context(), held) // it descends from ctx
 }
 
 // withRelease joins the two errors, that of the work first. A single error is returned unwrapped.

@@ -74,7 +74,7 @@ func TestDoEndsItsContextWithTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		err := lock.NewClient(service, "default").Do(t.Context(), "billing:report", func(ctx context.Context, held *lock.Held) error {
-			takeOver(t, service, "rival") //nolint:contextcheck // another caller
+			takeOver(t, service, "rival") // another caller
 			<-ctx.Done()
 			if cause := context.Cause(ctx); !errors.Is(cause, lock.ErrTakenOver) || !errors.Is(held.Err(), cause) {
 				t.Errorf("cause %v, error %v, want ErrTakenOver", cause, held.Err())

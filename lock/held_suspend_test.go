@@ -27,7 +27,7 @@ func mustEnd(t *testing.T, held *lock.Held) {
 func TestASuspendedMachineDoesNotBelieveInItsLock(t *testing.T) {
 	looks := map[string]func(context.Context, *lock.Held) error{
 		"err":     func(_ context.Context, held *lock.Held) error { return held.Err() },
-		"context": func(_ context.Context, held *lock.Held) error { return context.Cause(held.Context()) }, //nolint:contextcheck // that of the lock
+		"context": func(_ context.Context, held *lock.Held) error { return context.Cause(held.Context()) }, // that of the lock
 		"bind": func(ctx context.Context, held *lock.Held) error {
 			bound, cancel := held.Bind(ctx)
 			defer cancel()

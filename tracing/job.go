@@ -13,7 +13,7 @@ import (
 // Job is the trace of a Job that waits for a lock: until its start, and then of the release of the lock. It is
 // not safe for concurrent use. The methods of a nil *Job do nothing.
 type Job struct {
-	within context.Context //nolint:containedctx // the passes of many reconciliations make one trace
+	within context.Context // the passes of many reconciliations make one trace
 	span   trace.Span
 }
 

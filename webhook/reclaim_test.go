@@ -122,7 +122,7 @@ type remembering struct {
 }
 
 func (r *remembering) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	r.read = object.(*v1alpha1.Lock) //nolint:errcheck,forcetypeassert // nothing else is read
+	r.read = object.(*v1alpha1.Lock)
 	return r.Reader.Get(ctx, key, object, options...)
 }
 

@@ -89,7 +89,7 @@ type noInformer struct{}
 
 // AddEventHandler implements [webhook.Informer].
 func (noInformer) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	return nil, nil //nolint:nilnil // Nothing is done with it.
+	return nil, nil // Nothing is done with it.
 }
 
 // heldByAlice is a lock from noon on for a minute.

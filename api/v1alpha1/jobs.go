@@ -32,7 +32,7 @@ const (
 // lock. The pods read the fencing token of the grant from it by the downward API. On an object
 // with [FencedByAnnotation] it is the token under which the object was last changed: a decimal
 // number without leading zeros, of at most 18 digits.
-const FencingTokenAnnotation = "forrst.dev/fencing-token" //nolint:gosec // a name, and no secret
+const FencingTokenAnnotation = "forrst.dev/fencing-token"
 
 // Marks of the operator on a Job with [LockLabel].
 const (

@@ -154,7 +154,7 @@ type LockSpec struct {
 	// lock is acquired; may not be set or changed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
-	HolderUID string `json:"holderUID,omitempty"` //nolint:tagliatelle // Kubernetes writes acronyms in capitals, as in podIP
+	HolderUID string `json:"holderUID,omitempty"`
 
 	// holderRef names the object on whose behalf the lock is held, for example the
 	// Pod that does the work. It must be in the namespace of the lock; when it is

@@ -120,7 +120,7 @@ func (f *Files) load() (changed *tls.Certificate, err error) {
 	defer f.mu.Unlock()
 	if err == nil && f.parsed != nil && bytes.Equal(certificate, f.certificate) && bytes.Equal(key, f.key) {
 		f.failure = nil
-		return nil, nil //nolint:nilnil // It has not changed.
+		return nil, nil // It has not changed.
 	}
 	var parsed tls.Certificate
 	if err == nil {

@@ -22,7 +22,7 @@ import (
 
 // What the sample of config/samples/facade/pod.yaml mounts.
 const (
-	projectedTokenFile     = "/var/run/secrets/lock-operator/token" //nolint:gosec // a path
+	projectedTokenFile     = "/var/run/secrets/lock-operator/token"
 	projectedAuthorityFile = "/var/run/secrets/lock-operator/ca.crt"
 )
 

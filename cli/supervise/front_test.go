@@ -46,7 +46,7 @@ func TestFrontPassesSignalsOn(t *testing.T) {
 }
 
 func TestSignalsReachTheWholeGroup(t *testing.T) {
-	r := start(t, nil, "sh", "-c", `trap : USR1; (trap 'echo child; exit' USR1; echo ready; while :; do sleep 0.01; done) & wait; wait; exit 0`) //nolint:dupword // the signal ends the first
+	r := start(t, nil, "sh", "-c", `trap : USR1; (trap 'echo child; exit' USR1; echo ready; while :; do sleep 0.01; done) & wait; wait; exit 0`)
 	r.line()
 	kill(t, r.front.Process.Pid, syscall.SIGUSR1)
 	if got := r.line()[0]; got != "child" {

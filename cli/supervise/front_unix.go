@@ -233,7 +233,7 @@ func (f *front) passOn(sent os.Signal) {
 
 // sendOn tells the supervisor of a signal. That fails only if it has ended.
 func (f *front) sendOn(number syscall.Signal) {
-	_, _ = f.link.Write([]byte{byte(number)}) //nolint:gosec // at most 64
+	_, _ = f.link.Write([]byte{byte(number)})
 }
 
 // commandStopped does what a shell does when its job has stopped.

@@ -99,7 +99,7 @@ type link struct {
 func openLink() (*link, error) {
 	text, ok := os.LookupEnv(linkVariable)
 	if !ok {
-		return nil, nil //nolint:nilnil // as documented
+		return nil, nil // as documented
 	}
 	_ = os.Unsetenv(linkVariable)
 	var descriptors [2]int

@@ -116,7 +116,7 @@ func addIssuer(manager ctrl.Manager, settings options, now clock.PassiveClock, e
 // newMetricsCertificate returns the files with the certificate of the metrics' port, or nil if there are none.
 func newMetricsCertificate(manager ctrl.Manager, settings options) (*certfile.Files, error) {
 	if settings.metricsCertDir == "" {
-		return nil, nil //nolint:nilnil // The process signs a certificate itself.
+		return nil, nil // The process signs a certificate itself.
 	}
 	files := certfile.New(certfile.Options{
 		Certificate: filepath.Join(settings.metricsCertDir, "tls.crt"),

@@ -30,7 +30,7 @@ func TestALiveLockTakesLittleMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := informer.(toolscache.SharedIndexInformer).GetStore() //nolint:errcheck,forcetypeassert // as the manager makes it
+	store := informer.(toolscache.SharedIndexInformer).GetStore()
 	before := settledHeap(t)
 	for number := range count {
 		if err := api.show(t.Context(), added(t, number)); err != nil {

@@ -122,15 +122,15 @@ func (n *namespaces) push(request reconcile.Request) *list.Element {
 }
 
 func (n *namespaces) pop() reconcile.Request {
-	of := n.turns.Front().Value.(*line) //nolint:errcheck,forcetypeassert // it has nothing else
+	of := n.turns.Front().Value.(*line)
 	n.turns.MoveToBack(of.turn)
 	place := of.requests.Front()
 	n.remove(place)
-	return place.Value.(reconcile.Request) //nolint:errcheck,forcetypeassert // it has nothing else
+	return place.Value.(reconcile.Request)
 }
 
 func (n *namespaces) remove(place *list.Element) {
-	namespace := place.Value.(reconcile.Request).Namespace //nolint:errcheck,forcetypeassert // it has nothing else
+	namespace := place.Value.(reconcile.Request).Namespace
 	of := n.lines[namespace]
 	of.requests.Remove(place)
 	if of.requests.Len() == 0 {

@@ -46,7 +46,7 @@ func (c *cluster) AddEventHandler(handler cache.ResourceEventHandler) (cache.Res
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.handlers = append(c.handlers, handler)
-	return nil, nil //nolint:nilnil // the registration is not used
+	return nil, nil // the registration is not used
 }
 
 // store is called under the mutex.

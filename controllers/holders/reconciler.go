@@ -110,7 +110,7 @@ func (r *Reconciler) releaseIfEnded(ctx context.Context, lock *v1alpha1.Lock) (c
 		if young := r.untilWatched(lock); young > 0 && !r.watches.isObserved(of) {
 			return ctrl.Result{RequeueAfter: young}, nil
 		}
-		end.how = r.watches.observe(name, of) //nolint:contextcheck // the watch outlives this reconcile
+		end.how = r.watches.observe(name, of) // the watch outlives this reconcile
 	}
 	if end.how == "" {
 		return ctrl.Result{}, nil

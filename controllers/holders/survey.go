@@ -28,7 +28,7 @@ type kindIn struct{ namespace, apiVersion, kind string }
 // survey reads the holders without a watch: all, or those that never were. A holder for which
 // there is room for a watch by now gets one instead.
 func (w *holderWatches) survey(ctx context.Context, isRound bool) {
-	for kind, group := range w.unwatched(isRound) { //nolint:contextcheck // a watch outlives this survey
+	for kind, group := range w.unwatched(isRound) { // a watch outlives this survey
 		if len(group) >= pageWorth && w.list(ctx, kind, group) {
 			continue
 		}

@@ -61,7 +61,7 @@ type holderWatches struct {
 	wake func(types.NamespacedName)
 
 	// working ends when the controller does.
-	working context.Context //nolint:containedctx // the lifetime of the watches
+	working context.Context // the lifetime of the watches
 	stop    context.CancelFunc
 	running sync.WaitGroup
 

@@ -412,7 +412,7 @@ func TestASecretThatCannotBeReadIsNotTakenForAnEmptyOne(t *testing.T) {
 	w := newWorld(t)
 	w.mustAfter(0)
 	w.patches = nil
-	w.options.LiveReader = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{ //nolint:errcheck,forcetypeassert // The fake one is.
+	w.options.LiveReader = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 			if key.Name == "facade" {
 				return errors.New("away")

@@ -30,7 +30,7 @@ func (c cachedJobs) Get(ctx context.Context, name client.ObjectKey, object clien
 // List implements [client.Reader]. All Jobs with the label want the same lock here.
 func (c cachedJobs) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	if c.shown != nil {
-		c.shown.DeepCopyInto(list.(*batchv1.JobList)) //nolint:forcetypeassert,errcheck // a test
+		c.shown.DeepCopyInto(list.(*batchv1.JobList))
 		return nil
 	}
 	if err := c.cluster.List(ctx, list, client.MatchingLabels{v1alpha1.LockLabel: "true"}); err != nil {

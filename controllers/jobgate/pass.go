@@ -131,7 +131,7 @@ func (p *pass) serveHolder(ctx context.Context) error {
 // have ended.
 func (p *pass) startUnlessBlocked(ctx context.Context, holder *jobInfo) error {
 	if blocker := p.blockerOf(holder.job.UID); blocker != nil {
-		p.reportBlocked(holder, blocker) //nolint:contextcheck // its write goes on beyond this pass
+		p.reportBlocked(holder, blocker) // its write goes on beyond this pass
 		return nil
 	}
 	if p.state.grant.isUnsettled() {
@@ -228,10 +228,10 @@ func (p *pass) serveQueue(ctx context.Context) error {
 		return errors.Join(errs...)
 	}
 	if head != nil && p.state.waiter == nil && !p.cannotAcquire {
-		p.startWaiter(head) //nolint:contextcheck // it waits beyond this pass
+		p.startWaiter(head) // it waits beyond this pass
 		p.newlyWaiting = head
 	}
-	p.report(queue) //nolint:contextcheck // its writes go on beyond this pass
+	p.report(queue) // its writes go on beyond this pass
 	return errors.Join(errs...)
 }
 

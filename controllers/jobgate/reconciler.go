@@ -87,7 +87,7 @@ type Reconciler struct {
 	reports flowcontrol.PassiveRateLimiter
 	// workqueue and working are those of the running controller.
 	workqueue leadership.Queue
-	working   context.Context //nolint:containedctx // the lifetime of the controller, which ends all waiters
+	working   context.Context // the lifetime of the controller, which ends all waiters
 
 	mu     sync.Mutex
 	states map[client.ObjectKey]*lockState

@@ -48,7 +48,7 @@ type simulation struct {
 
 func newSimulation(t *testing.T, seed uint64) *simulation {
 	t.Helper()
-	s := &simulation{world: newWorld(t), random: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // not for secrets
+	s := &simulation{world: newWorld(t), random: rand.New(rand.NewPCG(seed, 1))}
 	for i := range 5 {
 		s.jobs = append(s.jobs, s.create(fmt.Sprintf("job-%d", i)))
 	}

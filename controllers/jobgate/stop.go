@@ -201,11 +201,11 @@ func (p *pass) liveLock(ctx context.Context, candidate *jobInfo) (*v1alpha1.Lock
 	current, err := p.Engine.Get(ctx, p.name.Namespace, candidate.lockOptions.FullKey())
 	switch {
 	case isEnded(err):
-		return nil, nil //nolint:nilnil // no such lock
+		return nil, nil // no such lock
 	case err != nil:
 		return nil, fmt.Errorf("read the lock: %w", err)
 	case current.Spec.HolderRef == nil || current.Spec.HolderRef.UID != candidate.job.UID:
-		return nil, nil //nolint:nilnil // no such lock
+		return nil, nil // no such lock
 	}
 	return current, nil
 }

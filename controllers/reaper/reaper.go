@@ -79,7 +79,7 @@ func (r *Reaper) Delete(ctx context.Context, writer client.Writer, lock *v1alpha
 func (r *Reaper) Resolve(ctx context.Context, cache client.Reader, name types.NamespacedName, now time.Time) (*v1alpha1.Lock, error) {
 	tried := r.take(name)
 	if tried.lock == nil {
-		return nil, nil //nolint:nilnil // nothing was left open
+		return nil, nil // nothing was left open
 	}
 	var current v1alpha1.Lock
 	err := client.IgnoreNotFound(cache.Get(ctx, name, &current)) // A missing lock has no UID.
@@ -90,7 +90,7 @@ func (r *Reaper) Resolve(ctx context.Context, cache client.Reader, name types.Na
 		}
 		return nil, err
 	case tried.lock.UID == current.UID:
-		return nil, nil //nolint:nilnil // the lock has changed instead
+		return nil, nil // the lock has changed instead
 	}
 	return tried.lock, nil
 }

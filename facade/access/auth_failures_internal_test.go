@@ -134,7 +134,7 @@ func TestAttemptsThatFail(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	for title, test := range map[string]struct {
-		ctx  context.Context //nolint:containedctx // an argument
+		ctx  context.Context // an argument
 		err  error
 		left int
 	}{

@@ -123,7 +123,7 @@ func TestHowArgumentsAreRefused(t *testing.T) {
 			[]string{"release_delay/value: value must be at most 86400 seconds" + aDay}},
 		"a delay below zero": {wire.Acquire, `"key":"k","release_delay":{"value":-1}`, []string{"release_delay/value: value must not be negative"}},
 		"a delay without a holder": {wire.Acquire, `"key":"k","release_delay":{"value":1}`,
-			[]string{"release_delay: release_delay: Forbidden: needs a holderRef: it counts from the end of that object"}}, //nolint:dupword // the pointer, and what the message begins with
+			[]string{"release_delay: release_delay: Forbidden: needs a holderRef: it counts from the end of that object"}},
 		"a delay of zero":       {wire.Acquire, `"key":"k","release_delay":{"value":0}`, []string{}},
 		"a malformed reference": {wire.Acquire, `"key":"k","holder_ref":1,"release_delay":{"value":1}`, []string{"holder_ref: holder_ref must be an object"}},
 		"a malformed reference and a delay above the maximum": {wire.Acquire, `"key":"k","holder_ref":1,"release_delay":{"value":25,"unit":"hour"}`,

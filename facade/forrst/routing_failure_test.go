@@ -21,7 +21,7 @@ func hijack(t *testing.T, w http.ResponseWriter) *net.TCPConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return connection.(*net.TCPConn) //nolint:errcheck // It is one.
+	return connection.(*net.TCPConn)
 }
 
 // reset ends a connection without the usual farewell.

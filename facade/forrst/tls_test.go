@@ -99,17 +99,17 @@ func TestTLS(t *testing.T) {
 		t.Errorf("HTTP/%d, status %d, %v", got.major, got.status, got.err)
 	}
 	c.trust(s, &tls.Config{NextProtos: []string{"http/1.1"}})
-	s.client.Transport.(*http.Transport).ForceAttemptHTTP2 = false //nolint:errcheck,forcetypeassert // Set by trust.
+	s.client.Transport.(*http.Transport).ForceAttemptHTTP2 = false
 	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 || got.major != 1 {
 		t.Errorf("HTTP/%d, status %d, %v", got.major, got.status, got.err)
 	}
-	c.trust(s, &tls.Config{MaxVersion: tls.VersionTLS12}) //nolint:gosec // Old clients have no more.
+	c.trust(s, &tls.Config{MaxVersion: tls.VersionTLS12})
 	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
 		t.Errorf("TLS 1.2: status %d, %v", got.status, got.err)
 	}
-	outdated := &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, NextProtos: []string{"http/1.1"}} //nolint:gosec // It must be refused.
+	outdated := &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, NextProtos: []string{"http/1.1"}}
 	c.trust(s, outdated)
-	s.client.Transport.(*http.Transport).ForceAttemptHTTP2 = false //nolint:errcheck,forcetypeassert // Set by trust.
+	s.client.Transport.(*http.Transport).ForceAttemptHTTP2 = false
 	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.err == nil {
 		t.Errorf("TLS 1.1: status %d", got.status)
 	}

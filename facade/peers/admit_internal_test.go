@@ -39,7 +39,7 @@ func (t tokens) Authenticate(request *http.Request) (user.Info, error) {
 
 type stream struct {
 	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // a stream has one
+	ctx context.Context // a stream has one
 }
 
 func (s stream) Context() context.Context { return s.ctx }

@@ -18,7 +18,7 @@ type admitted struct {
 	service *Service
 	// shown is the token that was shown first.
 	shown  claims
-	ctx    context.Context //nolint:containedctx // a stream has one
+	ctx    context.Context // a stream has one
 	cancel context.CancelCauseFunc
 	expiry *time.Timer
 	// reviews has the review of the next token, of which there is one at a time.

@@ -33,7 +33,7 @@ type telling struct {
 }
 
 func (s telling) RecvMsg(into any) error {
-	into.(*message).token = <-s.tokens //nolint:errcheck,forcetypeassert // the test passes one
+	into.(*message).token = <-s.tokens
 	return nil
 }
 
@@ -163,7 +163,7 @@ type sending struct {
 }
 
 func (s *sending) SendMsg(sent any) error {
-	s.tokens = append(s.tokens, sent.(*message).token) //nolint:errcheck,forcetypeassert // the test passes one
+	s.tokens = append(s.tokens, sent.(*message).token)
 	return nil
 }
 

@@ -57,7 +57,7 @@ type reportingStream struct {
 	grpc.ClientStream
 	failures *failures
 	// ctx is the caller's; that of the stream ends with it.
-	ctx context.Context //nolint:containedctx // a stream has one
+	ctx context.Context // a stream has one
 	// hasAnswer belongs to the one goroutine that receives.
 	hasAnswer bool
 }

@@ -395,7 +395,7 @@ func check(t *testing.T, err error) {
 func TestAConnectionWithoutAStreamIsClosed(t *testing.T) {
 	t.Parallel()
 	p := connect(t)
-	stranger, err := grpc.NewClient(p.serving, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))) //nolint:gosec // It shows no token.
+	stranger, err := grpc.NewClient(p.serving, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
 	check(t, err)
 	t.Cleanup(func() { _ = stranger.Close() })
 	stranger.Connect()

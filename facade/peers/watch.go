@@ -70,7 +70,7 @@ func NewWatch(options WatchOptions) (*Watch, error) {
 // Start tells the line of the replicas until ctx ends. It implements controller-runtime's manager.Runnable.
 func (w *Watch) Start(ctx context.Context) error {
 	w.options.Source.run(ctx, w.meet)
-	w.meet(nil) //nolint:contextcheck,nolintlint // The streams live as long as the line. The linter does not always see them.
+	w.meet(nil) // The streams live as long as the line.
 	return nil
 }
 

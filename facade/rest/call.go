@@ -66,7 +66,7 @@ func (h *Handler) serve(resource resource) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := h.begin(w, r)
 		defer c.end(r.Context())
-		c.answer(c.runSafely(resource)) //nolint:contextcheck // The call has the context of its request.
+		c.answer(c.runSafely(resource)) // The call has the context of its request.
 	})
 }
 

@@ -72,7 +72,7 @@ func (b byEnd) Swap(i, j int) {
 
 // Push implements [heap.Interface].
 func (b *byEnd) Push(added any) {
-	each := added.(*heldLock) //nolint:errcheck,forcetypeassert // The heap has nothing else.
+	each := added.(*heldLock)
 	each.place = len(*b)
 	*b = append(*b, each)
 }

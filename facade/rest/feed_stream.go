@@ -98,7 +98,7 @@ func (c *call) followFeed() (*answer, error) {
 	stream := &feedStream{newEventWriter(c)}
 	err = c.permit.Wait(c.request.Context(), stream.run)
 	if c.hasBegun {
-		return nil, nil //nolint:nilnil // The answer was sent. Its end is no error: the caller connects again.
+		return nil, nil // The answer was sent. Its end is no error: the caller connects again.
 	}
 	return nil, err
 }
@@ -140,7 +140,7 @@ func pauseBeforeSync() time.Duration {
 
 // run sends what happens until ctx ends.
 func (s *feedStream) run(ctx context.Context) error {
-	joined, leave := s.feeds.join(s.caller.Namespace) //nolint:contextcheck // The feed serves other viewers, too.
+	joined, leave := s.feeds.join(s.caller.Namespace) // The feed serves other viewers, too.
 	defer leave()
 	term, stop := s.newTerm(func(ctx context.Context) error { return s.authorizeFeed(ctx, s.config.Access.AuthorizeStream) })
 	defer stop()

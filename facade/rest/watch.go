@@ -89,7 +89,7 @@ func (c *call) watch() (*answer, error) {
 	}
 	err := c.permit.Wait(c.request.Context(), stream.run)
 	if c.hasBegun {
-		return nil, nil //nolint:nilnil // The answer was sent. Its end is no error: the caller connects again.
+		return nil, nil // The answer was sent. Its end is no error: the caller connects again.
 	}
 	return nil, err
 }

@@ -61,7 +61,7 @@ func startInBackground(ctx context.Context, opts options, out io.Writer) error {
 	}
 	defer func() { _ = log.Close() }()
 
-	cmd := exec.Command(executable, append([]string{"run"}, opts.flags...)...) //nolint:noctx // it outlives this command
+	cmd := exec.Command(executable, append([]string{"run"}, opts.flags...)...)
 	cmd.Stdout = log
 	cmd.Stderr = log
 	// A session of its own outlives the terminal.

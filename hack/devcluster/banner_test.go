@@ -50,7 +50,7 @@ func TestBannerSaysWherePrometheusIs(t *testing.T) {
 
 func TestBannerSaysHowToAuthenticate(t *testing.T) {
 	var banner strings.Builder
-	announcement{Facade: "http://127.0.0.1:8080", Kubectl: "/k8s/kubectl", Kubeconfig: "/kubeconfig", Token: "/dev cluster/worker.token"}.print(&banner, "Ctrl-C") //nolint:gosec // a path
+	announcement{Facade: "http://127.0.0.1:8080", Kubectl: "/k8s/kubectl", Kubeconfig: "/kubeconfig", Token: "/dev cluster/worker.token"}.print(&banner, "Ctrl-C")
 	for _, want := range []string{
 		`-H "Authorization: Bearer $(cat '/dev cluster/worker.token')"`,
 		"create token breaker --namespace payments",

@@ -44,7 +44,7 @@ func spawn(name, folder, log string, inherited *os.File, path string, args ...st
 	// The child has its own handle.
 	defer func() { _ = output.Close() }()
 
-	cmd := exec.Command(path, args...) //nolint:noctx // a context would kill it; see stop
+	cmd := exec.Command(path, args...)
 	cmd.Dir = folder
 	cmd.Stdout = output
 	cmd.Stderr = output

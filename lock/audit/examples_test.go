@@ -180,7 +180,7 @@ func TestBounded(t *testing.T) {
 
 func TestRecordsAreBounded(t *testing.T) {
 	long := strings.Repeat("é", 1<<20)
-	if cut := audit.Bounded(long); unsafe.StringData(cut) == unsafe.StringData(long) { //nolint:gosec // it only compares addresses
+	if cut := audit.Bounded(long); unsafe.StringData(cut) == unsafe.StringData(long) {
 		t.Error("a cut text keeps all of it in memory")
 	}
 	record := audit.Record{Object: &audit.Object{}}

@@ -28,7 +28,7 @@ type step struct {
 	// isLapsed says that current is a grant that no caller learnt of, see [lastSeen].
 	isLapsed bool
 	// release is the context of the release that has freed the lock, as far as the engine knows; else nil.
-	release context.Context //nolint:containedctx // the wait that it ends is in another goroutine
+	release context.Context // the wait that it ends is in another goroutine
 	// isContended says that the queue has seen the lock held before.
 	isContended bool
 	// isRecheck says that the lock must be read again.

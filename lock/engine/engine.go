@@ -123,7 +123,7 @@ type Engine struct {
 	startOnce sync.Once
 
 	// working ends when the engine has stopped.
-	working context.Context //nolint:containedctx // the lifetime of the engine's goroutines
+	working context.Context // the lifetime of the engine's goroutines
 	stop    context.CancelFunc
 
 	lockCache *lockCache
@@ -266,7 +266,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.queues.stop()
 	e.calls.Wait()
 	e.lockCache.close()
-	e.orphans.finish(e.working, e.timeout) //nolint:contextcheck // ctx has ended
+	e.orphans.finish(e.working, e.timeout) // ctx has ended
 	idle := make(chan struct{})
 	go func() {
 		workers.Wait()

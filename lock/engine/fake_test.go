@@ -57,7 +57,7 @@ func (e *etcd) AddEventHandler(handler cache.ResourceEventHandler) (cache.Resour
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.handlers = append(e.handlers, handler)
-	return nil, nil //nolint:nilnil // the registration is not used
+	return nil, nil // the registration is not used
 }
 
 // mute takes the watch down or up again. Changes in between are not reported.

@@ -16,7 +16,7 @@ import (
 // lagging is an informer that reports every change late.
 type lagging struct {
 	engine.Informer
-	ctx context.Context //nolint:containedctx // the test's
+	ctx context.Context // the test's
 	lag time.Duration
 }
 
@@ -57,7 +57,7 @@ func TestWaitersOfAnotherReplicaAreNotStarvedBehindTheirInformer(t *testing.T) {
 			pass(time.Second) // for the informers to end
 		}()
 		replica := func(lag time.Duration) *engine.Engine {
-			return startWith(t, engine.Options{ //nolint:contextcheck // the engine ends with the test, the informer before it
+			return startWith(t, engine.Options{ // the engine ends with the test, the informer before it
 				Objects: etcd.locks, Informer: lagging{Informer: etcd, ctx: ctx, lag: lag}, Limits: rules.DefaultLimits(),
 			})
 		}

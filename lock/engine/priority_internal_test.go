@@ -46,7 +46,7 @@ func (p *prioritized) wantOrder(want ...string) {
 	p.t.Helper()
 	var got []string
 	for element := p.byName[p.name].waiters.Front(); element != nil; element = element.Next() {
-		got = append(got, element.Value.(*waiter).request.Owner) //nolint:errcheck,forcetypeassert // the list holds only waiters
+		got = append(got, element.Value.(*waiter).request.Owner)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		p.t.Errorf("order (-want +got):\n%s", diff)

@@ -129,7 +129,7 @@ type knownRelease struct {
 	// uid is that of the object that it deletes.
 	uid types.UID
 	// span is the context of its caller; nil if there is no such release.
-	span context.Context //nolint:containedctx // the wait that it ends is in another goroutine
+	span context.Context // the wait that it ends is in another goroutine
 }
 
 // settleFor is how long a queue that gets a waiter from another engine waits for the others who waited there: they come
@@ -392,7 +392,7 @@ func (q *queue) insert(joined *waiter, now time.Time) {
 func (q *queue) place(joined *waiter, now time.Time) {
 	var next *list.Element
 	for element := q.waiters.Back(); element != nil; element = element.Prev() {
-		each := element.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
+		each := element.Value.(*waiter)
 		if joined.precedes(each, now) {
 			next = element
 		} else if !each.hasMovedBack() {
@@ -405,7 +405,7 @@ func (q *queue) place(joined *waiter, now time.Time) {
 		joined.element = q.waiters.InsertBefore(joined, next)
 	}
 	if other := cmp.Or(joined.element.Prev(), joined.element.Next()); other != nil {
-		joined.shareText(other.Value.(*waiter)) //nolint:errcheck,forcetypeassert // the list holds only waiters
+		joined.shareText(other.Value.(*waiter))
 	}
 }
 
@@ -461,5 +461,5 @@ func (q *queue) head() *waiter {
 	if front == nil {
 		return nil
 	}
-	return front.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
+	return front.Value.(*waiter)
 }

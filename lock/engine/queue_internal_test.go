@@ -461,7 +461,7 @@ func TestAClockThatIsSetBackChangesNoPlace(t *testing.T) {
 	third := join("third", now.Add(time.Second))
 	var order []*waiter
 	for element := q.byName[name].waiters.Front(); element != nil; element = element.Next() {
-		order = append(order, element.Value.(*waiter)) //nolint:errcheck,forcetypeassert // the list holds only waiters
+		order = append(order, element.Value.(*waiter))
 	}
 	if !slices.Equal(order, []*waiter{first, second, third}) {
 		t.Error("a later caller stands before an earlier one")

@@ -123,7 +123,7 @@ func (q *queues) leaveTurn(left *queue) {
 	q.due.Remove(left.turn)
 	left.turn = nil
 	if first := q.due.Front(); isFirst && first != nil {
-		first.Value.(*queue).signal() //nolint:errcheck,forcetypeassert // the list holds only queues
+		first.Value.(*queue).signal()
 	}
 }
 

@@ -117,7 +117,7 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 // caller is the one that a release is made for.
 type caller struct {
 	// ctx ends when it leaves. Nil means that it may leave at any time.
-	ctx context.Context //nolint:containedctx // The release outlives it.
+	ctx context.Context // The release outlives it.
 	// since is when it asked, and hadLeft says that it had left by then.
 	since   time.Time
 	hadLeft bool

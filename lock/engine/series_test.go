@@ -29,7 +29,7 @@ type objectWatch struct {
 	name   string
 	events chan watch.Event
 	// stopped ends with the watch.
-	stopped context.Context //nolint:containedctx // the lifetime of the watch
+	stopped context.Context // the lifetime of the watch
 	stop    context.CancelFunc
 }
 

@@ -352,7 +352,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	case err == nil:
 		// The watch may show the new grant before its answer is here, and another engine's word may come after its watch.
 		if release := cmp.Or(next.release, e.queues.recordAcquired(queue, granted, now)); release != nil {
-			e.tracer.EndedBy(next.head.span, release) //nolint:contextcheck // contexts of other calls
+			e.tracer.EndedBy(next.head.span, release) // contexts of other calls
 		}
 		e.deliver(ctx, objects, queue, next.head, granted, false)
 	case errors.Is(err, lock.ErrHeld):

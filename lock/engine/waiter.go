@@ -51,7 +51,7 @@ func (noTracer) EndWait(context.Context, error) {}
 // waiter is a caller that waits for a lock.
 type waiter struct {
 	// span is the context of the caller's wait, for [Tracer] alone.
-	span    context.Context //nolint:containedctx // other goroutines make its requests
+	span    context.Context // other goroutines make its requests
 	request waiterRequest
 	element *list.Element
 	// since is when the caller came, or first came if it has taken its place up again.
@@ -240,11 +240,11 @@ func (q *queues) waits(now time.Time, grace time.Duration) observe.Waits {
 // them lapsed.
 func (q *queue) oldest() time.Time {
 	first := q.head().since
-	if last := q.waiters.Back().Value.(*waiter); last.request.priority == q.head().request.priority { //nolint:errcheck,forcetypeassert // the list holds only waiters
+	if last := q.waiters.Back().Value.(*waiter); last.request.priority == q.head().request.priority {
 		return first
 	}
 	for element := q.waiters.Front(); element != nil; element = element.Next() {
-		if since := element.Value.(*waiter).since; since.Before(first) { //nolint:errcheck,forcetypeassert // the list holds only waiters
+		if since := element.Value.(*waiter).since; since.Before(first) {
 			first = since
 		}
 	}
@@ -347,7 +347,7 @@ func (q *queue) list(found []lock.Waiter, limit int) []lock.Waiter {
 	place := 0
 	for element := q.waiters.Front(); element != nil && len(found) < limit; element = element.Next() {
 		place++
-		waiter := element.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
+		waiter := element.Value.(*waiter)
 		found = append(found, lock.Waiter{
 			Namespace: q.name.Namespace, Scope: waiter.request.Scope, Function: waiter.request.Function, Key: waiter.request.Key,
 			Place: place, Priority: waiter.request.priority, Holder: waiter.request.Holder, HolderRef: waiter.request.HolderRef, Reason: waiter.request.Reason, Door: waiter.request.door,

@@ -96,7 +96,7 @@ func newChaos(t *testing.T, seed int, isCalm bool) *chaos {
 		replicas: &replicas{t: t, etcd: newEtcd(), began: time.Now(), all: map[string]*replica{}, clocks: map[string]*machineClock{}},
 		delays:   []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},
 		isUnsure: seed%2 == 1, isMistimed: seed/2%2 == 1, isMortal: seed/4%2 == 1, isNamed: seed%5 == 4, hasGuest: seed%4 == 2, ttl: time.Hour,
-		random: rand.New(rand.NewPCG(uint64(seed), 1)), //nolint:gosec // It is to be repeatable.
+		random: rand.New(rand.NewPCG(uint64(seed), 1)),
 	}
 	if c.isCalm = isCalm; isCalm { // A caller of a name takes its place up again.
 		c.isUnsure, c.isMistimed, c.isMortal, c.isNamed = false, false, false, false

@@ -39,7 +39,7 @@ func (c *callers) come(ctx context.Context, at, back *replica, owner string) {
 		c.mu.Lock()
 		c.order = append(c.order, owner)
 		c.mu.Unlock()
-		c.release(back, owner) //nolint:contextcheck // it is released also if its caller has left
+		c.release(back, owner) // it is released also if its caller has left
 	})
 	<-time.After(10 * time.Millisecond)
 }

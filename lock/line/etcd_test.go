@@ -81,7 +81,7 @@ func (e *etcd) watch(ctx context.Context, delay, filling time.Duration) *watch {
 func (w *watch) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	w.handlers = append(w.handlers, handler)
 	if w.filled == nil {
-		return nil, nil //nolint:nilnil // the registration is not used
+		return nil, nil // the registration is not used
 	}
 	return w, nil
 }

@@ -237,7 +237,7 @@ func asGuests(user string) grpc.ServerOption {
 
 type guestStream struct {
 	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // a stream has one
+	ctx context.Context // a stream has one
 }
 
 func (s guestStream) Context() context.Context { return s.ctx }

@@ -26,7 +26,7 @@ type members struct {
 
 	mu sync.Mutex
 	// running is set while run runs.
-	running context.Context //nolint:containedctx // the lifetime of the streams
+	running context.Context // the lifetime of the streams
 	tasks   sync.WaitGroup
 	ready   []string
 	// isLeaving says that this replica is not to be home any more.

@@ -21,8 +21,8 @@ func (h *heard) RecvMsg(into any) error {
 	if len(h.answers) == 0 {
 		return io.EOF
 	}
-	time.Sleep(h.after[0])         //nolint:forbidigo // steps the clock of the bubble
-	*into.(*answer) = h.answers[0] //nolint:errcheck,forcetypeassert // a client receives answers
+	time.Sleep(h.after[0]) //nolint:forbidigo // steps the clock of the bubble
+	*into.(*answer) = h.answers[0]
 	h.answers, h.after = h.answers[1:], h.after[1:]
 	return nil
 }

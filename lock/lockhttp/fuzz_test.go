@@ -61,7 +61,7 @@ var (
 )
 
 func TestRequestsOfAllKinds(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // cases are to repeat
+	random := rand.New(rand.NewPCG(1, 2))
 	pick := func(from []string) string { return from[random.IntN(len(from))] }
 	for range 3000 {
 		body := pick(anyBody)

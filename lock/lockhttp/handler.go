@@ -36,7 +36,7 @@ func (p *Protection) Handler(h http.Handler) http.Handler {
 		case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 			h.ServeHTTP(w, r)
 		default:
-			p.serveLocked(w, r, h) //nolint:contextcheck // the context of the lock descends from that of the request
+			p.serveLocked(w, r, h) // the context of the lock descends from that of the request
 		}
 	})
 }

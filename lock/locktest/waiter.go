@@ -15,7 +15,7 @@ type waiter struct {
 	element *list.Element
 	request lock.Request
 	// ctx is the caller's context: after its end the waiter is granted nothing.
-	ctx context.Context //nolint:containedctx // the lifetime of the call
+	ctx context.Context // the lifetime of the call
 	// deadline is when the wait ends; zero means never.
 	deadline time.Time
 	// woken makes the caller check the wait.
@@ -89,5 +89,5 @@ func (e *entry) wakeHead() {
 }
 
 func waiterOf(element *list.Element) *waiter {
-	return element.Value.(*waiter) //nolint:errcheck,forcetypeassert // the list holds only waiters
+	return element.Value.(*waiter)
 }

@@ -37,7 +37,7 @@ func (t Token) Text(namespace string, key v1alpha1.FullKey) string {
 func (t Token) tag(namespace string, key v1alpha1.FullKey) []byte {
 	hash := sha256.New()
 	hash.Write(t.Secret[:])
-	hash.Write(binary.BigEndian.AppendUint64(nil, uint64(t.FencingToken))) //nolint:gosec // only the bits matter
+	hash.Write(binary.BigEndian.AppendUint64(nil, uint64(t.FencingToken)))
 	// Neither has a zero byte.
 	hash.Write([]byte(namespace + "\x00" + string(key)))
 	return hash.Sum(nil)[:tagBytes]

@@ -144,7 +144,7 @@ func TestLockObjectReadsAfterTheGrant(t *testing.T) {
 	// The former holder writes until it releases.
 	world.service.SetHooks(locktest.Hooks{After: func(_ context.Context, call locktest.Call) error {
 		if call.Verb == locktest.Acquire {
-			world.interfere(t, "blue") //nolint:contextcheck // another writer
+			world.interfere(t, "blue") // another writer
 		}
 		return nil
 	}})

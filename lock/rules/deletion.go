@@ -16,7 +16,7 @@ const namespaceController = "system:serviceaccount:kube-system:namespace-control
 // collector's.
 func WithoutFinalizers(lock *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	if len(lock.Finalizers) == 0 {
-		return nil, nil //nolint:nilnil // nothing is to be written
+		return nil, nil // nothing is to be written
 	}
 	next := lock.DeepCopy()
 	next.Finalizers = nil

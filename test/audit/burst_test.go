@@ -61,7 +61,7 @@ func (f *flood) fill(ctx context.Context) {
 	port := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{
 			Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
-			InsecureSkipVerify: true, //nolint:gosec // The certificate of the webhook is made at the start.
+			InsecureSkipVerify: true,
 		},
 		MaxIdleConnsPerHost: fillers,
 	}}

@@ -120,7 +120,7 @@ func launch(dir, facade string, flags ...string) *gexec.Session {
 	folder, user := config()
 	arguments := slices.Concat([]string{"run", "--dir", dir, "--facade-addr", facade, "--operator", operatorBinary,
 		"--config", folder, "--binaries", testenv.Assets(root)}, user, flags)
-	command := exec.Command(devcluster, arguments...) //nolint:noctx // ended by signals, which is what is tested
+	command := exec.Command(devcluster, arguments...)
 	session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
 	return session

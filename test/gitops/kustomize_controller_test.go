@@ -82,7 +82,7 @@ func startKustomizeController(ctx context.Context) *kustomizeController {
 
 	c := &kustomizeController{artifacts: map[string][]byte{}, folder: must(os.MkdirTemp("", "kustomize-controller-"))}
 	c.server = httptest.NewServer(http.HandlerFunc(c.serve))
-	command := exec.Command(filepath.Join(root, "bin", "kustomize-controller"), //nolint:noctx // ended by stop
+	command := exec.Command(filepath.Join(root, "bin", "kustomize-controller"),
 		"--metrics-addr=0", "--health-addr=0", "--enable-leader-election=false", "--watch-all-namespaces",
 		"--requeue-dependency=1s", "--min-retry-delay=500ms", "--max-retry-delay=2s")
 	command.Env = append(os.Environ(), "KUBECONFIG="+identity.Kubeconfig(), "RUNTIME_NAMESPACE="+fluxNamespace, "TMPDIR="+c.folder)

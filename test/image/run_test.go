@@ -147,7 +147,7 @@ func awaitReady(t *testing.T, running *container.Container, url string, log fmt.
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		answer, err := http.Get(url) //nolint:noctx,gosec // loopback answers at once
+		answer, err := http.Get(url) //nolint:noctx // loopback answers at once
 		if err == nil {
 			_ = answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {

@@ -217,7 +217,7 @@ func (l *link) pass(accepted net.Conn) {
 	ended := make(chan struct{}, 2)
 	for _, pair := range [][2]net.Conn{{accepted, dialed}, {dialed, accepted}} {
 		go func() {
-			_, _ = pair[0].(*net.TCPConn).ReadFrom(pair[1]) //nolint:errcheck,forcetypeassert // Both are.
+			_, _ = pair[0].(*net.TCPConn).ReadFrom(pair[1])
 			ended <- struct{}{}
 		}()
 	}

@@ -64,7 +64,7 @@ func startCluster(t *testing.T) *cluster {
 	dir := filepath.Join(t.TempDir(), "dev")
 	c := &cluster{root: root, kubeconfig: filepath.Join(dir, "kubeconfig"), logs: t.TempDir()}
 	var output bytes.Buffer
-	command := exec.Command(filepath.Join(root, "bin", "devcluster"), "run", "--dir", dir, "--operator=", "--nodes=3", //nolint:noctx // ended by a signal
+	command := exec.Command(filepath.Join(root, "bin", "devcluster"), "run", "--dir", dir, "--operator=", "--nodes=3",
 		"--binaries", testenv.Assets(root), "--kwok", filepath.Join(root, "bin", "kwok"))
 	command.Stdout, command.Stderr = &output, &output
 	check(t, command.Start())

@@ -43,7 +43,7 @@ var _ = Describe("The operator's process", func() {
 		DeferCleanup(func() { session.Kill() })
 
 		seed := uint64(GinkgoRandomSeed())
-		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeats the moments
+		random := rand.New(rand.NewPCG(seed, 0))
 		created := make([]*batchv1.Job, killedJobs)
 		for i := range created {
 			created[i] = create(ctx, makeJob(namespace, fmt.Sprintf("job-%03d", i), fmt.Sprintf("key-%d", i%killedKeys),

@@ -118,7 +118,7 @@ func startOperator(ctx context.Context, in cage, flags ...string) *operator {
 		"--facade-bind-address="+facade, "--facade-auth=token", "--facade-shutdown-delay=0s", "--audit-log=",
 		"--kubeconfig="+environment.Operator().Kubectl.Kubeconfig(), "--health-probe-bind-address="+probes)
 	arguments = append(append(arguments, webhookFlags...), flags...)
-	session, err := gexec.Start(exec.Command(in.prefix[0], arguments...), GinkgoWriter, GinkgoWriter) //nolint:noctx // ended below, by a signal
+	session, err := gexec.Start(exec.Command(in.prefix[0], arguments...), GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
 	started := &operator{Session: session, url: "http://" + facade}
 	DeferCleanup(started.stop)

@@ -72,7 +72,7 @@ func (p *proxy) listen(ctx context.Context) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", p.address)
 	Expect(err).NotTo(HaveOccurred())
 	p.address = listener.Addr().String()
-	server := &http.Server{Handler: p.handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)} //nolint:gosec // loopback
+	server := &http.Server{Handler: p.handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	p.server = server
 	go func() { _ = server.Serve(listener) }() // It ends with refuse.
 }

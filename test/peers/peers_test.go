@@ -46,7 +46,7 @@ type suite struct {
 var suites = []suite{
 	{
 		name: "redislock", packages: []string{"github.com/bsm/redislock"}, run: ".", tests: 17,
-		differs: map[string]string{"TestObtain_custom_token": "redislock: not obtained"}, //nolint:gosec // no credential
+		differs: map[string]string{"TestObtain_custom_token": "redislock: not obtained"},
 	},
 	{
 		name: "etcd",

@@ -38,7 +38,7 @@ func (r *record) write(key string, steps []porcupine.Operation, fits func(int) b
 		if fits(position) {
 			mark = "   "
 		}
-		taken := operation.Input.(step) //nolint:errcheck,forcetypeassert // Only steps are put in.
+		taken := operation.Input.(step)
 		lines = append(lines, line{operation.Call, fmt.Sprintf("%s[%s, %s] %s", mark,
 			time.Duration(operation.Call), time.Duration(operation.Return), taken.label)})
 	}

@@ -452,11 +452,11 @@ func (c *cluster) reserve(fault fault, random *rand.Rand) (number int, free func
 // rest after each round.
 func (c *cluster) injectFaults(ctx context.Context, options options, log func(string, ...any)) error {
 	for round := uint64(0); len(options.faults) > 0; round++ {
-		order := rand.New(rand.NewPCG(options.seed, 1000+round*100)).Perm(len(options.faults)) //nolint:gosec // a test that can be repeated
+		order := rand.New(rand.NewPCG(options.seed, 1000+round*100)).Perm(len(options.faults))
 		var lanes sync.WaitGroup
 		errs := make([]error, options.lanes)
 		for lane := range options.lanes {
-			random := rand.New(rand.NewPCG(options.seed, 1001+round*100+uint64(lane))) //nolint:gosec // as above
+			random := rand.New(rand.NewPCG(options.seed, 1001+round*100+uint64(lane)))
 			share := order[len(order)*lane/options.lanes : len(order)*(lane+1)/options.lanes]
 			lanes.Go(func() { errs[lane] = c.injectInTurn(ctx, options, share, random, log) })
 		}
@@ -475,7 +475,7 @@ func (c *cluster) injectInTurn(ctx context.Context, options options, order []int
 		}
 		fault := options.faults[position]
 		// The choices of a fault do not depend on how many the faults before have made.
-		own := rand.New(rand.NewPCG(random.Uint64(), 0)) //nolint:gosec // as above
+		own := rand.New(rand.NewPCG(random.Uint64(), 0))
 		number, free, err := c.reserve(fault, own)
 		if err != nil {
 			continue

@@ -89,14 +89,13 @@ func (m model) porcupine() porcupine.Model {
 	nondeterministic := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{lockState{}} },
 		Step: func(state, input, _ any) []any {
-			//nolint:errcheck // porcupine passes only these types.
 			return m.step(state.(lockState), input.(step))
 		},
 		DescribeOperation: func(input, _ any) string {
-			return input.(step).label //nolint:errcheck // As above.
+			return input.(step).label
 		},
 		DescribeState: func(state any) string {
-			return state.(lockState).String() //nolint:errcheck // As above.
+			return state.(lockState).String()
 		},
 	}
 	return nondeterministic.ToModel()

@@ -92,7 +92,7 @@ func newProxy(operator *rest.Config, seed uint64, ahead time.Duration) (*proxy, 
 	path := &path{}
 	p := &proxy{
 		path: path, watches: newWatches(path.lose), target: target, transport: transport,
-		random: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test that can be repeated
+		random: rand.New(rand.NewPCG(seed, 0)),
 	}
 	p.forward = &httputil.ReverseProxy{
 		Rewrite:       func(request *httputil.ProxyRequest) { request.SetURL(target) },
@@ -153,7 +153,7 @@ func isForLocks(request *http.Request) bool { return strings.Contains(request.UR
 // ServeHTTP implements [http.Handler].
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if isForLocks(r) && r.URL.Query().Get("watch") != "" {
-		p.watches.serve(w, r, p.send) //nolint:contextcheck // The context is that of the request.
+		p.watches.serve(w, r, p.send) // The context is that of the request.
 		return
 	}
 	fate, late := p.fateOf(r)

@@ -68,7 +68,6 @@ func startReplica(binary, dir, name string, proxy *proxy, allowance time.Duratio
 
 // start starts a process, which must not run yet, at the address of the one before.
 func (r *replica) start() error {
-	//nolint:noctx // It outlives the contexts of tests and ends with its input.
 	command := exec.Command(r.binary, append(r.arguments, "--address", r.address, "--token-address", r.tokenAddress, "--peers-address", *r.peersAddress.Load())...)
 	// As cmd/lock-operator sets them for itself.
 	command.Env = append(os.Environ(), "HTTP2_READ_IDLE_TIMEOUT_SECONDS=1", "HTTP2_PING_TIMEOUT_SECONDS=2")

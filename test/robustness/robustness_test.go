@@ -126,7 +126,7 @@ func seedOf(tb testing.TB) uint64 {
 	tb.Helper()
 	text := os.Getenv("SEED")
 	if text == "" {
-		return rand.Uint64N(1 << 32) //nolint:gosec // the seed is no secret
+		return rand.Uint64N(1 << 32)
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -217,7 +217,7 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 	for number := range options.workload.clients {
 		worker := &worker{
 			caller: newCaller(number, c.addresses(), c.history, running), load: options.workload,
-			random: rand.New(rand.NewPCG(options.seed, uint64(number))), //nolint:gosec // a test that can be repeated
+			random: rand.New(rand.NewPCG(options.seed, uint64(number))),
 		}
 		if number%2 == 1 {
 			worker.caller, worker.thief = c.authenticated(number, running)

@@ -140,7 +140,7 @@ func (c *component) reconcile(ctx context.Context) error {
 // isReady starts the process unless it runs, and reports whether it is ready.
 func (c *component) isReady(ctx context.Context) bool {
 	if c.session == nil || c.session.ExitCode() >= 0 {
-		command := exec.Command(c.program, slices.Concat(c.flags, []string{ //nolint:noctx // ended by a signal
+		command := exec.Command(c.program, slices.Concat(c.flags, []string{
 			"--kubeconfig=" + c.kubeconfig, "--health-probe-bind-address=" + c.probes, "--audit-log=",
 		})...)
 		session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)

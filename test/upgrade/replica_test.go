@@ -93,7 +93,7 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 	identity := environment.Identity(account, "system:serviceaccounts", "system:serviceaccounts:forrst-system", "system:authenticated")
 	arguments := append(append(from.arguments(component), "--kubeconfig="+identity.Kubectl.Kubeconfig()), flags...)
 	var err error
-	started.session, err = gexec.Start(exec.Command(from.program, arguments...), GinkgoWriter, GinkgoWriter) //nolint:noctx // A signal ends it.
+	started.session, err = gexec.Start(exec.Command(from.program, arguments...), GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { started.session.Kill().Wait(processTimeout) })
 	Eventually(func(ctx context.Context) (int, error) {

@@ -86,7 +86,7 @@ func start(ctx context.Context, options Options, chosen protocol) (*Exporter, er
 		options.Logger.Error(err, "Some attributes of the environment are left out of traces")
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(newQueue(sender, boundsOf(os.Getenv), options.Clock, log)), //nolint:contextcheck // it sends beyond the start
+		sdktrace.WithSpanProcessor(newQueue(sender, boundsOf(os.Getenv), options.Clock, log)), // it sends beyond the start
 		sdktrace.WithResource(described),
 		sdktrace.WithIDGenerator(ids{}),
 	)

@@ -56,7 +56,7 @@ func wantAtMost(t *testing.T, what string, most uint64, number int, made func())
 	t.Helper()
 	before := heapInUse()
 	made()
-	each := (heapInUse() - before) / uint64(number) //nolint:gosec // it is positive
+	each := (heapInUse() - before) / uint64(number)
 	t.Logf("%d bytes for each of %d %s", each, number, what)
 	if each > most {
 		t.Errorf("%d bytes for %s, want %d at most", each, what, most)

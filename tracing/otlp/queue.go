@@ -56,7 +56,7 @@ type queue struct {
 	isFull chan struct{}
 	stop   chan struct{}
 	// working is that of what is sent, which cancel gives up.
-	working context.Context //nolint:containedctx // its goroutine outlives the calls whose spans it sends
+	working context.Context // its goroutine outlives the calls whose spans it sends
 	cancel  context.CancelFunc
 	ended   chan struct{}
 }

@@ -53,7 +53,7 @@ func TestOnlyClientsWithACertificateOfTheAuthorityAreServed(t *testing.T) {
 func TestAClientWithoutACertificateIsRefusedInTheHandshake(t *testing.T) {
 	files, _ := authority(t)
 	w := start(t, server.Options{ClientCA: files.Authority}, ok)
-	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: w.roots, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12}} //nolint:gosec // Later versions tell the client after its part of the handshake.
+	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: w.roots, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12}}
 	connection, err := dialer.DialContext(t.Context(), "tcp", strings.TrimSuffix(strings.TrimPrefix(w.url, "https://"), path))
 	if err == nil {
 		_ = connection.Close() // The test fails below.

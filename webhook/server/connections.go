@@ -205,7 +205,7 @@ func (l *listener) leaving(of *network) *connection {
 		if oldest == nil {
 			continue
 		}
-		leaving := oldest.Value.(*connection) //nolint:errcheck,forcetypeassert // The lists have nothing else.
+		leaving := oldest.Value.(*connection)
 		if each < transferring || l.clock.Since(leaving.since) >= slowTransfer {
 			return leaving
 		}
@@ -281,7 +281,7 @@ func (c *connection) SetReadDeadline(deadline time.Time) error {
 
 // connectionOf returns the connection below TLS.
 func connectionOf(served net.Conn) *connection {
-	return served.(*tls.Conn).NetConn().(*connection) //nolint:errcheck,forcetypeassert // The listener makes no other.
+	return served.(*tls.Conn).NetConn().(*connection)
 }
 
 // Close implements [net.Conn].

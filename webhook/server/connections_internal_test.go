@@ -115,7 +115,7 @@ func TestAFullNetworkMakesRoomForItself(t *testing.T) {
 	p.open(1, judged)
 	oldest, waiting := p.open(1, idle), p.open(1, silent)
 	p.wantLeaves(1, waiting)
-	p.listener.networks[netip.MustParsePrefix("10.0.0.1/32")].phases[silent].Front().Value.(*connection).enter(judged) //nolint:errcheck,forcetypeassert // The lists have nothing else.
+	p.listener.networks[netip.MustParsePrefix("10.0.0.1/32")].phases[silent].Front().Value.(*connection).enter(judged)
 	p.wantLeaves(1, oldest)
 }
 

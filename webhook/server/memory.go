@@ -135,7 +135,7 @@ func (m *memory) grant() {
 		if place == nil {
 			return
 		}
-		next := place.Value.(*claim) //nolint:errcheck,forcetypeassert // The list has nothing else.
+		next := place.Value.(*claim)
 		if next.bytes > m.left {
 			if next.bytes > m.ofTenants[next.of] {
 				m.reserved = place
@@ -161,7 +161,7 @@ func (m *memory) remove(place *list.Element) {
 func (m *memory) next() (best *list.Element) {
 	var ofNetwork, ofTenant int64
 	for place := m.waiting.Front(); place != nil; place = place.Next() {
-		asked := place.Value.(*claim) //nolint:errcheck,forcetypeassert // The list has nothing else.
+		asked := place.Value.(*claim)
 		network, namespace := int64(0), m.ofTenants[asked.of]+asked.bytes
 		if !asked.of.isVerified {
 			if network = m.ofNetworks[asked.of.network] + asked.bytes; network > m.maxOfNetwork {

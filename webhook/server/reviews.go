@@ -174,7 +174,7 @@ type arrival struct {
 	// announced is how many bytes the client says that it sends; -1 if it does not.
 	announced int64
 	// wait ends when the review may wait no longer.
-	wait context.Context //nolint:containedctx // It is that of one review.
+	wait context.Context // It is that of one review.
 
 	arrived, taken int64
 }

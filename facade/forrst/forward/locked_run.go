@@ -115,7 +115,7 @@ func (r *lockedRun) left() time.Duration { return max(0, r.deadline.Sub(r.timers
 func (r *lockedRun) renewDuringExchange(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(r.exchange, cancel) //nolint:contextcheck // The exchange has an end of its own.
+	stop := context.AfterFunc(r.exchange, cancel) // The exchange has an end of its own.
 	defer stop()
 	r.renewUntil(ctx)
 }

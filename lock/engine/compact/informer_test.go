@@ -37,7 +37,7 @@ func started(t *testing.T, count int, handlers ...cache.ResourceEventHandler) (*
 	made := compact.NewInformer(cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(source, unsupported{}), &v1alpha1.Lock{}, 0,
 		compact.Indexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})))
 	err := made.AddIndexers(cache.Indexers{"owner": func(object any) ([]string, error) {
-		return []string{object.(*v1alpha1.Lock).Spec.Owner}, nil //nolint:errcheck,forcetypeassert // that is what is tested
+		return []string{object.(*v1alpha1.Lock).Spec.Owner}, nil
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestReadersAndHandlersGetLocks(t *testing.T) {
 func checkReaders(t *testing.T, informer *compact.Informer) {
 	t.Helper()
 	found, err := informer.GetIndexer().ByIndex("owner", usual(0).Spec.Owner)
-	if err != nil || len(found) != 1 || found[0].(*v1alpha1.Lock).Name != usual(0).Name { //nolint:errcheck,forcetypeassert // it fails if it is not
+	if err != nil || len(found) != 1 || found[0].(*v1alpha1.Lock).Name != usual(0).Name {
 		t.Errorf("found by index: %v, %v", found, err)
 	}
 	found, err = informer.GetIndexer().ByIndex(cache.NamespaceIndex, "payments")

@@ -48,7 +48,7 @@ func Of(lock *v1alpha1.Lock) *Lock {
 	if err != nil || len(lock.Name) > maxName {
 		return Wrap(lock)
 	}
-	return &Lock{text: text, nameLength: uint8(len(lock.Name)), shared: unique.Make(shared{ //nolint:gosec // see maxName
+	return &Lock{text: text, nameLength: uint8(len(lock.Name)), shared: unique.Make(shared{
 		typeMeta: lock.TypeMeta, namespace: lock.Namespace,
 		scope: lock.Spec.Scope, function: lock.Spec.Function, holder: lock.Spec.Holder, holderUID: lock.Spec.HolderUID,
 	})}
@@ -150,7 +150,7 @@ func timesOf(spec *v1alpha1.LockSpec) [fixedTimes]**v1alpha1.Timestamp {
 }
 
 func timeAt(text string, which int) *v1alpha1.Timestamp {
-	micros := int64(binary.LittleEndian.Uint64([]byte(text[8*which:][:8]))) //nolint:gosec // as written
+	micros := int64(binary.LittleEndian.Uint64([]byte(text[8*which:][:8])))
 	if micros == noTime {
 		return nil
 	}
@@ -180,7 +180,7 @@ func encode(lock *v1alpha1.Lock) (string, error) {
 		if *at != nil {
 			micros = (*at).UnixMicro()
 		}
-		text = binary.LittleEndian.AppendUint64(text, uint64(micros)) //nolint:gosec // read back by timeAt
+		text = binary.LittleEndian.AppendUint64(text, uint64(micros))
 	}
 	text = append(text, lock.Name...)
 	meta := lock.ObjectMeta
@@ -235,7 +235,7 @@ func lengthOfText(text string) int {
 	if length == uuidLength {
 		return size + len(uuid.UUID{})
 	}
-	return size + int(length-1) //nolint:gosec // the length of what is in memory
+	return size + int(length-1)
 }
 
 func appendOptional[T any](to []byte, value *T, number func(T) int64) []byte {
@@ -270,7 +270,7 @@ func (r *reader) text() string {
 	if length == uuidLength {
 		return uuid.UUID(r.take(len(uuid.UUID{}))).String()
 	}
-	return string(r.take(int(length - 1))) //nolint:gosec // the length of what is in memory
+	return string(r.take(int(length - 1)))
 }
 
 func (r *reader) optional() (number int64, isPresent bool) {

@@ -142,7 +142,7 @@ func heapInUse() int64 {
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&stats)
-	return int64(stats.HeapAlloc) //nolint:gosec // far less than that
+	return int64(stats.HeapAlloc)
 }
 
 func BenchmarkOf(b *testing.B) {

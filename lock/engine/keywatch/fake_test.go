@@ -89,7 +89,7 @@ func (w *serverWatch) show(event watch.Event) {
 	}
 }
 
-func lockOf(object any) *v1alpha1.Lock { return object.(*v1alpha1.Lock) } //nolint:errcheck,forcetypeassert // there are only locks
+func lockOf(object any) *v1alpha1.Lock { return object.(*v1alpha1.Lock) }
 
 func isOf(name types.NamespacedName, lock *v1alpha1.Lock) bool {
 	return name.Name == "" && (name.Namespace == "" || name.Namespace == lock.Namespace) ||
@@ -145,7 +145,7 @@ func (s *server) list(name types.NamespacedName) (runtime.Object, error) {
 	if err := s.request("list", name); err != nil {
 		return nil, err
 	}
-	at := len(s.history) - s.lag - rand.IntN(min(len(s.history), s.maxLag)+1) //nolint:gosec // a fault, no secret
+	at := len(s.history) - s.lag - rand.IntN(min(len(s.history), s.maxLag)+1)
 	list := &v1alpha1.LockList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(at + 1)}}
 	for _, lock := range s.state(at) {
 		if isOf(name, lock) {

@@ -64,7 +64,7 @@ type Informer struct {
 
 	mu sync.Mutex
 	// running ends with Run; nil unless Run is running.
-	running context.Context //nolint:containedctx // the lifetime of the sources
+	running context.Context // the lifetime of the sources
 	handler Handler
 	uses    map[types.NamespacedName]*use
 	// inUse is how many uses need a watch.
@@ -125,7 +125,7 @@ func (i *Informer) AddEventHandler(handler cache.ResourceEventHandler) (cache.Re
 		return nil, errors.New("keywatch: the informer takes one handler, which is told what is absent and forgotten")
 	}
 	i.handler = named
-	return nil, nil //nolint:nilnil // the handler stays for as long as the informer
+	return nil, nil // the handler stays for as long as the informer
 }
 
 // Run watches until ctx ends, and returns when all watches have ended. It is called once.
@@ -134,7 +134,7 @@ func (i *Informer) Run(ctx context.Context) {
 	i.running = ctx
 	for _, used := range i.uses {
 		if used.isDue {
-			i.cover(used) //nolint:contextcheck // its source ends with Run
+			i.cover(used) // its source ends with Run
 		}
 	}
 	i.mu.Unlock()
@@ -142,7 +142,7 @@ func (i *Informer) Run(ctx context.Context) {
 	defer i.end()
 	for i.await(ctx) {
 		i.mu.Lock()
-		i.adjust(i.options.Clock.Now()) //nolint:contextcheck // the sources end with Run
+		i.adjust(i.options.Clock.Now()) // the sources end with Run
 		i.mu.Unlock()
 	}
 }

@@ -63,9 +63,9 @@ func TestNoChangeIsLostBetweenTheWatchesOfOneLockAndOfAll(t *testing.T) {
 				stop := make(chan struct{})
 				var parts sync.WaitGroup
 				for user := range users {
-					parts.Go(func() { f.comeAndGo(stop, rand.New(rand.NewPCG(seed, uint64(user))), user) }) //nolint:gosec // reproducible
+					parts.Go(func() { f.comeAndGo(stop, rand.New(rand.NewPCG(seed, uint64(user))), user) })
 				}
-				parts.Go(func() { server.writeAny(stop, rand.New(rand.NewPCG(seed, users)), users) }) //nolint:gosec // reproducible
+				parts.Go(func() { server.writeAny(stop, rand.New(rand.NewPCG(seed, users)), users) })
 				pass(time.Hour)
 				server.sendBookmarks()
 				close(stop)

@@ -108,5 +108,5 @@ func (k *Kept) forget(element *list.Element) {
 }
 
 func placeOf(element *list.Element) place {
-	return element.Value.(place) //nolint:errcheck,forcetypeassert // the list holds only places
+	return element.Value.(place)
 }

@@ -50,7 +50,7 @@ func NewLeaseLock(config *rest.Config, yields bool) (measure.Contender, error) {
 // nextLook returns when to read the Lease again: after a second on average. Without the
 // scatter, clients that once read at the same moment would do so forever.
 func nextLook() time.Time {
-	return time.Now().Add(leasePoll/2 + rand.N(leasePoll)) //nolint:gosec // not a secret
+	return time.Now().Add(leasePoll/2 + rand.N(leasePoll))
 }
 
 // Acquire implements [measure.Locker].

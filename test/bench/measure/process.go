@@ -31,7 +31,7 @@ func CPUTime(pid int) (time.Duration, error) {
 	// As clock_getcpuclockid(3) makes it: the clock of the processor time of a whole process.
 	const wholeProcess = 2
 	var at unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|wholeProcess), &at); err != nil { //nolint:gosec // numbers of processes have 22 bits
+	if err := unix.ClockGettime(int32(^pid<<3|wholeProcess), &at); err != nil {
 		return 0, fmt.Errorf("read the processor time of process %d: %w", pid, err)
 	}
 	return time.Duration(at.Nano()), nil

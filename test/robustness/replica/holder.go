@@ -79,7 +79,7 @@ func (h *holder) carryOut(line string) error {
 		h.rest()
 		ctx, cancel := context.WithCancel(context.Background())
 		h.stop = cancel
-		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
+		random := rand.New(rand.NewPCG(seed, 0))
 		h.done.Go(func() { h.work(ctx, random) })
 		return nil
 	case "rest":

@@ -75,7 +75,7 @@ func (c *Collector) Spans() []*Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	spans := slices.Clone(c.spans)
-	slices.SortFunc(spans, func(a, b *Span) int { return int(a.GetStartTimeUnixNano()) - int(b.GetStartTimeUnixNano()) }) //nolint:gosec // both are of today
+	slices.SortFunc(spans, func(a, b *Span) int { return int(a.GetStartTimeUnixNano()) - int(b.GetStartTimeUnixNano()) })
 	return spans
 }
 

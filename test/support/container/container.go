@@ -94,7 +94,7 @@ func (s *Store) Start(options Options) (*Container, error) {
 	for _, name := range slices.Sorted(maps.Keys(options.Hosts)) {
 		arguments = append(arguments, "--add-host="+name+":"+options.Hosts[name])
 	}
-	command := exec.Command("podman", slices.Concat(arguments, []string{options.Image}, options.Arguments)...) //nolint:noctx // ended by Stop
+	command := exec.Command("podman", slices.Concat(arguments, []string{options.Image}, options.Arguments)...)
 	command.Stdout, command.Stderr = options.Log, options.Log
 	// Signals for the test are not for the container.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

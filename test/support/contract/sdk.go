@@ -133,10 +133,10 @@ func describeSDK(s *subject) {
 
 	It("refuses a lock that the caller's context already holds", func(ctx context.Context) {
 		held := hold(ctx)
-		_, err := client.Acquire(held.Context(), key) //nolint:contextcheck // it descends from ctx
+		_, err := client.Acquire(held.Context(), key) // it descends from ctx
 		expectRefusal(err, lock.ErrDoubleLock)
 		Expect(err).To(MatchError(ContainSubstring(string(fullKey))))
-		other, err := client.Acquire(held.Context(), "other") //nolint:contextcheck // it descends from ctx
+		other, err := client.Acquire(held.Context(), "other") // it descends from ctx
 		Expect(err).NotTo(HaveOccurred())
 		Expect(other.Release(ctx)).To(Succeed())
 	})

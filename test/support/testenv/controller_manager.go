@@ -46,8 +46,8 @@ func (e *Environment) StartControllerManager(controllers ...string) (*Controller
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Close() }()                                                // The process has its own handle.
-	command := exec.Command(filepath.Join(Assets(e.root), "kube-controller-manager"), //nolint:noctx // it outlives the contexts of a suite's nodes
+	defer func() { _ = log.Close() }() // The process has its own handle.
+	command := exec.Command(filepath.Join(Assets(e.root), "kube-controller-manager"),
 		"--kubeconfig="+path,
 		"--use-service-account-credentials",
 		"--controllers="+strings.Join(controllers, ","),
