@@ -214,7 +214,7 @@ func (c *cluster) runFacade(t *testing.T, binary, namespace string) runningFacad
 		"--kubeconfig=" + c.kubeconfigOf(t, namespace, "lock-operator-facade"),
 	})
 	// It gets the time to stop after the context of the test has ended.
-	command := exec.Command(binary, arguments...) //nolint:noctx // It is stopped below.
+	command := exec.Command(binary, arguments...)
 	var log bytes.Buffer
 	command.Stdout, command.Stderr = &log, &log
 	if err := command.Start(); err != nil {

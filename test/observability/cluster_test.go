@@ -37,7 +37,7 @@ func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dev")
 	var output bytes.Buffer
-	command := exec.Command(root+"/bin/devcluster", "run", "--dir", dir, "--facade-addr", "127.0.0.1:0", //nolint:noctx // a signal ends it with its children
+	command := exec.Command(root+"/bin/devcluster", "run", "--dir", dir, "--facade-addr", "127.0.0.1:0",
 		"--operator", root+"/bin/lock-operator", "--config", root+"/config", "--binaries", os.Getenv("KUBEBUILDER_ASSETS"),
 		"--observe", "--scrape-interval", scrapeInterval.String())
 	command.Stdout, command.Stderr = &output, &output

@@ -51,7 +51,6 @@ func startCluster(ctx context.Context, settings Options, routes string) (*Cluste
 	if err := os.WriteFile(routesFile, []byte(routes), 0o600); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	//nolint:noctx // a signal ends it together with its children
 	c.command = exec.Command(settings.Devcluster, "run", "--dir", c.dir, "--facade-addr", "127.0.0.1:0", "--routes", routesFile,
 		"--max-locks-per-namespace", "0", // Benchmarks fill one namespace.
 		"--operator", settings.Operator, "--config", settings.Config, "--binaries", settings.Binaries)

@@ -32,7 +32,6 @@ func startEcho() (*EchoProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	//nolint:noctx // it ends with its input
 	e := &EchoProcess{command: exec.Command(path, EchoCommand)}
 	e.command.Stderr = os.Stderr
 	// Ctrl-C reaches the benchmark alone, which then ends the echo.

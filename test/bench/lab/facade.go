@@ -38,7 +38,6 @@ func startFacade(ctx context.Context, program, kubeconfig string, authentication
 	if err != nil {
 		return nil, err
 	}
-	//nolint:noctx // a signal ends it
 	f := &Facade{Address: address, Command: exec.Command(program, append([]string{
 		"--components=facade", "--kubeconfig=" + kubeconfig, "--leader-election-namespace=forrst-system",
 		"--facade-bind-address=" + address, "--health-probe-bind-address=0", "--metrics-bind-address=0", "--facade-shutdown-delay=0s",

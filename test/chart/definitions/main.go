@@ -45,7 +45,7 @@ func main() {
 
 func run(to io.Writer) error {
 	for _, module := range slices.Sorted(maps.Keys(files)) {
-		folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output() //nolint:noctx // it reads the module cache
+		folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 		if err != nil {
 			return fmt.Errorf("find module %s: %w", module, err)
 		}

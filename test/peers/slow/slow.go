@@ -13,8 +13,6 @@ const Factor = 20
 type Duration = time.Duration
 
 // The units of [time], in the time of the suite.
-//
-//nolint:revive // the names of package time
 const (
 	Millisecond = time.Millisecond
 	Second      = time.Second
