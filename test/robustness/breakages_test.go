@@ -1,8 +1,6 @@
 package robustness_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"go/ast"
 	gobuild "go/build"
 	"go/importer"
@@ -13,8 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +29,8 @@ type breakage struct {
 	// rest is the calm time after each round of faults.
 	rest  time.Duration
 	found []string
+	// isLate says that something then does not happen in time, which only a run that judges liveness finds.
+	isLate bool
 	// test finds the bug instead of a run that cannot meet it, or seldom does; unset for all others.
 	test finder
 }
@@ -100,7 +98,7 @@ var breakages = map[string]breakage{
 			{"lock/engine/queue.go", "	q.waiters.Remove(gone.element)\n	q.count(gone, -1)\n", "	q.count(gone, -1)\n"},
 			{"lock/engine/waiter.go", "		return false\n", "		return true\n"},
 		},
-		workload: waiting, found: []string{"abandoned"},
+		workload: waiting, found: []string{"abandoned"}, isLate: true,
 	},
 	"an unanswered write that counts as a success": {
 		edits: []edit{{"lock/engine/acquire.go",
@@ -111,7 +109,7 @@ var breakages = map[string]breakage{
 	"an unanswered write that is not followed up": {
 		edits:  []edit{{"lock/engine/acquire.go", "		a.engine.orphans.add(unanswered)\n", "		_ = unanswered\n"}},
 		faults: []fault{writeLate}, rest: time.Minute, workload: workload{clients: 60, keys: 120, longTTLs: 1},
-		found: []string{"abandoned"},
+		found: []string{"abandoned"}, isLate: true,
 	},
 	"a renewal of a lock that has expired": {
 		edits: []edit{{"lock/rules/transitions.go",
@@ -132,11 +130,11 @@ var breakages = map[string]breakage{
 	},
 	"a watch that is trusted whatever it shows": {
 		edits:  []edit{{"lock/engine/trust.go", "		isTrusted := left > 0\n", "		isTrusted := left > 0 || t.stream != nil\n"}},
-		faults: []fault{stallWatch}, workload: coupled, found: []string{"wanted", "timeouts"},
+		faults: []fault{stallWatch}, workload: coupled, found: []string{"wanted", "timeouts"}, isLate: true,
 	},
 	"a lost change that the sum of the locks does not show": {
 		edits:  []edit{{"lock/engine/trust.go", "t.stream.hasLost(heartbeat.Lock)\n", "t.stream.hasLost(heartbeat.Lock) && t.maxSilence < 0\n"}},
-		faults: []fault{loseDeletes}, workload: coupled, found: []string{"wanted", "timeouts"},
+		faults: []fault{loseDeletes}, workload: coupled, found: []string{"wanted", "timeouts"}, isLate: true,
 	},
 	"a grant stamped by a wrong clock that is kept": {
 		edits: []edit{{"lock/engine/skew.go",
@@ -151,7 +149,7 @@ var breakages = map[string]breakage{
 	},
 	"a refusal that is told as an outage": {
 		edits:  []edit{{"lock/engine/refused.go", "	case isRefused:\n", "	case isRefused && refused == (refusal.Refusal{}):\n"}},
-		faults: []fault{quota, terminating}, workload: ordinary, found: []string{"answers"},
+		faults: []fault{quota, terminating}, workload: ordinary, found: []string{"answers"}, isLate: true,
 	},
 	"a delete that a proxy has repeated and that counts as another's": {
 		edits: []edit{{"lock/engine/release.go",
@@ -270,72 +268,6 @@ var breakages = map[string]breakage{
 	},
 }
 
-// TestBreakages puts each bug into the product and checks that a run of half a minute, or the
-// test that the breakage names, finds it. A run takes a minute per bug, so it runs only with
-// "make robustness-breakages".
-func TestBreakages(t *testing.T) {
-	if os.Getenv("BREAKAGES") == "" {
-		t.Skip("it takes a minute per bug: make robustness-breakages")
-	}
-	for _, name := range sortedKeys(breakages) {
-		t.Run(name, func(t *testing.T) { breakages[name].mustBeFound(t) })
-	}
-}
-
-// mustBeFound tries three runs, since chance decides whether one run hits the bug.
-func (b breakage) mustBeFound(t *testing.T) {
-	t.Helper()
-	overlay := b.overlay(t)
-	if b.test != (finder{}) {
-		b.test.mustFind(t, overlay)
-		return
-	}
-	for range 3 {
-		result := run(t, options{
-			length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: time.Second, replicas: 2, lanes: 1,
-			faults: b.faults, rest: b.rest, workload: b.workload, overlay: overlay,
-		})
-		if err := os.RemoveAll(result.artifacts); err != nil {
-			t.Error(err)
-		}
-		for _, violation := range result.violations {
-			check, _, _ := strings.Cut(violation, ":")
-			if slices.Contains(b.found, check) {
-				t.Logf("Found, with %d other violations: %s", len(result.violations)-1, violation)
-				return
-			}
-		}
-		t.Logf("Not found among %d operations: %q", result.operations, result.violations)
-	}
-	t.Error("the checker finds nothing")
-}
-
-// mustFind checks that the test passes, and that it fails with the overlay by the right assertion.
-func (f finder) mustFind(t *testing.T, overlay string) {
-	t.Helper()
-	if output, err := f.run(t); err != nil {
-		t.Fatalf("%s fails without the bug: %v\n%s", f.name, err, output)
-	}
-	output, err := f.run(t, "-overlay", overlay)
-	if err == nil || !strings.Contains(output, "--- FAIL: "+f.name+" ") || !strings.Contains(output, f.says) {
-		t.Fatalf("%s does not find the bug: %v\n%s", f.name, err, output)
-	}
-	t.Logf("Found by %s", f.name)
-}
-
-func (f finder) run(t *testing.T, flags ...string) (output string, err error) {
-	t.Helper()
-	arguments := append([]string{"test", "-count=1", "-timeout=5m", "-run=^" + f.name + "$"}, flags...)
-	arguments = append(arguments, "./"+f.folder)
-	if f.spec != "" {
-		arguments = append(arguments, "-ginkgo.focus="+regexp.QuoteMeta(f.spec))
-	}
-	command := exec.CommandContext(t.Context(), "go", arguments...)
-	command.Dir = moduleRoot(t)
-	printed, err := command.CombinedOutput()
-	return string(printed), err
-}
-
 // mustExist checks that the package has the test and the spec.
 func (f finder) mustExist(t *testing.T) {
 	t.Helper()
@@ -386,28 +318,6 @@ func (b breakage) changed(t *testing.T) map[string]string {
 		changed[path] = strings.Replace(changed[path], edit.old, edit.new, 1)
 	}
 	return changed
-}
-
-// overlay writes the changed files and the file that lists them for "go build -overlay".
-func (b breakage) overlay(t *testing.T) string {
-	t.Helper()
-	replace, dir := map[string]string{}, t.TempDir()
-	for path, content := range b.changed(t) {
-		changed := filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
-		if err := os.WriteFile(changed, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		replace[path] = changed
-	}
-	content, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return overlay
 }
 
 // TestBreakagesApply is quick, and fails when a change of the product makes a breakage

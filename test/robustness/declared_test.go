@@ -19,7 +19,7 @@ const declaredNamespace = "declared"
 // declare makes locks whose first renewal is due. Their ttl is longer than any fault, so each outlasts them all.
 func (c *cluster) declare(ctx context.Context, options options) error {
 	ttl := v1alpha1.MinOperatorRenewalTTL
-	if options.isLong || options.isSoak {
+	if options.isLong || !options.judgesLiveness {
 		ttl = 15 * time.Minute
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{

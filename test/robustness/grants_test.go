@@ -65,6 +65,15 @@ func grantsOf(writes []write) (grants []*grant, problems []string) {
 	return grants, problems
 }
 
+// byToken returns the grants by their tokens.
+func (r *record) byToken() map[int64]*grant {
+	grants := map[int64]*grant{}
+	for _, grant := range r.grants {
+		grants[grant.token] = grant
+	}
+	return grants
+}
+
 // isIn reports whether the object still records the grant: two grants never share
 // owner and acquireTime.
 func (g *grant) isIn(lock *v1alpha1.Lock) bool {

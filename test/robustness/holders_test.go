@@ -46,7 +46,7 @@ func (h *holder) note(line string) {
 			Err          string `json:"err"`
 			IsUnexpected bool   `json:"isUnexpected"`
 		}
-		taken := belief{program: h.name, isExact: true}
+		taken := belief{program: h.name}
 		if err := json.Unmarshal([]byte(value), &told); err != nil {
 			taken.err, taken.isUnexpected = err, true
 		} else {

@@ -35,7 +35,8 @@ const (
 	maxHeldTTL = 5 * time.Second
 )
 
-// belief is a time in which a program with the SDK believed that it held a lock.
+// belief is a time in which a program with the SDK believed that it held a lock. It ends before the last question whether the
+// lock is held that was answered with yes.
 type belief struct {
 	span
 
@@ -43,9 +44,8 @@ type belief struct {
 	token               int64
 	// err is what the SDK said about the end; nil if the program released the lock.
 	err error
-	// isExact says that the program was sure until then, and not perhaps for less long by
-	// lateness.
-	isExact bool
+	// told is when the program learnt that it no longer held the lock, or released it. Zero if it is not known.
+	told time.Duration
 	// isUnexpected says that it could not acquire the lock for a reason that must not be.
 	isUnexpected bool
 }
@@ -164,24 +164,43 @@ func (p *program) session(ctx context.Context) {
 		p.history.addBelief(belief{program: p.name, key: key, err: err, isUnexpected: !isExpected(err), span: span{asked, p.history.now()}})
 		return
 	}
-	taken := belief{program: p.name, key: key, owner: got.Owner(), token: got.FencingToken(), span: span{from: p.history.now()}}
-	timer := time.NewTimer(between(p.random, 0, 2*maxHeldTTL))
-	defer timer.Stop()
-	select {
-	case <-got.Done():
-		// The program learns of the end some time after the SDK does.
-		taken.to = p.history.now()
-		taken.err = got.Err()
-	case <-timer.C:
-		taken.to = p.history.now()
-		if until := got.Deadline(); time.Now().After(until) {
-			taken.err = errors.New("released after its deadline, and not told so")
-		}
-	}
+	taken := belief{program: p.name, key: key, owner: got.Owner(), token: got.FencingToken()}
+	taken.believe(p.history, got, between(p.random, 0, 2*maxHeldTTL))
 	p.history.addBelief(taken)
 	release, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_ = got.Release(release) // Its ttl ends it otherwise.
+}
+
+// lookEvery is how often a program asks whether it still holds its lock.
+const lookEvery = 5 * time.Millisecond
+
+// believe fills in from when to when the program believes that it holds the lock, for so long at most. Without an answer that it
+// holds the lock, there is no token: the machine may have been busy until the lock had expired.
+func (h *belief) believe(history *history, got *lock.Held, atMost time.Duration) {
+	h.from = history.now()
+	token := h.token
+	h.token = 0
+	timer, look := time.NewTimer(atMost), time.NewTicker(lookEvery)
+	defer timer.Stop()
+	defer look.Stop()
+	for {
+		asked := history.now()
+		if h.err = got.Err(); h.err != nil {
+			h.told = history.now()
+			return
+		}
+		h.token, h.to = token, asked
+		select {
+		case <-got.Done():
+			h.told, h.err = history.now(), got.Err()
+			return
+		case <-timer.C:
+			h.told = history.now()
+			return
+		case <-look.C:
+		}
+	}
 }
 
 // runPrograms starts the work of all programs.
@@ -211,12 +230,12 @@ func (r *record) checkHeld() (violations []string) {
 		taken := byKey[key]
 		slices.SortFunc(taken, func(a, b *belief) int { return cmp.Compare(a.from, b.from) })
 		for index, next := range taken {
-			violations = append(violations, r.checkBelief(next)...)
+			violations = append(violations, r.checkBelief(next, next.to)...)
 			if index == 0 {
 				continue
 			}
 			before := taken[index-1]
-			if next.from < before.sureUntil() || next.token <= before.token {
+			if next.from < before.to || next.token <= before.token {
 				violations = append(violations, fmt.Sprintf("held: two at once, or tokens that do not grow:\n\t\t%s\n\t\t%s", before, next))
 			}
 		}
@@ -224,30 +243,31 @@ func (r *record) checkHeld() (violations []string) {
 	return violations
 }
 
-// checkBelief compares a belief with its grant in etcd.
-func (r *record) checkBelief(taken *belief) []string {
+// checkTold checks that programs learn of the end of their locks soon.
+func (r *record) checkTold() (violations []string) {
+	for index := range r.beliefs {
+		if taken := &r.beliefs[index]; taken.token != 0 {
+			violations = append(violations, r.checkBelief(taken, taken.told-lateness)...)
+		}
+	}
+	return violations
+}
+
+// checkBelief compares a belief that lasted until then with its grant in etcd.
+func (r *record) checkBelief(taken *belief, until time.Duration) []string {
 	granted := slices.IndexFunc(r.byOwner[taken.owner], func(grant *grant) bool { return grant.token == taken.token })
 	if granted < 0 {
 		return []string{"held: etcd has no such grant: " + taken.String()}
 	}
 	grant := r.byOwner[taken.owner][granted]
 	expired := r.clock(grant.last.Spec.ExpireTime.Time) + r.skew + stampError
-	if until := min(grant.to, expired); taken.sureUntil() > until {
+	if until > min(grant.to, expired) {
 		return []string{fmt.Sprintf("held: the grant was ended at %s or had expired by %s: %s", grant.to, expired, taken)}
 	}
 	return nil
 }
 
-// sureUntil is when the program was still sure that it held the lock. It may learn of the end
-// of a lock late by as much as the machine is busy.
-func (h *belief) sureUntil() time.Duration {
-	if h.isExact {
-		return h.to
-	}
-	return h.to - lateness
-}
-
-// lateness is how much later than the SDK a program may learn of the end of its lock.
+// lateness is how long after the end of its lock a program may learn of it.
 const lateness = 200 * time.Millisecond
 
 // isExpected reports whether an acquire may fail with the error. An API server that has just

@@ -29,8 +29,8 @@ const (
 	keepers      = 3
 	// podTTL is longer than everything that ends such a lock, so its end is never an expiry.
 	podTTL = 5 * time.Minute
-	// referenceBound is how long after the end of a Pod its lock may remain while requests of all
-	// replicas get through, and their watches work: another replica may have to become the leader, and to list Pods again.
+	// referenceBound is how long after the end of a Pod or Job its lock may remain while requests of all replicas get through,
+	// and their watches work: another replica may have to become the leader, and to list Pods and Jobs again.
 	referenceBound = 10 * time.Second
 )
 
@@ -180,8 +180,7 @@ func insist(ctx context.Context, send func(ctx context.Context) error) bool {
 	}
 }
 
-// checkReferences checks that no lock ends before the Pod that it is held for, and that each
-// does soon after.
+// checkReferences checks that no lock ends before the Pod that it is held for.
 func (r *record) checkReferences() (violations []string) {
 	for index := range r.tenures {
 		held := &r.tenures[index]
@@ -197,12 +196,33 @@ func (r *record) checkReferences() (violations []string) {
 			if held.err == nil && grant.token == held.token && grant.to < earliest {
 				violations = append(violations, fmt.Sprintf("references: the grant %d was ended at %s though its Pod lived: %s", grant.token, grant.to, held))
 			}
-			if held.gone == never {
-				continue
-			}
+		}
+	}
+	return violations
+}
+
+// checkRemains checks that each lock that is held for a Pod ends soon after it, and that of a Job ends, or is handed on.
+func (r *record) checkRemains() (violations []string) {
+	for index := range r.tenures {
+		held := &r.tenures[index]
+		if held.gone == never {
+			continue
+		}
+		for _, grant := range r.byOwner[held.owner] {
 			if limit, ok := r.watchedFor(referenceBound, max(grant.from, held.gone), r.end); ok && grant.to > limit {
 				violations = append(violations, fmt.Sprintf("references: the grant %d still existed at %s: %s", grant.token, limit, held))
 			}
+		}
+	}
+	grants := r.byToken()
+	for index := range r.jobs {
+		held := &r.jobs[index]
+		grant := grants[held.token]
+		if grant == nil || held.done == never {
+			continue
+		}
+		if limit, ok := r.watchedFor(referenceBound, max(grant.from, held.done), r.end); ok && grant.to > limit {
+			violations = append(violations, fmt.Sprintf("jobs: the lock was still held at %s: %s", limit, held))
 		}
 	}
 	return violations

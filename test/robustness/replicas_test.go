@@ -15,8 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// startTimeout bounds the time until the façade of a new replica answers.
-const startTimeout = 60 * time.Second
+// startTimeout bounds the time until the façade of a new replica answers, also on a busy machine.
+const startTimeout = 2 * time.Minute
 
 // replica is one operator replica. Its processes follow each other, at the same address.
 type replica struct {

@@ -35,6 +35,8 @@ type record struct {
 	unserved map[string]bool
 	// isShared says that the replicas share their lines: any of them may have made the delete of a release.
 	isShared bool
+	// judgesLiveness is that of the options.
+	judgesLiveness bool
 }
 
 func newRecord(history *history, grants []*grant, passages []passage, skew time.Duration) *record {
@@ -153,7 +155,7 @@ func (r *record) endedDuring(op *operation) bool {
 		return false
 	}
 	return slices.ContainsFunc(r.candidates(op), func(grant *grant) bool {
-		return op.sent <= grant.to && grant.to <= op.answered+journalDelay
+		return op.sent <= grant.to && grant.to <= op.answered+r.journalDelay()
 	})
 }
 
@@ -163,7 +165,7 @@ func (r *record) endedDuring(op *operation) bool {
 func (r *record) renewalsBefore(op *operation, plain step) (steps []step) {
 	for _, grant := range r.byOwner[op.owner] {
 		for _, renewal := range grant.renewals {
-			if renewal.ttl != op.ttl || op.sent > renewal.seen || renewal.seen > op.answered+journalDelay {
+			if renewal.ttl != op.ttl || op.sent > renewal.seen || renewal.seen > op.answered+r.journalDelay() {
 				continue
 			}
 			renewed := plain
@@ -186,7 +188,7 @@ func (r *record) repeatedDuring(op *operation) bool {
 func (r *record) steppedDuring(op *operation) bool {
 	return slices.ContainsFunc(r.faults, func(fault window) bool {
 		isStep := fault.replica == op.replica && (fault.name == stepForward.name || fault.name == stepBack.name)
-		isDuring := func(at time.Duration) bool { return op.sent <= at && at <= op.answered+journalDelay }
+		isDuring := func(at time.Duration) bool { return op.sent <= at && at <= op.answered+r.journalDelay() }
 		return isStep && (isDuring(fault.from) || isDuring(fault.to))
 	})
 }
@@ -238,7 +240,7 @@ func (r *record) toldOf(op *operation) *grant {
 		if op.token == grant.token {
 			return grant
 		}
-		if op.token == 0 && grant.from <= op.answered+journalDelay {
+		if op.token == 0 && grant.from <= op.answered+r.journalDelay() {
 			told = grant
 		}
 	}
@@ -258,8 +260,14 @@ func (r *record) safeUntil(op *operation, grant *grant) time.Duration {
 	return max(until, min(stamped, op.answered+op.ttl, grant.from+op.ttl))
 }
 
-// journalDelay bounds how much later than a client the journal may learn of a write.
-const journalDelay = 200 * time.Millisecond
+// journalDelay bounds how much later than a client the journal may learn of a write. A run that does not judge how fast
+// things are may run on a machine that is much busier.
+func (r *record) journalDelay() time.Duration {
+	if r.judgesLiveness {
+		return 200 * time.Millisecond
+	}
+	return 5 * time.Second
+}
 
 // lastEnd returns the end of the last grant that an unanswered operation may have
 // affected, or a negative time if no grant was.

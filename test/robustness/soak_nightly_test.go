@@ -1,3 +1,5 @@
+//go:build nightly
+
 package robustness_test
 
 import (
@@ -20,11 +22,8 @@ var soaking = workload{clients: 160, keys: 120, waits: 0.4, longWaits: 0.1, hang
 
 // TestSoak runs parts until there were $OPERATIONS operations, and judges each, on one
 // cluster. It adds the parts to the report in $REPORT, and fails at the end if a part had
-// a violation. It takes hours and runs only with "make soak".
+// a violation. It takes hours.
 func TestSoak(t *testing.T) {
-	if os.Getenv("SOAK") == "" {
-		t.Skip("it takes hours: make soak")
-	}
 	wanted, err := strconv.Atoi(os.Getenv("OPERATIONS"))
 	if err != nil {
 		t.Fatalf("OPERATIONS: %v", err)
@@ -39,7 +38,7 @@ func TestSoak(t *testing.T) {
 	}
 	options := options{
 		length: lengthOf(t, soakPart), seed: seedOf(t), allowance: time.Second,
-		replicas: 3, lanes: 3, isLong: true, isSoak: true,
+		replicas: 3, lanes: 3, isLong: true, leaked: leaked, judgesLiveness: true,
 		faults: faultsOf(t), rest: aftermath + calm + time.Second, workload: soaking,
 	}
 	t.Setenv("ARTIFACTS", filepath.Join(dir, "artifacts"))
