@@ -23,7 +23,6 @@ type holder struct {
 
 func startHolder(binary, dir, name, facade string) (*holder, error) {
 	made := &holder{process: process{name: name, dir: dir}, rests: make(chan struct{}, 1)}
-	//nolint:noctx // It outlives the contexts of tests and ends with its input.
 	_, err := made.launch(exec.Command(binary, "--hold", facade), made.note)
 	return made, err
 }

@@ -56,7 +56,7 @@ type jobber struct {
 // runJobbers starts the work of all jobbers.
 func (c *cluster) runJobbers(ctx context.Context, seed uint64, workers *sync.WaitGroup) {
 	for number := range jobbers {
-		jobber := &jobber{cluster: c, number: number, random: rand.New(rand.NewPCG(seed, 800+uint64(number)))} //nolint:gosec // a test that can be repeated
+		jobber := &jobber{cluster: c, number: number, random: rand.New(rand.NewPCG(seed, 800+uint64(number)))}
 		workers.Go(func() {
 			for pause(ctx, between(jobber.random, time.Millisecond, 300*time.Millisecond)) {
 				jobber.session(ctx)

@@ -207,11 +207,11 @@ func (h *belief) believe(history *history, got *lock.Held, atMost time.Duration)
 func (c *cluster) runPrograms(ctx context.Context, seed uint64, workers *sync.WaitGroup) {
 	for number, program := range c.programs {
 		program.history = c.history
-		program.random = rand.New(rand.NewPCG(seed, 500+uint64(number))) //nolint:gosec // a test that can be repeated
+		program.random = rand.New(rand.NewPCG(seed, 500+uint64(number)))
 		workers.Go(func() { program.run(ctx) })
 	}
 	for number, holder := range c.holders {
-		workers.Go(func() { holder.run(ctx, c.history, seed+uint64(number)) }) //nolint:gosec // A small number.
+		workers.Go(func() { holder.run(ctx, c.history, seed+uint64(number)) })
 	}
 }
 

@@ -83,7 +83,7 @@ func (c *cluster) runKeepers(ctx context.Context, seed uint64, workers *sync.Wai
 		backends = append(backends, backend)
 	}
 	for number := range keepers {
-		keeper := &keeper{cluster: c, number: number, backends: backends, random: rand.New(rand.NewPCG(seed, 700+uint64(number)))} //nolint:gosec // a test that can be repeated
+		keeper := &keeper{cluster: c, number: number, backends: backends, random: rand.New(rand.NewPCG(seed, 700+uint64(number)))}
 		workers.Go(func() { keeper.run(ctx) })
 	}
 }
