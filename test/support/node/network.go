@@ -40,13 +40,15 @@ type network struct {
 	// next is the number of the next pod.
 	next int
 	// targets are the endpoints by the address of the proxy in front of them.
-	targets   map[string][]string
+	targets map[string][]string
+	// spread chooses among the endpoints.
+	spread    *rand.Rand
 	listeners []net.Listener
 	all       sync.WaitGroup
 }
 
 func newNetwork(ctx context.Context, apiServer string) (*network, error) {
-	n := &network{targets: map[string][]string{}}
+	n := &network{targets: map[string][]string{}, spread: rand.New(rand.NewPCG(1, 0))} //nolint:gosec // any endpoint will do
 	err := ip(ctx, "link add "+bridge+" address "+bridgeMAC+" type bridge", "addr add "+bridgeAddress+"/24 dev "+bridge, "link set "+bridge+" up")
 	if err != nil {
 		return nil, err
@@ -106,15 +108,23 @@ func (n *network) accept(listener net.Listener, at string) {
 		if err != nil {
 			return
 		}
-		n.mu.Lock()
-		endpoints := n.targets[at]
-		n.mu.Unlock()
-		if len(endpoints) == 0 {
+		if endpoint := n.endpointOf(at); endpoint != "" {
+			go proxy(connection, endpoint)
+		} else {
 			_ = connection.Close()
-			continue
 		}
-		go proxy(connection, endpoints[rand.N(len(endpoints))]) //nolint:gosec // any of them will do
 	}
+}
+
+// endpointOf returns one of the endpoints of a Service, or "" without any.
+func (n *network) endpointOf(at string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	endpoints := n.targets[at]
+	if len(endpoints) == 0 {
+		return ""
+	}
+	return endpoints[n.spread.IntN(len(endpoints))]
 }
 
 // proxy copies bytes until both ends are done.

@@ -187,7 +187,7 @@ func (p *pod) probe(ctx context.Context) bool {
 			port = each.ContainerPort
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // The default, a second, would be a verdict on the machine.
 	defer cancel()
 	url := "http://" + net.JoinHostPort(p.address, strconv.Itoa(int(port))) + spec.ReadinessProbe.HTTPGet.Path
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)

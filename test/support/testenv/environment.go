@@ -76,8 +76,10 @@ func Start(ctx context.Context) (*Environment, error) {
 		BinaryAssetsDirectory: Assets(root),
 		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
-		// A busy machine may need more than the default of 20 seconds.
-		ControlPlaneStartTimeout: time.Minute,
+		// A busy machine may need more than the defaults of 20 and 10 seconds.
+		ControlPlaneStartTimeout: 3 * time.Minute,
+		ControlPlaneStopTimeout:  2 * time.Minute,
+		CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: time.Minute},
 	}}
 	// This folder keeps the certificates across restarts of the API server.
 	certificates := filepath.Join(dir, "pki")
@@ -216,7 +218,7 @@ func (e *Environment) InstallWebhook(ctx context.Context) (host string, port int
 // InstallWebhookOf is [Environment.InstallWebhook] for the webhook configurations among
 // the manifests.
 func (e *Environment) InstallWebhookOf(manifests [][]byte) (host string, port int, certDir string, err error) {
-	options := envtest.WebhookInstallOptions{}
+	options := envtest.WebhookInstallOptions{MaxTime: time.Minute}
 	for _, document := range manifests {
 		var mutating admissionregistrationv1.MutatingWebhookConfiguration
 		var validating admissionregistrationv1.ValidatingWebhookConfiguration

@@ -16,8 +16,8 @@ import (
 	"forrst.dev/lock-operator/lock/engine"
 )
 
-// stopTimeout bounds how long a manager may take to stop.
-const stopTimeout = 30 * time.Second
+// stopTimeout bounds how long a manager may take to stop, on a busy machine.
+const stopTimeout = time.Minute
 
 // NewManager returns a manager with the operator's identity and its permissions from config/.
 func (e *Environment) NewManager(changes ...func(*ctrl.Options)) (ctrl.Manager, error) {
