@@ -33,7 +33,7 @@ func awaitDeletionAudit(ctx context.Context) {
 		g.Expect(client.IgnoreAlreadyExists(alice.Create(ctx, probe))).To(Succeed())
 		g.Expect(alice.Delete(ctx, probe)).To(Succeed())
 		g.Expect(records.Of("probe")[before:]).To(ContainElement(HaveField("Event", audit.Released)))
-	}).WithTimeout(30 * time.Second).WithPolling(50 * time.Millisecond).Should(Succeed())
+	}).WithPolling(50 * time.Millisecond).Should(Succeed())
 }
 
 var _ = Describe("The audit of direct writes", func() {
@@ -80,7 +80,7 @@ var _ = Describe("The audit of direct writes", func() {
 				HaveField("FencingToken", token), HaveField("UID", string(lockObject.UID)), HaveField("Via", audit.Admission),
 				HaveField("OwnerHash", lock.Fingerprint("token-a"))))
 		}
-		Expect(records.Of("audited")[3].HeldSeconds).To(HaveValue(And(BeNumerically(">", 0), BeNumerically("<", 60))))
+		Expect(records.Of("audited")[3].HeldSeconds).To(HaveValue(And(BeNumerically(">", 0), BeNumerically("<", time.Hour.Seconds()))))
 	})
 
 	It("has an end and a beginning for a take-over", func(ctx context.Context) {

@@ -20,8 +20,12 @@ import (
 	"forrst.dev/lock-operator/webhook"
 )
 
+// patience bounds what must happen, on a busy machine.
+const patience = 30 * time.Second
+
 func TestWebhook(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
 	RunSpecs(t, "Admission of Locks")
 }
 

@@ -33,13 +33,13 @@ var _ = Describe("The Events of a lock that expires", func() {
 	It("say that it was deleted", func(ctx context.Context) {
 		startReaper(ctx, 0, nil)
 		lock := held(ctx, "expired-event", time.Second)
-		Eventually(eventsOn(lock)).WithContext(ctx).WithTimeout(20 * time.Second).Should(ConsistOf(
+		Eventually(eventsOn(lock)).WithContext(ctx).Should(ConsistOf(
 			HavePrefix(lockevents.ReasonExpired + `: lock:expired-event, held by "alice", expired at `)))
 	})
 
 	It("say who has taken it over, and nothing of renewals and hand-offs", func(ctx context.Context) {
 		startReaper(ctx, time.Hour, nil)
-		lock := held(ctx, "taken-over-event", time.Second)
+		lock := held(ctx, "taken-over-event", time.Minute)
 		renewed, err := rules.Renew(lock, rules.Proof{Owner: "token-a"}, 0, time.Now())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(admin.Update(ctx, renewed)).To(Succeed())
@@ -51,25 +51,25 @@ var _ = Describe("The Events of a lock that expires", func() {
 		Eventually(func() error {
 			takenOver, err = rules.TakeOver(handedOff, next, rules.DefaultLimits(), time.Now(), 0)
 			return err
-		}).WithTimeout(5 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 		Expect(admin.Update(ctx, takenOver)).To(Succeed())
-		Eventually(eventsOn(lock)).WithContext(ctx).WithTimeout(20 * time.Second).Should(ConsistOf(
+		Eventually(eventsOn(lock)).WithContext(ctx).Should(ConsistOf(
 			And(HavePrefix(lockevents.ReasonTakenOver+`: lock:taken-over-event, held by "bob", expired at `), ContainSubstring(`taken over by "carol"`))))
 	})
 
 	It("come from the leader alone", func(ctx context.Context) {
 		election := candidate()
 		startReaper(ctx, time.Hour, election)
-		Eventually(election.IsLeader).WithTimeout(20 * time.Second).Should(BeTrue())
+		Eventually(election.IsLeader).Should(BeTrue())
 		startReaper(ctx, time.Hour, candidate())
 		lock := held(ctx, "one-event", time.Second)
 		var takenOver *v1alpha1.Lock
 		Eventually(func() (err error) {
 			takenOver, err = rules.TakeOver(lock, rules.Acquisition{Key: "one-event", Owner: "token-c", Holder: "carol", TTL: time.Minute}, rules.DefaultLimits(), time.Now(), 0)
 			return err
-		}).WithTimeout(5 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 		Expect(admin.Update(ctx, takenOver)).To(Succeed())
-		Eventually(eventsOn(lock)).WithContext(ctx).WithTimeout(20 * time.Second).Should(HaveLen(1))
+		Eventually(eventsOn(lock)).WithContext(ctx).Should(HaveLen(1))
 		Consistently(eventsOn(lock)).WithContext(ctx).WithTimeout(time.Second).Should(HaveLen(1))
 	})
 })

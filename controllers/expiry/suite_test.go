@@ -19,8 +19,12 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
+// patience bounds what must happen, on a busy machine.
+const patience = 30 * time.Second
+
 func TestControllers(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
 	RunSpecs(t, "Controllers")
 }
 
@@ -52,6 +56,7 @@ func startReaper(ctx context.Context, allowance time.Duration, election *leaders
 		Events:             &lockevents.Reporter{Recorder: lockevents.Bounded(manager.GetEventRecorder("lock-operator"), clock.RealClock{})},
 	}).SetupWithManager(manager)).To(Succeed())
 	end := testenv.StartManager(ctx, manager)
+	Expect(manager.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
 	stopped := false
 	stop = func() {
 		if !stopped {

@@ -443,7 +443,7 @@ func (w *world) awaitAnnotations() {
 }
 
 // patience bounds what a goroutine is waited for.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func (w *world) await(what string, isThere func() bool) {
 	w.t.Helper()

@@ -71,7 +71,7 @@ func (f *fixture) every(context.Context) ([]reconcile.Request, error) {
 // awaitPause returns once Enqueue waits before it calls the list again.
 func (f *fixture) awaitPause(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !f.clock.HasWaiters() {
 		if ctx.Err() != nil {
