@@ -50,7 +50,7 @@ var _ = Describe("While the webhook is away", Serial, func() {
 		expectGone(ctx, fixture.Manifest(namespace, "billing:report"))
 
 		brief := requestFor("brief")
-		brief.TTL = 100 * time.Millisecond
+		brief.TTL = time.Second
 		_, err = locks.Acquire(ctx, namespace, brief)
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(stored).WithContext(ctx).WithArguments(fixture.Manifest(namespace, "brief")).Should(BeNil())

@@ -235,7 +235,7 @@ var _ = Describe("A policy of keys", func() {
 		waiting, stop := context.WithCancel(ctx)
 		defer stop()
 		go func() {
-			_, err := door.Acquire(waiting, namespace, request("token-b", time.Minute))
+			_, err := door.Acquire(waiting, namespace, request("token-b", time.Hour))
 			told <- err
 		}()
 		bind(ctx, nil)

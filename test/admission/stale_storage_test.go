@@ -44,11 +44,11 @@ var _ = Describe("A lock whose stored form is stale, as after a change of the sc
 				g.Expect(worker.Client.Delete(ctx, lock)).To(Succeed())
 				g.Expect("legacy").To(BeNil(), "the schema is not in force yet")
 			}
-		}).WithTimeout(30 * time.Second).WithPolling(200 * time.Millisecond).Should(Succeed())
+		}).WithPolling(200 * time.Millisecond).Should(Succeed())
 		token, err := lock.FencingToken()
 		Expect(err).NotTo(HaveOccurred())
 		change(ctx, `[{"op":"remove","path":"`+field+`"}]`)
-		Eventually(hasLegacy).WithArguments(ctx, lock).WithTimeout(30 * time.Second).Should(BeFalse())
+		Eventually(hasLegacy).WithArguments(ctx, lock).Should(BeFalse())
 
 		// As the migration of stored objects does.
 		Expect(root.Client.Update(ctx, stored(ctx, lock))).To(Succeed())

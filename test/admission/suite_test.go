@@ -51,7 +51,7 @@ var (
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	SetDefaultEventuallyTimeout(20 * time.Second)
+	SetDefaultEventuallyTimeout(60 * time.Second)
 	environment = fixture.Start(ctx)
 	worker = environment.Identity(workerName, testenv.TestersGroup, "system:serviceaccounts", "system:serviceaccounts:payments")
 	stranger = environment.Identity("stranger", testenv.TestersGroup)
