@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
@@ -115,7 +114,7 @@ func startFacade(ctx context.Context, requests *counter) string {
 		stop()
 		parts.Wait()
 	})
-	Eventually(informer.HasSynced).WithTimeout(30 * time.Second).Should(BeTrue())
+	Eventually(informer.HasSynced).WithTimeout(patience).Should(BeTrue())
 	return served.URL
 }
 
