@@ -151,7 +151,7 @@ func (w *world) get(ctx context.Context, cluster client.WithWatch, name client.O
 	if w.looking != nil {
 		return w.looking
 	}
-	held := w.held() //nolint:contextcheck // in memory
+	held := w.held() // in memory
 	if w.afterLook != nil {
 		w.afterLook()
 	}
@@ -165,7 +165,7 @@ func (w *world) get(ctx context.Context, cluster client.WithWatch, name client.O
 // list shows the Lock, and the pods that have not ended.
 func (w *world) list(ctx context.Context, cluster client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 	if locks, ok := list.(*v1alpha1.LockList); ok {
-		if held := w.held(); held != nil { //nolint:contextcheck // in memory
+		if held := w.held(); held != nil { // in memory
 			locks.Items = append(locks.Items, *held)
 		}
 		return nil

@@ -48,7 +48,7 @@ type network struct {
 }
 
 func newNetwork(ctx context.Context, apiServer string) (*network, error) {
-	n := &network{targets: map[string][]string{}, spread: rand.New(rand.NewPCG(1, 0))} //nolint:gosec // any endpoint will do
+	n := &network{targets: map[string][]string{}, spread: rand.New(rand.NewPCG(1, 0))}
 	err := ip(ctx, "link add "+bridge+" address "+bridgeMAC+" type bridge", "addr add "+bridgeAddress+"/24 dev "+bridge, "link set "+bridge+" up")
 	if err != nil {
 		return nil, err

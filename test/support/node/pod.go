@@ -292,7 +292,7 @@ func (p *pod) report(ctx context.Context, phase corev1.PodPhase, isReady bool, e
 
 func exitStatus(err error) int32 {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return int32(exit.ExitCode()) //nolint:gosec // 0 to 255
+		return int32(exit.ExitCode())
 	}
 	if err != nil {
 		return 1
