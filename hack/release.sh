@@ -41,7 +41,8 @@ done
 
 DIGEST="$(cat bin/image/lock-operator.digest)" hack/package.sh "$out"
 
-last="$(git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)"
+# What CHANGELOG.md says of the version, or of what is not released yet where a release is only tried.
+changes() { awk -v title="## [$1]" 'index($0, "## [") == 1 { isWanted = index($0, title) == 1; next } isWanted' CHANGELOG.md; }
 {
   echo "# lock-operator $VERSION"
   echo
@@ -51,9 +52,8 @@ last="$(git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)"
   echo
   for image in lock-operator kubectl-lock; do echo "- $image: $(cat "$out/$image-$VERSION-image.digest")"; done
   echo
-  echo "## Changes${last:+ since $last}"
-  echo
-  git log --no-merges --format='- %s' "${last:+$last..}HEAD"
+  echo "## Changes"
+  if [ -n "$(changes "${VERSION#v}")" ]; then changes "${VERSION#v}"; else changes Unreleased; fi
 } >"$out/notes.md"
 (cd "$out" && sha256sum -- * >../checksums.tmp && mv ../checksums.tmp checksums.txt)
 echo "$out holds lock-operator $VERSION"
