@@ -179,26 +179,6 @@ var _ = Describe("The pods of a Job under a lock", func() {
 	})
 })
 
-// createTwo creates a Job of a key, with the name of that, and one that follows it.
-func createTwo(ctx context.Context, namespace, key string, changes ...change) (first, next *batchv1.Job) {
-	GinkgoHelper()
-	return create(ctx, makeJob(namespace, key, key, changes...)), create(ctx, makeJob(namespace, key+"-next", key))
-}
-
-// finishAll has the running pods of each Job end, and waits until the Jobs are complete.
-func finishAll(ctx context.Context, jobs ...*batchv1.Job) {
-	GinkgoHelper()
-	for _, job := range jobs {
-		Eventually(isRunning(ctx, job)).Should(BeTrue(), job.Name)
-		for _, pod := range runningPods(ctx, job) {
-			node.End(pod.UID)
-		}
-	}
-	for _, job := range jobs {
-		Eventually(has(ctx, job, batchv1.JobComplete)).Should(BeTrue(), job.Name)
-	}
-}
-
 // endOne ends a running pod that it has not ended before.
 func endOne(ctx context.Context, job *batchv1.Job, told map[types.UID]bool) {
 	GinkgoHelper()
@@ -212,29 +192,6 @@ func endOne(ctx context.Context, job *batchv1.Job, told map[types.UID]bool) {
 		}
 		return false
 	}).Should(BeTrue(), job.Name)
-}
-
-// startsOfKey returns the Jobs of a key in the order in which their pods were started.
-func startsOfKey(namespace, key string) []string {
-	var order []string
-	for _, started := range node.Starts() {
-		if started.Key == namespace+"/"+key {
-			order = append(order, started.Job)
-		}
-	}
-	return order
-}
-
-// tokensOfKey returns the fencing tokens of the pods of a key, in the order of their starts.
-func tokensOfKey(namespace, key string) []int64 {
-	GinkgoHelper()
-	var tokens []int64
-	for _, started := range node.Starts() {
-		if started.Key == namespace+"/"+key {
-			tokens = append(tokens, number(started.Token))
-		}
-	}
-	return tokens
 }
 
 // counted sets how many pods run at a time, and how many complete the Job.

@@ -120,7 +120,7 @@ var _ = Describe("A Job whose lock another caller holds", func() {
 			g.Expect(admin.List(ctx, &runs, inNamespace(namespace))).To(Succeed())
 			g.Expect(runs.Items).NotTo(BeEmpty())
 			g.Expect(conditionOf(&runs.Items[0], batchv1.JobComplete)).NotTo(BeNil())
-		}).WithTimeout(90 * time.Second).Should(Succeed())
+		}).WithTimeout(3 * time.Minute).Should(Succeed())
 		Expect(conditionOf(&runs.Items[0], batchv1.JobComplete).Reason).To(Equal("LockSkipped"))
 		Eventually(func(g Gomega) {
 			g.Expect(admin.Get(ctx, keyOf(cron), cron)).To(Succeed())
@@ -129,3 +129,8 @@ var _ = Describe("A Job whose lock another caller holds", func() {
 		Expect(admin.Delete(ctx, held)).To(Succeed())
 	})
 })
+
+// waitingNote returns what the Job is told in its annotation while it waits.
+func waitingNote(ctx context.Context, job *batchv1.Job) func() string {
+	return func() string { return read(ctx, job).Annotations[v1alpha1.LockWaitingAnnotation] }
+}

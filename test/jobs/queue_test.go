@@ -50,13 +50,13 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		Eventually(described(ctx, "fourth")).Should(ContainSubstring(
 			fmt.Sprintf("Waits at place 3 of 3: lock:key is held by %q until ", testenv.OperatorUser)))
 		Expect(described(ctx, "fourth")()).To(ContainSubstring("on behalf of Job running"))
-		Eventually(waitingJobs).WithArguments(first.gate, namespace).Should(BeEquivalentTo(3))
+		Eventually(waitingJobs).WithArguments(first.Gate, namespace).Should(BeEquivalentTo(3))
 
 		Expect(admin.Delete(ctx, created[2])).To(Succeed())
 		Eventually(isGone(ctx, created[2])).Should(BeTrue())
-		Eventually(waitingJobs).WithArguments(first.gate, namespace).Should(BeEquivalentTo(2))
+		Eventually(waitingJobs).WithArguments(first.Gate, namespace).Should(BeEquivalentTo(2))
 		// A replica that begins to lead tells all waiting Jobs.
-		first.stop()
+		first.Stop()
 		startOperator(ctx)
 		Eventually(described(ctx, "fourth")).Should(ContainSubstring("Waits at place 2 of 2"))
 		finish(ctx, created[0])
@@ -112,10 +112,10 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 	It("follows changes of wait-timeouts", func(ctx context.Context) {
 		startOperator(ctx)
 		held := heldByManifest(ctx, namespace, "key")
-		prolonged := create(ctx, makeJob(namespace, "prolonged", "key", annotated(v1alpha1.LockWaitTimeoutAnnotation, "4s")))
+		prolonged := create(ctx, makeJob(namespace, "prolonged", "key", annotated(v1alpha1.LockWaitTimeoutAnnotation, "8s")))
 		annotate(ctx, "prolonged", v1alpha1.LockWaitTimeoutAnnotation+"=1h")
 		shortened := named(ctx, "shortened")[0]
-		annotate(ctx, "shortened", v1alpha1.LockWaitTimeoutAnnotation+"=5s")
+		annotate(ctx, "shortened", v1alpha1.LockWaitTimeoutAnnotation+"=9s")
 		Eventually(has(ctx, shortened, batchv1.JobFailed)).Should(BeTrue())
 		Expect(conditionOf(read(ctx, shortened), batchv1.JobFailed).Reason).To(Equal("LockWaitTimeout"))
 		Expect(conditionOf(read(ctx, prolonged), batchv1.JobFailureTarget)).To(BeNil())

@@ -1,68 +1,70 @@
 // Package jobs_test proves that pods of Jobs run only while the Job holds its lock, on a real
 // API server with Job controller, CronJob controller, garbage collector and a simulated
-// kubelet.
+// kubelet. Package faults has what goes wrong.
 package jobs_test
 
 import (
 	"context"
 	"testing"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/kubelet"
+	"forrst.dev/lock-operator/test/support/lockedjobs"
 	"forrst.dev/lock-operator/test/support/testenv"
-	"forrst.dev/lock-operator/webhook"
 )
 
-// patience bounds what must happen. The Job controller takes a second for most of its
-// work.
-const patience = 30 * time.Second
+func TestJobs(t *testing.T) { lockedjobs.Run(t, "Locked Jobs") }
 
-func TestJobs(t *testing.T) {
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(patience)
-	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
-	RunSpecs(t, "Locked Jobs")
-}
+const lookAgain = lockedjobs.LookAgain
+
+type change = lockedjobs.Change
+
+// The words of the specs.
+var (
+	newNamespace       = lockedjobs.NewNamespace
+	keyOf              = client.ObjectKeyFromObject
+	makeJob            = lockedjobs.MakeJob
+	annotated          = lockedjobs.Annotated
+	podAnnotated       = lockedjobs.PodAnnotated
+	runFor             = lockedjobs.RunFor
+	create             = lockedjobs.Create
+	read               = lockedjobs.Read
+	isGone             = lockedjobs.IsGone
+	has                = lockedjobs.Has
+	conditionOf        = lockedjobs.ConditionOf
+	runningPods        = lockedjobs.RunningPods
+	isRunning          = lockedjobs.IsRunning
+	finish             = lockedjobs.Finish
+	lockOf             = lockedjobs.LockOf
+	holderOf           = lockedjobs.HolderOf
+	eventsOf           = lockedjobs.EventsOf
+	startsOf           = lockedjobs.StartsOf
+	expectNoViolations = lockedjobs.ExpectNoViolations
+	inNamespace        = lockedjobs.InNamespace
+	tokensOf           = lockedjobs.TokensOf
+	waitingEvents      = lockedjobs.WaitingEvents
+	startOperator      = lockedjobs.StartOperator
+	startReplicaWith   = lockedjobs.StartReplicaWith
+	createTwo          = lockedjobs.CreateTwo
+	finishAll          = lockedjobs.FinishAll
+	startsOfKey        = lockedjobs.StartsOfKey
+	tokensOfKey        = lockedjobs.TokensOfKey
+	lockedOrders       = lockedjobs.LockedOrders
+)
 
 var (
 	environment *fixture.Cluster
 	manager     *testenv.ControllerManager
 	node        *kubelet.Kubelet
 	admin       client.Client
-	adminConfig *rest.Config
 	kubectl     *testenv.Kubectl
-	// admission is apart from the operator, which the specs start, stop and kill.
-	admission *fixture.Admission
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	environment = fixture.Start(ctx)
-	adminConfig, kubectl, admin = environment.Admin.Config, environment.Admin.Kubectl, environment.Admin.Client
-	admission = environment.StartAdmission(ctx, register)
-	var err error
-	manager, err = environment.StartControllerManager("job-controller", "cronjob-controller", "garbage-collector-controller",
-		"ttl-after-finished-controller", "namespace-controller")
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return manager.Stop() })
-	clientset, err := kubernetes.NewForConfig(adminConfig)
-	Expect(err).NotTo(HaveOccurred())
-	node, err = kubelet.Start(ctx, clientset)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { node.Stop() })
+	lockedjobs.Start(ctx)
+	environment, manager, node = lockedjobs.Environment, lockedjobs.Manager, lockedjobs.Node
+	admin, kubectl = lockedjobs.Admin, lockedjobs.Kubectl
 })
-
-// register adds the webhooks of Locks and of Jobs.
-func register(manager ctrl.Manager) {
-	fixture.LockAdmission(manager).SetupWithManager(manager)
-	(&webhook.JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clock.RealClock{}}).SetupWithManager(manager)
-}

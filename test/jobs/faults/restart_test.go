@@ -1,13 +1,19 @@
-package jobs_test
+package faults_test
 
 import (
 	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/testenv"
@@ -23,7 +29,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		running := create(ctx, makeJob(namespace, "running", "key"))
 		Eventually(isRunning(ctx, running)).Should(BeTrue())
 		waiting := create(ctx, makeJob(namespace, "waiting", "key"))
-		first.stop()
+		first.Stop()
 		held := lockOf(ctx, namespace, "key")
 		Expect(holderOf(ctx, namespace, "key")()).To(Equal(running.UID))
 
@@ -60,8 +66,8 @@ var _ = Describe("The operator of locked Jobs", func() {
 
 	It("renews the lock of a Job that runs", func(ctx context.Context) {
 		startOperator(ctx)
-		job := create(ctx, makeJob(namespace, "long", "key", annotated(v1alpha1.LockTTLAnnotation, "6s")))
-		waiting := create(ctx, makeJob(namespace, "waiting", "key", annotated(v1alpha1.LockTTLAnnotation, "6s")))
+		job := create(ctx, makeJob(namespace, "long", "key", annotated(v1alpha1.LockTTLAnnotation, "12s")))
+		waiting := create(ctx, makeJob(namespace, "waiting", "key", annotated(v1alpha1.LockTTLAnnotation, "12s")))
 		Eventually(isRunning(ctx, job)).Should(BeTrue())
 		acquired := lockOf(ctx, namespace, "key")
 		Eventually(func() bool {
@@ -76,10 +82,10 @@ var _ = Describe("The operator of locked Jobs", func() {
 
 	It("stops and queues again the Jobs whose locks expired in an outage", func(ctx context.Context) {
 		first := startOperator(ctx)
-		job := create(ctx, makeJob(namespace, "outlived", "key", annotated(v1alpha1.LockTTLAnnotation, "3s")))
+		job := create(ctx, makeJob(namespace, "outlived", "key", annotated(v1alpha1.LockTTLAnnotation, "6s")))
 		Eventually(isRunning(ctx, job)).Should(BeTrue())
 		waiting := create(ctx, makeJob(namespace, "waiting", "key"))
-		first.stop()
+		first.Stop()
 		held := lockOf(ctx, namespace, "key")
 		Eventually(time.Now).Should(BeTemporally(">", held.Spec.ExpireTime.Time))
 		startOperator(ctx)
@@ -99,7 +105,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		}
 		finish(ctx, created[0])
 		Eventually(isRunning(ctx, created[1])).Should(BeTrue())
-		leader.stop()
+		leader.Stop()
 		finish(ctx, created[1])
 		Eventually(second.IsLeader).Should(BeTrue())
 		finish(ctx, created[2])
@@ -124,3 +130,42 @@ var _ = Describe("The operator of locked Jobs", func() {
 		Consistently(func() []string { return requests.about(namespace)[before:] }).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 })
+
+// annotatedJobs returns the Jobs that are told in their annotations for whom they wait.
+func annotatedJobs(ctx context.Context, namespace string) []batchv1.Job {
+	GinkgoHelper()
+	var list batchv1.JobList
+	Expect(admin.List(ctx, &list, client.InNamespace(namespace))).To(Succeed())
+	return slices.DeleteFunc(list.Items, func(job batchv1.Job) bool { return job.Annotations[v1alpha1.LockWaitingAnnotation] == "" })
+}
+
+// counter has the requests of an operator.
+type counter struct {
+	mu   sync.Mutex
+	made []string
+}
+
+// about returns the requests so far, as "GET /apis/…", for objects of the namespace. Those that keep an operator
+// going, such as reads of the time, are for others.
+func (c *counter) about(namespace string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(c.made), func(request string) bool { return !strings.Contains(request, "/namespaces/"+namespace+"/") })
+}
+
+func (c *counter) count(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, c} })
+}
+
+type counting struct {
+	next    http.RoundTripper
+	counter *counter
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (c counting) RoundTrip(request *http.Request) (*http.Response, error) {
+	c.counter.mu.Lock()
+	c.counter.made = append(c.counter.made, request.Method+" "+request.URL.Path)
+	c.counter.mu.Unlock()
+	return c.next.RoundTrip(request)
+}

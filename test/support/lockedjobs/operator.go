@@ -1,4 +1,4 @@
-package jobs_test
+package lockedjobs
 
 import (
 	"context"
@@ -19,29 +19,30 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// operator is one replica, as far as it is about Jobs.
-type operator struct {
-	gate       *jobgate.Reconciler
-	leadership *leadership.Election
-	stop       func()
+// Operator is one replica, as far as it is about Jobs.
+type Operator struct {
+	Gate       *jobgate.Reconciler
+	Leadership *leadership.Election
+	// Stop stops it, once.
+	Stop func()
 }
 
-// startOperator starts a replica that leads unless it is given an election, and stops it
-// after the spec unless that has happened.
-func startOperator(ctx context.Context, changes ...func(*rest.Config)) *operator {
+// StartOperator starts a replica that leads, and stops it after the spec unless that has happened.
+func StartOperator(ctx context.Context, changes ...func(*rest.Config)) *Operator {
 	GinkgoHelper()
-	return startReplica(ctx, leadership.Always(), changes...)
+	return StartReplica(ctx, leadership.Always(), changes...)
 }
 
-func startReplica(ctx context.Context, leadership *leadership.Election, changes ...func(*rest.Config)) *operator {
+// StartReplica is [StartOperator] for one that takes part in an election.
+func StartReplica(ctx context.Context, leadership *leadership.Election, changes ...func(*rest.Config)) *Operator {
 	GinkgoHelper()
-	return startReplicaWith(ctx, leadership, clock.RealClock{}, changes...)
+	return StartReplicaWith(ctx, leadership, clock.RealClock{}, changes...)
 }
 
-// startReplicaWith starts a replica whose gate goes by the clock.
-func startReplicaWith(ctx context.Context, leadership *leadership.Election, now clock.WithTicker, changes ...func(*rest.Config)) *operator {
+// StartReplicaWith is [StartReplica] for one whose gate goes by the clock.
+func StartReplicaWith(ctx context.Context, leadership *leadership.Election, now clock.WithTicker, changes ...func(*rest.Config)) *Operator {
 	GinkgoHelper()
-	mgr, err := environment.NewManagerFor(func(config *rest.Config) {
+	mgr, err := Environment.NewManagerFor(func(config *rest.Config) {
 		for _, change := range changes {
 			change(config)
 		}
@@ -66,15 +67,15 @@ func startReplicaWith(ctx context.Context, leadership *leadership.Election, now 
 	Expect(mgr.Add(leadership)).To(Succeed())
 	Expect(gate.SetupWithManager(mgr)).To(Succeed())
 	stopManager := testenv.StartManager(ctx, mgr)
-	started := &operator{gate: gate, leadership: leadership}
+	started := &Operator{Gate: gate, Leadership: leadership}
 	isStopped := false
-	started.stop = func() {
+	started.Stop = func() {
 		GinkgoHelper()
 		if !isStopped {
 			isStopped = true
 			Expect(stopManager()).To(Succeed())
 		}
 	}
-	DeferCleanup(func() { started.stop() })
+	DeferCleanup(func() { started.Stop() })
 	return started
 }

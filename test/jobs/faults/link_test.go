@@ -1,4 +1,4 @@
-package jobs_test
+package faults_test
 
 import (
 	"context"

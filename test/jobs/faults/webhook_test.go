@@ -1,4 +1,4 @@
-package jobs_test
+package faults_test
 
 import (
 	"context"
@@ -35,7 +35,7 @@ var _ = Describe("Locked Jobs while the webhook is away", func() {
 
 	It("can neither be created nor changed, and the existing ones run one after the other", func(ctx context.Context) {
 		startOperator(ctx)
-		running := create(ctx, makeJob(namespace, "running", "key", annotated(v1alpha1.LockTTLAnnotation, "6s")))
+		running := create(ctx, makeJob(namespace, "running", "key", annotated(v1alpha1.LockTTLAnnotation, "12s")))
 		suspended := create(ctx, makeJob(namespace, "suspended", "other"))
 		Eventually(isRunning(ctx, running)).Should(BeTrue())
 		Eventually(isRunning(ctx, suspended)).Should(BeTrue())

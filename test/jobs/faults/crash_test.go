@@ -1,4 +1,4 @@
-package jobs_test
+package faults_test
 
 import (
 	"context"
@@ -22,7 +22,7 @@ var _ = Describe("The operator of locked Jobs under faults", func() {
 
 	It("starts nothing twice and leaves nothing suspended when its leader dies in any phase", func(ctx context.Context) {
 		connection := &link{}
-		dying, heir := environment.Candidate(namespace, connection.through), environment.Candidate(namespace)
+		dying, heir := environment.MortalCandidate(namespace, connection.through), environment.Candidate(namespace)
 		startReplica(ctx, dying, connection.through)
 		Eventually(dying.IsLeader).Should(BeTrue())
 		startReplica(ctx, heir)
@@ -99,7 +99,7 @@ var _ = Describe("The operator of locked Jobs under faults", func() {
 		frozen := startOperator(ctx, connection.through)
 		isHeld, send := connection.hold(isStartOf(namespace, "late"))
 		// For a moment, its pods may run beside those of the other Job.
-		late := create(ctx, makeJob(namespace, "late", "key", annotated(v1alpha1.LockTTLAnnotation, "2s"), podAnnotated(kubelet.Key, namespace+"/late")))
+		late := create(ctx, makeJob(namespace, "late", "key", annotated(v1alpha1.LockTTLAnnotation, "5s"), podAnnotated(kubelet.Key, namespace+"/late")))
 		Eventually(isHeld).Should(BeClosed())
 		held := lockOf(ctx, namespace, "key")
 		other := create(ctx, makeJob(namespace, "other", "key", annotated(v1alpha1.LockPriorityAnnotation, "1")))
@@ -113,7 +113,7 @@ var _ = Describe("The operator of locked Jobs under faults", func() {
 		} else {
 			Expect(err).To(MatchError(ContainSubstring("409")))
 		}
-		frozen.stop()
+		frozen.Stop()
 		Expect(read(ctx, late).Spec.Suspend).To(HaveValue(BeTrue()))
 		Expect(holderOf(ctx, namespace, "key")()).To(Equal(other.UID))
 		finish(ctx, other)
