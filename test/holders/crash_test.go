@@ -59,7 +59,7 @@ var _ = Describe("A leader that loses its connection", func() {
 	It("leaves the release of locks to the next leader", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
 		wire := &cable{}
-		first, second := environment.Candidate("crash", wire.connect), environment.Candidate("crash")
+		first, second := environment.MortalCandidate("crash", wire.connect), environment.Candidate("crash")
 		manager, err := environment.NewManagerFor(wire.connect)
 		Expect(err).NotTo(HaveOccurred())
 		runOperator(ctx, manager, first, func(*holders.Reconciler) {})
