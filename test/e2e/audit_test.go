@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -56,7 +55,7 @@ var _ = Describe("The audit", Label(installed), func() {
 		Expect(shared.call(ctx, "release", map[string]any{"key": "lock:e2e-audit", "owner": "secret-of-the-audit"}).Status).To(Equal(200))
 		Expect(shared.acquire(ctx, "e2e-audit", "secret-of-the-audit", 1)).To(beAcquired())
 		want := []string{"Granted//facade", "Released/ByOwner/facade", "Granted//facade", "Expired/Reaped/controller"}
-		Eventually(shared.audited("e2e-audit")).WithTimeout(20 * time.Second).Should(SatisfyAny(
+		Eventually(shared.audited("e2e-audit")).WithTimeout(startTimeout).Should(SatisfyAny(
 			Equal(want), Equal(slices.Insert(slices.Clone(want), 1, "Refused/Held/admission")),
 		))
 		Expect(string(shared.operatorLogs(Default))).NotTo(ContainSubstring("secret-of-the-audit"))
@@ -69,7 +68,7 @@ var _ = Describe("The audit", Label(installed), func() {
 		Expect(err).NotTo(HaveOccurred())
 		_, err = shared.kubectl.Run(ctx, "", "delete", "namespace", "audited", "--timeout=60s")
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(shared.audited("e2e-audit-namespace")).WithTimeout(20 * time.Second).Should(Equal(
+		Eventually(shared.audited("e2e-audit-namespace")).WithTimeout(startTimeout).Should(Equal(
 			[]string{"Granted//admission", "Released/NamespaceDeleted/admission"},
 		))
 	})

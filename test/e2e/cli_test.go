@@ -118,7 +118,7 @@ var _ = Describe("kubectl lock", func() {
 				Expect(shown).To(ContainSubstring("the Jobs that wait: you may not read them"))
 				Expect(shown).To(ContainSubstring("You may not end it by force"))
 
-				_, status := kubectl.run(ctx, "wait", "cli:report", "-n", namespace, "--timeout", "100ms")
+				_, status := kubectl.run(ctx, "wait", "cli:report", "-n", namespace, "--timeout", "2s")
 				Expect(status).To(Equal(int(clifailure.Busy)))
 				Expect(kubectl.succeed(ctx, "wait", "cli:report", "-n", namespace, "--for", "held")).To(Equal("cli:report is held\n"))
 				Expect(kubectl.succeed(ctx, "top", "-n", namespace)).To(ContainSubstring("cli:report"))
@@ -209,6 +209,10 @@ var _ = Describe("kubectl lock", func() {
 				completes(ctx, kubectl, "kubectl lock list -n kube-sys", "kube-system")
 				completes(ctx, kubectl, "kubectl lock li", "kubectl lock list")
 			})
+
+			if auth == "token" {
+				describeIdentities(func() *cluster { return own })
+			}
 		})
 	}
 

@@ -12,9 +12,10 @@ import (
 	"github.com/onsi/gomega/gexec"
 )
 
-var _ = Describe("The development cluster with identities", func() {
-	It("takes the tokens that it prints commands for, and no token for the API server", func(ctx context.Context) {
-		own := startCluster("--auth=token")
+// describeIdentities has the specs of a development cluster that authenticates callers. The last one kills it.
+func describeIdentities(started func() *cluster) {
+	It("takes the tokens that the cluster prints commands for, and no token for the API server", func(ctx context.Context) {
+		own := started()
 		printed, err := os.ReadFile(filepath.Join(own.dir, "worker.token"))
 		Expect(err).NotTo(HaveOccurred())
 		acquire := func(token string) int {
@@ -38,7 +39,12 @@ var _ = Describe("The development cluster with identities", func() {
 		Expect(string(own.session.Out.Contents())).To(ContainSubstring("create token worker --namespace shop --audience lock-operator.forrst.dev"))
 		Expect(acquire(token("--audience=lock-operator.forrst.dev"))).To(Equal(http.StatusLocked))
 		Expect(acquire(token())).To(Equal(http.StatusUnauthorized))
-		own.session.Terminate()
-		Eventually(own.session).WithTimeout(stopTimeout).Should(gexec.Exit(0))
 	})
-})
+
+	It("leaves no process of the cluster behind when that is killed", func(context.Context) {
+		own := started()
+		own.session.Kill()
+		Eventually(own.session).WithTimeout(stopTimeout).Should(gexec.Exit())
+		Eventually(func() []int { return processes(own.dir) }).WithTimeout(stopTimeout).Should(BeEmpty())
+	})
+}

@@ -5,16 +5,18 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 )
 
-var _ = Describe("The development cluster with a simulated node", func() {
+var _ = Describe("The development cluster with a simulated node", Ordered, func() {
+	var own *cluster
+	BeforeAll(func() { own = startCluster("--nodes=1", "--kwok="+filepath.Join(root, "bin", "kwok")) })
+
 	It("lets the sample Job run under its lock, and another one wait, run and finish", func(ctx context.Context) {
-		own := startCluster("--nodes=1", "--kwok="+filepath.Join(root, "bin", "kwok"))
 		sample, err := os.ReadFile(filepath.Join(root, "config", "samples", "jobs", "job.yaml"))
 		Expect(err).NotTo(HaveOccurred())
 		again := strings.Replace(string(sample), "name: billing-report", "name: billing-report-again", 1)
@@ -32,8 +34,15 @@ var _ = Describe("The development cluster with a simulated node", func() {
 
 		By("finishing both, and ending the lock")
 		Eventually(kubectl("get", "jobs", "-o", "jsonpath={.items[*].status.succeeded}")).WithContext(ctx).WithTimeout(startTimeout).Should(Equal("1 1"))
-		Eventually(kubectl("get", "locks", "-o", "name")).WithContext(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+		Eventually(kubectl("get", "locks", "-o", "name")).WithContext(ctx).WithTimeout(startTimeout).Should(BeEmpty())
 		Expect(processes(own.dir)).To(HaveLen(7), "with kube-scheduler and kwok")
+	})
+
+	It("ends with one error if the API server dies", func(context.Context) {
+		signal(own.process("kube-apiserver"), syscall.SIGKILL)
+		Eventually(own.session).WithTimeout(stopTimeout).Should(gexec.Exit(1))
+		Expect(string(own.session.Err.Contents())).To(And(ContainSubstring("kube-apiserver"), ContainSubstring("killed")))
+		Expect(processes(own.dir)).To(BeEmpty())
 	})
 
 	It("names the missing binary that simulates nodes", func(context.Context) {

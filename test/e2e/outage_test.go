@@ -23,24 +23,24 @@ var _ = Describe("An API server that goes away", func() {
 		back := time.After(outage)
 		Expect(shared.acquire(ctx, "outage:tried", "job-17", 300)).To(failWith(503, "UNAVAILABLE"))
 		Expect(shared.call(ctx, "status", map[string]any{"key": "outage:held"})).To(failWith(503, "UNAVAILABLE"))
-		Eventually(back).WithTimeout(outage).Should(Receive())
+		Eventually(back).WithTimeout(startTimeout).Should(Receive())
 		signal(server, syscall.SIGCONT)
 
 		Eventually(func(ctx context.Context) any {
 			return shared.call(ctx, "status", map[string]any{"key": "outage:held"}).Result
-		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(And(HaveKeyWithValue("locked", true), HaveKeyWithValue("owner", "job-17")))
+		}).WithContext(ctx).WithTimeout(startTimeout).Should(And(HaveKeyWithValue("locked", true), HaveKeyWithValue("owner", "job-17")))
 		Expect(shared.call(ctx, "release", map[string]any{"key": "outage:held", "owner": "job-17"}).Status).To(Equal(200))
 
 		By("leaving no lock behind of a caller that was told that it has none")
 		Eventually(func(ctx context.Context) any {
 			return shared.call(ctx, "status", map[string]any{"key": "outage:tried"}).Result
-		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(HaveKeyWithValue("locked", false))
+		}).WithContext(ctx).WithTimeout(startTimeout).Should(HaveKeyWithValue("locked", false))
 
 		By("reaping what expired meanwhile, in the process that was there before")
 		Eventually(func(ctx context.Context) error {
 			_, err := shared.kubectl.Run(ctx, "", "get", "lock", "outage--short")
 			return err
-		}).WithContext(ctx).WithTimeout(60 * time.Second).Should(MatchError(ContainSubstring("NotFound")))
+		}).WithContext(ctx).WithTimeout(startTimeout).Should(MatchError(ContainSubstring("NotFound")))
 		Expect(shared.process("lock-operator")).To(Equal(operator))
 	})
 })

@@ -42,8 +42,8 @@ import (
 const installed = "installed"
 
 const (
-	startTimeout = 60 * time.Second
-	stopTimeout  = 30 * time.Second
+	startTimeout = 3 * time.Minute
+	stopTimeout  = 2 * time.Minute
 )
 
 func TestEndToEnd(t *testing.T) {
@@ -95,8 +95,6 @@ type cluster struct {
 	holder string
 	// logs is the folder of the components' logs.
 	logs string
-	// ownReads counts the reads of locks by heartbeats.
-	ownReads float64
 }
 
 // config returns the folder of the manifests, and the flag that goes with it if the operator
