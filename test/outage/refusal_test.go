@@ -23,7 +23,6 @@ import (
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -71,60 +70,78 @@ func (l *lines) all() []string {
 	return slices.Clone(l.text)
 }
 
-var _ = Describe("A façade whose API server refuses locks", Ordered, func() {
+// refusing is a namespace whose locks the API server comes to refuse, and a façade for it.
+type refusing struct {
+	namespace string
+	creates   *counter
+	logged    *lines
+}
+
+// serve returns the locks of the namespace through a new façade with the identity.
+func (r *refusing) serve(ctx context.Context, config *rest.Config) lock.Backend {
+	GinkgoHelper()
+	r.creates, r.logged = &counter{}, &lines{}
+	creates := r.creates
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		creates.next = next
+		return creates
+	})
+	url, stop, err := testenv.StartFacade(ctx, config, testfacade.Settings{Namespace: r.namespace, Logger: funcr.New(r.logged.add, funcr.Options{})})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(stop)
+	backend, err := client.New(url)
+	Expect(err).NotTo(HaveOccurred())
+	return backend
+}
+
+func (r *refusing) acquire(ctx context.Context, backend lock.Backend, key string, wait time.Duration) error {
+	_, err := backend.Acquire(ctx, r.namespace, lock.Request{Acquisition: rules.Acquisition{Key: key, TTL: time.Hour}, Wait: wait})
+	return err
+}
+
+// expectRefusals checks that callers that wait and that do not are refused with the reason, and not when they have waited.
+func (r *refusing) expectRefusals(ctx context.Context, backend lock.Backend, reason string) {
+	GinkgoHelper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, wait := range []time.Duration{0, time.Hour} {
+		err := r.acquire(ctx, backend, "wanted", wait)
+		Expect(err).To(MatchError(lock.ErrRefused))
+		Expect(err).NotTo(MatchError(lock.ErrUnavailable))
+		refused, ok := errors.AsType[*lock.RefusedError](err)
+		Expect(ok).To(BeTrue())
+		Expect(refused.Reason).To(HavePrefix(reason))
+	}
+}
+
+// expectOneRequestEach checks that the two refused callers have sent one request each, and none again.
+func (r *refusing) expectOneRequestEach() {
+	GinkgoHelper()
+	Consistently(r.creates.count).WithTimeout(3 * time.Second).WithPolling(time.Second).Should(Equal(2))
+	Expect(r.logged.all()).To(HaveLen(1))
+}
+
+// terminate has the namespace refuse all that is new.
+func (r *refusing) terminate(ctx context.Context, backend lock.Backend) {
+	GinkgoHelper()
+	Expect(environment.Admin.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})).To(Succeed())
+	Eventually(func() error { return r.acquire(ctx, backend, "other", 0) }).WithTimeout(patience).Should(MatchError(lock.ErrRefused))
+}
+
+var _ = Describe("A façade whose API server refuses locks", func() {
 	var (
-		environment *fixture.Cluster
-		creates     *counter
-		logged      *lines
-		namespace   string
+		served    *refusing
+		namespace string
 	)
-
-	BeforeAll(func(ctx context.Context) { environment = fixture.Start(ctx) })
-	BeforeEach(func(ctx context.Context) { namespace = environment.Namespace(ctx, "refused-") })
-
-	// serve returns the locks of the namespace through a façade with the identity.
-	serve := func(ctx context.Context, config *rest.Config) lock.Backend {
-		GinkgoHelper()
-		creates, logged = &counter{}, &lines{}
-		config = rest.CopyConfig(config)
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			creates.next = next
-			return creates
-		})
-		url, stop, err := testenv.StartFacade(ctx, config, testfacade.Settings{Namespace: namespace, Logger: funcr.New(logged.add, funcr.Options{})})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(stop)
-		backend, err := client.New(url)
-		Expect(err).NotTo(HaveOccurred())
-		return backend
-	}
-	acquire := func(ctx context.Context, backend lock.Backend, key string, wait time.Duration) error {
-		_, err := backend.Acquire(ctx, namespace, lock.Request{Acquisition: rules.Acquisition{Key: key, TTL: time.Minute}, Wait: wait})
-		return err
-	}
-
-	// expectRefusals checks that callers that wait and that do not are refused with the reason at
-	// once, and that each has sent one request.
-	expectRefusals := func(ctx context.Context, backend lock.Backend, reason string) {
-		GinkgoHelper()
-		began := time.Now()
-		for _, wait := range []time.Duration{0, 30 * time.Second} {
-			err := acquire(ctx, backend, "wanted", wait)
-			Expect(err).To(MatchError(lock.ErrRefused))
-			Expect(err).NotTo(MatchError(lock.ErrUnavailable))
-			refused, ok := errors.AsType[*lock.RefusedError](err)
-			Expect(ok).To(BeTrue())
-			Expect(refused.Reason).To(HavePrefix(reason))
-		}
-		Expect(time.Since(began)).To(BeNumerically("<", 2*time.Second))
-		By("sending none again")
-		Consistently(creates.count).WithTimeout(3 * time.Second).WithPolling(time.Second).Should(Equal(2))
-		Expect(logged.all()).To(HaveLen(1))
-	}
+	BeforeEach(func(ctx context.Context) {
+		namespace = environment.Namespace(ctx, "refused-")
+		served = &refusing{namespace: namespace}
+	})
 
 	It("by a quota tells its callers so, and lets go of what is held", func(ctx context.Context) {
-		backend := serve(ctx, environment.Operator().Config)
-		Expect(acquire(ctx, backend, "held", 0)).To(Succeed())
+		backend := served.serve(ctx, environment.Operator().Config)
+		Expect(served.acquire(ctx, backend, "held", 0)).To(Succeed())
 		held, err := backend.Get(ctx, namespace, "lock:held")
 		Expect(err).NotTo(HaveOccurred())
 		limit := corev1.ResourceList{"count/locks.forrst.dev": resource.MustParse("1")}
@@ -135,30 +152,31 @@ var _ = Describe("A façade whose API server refuses locks", Ordered, func() {
 		Expect(environment.Admin.Client.Create(ctx, quota)).To(Succeed())
 		quota.Status = corev1.ResourceQuotaStatus{Hard: limit, Used: limit}
 		Expect(environment.Admin.Client.Status().Update(ctx, quota)).To(Succeed())
-		Eventually(func() error { return acquire(ctx, backend, "other", 0) }).Should(MatchError(lock.ErrRefused))
-		backend = serve(ctx, environment.Operator().Config)
-		expectRefusals(ctx, backend, "exceeded quota: locks, requested: count/locks.forrst.dev=1, used: count/locks.forrst.dev=1, limited: ")
+		Eventually(func() error { return served.acquire(ctx, backend, "other", 0) }).WithTimeout(patience).Should(MatchError(lock.ErrRefused))
+		backend = served.serve(ctx, environment.Operator().Config)
+		served.expectRefusals(ctx, backend, "exceeded quota: locks, requested: count/locks.forrst.dev=1, used: count/locks.forrst.dev=1, limited: ")
+		served.expectOneRequestEach()
 		_, err = backend.Renew(ctx, namespace, "lock:held", lock.Proof{Owner: held.Spec.Owner}, 0)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(backend.Release(ctx, namespace, "lock:held", lock.Proof{Owner: held.Spec.Owner})).To(Succeed())
 	})
 
 	It("in a namespace that is being deleted tells its callers so, and lets go of what is held", func(ctx context.Context) {
-		backend := serve(ctx, environment.Operator().Config)
-		Expect(acquire(ctx, backend, "held", 0)).To(Succeed())
+		backend := served.serve(ctx, environment.Operator().Config)
+		Expect(served.acquire(ctx, backend, "held", 0)).To(Succeed())
 		held, err := backend.Get(ctx, namespace, "lock:held")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(environment.Admin.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
-		Eventually(func() error { return acquire(ctx, backend, "other", 0) }).Should(MatchError(lock.ErrRefused))
-		backend = serve(ctx, environment.Operator().Config)
-		expectRefusals(ctx, backend, "unable to create new content in namespace "+namespace+" because it is being terminated")
+		served.terminate(ctx, backend)
+		backend = served.serve(ctx, environment.Operator().Config)
+		served.expectRefusals(ctx, backend, "unable to create new content in namespace "+namespace+" because it is being terminated")
+		served.expectOneRequestEach()
 		_, err = backend.Renew(ctx, namespace, "lock:held", lock.Proof{Owner: held.Spec.Owner}, 0)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(backend.Release(ctx, namespace, "lock:held", lock.Proof{Owner: held.Spec.Owner})).To(Succeed())
 	})
 
 	DescribeTable("by a policy tells its callers so, without owner tokens", func(ctx context.Context, reason *metav1.StatusReason) {
-		backend := serve(ctx, environment.Operator().Config)
+		backend := served.serve(ctx, environment.Operator().Config)
 		policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: namespace},
 			Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -188,9 +206,10 @@ var _ = Describe("A façade whose API server refuses locks", Ordered, func() {
 			Expect(ctrlclient.IgnoreNotFound(environment.Admin.Client.Delete(ctx, binding))).To(Succeed())
 			Expect(ctrlclient.IgnoreNotFound(environment.Admin.Client.Delete(ctx, policy))).To(Succeed())
 		})
-		Eventually(func() error { return acquire(ctx, backend, "other", 0) }).WithTimeout(30 * time.Second).Should(MatchError(lock.ErrRefused))
-		backend = serve(ctx, environment.Operator().Config)
-		expectRefusals(ctx, backend, "ValidatingAdmissionPolicy '"+namespace+"' with binding '"+namespace+"' denied request: no locks for [owner] in this season")
+		Eventually(func() error { return served.acquire(ctx, backend, "other", 0) }).WithTimeout(patience).Should(MatchError(lock.ErrRefused))
+		backend = served.serve(ctx, environment.Operator().Config)
+		served.expectRefusals(ctx, backend, "ValidatingAdmissionPolicy '"+namespace+"' with binding '"+namespace+"' denied request: no locks for [owner] in this season")
+		served.expectOneRequestEach()
 	},
 		Entry("as invalid, which is the default", nil),
 		Entry("as forbidden", new(metav1.StatusReasonForbidden)),
@@ -198,10 +217,10 @@ var _ = Describe("A façade whose API server refuses locks", Ordered, func() {
 	)
 
 	It("to the operator itself is unavailable, and logs why once", func(ctx context.Context) {
-		backend := serve(ctx, environment.Identity("stranger").Config)
+		backend := served.serve(ctx, environment.Identity("stranger").Config)
 		for range 3 {
-			Expect(acquire(ctx, backend, "wanted", 0)).To(MatchError(lock.ErrUnavailable))
+			Expect(served.acquire(ctx, backend, "wanted", 0)).To(MatchError(lock.ErrUnavailable))
 		}
-		Expect(logged.all()).To(ConsistOf(ContainSubstring(`User \"stranger\" cannot create resource \"locks\"`)))
+		Expect(served.logged.all()).To(ConsistOf(ContainSubstring(`User \"stranger\" cannot create resource \"locks\"`)))
 	})
 })

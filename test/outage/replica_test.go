@@ -3,7 +3,6 @@ package outage_test
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
@@ -64,7 +63,7 @@ func startReplica(ctx context.Context, operator *rest.Config) replica {
 		parts.Wait()
 	})
 	started := replica{Engine: locks, proxy: through}
-	Eventually(started.isPaced).WithTimeout(30 * time.Second).Should(BeTrue())
+	Eventually(started.isPaced).WithTimeout(patience).Should(BeTrue())
 	return started
 }
 
