@@ -2,99 +2,57 @@ package line_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/fixture"
 )
 
 const (
-	// closeBy is less than how far apart two callers have come who are served in another order.
-	closeBy = 5 * time.Millisecond
-	// punctual is by how much the way of a call to its place in line may differ from that of most calls to its replica.
-	// One that differs by more shows that this machine was busy, and nothing about the line.
-	punctual = time.Millisecond
-	// mostOf is which part of the callers must have been punctual. Otherwise they come again, contests times at most.
-	mostOf   = 0.6
-	contests = 8
-	// every is the time between two callers.
-	every = 2 * time.Millisecond
-	// runs is how often the same is measured.
-	runs = 3
+	// inLine is how many wait for one lock.
+	inLine = 150
 	// behind is how late events reach a replica whose informer is behind.
 	behind = 500 * time.Millisecond
 )
 
-// arrival is that of a caller who has got the lock.
-type arrival struct {
-	waiter int
-	// sent is when its call was sent, and since when it stands in line by the clock of the home.
-	sent, since time.Time
-	// isPunctual says that its way was as long as that of most.
-	isPunctual bool
-}
-
-var _ = Describe("Many who wait at three replicas", func() {
-	It("are served in their order, by one write each and no read", func(ctx context.Context) {
+var _ = Describe("The line for a lock at three replicas", func() {
+	It("has their callers in the order in which they came, and is passed on by about one write each", func(ctx context.Context) {
 		installed := install(ctx, 3)
 		installed.startControllers(ctx)
-		for run := range runs {
-			served := installed.contend(ctx, fmt.Sprintf("run-%d", run))
-			Expect(float64(served.requests.writes) / waiters).To(And(BeNumerically(">=", 1), BeNumerically("<=", 1.02)))
-			Expect(served.requests.reads).To(BeZero())
-		}
+		namespace := environment.Namespace(ctx, "line-")
+		environment.AllowWorkers(ctx, namespace)
+		took := installed.lineUp(ctx, namespace, "report", inLine)
+		Expect(float64(took.writes) / inLine).To(And(BeNumerically(">=", 1), BeNumerically("<=", 1.1)))
+		Expect(float64(took.reads) / inLine).To(BeNumerically("<=", 0.1))
 	})
 
-	It("are served in their order also at a replica whose informer is behind", func(ctx context.Context) {
+	It("has the same order if the informer of one is behind, whichever is home", func(ctx context.Context) {
 		installed := install(ctx, 2)
 		installed.startControllers(ctx)
 		installed.lag = behind
 		installed.start(ctx)
 		installed.meet(ctx)
-		// The one that is behind is home to some of the lines, and not to others.
-		for run := range 2 * runs {
-			installed.contend(ctx, fmt.Sprintf("run-%d", run))
+		namespace := environment.Namespace(ctx, "line-")
+		environment.AllowWorkers(ctx, namespace)
+		for _, home := range installed.all[1:] {
+			installed.lineUp(ctx, namespace, installed.keyOf(home, namespace), inLine/3)
 		}
 	})
 })
 
-// contention is how a crowd got a lock, one after the other.
-type contention struct {
-	order    []arrival
-	requests requests
-	// punctual are the callers whose ways were as long as those of most.
-	punctual int
-}
-
-// contend has callers come while the lock is held, and then pass it on. Their order must be that in which they came. If
-// this machine was too busy to tell that, others come.
-func (i *installation) contend(ctx context.Context, key string) contention {
+// lineUp has callers come to the replicas in turn, each of them when the one before is seen in line. Then it passes the lock on,
+// which must reach them in this order, and returns the requests that this takes.
+func (i *installation) lineUp(ctx context.Context, namespace, key string, number int) requests {
 	GinkgoHelper()
-	for contest := 1; ; contest++ {
-		served := i.contest(ctx, fmt.Sprintf("%s-%d", key, contest))
-		if contest < contests && float64(served.punctual) < mostOf*waiters {
-			continue
-		}
-		Expect(float64(served.punctual)/waiters).To(BeNumerically(">=", mostOf), "of the callers came punctually")
-		Expect(served.disorder()).To(BeNumerically("<", closeBy))
-		return served
-	}
-}
-
-func (i *installation) contest(ctx context.Context, key string) contention {
-	GinkgoHelper()
-	namespace := environment.Namespace(ctx, "line-")
-	environment.AllowWorkers(ctx, namespace)
 	token := tokenOf(ctx, namespace, fixture.Worker, audience)
 	callers := make([]*lock.Client, len(i.all))
 	for index, at := range i.all {
@@ -103,77 +61,39 @@ func (i *installation) contest(ctx context.Context, key string) contention {
 	first, err := callers[0].Acquire(ctx, key, lock.WithTTL(10*time.Minute), lock.WithoutRenewal())
 	Expect(err).NotTo(HaveOccurred())
 	var mu sync.Mutex
-	var served contention
+	var came, served []int
 	var all sync.WaitGroup
-	began := time.Now().Add(100 * time.Millisecond)
-	for waiter := range waiters {
+	waiting, stop := context.WithCancel(ctx)
+	defer all.Wait()
+	defer stop()
+	for waiter := range number {
+		came = append(came, waiter)
 		all.Go(func() {
 			defer GinkgoRecover()
-			<-time.After(time.Until(began.Add(time.Duration(waiter) * every)))
-			came := arrival{waiter: waiter, sent: time.Now()}
-			held, err := callers[waiter%len(callers)].Acquire(ctx, key, lock.WithTTL(10*time.Minute), lock.WithoutRenewal(), lock.WithReason(strconv.Itoa(waiter)))
+			held, err := callers[waiter%len(callers)].Acquire(waiting, key, lock.WithTTL(10*time.Minute), lock.WithoutRenewal())
 			Expect(err).NotTo(HaveOccurred())
 			mu.Lock()
-			served.order = append(served.order, came)
+			served = append(served, waiter)
 			mu.Unlock()
 			Expect(held.Release(ctx)).To(Succeed())
 		})
+		i.awaitWaiters(ctx, i.all[0], namespace, key, token, waiter+1)
 	}
-	i.awaitWaiters(ctx, i.all[0], namespace, key, token, waiters)
-	standing, _, err := i.backendOver2(i.all[0], token).Waiters(ctx, namespace, v1alpha1.FullKeyOf(key), waiters)
-	Expect(err).NotTo(HaveOccurred())
-	before, released := i.made(), time.Now()
+	before := i.made()
 	Expect(first.Release(ctx)).To(Succeed())
 	all.Wait()
-	took := time.Since(released)
-	served.requests = i.made().since(before)
-	Expect(served.order).To(HaveLen(waiters))
-	Expect(standing).To(HaveLen(waiters))
-	for place, waiter := range standing {
-		Expect(strconv.Itoa(served.order[place].waiter)).To(Equal(waiter.Reason), "who is served at place %d", place)
-		served.order[place].since = waiter.Since
-	}
-	served.judge(len(callers))
-	GinkgoWriter.Printf("%s: %d hand-offs in %s, %.3f writes and %.3f reads each, %d other requests; %d callers punctual, farthest in another order %s\n",
-		key, waiters, took.Round(time.Millisecond), float64(served.requests.writes)/waiters, float64(served.requests.reads)/waiters,
-		served.requests.others, served.punctual, served.disorder())
-	return served
+	Expect(served).To(Equal(came))
+	return i.made().since(before)
 }
 
-// judge tells the callers whose ways were as long as those of most that came to the same replica. What the clocks of the
-// replicas are related wrongly by is the same for all of these: so it makes no caller late, and shows as disorder.
-func (c *contention) judge(replicas int) {
-	way := func(of *arrival) time.Duration { return of.since.Sub(of.sent) }
-	ways := make([][]time.Duration, replicas)
-	for index := range c.order {
-		came := &c.order[index]
-		ways[came.waiter%replicas] = append(ways[came.waiter%replicas], way(came))
-	}
-	for _, of := range ways {
-		slices.Sort(of)
-	}
-	for index := range c.order {
-		came := &c.order[index]
-		of := ways[came.waiter%replicas]
-		if came.isPunctual = (way(came) - of[len(of)/2]).Abs() <= punctual; came.isPunctual {
-			c.punctual++
+// keyOf returns a key to whose line a replica is home.
+func (i *installation) keyOf(home *replica, namespace string) string {
+	for number := 0; ; number++ {
+		key := fmt.Sprintf("report-%d", number)
+		if found, _ := i.home(namespace, key); found == home {
+			return key
 		}
 	}
-}
-
-// disorder returns how far apart two punctual callers came at most of which the later was served first.
-func (c *contention) disorder() (farthest time.Duration) {
-	var latest time.Time
-	for _, each := range c.order {
-		switch {
-		case !each.isPunctual:
-		case each.sent.After(latest):
-			latest = each.sent
-		default:
-			farthest = max(farthest, latest.Sub(each.sent))
-		}
-	}
-	return farthest
 }
 
 // callerOver2 is a client of one replica over one connection with HTTP/2, which is open.
@@ -202,6 +122,16 @@ func (i *installation) startControllers(ctx context.Context, flags ...string) {
 	fixture.StartOperator(ctx, identity.Kubectl, append([]string{
 		"--components=controller", "--metrics-bind-address=0", "--audit-log=", "--leader-election-namespace=" + system,
 	}, flags...)...)
+}
+
+// transportOver2 has a few connections with HTTP/2 to each replica.
+func (i *installation) transportOver2() *http.Transport {
+	GinkgoHelper()
+	roots := x509.NewCertPool()
+	Expect(roots.AppendCertsFromPEM(i.authority)).To(BeTrue())
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	DeferCleanup(transport.CloseIdleConnections)
+	return transport
 }
 
 var _ = Describe("A hot key", func() {

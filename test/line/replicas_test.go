@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,7 +41,7 @@ const (
 	// serviceName is the name in the certificates of replicas.
 	serviceName = account + "." + system + ".svc"
 	// patience has room for a slow machine.
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 )
 
 // installation is a façade of several replicas.
@@ -148,14 +147,6 @@ func (i *installation) home(namespace, key string) (home *replica, others []*rep
 		}
 	}
 	return home, others
-}
-
-// replace starts another replica in the place of one that is gone.
-func (i *installation) replace(ctx context.Context, gone *replica) {
-	GinkgoHelper()
-	i.all = slices.DeleteFunc(i.all, func(at *replica) bool { return at == gone })
-	i.start(ctx)
-	i.meet(ctx)
 }
 
 const audience = "lock-operator.forrst.dev"

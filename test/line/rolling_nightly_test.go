@@ -1,10 +1,10 @@
+//go:build nightly
+
 package line_test
 
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,7 +23,7 @@ import (
 
 // rolled is how many wait while all replicas are replaced, over so many connections. LINE_ROLLED sets another number.
 const (
-	rolled      = 300
+	rolled      = 1000
 	connections = 30
 	// listed is how many of them a list tells at most.
 	listed = 500
@@ -35,7 +35,7 @@ const (
 	calledBy = 300 * time.Millisecond
 )
 
-var _ = Describe("Callers with the Go client", func() {
+var _ = Describe("Callers with the Go client", Label("nightly"), func() {
 	It("keep their places while all replicas are replaced in turn", func(ctx context.Context) {
 		number := numberOf("LINE_ROLLED", rolled)
 		installed := install(ctx, 3)
@@ -133,7 +133,7 @@ func (i *installation) awaitAll(ctx context.Context, scraper string, number int)
 			all += at.footprint(ctx, scraper).waiters
 		}
 		return all
-	}).WithTimeout(time.Minute).WithPolling(200 * time.Millisecond).Should(BeEquivalentTo(number))
+	}).WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(BeEquivalentTo(number))
 }
 
 // nextDoor returns a function that returns the addresses of the replicas in turn.
@@ -145,47 +145,4 @@ func (i *installation) nextDoor() func() string {
 		passed++
 		return i.doors[passed%len(i.doors)]
 	}
-}
-
-// service passes each new connection to one of the replicas, as a Service does.
-type service struct {
-	listener net.Listener
-}
-
-// newService returns one that passes each connection to the address that next returns.
-func newService(ctx context.Context, next func() string) *service {
-	GinkgoHelper()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
-	s := &service{listener: listener}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			accepted, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go pass(accepted, next())
-		}
-	})
-	DeferCleanup(func() {
-		Expect(listener.Close()).To(Succeed())
-		running.Wait()
-	})
-	return s
-}
-
-// pass passes on until one side ends.
-func pass(accepted net.Conn, to string) {
-	defer func() { _ = accepted.Close() }()
-	dialed, err := (&net.Dialer{Timeout: time.Second}).Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	defer func() { _ = dialed.Close() }()
-	go func() {
-		_, _ = io.Copy(dialed, accepted) // Either end may end it.
-		_ = dialed.Close()
-	}()
-	_, _ = io.Copy(accepted, dialed)
 }
