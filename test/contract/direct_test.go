@@ -32,9 +32,8 @@ var _ = contract.DescribeBackend("An engine with the identity of a user", func(c
 	return contract.Fixture{
 		Backend: direct, Rival: directRival, Forbidden: directForbidden,
 		Namespace: namespace, Elsewhere: newNamespace(ctx),
-		Holder:   directUser,
-		Queued:   func(v1alpha1.FullKey) int { return direct.waits.count() - before },
-		Label:    label(namespace),
-		ShortTTL: shortTTL,
+		Holder: directUser,
+		Queued: func(v1alpha1.FullKey) int { return direct.waits.count() - before },
+		Label:  label(namespace),
 	}
 })

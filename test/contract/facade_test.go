@@ -54,7 +54,6 @@ var _ = contract.DescribeBackend("A façade over HTTP", func(ctx context.Context
 		Holder:    facadeCaller,
 		Queued:    func(v1alpha1.FullKey) int { return served.waits.count() - before },
 		Label:     label(namespace),
-		ShortTTL:  shortTTL,
 	}
 })
 

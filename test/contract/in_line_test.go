@@ -34,15 +34,14 @@ var _ = contract.DescribeBackend("An engine in the line of a façade", func(ctx 
 		Holder:    directUser,
 		Queued:    func(v1alpha1.FullKey) int { return served.waits.count() - before },
 		Label:     label(namespace),
-		ShortTTL:  shortTTL,
 	}
 })
 
 var _ = Describe("A program with an engine of its own and callers of a façade", func() {
 	It("stand in one line, in the order in which they came", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
-		program := lock.NewClient(inLine(direct, served, namespace, fixture.SingleUser(directUser)), namespace, lock.WithTTL(time.Minute))
-		caller := lock.NewClient(serve(served, namespace, allowed), namespace, lock.WithTTL(time.Minute))
+		program := lock.NewClient(inLine(direct, served, namespace, fixture.SingleUser(directUser)), namespace, lock.WithTTL(10*time.Minute))
+		caller := lock.NewClient(serve(served, namespace, allowed), namespace, lock.WithTTL(10*time.Minute))
 		first, err := caller.Acquire(ctx, "report")
 		Expect(err).NotTo(HaveOccurred())
 
@@ -63,15 +62,15 @@ var _ = Describe("A program with an engine of its own and callers of a façade",
 				Expect(held.Release(ctx)).To(Succeed())
 				done <- struct{}{}
 			}()
-			Eventually(func() int { return served.waits.count() - before }).WithTimeout(10 * time.Second).WithPolling(time.Millisecond).
+			Eventually(func() int { return served.waits.count() - before }).WithTimeout(answer).WithPolling(time.Millisecond).
 				Should(BeNumerically(">", waiter))
 		}
 		Expect(first.Release(ctx)).To(Succeed())
 		for waiter := range waiters {
-			Eventually(order).WithTimeout(10 * time.Second).Should(Receive(Equal(waiter)))
+			Eventually(order).WithTimeout(answer).Should(Receive(Equal(waiter)))
 		}
 		for range waiters {
-			Eventually(done).WithTimeout(10 * time.Second).Should(Receive())
+			Eventually(done).WithTimeout(answer).Should(Receive())
 		}
 		_, err = program.Get(ctx, "report")
 		Expect(err).To(MatchError(lock.ErrNotHeld))

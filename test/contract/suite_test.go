@@ -5,7 +5,6 @@ package contract_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,9 +15,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/fixture"
 )
-
-// shortTTL has room for some requests, each of which asks the webhook.
-const shortTTL = 700 * time.Millisecond
 
 func TestContract(t *testing.T) {
 	RegisterFailHandler(Fail)

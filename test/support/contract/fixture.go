@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,22 +40,21 @@ type Fixture struct {
 	Label func(ctx context.Context, key v1alpha1.FullKey) error
 	// Clock is the clock of the backend. Nil means the real one.
 	Clock *clocktesting.FakeClock
-	// ShortTTL is a ttl that specs can wait for, and long enough for a few requests.
-	// Zero means a second.
-	ShortTTL time.Duration
 }
 
 const (
-	// long is a ttl that no spec outlives.
-	long = time.Minute
+	// long is a ttl that no spec outlives, also on a slow machine.
+	long = 10 * time.Minute
+	// brief is a ttl that ends soon, perhaps before its caller is answered.
+	brief = 500 * time.Millisecond
+	// roomy is a ttl that specs can wait for, and long enough for a few requests also on a slow machine.
+	roomy = 4 * time.Second
 	// patience is the wait of a caller that is to be granted in the end.
 	patience = time.Hour
-	// soon bounds what happens without the end of a ttl.
-	soon = 10 * time.Second
+	// soon bounds what happens without the end of a ttl, with room for a slow machine.
+	soon = time.Minute
 	// poll is how often a spec checks.
 	poll = 5 * time.Millisecond
-	// late is how long after the end of its context a call may return.
-	late = 100 * time.Millisecond
 	// quiet is how long a spec checks that nothing happens.
 	quiet = 200 * time.Millisecond
 	// secret begins all owner tokens. No error may contain it.
@@ -70,8 +68,6 @@ const (
 
 // subject is the fixture of the running spec.
 type subject struct{ Fixture }
-
-func (s *subject) short() time.Duration { return cmp.Or(s.ShortTTL, time.Second) }
 
 // by returns a request for the lock of the key under an owner token.
 func by(owner string, changes ...func(*lock.Request)) lock.Request {
@@ -186,7 +182,27 @@ func (s *subject) pass(until time.Time) {
 // expired returns a lock of alice that has expired.
 func (s *subject) expired(ctx context.Context) *v1alpha1.Lock {
 	GinkgoHelper()
-	ended := s.acquired(ctx, by(alice, ttl(s.short())))
-	s.pass(ended.Spec.ExpireTime.Time)
+	ended := s.acquired(ctx, by(alice))
+	ended.Spec.ExpireTime = new(v1alpha1.NewTimestamp(s.expire(ctx, alice)))
 	return ended
+}
+
+// expire has the owner renew its lock for a brief ttl, and returns when that has passed: then. So no other request must be made
+// before the lock expires.
+func (s *subject) expire(ctx context.Context, owner string) (then time.Time) {
+	GinkgoHelper()
+	then = s.shorten(ctx, owner)
+	s.pass(then)
+	return then
+}
+
+// shorten has the owner renew its lock for a brief ttl, and returns when that has passed at the latest.
+func (s *subject) shorten(ctx context.Context, owner string) time.Time {
+	GinkgoHelper()
+	renewed, err := s.renew(ctx, owner, brief)
+	if err != nil { // The answer came too late, which may be said in either way.
+		Expect(err).To(Or(MatchError(lock.ErrExpired), MatchError(lock.ErrUnavailable)))
+		return s.now().Add(brief)
+	}
+	return renewed.Spec.ExpireTime.Time
 }

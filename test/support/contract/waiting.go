@@ -39,7 +39,7 @@ func describeWaiting(s *subject) {
 
 	It("gives up when the wait is over, and names the holder", func(ctx context.Context) {
 		granted := s.acquired(ctx, by(alice))
-		const bound = 300 * time.Millisecond
+		const bound = 2 * time.Second // The caller is in line by then.
 		began := s.now()
 		waiting := s.call(ctx, by(bob, wait(bound)))
 		if s.Clock != nil {
