@@ -40,7 +40,8 @@ func (r *record) checks() []func() []string {
 	if !r.judgesLiveness {
 		return safety
 	}
-	return append(safety, r.checkUnanswered, r.checkAbandoned, r.checkWanted, r.checkTimeouts, r.checkPassages, r.checkTold, r.checkRemains, r.checkUnaudited)
+	return append(safety, r.checkUnanswered, r.checkAbandoned, r.checkWanted, r.checkTimeouts, r.checkPassages,
+		r.checkTold, r.checkRemains, r.checkUnaudited)
 }
 
 // checkOrder lets porcupine look for an order of the operations on each key.
