@@ -29,8 +29,9 @@ const (
 	// and acquisitions, there are beside them.
 	floodRate = 200
 	acts      = 100
-	// fillers is how many forged reviews are under way at a time.
-	fillers = 8
+	// fillers is how many forged reviews are under way at a time, and floodWidth how many creates: a busy machine has fewer.
+	fillers    = 8
+	floodWidth = 32
 )
 
 // flood creates malformed locks until ctx ends: admission refuses every third, and the API server refuses the
@@ -105,8 +106,9 @@ func forge(ctx context.Context, port *http.Client, namespace, name string) error
 
 // goOn creates at the rate until ctx ends.
 func (f *flood) goOn(ctx context.Context) {
-	var creates sync.WaitGroup
-	defer creates.Wait()
+	var creates errgroup.Group
+	creates.SetLimit(floodWidth)
+	defer func() { _ = creates.Wait() }()
 	ticker := time.NewTicker(time.Second / floodRate)
 	defer ticker.Stop()
 	for {
@@ -114,7 +116,10 @@ func (f *flood) goOn(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			creates.Go(func() { f.create(ctx) })
+			creates.TryGo(func() error {
+				f.create(ctx)
+				return nil
+			})
 		}
 	}
 }

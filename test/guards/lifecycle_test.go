@@ -49,7 +49,7 @@ var _ = Describe("A guard", func() {
 	})
 
 	It("ends with the expiry, though the lock is still there", func(ctx context.Context) {
-		lock := held(ctx, deployer, namespace, fixture.TTL(3*time.Second))
+		lock := held(ctx, deployer, namespace, fixture.TTL(8*time.Second))
 		Expect(paintWeb(ctx, stranger, namespace)).To(beGuarded())
 		Eventually(paintWeb).WithContext(ctx).WithTimeout(timeout).WithArguments(stranger, namespace).Should(Succeed())
 		Expect(time.Now()).To(BeTemporally(">=", lock.Spec.ExpireTime.Time))
@@ -57,7 +57,7 @@ var _ = Describe("A guard", func() {
 	})
 
 	It("goes on with a renewal", func(ctx context.Context) {
-		lock := held(ctx, deployer, namespace, fixture.TTL(3*time.Second))
+		lock := held(ctx, deployer, namespace, fixture.TTL(8*time.Second))
 		first := lock.Spec.ExpireTime.Time
 		Expect(ask(ctx, deployer, lock, v1alpha1.RequestRenewal, fixture.TTL(time.Hour))).To(Succeed())
 		Eventually(time.Now).Should(BeTemporally(">", first))
@@ -84,7 +84,7 @@ var _ = Describe("A guard", func() {
 	})
 
 	It("passes to the user who takes the lock over", func(ctx context.Context) {
-		lock := held(ctx, deployer, namespace, fixture.TTL(2*time.Second))
+		lock := held(ctx, deployer, namespace, fixture.TTL(6*time.Second))
 		Eventually(paintWeb).WithContext(ctx).WithTimeout(timeout).WithArguments(stranger, namespace).Should(Succeed())
 		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
 		lock.Spec.Owner, lock.Spec.TTL = "token-b", &v1alpha1.Duration{Duration: time.Hour}
@@ -95,7 +95,7 @@ var _ = Describe("A guard", func() {
 	})
 
 	It("is not passed to a user who has no right to the objects", func(ctx context.Context) {
-		lock := held(ctx, deployer, namespace, fixture.TTL(2*time.Second))
+		lock := held(ctx, deployer, namespace, fixture.TTL(6*time.Second))
 		Eventually(paintWeb).WithContext(ctx).WithTimeout(timeout).WithArguments(stranger, namespace).Should(Succeed())
 		Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
 		lock.Spec.Owner, lock.Spec.TTL = "token-b", &v1alpha1.Duration{Duration: time.Hour}

@@ -31,7 +31,7 @@ import (
 
 // timeout is for what happens in milliseconds on a quiet machine. An Eventually with a context has none
 // by itself.
-const timeout = 20 * time.Second
+const timeout = time.Minute
 
 // systemTimeout is how long the controller manager may take for what it does in seconds.
 const systemTimeout = 90 * time.Second

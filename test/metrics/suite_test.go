@@ -28,7 +28,7 @@ import (
 )
 
 // timeout is for what happens in milliseconds on a quiet machine.
-const timeout = 30 * time.Second
+const timeout = time.Minute
 
 // audience is that of the tokens for the façade.
 const audience = "lock-operator.forrst.dev"

@@ -122,7 +122,7 @@ func (r *renewals) all(title string, ttl time.Duration) {
 		defer r.mu.Unlock()
 		count = len(r.renewed)
 		return len(r.last) - count
-	}).WithTimeout(ttl).Should(BeZero(), title)
+	}).WithTimeout(2*ttl).Should(BeZero(), title)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	Expect(r.lapses).To(BeEmpty(), title)
@@ -133,7 +133,7 @@ func (r *renewals) all(title string, ttl time.Duration) {
 var _ = Describe("A change of leader", func() {
 	It("lets no lock lapse that the operator renews", func(ctx context.Context) {
 		var former connection
-		first, second := environment.Candidate("renewals", former.of), environment.Candidate("renewals")
+		first, second := environment.MortalCandidate("renewals", former.of), environment.Candidate("renewals")
 		startOperator(ctx, first, former.of)
 		Eventually(first.IsLeader).Should(BeTrue())
 		startOperator(ctx, second, func(*rest.Config) {})

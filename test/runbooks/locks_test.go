@@ -41,7 +41,7 @@ var _ = Describe("The runbook for a lock that does not go", func() {
 		Expect(exists(ctx, lock)).To(BeFalse())
 
 		// It has expired, and the operator is away.
-		lock = acquire(ctx, deployer, namespace, key, fixture.TTL(3*time.Second))
+		lock = acquire(ctx, deployer, namespace, key, fixture.TTL(10*time.Second))
 		_, err = shell(ctx, stranger, "kubectl delete lock "+lockName+" --namespace "+namespace)
 		Expect(err).To(HaveOccurred(), "it is held")
 		awaitExpiry(ctx, lock)

@@ -19,10 +19,10 @@ import (
 )
 
 // specTimeout is longer than any runbook takes.
-const specTimeout = 2 * time.Minute
+const specTimeout = 10 * time.Minute
 
 // patience bounds what must happen. Namespaces and Jobs take Kubernetes some seconds.
-const patience = 45 * time.Second
+const patience = 90 * time.Second
 
 func TestRunbooks(t *testing.T) {
 	RegisterFailHandler(Fail)
