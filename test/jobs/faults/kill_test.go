@@ -46,7 +46,7 @@ func killOperator(ctx context.Context, kills, jobs, keys int) {
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SEED"), "1"), 10, 64)
 	Expect(err).NotTo(HaveOccurred(), "SEED")
 	AddReportEntry("seed", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeats the moments
+	random := rand.New(rand.NewPCG(seed, 0))
 	created := make([]*batchv1.Job, jobs)
 	for i := range created {
 		created[i] = create(ctx, makeJob(namespace, fmt.Sprintf("job-%03d", i), fmt.Sprintf("key-%d", i%keys),

@@ -22,8 +22,6 @@ const (
 	patience  = lockedjobs.Patience
 )
 
-type change = lockedjobs.Change
-
 // The words of the specs.
 var (
 	newNamespace       = lockedjobs.NewNamespace
