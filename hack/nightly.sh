@@ -20,7 +20,7 @@ steps=(
   "upgrade|^charts/|^test/upgrade/#$(nightly ./test/upgrade)"
   "suites|#$(nightly)"
   "timing|#make timing"
-  "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team-; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=."
+  "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team-; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=. && make test-one PKG=./test/jobs/faults FOCUS=."
   "witness|#RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
   "renewals|#RENEWED=10000 make test-one PKG=./test/renewal FOCUS='change of leader'"
   "peers|#make peers-test"
