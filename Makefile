@@ -149,7 +149,7 @@ quick: ## Run the tests that need no control plane, unless their results are cac
 	@go test -vet=off $(TESTFLAGS) $$(hack/test-packages.sh unit)
 
 # Most suites wait more than they compute, so these run at once.
-test: build control-plane bin/kwok bin/helm ## Run all tests that judge a change.
+test: build control-plane bin/kwok bin/helm bin/kustomize-controller ## Run all tests that judge a change.
 	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
 	@$(MAKE) --no-print-directory -k -j2 test-inside test-outside && $(MAKE) --no-print-directory slowest
 
@@ -198,7 +198,7 @@ image-test: build image control-plane ## Look at the images, and run one (root, 
 
 install-test: build image control-plane bin/kwok bin/helm ## Install the chart with Helm, run its pods in containers, and test that (root, podman, runc, iproute2).
 	@hack/debian.sh podman runc iproute2:ip
-	@$(TEST_ENV) TAGS="$(TAGS)" hack/install-test.sh
+	@$(TEST_ENV) INSTALLATIONS="$(INSTALLATIONS)" hack/install-test.sh
 
 .PHONY: nightly robustness soak robustness-breakages bench bench-report bench-scale
 nightly: build ## Run what takes longer than ten minutes, all night, with a drawn seed, and print a table of the results, which bin/nightly keeps.

@@ -15,10 +15,9 @@ nightly() { echo "make test-nightly PKGS='$*'"; }
 # A name, the files that it is about if a change of them asks for it at once, and what it runs, in the order of their use.
 steps=(
   "gitops|^go\.mod|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
-  "install-variants|^charts/|^config/|^test/install#$(nightly ./test/install) && make install-test TAGS=nightly"
+  "install-variants|^charts/|^config/|^test/install#ROTATIONS=3 make test-one PKG=./test/install FOCUS='rotated under load' && make install-test INSTALLATIONS=."
   "platforms|^Dockerfile|^hack/image\.sh#make image && $(nightly ./test/image)"
-  "upgrade|^charts/|^test/upgrade/#$(nightly ./test/upgrade)"
-  "suites|#$(nightly)"
+  "suites|#export GITOPS_SYNCS=40; $(nightly)"
   "timing|#make timing"
   "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team-; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=. && make test-one PKG=./test/jobs/faults FOCUS=."
   "witness|#RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"

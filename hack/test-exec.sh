@@ -3,7 +3,7 @@
 #
 # Suites of Ginkgo get the seed of $SEED, so that each run has the same order and draws the same choices, and write how long
 # each spec took into $REPORTS/ginkgo. With $TAG, such as "timing", only the specs with this label run, and only the tests
-# whose names begin with TestTiming.
+# whose names begin with TestTiming; without, all specs that have neither label.
 #
 # The race detector cannot follow two processors at the timers of one bubble of
 # testing/synctest: it ends the program with a failed check or a segmentation fault
@@ -14,7 +14,7 @@
 set -euo pipefail
 if [ -n "${BUBBLES_ON_ONE_PROCESSOR:-}" ] && grep -q '"testing/synctest"' -- *_test.go 2>/dev/null; then export GOMAXPROCS=1; fi
 if grep -qs 'RunSpecs(' -- *_test.go; then
-  set -- "$@" -ginkgo.seed="${SEED:-1}" ${TAG:+-ginkgo.label-filter="$TAG"}
+  set -- "$@" -ginkgo.seed="${SEED:-1}" -ginkgo.label-filter="${TAG:-!timing && !nightly}"
   if [ -n "${REPORTS:-}" ]; then
     mkdir -p "$REPORTS/ginkgo"
     set -- "$@" -ginkgo.json-report="$REPORTS/ginkgo/$(basename "$1" .test)-$(basename "$PWD")${TAG:+-$TAG}.json"

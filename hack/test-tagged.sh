@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests with a build tag, "timing" or "nightly", of all folders that have some, or of those that are named: one
+# Runs the tests with a build tag or a label, "timing" or "nightly", of all folders that have some, or of those that are named: one
 # package after the other, and without the race detector. "make timing" and "make nightly" set the environment.
 #
 #   hack/test-tagged.sh timing ./test/line ./test/browser/ui
@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export TAG="$1" REPORTS="$REPORTS/$1"
 shift
 if [ $# = 0 ]; then
-  mapfile -t folders < <(git grep -l "^//go:build $TAG$" -- '*_test.go' | xargs -r -n1 dirname | sort -u)
+  mapfile -t folders < <(git grep -lE "^//go:build $TAG$|Label\(\"$TAG\"\)" -- '*_test.go' | xargs -r -n1 dirname | sort -u)
   set -- "${folders[@]/#/./}"
 fi
 

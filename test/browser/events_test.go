@@ -21,7 +21,7 @@ const latest = 200 * time.Millisecond
 const ofMinute = `{"ttl_seconds":60}`
 
 var _ = Describe("An EventSource", func() {
-	It("is told within 200 ms that a lock is acquired, renewed, handed off, released, or expires", func(ctx context.Context) {
+	It("is told within 200 ms that a lock is acquired, renewed, handed off, released, or expires", Label("timing"), func(ctx context.Context) {
 		const key = "flag:timed"
 		p := openPage(map[string]string{"lock": locks + "/" + key + "?watch=true", "namespace": locks + "?watch=true"})
 		for _, stream := range []string{"lock", "namespace"} {

@@ -118,7 +118,7 @@ func slowJobController() {
 	DeferCleanup(func() { close(stop); <-stopped })
 }
 
-var _ = Describe("Argo CD's engine", func() {
+var _ = Describe("Argo CD's engine", Label("nightly"), func() {
 	DescribeTable("waits for the pods of a Job under a lock, as a hook and in a wave,",
 		func(ctx context.Context, isHeld bool, prepare func(), isFailed bool) {
 			all := migrations(syncs(), "")

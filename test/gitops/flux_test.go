@@ -29,7 +29,7 @@ import (
 // healthPolls is longer than the time between two of kustomize-controller's looks at the health of what it has applied.
 const healthPolls = 6 * time.Second
 
-var _ = Describe("Flux", func() {
+var _ = Describe("Flux", Label("nightly"), func() {
 	It("acquires a lock by one write, and finds it unchanged afterwards", func(ctx context.Context) {
 		all, names := GinkgoT().TempDir(), map[string]string{}
 		for index, title := range slices.Sorted(maps.Keys(manifests())) {

@@ -99,6 +99,6 @@ var _ = DescribeTable("A held Lock is not lost by an invalid manifest that a too
 	}
 },
 	Entry("kubectl apply --force", forced(byKubectl)),
-	Entry("Flux with force: true", forced(byFlux)),
-	Entry("Argo CD with Force=true", forced(byArgoCD)),
+	Entry("Flux with force: true", Label("nightly"), forced(byFlux)),
+	Entry("Argo CD with Force=true", Label("nightly"), forced(byArgoCD)),
 )

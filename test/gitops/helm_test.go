@@ -80,7 +80,7 @@ var helmModes = []TableEntry{
 	Entry("on the client's side", "--server-side=false"),
 }
 
-var _ = Describe("Helm", func() {
+var _ = Describe("Helm", Label("nightly"), func() {
 	DescribeTable("takes, keeps and gives back a Lock of a chart,", func(ctx context.Context, mode ...string) {
 		user := helmUser(ctx, pipeline)
 		chart, name := lockChart("gitops:helm-own")

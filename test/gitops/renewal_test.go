@@ -97,7 +97,7 @@ func allowOperatorRenewal(ctx context.Context) {
 }
 
 var _ = Describe("A Lock that the operator renews", func() {
-	It("stays held by one grant, shows no difference to any tool, and ends with its manifest", func(ctx context.Context) {
+	It("stays held by one grant, shows no difference to any tool, and ends with its manifest", Label("nightly"), func(ctx context.Context) {
 		allowOperatorRenewal(ctx)
 		all := declarers(ctx)
 		for title, d := range all {
@@ -134,7 +134,7 @@ var _ = Describe("A Lock that the operator renews", func() {
 		}
 	})
 
-	It("is refused with a sentence where the namespace does not allow it", func(ctx context.Context) {
+	It("is refused with a sentence where the namespace does not allow it", Label("nightly"), func(ctx context.Context) {
 		path, name := folder("gitops:undeclared", operatorRenewal)
 		Expect(applyWithFlux(ctx, path)).To(MatchError(ContainSubstring("Operator is not allowed in this namespace")))
 		err := admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &v1alpha1.Lock{})

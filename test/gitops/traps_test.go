@@ -79,7 +79,7 @@ var _ = Describe("A user of manifests", func() {
 })
 
 var _ = Describe("The samples", func() {
-	It("run to their end with Argo CD's engine", func(ctx context.Context) {
+	It("run to their end with Argo CD's engine", Label("nightly"), func(ctx context.Context) {
 		m := &migration{folder: filepath.Join(GinkgoT().TempDir(), "orders-migrate-sync"), namespace: "default", key: "database:orders"}
 		Expect(os.Mkdir(m.folder, 0o700)).To(Succeed())
 		sample := must(os.ReadFile(filepath.Join("..", "..", "config", "samples", "jobs", "argocd_migration.yaml")))
@@ -92,7 +92,7 @@ var _ = Describe("The samples", func() {
 		Eventually(ctx, func() any { return m.job(ctx) }).WithTimeout(timeout).Should(BeNil(), "the hook stays")
 	})
 
-	It("run to their end with Flux", func(ctx context.Context) {
+	It("run to their end with Flux", Label("nightly"), func(ctx context.Context) {
 		c := fluxController(ctx)
 		createDeployer(ctx)
 		text := string(must(os.ReadFile(filepath.Join("..", "..", "config", "samples", "jobs", "job.yaml"))))

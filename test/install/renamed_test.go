@@ -187,7 +187,7 @@ spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name
 				g.Expect(silences).NotTo(BeEmpty())
 				for _, silence := range silences {
 					// Zero before the first heartbeat.
-					g.Expect(strconv.ParseFloat(silence[1], 64)).To(And(BeNumerically(">", 0), BeNumerically("<", 5)), silence[0])
+					g.Expect(strconv.ParseFloat(silence[1], 64)).To(And(BeNumerically(">", 0), BeNumerically("<", 30)), silence[0])
 				}
 			}).WithTimeout(operatorTimeout).Should(Succeed(), component)
 		}

@@ -74,7 +74,7 @@ var _ = Describe("An installation", func() {
 		kept := make([]*lock.Held, 3)
 		tokens := make([]int64, len(kept))
 		for index := range kept {
-			kept[index], err = newClient().Acquire(ctx, "kept-"+strconv.Itoa(index), lock.WithTTL(10*time.Second))
+			kept[index], err = newClient().Acquire(ctx, "kept-"+strconv.Itoa(index), lock.WithTTL(30*time.Second))
 			Expect(err).NotTo(HaveOccurred())
 			tokens[index] = kept[index].FencingToken()
 		}

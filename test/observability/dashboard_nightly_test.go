@@ -1,3 +1,5 @@
+//go:build nightly
+
 package observability_test
 
 import (
@@ -40,9 +42,9 @@ const loadFor = 30 * time.Second
 // commands is a block of shell commands of a page.
 var commands = regexp.MustCompile("(?s)\n```sh\n(.*?\n)```\n")
 
-// TestOnACluster shows all panels, evaluates all rules and runs all commands of docs/alerts.md on a cluster
+// TestNightlyOnACluster shows all panels, evaluates all rules and runs all commands of docs/alerts.md on a cluster
 // under load. With PLOTS=FOLDER it draws the main panels there.
-func TestOnACluster(t *testing.T) {
+func TestNightlyOnACluster(t *testing.T) {
 	on := startCluster(t)
 	duration := loadFor
 	folder := os.Getenv("PLOTS")

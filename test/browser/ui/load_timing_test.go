@@ -1,3 +1,5 @@
+//go:build timing
+
 package ui_test
 
 import (
@@ -11,7 +13,7 @@ import (
 )
 
 // A thousand changes a second of ten thousand locks leave the page its frames.
-func TestTenThousandLocks(t *testing.T) {
+func TestTimingTenThousandLocks(t *testing.T) {
 	const count, perSecond = 10_000, 1000
 	f := newFacade(t, nil)
 	held := make([]*v1alpha1.Lock, count)

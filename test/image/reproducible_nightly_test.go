@@ -1,3 +1,5 @@
+//go:build nightly
+
 package image
 
 import (
@@ -11,7 +13,7 @@ import (
 )
 
 // In another folder, with other times of the files and at another time, the same commit gives the same images.
-func TestBuildingAgainGivesTheSameImages(t *testing.T) {
+func TestNightlyBuildingAgainGivesTheSameImages(t *testing.T) {
 	images, digest := open(t, filepath.Join(folder, "lock-operator.tar"))
 	labels := images["amd64"].config.Config.Labels
 	copied, out := t.TempDir(), t.TempDir()
