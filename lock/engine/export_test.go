@@ -62,3 +62,6 @@ func (s *WatchStream) IsOpen() bool {
 	isOpen, _ := s.state()
 	return isOpen
 }
+
+// DrawFrom has the engine draw its random numbers from a source of the test. It must be called before any caller waits.
+func (e *Engine) DrawFrom(random func() float64) { e.queues.random = random }

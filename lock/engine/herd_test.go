@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,7 @@ func TestAReleaseCostsFewWritesHoweverManyEnginesWait(t *testing.T) {
 				Informer: lagging{Informer: behind, ctx: informers, lag: latency},
 				Limits:   rules.DefaultLimits(), IsAdmitted: true,
 			})
+			program.DrawFrom(rand.New(rand.NewPCG(1, uint64(i))).Float64)
 			all.Go(func() {
 				for ctx.Err() == nil {
 					request := waiting(fmt.Sprint(i), time.Hour)

@@ -179,7 +179,7 @@ func TestALostLock(t *testing.T) {
 	})
 	t.Run("the service is gone for a moment", func(t *testing.T) {
 		service := newService(t)
-		r := service.start(t, key, "--ttl", "3s", "--", "sh", "-c", `echo ready; sleep 4; exit 5`)
+		r := service.start(t, key, "--ttl", "12s", "--", "sh", "-c", `echo ready; sleep 13; exit 5`)
 		r.line()
 		renewed := make(chan struct{})
 		service.SetHooks(failRenewals(2, renewed))

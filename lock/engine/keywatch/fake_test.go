@@ -33,7 +33,9 @@ type server struct {
 	// refuse returns the error of a request for a name, or nil.
 	refuse func(name types.NamespacedName) error
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// random says how old a list is.
+	random   *rand.Rand
 	history  []watch.Event
 	watches  map[*serverWatch]struct{}
 	requests []string
@@ -60,6 +62,7 @@ func (s *server) restore() {
 
 func newServer() *server {
 	return &server{
+		random:  rand.New(rand.NewPCG(1, 0)),
 		watches: map[*serverWatch]struct{}{},
 		refuse:  func(types.NamespacedName) error { return nil },
 	}
@@ -145,7 +148,7 @@ func (s *server) list(name types.NamespacedName) (runtime.Object, error) {
 	if err := s.request("list", name); err != nil {
 		return nil, err
 	}
-	at := len(s.history) - s.lag - rand.IntN(min(len(s.history), s.maxLag)+1)
+	at := len(s.history) - s.lag - s.random.IntN(min(len(s.history), s.maxLag)+1)
 	list := &v1alpha1.LockList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(at + 1)}}
 	for _, lock := range s.state(at) {
 		if isOf(name, lock) {
