@@ -37,7 +37,7 @@ spec: {key: %[1]s, owner: test, holder: ann, ttl: 1h, acquireTime: "2026-01-01T0
 	}
 }
 
-// formerChart unpacks the chart of the revision that "make upgrade-test" upgrades from.
+// formerChart unpacks the chart of the revision that test/upgrade upgrades from.
 func formerChart(t *testing.T) string {
 	t.Helper()
 	revision := os.Getenv("UPGRADE_FROM")

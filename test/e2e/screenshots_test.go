@@ -158,7 +158,7 @@ func lastFrame(text string) string {
 	return strings.ReplaceAll(frame, "\r\n", "\n")
 }
 
-// draw writes a screen as a picture if the environment has SCREENSHOTS, as "make screenshots"
+// draw writes a screen as a picture if the environment has SCREENSHOTS, as "make pictures"
 // sets it. What is written is checked in, and README shows it.
 func draw(name, text string) {
 	GinkgoHelper()

@@ -44,7 +44,7 @@ func populate(f *facade) {
 	}
 }
 
-// The pictures of docs/page.md. "make page-pictures" writes them.
+// The pictures of docs/page.md. "make pictures" writes them.
 func TestPictures(t *testing.T) {
 	f := newFacade(t, &viewers{users: map[string]string{"secret": "dana@example.com"}, deny: map[string][]string{}})
 	s := open(t, f.url())
