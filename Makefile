@@ -243,7 +243,7 @@ lint: bin/golangci-lint bin/actionlint ## Run golangci-lint in every module, and
 ##= AUTH, FACADE_ADDR, NODES, OBSERVE, ROUTES  of the development cluster: none or token, where the façade listens, simulated nodes (0), 1 for a Prometheus, a file of routes
 ##= CHROMIUM, KUBEBUILDER_ASSETS, PROMETHEUS  a browser, a folder of a control plane and a Prometheus in place of those in bin/
 ##= DURATION, OPERATIONS, REPORT, REPORTS  of tests: how long "make robustness" runs, how much "make soak" does and where it reports, where times are kept
-##= FOCUS, PKG, PKGS, SEED, TESTFLAGS  of tests: what "make test-one" and "make timing" run, what choices are drawn from (1), more flags for go test
+##= FOCUS, INSTALLATIONS, PKG, PKGS, SEED, TESTFLAGS  of tests: what "make test-one", "make install-test" and "make timing" run, what choices are drawn from (1), more flags for go test
 ##= K8S  version of Kubernetes in place of the pinned one, as in K8S=1.34.4 (built into bin/k8s-1.34.4)
 ##= IMAGE, PLATFORMS, CLI_PLATFORMS, VERSION  of "make release" and its parts: where the image is pushed to, or local; of images and programs; as in v0.1.0
 ##= NIGHTLY, UPGRADE_FROM, VULNDB  the steps of "make nightly" (all), the revision that test/upgrade begins at, a copy of the vulnerability database
