@@ -167,9 +167,11 @@ func TestAServiceThatDoesNotAnswer(t *testing.T) {
 const stubborn = `trap "" TERM; setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000 & echo $PPID; wait`
 
 func TestALostLock(t *testing.T) {
+	t.Parallel()
 	t.Run("the service is gone for longer than the ttl", func(t *testing.T) {
+		t.Parallel()
 		service := newService(t)
-		r := service.start(t, key, "--ttl", "2s", "--", "sh", "-c", stubborn)
+		r := service.start(t, key, "--ttl", "12s", "--", "sh", "-c", stubborn)
 		r.line()
 		service.SetUnavailable(true)
 		r.wantEnd(202, "sending TERM", "killing the command")
@@ -178,6 +180,7 @@ func TestALostLock(t *testing.T) {
 		}
 	})
 	t.Run("the service is gone for a moment", func(t *testing.T) {
+		t.Parallel()
 		service := newService(t)
 		r := service.start(t, key, "--ttl", "12s", "--", "sh", "-c", `echo ready; sleep 13; exit 5`)
 		r.line()
@@ -188,8 +191,9 @@ func TestALostLock(t *testing.T) {
 		service.wantFree(t)
 	})
 	t.Run("ignored", func(t *testing.T) {
+		t.Parallel()
 		service := newService(t)
-		r := service.start(t, key, "--ttl", "2s", "--on-lost", "ignore", "--", "sh", "-c", `echo ready; sleep 3; exit 6`)
+		r := service.start(t, key, "--ttl", "12s", "--on-lost", "ignore", "--", "sh", "-c", `echo ready; sleep 13; exit 6`)
 		r.line()
 		if err := service.ForceRelease(t.Context(), namespace, fullKey, "test"); err != nil {
 			t.Fatal(err)
