@@ -13,7 +13,7 @@
 # detector.
 set -euo pipefail
 if [ -n "${BUBBLES_ON_ONE_PROCESSOR:-}" ] && grep -q '"testing/synctest"' -- *_test.go 2>/dev/null; then export GOMAXPROCS=1; fi
-if grep -qs 'RunSpecs(' -- *_test.go; then
+if grep -qs '"github.com/onsi/ginkgo/v2"' -- *_test.go; then
   set -- "$@" -ginkgo.seed="${SEED:-1}" -ginkgo.label-filter="${TAG:-!timing && !nightly}"
   if [ -n "${REPORTS:-}" ]; then
     mkdir -p "$REPORTS/ginkgo"
