@@ -59,9 +59,12 @@ func (p RetryPolicy) pause(tries int) time.Duration {
 	return time.Duration(jittered(pause, p.Jitter))
 }
 
+// random returns a number in [0, 1), which spreads requests and is no secret. Tests draw from a source of their own.
+var random = rand.Float64
+
 // jittered returns a random value that differs from the given one by at most this part of it.
 func jittered(value, part float64) float64 {
-	return value * (1 - part + 2*part*rand.Float64()) //nolint:gosec // spreads requests; no secret
+	return value * (1 - part + 2*part*random())
 }
 
 type retries struct {

@@ -104,7 +104,7 @@ func eventually(t *testing.T, isTrue func() bool) {
 	t.Helper()
 	checks := time.NewTicker(50 * time.Millisecond)
 	defer checks.Stop()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case <-deadline:

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -211,52 +212,54 @@ func TestOutcomesPassThrough(t *testing.T) {
 		"get":     {lock.ErrNotHeld, lock.ErrExpired, lock.ErrUnavailable},
 		"list":    {lock.ErrUnavailable},
 	}
-	f := newFixture(t, client.WithTimeout(50*time.Millisecond))
-	calls := map[string]func(error) error{
-		"acquire": func(cause error) error {
-			request := forKey("k")
-			if errors.Is(cause, lock.ErrTimeout) {
-				request.Wait = time.Millisecond
-			}
-			_, err := f.Acquire(t.Context(), namespace, request)
-			return err
-		},
-		"renew": func(error) error {
-			_, err := f.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}, 0)
-			return err
-		},
-		"release": func(error) error { return f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}) },
-		"force":   func(error) error { return f.ForceRelease(t.Context(), namespace, "lock:k", "") },
-		"get":     func(error) error { _, err := f.Get(t.Context(), namespace, "lock:k"); return err },
-		"list":    func(error) error { _, err := f.List(t.Context(), namespace, lock.Filter{}); return err },
-	}
-	for name, causes := range of {
-		for _, cause := range causes {
-			f.locks.fail(cause)
-			got := calls[name](cause)
-			for what, sentinel := range sentinels {
-				if errors.Is(got, sentinel) != errors.Is(cause, sentinel) {
-					t.Errorf("%s: %v arrives as %v: %s is %t", name, cause, got, what, errors.Is(got, sentinel))
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, client.WithTimeout(50*time.Millisecond))
+		calls := map[string]func(error) error{
+			"acquire": func(cause error) error {
+				request := forKey("k")
+				if errors.Is(cause, lock.ErrTimeout) {
+					request.Wait = time.Millisecond
+				}
+				_, err := f.Acquire(t.Context(), namespace, request)
+				return err
+			},
+			"renew": func(error) error {
+				_, err := f.Renew(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}, 0)
+				return err
+			},
+			"release": func(error) error { return f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}) },
+			"force":   func(error) error { return f.ForceRelease(t.Context(), namespace, "lock:k", "") },
+			"get":     func(error) error { _, err := f.Get(t.Context(), namespace, "lock:k"); return err },
+			"list":    func(error) error { _, err := f.List(t.Context(), namespace, lock.Filter{}); return err },
+		}
+		for name, causes := range of {
+			for _, cause := range causes {
+				f.locks.fail(cause)
+				got := calls[name](cause)
+				for what, sentinel := range sentinels {
+					if errors.Is(got, sentinel) != errors.Is(cause, sentinel) {
+						t.Errorf("%s: %v arrives as %v: %s is %t", name, cause, got, what, errors.Is(got, sentinel))
+					}
+				}
+				want, _ := errors.AsType[*lock.HeldError](cause)
+				seen, _ := errors.AsType[*lock.HeldError](got)
+				if diff := cmp.Diff(want, seen); diff != "" {
+					t.Errorf("%s: %v (-want +got):\n%s", name, cause, diff)
+				}
+				wantRefusal, _ := errors.AsType[*lock.RefusedError](cause)
+				refusal, _ := errors.AsType[*lock.RefusedError](got)
+				if diff := cmp.Diff(wantRefusal, refusal); diff != "" {
+					t.Errorf("%s: %v (-want +got):\n%s", name, cause, diff)
 				}
 			}
-			want, _ := errors.AsType[*lock.HeldError](cause)
-			seen, _ := errors.AsType[*lock.HeldError](got)
-			if diff := cmp.Diff(want, seen); diff != "" {
-				t.Errorf("%s: %v (-want +got):\n%s", name, cause, diff)
-			}
-			wantRefusal, _ := errors.AsType[*lock.RefusedError](cause)
-			refusal, _ := errors.AsType[*lock.RefusedError](got)
-			if diff := cmp.Diff(wantRefusal, refusal); diff != "" {
-				t.Errorf("%s: %v (-want +got):\n%s", name, cause, diff)
+		}
+		f.locks.fail(errors.New("something broke"))
+		for name, call := range calls {
+			if err := call(nil); err == nil || errors.Is(err, lock.ErrUnavailable) || strings.Contains(err.Error(), "something broke") {
+				t.Errorf("%s: an internal error arrives as %v", name, err)
 			}
 		}
-	}
-	f.locks.fail(errors.New("something broke"))
-	for name, call := range calls {
-		if err := call(nil); err == nil || errors.Is(err, lock.ErrUnavailable) || strings.Contains(err.Error(), "something broke") {
-			t.Errorf("%s: an internal error arrives as %v", name, err)
-		}
-	}
+	})
 }
 
 func TestOwnersAndKeysThatCannotBe(t *testing.T) {

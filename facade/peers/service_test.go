@@ -34,7 +34,7 @@ const (
 	serverName = "lock-operator-facade.forrst-system.svc"
 	own        = "system:serviceaccount:forrst-system:lock-operator-facade"
 	guest      = "system:serviceaccount:forrst-system:lock-operator-controllers"
-	patience   = 20 * time.Second
+	patience   = time.Minute
 )
 
 // local is an engine in whose lines none waits.
@@ -279,8 +279,8 @@ func TestAReplicaIsDialledAgainSoon(t *testing.T) {
 	for range tries {
 		<-dialled
 	}
-	// Without a bound on the pauses, it would be 46 s.
-	if took := time.Since(began); took > 25*time.Second {
+	// The pauses take nine seconds on machines of any speed; without a bound, they would take 46 s.
+	if took := time.Since(began); took > 35*time.Second {
 		t.Errorf("%d tries took %s", tries, took)
 	}
 }
@@ -399,7 +399,7 @@ func TestAConnectionWithoutAStreamIsClosed(t *testing.T) {
 	check(t, err)
 	t.Cleanup(func() { _ = stranger.Close() })
 	stranger.Connect()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for state := stranger.GetState(); state != connectivity.Ready; state = stranger.GetState() {
 		if !stranger.WaitForStateChange(ctx, state) {

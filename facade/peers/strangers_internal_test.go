@@ -71,7 +71,7 @@ func TestConnectionsOfStrangersKeepNoReplicaOut(t *testing.T) {
 	}
 	mustBeClosed := func(connection net.Conn, which string) {
 		t.Helper()
-		if err := connection.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := connection.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := connection.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -85,7 +85,7 @@ func TestConnectionsOfStrangersKeepNoReplicaOut(t *testing.T) {
 		case connection := <-accepted:
 			t.Cleanup(func() { _ = connection.Close() })
 			return connection
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("a connection from %s is not accepted", from)
 			return nil
 		}

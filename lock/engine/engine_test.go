@@ -57,6 +57,7 @@ func run(t *testing.T, options engine.Options) (running *engine.Engine, stop fun
 	if err != nil {
 		t.Fatal(err)
 	}
+	engine.DrawFrom(nextSource(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- engine.Start(ctx) }()

@@ -171,7 +171,7 @@ func TestALostLock(t *testing.T) {
 	t.Run("the service is gone for longer than the ttl", func(t *testing.T) {
 		t.Parallel()
 		service := newService(t)
-		r := service.start(t, key, "--ttl", "12s", "--", "sh", "-c", stubborn)
+		r := service.start(t, key, "--ttl", "8s", "--", "sh", "-c", stubborn)
 		r.line()
 		service.SetUnavailable(true)
 		r.wantEnd(202, "sending TERM", "killing the command")
@@ -193,7 +193,7 @@ func TestALostLock(t *testing.T) {
 	t.Run("ignored", func(t *testing.T) {
 		t.Parallel()
 		service := newService(t)
-		r := service.start(t, key, "--ttl", "12s", "--on-lost", "ignore", "--", "sh", "-c", `echo ready; sleep 13; exit 6`)
+		r := service.start(t, key, "--ttl", "8s", "--on-lost", "ignore", "--", "sh", "-c", `echo ready; sleep 9; exit 6`)
 		r.line()
 		if err := service.ForceRelease(t.Context(), namespace, fullKey, "test"); err != nil {
 			t.Fatal(err)

@@ -85,7 +85,7 @@ func next[T any](t *testing.T, from chan any) T {
 			t.Fatalf("got a %T", object)
 		}
 		return typed
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing was shown")
 	}
 	panic("unreachable")
