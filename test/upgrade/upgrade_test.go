@@ -32,148 +32,183 @@ import (
 const grantsBetween = 50
 
 var _ = Describe("An installation", func() {
-	It("is upgraded and rolled back while clients use it", func(ctx context.Context) {
-		installed := &installation{
+	It("is upgraded while clients use it", func(ctx context.Context) {
+		used := install(ctx)
+		used.upgradeOneByOne(ctx)
+		used.end(ctx)
+	})
+})
+
+// used is an installation of the earlier release with clients that use it.
+type used struct {
+	*installation
+	authority []byte
+	// user declares Locks and Jobs.
+	user     fixture.Identity
+	declared *v1alpha1.Lock
+	job      *batchv1.Job
+	// kept are locks that are held all the time, with these tokens.
+	kept   []*lock.Held
+	tokens []int64
+	// storedIn is the namespace of sample Locks that the earlier release has stored.
+	storedIn, namespace string
+	// renewed is a lock that the operator renews, once it is upgraded.
+	renewed *v1alpha1.Lock
+	seen    *record
+	// stop ends the clients, and waits for that.
+	stop func()
+	// stopped counts the webhooks of the earlier release that have stopped.
+	stopped int
+}
+
+// install installs the earlier release, and has clients use it until [used.end].
+func install(ctx context.Context) *used {
+	GinkgoHelper()
+	u := &used{
+		installation: &installation{
 			services: map[string]*service{facade: newService(ctx), webhook: newService(ctx)},
 			replicas: map[string][]*replica{},
 			folders:  map[string]string{facade: GinkgoT().TempDir(), webhook: GinkgoT().TempDir()},
 			peers:    map[string]string{},
+		},
+		user: environment.Identity("alice", "system:masters"),
+		seen: newRecord(),
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, []string{"lock-operator-facade.forrst-system.svc"})
+	Expect(err).NotTo(HaveOccurred())
+	u.authority = certificate
+	for _, folder := range u.folders {
+		Expect(os.WriteFile(filepath.Join(folder, "tls.crt"), certificate, 0o600)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, "tls.key"), key, 0o600)).To(Succeed())
+	}
+
+	By("installing " + earlier.name)
+	u.apply(ctx, earlier)
+	for _, component := range upgradeOrder {
+		for range replicasEach {
+			u.replicas[component] = append(u.replicas[component], u.start(ctx, earlier, component))
 		}
-		certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, []string{"lock-operator-facade.forrst-system.svc"})
+	}
+	u.namespace = environment.Namespace(ctx, "upgraded-")
+	u.storedIn = storeSamples(ctx, earlier)
+
+	By("letting clients use it")
+	u.hold(ctx)
+	u.check(ctx)
+	return u
+}
+
+func (u *used) apply(ctx context.Context, of *release) {
+	GinkgoHelper()
+	of.apply(ctx, u.services[webhook].address, u.authority)
+}
+
+// hold begins what the clients do.
+func (u *used) hold(ctx context.Context) {
+	GinkgoHelper()
+	roots := x509.NewCertPool()
+	Expect(roots.AppendCertsFromPEM(u.authority)).To(BeTrue())
+	transport := func() *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	}
+	url, token := "https://"+u.services[facade].address, workerToken(ctx, u.namespace)
+	newClient := func() *lock.Client {
+		GinkgoHelper()
+		backend, err := facadeclient.New(url, facadeclient.WithHTTPClient(&http.Client{Transport: transport()}),
+			facadeclient.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
 		Expect(err).NotTo(HaveOccurred())
-		for _, folder := range installed.folders {
-			Expect(os.WriteFile(filepath.Join(folder, "tls.crt"), certificate, 0o600)).To(Succeed())
-			Expect(os.WriteFile(filepath.Join(folder, "tls.key"), key, 0o600)).To(Succeed())
-		}
-		apply := func(of *release) { of.apply(ctx, installed.services[webhook].address, certificate) }
+		return lock.NewClient(backend, u.namespace)
+	}
+	for index := range 3 {
+		held, err := newClient().Acquire(ctx, "kept-"+strconv.Itoa(index), lock.WithTTL(30*time.Second))
+		Expect(err).NotTo(HaveOccurred())
+		u.kept, u.tokens = append(u.kept, held), append(u.tokens, held.FencingToken())
+	}
+	u.declared = fixture.Manifest(u.namespace, "declared")
+	Expect(u.user.Client.Create(ctx, u.declared)).To(Succeed())
+	u.job = lockedJob(u.namespace)
+	Expect(u.user.Client.Create(ctx, u.job)).To(Succeed())
+	Eventually(func(g Gomega, ctx context.Context) {
+		g.Expect(u.user.Client.Get(ctx, client.ObjectKeyFromObject(u.job), u.job)).To(Succeed())
+		g.Expect(u.job.Spec.Suspend).To(HaveValue(BeFalse()))
+	}).WithContext(ctx).WithTimeout(processTimeout).Should(Succeed())
 
-		By("installing " + earlier.name)
-		apply(earlier)
-		for _, component := range upgradeOrder {
-			for range replicasEach {
-				installed.replicas[component] = append(installed.replicas[component], installed.start(ctx, earlier, component))
-			}
+	working, stop := context.WithCancel(ctx)
+	var clients sync.WaitGroup
+	u.stop = func() { stop(); clients.Wait() }
+	DeferCleanup(u.stop)
+	for contended := range 2 {
+		var isHeld atomic.Bool
+		for range 3 {
+			locks := newClient()
+			clients.Go(func() { u.seen.queue(working, locks, "contended-"+strconv.Itoa(contended), &isHeld) })
 		}
-		namespace := environment.Namespace(ctx, "upgraded-")
-		storedIn := storeSamples(ctx, earlier)
-		token := workerToken(ctx, namespace)
-
-		By("letting clients use it")
-		roots := x509.NewCertPool()
-		Expect(roots.AppendCertsFromPEM(certificate)).To(BeTrue())
-		transport := func() *http.Transport {
-			return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-		}
-		url := "https://" + installed.services[facade].address
-		newClient := func() *lock.Client {
-			backend, err := facadeclient.New(url, facadeclient.WithHTTPClient(&http.Client{Transport: transport()}),
-				facadeclient.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
-			Expect(err).NotTo(HaveOccurred())
-			return lock.NewClient(backend, namespace)
-		}
-		kept := make([]*lock.Held, 3)
-		tokens := make([]int64, len(kept))
-		for index := range kept {
-			kept[index], err = newClient().Acquire(ctx, "kept-"+strconv.Itoa(index), lock.WithTTL(30*time.Second))
-			Expect(err).NotTo(HaveOccurred())
-			tokens[index] = kept[index].FencingToken()
-		}
-		user := environment.Identity("alice", "system:masters")
-		declared := fixture.Manifest(namespace, "declared")
-		Expect(user.Client.Create(ctx, declared)).To(Succeed())
-		job := lockedJob(namespace)
-		Expect(user.Client.Create(ctx, job)).To(Succeed())
-		Eventually(func(g Gomega, ctx context.Context) {
-			g.Expect(user.Client.Get(ctx, client.ObjectKeyFromObject(job), job)).To(Succeed())
-			g.Expect(job.Spec.Suspend).To(HaveValue(BeFalse()))
-		}).WithContext(ctx).WithTimeout(processTimeout).Should(Succeed())
-
-		seen := newRecord()
-		working, stop := context.WithCancel(ctx)
-		var clients sync.WaitGroup
-		defer clients.Wait()
-		defer stop()
-		for contended := range 2 {
-			var isHeld atomic.Bool
-			for range 3 {
-				locks := newClient()
-				clients.Go(func() { seen.queue(working, locks, "contended-"+strconv.Itoa(contended), &isHeld) })
-			}
-		}
-		plain := transport()
-		plain.DisableKeepAlives = true
-		clients.Go(func() {
-			seen.call(working, &http.Client{Transport: plain}, url+"/v1/namespaces/"+namespace+"/locks/called", token)
-		})
-		clients.Go(func() { seen.write(working, user, namespace) })
-		check := func() {
-			GinkgoHelper()
-			before := seen.count()
-			Eventually(seen.count).WithTimeout(processTimeout).Should(BeNumerically(">", before+grantsBetween))
-			Expect(seen.seen()).To(BeEmpty())
-			for index, held := range kept {
-				Expect(held.Err()).To(Succeed())
-				Expect(held.FencingToken()).To(Equal(tokens[index]))
-			}
-			current := &v1alpha1.Lock{}
-			Expect(user.Client.Get(ctx, client.ObjectKeyFromObject(declared), current)).To(Succeed())
-			Expect(current.Spec).To(Equal(declared.Spec))
-			now := &batchv1.Job{}
-			Expect(user.Client.Get(ctx, client.ObjectKeyFromObject(job), now)).To(Succeed())
-			Expect(now.Spec).To(Equal(job.Spec), "the Job runs on, with its token")
-		}
-		check()
-
-		By("restarting it, which is what the others are compared with")
-		seen.stopping(true)
-		for _, component := range upgradeOrder {
-			installed.roll(ctx, earlier, component)
-		}
-		seen.stopping(false)
-		check()
-		By("upgrading it to " + current.name + ", one component after the other")
-		apply(current)
-		check()
-		seen.stopping(true)
-		installed.roll(ctx, current, webhook)
-		seen.stopping(false)
-		// Until the last replica is replaced, one that shares no lines serves the same keys as one that does.
-		installed.roll(ctx, current, facade)
-		// The controllers of the earlier release do not know what it asks for.
-		renewed := createRenewed(ctx, namespace)
-		installed.roll(ctx, current, controllers)
-		installed.expectSharedLines(ctx)
-		check()
-		admitSamples(ctx, earlier)
-		changeSamples(ctx, storedIn, "after the upgrade")
-		expectRenewal(ctx, renewed)
-		By("rolling it back, all components at once")
-		apply(earlier)
-		expectNoPolicy(ctx, renewed)
-		check()
-		installed.roll(ctx, earlier, upgradeOrder...)
-		check()
-		changeSamples(ctx, storedIn, "after the rollback")
-		expectEnd(ctx, renewed)
-		By("upgrading it again, all components at once")
-		apply(current)
-		check()
-		seen.stopping(true)
-		installed.roll(ctx, current, upgradeOrder...)
-		seen.stopping(false)
-		installed.expectSharedLines(ctx)
-		check()
-		GinkgoWriter.Println("grants:", seen.count(), "refused by webhooks of the earlier release that stopped:", seen.excused)
-
-		stop()
-		clients.Wait()
-		Expect(seen.seen()).To(BeEmpty())
-		Expect(seen.excused).To(BeNumerically("<=", 3*replicasEach), "one writer meets each of the webhooks that stop once at most")
-		for _, held := range kept {
-			Expect(held.Release(ctx)).To(Succeed())
-		}
+	}
+	plain := transport()
+	plain.DisableKeepAlives = true
+	clients.Go(func() {
+		u.seen.call(working, &http.Client{Transport: plain}, url+"/v1/namespaces/"+u.namespace+"/locks/called", token)
 	})
-})
+	clients.Go(func() { u.seen.write(working, u.user, u.namespace) })
+}
+
+// check fails if a client has seen a failure, gets no more locks, or has lost what it has.
+func (u *used) check(ctx context.Context) {
+	GinkgoHelper()
+	before := u.seen.count()
+	Eventually(u.seen.count).WithTimeout(processTimeout).Should(BeNumerically(">", before+grantsBetween))
+	Expect(u.seen.seen()).To(BeEmpty())
+	for index, held := range u.kept {
+		Expect(held.Err()).To(Succeed())
+		Expect(held.FencingToken()).To(Equal(u.tokens[index]))
+	}
+	current := &v1alpha1.Lock{}
+	Expect(u.user.Client.Get(ctx, client.ObjectKeyFromObject(u.declared), current)).To(Succeed())
+	Expect(current.Spec).To(Equal(u.declared.Spec))
+	now := &batchv1.Job{}
+	Expect(u.user.Client.Get(ctx, client.ObjectKeyFromObject(u.job), now)).To(Succeed())
+	Expect(now.Spec).To(Equal(u.job.Spec), "the Job runs on, with its token")
+}
+
+// rollEarlierWebhook replaces components with the webhook, which is of the earlier release.
+func (u *used) rollEarlierWebhook(ctx context.Context, to *release, components ...string) {
+	GinkgoHelper()
+	u.seen.stopping(true)
+	u.roll(ctx, to, components...)
+	u.seen.stopping(false)
+	u.stopped += replicasEach
+}
+
+// upgradeOneByOne upgrades one component after the other.
+func (u *used) upgradeOneByOne(ctx context.Context) {
+	GinkgoHelper()
+	By("upgrading it to " + current.name + ", one component after the other")
+	u.apply(ctx, current)
+	u.check(ctx)
+	u.rollEarlierWebhook(ctx, current, webhook)
+	// Until the last replica is replaced, one that shares no lines serves the same keys as one that does.
+	u.roll(ctx, current, facade)
+	// The controllers of the earlier release do not know what it asks for.
+	u.renewed = createRenewed(ctx, u.namespace)
+	u.roll(ctx, current, controllers)
+	u.expectSharedLines(ctx)
+	u.check(ctx)
+	admitSamples(ctx, earlier)
+	changeSamples(ctx, u.storedIn, "after the upgrade")
+	expectRenewal(ctx, u.renewed)
+}
+
+// end ends the clients, and fails if one has seen a failure.
+func (u *used) end(ctx context.Context) {
+	GinkgoHelper()
+	GinkgoWriter.Println("grants:", u.seen.count(), "refused by webhooks of the earlier release that stopped:", u.seen.excused)
+	u.stop()
+	Expect(u.seen.seen()).To(BeEmpty())
+	Expect(u.seen.excused).To(BeNumerically("<=", u.stopped), "one writer meets each of the webhooks that stop once at most")
+	for _, held := range u.kept {
+		Expect(held.Release(ctx)).To(Succeed())
+	}
+}
 
 // workerToken returns a token of a service account that may use the locks of the namespace through the
 // façade.
