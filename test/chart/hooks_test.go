@@ -23,12 +23,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// operatorBinary builds the operator.
+// operatorBinary is the operator that make build builds.
 func operatorBinary(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "lock-operator")
-	if output, err := exec.CommandContext(t.Context(), "go", "-C", root, "build", "-o", binary, "./cmd/lock-operator").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
+	binary, err := filepath.Abs(filepath.Join(root, "bin", "lock-operator"))
+	if err != nil {
+		t.Fatal(err)
 	}
 	return binary
 }

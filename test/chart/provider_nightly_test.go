@@ -1,3 +1,5 @@
+//go:build nightly
+
 package chart_test
 
 import (
@@ -5,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheProviderOfCertificatesChanges follows docs/certificates.md from own certificates to cert-manager, and back.
-func TestTheProviderOfCertificatesChanges(t *testing.T) {
+// TestNightlyTheProviderOfCertificatesChanges follows docs/certificates.md from own certificates to cert-manager, and back.
+func TestNightlyTheProviderOfCertificatesChanges(t *testing.T) {
 	const (
 		namespace = "forrst-system" // As the page has it.
 		uids      = "-o=jsonpath={.items[*].metadata.uid} {.items[*].data}"
