@@ -19,7 +19,7 @@ import (
 // These specs are the traps of docs/gitops.md. A spec that fails since a tool has become better is good news for
 // that page.
 var _ = Describe("A user of manifests", func() {
-	It("is not protected by a Lock in a chart: Helm applies the rest of the chart first", func(ctx context.Context) {
+	It("is not protected by a Lock in a chart: Helm applies the rest of the chart first", Label("nightly"), func(ctx context.Context) {
 		user := helmUser(ctx, pipeline)
 		lock, name := application("gitops:in-a-chart", "  owner: pipeline\n  ttl: 1h\n")
 		held := fixture.Manifest("default", "gitops:in-a-chart")
@@ -36,7 +36,7 @@ var _ = Describe("A user of manifests", func() {
 		Expect(get(ctx, name).Spec.Holder).To(Equal("admin"))
 	})
 
-	It("is another holder after a change of the service account, which may neither change nor delete the lock", func(ctx context.Context) {
+	It("is another holder after a change of the service account, which may neither change nor delete the lock", Label("nightly"), func(ctx context.Context) {
 		path, name := folder("gitops:account", "  owner: repository\n  ttl: 1h\n")
 		Expect(applyWithFlux(ctx, path)).To(Succeed())
 		before := stored(ctx, name)
@@ -56,7 +56,7 @@ var _ = Describe("A user of manifests", func() {
 		Expect(get(ctx, name).Spec.Holder).To(Equal("system:serviceaccount:flux-system:shop-deployer"))
 	})
 
-	It("is told that IfNotPresent is ready, while another holder has the lock", func(ctx context.Context) {
+	It("is told that IfNotPresent is ready, while another holder has the lock", Label("nightly"), func(ctx context.Context) {
 		path, name := folder("gitops:if-not-present", "  owner: repository\n  ttl: 1h\n")
 		text := string(must(os.ReadFile(filepath.Join(path, "manifest.yaml"))))
 		write(path, "manifest.yaml", strings.Replace(text, "metadata:\n", "metadata:\n  annotations: {kustomize.toolkit.fluxcd.io/ssa: IfNotPresent}\n", 1))
