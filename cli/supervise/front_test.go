@@ -333,7 +333,7 @@ func TestKillOfEachProcess(t *testing.T) {
 
 // The hold is not renewed while its keeper is stopped, and must not outlast the command.
 func TestAStoppedSupervisorIsKilled(t *testing.T) {
-	r, supervisor, _, _, _ := startFamily(t, ttlVariable+"=2s")
+	r, supervisor, _, _, _ := startFamily(t, ttlVariable+"=6s")
 	kill(t, supervisor, syscall.SIGSTOP)
 	r.wantNothingLeft()
 	r.wantStatus(diedStatus)
@@ -341,7 +341,7 @@ func TestAStoppedSupervisorIsKilled(t *testing.T) {
 
 // A front that is stopped does not have the hold end.
 func TestAStoppedFront(t *testing.T) {
-	r := start(t, []string{ttlVariable + "=2s"}, "sh", "-c", `echo pid $$; sleep 3; echo over; exit 4`)
+	r := start(t, []string{ttlVariable + "=6s"}, "sh", "-c", `echo pid $$; sleep 7; echo over; exit 4`)
 	r.line()
 	kill(t, r.front.Process.Pid, syscall.SIGSTOP)
 	if got := r.line()[0]; got != "over" {
