@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -13,6 +14,9 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
 )
+
+// latest is how long after its cause a page may be told an event.
+const latest = 200 * time.Millisecond
 
 const ofMinute = `{"ttl_seconds":60}`
 
@@ -67,6 +71,15 @@ func tellAll(ctx context.Context, key string, rounds int, ttl time.Duration) map
 var _ = Describe("An EventSource", func() {
 	It("is told that a lock is acquired, renewed, handed off, released, or expires", func(ctx context.Context) {
 		tellAll(ctx, "flag:told", 1, 5*time.Second)
+	})
+
+	It("is told within 200 ms that a lock is acquired, renewed, handed off, released, or expires", Label("timing"), func(ctx context.Context) {
+		delays := tellAll(ctx, "flag:timed", 5, 500*time.Millisecond)
+		for _, name := range []string{"acquired", "renewed", "handed-off", "released", "expired"} {
+			slices.Sort(delays[name])
+			AddReportEntry(fmt.Sprintf("%s: median %v, longest %v of %d", name, delays[name][len(delays[name])/2], slices.Max(delays[name]), len(delays[name])))
+			Expect(slices.Max(delays[name])).To(BeNumerically("<=", latest), name)
+		}
 	})
 
 	for how, end := range map[string]func(){
