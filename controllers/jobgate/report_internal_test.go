@@ -341,9 +341,8 @@ func TestRunningJobsAreCounted(t *testing.T) {
 		w.pass(1)
 		w.finalize(job)
 	}
-	if !w.isRunning(next) {
-		t.Fatal("the next one is not started")
-	}
+	// A goroutine waits for the lock of the next one.
+	w.await("start of the next one", func() bool { w.pass(1); return w.isRunning(next) })
 	wantRunning("only the next one", 1)
 	w.pods[next.UID] = true
 	if err := w.locks.ForceRelease(t.Context(), space, key, "stuck"); err != nil {
