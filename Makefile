@@ -40,7 +40,7 @@ RACE_ENV = $(TEST_ENV) $(if $(RACE),BUBBLES_ON_ONE_PROCESSOR=1)
 # $(call test,name of the log,flags and packages) runs tests, and $(call module,folder) all of another module.
 test = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(1).json" -- $(TEST_FLAGS) $(2)
 module = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -C $(1) -- $(TEST_FLAGS) ./...
-# Suites that run the product in processes of its own, where the race detector sees nothing of it.
+# Suites that run the product mostly in processes of its own, where the race detector sees nothing of it.
 OUTSIDE := $(addprefix ./test/,audit cli/scale cli/write e2e gitops install line memory metrics runbooks schema upgrade)
 
 ##@ Help
@@ -56,7 +56,7 @@ help: ## Show this help.
 
 .PHONY: run dev-up dev-down control-plane
 run: build control-plane $(KWOK) ## Run a cluster with the operator and its façade until Ctrl-C.
-# With exec there is no shell between make and the cluster, so that a SIGTERM that make passes on arrives.
+# With exec there is no shell between, so that a SIGTERM that make passes on arrives.
 	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" NODES="$(NODES)" bin/devcluster run
 
 dev-up: build control-plane $(KWOK) ## Do the same in the background.
@@ -131,7 +131,6 @@ bin/bench: TOOL = test/bench .
 bin/kwok bin/helm bin/golangci-lint bin/actionlint bin/kustomize-controller bin/bench: always
 	@[ -e $@ ] || echo "Building $(notdir $@) (minutes the first time)"
 	@cd $(firstword $(TOOL)) && $(GO_BUILD) -o "$(CURDIR)/$@" $(lastword $(TOOL))
-
 always:
 
 # Debian keeps only the latest version of a package, so there is none to pin.
@@ -146,7 +145,7 @@ bin/prometheus/usr/bin/prometheus: hack/unpack.sh
 
 .PHONY: quick test test-inside test-outside slowest test-one timing test-nightly
 quick: ## Run the tests that need no control plane, unless their results are cached: what one runs while working.
-	@go test -vet=off $(TESTFLAGS) $$(hack/test-packages.sh unit)
+	@packages="$$(hack/test-packages.sh unit)" && go test -vet=off $(TESTFLAGS) $$packages
 
 # Most suites wait more than they compute, so these run at once.
 test: build control-plane bin/kwok bin/helm bin/kustomize-controller ## Run all tests that judge a change.
@@ -154,20 +153,22 @@ test: build control-plane bin/kwok bin/helm bin/kustomize-controller ## Run all 
 	@$(MAKE) --no-print-directory -k -j2 test-inside test-outside && $(MAKE) --no-print-directory slowest
 
 test-inside:
-	@$(RACE_ENV) bin/gotest -log="$(REPORTS)/inside.json" -- $(TEST_FLAGS) $(RACE) -p=4 $$(hack/test-packages.sh suites $(OUTSIDE)) $$(hack/test-packages.sh unit)
+	@suites="$$(hack/test-packages.sh suites $(OUTSIDE))" && units="$$(hack/test-packages.sh unit)" && \
+	$(RACE_ENV) bin/gotest -log="$(REPORTS)/inside.json" -- $(TEST_FLAGS) $(RACE) -p=4 $$suites $$units
 # The race detector makes allocations of its own.
 	@$(call test,allocations,-run='^Test(Allocations|Chaos|Memory|TheDefaultsFit)' ./lock/line ./facade/forrst ./facade/rest ./cmd/lock-operator ./webhook)
 
 test-outside:
-	@$(call test,outside,-p=4 $(OUTSIDE))
-	@$(foreach folder,$(WITH_TESTS),$(call module,$(folder)) && ) $(MAKE) --no-print-directory browser-test
+	@failed=0; $(call test,outside,-p=4 $(OUTSIDE)) || failed=1; \
+	$(foreach folder,$(WITH_TESTS),$(call module,$(folder)) || failed=1; ) \
+	$(MAKE) --no-print-directory browser-test || failed=1; exit $$failed
 
 slowest:
 	@bin/gotest -slowest=10 "$(REPORTS)"
 
-test-one: build control-plane ## Run one spec or test, as in make test-one PKG=./test/jobs FOCUS="takes no label away".
-	@if [ -z "$(PKG)" ] || [ -z "$(FOCUS)" ]; then echo 'test-one: say what to run, as in make test-one PKG=./test/jobs FOCUS="takes no label away"' >&2; exit 1; fi
-	@$(RACE_ENV) go test $(TEST_FLAGS) $(RACE) -v "$(PKG)" "$$(if grep -qs 'RunSpecs(' "$(PKG)"/*_test.go; then echo -ginkgo.focus; else echo -run; fi)=$(FOCUS)"
+test-one: build control-plane bin/kwok bin/helm bin/kustomize-controller ## Run one spec or test, as in make test-one PKG=./test/jobs FOCUS="takes no label away".
+	@if [ -z "$$PKG" ] || [ -z "$$FOCUS" ]; then echo 'test-one: say what to run, as in make test-one PKG=./test/jobs FOCUS="takes no label away"' >&2; exit 1; fi
+	@$(RACE_ENV) TAG=any go test $(TEST_FLAGS) $(RACE) -tags=timing,nightly -v "$$PKG" "$$(if grep -qs 'onsi/ginkgo/v2"' "$$PKG"/*_test.go; then echo -ginkgo.focus; else echo -run; fi)=$$FOCUS"
 
 timing: build control-plane $(CHROMIUM) ## Judge how fast things are: alone on the machine, against floors that the same run measures.
 	@$(TEST_ENV) hack/test-tagged.sh timing $(PKGS)
@@ -208,10 +209,10 @@ robustness: build control-plane ## Break things under running clients for DURATI
 	@$(RACE_ENV) DURATION="$(or $(DURATION),2m)" go test $(TEST_FLAGS) $(RACE) -tags=nightly -timeout=0 -v -run='^TestRobustness' ./test/robustness
 
 soak: build control-plane ## Do the same until so many operations, without the race detector, and add what was found to a report.
-	@$(TEST_ENV) SOAK=1 hack/soak.sh "$(or $(REPORT),bin/soak)"
+	@$(TEST_ENV) hack/soak.sh "$(or $(REPORT),bin/soak)"
 
 robustness-breakages: build control-plane ## Break the code in several ways, and make sure that such a run, or a test, finds each.
-	@$(RACE_ENV) BREAKAGES=1 go test $(TEST_FLAGS) $(RACE) -tags=nightly -timeout=0 -v -run='^TestBreakages$$' ./test/robustness
+	@$(RACE_ENV) go test $(TEST_FLAGS) $(RACE) -tags=nightly -timeout=0 -v -run='^TestBreakages$$' ./test/robustness
 
 BENCH = AGAINST="$(AGAINST)" KUBEBUILDER_ASSETS="$(ASSETS)" hack/bench.sh -live-locks=$(or $(LOCKS),100000)
 bench: build control-plane bin/bench ## Measure against what locks are built on and against peers; fail on a figure out of bounds.

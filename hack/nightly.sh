@@ -14,10 +14,13 @@ nightly() { echo "make test-nightly PKGS='$*'"; }
 
 # A name, the files that it is about if a change of them asks for it at once, and what it runs, in the order of their use.
 steps=(
-  "gitops|^go\.mod|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
-  "install-variants|^charts/|^config/|^test/install#ROTATIONS=3 make test-one PKG=./test/install FOCUS='rotated under load' && make install-test INSTALLATIONS=."
+  "gitops|^go\.mod|^api/|^config/(crd|admission-policy|webhook)/|^lock/jobs/|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
+  "line|^lock/(engine|line)/|^facade/peers/#export LINE_KILLS=\${LINE_KILLS:-5} LINE_HOME_KILLS=2 LINE_CROWD=500 LINE_ROLLED=200; $(nightly ./test/line)"
+  "liveness|^lock/(engine|line)/|^facade/peers/#make robustness DURATION=40s"
+  "install-variants|^charts/|^config/|^test/install(ation)?/#ROTATIONS=3 make test-one PKG=./test/install FOCUS='rotated under load' && make install-test INSTALLATIONS=."
+  "upgrade|^charts/|^config/|^test/upgrade/#$(nightly ./test/upgrade)"
   "platforms|^Dockerfile|^hack/image\.sh#make image && $(nightly ./test/image)"
-  "suites|#export GITOPS_SYNCS=40; $(nightly)"
+  "suites|#make image && export GITOPS_SYNCS=40; $(nightly)"
   "timing|#make timing"
   "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team-; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=. && make test-one PKG=./test/jobs/faults FOCUS=."
   "witness|#RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
@@ -34,11 +37,13 @@ steps=(
 )
 names=""
 chosen=""
+# Tests of single packages are judged by themselves.
+changed="$([ $# = 1 ] || git diff --name-only "$2" HEAD | grep -vE '^(api|auth|cli|cmd|controllers|facade|lock|webhook)/.*_test\.go$')"
 for step in "${steps[@]}"; do
   name="${step%%|*}" about="${step#*|}"
   about="${about%%#*}" names+=" $name"
   # The patterns of a step are joined by "|", and each of them is matched with the path of each changed file.
-  if [ $# -gt 1 ] && [ -n "$about" ] && git diff --name-only "$2" HEAD | grep -E "$about" >/dev/null; then chosen+=" $name"; fi
+  if [ $# -gt 1 ] && [ -n "$about" ] && grep -qE "$about" <<<"$changed"; then chosen+=" $name"; fi
 done
 if [ $# -gt 1 ] && [ -z "$chosen" ]; then
   echo "nightly: no step is about what has changed since $2"

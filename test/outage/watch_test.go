@@ -66,8 +66,11 @@ var _ = Describe("A waiter whose replica has a bad watch", Ordered, func() {
 	})
 
 	It("is served after the one event was lost", func(ctx context.Context) {
+		differing := func() int { return healthy.WatchState().Differing + other.WatchState().Differing }
+		before := differing()
 		served(ctx, healthy, other, "lost", func() { other.proxy.loses.Store(true) })
 		Eventually(other.proxy.loses.Load).Should(BeFalse(), "no event was lost")
+		Eventually(differing).Should(BeNumerically(">", before), "the replicas did not find out")
 	})
 
 	It("is told that nothing is known if the API server cannot be reached", func(ctx context.Context) {
