@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the packages of this module that have tests: "unit" those whose tests need no control plane, "suites" the others but
-# those of the folders that follow. The suite of Jobs is the longest, so it comes first.
+# those of the folders that follow. The suite of the contract is the longest, so it comes first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 kind="$1"
@@ -10,5 +10,5 @@ go list -test -f '{{.ImportPath}} {{.Deps}}' ./... | awk -v kind="$kind" -v modu
   $1 ~ /\.test$/ {
     isSuite = /sigs.k8s.io\/controller-runtime\/pkg\/envtest/
     sub(/\.test$/, "", $1)
-    if (isSuite == (kind == "suites") && !($1 in left)) print ($1 ~ /test\/jobs$/ ? 0 : 1), $1
+    if (isSuite == (kind == "suites") && !($1 in left)) print ($1 ~ /test\/contract$/ ? 0 : 1), $1
   }' | sort | cut -d' ' -f2

@@ -16,7 +16,7 @@ func describeExpiry(s *subject) {
 		granted := s.acquired(ctx, by(alice))
 		_, err := s.acquire(ctx, by(bob))
 		s.expectHeldError(err, granted)
-		ended := s.shorten(ctx, alice)
+		ended, _ := s.shorten(ctx, alice)
 		if s.Clock != nil {
 			s.pass(ended.Add(-time.Microsecond))
 			_, err = s.acquire(ctx, by(bob))

@@ -187,22 +187,24 @@ func (s *subject) expired(ctx context.Context) *v1alpha1.Lock {
 	return ended
 }
 
-// expire has the owner renew its lock for a brief ttl, and returns when that has passed: then. So no other request must be made
-// before the lock expires.
-func (s *subject) expire(ctx context.Context, owner string) (then time.Time) {
+// expire has the owner renew its lock for a brief ttl, and returns when that has passed: the earliest time at which the lock
+// may have ended. So no other request must be made before the lock expires.
+func (s *subject) expire(ctx context.Context, owner string) time.Time {
 	GinkgoHelper()
-	then = s.shorten(ctx, owner)
-	s.pass(then)
-	return then
+	earliest, latest := s.shorten(ctx, owner)
+	s.pass(latest)
+	return earliest
 }
 
-// shorten has the owner renew its lock for a brief ttl, and returns when that has passed at the latest.
-func (s *subject) shorten(ctx context.Context, owner string) time.Time {
+// shorten has the owner renew its lock for a brief ttl, and returns between which times that passes. They differ if the answer
+// came after the lock's end, and so does not say when that was.
+func (s *subject) shorten(ctx context.Context, owner string) (earliest, latest time.Time) {
 	GinkgoHelper()
+	asked := s.now()
 	renewed, err := s.renew(ctx, owner, brief)
-	if err != nil { // The answer came too late, which may be said in either way.
+	if err != nil { // Which may be said in either way.
 		Expect(err).To(Or(MatchError(lock.ErrExpired), MatchError(lock.ErrUnavailable)))
-		return s.now().Add(brief)
+		return asked.Add(brief), s.now().Add(brief)
 	}
-	return renewed.Spec.ExpireTime.Time
+	return renewed.Spec.ExpireTime.Time, renewed.Spec.ExpireTime.Time
 }
