@@ -222,7 +222,7 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 	if err := a.checkHolder(ctx, request.Namespace, holder); err != nil {
 		return nil, err
 	}
-	return admitted, a.reclaim(ctx, client.ObjectKeyFromObject(admitted), isDryRun(request))
+	return admitted, a.reclaim(ctx, client.ObjectKeyFromObject(admitted), now, isDryRun(request))
 }
 
 // checkRoom refuses a lock that is new to a namespace which has as many as it may have. It reads the

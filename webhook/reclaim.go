@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,11 +15,11 @@ import (
 
 // reclaim deletes an expired lock whose name is about to be created. The create then
 // reaches etcd, where one of several concurrent creates succeeds. The error is a
-// [*rules.HeldError] if the lock is held.
+// [*rules.HeldError] if the lock is held at the time, which is that of the stamps of the next grant.
 //
 // Only a cache that knows the name leads to a request: a cache that is behind can neither
 // refuse a free lock nor let a held one be taken.
-func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, isDryRun bool) error {
+func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, now time.Time, isDryRun bool) error {
 	var existing v1alpha1.Lock
 	if err := a.Client.Get(ctx, name, &existing); err != nil {
 		return ignoreNotFound("look up the lock", err)
@@ -27,7 +28,7 @@ func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, isDr
 	if err := a.LiveReader.Get(ctx, name, &existing); err != nil {
 		return ignoreNotFound("read the lock", err)
 	}
-	if err := rules.Reclaim(&existing, a.Clock.Now(), a.grace()); err != nil || isDryRun {
+	if err := rules.Reclaim(&existing, now, a.grace()); err != nil || isDryRun {
 		return err
 	}
 	err := removal.Remove(ctx, a.Client, &existing)

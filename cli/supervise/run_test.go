@@ -163,7 +163,7 @@ func TestStop(t *testing.T) {
 		_ = supervisor.Close()
 	})
 	t.Run("what is forked while the others are killed is killed, too", func(t *testing.T) {
-		s := superviseScript(t, OnLostKill, `for i in 1 2 3 4 5 6 7 8; do setsid sh -c 'while :; do sleep 1000 & done' & done; sleep 0.1; echo ready; wait`)
+		s := superviseScript(t, OnLostKill, `for i in 1 2; do setsid sh -c 'n=0; while [ $n -lt 500 ]; do sleep 1000 & n=$((n+1)); done; wait' & done; sleep 0.1; echo ready; wait`)
 		s.wantLine("ready")
 		s.hold.lose()
 		s.wantStage(StageKill)

@@ -194,7 +194,8 @@ func (r *record) checkReferences() (violations []string) {
 			}
 			// A grant that no caller was told of may be ended at any time.
 			if held.err == nil && grant.token == held.token && grant.to < earliest {
-				violations = append(violations, fmt.Sprintf("references: the grant %d was ended at %s though its Pod lived: %s", grant.token, grant.to, held))
+				violations = append(violations, fmt.Sprintf("references: the grant %d from %s was ended at %s though its Pod lived, with renewals %v: %s",
+					grant.token, grant.from, grant.to, grant.renewals, held))
 			}
 		}
 	}
