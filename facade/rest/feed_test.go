@@ -101,8 +101,7 @@ func TestAFeed(t *testing.T) {
 					go receive()
 				}
 			default:
-				f.clock.Step(10 * time.Millisecond)
-				runtime.Gosched()
+				pass(f.clock, 10*time.Millisecond)
 			}
 		}
 		if !slices.Equal(events, []string{"changed", "released"}) {

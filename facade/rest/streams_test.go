@@ -90,8 +90,7 @@ func TestTheStateOfANamespaceIsBuiltOnce(t *testing.T) {
 			}
 			return
 		default:
-			f.clock.Step(10 * time.Millisecond)
-			runtime.Gosched()
+			pass(f.clock, 10*time.Millisecond)
 		}
 	}
 }
