@@ -304,6 +304,8 @@ func addGuards(manager ctrl.Manager, settings options, now clock.PassiveClock) e
 		Clock:        now,
 		OperatorUser: settings.controllersUser,
 		Audit:        settings.audit,
+
+		ClockSkewAllowance: settings.clockSkewAllowance,
 	}).SetupWithManager(manager)
 	return nil
 }

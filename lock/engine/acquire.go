@@ -163,7 +163,7 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		}
 		switch {
 		case err == nil && a.engine.isMisstamped(a.stamped):
-			a.current, err = nil, a.revoke(ctx, stored)
+			a.current, err = nil, a.engine.revoke(ctx, a.objects, stored, audit.Abandoned)
 		case err == nil:
 			return a.granted(stored), nil
 		case isLostRace(err):
@@ -185,7 +185,7 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			}
 			found := a.current
 			a.current = nil
-			if err := a.revoke(ctx, found); err != nil {
+			if err := a.engine.revoke(ctx, a.objects, found, audit.Abandoned); err != nil {
 				return nil, a.fail(err)
 			}
 		}
@@ -211,7 +211,7 @@ func (a *acquireAttempt) revokeLapsed(ctx context.Context) error {
 	}
 	lapsed := a.current
 	a.current = nil
-	return a.revoke(ctx, lapsed)
+	return a.engine.revoke(ctx, a.objects, lapsed, audit.Abandoned)
 }
 
 // lose reads what a write has lost against.
@@ -312,17 +312,17 @@ func (a *acquireAttempt) write(ctx context.Context, desired *v1alpha1.Lock) (*v1
 
 // revoke ends a grant that must not reach the caller. If its end is unknown, the grant becomes an
 // orphan: its expireTime may be far away.
-func (a *acquireAttempt) revoke(ctx context.Context, stored *v1alpha1.Lock) error {
-	err := deleteExactly(ctx, a.objects, stored.Name, stored.UID, stored.ResourceVersion)
+func (e *Engine) revoke(ctx context.Context, objects Objects, stored *v1alpha1.Lock, reason audit.Reason) error {
+	err := deleteExactly(ctx, objects, stored.Name, stored.UID, stored.ResourceVersion)
 	if err == nil || refusal.IsNotFound(err) {
-		a.engine.recordEnd(stored, audit.Abandoned, "", err != nil)
+		e.recordEnd(stored, reason, "", err != nil)
 		return nil
 	}
-	abandoned := grantOf(stored)
-	abandoned.isEnding = !definitelyNotApplied(err)
-	a.engine.orphans.add(abandoned)
+	revoked := grantOf(stored)
+	revoked.isEnding, revoked.endReason = !definitelyNotApplied(err), reason
+	e.orphans.add(revoked)
 	if refusal.IsConflict(err) {
-		return nil // The next try reads the present state.
+		return nil // Whoever goes on reads the present state.
 	}
 	return err
 }

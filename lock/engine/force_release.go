@@ -14,34 +14,42 @@ import (
 
 // ForceRelease ends the lock of any holder, and logs the reason. The engine does not check whether
 // the user of [lock.ContextWithUser] may do so: its caller does. An engine whose writes are
-// admitted needs a reason, and the verb force-release on locks. A write that is under way when ctx ends
-// is completed, and none is begun after that: a lock that was granted since is not what the caller
-// has seen. Writing the reason and the delete count as one. The precondition is judged again whenever the lock has
-// changed before a write.
+// admitted needs a reason, and the verb force-release on locks. It ends the grant that it finds first, which the precondition
+// must permit, and no later one. A write that is under way when ctx ends is completed, and none is begun after that. Writing
+// the reason and the delete count as one.
 //
 // The error matches [lock.ErrNotHeld], [lock.ErrOtherGrant], [lock.ErrRefused], [lock.ErrUnavailable], the error of ctx or, if
 // admission requires a reason and none is given, [lock.ErrInvalid].
 func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string, preconditions ...lock.Precondition) error {
 	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
 	caller := ctx
-	// announced is the grant on whose lock the reason was written. It ends whatever becomes of the
-	// caller: the reason must not stay on a lock that goes on.
-	var announced grant
+	var found grant
+	// isAnnounced says that the reason was written on its lock. Then it ends whatever becomes of the caller: the reason must
+	// not stay on a lock that goes on.
+	isAnnounced := false
 	allowed := func(current *v1alpha1.Lock) error {
-		if err := caller.Err(); err != nil && (announced.lock == nil || !announced.matches(current)) {
+		if err := caller.Err(); err != nil && !isAnnounced {
 			return fmt.Errorf("%s: %w", operation, err)
 		}
-		return rules.ForceRelease(current, lock.PreconditionOf(preconditions), e.clock.Now())
+		if err := rules.ForceRelease(current, lock.PreconditionOf(preconditions), e.clock.Now()); err != nil {
+			return err
+		}
+		if found.lock == nil {
+			found = grantOf(current)
+		}
+		if !found.matches(current) {
+			return lock.ErrNotHeld
+		}
+		return nil
 	}
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	objects := e.objects(namespace)
 	if e.isAdmitted && reason != "" {
-		annotated, err := e.annotateReason(ctx, operation, objects, key, reason, allowed)
-		if err != nil {
+		if err := e.annotateReason(ctx, operation, objects, key, reason, allowed); err != nil {
 			return err
 		}
-		announced = grantOf(annotated)
+		isAnnounced = true
 	}
 	ended, err := e.end(ctx, operation, objects, key.ObjectName(), "", allowed)
 	if err == nil {
@@ -54,27 +62,27 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 
 // annotateReason writes the reason on the lock. Admission requires it before it lets a user delete
 // another holder's lock. The annotation changes nothing for the holder.
-func (e *Engine) annotateReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string, allowed func(*v1alpha1.Lock) error) (*v1alpha1.Lock, error) {
+func (e *Engine) annotateReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string, allowed func(*v1alpha1.Lock) error) error {
 	backoff := newBackoff()
 	for {
 		current, err := get(ctx, objects, key.ObjectName())
 		if err != nil {
-			return nil, e.requestError(operation, err)
+			return e.requestError(operation, err)
 		}
 		if err := allowed(current); err != nil {
-			return nil, err
+			return err
 		}
 		next := current.DeepCopy()
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ForceReleaseReasonAnnotation, reason)
-		annotated, err := objects.Update(ctx, next, metav1.UpdateOptions{})
+		_, err = objects.Update(ctx, next, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
-			return annotated, nil
+			return nil
 		case !refusal.IsConflict(err) && !refusal.IsNotFound(err):
-			return nil, e.requestError(operation, err, current.Spec.Owner)
+			return e.requestError(operation, err, current.Spec.Owner)
 		}
 		if !e.pause(ctx, &backoff) {
-			return nil, fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
+			return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
 		}
 	}
 }

@@ -347,10 +347,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 		switch {
 		case err == nil:
 			return known, nil
-		case refusal.IsConflict(err), refusal.IsNotFound(err):
-			// If the object that was read just now is gone, the delete may have met its own success: a
-			// proxy on the way may have repeated it.
-			unanswered = current.UID
+		case refusal.IsConflict(err), refusal.IsNotFound(err): // Another write was faster.
 		case !definitelyNotApplied(err):
 			unanswered, known.isSent = current.UID, true
 		default:

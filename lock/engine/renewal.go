@@ -60,8 +60,8 @@ type renewalAttempt struct {
 	// began is the time of the first write, and stamped that of the last.
 	began   time.Time
 	stamped servertime.Reading
-	// before is the lock that the first write renews.
-	before *v1alpha1.Lock
+	// before is the lock that the first write renews, and latest that of the last.
+	before, latest *v1alpha1.Lock
 	// read is the object that the attempt has read and sent a renewal of, or nil.
 	read *v1alpha1.Lock
 	// isRestamped says that the lock was renewed and is being renewed again.
@@ -74,6 +74,9 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	for err == nil {
 		stored, writeErr := r.objects.Update(ctx, desired, metav1.UpdateOptions{})
 		if writeErr == nil {
+			if r.isTooLate(ctx, stored) {
+				return nil, lock.ErrExpired
+			}
 			if !r.isToRestamp() {
 				return stored, nil
 			}
@@ -95,6 +98,9 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err != nil {
 			return nil, err
 		}
+		if isRenewed(current, desired) && r.isTooLate(ctx, current) {
+			return nil, lock.ErrExpired
+		}
 		if (isRenewed(current, desired) || r.isRenewedSince(current, desired)) && !r.isToRestamp() {
 			return current, nil
 		}
@@ -109,6 +115,17 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		desired, err = r.desired(ctx, current, true)
 	}
 	return nil, err
+}
+
+// isTooLate reports whether the lock, as the attempt has renewed it, may have been stored after the end that the renewal was to
+// put off. Others may have been told then that it is free, so it ends the grant.
+func (r *renewalAttempt) isTooLate(ctx context.Context, renewed *v1alpha1.Lock) bool {
+	if !rules.Expired(r.latest, r.engine.clock.Now()) {
+		return false
+	}
+	r.engine.grants.forget(r.name, renewed.UID)
+	_ = r.engine.revoke(ctx, r.objects, renewed, audit.Reaped) // What fails is done again later.
+	return true
 }
 
 // isRenewedSince reports whether the grant was renewed since this attempt read it, and not for a
@@ -182,6 +199,7 @@ func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock, wa
 		}
 		return nil, err
 	}
+	r.latest = current
 	r.engine.clearStamps(desired, v1alpha1.RequestRenewal)
 	return desired, nil
 }

@@ -402,3 +402,38 @@ func TestAnAdmittedRenewalByAStaleClock(t *testing.T) {
 		}
 	})
 }
+
+// A renewal may be stored after the expiry that it was judged before. By then others were told that the lock is free.
+func TestARenewalStoredAfterTheExpiryDoesNotReviveTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquired := acquire(t, engine, by("a")) // ttl 30 s
+		pass(29 * time.Second)
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "update" {
+				pass(4 * time.Second) // Less than the operation timeout of 5 s.
+			}
+			return nil
+		}})
+		renewed := make(chan error, 1)
+		go func() {
+			_, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
+			renewed <- err
+		}()
+		pass(3 * time.Second) // 2 s after the expiry, and 1 s after the allowance.
+		if _, err := engine.Get(t.Context(), "default", key); !errors.Is(err, lock.ErrExpired) && !errors.Is(err, lock.ErrNotHeld) {
+			t.Fatalf("Get: %v", err)
+		}
+		err := <-renewed
+		etcd.inject(faults{})
+		held, getErr := engine.Get(t.Context(), "default", key)
+		if err == nil && getErr == nil {
+			t.Errorf("expired at %v; renewed and held at %v until %v (resourceVersion %s, granted as %s)",
+				acquired.Spec.ExpireTime.Time.UTC(), time.Now().UTC(), held.Spec.ExpireTime.Time.UTC(), held.ResourceVersion, acquired.ResourceVersion)
+		}
+		if !errors.Is(err, lock.ErrExpired) {
+			t.Errorf("got %v, want ErrExpired", err)
+		}
+	})
+}

@@ -7,11 +7,6 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// maxStampError is how wrong a stamp may be, as far as answers show, which is up to a second less
-// than it is. A stamp of a clock that no answer had corrected yet must not be wrong at all: such a
-// clock may be wrong by any amount, and an engine has it only once.
-const maxStampError = 500 * time.Millisecond
-
 // maxClockChecks is how many reads checkedNow makes at most. One is enough unless the clock is
 // stepped during the read; none helps if the answers carry no date.
 const maxClockChecks = 3
@@ -48,11 +43,8 @@ func (e *Engine) checkedNow(ctx context.Context, objects Objects, name string) (
 func (e *Engine) graceNow() time.Duration { return e.allowance + servertime.MaxAhead(e.clock) }
 
 // isMisstamped reports whether the answer to a write showed that the clock was wrong when it
-// stamped the write, for the given reading. The stamps of admission are not this engine's.
+// stamped the write, for the given reading, and maybe by more than the allowance covers. The stamps of admission are not this
+// engine's.
 func (e *Engine) isMisstamped(stamped servertime.Reading) bool {
-	limit := maxStampError
-	if !stamped.IsChecked {
-		limit = 0
-	}
-	return !e.isAdmitted && servertime.WasBehind(e.clock, stamped).Abs() > limit
+	return !e.isAdmitted && servertime.MaxError(e.clock, stamped) > e.allowance
 }

@@ -128,11 +128,14 @@ func (b *Backend) checkWait(joined *waiter) (granted *v1alpha1.Lock, isOver bool
 			e.undelivered = nil
 		}
 		return joined.granted.DeepCopy(), true, nil
-	case joined.isOverdue(now):
-		b.leave(joined, now)
-		return nil, true, b.timeout(joined)
+	case !joined.isOverdue(now):
+		return nil, false, nil
+	case e.lock == nil && !b.isUnavailable: // Its last try.
+		e.waiters.Remove(joined.element)
+		return b.grant(e, joined.request.Acquisition, now).DeepCopy(), true, nil
 	}
-	return nil, false, nil
+	b.leave(joined, now)
+	return nil, true, b.timeout(joined)
 }
 
 // endWait ends a wait with the given error.

@@ -321,3 +321,36 @@ func TestAllShowsExpiredLocks(t *testing.T) {
 		t.Errorf("recorded %v", calls)
 	}
 }
+
+// A waiter whose wait is over, and that has not run yet, must not panic if the holder releases first.
+func TestOverdueWaiterBesideAFreedLock(t *testing.T) {
+	f := newFixture()
+	f.mustAcquire(t, "a")
+	joined, goOn := make(chan struct{}), make(chan struct{})
+	f.SetHooks(locktest.Hooks{Waiting: func(context.Context, locktest.Call) error {
+		close(joined)
+		<-goOn
+		return nil
+	}})
+	result := make(chan outcome, 1)
+	panicked := make(chan any, 1)
+	go func() {
+		defer func() { panicked <- recover() }()
+		request := by("b")
+		request.Wait = time.Second
+		acquired, err := f.Acquire(context.Background(), "default", request)
+		result <- outcome{acquired, err}
+	}()
+	<-joined
+	f.clock.Step(2 * time.Second) // b is overdue; its goroutine has not looked yet.
+	if err := f.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	close(goOn)
+	if p := <-panicked; p != nil {
+		t.Fatalf("Acquire panicked: %v", p)
+	}
+	if got := <-result; got.err != nil && !errors.Is(got.err, lock.ErrTimeout) {
+		t.Errorf("got %v", got.err)
+	}
+}

@@ -63,31 +63,28 @@ func (c *Clock) Now() time.Time { return c.Read().Time }
 type Reading struct {
 	// Time is that of the clock's Now.
 	time.Time
-	// IsChecked says that the clock had been compared with the API server's at least once.
-	IsChecked bool
 	// correction was in force.
 	correction time.Duration
 }
 
-// Read is [Clock.Now] with what [Clock.WasBehind] needs.
+// Read is [Clock.Now] with what [Clock.MaxError] needs.
 func (c *Clock) Read() Reading {
 	sinceBase := c.timers.Now().Sub(c.base)
 	state := c.state.Load()
 	if state == nil {
 		return Reading{Time: c.start.Add(sinceBase)}
 	}
-	return Reading{Time: c.start.Add(sinceBase + state.correction), IsChecked: true, correction: state.correction}
+	return Reading{Time: c.start.Add(sinceBase + state.correction), correction: state.correction}
 }
 
-// WasBehind returns how much later the clock would now tell the instant of a reading of its own;
-// negative if earlier. Answers since then have shown the difference: because the date of an answer
-// has whole seconds, the reading was wrong by up to a second more.
-func (c *Clock) WasBehind(reading Reading) time.Duration {
+// MaxError returns by how much a reading of its own may have been wrong, if answers since then have shown that it was; zero if
+// they agree with it.
+func (c *Clock) MaxError(reading Reading) time.Duration {
 	state := c.state.Load()
-	if state == nil {
+	if state == nil || state.correction == reading.correction {
 		return 0
 	}
-	return state.correction - reading.correction
+	return max(state.offset.high-reading.correction, reading.correction-state.offset.low)
 }
 
 // Since returns the time from t, a time of this clock, to now.
@@ -140,21 +137,21 @@ func MaxAhead(c clock.PassiveClock) time.Duration {
 	return checked.MaxAhead()
 }
 
-// Read returns a reading of any clock. That of a clock that cannot judge it counts as checked.
+// Read returns a reading of any clock.
 func Read(c clock.PassiveClock) Reading {
 	if checked, ok := c.(interface{ Read() Reading }); ok {
 		return checked.Read()
 	}
-	return Reading{Time: c.Now(), IsChecked: true}
+	return Reading{Time: c.Now()}
 }
 
-// WasBehind is [Clock.WasBehind] of any clock; zero if the clock cannot tell.
-func WasBehind(c clock.PassiveClock, reading Reading) time.Duration {
-	checked, ok := c.(interface{ WasBehind(Reading) time.Duration })
+// MaxError is [Clock.MaxError] of any clock; zero if the clock cannot tell.
+func MaxError(c clock.PassiveClock, reading Reading) time.Duration {
+	checked, ok := c.(interface{ MaxError(Reading) time.Duration })
 	if !ok {
 		return 0
 	}
-	return checked.WasBehind(reading)
+	return checked.MaxError(reading)
 }
 
 // Timers returns the clock for durations: the local clock of a [Clock], and c itself otherwise. A

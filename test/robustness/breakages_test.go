@@ -138,7 +138,7 @@ var breakages = map[string]breakage{
 	},
 	"a grant stamped by a wrong clock that is kept": {
 		edits: []edit{{"lock/engine/skew.go",
-			"	return !e.isAdmitted && servertime.WasBehind(e.clock, stamped).Abs() > limit\n", "	return limit < 0\n"}},
+			"servertime.MaxError(e.clock, stamped) > e.allowance\n", "servertime.MaxError(e.clock, stamped) < 0\n"}},
 		faults: []fault{stepLittle}, workload: workload{clients: 24, keys: 48, longTTLs: 1}, found: []string{"grants", "exclusion", "order"},
 	},
 	"a grant that lapsed and is told as a mistake of the caller": {
@@ -151,10 +151,9 @@ var breakages = map[string]breakage{
 		edits:  []edit{{"lock/engine/refused.go", "	case isRefused:\n", "	case isRefused && refused == (refusal.Refusal{}):\n"}},
 		faults: []fault{quota, terminating}, workload: ordinary, found: []string{"answers"}, isLate: true,
 	},
-	"a delete that a proxy has repeated and that counts as another's": {
-		edits: []edit{{"lock/engine/release.go",
-			"			// proxy on the way may have repeated it.\n			unanswered = current.UID\n", "			// proxy on the way may have repeated it.\n"}},
-		faults: []fault{repeatDeletes}, workload: ordinary, found: []string{"order"},
+	"a delete in conflict that counts as its own": {
+		edits: []edit{{"lock/engine/release.go", "refusal.IsNotFound(err): // Another write was faster.\n", "refusal.IsNotFound(err):\n			unanswered = current.UID\n"}},
+		test:  finder{folder: "lock/engine", name: "TestOneOfTwoEndersIsToldThatItEndedTheGrant", says: "calls were told that they ended a grant"},
 	},
 	"an end of a lock that leaves its finalizers": {
 		edits: []edit{{"lock/engine/release.go", "	if next != nil {\n", "	if next != nil && version == \"\" {\n"}},

@@ -102,7 +102,7 @@ func (r *record) stepsOf(op *operation) []step {
 	plain := step{
 		kind: op.kind, owner: op.owner, call: op.sent, ret: op.answered, ttl: op.ttl, freeAt: op.sent + op.ttl,
 		outcome: op.outcome, token: op.token, holder: op.holder,
-		lenient: r.disturbed(op.sent, op.answered) || r.endedDuring(op),
+		lenient: r.disturbed(op.sent, op.answered),
 	}
 	switch {
 	case op.kind == acquire:
@@ -147,13 +147,8 @@ func (r *record) sawRepetition(op *operation) bool {
 	return op.kind == release && (op.outcome == notFound || op.outcome == mismatch) && r.endedDuring(op) && r.repeatedDuring(op)
 }
 
-// endedDuring reports whether a grant that the operation may end was ended during the call.
-// If another client did that just before the replica's own delete, the replica cannot tell
-// that from a delete that a proxy has repeated, and reports success.
+// endedDuring reports whether a grant that the release may end was ended during the call.
 func (r *record) endedDuring(op *operation) bool {
-	if op.kind != release && op.kind != forceRelease {
-		return false
-	}
 	return slices.ContainsFunc(r.candidates(op), func(grant *grant) bool {
 		return op.sent <= grant.to && grant.to <= op.answered+r.journalDelay()
 	})

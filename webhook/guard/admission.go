@@ -38,7 +38,7 @@ const (
 const readTimeout = 3 * time.Second
 
 // Admission admits the creation, change and deletion of objects that locks may guard. All fields but
-// Audit and Tracer are required. Safe for concurrent use.
+// ClockSkewAllowance, Audit and Tracer are required. Safe for concurrent use.
 type Admission struct {
 	// Locks lists locks from a cache with the index of [AddIndex].
 	Locks client.Reader
@@ -49,6 +49,9 @@ type Admission struct {
 	Mapper apimeta.RESTMapper
 	// Clock says which locks have expired.
 	Clock clock.PassiveClock
+	// ClockSkewAllowance is how long after its expireTime a lock still guards: the clock that stamped it may have been behind.
+	// Zero is for clocks that agree.
+	ClockSkewAllowance time.Duration
 	// OperatorUser is the user name of the operator, which starts and suspends the Jobs that run under
 	// locks: guards do not concern it. Other exempt users do not get here: the match conditions of
 	// config/guards/webhook.yaml list them, so that none of them waits for a webhook that is away.
@@ -172,10 +175,10 @@ func (a *Admission) judgeLock(ctx context.Context, request admission.Request, na
 	}
 }
 
-// hasExpired reports whether the lock guards nothing any more. A clock that may be ahead counts as
-// ahead: the holder relies on its lock until expireTime.
+// hasExpired reports whether the lock guards nothing any more, from when on others may take it over. A clock that may be ahead
+// counts as ahead: the holder relies on its lock until expireTime.
 func (a *Admission) hasExpired(lock *v1alpha1.Lock) bool {
-	return rules.UntilReclaimable(lock, a.Clock.Now(), servertime.MaxAhead(a.Clock)) <= 0
+	return rules.Reclaim(lock, a.Clock.Now(), a.ClockSkewAllowance+servertime.MaxAhead(a.Clock)) == nil
 }
 
 // isHolder reports whether the user is the holder of the lock, or the service account of the Pod on

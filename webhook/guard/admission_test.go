@@ -245,6 +245,23 @@ func TestExpiredLocksGuardNothing(t *testing.T) {
 	}
 }
 
+// The clock that stamped the lock may have been behind. The holder may rely on its lock as long, and nobody takes it over.
+func TestALockGuardsForTheClockSkewAllowance(t *testing.T) {
+	lock := guarded(t, "deploy:web")
+	asked := request(t, admissionv1.Update, configMaps, settings(), settings())
+	for after, isOver := range map[time.Duration]bool{time.Minute + time.Second - time.Microsecond: false, time.Minute + time.Second: true} {
+		w := newWorld(t, []client.Object{lock}, []client.Object{lock})
+		w.admission.ClockSkewAllowance = time.Second
+		w.clock.SetTime(noon.Add(after))
+		if response := w.ask(t, asked, bob); response.Allowed != isOver {
+			t.Errorf("after %s: %+v", after, response)
+		}
+		if response := w.ask(t, asked, lock.Spec.Holder); !response.Allowed {
+			t.Errorf("the holder, after %s: %+v", after, response)
+		}
+	}
+}
+
 func TestAClockThatMayBeAheadKeepsTheGuard(t *testing.T) {
 	lock := guarded(t, "deploy:web")
 	w := newWorld(t, []client.Object{lock}, []client.Object{lock})
