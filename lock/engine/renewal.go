@@ -123,6 +123,10 @@ func (r *renewalAttempt) isTooLate(ctx context.Context, renewed *v1alpha1.Lock) 
 	if !rules.Expired(r.latest, r.engine.clock.Now()) {
 		return false
 	}
+	// The clock may have been stepped while the answer was under way.
+	if now, err := r.engine.checkedNow(ctx, r.objects, r.name.Name); err == nil && !rules.Expired(r.latest, now.Time) {
+		return false
+	}
 	r.engine.grants.forget(r.name, renewed.UID)
 	_ = r.engine.revoke(ctx, r.objects, renewed, audit.Reaped) // What fails is done again later.
 	return true
