@@ -101,7 +101,7 @@ func TestAFeed(t *testing.T) {
 					go receive()
 				}
 			default:
-				pass(f.clock, 10*time.Millisecond)
+				pass(f.clock)
 			}
 		}
 		if !slices.Equal(events, []string{"changed", "released"}) {

@@ -90,7 +90,7 @@ func TestTheStateOfANamespaceIsBuiltOnce(t *testing.T) {
 			}
 			return
 		default:
-			pass(f.clock, 10*time.Millisecond)
+			pass(f.clock)
 		}
 	}
 }

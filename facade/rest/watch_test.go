@@ -188,11 +188,11 @@ func TestAStreamBeginsWithWhatIsHeld(t *testing.T) {
 	f.do(http.MethodHead, report+"?watch=true", "").want(http.StatusBadRequest)
 }
 
-// pass steps the clock no faster than ten times the real time. A clock that is hours ahead of what waits for it ends streams
-// and locks.
-func pass(clock interface{ Step(time.Duration) }, by time.Duration) {
-	clock.Step(by)
-	<-time.After(by / 10)
+// pass steps the clock by 10 ms, and no faster than ten times the real time. A clock that is hours ahead of what waits for it
+// ends streams and locks.
+func pass(clock interface{ Step(time.Duration) }) {
+	clock.Step(10 * time.Millisecond)
+	<-time.After(time.Millisecond)
 }
 
 // keepStepping lets time pass until it is told to stop: a stream may set its timer after a step.
@@ -203,7 +203,7 @@ func (f *fixture) keepStepping() (stop func()) {
 	go func() {
 		defer close(stopped)
 		for ctx.Err() == nil {
-			pass(f.clock, 10*time.Millisecond)
+			pass(f.clock)
 		}
 	}()
 	return func() {
@@ -251,7 +251,7 @@ func TestTimeDoesNotGoBackwardsForAClientThatConnectsAgain(t *testing.T) {
 			s.wantSync("2", "a", "b")
 			return
 		default:
-			pass(memory.clock, 10*time.Millisecond)
+			pass(memory.clock)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func twoEnders(t *testing.T, one, other ender, isElsewhere, hasWaiter bool, late
 		}
 	}
 	etcd.inject(faults{})
-	grants, left := 1, ""
+	grants := 1
 	if hasWaiter {
 		if got := <-answers; got.err != nil {
 			t.Fatalf("%s later: the waiter was told %v", late, got.err)
@@ -93,7 +93,8 @@ func twoEnders(t *testing.T, one, other ender, isElsewhere, hasWaiter bool, late
 		grants = 2
 	}
 	synctest.Wait()
-	if left = etcd.owner(name); left != "" {
+	left := etcd.owner(name)
+	if left != "" {
 		grants--
 	}
 	if ended != grants {

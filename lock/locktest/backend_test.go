@@ -338,7 +338,7 @@ func TestOverdueWaiterBesideAFreedLock(t *testing.T) {
 		defer func() { panicked <- recover() }()
 		request := by("b")
 		request.Wait = time.Second
-		acquired, err := f.Acquire(context.Background(), "default", request)
+		acquired, err := f.Acquire(t.Context(), "default", request)
 		result <- outcome{acquired, err}
 	}()
 	<-joined
