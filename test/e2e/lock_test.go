@@ -174,7 +174,7 @@ var _ = Describe("One key that many callers want at once", Label(installed), fun
 			key := fmt.Sprintf("race:%d", round)
 			name := v1alpha1.FullKeyOf(key).ObjectName()
 			var winners sync.Map
-			var won atomic.Int32
+			var won, untold atomic.Int32
 			start := make(chan struct{})
 			var running sync.WaitGroup
 			for racer := range racers {
@@ -182,14 +182,23 @@ var _ = Describe("One key that many callers want at once", Label(installed), fun
 				running.Go(func() {
 					defer GinkgoRecover()
 					<-start
-					if acquireAsRacer(ctx, key, owner, racer%2 == 0) {
+					hasWon, isTold := acquireAsRacer(ctx, key, owner, racer%2 == 0)
+					switch {
+					case hasWon:
 						won.Add(1)
 						winners.Store(owner, true)
+					case !isTold:
+						untold.Add(1)
 					}
 				})
 			}
 			close(start)
 			running.Wait()
+			if won.Load() == 0 && untold.Load() > 0 { // The operator ends a grant that its caller was not told of.
+				Eventually(func() error { return admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &v1alpha1.Lock{}) }).
+					WithTimeout(time.Minute).Should(Satisfy(apierrors.IsNotFound), "round %d", round)
+				continue
+			}
 			Expect(won.Load()).To(BeEquivalentTo(1), "round %d", round)
 			var lock v1alpha1.Lock
 			Expect(admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &lock)).To(Succeed())
@@ -201,19 +210,20 @@ var _ = Describe("One key that many callers want at once", Label(installed), fun
 })
 
 // acquireAsRacer tries once, through the façade or directly, and fails the spec on
-// any refusal except that another caller holds the lock.
-func acquireAsRacer(ctx context.Context, key, owner string, overHTTP bool) bool {
+// any refusal except that another caller holds the lock. On a busy machine the API server may not answer the façade in time:
+// isTold is false then.
+func acquireAsRacer(ctx context.Context, key, owner string, overHTTP bool) (hasWon, isTold bool) {
 	if overHTTP {
 		got := shared.post(ctx, acquireBody(key, owner, 60, false))
-		Expect(got).To(Or(beAcquired(), failWith(423, "LOCK_ACQUISITION_FAILED")))
-		return got.Status == 200
+		Expect(got).To(Or(beAcquired(), failWith(423, "LOCK_ACQUISITION_FAILED"), failWith(503, "UNAVAILABLE")))
+		return got.Status == 200, got.Status != 503
 	}
 	err := admin.Create(ctx, &v1alpha1.Lock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.FullKeyOf(key).ObjectName()},
 		Spec:       v1alpha1.LockSpec{Key: key, Owner: owner, TTL: &v1alpha1.Duration{Duration: time.Minute}},
 	})
 	Expect(err == nil || apierrors.IsAlreadyExists(err)).To(BeTrue(), "got %v", err)
-	return err == nil
+	return err == nil, true
 }
 
 // Not of an installation: its processes each estimate the API server's time from answers that
