@@ -34,7 +34,7 @@ export REPORTS ?= $(CURDIR)/bin/reports
 # The race detector needs cgo, which Go turns off where there is no C compiler.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests run in the folders of their packages, so they need absolute paths. The linter vets.
-TEST_FLAGS = -vet=off -count=1 -timeout=15m -exec=$(CURDIR)/hack/test-exec.sh $(TESTFLAGS)
+TEST_FLAGS = -vet=off -count=1 -timeout=40m -exec=$(CURDIR)/hack/test-exec.sh $(TESTFLAGS)
 TEST_ENV = KUBEBUILDER_ASSETS="$(abspath $(ASSETS))" CHROMIUM="$(abspath $(CHROMIUM))" PROMETHEUS="$(abspath $(PROMETHEUS))" TEST_FLAGS="$(TEST_FLAGS)"
 RACE_ENV = $(TEST_ENV) $(if $(RACE),BUBBLES_ON_ONE_PROCESSOR=1)
 # $(call test,name of the log,flags and packages) runs tests, and $(call module,folder) all of another module.

@@ -9,4 +9,4 @@ go -C test/chart run ./definitions >bin/test/definitions
 cd test/installation
 # shellcheck disable=SC2016 # the inner shell expands
 exec unshare --net --mount -- sh -c 'ip link set lo up && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec "$0" "$@"' \
-  ../../bin/test/installation.test -test.v -test.timeout=15m -test.run="^TestInstallation\$/${INSTALLATIONS:-^default values\$}"
+  ../../bin/test/installation.test -test.v -test.timeout=40m -test.run="^TestInstallation\$/${INSTALLATIONS:-^default values\$}"

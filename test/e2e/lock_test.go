@@ -195,7 +195,9 @@ var _ = Describe("One key that many callers want at once", Label(installed), fun
 			close(start)
 			running.Wait()
 			if won.Load() == 0 && untold.Load() > 0 { // The operator ends a grant that its caller was not told of.
-				Eventually(func() error { return admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &v1alpha1.Lock{}) }).
+				Eventually(func() error {
+					return admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, &v1alpha1.Lock{})
+				}).
 					WithTimeout(time.Minute).Should(Satisfy(apierrors.IsNotFound), "round %d", round)
 				continue
 			}
