@@ -149,7 +149,7 @@ quick: ## Run the tests that need no control plane, unless their results are cac
 
 # Most suites wait more than they compute, so these run at once.
 test: build control-plane bin/kwok bin/helm bin/kustomize-controller ## Run all tests that judge a change.
-	@if [ -z "$(RACE)" ]; then echo "No C compiler: the tests run without the race detector"; fi
+	@RACE="$(RACE)" hack/compile-tests.sh "$(OUTSIDE)" $(WITH_TESTS) test/browser
 	@$(MAKE) --no-print-directory -k -j2 test-inside test-outside && $(MAKE) --no-print-directory slowest
 
 test-inside:

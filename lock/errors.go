@@ -20,9 +20,9 @@ var (
 	// ErrNotHeld means that the lock has no holder: it was never acquired, was
 	// released or has expired.
 	ErrNotHeld = rules.ErrNotHeld
-	// ErrExpired means that the lock has ended by its ttl and its object still exists. Of a renewal or
-	// a release it means that the lock was held under the caller's owner token. It matches
-	// [ErrNotHeld] too.
+	// ErrExpired means that the lock has ended by its ttl and its object still exists, or that a renewal came too late and
+	// the lock was deleted for that. Of a renewal or a release it means that the lock was held under the caller's owner
+	// token. It matches [ErrNotHeld] too.
 	ErrExpired = rules.ErrExpired
 	// ErrOtherGrant means that the lock is held, but by another grant than that of a [Precondition]. Nothing was done. It
 	// matches [ErrNotHeld] too, and a façade tells no more than that.

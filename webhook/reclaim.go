@@ -28,6 +28,9 @@ func (a *LockAdmission) reclaim(ctx context.Context, name client.ObjectKey, now 
 	if err := a.LiveReader.Get(ctx, name, &existing); err != nil {
 		return ignoreNotFound("read the lock", err)
 	}
+	if corrected := a.Clock.Now(); corrected.Before(now) { // The answer has corrected the clock.
+		now = corrected
+	}
 	if err := rules.Reclaim(&existing, now, a.grace()); err != nil || isDryRun {
 		return err
 	}

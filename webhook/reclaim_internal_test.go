@@ -2,18 +2,75 @@ package webhook
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
 )
+
+// A read through a proxy that does not reach the API server tells neither of the lock nor of the time.
+func TestThe404OfAProxyIsAFailedRead(t *testing.T) {
+	locks := v1alpha1.Resource("locks")
+	if err := ignoreNotFound("read", apierrors.NewNotFound(locks, "k")); err != nil {
+		t.Errorf("the API server's: %v", err)
+	}
+	if ignoreNotFound("read", apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet, locks, "k", "default backend - 404", 0, true)) == nil {
+		t.Error("that of a proxy is ignored")
+	}
+}
+
+// If the delete of the expired lock is refused, the create would be told that the name is taken.
+func TestAReclaimThatIsRefusedIsAnError(t *testing.T) {
+	const owner = "owner-of-the-former-holder"
+	denied := func(code int32, reason metav1.StatusReason) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: code, Reason: reason, Message: `admission webhook "x.example.com" denied the request: not ` + owner,
+		}}
+	}
+	locks := v1alpha1.Resource("locks")
+	cases := map[string]struct {
+		err       error
+		isRefused bool
+	}{
+		"a lock that has changed":  {err: apierrors.NewConflict(locks, "k", errors.New("the object has been modified"))},
+		"a lock that is gone":      {err: apierrors.NewNotFound(locks, "k")},
+		"a webhook that conflicts": {err: denied(http.StatusConflict, metav1.StatusReasonConflict), isRefused: true},
+		"a webhook that says 404":  {err: denied(http.StatusNotFound, metav1.StatusReasonNotFound), isRefused: true},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := v1alpha1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			granted := time.Unix(1_700_000_000, 0)
+			expired := rules.Grant("default", rules.Acquisition{Key: "k", Owner: owner, Holder: "alice"}, rules.DefaultLimits(), granted)
+			stored := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(expired).Build(), interceptor.Funcs{
+				Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return test.err },
+			})
+			admission := LockAdmission{Client: stored, LiveReader: stored, Clock: clocktesting.NewFakePassiveClock(granted.Add(time.Hour))}
+			err := admission.reclaim(t.Context(), client.ObjectKeyFromObject(expired), granted.Add(time.Hour), false)
+			if (err != nil) != test.isRefused {
+				t.Errorf("got %v; want an error: %t", err, test.isRefused)
+			}
+			if err != nil && strings.Contains(err.Error(), owner) {
+				t.Errorf("the owner token is in %v", err)
+			}
+		})
+	}
+}
 
 // slowReader answers a second after it was asked.
 type slowReader struct {

@@ -144,7 +144,7 @@ func (p *pass) loseGrant(ctx context.Context) {
 
 // lossOf says how the grant has ended. Before its expiry, only a forced release ends it.
 func (p *pass) lossOf(held *grant) string {
-	if rules.Expired(held.lock, p.now) {
+	if rules.Expired(held.lock, p.Clock.Now()) { // Maybe since the pass began: a renewal can be too late.
 		return fmt.Sprintf("it expired at %s, and was not renewed in time", held.lock.Spec.ExpireTime.UTC().Format(time.RFC3339))
 	}
 	if shown := p.state.lastEvent.Load(); shown != nil && shown.gone == held.lock.Spec.Owner && shown.forceReason != "" {

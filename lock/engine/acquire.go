@@ -313,7 +313,7 @@ func (a *acquireAttempt) write(ctx context.Context, desired *v1alpha1.Lock) (*v1
 // revoke ends a grant that must not reach the caller. If its end is unknown, the grant becomes an
 // orphan: its expireTime may be far away.
 func (e *Engine) revoke(ctx context.Context, objects Objects, stored *v1alpha1.Lock, reason audit.Reason) error {
-	err := deleteExactly(ctx, objects, stored.Name, stored.UID, stored.ResourceVersion)
+	err := remove(ctx, objects, stored)
 	if err == nil || refusal.IsNotFound(err) {
 		e.recordEnd(stored, reason, "", err != nil)
 		return nil

@@ -23,7 +23,7 @@ import (
 func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string, preconditions ...lock.Precondition) error {
 	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
 	caller := ctx
-	var found grant
+	var found *v1alpha1.Lock
 	// isAnnounced says that the reason was written on its lock. Then it ends whatever becomes of the caller: the reason must
 	// not stay on a lock that goes on.
 	isAnnounced := false
@@ -34,11 +34,11 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 		if err := rules.ForceRelease(current, lock.PreconditionOf(preconditions), e.clock.Now()); err != nil {
 			return err
 		}
-		if found.lock == nil {
-			found = grantOf(current)
+		if found == nil {
+			found = current
 		}
-		if !found.matches(current) {
-			return lock.ErrNotHeld
+		if current.UID != found.UID || current.Spec.Owner != found.Spec.Owner || !current.Spec.AcquireTime.Equal(found.Spec.AcquireTime) {
+			return lock.ErrOtherGrant
 		}
 		return nil
 	}

@@ -27,17 +27,17 @@ import (
 // [lock.ErrUnavailable].
 func (e *Engine) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	err := e.ReleaseGrant(ctx, namespace, key, proof)
-	if errors.Is(err, errOver) {
+	if errors.Is(err, ErrOver) {
 		return nil
 	}
 	return err
 }
 
-// errOver says that a grant is over, which an unanswered write of its release may have done.
-var errOver = fmt.Errorf("the grant is over: %w", lock.ErrNotHeld)
+// ErrOver says that a grant is over, which an unanswered write of its release may have done. It matches [lock.ErrNotHeld].
+var ErrOver = fmt.Errorf("the grant is over: %w", lock.ErrNotHeld)
 
-// ReleaseGrant is [Engine.Release] for a caller that may mean a later grant than this engine knows: it also returns an
-// error that matches [lock.ErrNotHeld] if the grant is over, and its own write for that went unanswered.
+// ReleaseGrant is [Engine.Release] for a caller that may mean a later grant than this engine knows: it also returns
+// [ErrOver] if the grant is over, and its own write for that went unanswered.
 func (e *Engine) ReleaseGrant(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	by := callerOf(ctx, e.clock.Now())
 	if _, hasDeadline := ctx.Deadline(); !hasDeadline || ctx.Err() != nil || !e.begin() {
@@ -97,7 +97,7 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 	}
 	switch {
 	case first.isOver && !errors.Is(err, lock.ErrExpired) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)):
-		return errOver
+		return ErrOver
 	case err == nil:
 		gone := cmp.Or(ended.lock, known.lock)
 		e.recordEnd(gone, audit.ByOwner, actor(ctx, proof), ended.isUnconfirmed)

@@ -98,7 +98,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		if isRenewed(current, desired) && r.isTooLate(ctx, current) {
+		if isRenewed(current, desired) && r.isTooLate(ctx, current) || r.isRevived(ctx, current) {
 			return nil, lock.ErrExpired
 		}
 		if (isRenewed(current, desired) || r.isRenewedSince(current, desired)) && !r.isToRestamp() {
@@ -120,16 +120,28 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 // isTooLate reports whether the lock, as the attempt has renewed it, may have been stored after the end that the renewal was to
 // put off. Others may have been told then that it is free, so it ends the grant.
 func (r *renewalAttempt) isTooLate(ctx context.Context, renewed *v1alpha1.Lock) bool {
-	if !rules.Expired(r.latest, r.engine.clock.Now()) {
-		return false
-	}
-	// The clock may have been stepped while the answer was under way.
-	if now, err := r.engine.checkedNow(ctx, r.objects, r.name.Name); err == nil && !rules.Expired(r.latest, now.Time) {
+	if !r.hasEnded(ctx) {
 		return false
 	}
 	r.engine.grants.forget(r.name, renewed.UID)
 	_ = r.engine.revoke(ctx, r.objects, renewed, audit.Reaped) // What fails is done again later.
 	return true
+}
+
+// isRevived is isTooLate for a renewal that may be another's, and may have been told as one in time. It stays.
+func (r *renewalAttempt) isRevived(ctx context.Context, current *v1alpha1.Lock) bool {
+	known := grantOf(r.latest)
+	return current != nil && known.matches(current) && known.isRenewedIn(current) && r.hasEnded(ctx)
+}
+
+// hasEnded reports whether the lock would have ended by now without the renewal.
+func (r *renewalAttempt) hasEnded(ctx context.Context) bool {
+	if !rules.Expired(r.latest, r.engine.clock.Now()) {
+		return false
+	}
+	// The clock may have been stepped while the answer was under way.
+	now, err := r.engine.checkedNow(ctx, r.objects, r.name.Name)
+	return err != nil || rules.Expired(r.latest, now.Time)
 }
 
 // isRenewedSince reports whether the grant was renewed since this attempt read it, and not for a

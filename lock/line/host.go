@@ -406,12 +406,16 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 		}
 		return answer{ID: asked.ID, Result: declined}
 	case release:
-		if err := v.host.local.ReleaseGrant(engine.ContextWithoutCaller(ctx, v.since(asked.Came)), asked.Namespace, asked.Key, proof); err != nil {
-			// That the grant is over may be what its own first try has done, and its caller may mean a later one. Whether
-			// it is to end after a renewal, only the replica of the caller knows.
-			return answer{ID: asked.ID, Result: unknown}
+		err := v.host.local.ReleaseGrant(engine.ContextWithoutCaller(ctx, v.since(asked.Came)), asked.Namespace, asked.Key, proof)
+		switch {
+		case err == nil:
+			return answer{ID: asked.ID, Result: done}
+		case !errors.Is(err, engine.ErrOver) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)):
+			return answer{ID: asked.ID, Result: declined} // Another call has ended it.
 		}
-		return answer{ID: asked.ID, Result: done}
+		// That the grant is over may be what its own first try has done, and its caller may mean a later one. Whether
+		// it is to end after a renewal, only the replica of the caller knows.
+		return answer{ID: asked.ID, Result: unknown}
 	default:
 	}
 	// Of this version alone: if this takes too long, its replica renews the lock by itself, maybe for longer, and more

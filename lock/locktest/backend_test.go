@@ -350,7 +350,7 @@ func TestOverdueWaiterBesideAFreedLock(t *testing.T) {
 	if p := <-panicked; p != nil {
 		t.Fatalf("Acquire panicked: %v", p)
 	}
-	if got := <-result; got.err != nil && !errors.Is(got.err, lock.ErrTimeout) {
-		t.Errorf("got %v", got.err)
+	if got := <-result; got.err != nil || got.lock.Spec.Owner != "b" {
+		t.Errorf("got %v, %v; want the lock, as the last try", got.lock, got.err)
 	}
 }

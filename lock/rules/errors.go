@@ -33,9 +33,9 @@ var (
 	// ErrInvalidKey means that a key or a function is empty, too long or has control
 	// characters. It matches [ErrInvalid] too.
 	ErrInvalidKey = fmt.Errorf("invalid key: %w", ErrInvalid)
-	// ErrExpired means that the lock has ended by its ttl and its object still exists. Of a renewal or
-	// a release it means that the lock was held under the caller's owner token. It matches
-	// [ErrNotHeld] too.
+	// ErrExpired means that the lock has ended by its ttl and its object still exists, or that a renewal came too late and
+	// the lock was deleted for that. Of a renewal or a release it means that the lock was held under the caller's owner
+	// token. It matches [ErrNotHeld] too.
 	ErrExpired = fmt.Errorf("lock has expired: %w", ErrNotHeld)
 )
 

@@ -247,7 +247,7 @@ func (r *record) holds() map[string][]*hold {
 	}
 	inOrder := slices.SortedFunc(slices.Values(r.operations), func(a, b operation) int { return cmp.Compare(a.sent, b.sent) })
 	for _, op := range inOrder {
-		if op.kind == forceRelease && op.outcome != notFound {
+		if op.kind == forceRelease && (op.outcome != notFound || r.sawRepetition(&op)) {
 			for _, ended := range byKey[op.key] {
 				ended.endByForce(op)
 			}

@@ -144,7 +144,8 @@ func (r *record) saysNothing(op *operation, isLenient bool) bool {
 // delete succeeded: the replica has seen only the answer to the repetition of that delete, see
 // docs/design.md, section 8.1.
 func (r *record) sawRepetition(op *operation) bool {
-	return op.kind == release && (op.outcome == notFound || op.outcome == mismatch) && r.endedDuring(op) && r.repeatedDuring(op)
+	isEnder := op.kind == release || op.kind == forceRelease
+	return isEnder && (op.outcome == notFound || op.outcome == mismatch) && r.endedDuring(op) && r.repeatedDuring(op)
 }
 
 // endedDuring reports whether a grant that the release may end was ended during the call.
@@ -167,6 +168,12 @@ func (r *record) renewalsBefore(op *operation, plain step) (steps []step) {
 			renewed.outcome, renewed.ret = done, renewal.seen
 			renewed.label = "renewal before the answer of " + op.String()
 			steps = append(steps, renewed)
+			if renewal.seen < grant.to && grant.to <= op.answered+r.journalDelay() { // The replica ends a lock that it has renewed too late.
+				ended := renewed
+				ended.kind, ended.outcome, ended.ret = cleanup, unanswered, min(grant.to, r.end)
+				ended.label = "end after the late " + renewed.label
+				steps = append(steps, ended)
+			}
 		}
 	}
 	return steps

@@ -137,7 +137,7 @@ func (a *Admission) byCache(user rules.User, target rules.Target, fences []strin
 		lock := &locks[index]
 		switch {
 		case !rules.IsGuarded(lock, target), slices.Contains(unsure, lock.Name):
-		case user.Holds(lock) && !a.hasExpired(lock):
+		case user.Holds(lock) && rules.UntilReclaimable(lock, a.Clock.Now(), servertime.MaxAhead(a.Clock)) > 0:
 			held = append(held, lock)
 		default:
 			unsure = append(unsure, lock.Name)
