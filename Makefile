@@ -143,28 +143,27 @@ bin/prometheus/usr/bin/prometheus: hack/unpack.sh
 
 ##@ Test
 
-.PHONY: quick test test-inside test-outside slowest test-one timing test-nightly
+.PHONY: quick test compile-tests test-inside test-outside test-one timing test-nightly
 quick: ## Run the tests that need no control plane, unless their results are cached: what one runs while working.
 	@packages="$$(hack/test-packages.sh unit)" && go test -vet=off $(TESTFLAGS) $$packages
 
 # Most suites wait more than they compute, so these run at once.
-test: build control-plane bin/kwok bin/helm bin/kustomize-controller ## Run all tests that judge a change.
-	@RACE="$(RACE)" hack/compile-tests.sh "$(OUTSIDE)" $(WITH_TESTS) test/browser
-	@$(MAKE) --no-print-directory -k -j2 test-inside test-outside && $(MAKE) --no-print-directory slowest
+test: build control-plane bin/kwok bin/helm bin/kustomize-controller compile-tests ## Run all tests that judge a change.
+	@$(MAKE) --no-print-directory -k -j2 test-inside test-outside && bin/gotest -slowest=10 "$(REPORTS)"
+
+compile-tests:
+	@RACE="$(RACE)" hack/compile-tests.sh "$(OUTSIDE) ./test/image ./test/installation" $(WITH_TESTS) test/browser test/chart test/observability
 
 test-inside:
 	@suites="$$(hack/test-packages.sh suites $(OUTSIDE))" && units="$$(hack/test-packages.sh unit)" && \
-	$(RACE_ENV) bin/gotest -log="$(REPORTS)/inside.json" -- $(TEST_FLAGS) $(RACE) -p=4 $$suites $$units
+	$(RACE_ENV) bin/gotest -log="$(REPORTS)/inside.json" -- $(TEST_FLAGS) $(RACE) -p=3 $$suites $$units
 # The race detector makes allocations of its own.
 	@$(call test,allocations,-run='^Test(Allocations|Chaos|Memory|TheDefaultsFit)' ./lock/line ./facade/forrst ./facade/rest ./cmd/lock-operator ./webhook)
 
 test-outside:
-	@failed=0; $(call test,outside,-p=4 $(OUTSIDE)) || failed=1; \
+	@failed=0; $(call test,outside,-p=2 $(OUTSIDE)) || failed=1; \
 	$(foreach folder,$(WITH_TESTS),$(call module,$(folder)) || failed=1; ) \
 	$(MAKE) --no-print-directory browser-test || failed=1; exit $$failed
-
-slowest:
-	@bin/gotest -slowest=10 "$(REPORTS)"
 
 test-one: build control-plane bin/kwok bin/helm bin/kustomize-controller ## Run one spec or test, as in make test-one PKG=./test/jobs FOCUS="takes no label away".
 	@if [ -z "$$PKG" ] || [ -z "$$FOCUS" ]; then echo 'test-one: say what to run, as in make test-one PKG=./test/jobs FOCUS="takes no label away"' >&2; exit 1; fi
