@@ -231,7 +231,7 @@ var breakages = map[string]breakage{
 		test:  finder{folder: "lock/line", name: "TestAKeptPlaceOutlivesItsHome", says: "the order of grants is"},
 	},
 	"a release that has failed at home and counts as done": {
-		edits: []edit{{"lock/line/host.go", "caller knows.\n			return answer{ID: asked.ID, Result: unknown}\n", "caller knows.\n			return answer{ID: asked.ID, Result: done}\n"}},
+		edits: []edit{{"lock/line/host.go", "caller knows.\n		return answer{ID: asked.ID, Result: unknown}\n", "caller knows.\n		return answer{ID: asked.ID, Result: done}\n"}},
 		test:  finder{folder: "lock/line", name: "TestAReleaseThatFailsAtHomeIsDoneByItsReplica", says: "the lock is held by"},
 	},
 	"a home that ends what was renewed since its release was asked for": {

@@ -168,7 +168,7 @@ func (r *record) renewalsBefore(op *operation, plain step) (steps []step) {
 			renewed.outcome, renewed.ret = done, renewal.seen
 			renewed.label = "renewal before the answer of " + op.String()
 			steps = append(steps, renewed)
-			if renewal.seen < grant.to && grant.to <= op.answered+r.journalDelay() { // The replica ends a lock that it has renewed too late.
+			if op.outcome == notFound && renewal.seen < grant.to && grant.to <= op.answered+r.journalDelay() { // The replica ends a lock that it has renewed too late.
 				ended := renewed
 				ended.kind, ended.outcome, ended.ret = cleanup, unanswered, min(grant.to, r.end)
 				ended.label = "end after the late " + renewed.label
